@@ -1,0 +1,10 @@
+// The native module's table of contents.
+#include "bind/bind.hpp"
+
+PYBIND11_MODULE(_core, module) {
+  module.doc() = "tokpack's native core; see _core.pyi for what each name does.";
+  module.attr("__version__") = TOKPACK_VERSION;
+  tokpack::bind_json(module);
+  tokpack::bind_text(module);
+  tokpack::bind_bpe(module);
+}

@@ -1,0 +1,59 @@
+"""Every exception that tokpack raises on purpose.
+
+``exit_code`` is what the command line returns for it: 1, the input or the request is wrong; 2, the
+program or the machine failed.
+"""
+
+from __future__ import annotations
+
+
+class TokpackError(Exception):
+    """Base class. The message says what happened, to which value, and what to do about it."""
+
+    exit_code = 1
+
+
+class UsageError(TokpackError, ValueError):
+    """The request itself is wrong: an option, a combination, a name."""
+
+
+class InputError(TokpackError):
+    """An input file is missing, unreadable, empty or broken."""
+
+
+class RecordError(InputError):
+    """One record of an input cannot be used.
+
+    ``source`` is the input's name, ``line`` the 1-based record number in it, ``reason`` one phrase.
+    """
+
+    def __init__(self, source: str, line: int, reason: str) -> None:
+        super().__init__(f"{source}:{line}: {reason}")
+        self.source = source
+        self.line = line
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[type[RecordError], tuple[str, int, str]]:
+        return type(self), (self.source, self.line, self.reason)
+
+
+class TokenizerError(TokpackError):
+    """A tokenizer is unknown, incomplete, contradictory, or fails its self-check."""
+
+
+class FormatError(TokpackError, ValueError):
+    """A dataset file is not what its format says: the message names the file, the field, the value."""
+
+
+class OutputError(TokpackError):
+    """The output cannot be written: full disk, no permission, existing data, a lock."""
+
+
+class ResumeError(TokpackError):
+    """An unfinished run does not match this one (inputs, tokenizer or options differ)."""
+
+
+class WorkerError(TokpackError):
+    """A worker process died or failed; the run can be resumed."""
+
+    exit_code = 2
