@@ -1,0 +1,57 @@
+// Bindings of what works on text alone: the pretokenizers and normalization.
+#include "bind/bind.hpp"
+#include "core/pretokenize.hpp"
+#include "core/unicode.hpp"
+
+namespace tokpack {
+namespace {
+
+constexpr std::size_t kEndsPerCall = 4096;
+
+Pattern parse_pattern(const std::string& name) {
+  const auto pattern = pattern_by_name(name);
+  if (!pattern) throw py::value_error("pattern '" + name + "' is unknown; see patterns()");
+  return *pattern;
+}
+
+// The one place that chooses between the scalar and the SIMD pretokenizers.
+std::size_t pretokenize_at(Level, Pattern pattern, std::span<const std::uint8_t> text,
+                           std::size_t* pos, std::uint32_t* ends, std::size_t capacity) {
+  return pretokenize_scalar(pattern, text.data(), text.size(), pos, ends, capacity);
+}
+
+py::array_t<std::int64_t> pretokenize(const py::buffer& data, const std::string& pattern_name,
+                                      const std::string& level_name) {
+  const Pattern pattern = parse_pattern(pattern_name);
+  const Level level = parse_level(level_name);
+  const Bytes bytes(data);
+  const std::span<const std::uint8_t> text = bytes.span();
+  if (text.size() >= std::size_t{1} << 31) throw py::value_error("the document is 2 GiB or more");
+  std::vector<std::int64_t> all;
+  {
+    const py::gil_scoped_release release;
+    std::vector<std::uint32_t> ends(kEndsPerCall);
+    for (std::size_t pos = 0; pos < text.size();) {
+      const auto base = static_cast<std::int64_t>(pos);
+      const std::size_t count =
+          pretokenize_at(level, pattern, text, &pos, ends.data(), ends.size());
+      for (std::size_t i = 0; i < count; ++i) all.push_back(base + ends[i]);
+    }
+  }
+  return py::array_t<std::int64_t>(static_cast<py::ssize_t>(all.size()), all.data());
+}
+
+}  // namespace
+
+void bind_text(py::module_& module) {
+  module.def("patterns", [] {
+    py::list names;
+    for (const std::string_view name : pattern_names())
+      names.append(py::str(name.data(), name.size()));
+    return names;
+  });
+  module.def("pretokenize", &pretokenize, py::arg("data"), py::arg("pattern"),
+             py::arg("level") = "auto");
+}
+
+}  // namespace tokpack

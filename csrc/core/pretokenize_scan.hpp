@@ -1,0 +1,113 @@
+// What the scalar pretokenizers share: classes of characters, runs, white space, contractions.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/unicode.hpp"
+
+namespace tokpack::scan {
+
+struct Text {
+  const std::uint8_t* data;
+  std::size_t size;
+};
+
+// Beside the bits of CharClass: the text ends here, or the segment that the pattern sees does.
+inline constexpr std::uint32_t kEnd = 256;
+
+// Classes are policies: `of` maps a code point to CharClass bits, or to kEnd where a pre-tokenizer
+// that ran earlier in a Sequence has cut.
+struct PlainClasses {
+  static std::uint32_t ascii(std::uint8_t byte) { return ascii_class(byte); }
+  static std::uint32_t of(std::uint32_t code_point) { return char_class(code_point); }
+};
+
+struct Char {
+  std::uint32_t bits;
+  std::uint32_t size;
+};
+
+template <class Classes>
+Char char_at(Text text, std::size_t pos) {
+  if (pos >= text.size) return {kEnd, 0};
+  const std::uint8_t byte = text.data[pos];
+  if (byte < 0x80) return {Classes::ascii(byte), 1};
+  const CodePoint c = decode_utf8(text.data + pos);
+  return {Classes::of(c.value), c.size};
+}
+
+// First position at or after pos whose character has a bit of kStop, or, with kWant, has none of
+// it.
+template <class Classes, std::uint32_t kMask, bool kWant>
+std::size_t skip(Text text, std::size_t pos) {
+  while (pos < text.size) {
+    const std::uint8_t byte = text.data[pos];
+    std::uint32_t bits;
+    std::uint32_t size = 1;
+    if (byte < 0x80) {
+      bits = Classes::ascii(byte);
+    } else {
+      const CodePoint c = decode_utf8(text.data + pos);
+      bits = Classes::of(c.value);
+      size = c.size;
+    }
+    if (((bits & kMask) != 0) != kWant) return pos;
+    pos += size;
+  }
+  return pos;
+}
+
+// End of the run of characters that have a bit of kMask.
+template <class Classes, std::uint32_t kMask>
+std::size_t skip_any(Text text, std::size_t pos) {
+  return skip<Classes, kMask, true>(text, pos);
+}
+
+// End of the run of characters that have no bit of kMask.
+template <class Classes, std::uint32_t kMask>
+std::size_t skip_none(Text text, std::size_t pos) {
+  return skip<Classes, kMask | kEnd, false>(text, pos);
+}
+
+// \s+(?!\S)|\s+ where a space is at pos: leaves the last space to what follows, if anything does.
+template <class Classes>
+std::size_t spaces(Text text, std::size_t pos) {
+  std::size_t last = pos;
+  std::size_t end = pos;
+  Char c = char_at<Classes>(text, pos);
+  while (c.bits & kSpace) {
+    last = end;
+    end += c.size;
+    c = char_at<Classes>(text, end);
+  }
+  return (c.bits & kEnd) || last == pos ? end : last;
+}
+
+// Size of '(?:[sdmt]|ll|ve|re) at pos, where an apostrophe is; 0 if there is none.
+inline std::size_t contraction(Text text, std::size_t pos) {
+  const std::size_t left = text.size - pos;
+  if (left < 2) return 0;
+  const std::uint8_t a = text.data[pos + 1];
+  if (a == 's' || a == 't' || a == 'm' || a == 'd') return 2;
+  if (left < 3) return 0;
+  const std::uint8_t b = text.data[pos + 2];
+  return (a == 'l' && b == 'l') || ((a == 'v' || a == 'r') && b == 'e') ? 3 : 0;
+}
+
+// Writes at most `capacity` ends; `next(text, pos)` gives the end of the pretoken that begins at
+// pos.
+template <class Next>
+std::size_t cut(Text text, std::size_t* pos, std::uint32_t* ends, std::size_t capacity, Next next) {
+  const std::size_t base = *pos;
+  std::size_t p = base;
+  std::size_t count = 0;
+  while (count < capacity && p < text.size) {
+    p = next(text, p);
+    ends[count++] = static_cast<std::uint32_t>(p - base);
+  }
+  *pos = p;
+  return count;
+}
+
+}  // namespace tokpack::scan
