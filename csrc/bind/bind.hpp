@@ -5,12 +5,15 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "core/buffer.hpp"
 #include "core/cpu.hpp"
 
 namespace tokpack {
@@ -51,27 +54,39 @@ inline Level parse_level(const std::string& name) {
   return *level;
 }
 
-// Memory that numpy arrays may keep alive after the next call has moved on to other memory.
+// Scratch memory for results: used again by a later call when no array holds it any more.
 template <class T>
 class Shared {
  public:
-  // The vector to fill: the last one again when no array holds it, else a new one.
-  std::vector<T>& fresh() {
-    if (!data_ || data_.use_count() > 1) data_ = std::make_shared<std::vector<T>>();
-    return *data_;
+  using Lease = std::shared_ptr<Buffer<T>>;
+
+  // An empty buffer that nobody else uses until give(). Call with the GIL held.
+  Lease take() {
+    for (Lease& buffer : idle_) {
+      if (buffer && buffer.use_count() == 1) {
+        buffer->clear();
+        return std::exchange(buffer, nullptr);
+      }
+    }
+    return std::make_shared<Buffer<T>>();
   }
-  // A read-only array over the first `size` elements.
-  py::array view(std::vector<py::ssize_t> shape) const {
-    auto* owner = new std::shared_ptr<std::vector<T>>(data_);
-    py::capsule capsule(owner,
-                        [](void* p) { delete static_cast<std::shared_ptr<std::vector<T>>*>(p); });
-    py::array_t<T> array(std::move(shape), data_->data(), capsule);
+
+  // A read-only array over the buffer's first elements, which keeps them alive. With the GIL held.
+  py::array give(Lease buffer, std::vector<py::ssize_t> shape) {
+    auto owner = std::make_unique<Lease>(buffer);
+    const py::capsule capsule(owner.get(), [](void* p) { delete static_cast<Lease*>(p); });
+    owner.release();
+    static T none{};  // numpy allocates and copies when it is given a null pointer
+    py::array_t<T> array(std::move(shape), buffer->data() ? buffer->data() : &none, capsule);
     array.attr("setflags")(py::arg("write") = false);
+    idle_[next_++ % idle_.size()] = std::move(buffer);
     return array;
   }
 
  private:
-  std::shared_ptr<std::vector<T>> data_;
+  // Two, because a loop still holds the arrays of one call while it makes the next.
+  std::array<Lease, 2> idle_;
+  std::size_t next_ = 0;
 };
 
 }  // namespace tokpack
