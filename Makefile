@@ -1,0 +1,65 @@
+# Needs Python 3.11 or newer and a C++ compiler; everything else goes into .venv.
+#
+#   make demo    set up, then train a tokenizer on Python's own sources and encode them
+#   make test    set up, then run all tests
+#   make lint    ruff, mypy --strict and clang-format
+#   make sanitize  the core's own tests under ASan and UBSan
+#   make bench   the benchmarks, into benchmarks/results
+#   make clean   remove everything that make has made
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+BUILD_NEEDS := "scikit-build-core>=0.11" "pybind11>=2.13" cmake ninja
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# Wildcards, not find: a new C++ file must rebuild as well as an edited one.
+NATIVE := CMakeLists.txt $(sort $(wildcard csrc/*/*.cpp csrc/*/*.hpp csrc/*/*.inc))
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint sanitize bench clean
+
+help:
+	@sed -n 's/^#   //p' Makefile
+
+$(VENV)/created:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "make: $(PYTHON) is older than 3.11; try: make PYTHON=python3.11"; exit 1; }
+	@echo "setting up $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) install $(BUILD_NEEDS)
+	@touch $@
+
+$(VENV)/installed: $(VENV)/created pyproject.toml $(NATIVE)
+	@echo "building tokpack"
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(PIP) install --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/developer: $(VENV)/installed pyproject.toml
+	@echo "installing what the tests need"
+	@$(PIP) install "tokpack[dev]"
+	@touch $@
+
+demo: $(VENV)/installed
+	@$(BIN)/python examples/demo.py
+
+test: $(VENV)/developer
+	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(VENV)/developer
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@git ls-files '*.cpp' '*.hpp' | xargs --no-run-if-empty $(BIN)/clang-format --dry-run --Werror
+
+sanitize: $(VENV)/created
+	@PATH="$(CURDIR)/$(BIN):$$PATH" sh -ec ' \
+	  cmake -S . -B build/sanitize -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+	    -DTOKPACK_CORE_TESTS=ON -DTOKPACK_SANITIZE=address,undefined >/dev/null; \
+	  cmake --build build/sanitize; \
+	  ctest --test-dir build/sanitize --output-on-failure --no-tests=error'
+
+bench: $(VENV)/developer
+	@$(BIN)/python benchmarks/encode.py
+	@$(BIN)/python benchmarks/pipeline.py
+
+clean:
+	rm -rf $(VENV) build dist demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
