@@ -1,0 +1,259 @@
+"""``tokpack encode``: documents -> .bin, .idx and a manifest."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from typing import TYPE_CHECKING
+
+from tokpack.cli import legacy, summary, terminal
+from tokpack.cli.parser import Group, Page, flag, number, parse, size
+from tokpack.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tokpack.encoding import EncodeOptions
+
+
+def _error_policy(text: str) -> tuple[str, int | None]:
+    policy, colon, limit = text.partition(":")
+    if policy == "fail" and not colon:
+        return "fail", None
+    if policy == "skip" and (not colon or limit.isdigit()):
+        return "skip", int(limit) if colon else None
+    raise argparse.ArgumentTypeError(f"{text!r} is not fail, skip or skip:N")
+
+
+def _interval(text: str) -> terminal.Interval:
+    count = text[:-1] if text.endswith("s") else text
+    if not count.isdigit() or int(count) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of documents, nor such as 30s")
+    if text.endswith("s"):
+        return terminal.Interval(seconds=int(count))
+    return terminal.Interval(seconds=1.0, documents=int(count))
+
+
+GROUPS = (
+    Group(
+        "input",
+        (
+            flag(
+                "--json-keys",
+                "--jsonl-keys",
+                "--key",
+                dest="keys",
+                metavar="KEY",
+                nargs="+",
+                help="JSON keys or columns to encode, a dataset for each (text)",
+            ),
+            flag(
+                "--input-format",
+                choices=("auto", "jsonl", "json", "text", "parquet", "arrow", "archive"),
+                default=None,
+                metavar="FORMAT",
+                help="auto, jsonl, json, text, parquet, arrow or archive (auto)",
+            ),
+            flag(
+                "--limit", type=number(1), metavar="N", help="only the first N records, for a trial"
+            ),
+            flag(
+                "--on-error",
+                type=_error_policy,
+                default=("fail", None),
+                metavar="fail|skip[:N]",
+                help="a bad record ends the run, or goes to PREFIX.rejects.jsonl, N at most (fail)",
+            ),
+            flag(
+                "--empty",
+                choices=("skip", "document"),
+                default="skip",
+                help="leave documents without tokens out, or keep their place in the .idx (skip)",
+            ),
+            flag(
+                "--max-document-bytes",
+                type=size,
+                default=1 << 30,
+                metavar="SIZE",
+                help="a longer document is a bad record (1GB)",
+            ),
+        ),
+    ),
+    Group(
+        "tokenizer",
+        (
+            flag(
+                "--tokenizer",
+                metavar="NAME|PATH",
+                help="gpt2, neox, a Hugging Face name, a tokenizer.json or its folder (gpt2)",
+            ),
+            flag("--vocab-file", "--vocab", metavar="FILE", help="vocab.json or tokenizer.json"),
+            flag("--merge-file", metavar="FILE", help="merges.txt that belongs to --vocab-file"),
+            flag(
+                "--tokenizer-model", metavar="PATH", help="a sentencepiece model, or as --tokenizer"
+            ),
+            flag(
+                "--tokenizer-type",
+                metavar="TYPE",
+                help=("as in preprocess_data.py: GPT2BPETokenizer, HFTokenizer, Whitespace, ..."),
+            ),
+            flag(
+                "--append-eod",
+                action=argparse.BooleanOptionalAction,
+                default=None,
+                help="end each document with the EOD token (yes; with --output-prefix no)",
+            ),
+            flag(
+                "--special-tokens",
+                choices=("auto", "text", "encode", "error"),
+                default="auto",
+                help="what <|endoftext|> and the like inside a document become (auto)",
+            ),
+        ),
+    ),
+    Group(
+        "text",
+        (
+            flag("--split-sentences", action="store_true", help="a sequence for each sentence"),
+            flag("--keep-newlines", action="store_true", help="keep newlines between sentences"),
+            flag(
+                "--lang",
+                default="english",
+                metavar="LANGUAGE",
+                help="language of the sentences (english)",
+            ),
+            flag("--ftfy", action="store_true", help="repair broken Unicode with ftfy first"),
+        ),
+    ),
+    Group(
+        "output",
+        (
+            flag(
+                "-o",
+                "--output",
+                metavar="PREFIX",
+                help="write PREFIX.bin, .idx and .json (./ and the input's name)",
+            ),
+            flag(
+                "--dtype",
+                choices=("auto", "uint16", "int32"),
+                default="auto",
+                help="type of a token id (auto: uint16 if the vocabulary is smaller than 65500)",
+            ),
+            flag("--overwrite", action="store_true", help="replace a finished dataset"),
+        ),
+    ),
+    Group(
+        "run",
+        (
+            flag("--workers", type=number(1), default=0, metavar="N", help="processes (all cores)"),
+            flag(
+                "--log-interval",
+                type=_interval,
+                metavar="N|Ns",
+                help=("without a terminal: a line every N documents or N seconds (10s)"),
+            ),
+            flag("--json", action="store_true", help="print the manifests as JSON on stdout"),
+        ),
+    ),
+    legacy.GROUP,
+)
+
+PAGE = Page(
+    "encode",
+    "Encode documents into a dataset that Megatron-LM, GPT-NeoX and their forks train on.",
+    GROUPS,
+    """\
+INPUT is a file, a folder, a glob, a list a.jsonl,b.jsonl, @list.txt, - for stdin, or the name of
+a Hugging Face dataset. Its content, not its name, says what it is: JSON lines, a JSON array, plain
+text with a document a line, parquet, arrow, an archive; zst, gz, xz and bz2 are unpacked.
+
+examples:
+  tokpack encode the-pile/*.jsonl.zst                 GPT-2 tokens in ./the-pile.bin and .idx
+  tokpack encode wiki.jsonl -o data/wiki --tokenizer neox --workers 8
+  tokpack encode dump/ -o out --json-keys title text  two datasets, out_title and out_text
+  tokpack encode web.jsonl --on-error skip:1000       bad records go to web.rejects.jsonl
+
+The flags of preprocess_data.py (Megatron-LM, GPT-NeoX, Megatron-DeepSpeed) mean what they mean
+there. A run that was stopped continues when the same command is given again.
+""",
+)
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run ``tokpack encode ARGV``."""
+    arguments = parse(PAGE, argv)
+    if arguments is None:
+        return 0
+    options, notes = resolve(arguments)
+    if not arguments.quiet:
+        for line in notes:
+            terminal.note(line)
+    from tokpack.encoding import encode
+
+    started = time.monotonic()
+    with terminal.Reporter(quiet=arguments.quiet, interval=arguments.log_interval) as report:
+        manifests = encode(options, progress=report)
+    results = list(zip(options.output_names.values(), manifests, strict=True))
+    if not arguments.quiet:
+        summary.show(results, seconds=time.monotonic() - started)
+    summary.print_result(results, as_json=arguments.json)
+    return 0
+
+
+def resolve(arguments: argparse.Namespace) -> tuple[EncodeOptions, list[str]]:
+    """Turn flags into the library's options, and into what the user should be told about them."""
+    from tokpack.encoding import EncodeOptions, megatron_names
+
+    legacy.check(arguments)
+    notes = legacy.notes(arguments)
+    inputs = (*arguments.inputs, *arguments.input)
+    keys = tuple(arguments.keys or ("text",))
+    if not inputs:
+        raise UsageError(_no_input(keys))
+    whitespace = legacy.is_whitespace(arguments)
+    names = {}
+    if arguments.output_prefix:
+        sentences = arguments.split_sentences or whitespace
+        names = megatron_names(arguments.output_prefix, keys, sentences=sentences)
+    append_eod = arguments.append_eod
+    if append_eod is None:
+        append_eod = whitespace or not arguments.output_prefix
+        if not append_eod:
+            notes.append("no EOD after documents, as in preprocess_data.py; --append-eod adds it")
+    on_error, max_rejects = arguments.on_error
+    options = EncodeOptions(
+        inputs=inputs,
+        output=arguments.output or arguments.output_prefix,
+        output_names=names,
+        tokenizer=arguments.tokenizer or arguments.tokenizer_name_or_path,
+        vocab_file=arguments.vocab_file,
+        merge_file=arguments.merge_file,
+        tokenizer_type=arguments.tokenizer_type,
+        tokenizer_model=arguments.tokenizer_model,
+        keys=keys,
+        append_eod=append_eod,
+        workers=arguments.workers,
+        dtype=arguments.dtype,
+        special_tokens=arguments.special_tokens,
+        on_error=on_error,
+        max_rejects=max_rejects,
+        empty=arguments.empty,
+        ftfy=arguments.ftfy,
+        split_sentences=arguments.split_sentences,
+        keep_newlines=arguments.keep_newlines,
+        lang=arguments.lang,
+        num_docs=arguments.limit,
+        input_format=arguments.input_format or ("text" if whitespace else "auto"),
+        overwrite=arguments.overwrite,
+        max_document_bytes=arguments.max_document_bytes,
+    )
+    return options, notes
+
+
+def _no_input(keys: tuple[str, ...]) -> str:
+    taken = next((key for key in keys if os.path.exists(key)), None)
+    if taken:
+        return f"no INPUT: --json-keys took {taken!r} for a key; put the inputs before it"
+    return "no INPUT: name a file, a folder, a glob, @list.txt, or - for stdin"

@@ -1,0 +1,94 @@
+"""The flags of the preprocess_data.py scripts, with the meaning that they have there.
+
+Of Megatron-LM, GPT-NeoX and both Megatron-DeepSpeed forks.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from tokpack.cli.parser import Group, flag
+from tokpack.errors import UsageError
+
+_TRAINER = "padding the vocabulary is the trainer's work"
+_CORES = "one run keeps all --workers busy on any number of files"
+_TOKENIZER = "the tokenizer's files say it"
+_NO_NEED = "nothing to do here"
+
+# Flags that ask for nothing that would change the files: name, number of values, why.
+IGNORED: dict[str, tuple[int | str | None, str]] = {
+    "--partitions": (None, _CORES),
+    "--keep-sequential-samples": (0, "documents always keep the order of the inputs"),
+    "--find-optimal-num-workers": (0, _CORES),
+    "--workers-to-check": ("+", _CORES),
+    "--max-documents": (None, "it belongs to --find-optimal-num-workers"),
+    "--performance-dir": (None, "it belongs to --find-optimal-num-workers"),
+    "--num-docs": (None, "progress is measured in bytes; --limit N ends after N records"),
+    "--vocab-size": (None, _TOKENIZER),
+    "--vocab-extra-ids": (None, _TOKENIZER),
+    "--padded-vocab-size": (None, _TRAINER),
+    "--pad-vocab-size-to": (None, _TRAINER),
+    "--make-vocab-size-divisible-by": (None, _TRAINER),
+    "--tensor-model-parallel-size": (None, _TRAINER),
+    "--model-parallel-size": (None, _TRAINER),
+    "--rank": (None, _NO_NEED),
+    "--seq-length": (None, "documents are written whole, the trainer cuts samples"),
+    "--use-gigatoken": (0, "tokpack has an engine of its own"),
+    "--legacy-tokenizer": (0, _NO_NEED),
+    "--tokenizer-hf-use-fast": (0, _NO_NEED),
+    "--trust-remote-code": (0, "no code of a tokenizer's repository is run"),
+}
+
+
+class _Ignore(argparse.Action):
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        namespace.ignored = [*namespace.ignored, option_string]
+
+
+GROUP = Group(
+    "Flags of preprocess_data.py",
+    (
+        flag("--input", nargs="+", action="extend", default=[]),
+        flag("--output-prefix"),
+        flag("--dataset-impl", choices=("mmap", "lazy", "cached"), default="mmap"),
+        flag("--tokenizer-name-or-path"),
+        *(
+            flag(name, action=_Ignore, nargs=values, dest="ignored", default=[])
+            for name, (values, _) in IGNORED.items()
+        ),
+    ),
+    hidden=True,
+)
+
+
+def check(arguments: argparse.Namespace) -> None:
+    """Refuse what those scripts can do and tokpack does not, and what contradicts itself."""
+    if arguments.dataset_impl != "mmap":
+        raise UsageError(
+            f"--dataset-impl {arguments.dataset_impl} is an old format that tokpack does not "
+            "write; use --dataset-impl mmap, which every trainer reads"
+        )
+    if arguments.output and arguments.output_prefix:
+        raise UsageError(
+            "-o and --output-prefix are both given; -o PREFIX writes PREFIX.bin, "
+            "--output-prefix PREFIX writes PREFIX_KEY_document.bin: keep one of them"
+        )
+    if arguments.tokenizer and arguments.tokenizer_name_or_path:
+        raise UsageError("--tokenizer and --tokenizer-name-or-path are both given: keep one")
+
+
+def notes(arguments: argparse.Namespace) -> list[str]:
+    """One line for each flag given that needs no action."""
+    return [f"{name} is not needed: {IGNORED[name][1]}" for name in arguments.ignored]
+
+
+def is_whitespace(arguments: argparse.Namespace) -> bool:
+    """True for the vocabulary of whole words, which has a script and conventions of its own."""
+    return (arguments.tokenizer_type or "").lower() == "whitespace"

@@ -1,0 +1,115 @@
+"""Find the command, run it, and turn what it raises into one message and an exit code.
+
+Exit codes: 0 done, 1 the input or the request is wrong, 2 the program failed, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+from importlib import metadata
+from typing import TYPE_CHECKING, NamedTuple
+
+from tokpack.cli import terminal
+from tokpack.cli.parser import nearest
+from tokpack.errors import TokpackError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+INTERRUPTED = 130
+
+
+class Command(NamedTuple):
+    module: str
+    summary: str
+    resumable: bool
+
+
+COMMANDS = {
+    "encode": Command("tokpack.cli.encode", "text -> token ids in .bin and .idx", True),
+    "vocab": Command("tokpack.cli.vocab", "text -> a vocabulary or a tokenizer.json", False),
+}
+
+HELP = """\
+tokpack turns text into training tokens.
+
+usage: tokpack COMMAND [...]
+
+{commands}
+
+  tokpack encode the-pile/*.jsonl.zst              writes ./the-pile.bin, .idx and .json
+  tokpack encode wiki.jsonl -o data/wiki --tokenizer neox
+  tokpack COMMAND --help                           the flags of a command
+  tokpack --version
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run ``tokpack ARGV`` and return its exit code; ``argv`` defaults to the process's own."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    name = arguments[0] if arguments else "--help"
+    try:
+        code = _dispatch(name, arguments[1:])
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        _discard_stdout()
+        return 0
+    except KeyboardInterrupt:
+        resumable = name in COMMANDS and COMMANDS[name].resumable
+        hint = "; run the same command again to resume" if resumable else ""
+        terminal.say(f"tokpack: interrupted{hint}")
+        return INTERRUPTED
+    except Exception as error:
+        if "--debug" in arguments:
+            traceback.print_exc()
+        return _explain(error)
+
+
+def _dispatch(name: str, arguments: Sequence[str]) -> int:
+    if name in ("-h", "--help", "help"):
+        rows = "\n".join(f"  {key:<8} {command.summary}" for key, command in COMMANDS.items())
+        sys.stdout.write(HELP.format(commands=rows))
+        return 0
+    if name in ("-V", "--version", "version"):
+        sys.stdout.write(f"tokpack {metadata.version('tokpack')}\n")
+        return 0
+    if name not in COMMANDS:
+        raise UsageError(_unknown_command(name))
+    # By name: a command is loaded, with all that it imports, only when it is asked for.
+    code: int = importlib.import_module(COMMANDS[name].module).run(arguments)
+    return code
+
+
+def _unknown_command(name: str) -> str:
+    if name.startswith("-") or os.path.exists(name):
+        return f"no command before {name!r}: did you mean `tokpack encode {name} ...`?"
+    hint = nearest(name, COMMANDS)
+    return f"unknown command {name!r}" + (
+        f"; did you mean {hint}?" if hint else f"; commands: {', '.join(COMMANDS)}"
+    )
+
+
+def _explain(error: Exception) -> int:
+    if isinstance(error, TokpackError):
+        terminal.error(str(error))
+        return error.exit_code
+    if isinstance(error, (OSError, MemoryError)):
+        terminal.error(str(error) or type(error).__name__)
+    else:
+        terminal.error(
+            f"{type(error).__name__}: {error}\n"
+            "This is a fault in tokpack. Run again with --debug to see where, and report it."
+        )
+    return 2
+
+
+def _discard_stdout() -> None:
+    # The interpreter flushes stdout once more as it exits: give it somewhere to go.
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(devnull, sys.stdout.fileno())
+    os.close(devnull)

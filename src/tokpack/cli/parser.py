@@ -1,0 +1,164 @@
+"""Flags as data: a table of groups becomes a parser, a help page and a list for suggestions."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import re
+import shutil
+import sys
+import textwrap
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+
+from tokpack.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+COLUMN = 30
+UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+
+
+class Flag(NamedTuple):
+    """One option: its names, and what ``argparse.add_argument`` is told about it."""
+
+    names: tuple[str, ...]
+    settings: dict[str, Any]
+
+
+class Group(NamedTuple):
+    """Options that the help page shows together; ``hidden`` ones are not shown."""
+
+    title: str
+    flags: tuple[Flag, ...]
+    hidden: bool = False
+
+
+def flag(*names: str, **settings: Any) -> Flag:
+    """Declare one option."""
+    return Flag(names, settings)
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The known word that ``word`` is most likely meant to be, or None."""
+    matches = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return matches[0] if matches else None
+
+
+class Page(NamedTuple):
+    """One command: what its help page says and which flags it takes."""
+
+    command: str
+    summary: str
+    groups: tuple[Group, ...]
+    epilog: str
+
+
+COMMON = Group(
+    "",
+    (
+        flag("-q", "--quiet", action="store_true", help="say nothing but errors"),
+        flag("--debug", action="store_true", help="show the traceback of an error"),
+        flag("-h", "--help", action="store_true", help="show this page"),
+    ),
+)
+
+
+def parse(page: Page, argv: Sequence[str]) -> argparse.Namespace | None:
+    """Parse the arguments of one command; None when it was asked for help, which is printed.
+
+    Underscores in a flag's name are dashes, ``--flag=value`` is ``--flag value``, inputs and flags
+    may be mixed. Raises UsageError, with the nearest known flag for an unknown one.
+    """
+    arguments = _with_dashes(argv)
+    flags = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    if "-h" in flags or "--help" in flags:
+        sys.stdout.write(_help(page))
+        return None
+    parser = _Parser(prog=f"tokpack {page.command}", allow_abbrev=False, add_help=False)
+    parser.add_argument("inputs", nargs="*", metavar="INPUT")
+    known: list[str] = []
+    for group in (*page.groups, COMMON):
+        for names, settings in group.flags:
+            known += parser.add_argument(*names, **settings).option_strings
+    _refuse_unknown(flags, known)
+    return parser.parse_intermixed_args(arguments)
+
+
+def number(minimum: int) -> Callable[[str], int]:
+    """A converter for whole numbers of at least ``minimum``."""
+
+    def convert(text: str) -> int:
+        try:
+            value = int(text.replace(",", "").replace("_", ""))
+        except ValueError:
+            value = minimum - 1
+        if value < minimum:
+            raise argparse.ArgumentTypeError(
+                f"{text!r} is not a whole number of at least {minimum}"
+            )
+        return value
+
+    return convert
+
+
+def size(text: str) -> int:
+    """Convert a number of bytes, such as ``500MB`` or ``1g``."""
+    match = re.fullmatch(r"(\d+)\s*([kmgt]?)b?", text.lower())
+    if not match:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 500MB or 2GB")
+    return int(match[1]) * UNITS[match[2]]
+
+
+def _with_dashes(argv: Sequence[str]) -> list[str]:
+    result = list(argv)
+    for i, argument in enumerate(result):
+        if argument == "--":
+            break
+        if argument.startswith("--"):
+            name, equals, value = argument.partition("=")
+            result[i] = name.replace("_", "-") + equals + value
+    return result
+
+
+def _refuse_unknown(flags: Sequence[str], known: Sequence[str]) -> None:
+    for argument in flags:
+        name = argument.partition("=")[0]
+        if name.startswith("--") and name not in known:
+            hint = nearest(name, known)
+            raise UsageError(f"unknown flag {name}" + (f"; did you mean {hint}?" if hint else ""))
+
+
+def _help(page: Page) -> str:
+    width = max(60, min(shutil.get_terminal_size().columns, 100))
+    lines = [page.summary, "", f"usage: tokpack {page.command} INPUT... [flags]"]
+    for group in (*page.groups, COMMON):
+        if group.hidden:
+            continue
+        lines += ["", f"{group.title}:"] if group.title else []
+        for names, settings in group.flags:
+            lines += _row(_shown(names, settings), settings["help"], width)
+    return "\n".join([*lines, "", page.epilog])
+
+
+def _shown(names: tuple[str, ...], settings: dict[str, Any]) -> str:
+    # Aliases are for people who know them: the page shows the first long name.
+    names = names[:2] if len(names[0]) == 2 else names[:1]
+    if settings.get("action") is argparse.BooleanOptionalAction:
+        names = tuple(name.replace("--", "--[no-]") for name in names)
+    value = settings.get("metavar") or "|".join(settings.get("choices", ()))
+    more = "..." if settings.get("nargs") == "+" else ""
+    return ", ".join(names) + (f" {value}{more}" if value else "")
+
+
+def _row(left: str, text: str, width: int) -> list[str]:
+    lines = textwrap.wrap(text, width - COLUMN, break_on_hyphens=False)
+    first = f"  {left:<{COLUMN - 2}}"
+    if len(left) > COLUMN - 4:
+        lines.insert(0, "")
+    return [(first + lines[0]).rstrip(), *(" " * COLUMN + line for line in lines[1:])]
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message}; see `{self.prog} --help`")

@@ -1,0 +1,177 @@
+"""What a command says while it works. Always on stderr: stdout is data."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from tokpack.encoding import Progress
+
+PLAIN_SECONDS = 10.0
+LIVE_SECONDS = 0.1
+
+
+def say(text: str) -> None:
+    """Write a line to stderr; a closed stderr is not an error."""
+    with contextlib.suppress(BrokenPipeError, ValueError):
+        print(text, file=sys.stderr, flush=True)
+
+
+def note(text: str) -> None:
+    """Say what the user may want to know but need not act on."""
+    say(f"tokpack: note: {text}")
+
+
+def error(text: str) -> None:
+    """Say what went wrong and what to do about it."""
+    colour = is_live() and not os.environ.get("NO_COLOR")
+    say("tokpack: " + ("\x1b[1;31merror:\x1b[0m " if colour else "error: ") + text)
+
+
+def is_live() -> bool:
+    """True when stderr is a terminal that can redraw a line."""
+    return (
+        sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+    )
+
+
+def bytes_text(count: float) -> str:
+    """A number of bytes for people, in powers of ten."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
+
+
+def count_text(count: float) -> str:
+    """A large count for people: 12,345, then 1.23M, 4.56G."""
+    if count < 1e6:
+        return f"{count:,.0f}"
+    for unit in ("M", "G"):
+        if count < 1e9:
+            return f"{count / 1e6:.3g}{unit}"
+        count /= 1000
+    return f"{count / 1e6:.1f}T"
+
+
+def time_text(seconds: float) -> str:
+    """A duration for people."""
+    if seconds < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    return f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+class Interval:
+    """How often a plain progress line is due: every so many seconds or documents."""
+
+    def __init__(self, *, seconds: float = PLAIN_SECONDS, documents: int = 0) -> None:
+        self.seconds = seconds
+        self.documents = documents
+        self._last_time = time.monotonic()
+        self._last_documents = 0
+
+    def due(self, documents: int) -> bool:
+        """True when the next line is due; a count of documents still waits a second."""
+        now = time.monotonic()
+        if now - self._last_time < self.seconds:
+            return False
+        if documents - self._last_documents < self.documents:
+            return False
+        self._last_time, self._last_documents = now, documents
+        return True
+
+
+class Reporter:
+    """Shows a run's progress: a live line on a terminal, a plain line now and then elsewhere.
+
+    Use it as a context manager and call it with each Progress.
+    """
+
+    def __init__(self, *, quiet: bool = False, interval: Interval | None = None) -> None:
+        self._mode = "quiet" if quiet else "live" if is_live() else "plain"
+        self._interval = interval or Interval()
+        self._live: Any = None
+        self._task: Any = None
+        self._drawn = 0.0
+
+    def __enter__(self) -> Reporter:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def __call__(self, progress: Progress) -> None:
+        if self._mode == "live":
+            self._draw(progress)
+        elif self._mode == "plain" and self._interval.due(progress.documents):
+            say(f"tokpack: {progress.stage} {describe(progress)}")
+
+    def _draw(self, progress: Progress) -> None:
+        now = time.monotonic()
+        if now - self._drawn < LIVE_SECONDS:
+            return
+        self._drawn = now
+        if self._live is None:
+            self._live = _live_line()
+            self._task = self._live.add_task("", total=None)
+            self._live.start()
+        self._live.update(
+            self._task,
+            description=progress.stage,
+            completed=progress.bytes_done,
+            total=progress.bytes_total or None,
+            text=describe(progress),
+            refresh=True,
+        )
+
+
+def describe(progress: Progress) -> str:
+    """One line: share done, rate, time left, counts, and which stage limits the speed."""
+    words = []
+    done, total = progress.bytes_done, progress.bytes_total
+    if total:
+        words.append(f"{min(1.0, done / total):.0%}")
+    if progress.seconds > 0 and progress.text_bytes:
+        words.append(f"{bytes_text(progress.text_bytes / progress.seconds)}/s")
+    if 0 < done < total:
+        words.append(f"{time_text((total - done) * progress.seconds / done)} left")
+    if progress.documents:
+        words.append(f"{count_text(progress.documents)} docs")
+        words.append(f"{count_text(progress.tokens)} tokens")
+    if progress.rejected:
+        words.append(f"{progress.rejected:,} rejected")
+    if progress.bottleneck:
+        words.append(f"limit: {progress.bottleneck}")
+    return ", ".join(words)
+
+
+def _live_line() -> Any:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn
+    from rich.table import Column
+
+    # No refresh thread: the run forks workers, and a fork with threads about is not safe.
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=16),
+        TextColumn("{task.fields[text]}", table_column=Column(no_wrap=True)),
+        console=Console(stderr=True),
+        auto_refresh=False,
+        transient=True,
+    )
