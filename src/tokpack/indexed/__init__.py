@@ -1,0 +1,30 @@
+"""The ``.bin/.idx`` format of the Megatron family: read it, write it, describe it."""
+
+from __future__ import annotations
+
+from tokpack.indexed.format import best_fitting_dtype, bin_path, idx_path, storage_dtype
+from tokpack.indexed.manifest import (
+    FileDigest,
+    Manifest,
+    check_replaceable,
+    digest_file,
+    manifest_path,
+)
+from tokpack.indexed.reader import MMapIndexedDataset
+from tokpack.indexed.writer import MMapIndexedDatasetBuilder, replace_file, write_index
+
+__all__ = [
+    "FileDigest",
+    "MMapIndexedDataset",
+    "MMapIndexedDatasetBuilder",
+    "Manifest",
+    "best_fitting_dtype",
+    "bin_path",
+    "check_replaceable",
+    "digest_file",
+    "idx_path",
+    "manifest_path",
+    "replace_file",
+    "storage_dtype",
+    "write_index",
+]

@@ -1,0 +1,329 @@
+"""The ``.bin/.idx`` format, described in docs/format.md: the only module that knows its bytes.
+
+Nothing in a file is believed. Sizes are computed with Python integers, which cannot overflow, and
+are compared with the size of the file before anything behind the header is looked at.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tokpack.errors import FormatError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from mmap import mmap
+
+MAGIC = b"MMIDIDX\0\0"
+VERSION = 1
+MAX_LENGTH = 2**31 - 1  # tokens in one sequence: lengths are int32
+HEADER_BYTES = 34
+
+_HEADER = struct.Struct("<9sQBQQ")  # magic, version, dtype code, sequences, document entries
+_FAIRSEQ_HEADER = struct.Struct("<9sQBQ")  # the same without documents
+_LENGTH = np.dtype("<i4")
+_OFFSET = np.dtype("<i8")
+_MAX_OFFSET = 2**63 - 1
+_CHUNK = 1 << 18  # entries handled at a time: 2 MiB of offsets
+
+_DTYPES: dict[int, np.dtype[Any]] = {
+    1: np.dtype("<u1"),
+    2: np.dtype("<i1"),
+    3: np.dtype("<i2"),
+    4: np.dtype("<i4"),
+    5: np.dtype("<i8"),
+    8: np.dtype("<u2"),
+}
+_CODES = {dtype: code for code, dtype in _DTYPES.items()}
+_FLOAT_CODES = (6, 7)
+_FOREIGN = {
+    b"TNTIDX\0\0": "this is the older 'lazy' or 'cached' format of fairseq and Megatron; "
+    "encode the text again, or convert it with the program that wrote it (--dataset-impl mmap)",
+    b"HUFFIDX\0\0": "this is fairseq's Huffman-coded format; encode the text again",
+}
+
+
+def bin_path(prefix: str) -> str:
+    """Where the tokens of the dataset ``prefix`` lie."""
+    return prefix + ".bin"
+
+
+def idx_path(prefix: str) -> str:
+    """Where the index of the dataset ``prefix`` lies."""
+    return prefix + ".idx"
+
+
+def best_fitting_dtype(vocab_size: int | None = None) -> np.dtype[Any]:
+    """The dtype that Megatron chooses: uint16 for less than 65500 tokens, else int32."""
+    small = vocab_size is not None and vocab_size < 65500
+    return np.dtype("<u2") if small else np.dtype("<i4")
+
+
+def storage_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
+    """``dtype`` as it is stored (little endian); UsageError where the format has no code for it."""
+    stored: np.dtype[Any] = np.dtype(dtype).newbyteorder("<")
+    if stored not in _CODES:
+        raise UsageError(
+            f"token ids cannot be stored as {np.dtype(dtype)}: "
+            f"use one of {', '.join(str(known) for known in _CODES)}"
+        )
+    return stored
+
+
+@dataclass(frozen=True)
+class Header:
+    """What the first 34 bytes of an index say, checked against the size of the file."""
+
+    dtype: np.dtype[Any]
+    sequences: int
+    entries: int  # of the document index: documents + 1
+    multimodal: bool  # one mode byte a sequence follows; ignored here
+
+
+def parse_header(head: bytes, size: int, name: str) -> Header:
+    """Parse the first HEADER_BYTES of the index ``name``, a file of ``size`` bytes."""
+    _check_magic(head, size, name)
+    _, version, code, sequences = _FAIRSEQ_HEADER.unpack_from(head)
+    if version != VERSION:
+        raise FormatError(
+            f"{name}: version is {version}, expected {VERSION}: "
+            "written by a newer program, or not an index"
+        )
+    if size == _FAIRSEQ_HEADER.size + 12 * sequences:
+        raise FormatError(
+            f"{name}: {size} bytes for {sequences} sequences leave no room for a document index: "
+            "written by fairseq, or cut off; encode the text again"
+        )
+    if size < HEADER_BYTES:
+        raise FormatError(f"{name}: the header is cut off: {size} bytes, expected {HEADER_BYTES}")
+    entries: int = _HEADER.unpack_from(head)[4]
+    dtype = _parse_dtype(code, name)
+    expected = HEADER_BYTES + 12 * sequences + 8 * entries
+    if size not in (expected, expected + sequences):
+        raise FormatError(
+            f"{name}: file size is {size} bytes, expected {expected} for {sequences} sequences and "
+            f"{entries} document entries: {'cut off' if size < expected else 'too long'}, "
+            "or the header is wrong"
+        )
+    if entries == 0:
+        raise FormatError(f"{name}: document entries are 0, expected 1 or more")
+    return Header(dtype, sequences, entries, multimodal=size != expected)
+
+
+def _check_magic(head: bytes, size: int, name: str) -> None:
+    for magic, advice in _FOREIGN.items():
+        if head.startswith(magic):
+            raise FormatError(f"{name}: magic is {magic!r}, expected {MAGIC!r}: {advice}")
+    if not head.startswith(MAGIC[: len(head)]) or not head:
+        found = bytes(head[: len(MAGIC)])
+        raise FormatError(f"{name}: magic is {found!r}, expected {MAGIC!r}: not a dataset index")
+    if size < _FAIRSEQ_HEADER.size or len(head) < min(size, HEADER_BYTES):
+        raise FormatError(f"{name}: the header is cut off: {size} bytes, expected {HEADER_BYTES}")
+
+
+def _parse_dtype(code: int, name: str) -> np.dtype[Any]:
+    if code in _FLOAT_CODES:
+        raise FormatError(
+            f"{name}: dtype code is {code}, a floating-point type: programs disagree whether 6 and "
+            "7 mean float32 or float64, and token ids are integers"
+        )
+    if code not in _DTYPES:
+        known = ", ".join(f"{number} {dtype}" for number, dtype in _DTYPES.items())
+        raise FormatError(f"{name}: dtype code is {code}, expected one of {known}")
+    return _DTYPES[code]
+
+
+@dataclass(frozen=True)
+class Index:
+    """The arrays of an index: views of its buffer, not copies, and not aligned.
+
+    lengths   int32 [S]  tokens of each sequence
+    pointers  int64 [S]  byte of the .bin where each sequence begins
+    doc_idx   int64 [D]  first sequence of each document, and S at the end
+    """
+
+    name: str
+    header: Header
+    lengths: npt.NDArray[np.int32]
+    pointers: npt.NDArray[np.int64]
+    doc_idx: npt.NDArray[np.int64]
+
+
+def view_index(buffer: bytes | mmap, header: Header, name: str) -> Index:
+    """Lay the arrays over the bytes of the whole index file."""
+    count = header.sequences
+    lengths = np.frombuffer(buffer, _LENGTH, count, HEADER_BYTES)
+    pointers = np.frombuffer(buffer, _OFFSET, count, HEADER_BYTES + 4 * count)
+    doc_idx = np.frombuffer(buffer, _OFFSET, header.entries, HEADER_BYTES + 12 * count)
+    return Index(name, header, lengths, pointers, doc_idx)
+
+
+def sequence_span(index: Index, number: int, bin_bytes: int) -> tuple[int, int]:
+    """First token of sequence ``number`` in the .bin, and its length in tokens.
+
+    ``number`` is in [0, S). The span is checked against its neighbour and against ``bin_bytes``,
+    so that a broken index cannot give the bytes of another sequence.
+    """
+    itemsize = index.header.dtype.itemsize
+    begin: int = index.pointers.item(number)
+    length: int = index.lengths.item(number)
+    following = number + 1
+    end: int = index.pointers.item(following) if following < index.header.sequences else bin_bytes
+    if length < 0 or begin < 0 or begin % itemsize or end > bin_bytes:
+        raise _broken_span(index, number, bin_bytes)
+    if begin + length * itemsize != end:
+        raise _broken_span(index, number, bin_bytes)
+    return begin // itemsize, length
+
+
+def _broken_span(index: Index, number: int, bin_bytes: int) -> FormatError:
+    itemsize = index.header.dtype.itemsize
+    begin = index.pointers.item(number)
+    length = index.lengths.item(number)
+    what = f"{index.name}: sequence {number} has pointer {begin} and length {length}"
+    if length < 0:
+        return FormatError(f"{what}, expected a length of 0 or more")
+    if begin < 0 or begin % itemsize:
+        return FormatError(f"{what}, expected a pointer that is a multiple of {itemsize}")
+    end = begin + length * itemsize
+    if number + 1 < index.header.sequences and end <= bin_bytes:
+        following = index.pointers.item(number + 1)
+        return FormatError(f"{what} and ends at byte {end}, but the next begins at {following}")
+    return FormatError(
+        f"{what} and ends at byte {end}, expected {bin_bytes}, the size of the .bin: "
+        "the files do not belong together, or one is cut off"
+    )
+
+
+def check_ends(index: Index, bin_bytes: int) -> None:
+    """What can be checked in constant time: both ends of each array, and the size of the .bin."""
+    sequences = index.header.sequences
+    first, last = index.doc_idx.item(0), index.doc_idx.item(index.header.entries - 1)
+    if first != 0:
+        raise FormatError(f"{index.name}: document entry 0 is {first}, expected 0")
+    if last != sequences:
+        raise FormatError(
+            f"{index.name}: the last document entry is {last}, expected {sequences}, the number of "
+            "sequences: some programs forget it when they merge; write_index can mend it"
+        )
+    if sequences == 0:
+        if bin_bytes:
+            raise FormatError(
+                f"{index.name}: 0 sequences, but the .bin has {bin_bytes} bytes, expected 0"
+            )
+        return
+    pointer = index.pointers.item(0)
+    if pointer != 0:
+        raise FormatError(f"{index.name}: sequence 0 has pointer {pointer}, expected 0")
+    _check_eods(index, bin_bytes)
+    sequence_span(index, 0, bin_bytes)
+    sequence_span(index, sequences - 1, bin_bytes)
+
+
+def _check_eods(index: Index, bin_bytes: int) -> None:
+    last = index.header.sequences - 1
+    itemsize = index.header.dtype.itemsize
+    missing = index.header.entries - 1  # one EOD a document
+    end = index.pointers.item(last) + index.lengths.item(last) * itemsize
+    if bin_bytes == end + missing * itemsize and missing:
+        raise FormatError(
+            f"{index.name}: the sequences end at byte {end}, expected {bin_bytes}, the size of the "
+            f".bin: one token for each of {missing} documents is left out, as Microsoft's "
+            "Megatron-DeepSpeed does with --append-eod; encode the text again"
+        )
+
+
+def check_all(index: Index, bin_bytes: int) -> None:
+    """Check every entry: lengths, pointers and documents; O(S + D) time, constant memory."""
+    check_ends(index, bin_bytes)
+    itemsize = index.header.dtype.itemsize
+    begin = 0
+    for start in range(0, index.header.sequences, _CHUNK):
+        lengths = index.lengths[start : start + _CHUNK]
+        negative = np.flatnonzero(lengths < 0)
+        if negative.size:
+            raise _broken_span(index, start + int(negative[0]), bin_bytes)
+        expected, begin = _pointers(lengths, itemsize, begin)
+        wrong = np.flatnonzero(index.pointers[start : start + _CHUNK] != expected)
+        if wrong.size:
+            number = start + int(wrong[0])
+            raise FormatError(
+                f"{index.name}: sequence {number} has pointer {index.pointers.item(number)}, "
+                f"expected {int(expected[wrong[0]])}, the bytes of all sequences before it"
+            )
+        if begin > bin_bytes:  # before the sum can leave 63 bits
+            raise _broken_span(index, min(start + _CHUNK, index.header.sequences) - 1, bin_bytes)
+    descent = _first_descent(index.doc_idx)
+    if descent is not None:
+        raise FormatError(
+            f"{index.name}: document entry {descent} is {index.doc_idx.item(descent)}, "
+            f"expected {index.doc_idx.item(descent - 1)} or more"
+        )
+
+
+def _pointers(
+    lengths: npt.NDArray[Any], itemsize: int, begin: int
+) -> tuple[npt.NDArray[np.int64], int]:
+    """Pointers of a chunk of sequences whose first begins at byte ``begin``, and its end."""
+    wide = lengths.astype(np.int64)
+    ends = np.cumsum(wide)
+    return (ends - wide) * itemsize + begin, begin + int(ends[-1]) * itemsize
+
+
+def _first_descent(doc_idx: npt.NDArray[Any]) -> int | None:
+    for start in range(0, len(doc_idx), _CHUNK):
+        chunk = doc_idx[start : start + _CHUNK + 1]
+        descents = np.flatnonzero(chunk[1:] < chunk[:-1])
+        if descents.size:
+            return start + int(descents[0]) + 1
+    return None
+
+
+def index_chunks(
+    dtype: npt.DTypeLike, lengths: npt.NDArray[Any], doc_idx: npt.NDArray[Any]
+) -> Iterator[bytes]:
+    """The bytes of the index file, a few MiB at a time.
+
+    ``lengths`` are integers [S], the tokens of each sequence; ``doc_idx`` integers [D], from 0 to
+    S without descent. UsageError, before the first chunk, where they are not.
+    """
+    stored = storage_dtype(dtype)
+    _check_arrays(stored, lengths, doc_idx)
+    yield _HEADER.pack(MAGIC, VERSION, _CODES[stored], len(lengths), len(doc_idx))
+    for start in range(0, len(lengths), _CHUNK):
+        yield lengths[start : start + _CHUNK].astype(_LENGTH).tobytes()
+    begin = 0
+    for start in range(0, len(lengths), _CHUNK):
+        pointers, begin = _pointers(lengths[start : start + _CHUNK], stored.itemsize, begin)
+        yield pointers.astype(_OFFSET, copy=False).tobytes()
+    for start in range(0, len(doc_idx), _CHUNK):
+        yield doc_idx[start : start + _CHUNK].astype(_OFFSET).tobytes()
+
+
+def _check_arrays(
+    dtype: np.dtype[Any], lengths: npt.NDArray[Any], doc_idx: npt.NDArray[Any]
+) -> None:
+    for what, array in (("lengths", lengths), ("doc_idx", doc_idx)):
+        if array.ndim != 1 or array.dtype.kind not in "iu":
+            raise UsageError(
+                f"{what} must be integers in one dimension, not {array.dtype} {array.shape}"
+            )
+    if len(lengths):
+        for number in (int(lengths.argmin()), int(lengths.argmax())):
+            length = int(lengths[number])
+            if not 0 <= length <= MAX_LENGTH:
+                raise UsageError(f"sequence {number} has {length} tokens, not 0 to {MAX_LENGTH}")
+        end = int(lengths.sum(dtype=np.int64)) * dtype.itemsize
+        if not 0 <= end <= _MAX_OFFSET:
+            raise UsageError(f"the sequences have {end} bytes, more than {_MAX_OFFSET}")
+    if not len(doc_idx) or doc_idx[0] != 0 or doc_idx[-1] != len(lengths):
+        ends = [int(entry) for entry in (*doc_idx[:1], *doc_idx[-1:])]
+        raise UsageError(f"doc_idx must go from 0 to {len(lengths)}, its ends are {ends}")
+    descent = _first_descent(doc_idx)
+    if descent is not None:
+        raise UsageError(f"doc_idx descends at entry {descent}")

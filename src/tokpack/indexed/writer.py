@@ -1,0 +1,282 @@
+"""Write ``.bin/.idx`` datasets: whole, or not at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+from array import array
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from tokpack.errors import OutputError, UsageError
+from tokpack.indexed.format import MAX_LENGTH, index_chunks, storage_dtype
+from tokpack.indexed.reader import MMapIndexedDataset
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from types import TracebackType
+
+_BUFFER = 1 << 20
+_COPY = 8 << 20
+
+
+def write_index(
+    path: str | os.PathLike[str],
+    dtype: npt.DTypeLike,
+    lengths: npt.NDArray[Any],
+    doc_idx: npt.NDArray[Any],
+    *,
+    fsync: bool = True,
+) -> None:
+    """Write the index file ``path`` atomically, in a few MiB of memory.
+
+    ``dtype`` is that of the tokens in the .bin; ``lengths`` integers [S], tokens of each sequence;
+    ``doc_idx`` integers [D], first sequence of each document and S at the end. UsageError where
+    they contradict each other, OutputError where the file cannot be written.
+    """
+    replace_file(path, index_chunks(dtype, lengths, doc_idx), fsync=fsync)
+
+
+def replace_file(
+    path: str | os.PathLike[str], chunks: Iterable[bytes], *, fsync: bool = True
+) -> None:
+    """Make ``path`` hold ``chunks``, atomically: written as ``path.tmp``, synced, renamed."""
+    name = os.fsdecode(path)
+    _write_temporary(name, chunks, fsync=fsync)
+    _commit(name, fsync=fsync)
+
+
+def _write_temporary(path: str, chunks: Iterable[bytes], *, fsync: bool) -> None:
+    with _writing(path), _create(path) as file:
+        try:
+            for chunk in chunks:
+                file.write(chunk)
+            _sync(file, fsync=fsync)
+        except BaseException:
+            os.unlink(_temporary(path))
+            raise
+
+
+def _commit(path: str, *, fsync: bool) -> None:
+    """Give a file its name, durably."""
+    with _writing(path):
+        os.replace(_temporary(path), path)
+        if fsync:
+            _sync_folder(path)
+
+
+@contextmanager
+def _writing(path: str) -> Iterator[None]:
+    """Turn the system's errors into OutputError that name ``path``."""
+    try:
+        yield
+    except OSError as error:
+        raise OutputError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+def _temporary(path: str) -> str:
+    return path + ".tmp"
+
+
+def _create(path: str) -> BinaryIO:
+    """Create the temporary file of ``path`` anew.
+
+    What a crash left there is removed; a live writer of the same file keeps writing into a file
+    without a name, and notices when it wants to rename it.
+    """
+    with suppress(FileNotFoundError):
+        os.unlink(_temporary(path))
+    return open(_temporary(path), "xb", buffering=_BUFFER)
+
+
+def _sync(file: BinaryIO, *, fsync: bool = True) -> None:
+    file.flush()
+    if fsync:
+        os.fsync(file.fileno())
+
+
+def _sync_folder(path: str) -> None:
+    folder = os.open(os.path.dirname(path) or ".", os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # network file systems without it
+            raise
+    finally:
+        os.close(folder)
+
+
+class MMapIndexedDatasetBuilder:
+    """Write a dataset sequence by sequence, as users of fairseq, Megatron and GPT-NeoX know it.
+
+    ``out_file`` is the path of the .bin, ``dtype`` that of the token ids (uint8 to int64):
+
+        builder = MMapIndexedDatasetBuilder("wiki.bin", dtype=best_fitting_dtype(vocab_size))
+        builder.add_item([15496, 11, 995, 50256])
+        builder.end_document()
+        builder.finalize("wiki.idx")
+
+    Tokens go to ``out_file.tmp`` until ``finalize`` syncs and renames them; ``abandon`` removes
+    them. As a context manager it abandons what was not finalized. Takes 4 bytes of memory a
+    sequence and 8 a document.
+    """
+
+    def __init__(self, out_file: str | os.PathLike[str], dtype: npt.DTypeLike = np.int64) -> None:
+        self._path = os.fsdecode(out_file)
+        self._dtype = storage_dtype(dtype)
+        self._range = np.iinfo(self._dtype)
+        self._lengths = array("i")
+        self._doc_idx = array("q", [0])
+        self._bytes = 0
+        with _writing(self._path):
+            self._file = _create(self._path)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of the token ids, little endian."""
+        return self._dtype
+
+    def add_item(self, tensor: npt.ArrayLike) -> None:
+        """Append one sequence: a list, an array or a torch tensor of integers, which may be empty.
+
+        UsageError names the first id that does not fit the dtype.
+        """
+        self._check_open()
+        tokens = self._convert(tensor)
+        with _writing(self._path):
+            self._file.write(tokens.data)
+        self._lengths.append(tokens.size)
+        self._bytes += tokens.nbytes
+
+    def end_document(self) -> None:
+        """End a document: the sequences since the last end, which may be none."""
+        self._check_open()
+        self._doc_idx.append(len(self._lengths))
+
+    def merge_file_(self, another_file: str | os.PathLike[str]) -> None:
+        """Append the dataset with the prefix ``another_file``, documents and all, once verified.
+
+        Ends an open document first. UsageError where the dtypes differ.
+        """
+        self._check_open()
+        with MMapIndexedDataset(another_file, verify=True) as other:
+            if other.dtype != self._dtype:
+                raise UsageError(
+                    f"{other.path_prefix}: token ids are {other.dtype}, those of {self._path} "
+                    f"{self._dtype}: datasets of one dtype can be merged"
+                )
+            self._end_open_document()
+            offset = len(self._lengths)
+            self._copy(other)
+            self._lengths.frombytes(other.sizes.astype(np.intc).tobytes())
+            self._doc_idx.frombytes((other.doc_idx[1:] + offset).astype(np.int64).tobytes())
+
+    def finalize(self, index_file: str | os.PathLike[str]) -> None:
+        """Commit the dataset: its tokens, then its index, under their names.
+
+        ``index_file`` is the path of the .idx. Sequences after the last ``end_document`` make one
+        more document. An index of that name is removed before the tokens appear, so that a crash
+        in between leaves no dataset rather than a mixed one.
+        """
+        self._check_open()
+        self._end_open_document()
+        name = os.fsdecode(index_file)
+        lengths = np.frombuffer(self._lengths, np.intc)
+        doc_idx = np.frombuffer(self._doc_idx, np.int64)
+        with _writing(self._path):
+            _sync(self._file)
+            self._check_own_file()
+        _write_temporary(name, index_chunks(self._dtype, lengths, doc_idx), fsync=True)
+        with _writing(name), suppress(FileNotFoundError):
+            os.unlink(name)
+        _commit(self._path, fsync=True)
+        self._file.close()
+        _commit(name, fsync=True)
+
+    def abandon(self) -> None:
+        """Remove what was written; nothing happens after ``finalize``."""
+        if self._file.closed:
+            return
+        own = self._owns_temporary()
+        with suppress(OSError):  # the last flush fails on a full disk
+            self._file.close()
+        if own:
+            os.unlink(_temporary(self._path))
+
+    def __enter__(self) -> MMapIndexedDatasetBuilder:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.abandon()
+
+    def _check_open(self) -> None:
+        if self._file.closed:
+            raise UsageError(
+                f"{self._path}: the builder was finalized or abandoned; make a new one"
+            )
+
+    def _convert(self, tensor: npt.ArrayLike) -> npt.NDArray[Any]:
+        given = np.asarray(tensor)
+        number = len(self._lengths)
+        if given.size > MAX_LENGTH:
+            raise UsageError(
+                f"{self._path}: sequence {number} has {given.size} tokens, more than {MAX_LENGTH}"
+            )
+        if given.size and given.dtype.kind not in "iu":
+            raise UsageError(
+                f"{self._path}: sequence {number} holds {given.dtype}, token ids are integers"
+            )
+        if given.size and not np.can_cast(given.dtype, self._dtype):
+            self._check_range(given, number)
+        return np.ascontiguousarray(given, self._dtype).reshape(-1)
+
+    def _check_range(self, given: npt.NDArray[Any], number: int) -> None:
+        low, high = self._range.min, self._range.max
+        if int(given.min()) >= low and int(given.max()) <= high:
+            return
+        bad = next(int(token) for token in given.flat if not low <= int(token) <= high)
+        raise UsageError(
+            f"{self._path}: token id {bad} in sequence {number} does not fit {self._dtype} "
+            f"({low} to {high}): choose a wider dtype"
+        )
+
+    def _end_open_document(self) -> None:
+        if self._doc_idx[-1] != len(self._lengths):
+            self.end_document()
+
+    def _copy(self, other: MMapIndexedDataset) -> None:
+        tokens = other.tokens
+        step = _COPY // self._dtype.itemsize
+        with _writing(self._path):
+            for start in range(0, len(tokens), step):
+                self._file.write(tokens[start : start + step].data)
+        self._bytes += tokens.nbytes
+
+    def _check_own_file(self) -> None:
+        """Refuse to commit after a failed write, or what another writer has replaced."""
+        own = os.fstat(self._file.fileno())
+        if own.st_size != self._bytes:
+            raise OutputError(
+                f"{self._path}: {own.st_size} bytes were written, expected {self._bytes}: "
+                "an earlier write failed"
+            )
+        if not self._owns_temporary():
+            raise OutputError(
+                f"{_temporary(self._path)}: another program writes or removed it: "
+                "write to another name"
+            )
+
+    def _owns_temporary(self) -> bool:
+        try:
+            named = os.stat(_temporary(self._path))
+        except FileNotFoundError:
+            return False
+        return os.path.samestat(named, os.fstat(self._file.fileno()))
