@@ -1,0 +1,138 @@
+// JsonLines, JsonArray, split_lines, invalid_utf8.
+#include <stdexcept>
+
+#include "bind/bind.hpp"
+#include "core/json_array.hpp"
+#include "core/json_lines.hpp"
+#include "core/lines.hpp"
+#include "core/utf8.hpp"
+
+namespace tokpack {
+namespace {
+
+struct Extracted {
+  py::array data, spans, lines, slow;
+  std::int64_t line_count;
+};
+
+class JsonLinesBinding {
+ public:
+  JsonLinesBinding(std::string key, const std::string& level)
+      : json_lines_(std::move(key), parse_level(level)) {}
+
+  Extracted extract(const py::buffer& source) {
+    const Bytes block(source);
+    auto text = text_.take();
+    auto spans = spans_.take();
+    auto lines = lines_.take();
+    auto slow = slow_.take();
+    std::int64_t line_count;
+    {
+      const py::gil_scoped_release release;
+      line_count = json_lines_.extract(block.span(), {*text, *spans, *lines, *slow});
+    }
+    const auto text_size = static_cast<py::ssize_t>(text->size());
+    const auto documents = static_cast<py::ssize_t>(lines->size());
+    const auto slow_records = static_cast<py::ssize_t>(slow->size() / 3);
+    return {text_.give(std::move(text), {text_size}), spans_.give(std::move(spans), {documents, 2}),
+            lines_.give(std::move(lines), {documents}),
+            slow_.give(std::move(slow), {slow_records, 3}), line_count};
+  }
+
+ private:
+  JsonLines json_lines_;
+  Shared<std::uint8_t> text_;
+  Shared<std::int64_t> spans_, lines_, slow_;
+};
+
+class JsonArrayBinding {
+ public:
+  py::bytes feed(const py::buffer& source) {
+    const Bytes chunk(source);
+    if (busy_) throw std::runtime_error("JsonArray.feed was called while another thread is in it");
+    busy_ = true;
+    out_.clear();
+    std::optional<JsonArrayError> error;
+    {
+      const py::gil_scoped_release release;
+      error = array_.feed(chunk.span(), out_);
+    }
+    busy_ = false;
+    if (error) {
+      throw py::value_error(std::string(error->reason) + " at byte " +
+                            std::to_string(error->position) + " of the JSON array");
+    }
+    return {reinterpret_cast<const char*>(out_.data()), out_.size()};
+  }
+  bool finished() const { return array_.finished(); }
+
+ private:
+  JsonArray array_;
+  Buffer<std::uint8_t> out_;
+  bool busy_ = false;
+};
+
+py::array split_lines_binding(const py::buffer& source) {
+  const Bytes block(source);
+  Shared<std::int64_t> result;
+  auto spans = result.take();
+  {
+    const py::gil_scoped_release release;
+    split_lines(block.span(), *spans);
+  }
+  const auto lines = static_cast<py::ssize_t>(spans->size() / 2);
+  return result.give(std::move(spans), {lines, 2});
+}
+
+using Spans = py::array_t<std::int64_t, py::array::c_style | py::array::forcecast>;
+
+py::array invalid_utf8_binding(const py::buffer& source, const Spans& spans,
+                               const std::string& level) {
+  const Bytes data(source);
+  const Utf8Check valid_utf8 = utf8_check(parse_level(level));
+  if (spans.ndim() != 2 || spans.shape(1) != 2)
+    throw py::value_error("spans must have shape [n, 2]");
+  const auto documents = static_cast<std::int64_t>(spans.shape(0));
+  const auto size = static_cast<std::int64_t>(data.span().size());
+  const std::int64_t* span = spans.data();
+  for (std::int64_t i = 0; i < documents; ++i) {
+    if (span[2 * i] < 0 || span[2 * i] > span[2 * i + 1] || span[2 * i + 1] > size) {
+      throw py::value_error("span " + std::to_string(i) + " is not inside the data");
+    }
+  }
+  Shared<std::int64_t> result;
+  auto invalid = result.take();
+  {
+    const py::gil_scoped_release release;
+    for (std::int64_t i = 0; i < documents; ++i) {
+      const auto begin = static_cast<std::size_t>(span[2 * i]);
+      const auto end = static_cast<std::size_t>(span[2 * i + 1]);
+      if (!valid_utf8(data.span().data() + begin, end - begin)) invalid->push_back(i);
+    }
+  }
+  const auto count = static_cast<py::ssize_t>(invalid->size());
+  return result.give(std::move(invalid), {count});
+}
+
+}  // namespace
+
+void bind_json(py::module_& module) {
+  py::class_<Extracted>(module, "Extracted")
+      .def_readonly("data", &Extracted::data)
+      .def_readonly("spans", &Extracted::spans)
+      .def_readonly("lines", &Extracted::lines)
+      .def_readonly("slow", &Extracted::slow)
+      .def_readonly("line_count", &Extracted::line_count);
+  py::class_<JsonLinesBinding>(module, "JsonLines")
+      .def(py::init<std::string, std::string>(), py::arg("key"), py::arg("level") = "auto")
+      .def("extract", &JsonLinesBinding::extract, py::arg("block"));
+  py::class_<JsonArrayBinding>(module, "JsonArray")
+      .def(py::init<>())
+      .def("feed", &JsonArrayBinding::feed, py::arg("chunk"))
+      .def_property_readonly("finished", &JsonArrayBinding::finished);
+  module.def("split_lines", &split_lines_binding, py::arg("block"));
+  module.def("invalid_utf8", &invalid_utf8_binding, py::arg("data"), py::arg("spans"),
+             py::arg("level") = "auto");
+}
+
+}  // namespace tokpack
