@@ -20,6 +20,12 @@ constexpr std::array kNames = {
     Name{"gpt2", Pattern::kGpt2},
     Name{"digits_gpt2", Pattern::kDigitsGpt2},
     Name{"none", Pattern::kNone},
+    Name{"llama3", Pattern::kLlama3},
+    Name{"qwen2", Pattern::kQwen2},
+    Name{"qwen35", Pattern::kQwen35},
+    Name{"o200k", Pattern::kO200k},
+    Name{"tekken", Pattern::kTekken},
+    Name{"deepseek_v3", Pattern::kDeepseekV3},
 };
 
 // Digits() asks Rust's char::is_numeric, which in tokenizers 0.23 is Unicode 17: its new numbers.
@@ -103,6 +109,18 @@ std::size_t pretokenize_scalar(Pattern pattern, const std::uint8_t* data, std::s
       return cut(text, pos, ends, capacity, next_digits_gpt2);
     case Pattern::kNone:
       return cut(text, pos, ends, capacity, next_none);
+    case Pattern::kLlama3:
+      return cut_llama3(text, pos, ends, capacity);
+    case Pattern::kQwen2:
+      return cut_qwen2(text, pos, ends, capacity);
+    case Pattern::kQwen35:
+      return cut_qwen35(text, pos, ends, capacity);
+    case Pattern::kO200k:
+      return cut_o200k(text, pos, ends, capacity);
+    case Pattern::kTekken:
+      return cut_tekken(text, pos, ends, capacity);
+    case Pattern::kDeepseekV3:
+      return cut_deepseek_v3(text, pos, ends, capacity);
   }
   return 0;
 }

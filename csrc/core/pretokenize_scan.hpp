@@ -37,23 +37,19 @@ Char char_at(Text text, std::size_t pos) {
   return {Classes::of(c.value), c.size};
 }
 
-// First position at or after pos whose character has a bit of kStop, or, with kWant, has none of
-// it.
-template <class Classes, std::uint32_t kMask, bool kWant>
-std::size_t skip(Text text, std::size_t pos) {
+// End of the run of characters whose bits satisfy `belongs`.
+template <class Classes, class Predicate>
+std::size_t skip_while(Text text, std::size_t pos, Predicate belongs) {
   while (pos < text.size) {
     const std::uint8_t byte = text.data[pos];
-    std::uint32_t bits;
-    std::uint32_t size = 1;
     if (byte < 0x80) {
-      bits = Classes::ascii(byte);
+      if (!belongs(Classes::ascii(byte))) return pos;
+      ++pos;
     } else {
       const CodePoint c = decode_utf8(text.data + pos);
-      bits = Classes::of(c.value);
-      size = c.size;
+      if (!belongs(Classes::of(c.value))) return pos;
+      pos += c.size;
     }
-    if (((bits & kMask) != 0) != kWant) return pos;
-    pos += size;
   }
   return pos;
 }
@@ -61,13 +57,14 @@ std::size_t skip(Text text, std::size_t pos) {
 // End of the run of characters that have a bit of kMask.
 template <class Classes, std::uint32_t kMask>
 std::size_t skip_any(Text text, std::size_t pos) {
-  return skip<Classes, kMask, true>(text, pos);
+  return skip_while<Classes>(text, pos, [](std::uint32_t bits) { return (bits & kMask) != 0; });
 }
 
 // End of the run of characters that have no bit of kMask.
 template <class Classes, std::uint32_t kMask>
 std::size_t skip_none(Text text, std::size_t pos) {
-  return skip<Classes, kMask | kEnd, false>(text, pos);
+  return skip_while<Classes>(text, pos,
+                             [](std::uint32_t bits) { return (bits & (kMask | kEnd)) == 0; });
 }
 
 // \s+(?!\S)|\s+ where a space is at pos: leaves the last space to what follows, if anything does.
@@ -94,6 +91,11 @@ inline std::size_t contraction(Text text, std::size_t pos) {
   const std::uint8_t b = text.data[pos + 2];
   return (a == 'l' && b == 'l') || ((a == 'v' || a == 'r') && b == 'e') ? 3 : 0;
 }
+
+using Cutter = std::size_t(Text text, std::size_t* pos, std::uint32_t* ends, std::size_t capacity);
+
+// The Cutters of the patterns that treat line ends apart.
+Cutter cut_llama3, cut_qwen2, cut_qwen35, cut_o200k, cut_tekken, cut_deepseek_v3;
 
 // Writes at most `capacity` ends; `next(text, pos)` gives the end of the pretoken that begins at
 // pos.
