@@ -42,6 +42,7 @@ bool is_digit(Text text, std::size_t pos) {
 
 // What lies between digits.
 struct BetweenDigits {
+  static constexpr bool kHasAscii = true;
   static std::uint32_t ascii(std::uint8_t byte) {
     const std::uint32_t bits = ascii_class(byte);
     return bits & kNumber ? kEnd : bits;

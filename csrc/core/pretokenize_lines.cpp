@@ -87,7 +87,10 @@ Word cased_word(Text text, std::size_t pos) {
     if (!(c.bits & kUpper)) after_uncased = end;
     c = char_at<PlainClasses>(text, end);
   }
-  if (c.bits & kLower) return {skip_while<PlainClasses>(text, end + c.size, is_lower), true};
+  if (c.bits & kLower) {
+    end = skip_ascii_letters<false>(text, end + c.size);
+    return {skip_while<PlainClasses>(text, end, is_lower), true};
+  }
   // The first alternative gives characters back until one can be its second half.
   if (after_uncased) return {after_uncased, true};
   return {end > pos ? end : 0, false};
@@ -130,12 +133,14 @@ bool is_cjk(std::uint32_t c) {
 }
 
 struct CjkClasses {
+  static constexpr bool kHasAscii = false;
   static std::uint32_t ascii(std::uint8_t) { return kEnd; }
   static std::uint32_t of(std::uint32_t c) { return is_cjk(c) ? char_class(c) : kEnd; }
 };
 
 // What the first two Splits of DeepSeek-V3, numbers and CJK, leave.
 struct RestClasses {
+  static constexpr bool kHasAscii = true;
   static std::uint32_t ascii(std::uint8_t byte) {
     const std::uint32_t bits = ascii_class(byte);
     return bits & kNumber ? kEnd : bits;
@@ -174,7 +179,7 @@ std::size_t next_in_piece(Text text, std::size_t pos) {
   const std::uint8_t byte = text.data[pos];
   if (byte < 0x80 && (c.bits & kSymbol) && second < text.size &&
       is_ascii_letter(text.data[second])) {
-    std::size_t end = second + 1;
+    std::size_t end = skip_ascii_letters<true>(text, second + 1);
     while (end < text.size && is_ascii_letter(text.data[end])) ++end;
     return end;
   }
