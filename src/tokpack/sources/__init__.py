@@ -1,0 +1,15 @@
+"""Where documents come from: files of every kind, cut into parts that workers read alone."""
+
+from tokpack.sources.base import FORMATS, BadRecord, Batch, Documents, Part, Source
+from tokpack.sources.read import line_base, read
+
+__all__ = [
+    "FORMATS",
+    "BadRecord",
+    "Batch",
+    "Documents",
+    "Part",
+    "Source",
+    "line_base",
+    "read",
+]

@@ -1,0 +1,178 @@
+"""What a document source is made of: files, parts of files, documents, bad records."""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import xxhash
+
+from tokpack.errors import InputError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+FORMATS = ("jsonl", "json", "text", "parquet", "arrow", "archive")
+COMPRESSIONS = ("", "zst", "gz", "xz", "bz2")
+PART_KINDS = ("whole", "bytes", "frames", "stripes", "rows")
+
+STDIN = "-"
+BOM = b"\xef\xbb\xbf"
+RAW_BYTES_KEPT = 4096  # of a bad record
+_SAMPLE_BYTES = 64 << 10
+
+
+@dataclass(frozen=True)
+class Source:
+    """One input file, as discovered.
+
+    ``name`` is for people and manifests: printable, valid UTF-8. ``path`` is what to open: as
+    ``os.fsdecode`` gives it, or ``-`` for the standard input. ``format`` is one of FORMATS,
+    ``compression`` one of COMPRESSIONS, ``size`` in bytes as stored, 0 for a pipe.
+    """
+
+    name: str
+    path: str
+    format: str
+    compression: str
+    size: int
+    mtime_ns: int
+
+    @property
+    def is_pipe(self) -> bool:
+        """Whether the source can be read only once: the standard input, a named pipe."""
+        return self.path == STDIN or stat.S_ISFIFO(_stat(self).st_mode)
+
+    def fingerprint(self) -> str:
+        """Identify the content cheaply: hex, from the size and 64 KiB at head, middle and tail.
+
+        Two files of one size that differ elsewhere have the same fingerprint. A pipe has none: "".
+        """
+        if self.is_pipe:
+            return ""
+        size = _stat(self).st_size
+        digest = xxhash.xxh3_128(size.to_bytes(8, "little"))
+        with open(self.path, "rb") as file:
+            for at in sorted(
+                {0, max(0, (size - _SAMPLE_BYTES) // 2), max(0, size - _SAMPLE_BYTES)}
+            ):
+                file.seek(at)
+                digest.update(file.read(_SAMPLE_BYTES))
+        return digest.hexdigest()
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> Source:
+        return cls(**fields)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A range of one source that one worker reads.
+
+    ========  ==========================================================================
+    kind      begin, end
+    ========  ==========================================================================
+    whole     0, 0
+    bytes     byte range of an uncompressed file; the part owns the lines that begin in
+              (begin, end], and the part at 0 also the first line
+    frames    compressed byte range of whole zstd frames, with the same rule for the
+              decompressed bytes
+    stripes   number of the part and how many there are: part i of n owns the lines that
+              begin in stripes i, i+n, ... of the decompressed bytes, with the same rule
+    rows      row groups of a parquet file, record batches of an Arrow file: [begin, end)
+    ========  ==========================================================================
+
+    ``weight`` estimates the work, in bytes of text, for scheduling.
+    """
+
+    source: int
+    kind: str
+    begin: int
+    end: int
+    weight: int
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> Part:
+        return cls(**fields)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much to hold at once: see ``read``."""
+
+    block_bytes: int
+    max_document_bytes: int
+    stripe_bytes: int
+
+
+@dataclass
+class Documents:
+    """Texts of many documents in one buffer.
+
+    ``data`` uint8, UTF-8; ``spans`` int64 [n, 2], begin and end of document i in data; ``lines``
+    int64 [n], 0-based record number of document i, counted from the part's first record (for
+    stripes: from the start of the file). The arrays may be views of memory that is used again:
+    they are valid until the next batch is asked for.
+    """
+
+    data: npt.NDArray[np.uint8]
+    spans: npt.NDArray[np.int64]
+    lines: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.spans)
+
+    def text(self, index: int) -> bytes:
+        begin, end = self.spans[index]
+        return self.data[begin:end].tobytes()
+
+
+@dataclass
+class BadRecord:
+    """A record that cannot be used; ``line`` counts as in Documents, ``raw`` is cut at 4 KiB."""
+
+    line: int
+    reason: str
+    raw: bytes
+
+
+@dataclass
+class Batch:
+    """What one step of reading gave.
+
+    ``segment`` is the stripe's number for a part of stripes, else 0. ``documents`` are by key;
+    a record that is bad for one key is left out for all. ``records`` = documents + bad ones.
+    ``lines`` is how far the record number moved, blank lines included. ``bytes_read`` counts
+    stored bytes and ``text_bytes`` decompressed ones, since the batch before; over all parts of
+    a source they add up to about its size, however it was split.
+    """
+
+    segment: int
+    documents: dict[str, Documents]
+    bad: list[BadRecord]
+    records: int
+    lines: int
+    bytes_read: int
+    text_bytes: int
+
+
+def printable(path: str) -> str:
+    """A path as people may see it: no undecodable bytes, no control characters."""
+    text = os.fsencode(path).decode("utf-8", "backslashreplace")
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def _stat(source: Source) -> os.stat_result:
+    try:
+        return os.stat(source.path)
+    except OSError as error:
+        raise InputError(f"{source.name}: {error.strerror}") from error

@@ -1,0 +1,69 @@
+"""The standard input and named pipes, which can be looked at before they are read.
+
+What was read is kept as long as it is short, so that detection and a first look at the data do not
+cost data. A forked worker inherits all of it; a spawned one cannot read its parent's pipe.
+"""
+
+from __future__ import annotations
+
+import os
+
+from tokpack.errors import InputError
+from tokpack.sources.base import STDIN
+
+REPLAY_BYTES = 8 << 20
+
+
+class Pipe:
+    """A pipe and the bytes read from it so far; None once they are too many to keep."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self.kept: bytearray | None = bytearray()
+
+    def readinto(self, view: memoryview, at: int) -> int:
+        if self.kept is not None and at < len(self.kept):
+            count = min(len(view), len(self.kept) - at)
+            view[:count] = self.kept[at : at + count]
+            return count
+        count = os.readv(self.descriptor, [view])
+        if self.kept is not None:
+            self.kept += view[:count]
+            if len(self.kept) > REPLAY_BYTES:
+                self.kept = None
+        return count
+
+
+class PipeReader:
+    """One reading of a pipe, from its start."""
+
+    def __init__(self, pipe: Pipe) -> None:
+        self._pipe = pipe
+        self._at = 0
+
+    def readinto(self, view: memoryview) -> int:
+        count = self._pipe.readinto(view, self._at)
+        self._at += count
+        return count
+
+    def read(self, size: int) -> bytes:
+        buffer = bytearray(size)
+        count = self.readinto(memoryview(buffer))
+        return bytes(buffer[:count])
+
+    def close(self) -> None:
+        """Leave the pipe open: it may be read again from what is kept."""
+
+
+_pipes: dict[str, Pipe] = {}
+
+
+def open_pipe(path: str, name: str) -> PipeReader:
+    """Read a pipe from its start; InputError where its start is gone."""
+    if path not in _pipes:
+        descriptor = os.dup(0) if path == STDIN else os.open(path, os.O_RDONLY)
+        _pipes[path] = Pipe(descriptor)
+    pipe = _pipes[path]
+    if pipe.kept is None:
+        raise InputError(f"{name}: a pipe can be read only once; save it to a file first")
+    return PipeReader(pipe)

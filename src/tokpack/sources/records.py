@@ -1,0 +1,174 @@
+"""From a block of lines to documents and bad records: JSON lines and plain text."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from tokpack._core import JsonLines, invalid_utf8, split_lines
+from tokpack.errors import UsageError
+from tokpack.sources.base import RAW_BYTES_KEPT, BadRecord, Documents
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from tokpack._core import Extracted
+
+
+@dataclass
+class Parsed:
+    """Documents by key, bad records, and the number of lines they came from."""
+
+    documents: dict[str, Documents]
+    bad: list[BadRecord]
+    records: int
+    lines: int
+
+
+class Parser(Protocol):
+    def parse(self, block: memoryview, first_line: int) -> Parsed:
+        """Parse whole lines, of which the first is number ``first_line``."""
+
+
+class JsonLinesParser:
+    """Takes the strings under some keys from JSON lines.
+
+    The native extractor does it for all records but those that it calls slow; Python's ``json``
+    decides what these are.
+    """
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        self._extractors = [(key, JsonLines(key)) for key in keys]
+
+    def parse(self, block: memoryview, first_line: int) -> Parsed:
+        bad: dict[int, BadRecord] = {}  # by index of the record in the block
+        documents = {}
+        lines = records = 0
+        for key, extractor in self._extractors:
+            extracted = extractor.extract(block)
+            lines, records = extracted.line_count, len(extracted.lines)
+            numbers = extracted.lines + first_line
+            data, spans = extracted.data, extracted.spans
+            if len(extracted.slow):
+                data, spans = _decide_slow(extracted, block, key, numbers, bad)
+            documents[key] = Documents(data, spans, numbers)
+        return Parsed(_without(documents, bad), [bad[i] for i in sorted(bad)], records, lines)
+
+
+class TextParser:
+    """Every line is a document, blank ones included."""
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        if len(keys) != 1:
+            raise UsageError(f"plain text has one document a line, not the keys {', '.join(keys)}")
+        self._key = keys[0]
+
+    def parse(self, block: memoryview, first_line: int) -> Parsed:
+        spans = split_lines(block)
+        data = np.frombuffer(block, np.uint8)
+        numbers = np.arange(first_line, first_line + len(spans), dtype=np.int64)
+        documents = {self._key: Documents(data, spans, numbers)}
+        bad = not_utf8(documents[self._key])
+        return Parsed(_without(documents, bad), list(bad.values()), len(spans), len(spans))
+
+
+def not_utf8(documents: Documents) -> dict[int, BadRecord]:
+    """The documents that are not UTF-8, by index."""
+    bad = {}
+    for index in invalid_utf8(documents.data.data, documents.spans).tolist():
+        raw = documents.text(index)
+        try:
+            raw.decode()
+        except UnicodeDecodeError as error:
+            reason = f"invalid UTF-8 at byte {error.start}"
+            bad[index] = BadRecord(int(documents.lines[index]), reason, raw[:RAW_BYTES_KEPT])
+    return bad
+
+
+def string_at(record: bytes, key: str) -> bytes:
+    """The UTF-8 text under a key of one JSON record, as Python's json reads it.
+
+    ValueError with the reason where there is none.
+    """
+    try:
+        # Numbers are not looked at, so one of a million digits is as good as any.
+        value = json.loads(record.decode(), parse_int=_as_number, parse_float=_as_number)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"invalid UTF-8 at byte {error.start}") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"malformed JSON: {error.msg} at character {error.pos}") from None
+    except RecursionError:
+        raise ValueError("malformed JSON: nested too deeply") from None
+    if not isinstance(value, dict):
+        raise ValueError(f"the record is {_described(value)}, not a JSON object")
+    if key not in value:
+        raise ValueError(f"no key '{key}'")
+    text = value[key]
+    if text is None:
+        raise ValueError(f"'{key}' is null")
+    if not isinstance(text, str):
+        raise ValueError(f"'{key}' is {_described(text)}, not a string")
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        escape = f"\\u{ord(text[error.start]):04x}"
+        raise ValueError(f"lone surrogate {escape} in '{key}'") from None
+
+
+def _as_number(_digits: str) -> int:
+    return 0
+
+
+def _described(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (int, float)):
+        return "a number"
+    if isinstance(value, str):
+        return "a string"
+    return "a list" if isinstance(value, list) else "an object"
+
+
+def _decide_slow(
+    extracted: Extracted,
+    block: memoryview,
+    key: str,
+    numbers: npt.NDArray[np.int64],
+    bad: dict[int, BadRecord],
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    """Data and spans with the text of the slow records added, or these entered as bad."""
+    pieces = [extracted.data]
+    spans = extracted.spans.copy()
+    size = len(extracted.data)
+    for index, begin, end in extracted.slow.tolist():
+        raw = bytes(block[begin:end]).rstrip(b"\n")
+        try:
+            text = string_at(raw, key)
+        except ValueError as error:
+            record = BadRecord(int(numbers[index]), str(error), raw[:RAW_BYTES_KEPT])
+            bad.setdefault(index, record)
+            continue
+        pieces.append(np.frombuffer(text, np.uint8))
+        spans[index] = size, size + len(text)
+        size += len(text)
+    return np.concatenate(pieces), spans
+
+
+def _without(documents: dict[str, Documents], bad: dict[int, BadRecord]) -> dict[str, Documents]:
+    if not bad:
+        return documents
+    return {
+        key: Documents(
+            docs.data,
+            np.delete(docs.spans, list(bad), axis=0),
+            np.delete(docs.lines, list(bad)),
+        )
+        for key, docs in documents.items()
+    }

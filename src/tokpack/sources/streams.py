@@ -1,0 +1,268 @@
+"""Streams of decompressed bytes: ``readinto`` fills a buffer, and what is cut off is an error."""
+
+from __future__ import annotations
+
+import bz2
+import lzma
+import zlib
+from typing import TYPE_CHECKING, Any, Protocol
+
+import zstandard
+
+from tokpack.errors import InputError
+from tokpack.sources.pipes import open_pipe
+from tokpack.sources.zstd_frames import Follower
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tokpack.sources.base import Source
+    from tokpack.sources.lines import Region
+
+_CHUNK_BYTES = 256 << 10
+_MAX_ZSTD_WINDOW = 1 << 31
+_MAX_XZ_MEMORY = 1 << 31
+
+
+class Stream(Protocol):
+    """Bytes to read; ``stored`` counts those taken from the file for them."""
+
+    @property
+    def stored(self) -> int: ...
+    def readinto(self, view: memoryview) -> int: ...
+    def close(self) -> None: ...
+
+
+class RawStream(Stream, Protocol):
+    """Bytes as they are stored."""
+
+    def read(self, size: int) -> bytes: ...
+
+
+class FileStream:
+    """Bytes [begin, end) of a file, or all of a pipe."""
+
+    def __init__(self, source: Source, begin: int = 0, end: int | None = None) -> None:
+        self.stored = 0
+        self._name = source.name
+        self._left = end - begin if end is not None else 1 << 62
+        try:
+            if source.is_pipe:
+                self._file: Any = open_pipe(source.path, source.name)
+            else:
+                self._file = open(source.path, "rb", buffering=0)  # noqa: SIM115
+                self._file.seek(begin)
+        except OSError as error:
+            raise InputError(f"{source.name}: {error.strerror}") from error
+
+    def readinto(self, view: memoryview) -> int:
+        try:
+            count: int = self._file.readinto(view[: self._left])
+        except OSError as error:
+            raise self._failed(error) from error
+        return self._took(count)
+
+    def read(self, size: int) -> bytes:
+        try:
+            chunk: bytes = self._file.read(min(size, self._left))
+        except OSError as error:
+            raise self._failed(error) from error
+        self._took(len(chunk))
+        return chunk
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _took(self, count: int) -> int:
+        self.stored += count
+        self._left -= count
+        return count
+
+    def _failed(self, error: OSError) -> InputError:
+        return InputError(f"{self._name}: {error.strerror} after {self.stored} bytes")
+
+
+class _Decompressed:
+    """What the decompressing streams share: their raw stream, and how they fail."""
+
+    def __init__(self, raw: RawStream, name: str, compression: str) -> None:
+        self._raw = raw
+        self._name = name
+        self._compression = compression
+        self._given = 0
+
+    @property
+    def stored(self) -> int:
+        return self._raw.stored
+
+    def close(self) -> None:
+        self._raw.close()
+
+    def _cut_off(self) -> InputError:
+        return InputError(
+            f"{self._name}: the {self._compression} stream is cut off after {self._given} "
+            "decompressed bytes; the file is incomplete: fetch or make it again"
+        )
+
+    def _corrupt(self, error: Exception) -> InputError:
+        return InputError(
+            f"{self._name}: the {self._compression} stream is corrupt after {self._given} "
+            f"decompressed bytes ({error}): fetch or make it again"
+        )
+
+
+class _Followed:
+    """Compressed bytes on their way to the decoder, which takes a cut frame for a whole one."""
+
+    def __init__(self, raw: RawStream) -> None:
+        self._raw = raw
+        self._follower = Follower()
+
+    def read(self, size: int) -> bytes:
+        chunk = self._raw.read(size)
+        self._follower.feed(chunk)
+        return chunk
+
+    @property
+    def whole(self) -> bool:
+        return self._follower.whole
+
+
+class ZstdStream(_Decompressed):
+    """One or more zstd frames, windows up to 2 GiB, skippable frames skipped."""
+
+    def __init__(self, raw: RawStream, name: str) -> None:
+        super().__init__(raw, name, "zst")
+        self._followed = _Followed(raw)
+        decoder = zstandard.ZstdDecompressor(max_window_size=_MAX_ZSTD_WINDOW)
+        self._reader = decoder.stream_reader(
+            self._followed,  # type: ignore[arg-type]  # anything with read() will do
+            read_size=_CHUNK_BYTES,
+            read_across_frames=True,
+            closefd=False,
+        )
+
+    def readinto(self, view: memoryview) -> int:
+        try:
+            count = self._reader.readinto(view)
+        except zstandard.ZstdError as error:
+            raise self._corrupt(error) from error
+        if count == 0 and not self._followed.whole:
+            raise self._cut_off()
+        self._given += count
+        return count
+
+
+_DECODERS: dict[str, Callable[[], Any]] = {
+    "gz": lambda: zlib.decompressobj(wbits=31),
+    "xz": lambda: lzma.LZMADecompressor(memlimit=_MAX_XZ_MEMORY),
+    "bz2": bz2.BZ2Decompressor,
+}
+
+
+class MembersStream(_Decompressed):
+    """gz, xz or bz2: one or more members, one after the other, each with its checksum checked."""
+
+    def __init__(self, raw: RawStream, name: str, compression: str) -> None:
+        super().__init__(raw, name, compression)
+        self._decoder: Any = None
+        self._pending = b""
+        self._first = True
+
+    def readinto(self, view: memoryview) -> int:
+        while self._decoder is not None or self._next_member():
+            count = self._decode(view)
+            if count:
+                self._given += count
+                return count
+        return 0
+
+    def _next_member(self) -> bool:
+        if not self._first and self._compression != "bz2":  # zero bytes may follow a member
+            self._pending = self._pending.lstrip(b"\0")
+        while not self._pending:
+            self._pending = self._raw.read(_CHUNK_BYTES)
+            if not self._pending:
+                return False
+            if not self._first and self._compression != "bz2":
+                self._pending = self._pending.lstrip(b"\0")
+        self._first = False
+        self._decoder = _DECODERS[self._compression]()
+        return True
+
+    def _decode(self, view: memoryview) -> int:
+        """Decode up to len(view) bytes; 0 where the member ended."""
+        while True:
+            try:
+                chunk = self._decoder.decompress(self._pending, len(view))
+            except (zlib.error, lzma.LZMAError, OSError, ValueError) as error:
+                raise self._corrupt(error) from error
+            self._pending = getattr(self._decoder, "unconsumed_tail", b"")
+            if self._decoder.eof:
+                self._pending = self._decoder.unused_data
+                self._decoder = None
+            if chunk or self._decoder is None:
+                view[: len(chunk)] = chunk
+                return len(chunk)
+            if not self._pending:
+                self._pending = self._raw.read(_CHUNK_BYTES)
+                if not self._pending:
+                    raise self._cut_off()
+
+
+def decompressed(raw: RawStream, compression: str, name: str) -> Stream:
+    if compression == "":
+        return raw
+    if compression == "zst":
+        return ZstdStream(raw, name)
+    return MembersStream(raw, name, compression)
+
+
+def open_stream(source: Source, end: int | None = None) -> Stream:
+    """Open a source, or its first ``end`` bytes as stored; InputError where that fails."""
+    return decompressed(FileStream(source, 0, end), source.compression, source.name)
+
+
+class FramesStream:
+    """Frames [begin, end) of a zstd file, and then what follows, to finish the last line.
+
+    Sets ``region.end`` to the number of decompressed bytes of [begin, end) when it is known.
+    """
+
+    def __init__(self, source: Source, begin: int, end: int, region: Region) -> None:
+        self._source = source
+        self._end = end
+        self._region = region
+        self._given = 0
+        self._own = FileStream(source, begin, end)
+        self._stream = ZstdStream(self._own, source.name)
+        self._beyond = False
+
+    @property
+    def stored(self) -> int:
+        return self._own.stored
+
+    def readinto(self, view: memoryview) -> int:
+        count = self._stream.readinto(view)
+        if count == 0 and not self._beyond:
+            self._beyond = True
+            self._region.end = self._given
+            self._stream.close()
+            self._stream = ZstdStream(FileStream(self._source, self._end), self._source.name)
+            count = self._stream.readinto(view)
+        self._given += count
+        return count
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+def fill(stream: Stream, view: memoryview) -> int:
+    """Read until the view is full or the stream ends; the bytes read."""
+    filled = 0
+    while filled < len(view):
+        count = stream.readinto(view[filled:])
+        if count == 0:
+            break
+        filled += count
+    return filled
