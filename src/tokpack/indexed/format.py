@@ -119,7 +119,7 @@ def _check_magic(head: bytes, size: int, name: str) -> None:
     for magic, advice in _FOREIGN.items():
         if head.startswith(magic):
             raise FormatError(f"{name}: magic is {magic!r}, expected {MAGIC!r}: {advice}")
-    if not head.startswith(MAGIC[: len(head)]) or not head:
+    if not head.startswith(MAGIC[: len(head)]):
         found = bytes(head[: len(MAGIC)])
         raise FormatError(f"{name}: magic is {found!r}, expected {MAGIC!r}: not a dataset index")
     if size < _FAIRSEQ_HEADER.size or len(head) < min(size, HEADER_BYTES):
