@@ -1,0 +1,237 @@
+"""What every tokenizer is to the rest of tokpack: documents in, packed ids out."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
+
+import numpy as np
+
+from tokpack.errors import TokenizerError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    import numpy.typing as npt
+
+SpecialTokens = Literal["text", "encode"]
+
+# Names of end-of-document tokens in published tokenizers, the most specific first.
+EOD_NAMES = (
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "</s>",
+    "<eos>",
+    "<|eos|>",
+    "<EOD>",
+    "<\uff5cend\u2581of\u2581sentence\uff5c>",
+    "<|END_OF_TURN_TOKEN|>",
+    "<|im_end|>",
+    "[EOS]",
+    "<eod>",
+)
+
+
+class Encoded(Protocol):
+    """Token ids of some documents."""
+
+    @property
+    def ids(self) -> npt.NDArray[Any]:
+        """Tokens of all documents one after the other, uint16 or int32."""
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int32]:
+        """[n] tokens of document i, EOD included; 0 for a document without tokens."""
+
+    @property
+    def special(self) -> npt.NDArray[np.int64]:
+        """Document index of every special token found in the text, whatever became of it."""
+
+
+@dataclass(frozen=True, eq=False)
+class PackedIds:
+    """The :class:`Encoded` of tokenizers that are not native."""
+
+    ids: npt.NDArray[Any]
+    lengths: npt.NDArray[np.int32]
+    special: npt.NDArray[np.int64]
+
+
+class Encoder(Protocol):
+    """Encodes blocks of documents; belongs to one process, and to one thread at a time."""
+
+    def encode(self, data: npt.NDArray[np.uint8], spans: npt.NDArray[np.int64]) -> Encoded:
+        """Encode the documents data[spans[i, 0]:spans[i, 1]], which are valid UTF-8."""
+
+
+class UnknownWordError(TokenizerError):
+    """A document has a word that a vocabulary without an unknown token cannot express.
+
+    ``document`` is the document's index in the block, so that a caller can name the line.
+    """
+
+    def __init__(self, message: str, document: int) -> None:
+        super().__init__(message)
+        self.document = document
+
+    def __reduce__(self) -> tuple[type[UnknownWordError], tuple[str, int]]:
+        return type(self), (str(self), self.document)
+
+
+class Tokenizer(ABC):
+    """Text to ids and back.
+
+    ``vocab_size`` counts added tokens and holes, and no padding: every id is below it.
+    ``special_tokens_default`` is what the mode ``auto`` means for this tokenizer.
+    ``why_not_native`` says why a slower library does the work, in one phrase; "" for
+    the native core.
+    """
+
+    name: str
+    kind: str
+    vocab_size: int
+    eod_id: int | None
+    special_ids: dict[str, int]
+    special_tokens_default: SpecialTokens = "encode"
+    native: bool = False
+    why_not_native: str = ""
+
+    @abstractmethod
+    def encoder(self, *, dtype: str, append_eod: bool, special_tokens: str = "auto") -> Encoder:
+        """Build an encoder, in the process that will use it.
+
+        ``dtype`` of the ids is ``uint16`` or ``int32``. ``special_tokens`` says what a special
+        token inside a document becomes: ``text``, ``encode`` (its id), or ``auto``, which is what
+        this tokenizer's own tools do. ``error`` encodes: the caller stops when ``Encoded.special``
+        is not empty. Raises TokenizerError when the dtype is too small, or there is no EOD to
+        append.
+        """
+
+    @abstractmethod
+    def decode_bytes(self, ids: Iterable[int]) -> bytes:
+        """The text of ids as UTF-8, which may be cut inside a character at either end."""
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of ids; bytes that are no character become U+FFFD."""
+        return self.decode_bytes(ids).decode("utf-8", errors="replace")
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """sha256, in hex, over everything that decides ids, and over nothing else."""
+        parts = (self.kind, self.definition_digest(), self.special_tokens_default, self.eod_id)
+        return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+    @abstractmethod
+    def definition_digest(self) -> str:
+        """sha256, in hex, over the vocabulary and the rules, whatever their files look like."""
+
+    def describe(self) -> dict[str, Any]:
+        """What a manifest says of a tokenizer."""
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "sha256": self.fingerprint,
+            "vocab_size": self.vocab_size,
+            "eod_id": self.eod_id,
+            "special_ids": self.special_ids,
+        }
+
+    def special_mode(self, special_tokens: str) -> SpecialTokens:
+        """Resolve ``auto`` and ``error``."""
+        modes: dict[str, SpecialTokens] = {
+            "auto": self.special_tokens_default,
+            "text": "text",
+            "encode": "encode",
+            "error": "encode",
+        }
+        if special_tokens not in modes:
+            raise UsageError(
+                f"special tokens mode '{special_tokens}' is unknown: "
+                "use auto, text, encode or error"
+            )
+        return modes[special_tokens]
+
+    def check_dtype(self, dtype: str) -> Literal["uint16", "int32"]:
+        if dtype not in ("uint16", "int32"):
+            raise UsageError(f"token ids cannot be stored as '{dtype}': use uint16 or int32")
+        if dtype == "uint16" and self.vocab_size > 1 << 16:
+            raise TokenizerError(
+                f"tokenizer {self.name} has {self.vocab_size} ids, and uint16 holds 65536: "
+                "use int32"
+            )
+        return cast("Literal['uint16', 'int32']", dtype)
+
+    def eod_to_append(self, append_eod: bool) -> int | None:
+        if append_eod and self.eod_id is None:
+            raise TokenizerError(
+                f"tokenizer {self.name} has no end-of-document token among its special tokens "
+                f"({', '.join(self.special_ids) or 'it has none'}): name one, or append no EOD"
+            )
+        return self.eod_id if append_eod else None
+
+    def no_such_id(self, token_id: int) -> TokenizerError:
+        return TokenizerError(
+            f"tokenizer {self.name} has no token {token_id}: ids are below {self.vocab_size}"
+        )
+
+
+def pick_eod(
+    token_to_id: Callable[[str], int | None], eod_token: str | None, *, name: str
+) -> int | None:
+    """The id of the end-of-document token: the one asked for, else the first of EOD_NAMES."""
+    if eod_token is not None:
+        token_id = token_to_id(eod_token)
+        if token_id is None:
+            raise TokenizerError(f"tokenizer {name} has no token '{eod_token}' to be its EOD")
+        return token_id
+    found = (token_to_id(known) for known in EOD_NAMES)
+    return next((token_id for token_id in found if token_id is not None), None)
+
+
+def texts_of(data: npt.NDArray[np.uint8], spans: npt.NDArray[np.int64]) -> list[str]:
+    """The documents as Python strings."""
+    view = np.ascontiguousarray(data).data
+    return [str(view[begin:end], "utf-8") for begin, end in spans.tolist()]
+
+
+def pack(
+    rows: Sequence[list[int]], *, dtype: str, eod: int | None, special: npt.NDArray[np.int64]
+) -> PackedIds:
+    """Join rows of ids, each with ``eod`` at its end unless it is empty."""
+    if eod is not None:
+        for row in rows:
+            if row:
+                row.append(eod)
+    lengths = np.fromiter(map(len, rows), np.int32, count=len(rows))
+    flat = chain.from_iterable(rows)
+    ids = np.fromiter(flat, np.dtype(dtype), count=int(lengths.sum(dtype=np.int64)))
+    return PackedIds(ids, lengths, special)
+
+
+class SpecialFinder:
+    """Finds special tokens in documents, leftmost and longest first."""
+
+    def __init__(self, contents: Iterable[str]) -> None:
+        longest_first = sorted((c.encode() for c in contents if c), key=len, reverse=True)
+        self._pattern = re.compile(b"|".join(map(re.escape, longest_first)))
+        self._empty = not longest_first
+
+    def find(
+        self, data: npt.NDArray[np.uint8], spans: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.int64]:
+        """Index of the document of every occurrence, ascending."""
+        view = np.ascontiguousarray(data).data
+        # One search over the whole block first: nearly no block has a special token at all.
+        if self._empty or self._pattern.search(view) is None:
+            return np.empty(0, np.int64)
+        found = [
+            index
+            for index, (begin, end) in enumerate(spans.tolist())
+            for _ in self._pattern.finditer(view[begin:end])
+        ]
+        return np.array(found, np.int64)

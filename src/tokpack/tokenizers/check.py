@@ -1,0 +1,97 @@
+"""Prove on a run's own data that the native core does what the Hugging Face library does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokpack.errors import TokenizerError
+from tokpack.tokenizers.base import SpecialTokens, Tokenizer, texts_of
+from tokpack.tokenizers.gpt2_files import EOD, parse_merges, parse_vocab
+from tokpack.tokenizers.huggingface import build, encode_batch, load_library
+from tokpack.tokenizers.native import NativeTokenizer
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    import tokenizers
+
+SAMPLE_BYTES = 1 << 18
+_SHOWN = 10  # ids shown on either side of a difference
+
+
+def self_check(
+    tokenizer: Tokenizer,
+    data: npt.NDArray[np.uint8],
+    spans: npt.NDArray[np.int64],
+    *,
+    special_tokens: str = "auto",
+) -> None:
+    """Encode the first 256 KiB of documents on both paths and compare every id.
+
+    ``spans`` is int64 [n, 2], begin and end of each document in ``data``. Raises TokenizerError
+    that shows the first difference. A tokenizer that is not native needs no check.
+    """
+    if not isinstance(tokenizer, NativeTokenizer):
+        return
+    sample = first_documents(data, spans, SAMPLE_BYTES)
+    mode = tokenizer.special_mode(special_tokens)
+    encoded = tokenizer.core(dtype="int32", special_tokens=mode).encode(data.data, sample)
+    texts = texts_of(data, sample)
+    expected = encode_batch(reference(tokenizer, mode), texts)
+    ends = np.cumsum(encoded.lengths, dtype=np.int64)
+    begin = 0
+    for index, (end, right) in enumerate(zip(ends.tolist(), expected, strict=True)):
+        actual = encoded.ids[begin:end].tolist()
+        begin = end
+        if actual != right:
+            raise _difference(tokenizer, index, texts[index], actual, right)
+
+
+def first_documents(
+    data: npt.NDArray[np.uint8], spans: npt.NDArray[np.int64], limit: int
+) -> npt.NDArray[np.int64]:
+    """The documents that fit into ``limit`` bytes, the last one cut between two characters."""
+    sizes = np.cumsum(spans[:, 1] - spans[:, 0])
+    count = int(np.searchsorted(sizes, limit, side="left")) + 1
+    sample = np.array(spans[:count], np.int64)
+    if len(sample) and sizes[len(sample) - 1] > limit:
+        end = int(sample[-1, 1] - (sizes[len(sample) - 1] - limit))
+        while end > sample[-1, 0] and data[end] & 0xC0 == 0x80:
+            end -= 1
+        sample[-1, 1] = end
+    return sample
+
+
+def reference(tokenizer: NativeTokenizer, mode: SpecialTokens) -> tokenizers.Tokenizer:
+    """The Hugging Face library's tokenizer from the files that the native one was read from."""
+    if len(tokenizer.reference) == 1:
+        return build(
+            tokenizer.reference[0], special_tokens=mode, where=f"tokenizer {tokenizer.name}"
+        )
+    library: Any = load_library()
+    raw_vocab, raw_merges = tokenizer.reference
+    vocab = parse_vocab(raw_vocab, Path(tokenizer.name))
+    merges = list(zip(*parse_merges(raw_merges, Path(tokenizer.name)), strict=True))
+    twin: tokenizers.Tokenizer = library.Tokenizer(library.models.BPE(vocab, merges))
+    twin.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    if mode == "encode" and EOD in vocab:
+        twin.add_special_tokens([library.AddedToken(EOD, special=True, normalized=False)])
+    return twin
+
+
+def _difference(
+    tokenizer: NativeTokenizer, index: int, text: str, actual: list[int], right: list[int]
+) -> TokenizerError:
+    pairs = zip(actual, right, strict=False)
+    at = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(actual), len(right)))
+    before = tokenizer.decode(actual[:at])
+    offset = len(before)
+    around = text[max(0, offset - 40) : offset + 40]
+    window = slice(max(0, at - 2), at + _SHOWN)
+    return TokenizerError(
+        f"tokenizer {tokenizer.name} fails its self-check: in document {index + 1} of the sample, "
+        f"token {at}, near {around!r}, the native core gives {actual[window]} and the Hugging Face "
+        f"library {right[window]}. This is a fault of tokpack: please report it with this text"
+    )

@@ -1,0 +1,103 @@
+"""Read GPT-2's pair of files: vocab.json (token -> id) and merges.txt (a pair a line, by rank)."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from tokpack.errors import TokenizerError
+from tokpack.tokenizers.spec import (
+    AddedToken,
+    ByteLevelSpec,
+    MergeMisfitError,
+    check_ids,
+    merges_to_ids,
+    missing_bytes,
+    split_pairs,
+    vocab_by_id,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+EOD = "<|endoftext|>"
+
+
+def read_bytes(path: Path) -> bytes:
+    """A tokenizer file, whole."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise TokenizerError(f"{path}: cannot read the tokenizer file: {error.strerror}") from None
+
+
+def parse_json(raw: bytes, path: Path) -> object:
+    """A JSON file of a tokenizer."""
+    try:
+        return json.loads(raw)
+    except ValueError as error:
+        raise TokenizerError(f"{path}: not a JSON file: {error}") from None
+
+
+def parse_vocab(raw: bytes, path: Path) -> dict[str, int]:
+    """A flat vocabulary, token -> id, each id once."""
+    vocab = parse_json(raw, path)
+    if not isinstance(vocab, dict):
+        raise TokenizerError(f"{path}: a vocabulary is a JSON object of token: id")
+    if "model" in vocab and isinstance(vocab["model"], dict):
+        raise TokenizerError(
+            f"{path}: this is a tokenizer.json, which needs no merges file: give it alone"
+        )
+    check_ids(vocab, str(path))
+    return vocab
+
+
+def parse_merges(raw: bytes, path: Path) -> tuple[list[str], list[str]]:
+    """Left and right tokens of a merges file, in order."""
+    try:
+        text = raw.decode("utf-8").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        raise TokenizerError(f"{path}: not UTF-8 at byte {error.start}") from None
+    body = text.removesuffix("\n")
+    if text.startswith("#version"):
+        body = body.partition("\n")[2]
+    pairs = split_pairs(body)
+    if pairs is None:
+        raise _bad_line(text, path)
+    return pairs
+
+
+def _bad_line(text: str, path: Path) -> TokenizerError:
+    for number, line in enumerate(text.split("\n"), 1):
+        pair = line.split(" ")
+        if (len(pair) != 2 or not all(pair)) and not (number == 1 and line.startswith("#version")):
+            break
+    return TokenizerError(
+        f"{path}:{number}: a line of a merges file is two tokens with a blank between them, "
+        f"not {line[:80]!r}"
+    )
+
+
+def spec_from_files(
+    vocab: Mapping[str, int], pairs: tuple[list[str], list[str]], vocab_path: Path, merge_path: Path
+) -> ByteLevelSpec:
+    """The native definition; raises TokenizerError when the two files do not belong together."""
+    try:
+        merges = merges_to_ids(*pairs, vocab)
+    except MergeMisfitError as error:
+        raise TokenizerError(
+            f"the vocabulary does not fit the merges: {error} of {merge_path}, which is not in "
+            f"{vocab_path}; give the two files of one tokenizer"
+        ) from None
+    table = vocab_by_id(vocab, max(vocab.values()) + 1)
+    missing = missing_bytes(table)
+    if missing:
+        raise TokenizerError(
+            f"{vocab_path}: no token for the byte 0x{missing[0]:02X} ({len(missing)} bytes are "
+            "missing): this is not a byte-level vocabulary, and text would be lost"
+        )
+    if any(table[i] is None for i in set(merges.ravel().tolist())):
+        raise TokenizerError(f"{merge_path}: a merge has a character outside GPT-2's byte alphabet")
+    added = (AddedToken(EOD, vocab[EOD], True, False),) if EOD in vocab else ()
+    return ByteLevelSpec(vocab=table, merges=merges, pattern="gpt2", added=added)

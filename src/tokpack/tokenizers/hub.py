@@ -1,0 +1,151 @@
+"""Tokenizer files by name: tokpack's cache, a Hugging Face cache, or a checked download."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tokpack.errors import TokenizerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+_TIMEOUT = 5.0  # seconds until a server must have answered
+_REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+
+
+def is_repository(name: str) -> bool:
+    """Whether a name has the form of a Hugging Face repository, owner/name."""
+    return _REPOSITORY.fullmatch(name) is not None
+
+
+def cache_folder(name: str) -> Path:
+    """Where tokpack keeps the files of a named tokenizer: $TOKPACK_CACHE/tokenizers/NAME."""
+    root = os.environ.get("TOKPACK_CACHE")
+    default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tokpack"
+    return (Path(root) if root else default) / "tokenizers" / name.replace("/", "--")
+
+
+def hub_snapshots(repository: str) -> Iterator[Path]:
+    """Folders of a repository in this machine's Hugging Face cache; the newest ``main`` first."""
+    folder = _hub_cache() / f"models--{repository.replace('/', '--')}"
+    snapshots = folder / "snapshots"
+    try:
+        main = snapshots / (folder / "refs" / "main").read_text().strip()
+        found = sorted(snapshots.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
+    except OSError:
+        return
+    yield from sorted(found, key=lambda path: path != main)
+
+
+def _hub_cache() -> Path:
+    for variable in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
+        if os.environ.get(variable):
+            return Path(os.environ[variable]).expanduser()
+    home = os.environ.get("HF_HOME")
+    default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "huggingface"
+    return (Path(home).expanduser() if home else default) / "hub"
+
+
+class UnavailableError(Exception):
+    """A download did not happen; the message is the reason, one phrase. Internal."""
+
+
+def download(
+    repository: str,
+    choices: Sequence[tuple[str, ...]],
+    folder: Path,
+    check: Callable[[Path], None],
+) -> None:
+    """Fetch the first set of files that the repository has into ``folder``, all of them or none.
+
+    Every file is compared with the checksum that the server announced for it; ``check`` then gets
+    the folder and may refuse it. Raises UnavailableError, or what ``check`` raises.
+    """
+    if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
+        raise UnavailableError("HF_HUB_OFFLINE is set")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}.partial-", dir=folder.parent))
+    except OSError as error:
+        raise TokenizerError(
+            f"{folder.parent}: cannot write the cache of tokenizers: {error.strerror}; "
+            "set TOKPACK_CACHE to a folder that can be written"
+        ) from None
+    try:
+        _fetch_first(repository, choices, partial)
+        shutil.rmtree(partial / "hub")
+        check(partial)
+        partial.chmod(0o755)
+        _move_into_place(partial, folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _move_into_place(partial: Path, folder: Path) -> None:
+    try:
+        partial.rename(folder)
+    except OSError:
+        # The folder exists: another process was first, or it holds other files of the user's.
+        for path in partial.iterdir():
+            path.replace(folder / path.name)
+
+
+def _fetch_first(repository: str, choices: Sequence[tuple[str, ...]], partial: Path) -> None:
+    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+
+    for files in choices:
+        try:
+            for name in files:
+                _fetch(repository, name, partial)
+        except LocalEntryNotFoundError as error:
+            raise UnavailableError(_first_line(error)) from None
+        except EntryNotFoundError:
+            continue
+        except Exception as error:
+            raise UnavailableError(_first_line(error)) from None
+        return
+    wanted = " nor ".join(" with ".join(files) for files in choices)
+    raise UnavailableError(f"the repository has neither {wanted}")
+
+
+def _fetch(repository: str, name: str, partial: Path) -> None:
+    """One file. The metadata come first: only that request fails at once, without retries."""
+    import huggingface_hub
+    from huggingface_hub.utils.tqdm import disable_progress_bars
+
+    disable_progress_bars()
+    url = huggingface_hub.hf_hub_url(repository, name)
+    metadata = huggingface_hub.get_hf_file_metadata(url, timeout=_TIMEOUT)
+    path = huggingface_hub.hf_hub_download(
+        repository,
+        name,
+        revision=metadata.commit_hash,
+        cache_dir=partial / "hub",
+        etag_timeout=_TIMEOUT,
+    )
+    content = Path(path).read_bytes()
+    check_etag(content, metadata.etag, f"{repository}/{name}")
+    (partial / name).write_bytes(content)
+
+
+def check_etag(content: bytes, etag: str | None, what: str) -> None:
+    """Compare with the server's checksum: sha256 of a large file, git's sha1 of any other."""
+    if etag and re.fullmatch("[0-9a-f]{64}", etag):
+        actual = hashlib.sha256(content).hexdigest()
+    elif etag and re.fullmatch("[0-9a-f]{40}", etag):
+        blob = b"blob %d\0" % len(content) + content
+        actual = hashlib.sha1(blob, usedforsecurity=False).hexdigest()
+    else:
+        raise TokenizerError(f"{what}: refused, because the server gives no checksum ({etag!r})")
+    if actual != etag:
+        raise TokenizerError(f"{what}: the download is broken: checksum {actual}, announced {etag}")
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,142 @@
+"""Tokenizers that the native core does not know, through the Hugging Face library."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from tokpack.errors import TokenizerError
+from tokpack.tokenizers.base import SpecialFinder, Tokenizer, pack, pick_eod, texts_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    import numpy as np
+    import numpy.typing as npt
+    import tokenizers
+
+    from tokpack.tokenizers.base import Encoder, PackedIds, SpecialTokens
+
+_BATCH_CHARACTERS = 1 << 18  # the library's results take some 50 bytes a token
+_IDS_DO_NOT_DEPEND_ON = ("decoder", "padding", "post_processor", "truncation", "version")
+
+
+def load_library() -> Any:
+    """Import ``tokenizers``, one thread a process.
+
+    Its own threads would compete with tokpack's workers, and it warns when a process that has used
+    them forks. A TOKENIZERS_PARALLELISM that is already set wins.
+    """
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    import tokenizers
+
+    return tokenizers
+
+
+def build(raw: bytes, *, special_tokens: SpecialTokens, where: str) -> tokenizers.Tokenizer:
+    """The library's tokenizer from a tokenizer.json, without truncation and padding."""
+    library = load_library()
+    try:
+        tokenizer: tokenizers.Tokenizer = library.Tokenizer.from_str(raw.decode("utf-8"))
+    except Exception as error:
+        raise TokenizerError(
+            f"{where}: tokenizers {library.__version__} cannot read it: {error}"
+        ) from None
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    tokenizer.encode_special_tokens = special_tokens == "text"
+    return tokenizer
+
+
+def encode_batch(tokenizer: tokenizers.Tokenizer, texts: list[str]) -> list[list[int]]:
+    """Plain ids of texts: nothing that a post_processor would add."""
+    encode = getattr(tokenizer, "encode_batch_fast", tokenizer.encode_batch)
+    return [encoding.ids for encoding in encode(texts, add_special_tokens=False)]
+
+
+class HuggingFaceTokenizer(Tokenizer):
+    """Any tokenizer.json; ``raw`` is its text."""
+
+    kind = "Hugging Face tokenizers"
+
+    def __init__(
+        self, name: str, raw: bytes, *, why_not_native: str, eod_token: str | None = None
+    ) -> None:
+        self.name = name
+        self.raw = raw
+        self.why_not_native = why_not_native
+        added = self._library.get_added_tokens_decoder()
+        self.special_ids = {t.content: i for i, t in sorted(added.items()) if t.special}
+        ids = self._library.get_vocab(with_added_tokens=True).values()
+        self.vocab_size = max(ids, default=-1) + 1
+        self.eod_id = pick_eod(self._library.token_to_id, eod_token, name=name)
+
+    @cached_property
+    def _library(self) -> tokenizers.Tokenizer:
+        return build(self.raw, special_tokens="encode", where=f"tokenizer {self.name}")
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in self.__dict__.items() if key != "_library"}
+
+    def encoder(self, *, dtype: str, append_eod: bool, special_tokens: str = "auto") -> Encoder:
+        mode = self.special_mode(special_tokens)
+        return HuggingFaceEncoder(
+            build(self.raw, special_tokens=mode, where=f"tokenizer {self.name}"),
+            dtype=self.check_dtype(dtype),
+            eod=self.eod_to_append(append_eod),
+            special=SpecialFinder(self.special_ids),
+        )
+
+    def decode_bytes(self, ids: Iterable[int]) -> bytes:
+        known = list(map(int, ids))
+        for token_id in known:
+            if not 0 <= token_id < self.vocab_size:
+                raise self.no_such_id(token_id)
+        text: str = self._library.decode(known, skip_special_tokens=False)
+        return text.encode()
+
+    def definition_digest(self) -> str:
+        definition = json.loads(self.raw)
+        for key in _IDS_DO_NOT_DEPEND_ON:
+            definition.pop(key, None)
+        return hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()
+
+
+class HuggingFaceEncoder:
+    """The library's tokenizer with the settings of one run."""
+
+    def __init__(
+        self,
+        tokenizer: tokenizers.Tokenizer,
+        *,
+        dtype: str,
+        eod: int | None,
+        special: SpecialFinder,
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._dtype = dtype
+        self._eod = eod
+        self._special = special
+
+    def encode(self, data: npt.NDArray[np.uint8], spans: npt.NDArray[np.int64]) -> PackedIds:
+        rows: list[list[int]] = []
+        for batch in _batches(texts_of(data, spans)):
+            rows.extend(encode_batch(self._tokenizer, batch))
+        special = self._special.find(data, spans)
+        return pack(rows, dtype=self._dtype, eod=self._eod, special=special)
+
+
+def _batches(texts: list[str]) -> Iterator[list[str]]:
+    batch: list[str] = []
+    characters = 0
+    for text in texts:
+        batch.append(text)
+        characters += len(text)
+        if characters >= _BATCH_CHARACTERS:
+            yield batch
+            batch, characters = [], 0
+    if batch:
+        yield batch

@@ -1,0 +1,105 @@
+"""Byte-level BPE in the native core."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tokpack import _core
+from tokpack.errors import TokenizerError
+from tokpack.tokenizers.base import SpecialTokens, Tokenizer, pick_eod
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import numpy as np
+    import numpy.typing as npt
+
+    from tokpack.tokenizers.base import Encoder
+    from tokpack.tokenizers.spec import ByteLevelSpec
+
+
+class NativeTokenizer(Tokenizer):
+    """A byte-level BPE that the native core encodes.
+
+    ``reference`` holds what the tokenizer was read from, for the self-check against the Hugging
+    Face library: one tokenizer.json, or vocab.json and merges.txt.
+    """
+
+    native = True
+    kind = "byte-level BPE"
+
+    def __init__(
+        self,
+        name: str,
+        spec: ByteLevelSpec,
+        *,
+        reference: tuple[bytes, ...],
+        special_tokens_default: SpecialTokens,
+        eod_token: str | None = None,
+    ) -> None:
+        self.name = name
+        self.spec = spec
+        self.reference = reference
+        self.special_tokens_default = special_tokens_default
+        self.special_ids = {t.content: t.id for t in spec.added if t.special}
+        self.vocab_size = len(spec.vocab)
+        self._decode_table = list(spec.vocab)
+        for token in spec.added:
+            self._decode_table[token.id] = token.content.encode()
+        ids = {t.content: t.id for t in spec.added}
+        self.eod_id = pick_eod(
+            lambda token: ids.get(token, self._plain(token)), eod_token, name=name
+        )
+
+    def _plain(self, content: str) -> int | None:
+        """The id of a token that is in the vocabulary, and not among the added ones."""
+        raw = content.encode()
+        return self.spec.vocab.index(raw) if raw in self.spec.vocab else None
+
+    def encoder(self, *, dtype: str, append_eod: bool, special_tokens: str = "auto") -> Encoder:
+        return NativeEncoder(
+            self.core(dtype=dtype, special_tokens=special_tokens), self.eod_to_append(append_eod)
+        )
+
+    def core(
+        self, *, dtype: str, special_tokens: str = "auto", level: _core.Level = "auto"
+    ) -> _core.ByteLevelBPE:
+        """The native object itself; ``level`` chooses the instruction set."""
+        spec = self.spec
+        try:
+            return _core.ByteLevelBPE(
+                vocab=spec.vocab,
+                merges=spec.merges,
+                pattern=spec.pattern,
+                added=[(t.content.encode(), t.id, t.special, t.normalized) for t in spec.added],
+                special_tokens=self.special_mode(special_tokens),
+                nfc=spec.nfc,
+                ignore_merges=spec.ignore_merges,
+                dtype=self.check_dtype(dtype),
+                level=level,
+            )
+        except ValueError as error:
+            raise TokenizerError(f"tokenizer {self.name}: {error}") from None
+
+    def decode_bytes(self, ids: Iterable[int]) -> bytes:
+        pieces = []
+        for token_id in ids:
+            piece = self._decode_table[token_id] if 0 <= token_id < self.vocab_size else None
+            if piece is None:
+                raise self.no_such_id(int(token_id))
+            pieces.append(piece)
+        return b"".join(pieces)
+
+    def definition_digest(self) -> str:
+        return self.spec.digest()
+
+
+class NativeEncoder:
+    """The native core with the end-of-document token of one run."""
+
+    def __init__(self, core: _core.ByteLevelBPE, eod: int | None) -> None:
+        self._core = core
+        self._eod = eod
+
+    def encode(self, data: npt.NDArray[np.uint8], spans: npt.NDArray[np.int64]) -> _core.Encoded:
+        return self._core.encode(data.data, spans, eod=self._eod)

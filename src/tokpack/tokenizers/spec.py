@@ -1,0 +1,175 @@
+"""The definition of a byte-level BPE, as the native core takes it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tokpack.errors import TokenizerError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import numpy.typing as npt
+
+MAX_ID = (1 << 24) - 1  # far above any real vocabulary, far below what would exhaust memory
+
+
+@dataclass(frozen=True)
+class AddedToken:
+    """A token cut out of the text before BPE; ``normalized``: out of the normalized text."""
+
+    content: str
+    id: int
+    special: bool
+    normalized: bool
+
+
+@dataclass(frozen=True, eq=False)
+class ByteLevelSpec:
+    """Vocabulary, merges and text preparation of a byte-level BPE.
+
+    ``vocab`` has the bytes of each id, None where the id is no byte-level token. ``merges`` is
+    int32 [m, 3], (left, right, product) in rank order, each (left, right) once. ``pattern`` is one
+    of ``_core.patterns()``.
+    """
+
+    vocab: list[bytes | None]
+    merges: npt.NDArray[np.int32]
+    pattern: str
+    added: tuple[AddedToken, ...]
+    nfc: bool = False
+    ignore_merges: bool = False
+
+    def digest(self) -> str:
+        """sha256 over the definition itself, so that the formatting of its files does not count."""
+        head = {
+            "added": [[t.content, t.id, t.special, t.normalized] for t in self.added],
+            "ignore_merges": self.ignore_merges,
+            "nfc": self.nfc,
+            "pattern": self.pattern,
+        }
+        lengths = [-1 if token is None else len(token) for token in self.vocab]
+        digest = hashlib.sha256(json.dumps(head, sort_keys=True).encode())
+        digest.update(np.array(lengths, "<i4").tobytes())
+        digest.update(b"".join(token for token in self.vocab if token is not None))
+        digest.update(self.merges.astype("<i4").tobytes())
+        return digest.hexdigest()
+
+
+def _byte_of_character() -> npt.NDArray[np.int16]:
+    """GPT-2's alphabet: printable Latin-1 stands for itself, other bytes for U+0100 and up."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    rest = [byte for byte in range(256) if byte not in printable]
+    table = np.full(256 + len(rest) + 1, -1, np.int16)
+    table[printable] = printable
+    table[256 : 256 + len(rest)] = rest
+    return table
+
+
+_BYTE_OF_CHARACTER = _byte_of_character()
+
+
+def decode_alphabet(tokens: Sequence[str]) -> list[bytes | None]:
+    """The bytes that tokens written in GPT-2's alphabet stand for; None for any other token."""
+    characters = np.frombuffer("".join(tokens).encode("utf-32-le", "surrogatepass"), "<u4")
+    values = _BYTE_OF_CHARACTER[np.minimum(characters, len(_BYTE_OF_CHARACTER) - 1)]
+    raw = values.astype(np.uint8).tobytes()
+    ends = np.cumsum(np.fromiter(map(len, tokens), np.int64, count=len(tokens)))
+    foreign = np.searchsorted(ends, np.flatnonzero(values < 0), side="right")
+    result: list[bytes | None] = []
+    begin = 0
+    for end in ends.tolist():
+        result.append(raw[begin:end])
+        begin = end
+    for index in set(foreign.tolist()):
+        result[index] = None
+    return result
+
+
+def check_ids(vocab: Mapping[str, int], where: str) -> None:
+    """Raise TokenizerError unless all values are ids, each used once."""
+    ids = list(vocab.values())
+    if set(map(type, ids)) - {int}:
+        token, bad = next((t, i) for t, i in vocab.items() if type(i) is not int)
+        raise TokenizerError(f"{where}: the id of '{token}' is {bad!r}, not a whole number")
+    if not vocab:
+        raise TokenizerError(f"{where}: the vocabulary is empty")
+    seen: dict[object, str] = dict(zip(ids, vocab, strict=True))
+    if len(seen) < len(vocab):
+        first, bad = next((t, i) for t, i in vocab.items() if seen[i] != t)
+        raise TokenizerError(f"{where}: '{first}' and '{seen[bad]}' have the same id {bad}")
+    if not all(0 <= token_id <= MAX_ID for token_id in vocab.values()):
+        token, bad = next((t, i) for t, i in vocab.items() if not 0 <= i <= MAX_ID)
+        raise TokenizerError(f"{where}: the id of '{token}' is {bad}, outside 0 to {MAX_ID}")
+
+
+def vocab_by_id(vocab: Mapping[str, int], size: int) -> list[bytes | None]:
+    """Turn checked token -> id into id -> bytes, with None for holes and foreign tokens."""
+    table: list[bytes | None] = [None] * size
+    for token_id, token in zip(vocab.values(), decode_alphabet(list(vocab)), strict=True):
+        table[token_id] = token
+    return table
+
+
+def missing_bytes(vocab: Sequence[bytes | None]) -> list[int]:
+    """Byte values that occur in UTF-8 and have no token."""
+    single = {token[0] for token in vocab if token is not None and len(token) == 1}
+    possible = [*range(0xC0), *range(0xC2, 0xF5)]
+    return [byte for byte in possible if byte not in single]
+
+
+class MergeMisfitError(Exception):
+    """A merge names a token that is not in the vocabulary. Internal: callers add the files."""
+
+    def __init__(self, rank: int, left: str, right: str, missing: str) -> None:
+        super().__init__(f"merge {rank + 1} ('{left}' + '{right}') needs the token '{missing}'")
+        self.rank = rank
+
+
+def split_pairs(merges: str) -> tuple[list[str], list[str]] | None:
+    """Left and right tokens of lines "left right"; None unless every line has that form."""
+    raw = np.frombuffer(merges.encode("utf-8", "surrogatepass"), np.uint8)
+    at = np.flatnonzero((raw == 0x20) | (raw == 0x0A))
+    separators = raw[at]
+    good = (
+        len(at) % 2 == 1
+        and bool((separators[::2] == 0x20).all())
+        and bool((separators[1::2] == 0x0A).all())
+        and bool((np.diff(at, prepend=-1, append=len(raw)) > 1).all())
+    )
+    if not good:
+        return ([], []) if not len(raw) else None
+    flat = merges.replace("\n", " ").split(" ")
+    return flat[::2], flat[1::2]
+
+
+def merges_to_ids(
+    left: Sequence[str], right: Sequence[str], vocab: Mapping[str, int]
+) -> npt.NDArray[np.int32]:
+    """int32 [m, 3] of left, right and product id. A pair that is listed twice has its last rank.
+
+    Raises MergeMisfitError for the first pair that does not fit the vocabulary.
+    """
+    try:
+        columns = (
+            [vocab[token] for token in left],
+            [vocab[token] for token in right],
+            [vocab[a + b] for a, b in zip(left, right, strict=True)],
+        )
+    except KeyError:
+        for rank, (a, b) in enumerate(zip(left, right, strict=True)):
+            for token in (a, b, a + b):
+                if token not in vocab:
+                    raise MergeMisfitError(rank, a, b, token) from None
+        raise
+    merges = np.array(columns, np.int32).T.reshape(-1, 3)
+    keys = merges[:, 0].astype(np.int64) << 32 | merges[:, 1]
+    _, last = np.unique(keys[::-1], return_index=True)
+    if len(last) < len(keys):
+        merges = merges[np.sort(len(keys) - 1 - last)]
+    return np.ascontiguousarray(merges)

@@ -1,0 +1,144 @@
+"""Read a Hugging Face tokenizer.json as a definition for the native core, where it is one.
+
+The native core takes a file only when every piece of it is understood; whatever is not, in this
+file or a later version of its format, goes to the Hugging Face library instead.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import Any
+
+from tokpack.tokenizers import patterns
+from tokpack.tokenizers.spec import (
+    MAX_ID,
+    AddedToken,
+    ByteLevelSpec,
+    MergeMisfitError,
+    merges_to_ids,
+    missing_bytes,
+    split_pairs,
+    vocab_by_id,
+)
+
+_MODEL_KEYS = {
+    "type",
+    "dropout",
+    "unk_token",
+    "continuing_subword_prefix",
+    "end_of_word_suffix",
+    "fuse_unk",
+    "byte_fallback",
+    "ignore_merges",
+    "vocab",
+    "merges",
+}
+_TOKEN_KEYS = {"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"}
+
+
+class NotNativeError(Exception):
+    """The native core cannot do this tokenizer; the message is the reason, one phrase. Internal."""
+
+
+def spec_from_json(definition: dict[str, Any]) -> ByteLevelSpec:
+    """Turn a parsed tokenizer.json into a native definition, or raise NotNativeError.
+
+    Truncation, padding and the post_processor are left out on purpose: a dataset holds plain ids.
+    """
+    model = _model(definition.get("model"))
+    nfc = _is_nfc(definition.get("normalizer"))
+    pattern = patterns.recognize(definition.get("pre_tokenizer"))
+    if pattern is None:
+        raise NotNativeError("its pre_tokenizer is not one that the native core knows")
+    vocab: dict[str, int] = model["vocab"]
+    added = _added_tokens(definition.get("added_tokens") or [], vocab, nfc=nfc)
+    size = max([*vocab.values(), *(token.id for token in added)]) + 1
+    table = vocab_by_id(vocab, size)
+    missing = missing_bytes(table)
+    if missing:
+        raise NotNativeError(f"its vocabulary has no token for the byte 0x{missing[0]:02X}")
+    try:
+        merges = merges_to_ids(*_pairs(model["merges"]), vocab)
+    except MergeMisfitError as error:
+        raise NotNativeError(f"its vocabulary does not fit its merges: {error}") from None
+    if any(table[i] is None for i in set(merges.ravel().tolist())):
+        raise NotNativeError("a merge has a character outside the byte-level alphabet")
+    return ByteLevelSpec(
+        vocab=table,
+        merges=merges,
+        pattern=pattern,
+        added=added,
+        nfc=nfc,
+        ignore_merges=bool(model.get("ignore_merges", False)),
+    )
+
+
+def _model(model: Any) -> dict[str, Any]:
+    if not isinstance(model, dict) or model.get("type") != "BPE":
+        kind = model.get("type") if isinstance(model, dict) else None
+        raise NotNativeError(f"its model is {kind or 'of an unnamed type'}, not BPE")
+    unknown = sorted(set(model) - _MODEL_KEYS)
+    if unknown:
+        raise NotNativeError(f"its model has the unknown setting '{unknown[0]}'")
+    for key in ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback"):
+        if model.get(key):
+            raise NotNativeError(f"its model sets '{key}'")
+    # An unk_token is never needed: every byte that text can have is required to have a token.
+    vocab, merges = model.get("vocab"), model.get("merges")
+    if not isinstance(vocab, dict) or not vocab or not isinstance(merges, list):
+        raise NotNativeError("its model has no vocabulary or no merges")
+    if set(map(type, vocab.values())) != {int}:
+        raise NotNativeError("an id is not a whole number")
+    ids = set(vocab.values())
+    if min(ids) < 0 or max(ids) > MAX_ID or len(ids) < len(vocab):
+        raise NotNativeError("an id is used twice, or out of range")
+    return model
+
+
+def _is_nfc(normalizer: Any) -> bool:
+    if normalizer is None:
+        return False
+    kind = normalizer.get("type") if isinstance(normalizer, dict) else None
+    if kind == "NFC":
+        return True
+    if kind == "Sequence":
+        return True in [_is_nfc(child) for child in normalizer.get("normalizers", [])]
+    raise NotNativeError(f"its normalizer is {kind}")
+
+
+def _pairs(merges: list[Any]) -> tuple[list[str], list[str]]:
+    """Left and right tokens, from both forms: "a b" of older files, ["a", "b"] of newer ones."""
+    types = set(map(type, merges))
+    if types == {str}:
+        pairs = split_pairs("\n".join(merges))
+        if pairs is not None and len(pairs[0]) == len(merges):
+            return pairs
+    elif types <= {list} and set(map(len, merges)) <= {2}:
+        left, right = [pair[0] for pair in merges], [pair[1] for pair in merges]
+        if set(map(type, left)) | set(map(type, right)) <= {str}:
+            return left, right
+    raise NotNativeError("a merge is not a pair of tokens")
+
+
+def _added_tokens(
+    tokens: list[dict[str, Any]], vocab: dict[str, int], *, nfc: bool
+) -> tuple[AddedToken, ...]:
+    result: dict[str, AddedToken] = {}
+    for token in tokens:
+        content = token["content"]
+        if set(token) - _TOKEN_KEYS or any(
+            token.get(key) for key in ("single_word", "lstrip", "rstrip")
+        ):
+            raise NotNativeError(f"its added token {content!r} takes in the text around it")
+        normalized = bool(token.get("normalized", not token.get("special", False)))
+        if nfc and normalized and not unicodedata.is_normalized("NFC", content):
+            raise NotNativeError(f"its added token {content!r} is not in Normalization Form C")
+        # The library gives ids of its own to tokens outside the vocabulary, whatever the file says.
+        top = max((t.id for t in result.values()), default=-1)
+        expected = vocab.get(content, max(top + 1, len(vocab)))
+        if not content or content in result or token.get("id") != expected:
+            raise NotNativeError(f"its added token {content!r} is empty, twice or misnumbered")
+        result[content] = AddedToken(
+            content, expected, bool(token.get("special", False)), normalized
+        )
+    return tuple(result.values())

@@ -1,0 +1,89 @@
+"""Make a tokenizer from a corpus: a vocabulary of words, or a byte-level BPE."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from tokpack.errors import InputError, UsageError
+from tokpack.tokenizers.huggingface import load_library
+from tokpack.tokenizers.whitespace import EOD, UNKNOWN
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+
+def train_whitespace_vocab(
+    texts: Iterable[str], *, size: int | None = None, min_count: int = 1
+) -> dict[str, int]:
+    """Count the words of texts (``str.split``) and number them, word -> id.
+
+    ``<unk>`` is 0 and ``<|endoftext|>`` is 1; words follow by falling count, equal counts in
+    alphabetical order. ``size`` bounds the vocabulary, the two special tokens included; words that
+    occur fewer than ``min_count`` times are left out. Raises InputError when there is no word.
+    """
+    if size is not None and size < 3:
+        raise UsageError(f"a vocabulary of {size} has no room for words beside {UNKNOWN} and {EOD}")
+    counts: Counter[str] = Counter()
+    for text in texts:
+        counts.update(text.split())
+    for special in (UNKNOWN, EOD):
+        counts.pop(special, None)
+    words = [word for word, count in counts.items() if count >= min_count]
+    if not words:
+        raise InputError(f"no word occurs {min_count} times or more: nothing to learn from")
+    words.sort(key=lambda word: (-counts[word], word))
+    kept = words if size is None else words[: size - 2]
+    return {token: token_id for token_id, token in enumerate([UNKNOWN, EOD, *kept])}
+
+
+def train_bpe(
+    texts: Iterable[str],
+    *,
+    vocab_size: int,
+    min_count: int = 2,
+    special_tokens: Sequence[str] = (EOD,),
+) -> str:
+    """Train a byte-level BPE with GPT-2's pretokens; the result is the text of a tokenizer.json.
+
+    All 256 bytes are in the vocabulary, so every text can be encoded; special tokens have the
+    lowest ids. ``vocab_size`` is an upper bound: a small corpus has fewer pairs that occur
+    ``min_count`` times. The trainer is the Hugging Face library's, on all cores.
+    """
+    least = 256 + len(special_tokens)
+    if vocab_size < least:
+        raise UsageError(
+            f"a byte-level vocabulary of {vocab_size} is too small: 256 bytes and "
+            f"{len(special_tokens)} special tokens take {least}"
+        )
+    library: Any = load_library()
+    tokenizer = library.Tokenizer(library.models.BPE())
+    tokenizer.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = library.decoders.ByteLevel()
+    trainer = library.trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        min_frequency=min_count,
+        special_tokens=list(special_tokens),
+        initial_alphabet=sorted(library.pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    with _all_cores():
+        tokenizer.train_from_iterator(iter(texts), trainer)
+    text: str = tokenizer.to_str(pretty=True)
+    return text
+
+
+@contextmanager
+def _all_cores() -> Iterator[None]:
+    """Lift the library's limit of one thread for the time of a training."""
+    before = os.environ.get("TOKENIZERS_PARALLELISM")
+    os.environ["TOKENIZERS_PARALLELISM"] = "true"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["TOKENIZERS_PARALLELISM"]
+        else:
+            os.environ["TOKENIZERS_PARALLELISM"] = before

@@ -1,0 +1,118 @@
+"""A vocabulary of whole words: ``text.split()``, and an id for each."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tokpack.errors import TokenizerError
+from tokpack.tokenizers.base import Tokenizer, UnknownWordError, pack, pick_eod, texts_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    import numpy.typing as npt
+
+    from tokpack.tokenizers.base import Encoder, PackedIds
+
+UNKNOWN = "<unk>"
+EOD = "<|endoftext|>"
+
+
+class WhitespaceTokenizer(Tokenizer):
+    """Words between white space (as Python's ``str.split`` sees it), ids from ``vocab``.
+
+    A word that is not in the vocabulary becomes ``<unk>``, and is an UnknownWordError when the
+    vocabulary has none. Special tokens are ``<unk>`` and the end-of-document token; with
+    ``special_tokens="text"`` a word of the text that looks like one is an unknown word.
+    """
+
+    kind = "whitespace vocabulary"
+    why_not_native = "it is a vocabulary of words"
+
+    def __init__(
+        self, name: str, vocab: Mapping[str, int], *, eod_token: str | None = None
+    ) -> None:
+        self.name = name
+        self.vocab = dict(vocab)
+        self.vocab_size = max(self.vocab.values()) + 1
+        self.eod_id = pick_eod(self.vocab.get, eod_token, name=name)
+        special = {UNKNOWN: self.vocab.get(UNKNOWN)}
+        special.update({t: i for t, i in self.vocab.items() if i == self.eod_id})
+        self.special_ids = {token: i for token, i in special.items() if i is not None}
+
+    def encoder(self, *, dtype: str, append_eod: bool, special_tokens: str = "auto") -> Encoder:
+        words = self.vocab
+        if self.special_mode(special_tokens) == "text":
+            words = {word: i for word, i in words.items() if word not in self.special_ids}
+        return WhitespaceEncoder(
+            self, words, dtype=self.check_dtype(dtype), eod=self.eod_to_append(append_eod)
+        )
+
+    def decode_bytes(self, ids: Iterable[int]) -> bytes:
+        words = {i: word for word, i in self.vocab.items()}
+        known = list(map(int, ids))
+        for token_id in known:
+            if token_id not in words:
+                raise self.no_such_id(token_id)
+        return " ".join(words[token_id] for token_id in known).encode()
+
+    def definition_digest(self) -> str:
+        return hashlib.sha256(json.dumps(self.vocab, sort_keys=True).encode()).hexdigest()
+
+
+class WhitespaceEncoder:
+    """A word table with the settings of one run."""
+
+    def __init__(
+        self,
+        tokenizer: WhitespaceTokenizer,
+        words: Mapping[str, int],
+        *,
+        dtype: str,
+        eod: int | None,
+    ) -> None:
+        self._name = tokenizer.name
+        self._words = words
+        self._special = frozenset(tokenizer.special_ids)
+        self._unknown = tokenizer.vocab.get(UNKNOWN)
+        self._dtype = dtype
+        self._eod = eod
+
+    def encode(self, data: npt.NDArray[np.uint8], spans: npt.NDArray[np.int64]) -> PackedIds:
+        rows: list[list[int]] = []
+        special: list[int] = []
+        for document, text in enumerate(texts_of(data, spans)):
+            words = text.split()
+            rows.append(self._ids(words, document))
+            if not self._special.isdisjoint(words):
+                special.extend(document for word in words if word in self._special)
+        found = np.array(special, np.int64)
+        return pack(rows, dtype=self._dtype, eod=self._eod, special=found)
+
+    def _ids(self, words: list[str], document: int) -> list[int]:
+        table = self._words
+        if self._unknown is not None:
+            unknown = self._unknown
+            return [table.get(word, unknown) for word in words]
+        try:
+            return [table[word] for word in words]
+        except KeyError as error:
+            raise UnknownWordError(
+                f"tokenizer {self._name}: the word {error.args[0][:80]!r} of document "
+                f"{document + 1} of this block is not in the vocabulary, which has no {UNKNOWN} "
+                "for such words: add one, or add the word",
+                document,
+            ) from None
+
+
+def check_vocab(vocab: Mapping[str, int], where: str) -> None:
+    """Raise TokenizerError for words that ``str.split`` can never produce."""
+    for word in vocab:
+        if not word or word.split() != [word]:
+            raise TokenizerError(
+                f"{where}: {word!r} holds white space: this is not a vocabulary of words"
+            )
