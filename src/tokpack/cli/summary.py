@@ -31,7 +31,9 @@ def show(results: Sequence[Result], *, seconds: float) -> None:
 def print_result(results: Sequence[Result], *, as_json: bool) -> None:
     """Print the prefixes, a line each, or one JSON object with the manifests."""
     if as_json:
-        datasets = [{"prefix": prefix, **manifest.to_json()} for prefix, manifest in results]
+        datasets = [
+            {"prefix": prefix, **json.loads(manifest.to_json())} for prefix, manifest in results
+        ]
         sys.stdout.write(json.dumps({"datasets": datasets}, ensure_ascii=False) + "\n")
     else:
         sys.stdout.write("".join(f"{prefix}\n" for prefix, _ in results))

@@ -1,0 +1,189 @@
+"""``tokpack vocab``: documents -> a vocabulary of whole words, or a byte-level BPE."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tokpack.cli import terminal
+from tokpack.cli.parser import Group, Page, flag, number, parse
+from tokpack.errors import RecordError, UsageError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator, Sequence
+
+    from tokpack.sources import Source
+
+DEFAULT_BPE_SIZE = 50257
+
+PAGE = Page(
+    "vocab",
+    "Make a tokenizer from documents: a byte-level BPE, or a vocabulary of whole words.",
+    (
+        Group(
+            "flags",
+            (
+                flag(
+                    "-o", "--output", metavar="FILE", help="tokenizer.json or vocab.json to write"
+                ),
+                flag(
+                    "--type",
+                    choices=("bpe", "whitespace"),
+                    help="what to make (whitespace for a file named vocab.json, else bpe)",
+                ),
+                flag(
+                    "--size",
+                    type=number(1),
+                    metavar="N",
+                    help="tokens at most, special ones too (bpe: 50257; whitespace: all words)",
+                ),
+                flag("--key", metavar="KEY", default="text", help="JSON key or column (text)"),
+                flag(
+                    "--input-format",
+                    choices=("auto", "jsonl", "json", "text", "parquet", "arrow", "archive"),
+                    default="auto",
+                    metavar="FORMAT",
+                    help="as for encode (auto)",
+                ),
+                flag("--limit", type=number(1), metavar="N", help="learn from the first N records"),
+            ),
+        ),
+    ),
+    """\
+examples:
+  tokpack vocab sample.jsonl.zst -o tokenizer.json --size 32000
+  tokpack encode the-pile/*.jsonl.zst --tokenizer tokenizer.json
+
+  tokpack vocab train.txt -o vocab.json
+  tokpack encode train.txt --tokenizer-type Whitespace --vocab-file vocab.json
+""",
+)
+
+
+@dataclass(frozen=True)
+class VocabOptions:
+    """What is asked for: texts under ``key`` of ``inputs`` -> a file of ``kind`` at ``output``."""
+
+    inputs: tuple[str, ...]
+    output: str
+    kind: str
+    size: int | None
+    key: str
+    input_format: str
+    limit: int | None
+
+
+@dataclass
+class Corpus:
+    """The texts of a request, and how many were read."""
+
+    options: VocabOptions
+    report: terminal.Reporter
+    documents: int = 0
+    text_bytes: int = 0
+
+    def __iter__(self) -> Iterator[str]:
+        from tokpack.encoding import Progress
+        from tokpack.sources import discover
+
+        sources = discover(self.options.inputs, input_format=self.options.input_format)
+        total = sum(source.size for source in sources)
+        began = time.monotonic()
+        done = 0
+        for source in sources:
+            for texts, bytes_read in _batches(source, self.options.key):
+                done += bytes_read
+                for text in texts:
+                    if self.documents == self.options.limit:
+                        return
+                    self.documents += 1
+                    self.text_bytes += len(text)
+                    yield text.decode()
+                seconds = time.monotonic() - began
+                self.report(
+                    Progress(
+                        stage="read",
+                        bytes_done=done,
+                        bytes_total=total,
+                        text_bytes=self.text_bytes,
+                        documents=self.documents,
+                        tokens=0,
+                        rejected=0,
+                        seconds=seconds,
+                        bottleneck="",
+                        workers=1,
+                    )
+                )
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run ``tokpack vocab ARGV``."""
+    arguments = parse(PAGE, argv)
+    if arguments is None:
+        return 0
+    options = resolve(arguments)
+    from tokpack.indexed.writer import replace_file
+    from tokpack.tokenizers import train_bpe, train_whitespace_vocab
+
+    began = time.monotonic()
+    with terminal.Reporter(quiet=arguments.quiet) as report:
+        corpus = Corpus(options, report)
+        if options.kind == "bpe":
+            text = train_bpe(corpus, vocab_size=options.size or DEFAULT_BPE_SIZE)
+            count = len(json.loads(text)["model"]["vocab"])
+        else:
+            vocabulary = train_whitespace_vocab(corpus, size=options.size)
+            text = json.dumps(vocabulary, ensure_ascii=False, indent=0) + "\n"
+            count = len(vocabulary)
+    replace_file(options.output, [text.encode()])
+    if not arguments.quiet:
+        _summary(options, corpus, count, time.monotonic() - began)
+    sys.stdout.write(f"{options.output}\n")
+    return 0
+
+
+def resolve(arguments: argparse.Namespace) -> VocabOptions:
+    """Turn flags into a request; raises UsageError when something is missing."""
+    if not arguments.inputs:
+        raise UsageError("no INPUT: name a file, a folder, a glob, @list.txt, or - for stdin")
+    if not arguments.output:
+        raise UsageError("no output: add -o tokenizer.json, or -o vocab.json")
+    words = os.path.basename(arguments.output) == "vocab.json"
+    return VocabOptions(
+        inputs=tuple(arguments.inputs),
+        output=arguments.output,
+        kind=arguments.type or ("whitespace" if words else "bpe"),
+        size=arguments.size,
+        key=arguments.key,
+        input_format=arguments.input_format,
+        limit=arguments.limit,
+    )
+
+
+def _batches(source: Source, key: str) -> Iterator[tuple[list[bytes], int]]:
+    """Texts of one source, a batch at a time, and the stored bytes read for each."""
+    from tokpack.sources import line_base, read, split
+
+    for part in split([source], ways=1):
+        for batch in read(source, part, [key]):
+            if batch.bad:
+                line = line_base(source, part) + batch.bad[0].line + 1
+                raise RecordError(source.name, line, batch.bad[0].reason)
+            documents = batch.documents[key]
+            yield [documents.text(i) for i in range(len(documents))], batch.bytes_read
+
+
+def _summary(options: VocabOptions, corpus: Corpus, count: int, seconds: float) -> None:
+    terminal.say(
+        f"{options.output}: {count:,} tokens from {corpus.documents:,} documents, "
+        f"{terminal.bytes_text(corpus.text_bytes)} of text in {terminal.time_text(seconds)}"
+    )
+    flags = f"--tokenizer {options.output}"
+    if options.kind == "whitespace":
+        flags = f"--tokenizer-type Whitespace --vocab-file {options.output}"
+    terminal.say(f"next: tokpack encode {' '.join(options.inputs)} {flags}")
