@@ -91,4 +91,4 @@ def notes(arguments: argparse.Namespace) -> list[str]:
 
 def is_whitespace(arguments: argparse.Namespace) -> bool:
     """True for the vocabulary of whole words, which has a script and conventions of its own."""
-    return (arguments.tokenizer_type or "").lower() == "whitespace"
+    return (arguments.tokenizer_type or "").lower() in ("whitespace", "whitespacetokenizer")
