@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import struct
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 CODES = {"B": 1, "b": 2, "h": 3, "i": 4, "q": 5, "H": 8}  # struct's letters
 NAMES = {"B": "uint8", "b": "int8", "h": "int16", "i": "int32", "q": "int64", "H": "uint16"}
@@ -50,3 +53,9 @@ def write_plainly(prefix: str | Path, plain: Plain) -> None:
     tokens = [token for sequence in plain.sequences for token in sequence]
     Path(f"{prefix}.bin").write_bytes(struct.pack(f"<{len(tokens)}{plain.letter}", *tokens))
     Path(f"{prefix}.idx").write_bytes(pack_index(plain))
+
+
+def take_sum(job: tuple[Sequence[Any], int]) -> int:
+    """Sum of one sequence of a dataset, for a worker process."""
+    dataset, number = job
+    return int(sum(dataset[number].tolist()))

@@ -90,13 +90,13 @@ class Manifest:
         """Parse a manifest; FormatError, with ``name``, where it is none or of a newer version."""
         try:
             values = json.loads(text)
-        except ValueError as error:  # malformed, or not UTF-8
+        except (ValueError, RecursionError) as error:  # malformed, not UTF-8, or too deep
             raise FormatError(f"{name}: not JSON: {error}") from None
         versions = values.get("tokpack") if isinstance(values, dict) else None
         if not isinstance(versions, dict):
             raise FormatError(f'{name}: not a manifest: expected an object with the key "tokpack"')
         version = versions.get("manifest")
-        if not isinstance(version, int) or version < 1:
+        if not _is_count(version) or version == 0:
             raise FormatError(f"{name}: manifest version is {version!r}, expected 1")
         if version > MANIFEST_VERSION:
             raise FormatError(
@@ -157,12 +157,17 @@ def _checked(values: dict[str, Any], name: str) -> dict[str, Any]:
     """The known keys of a manifest, all there, each of its type."""
     known: dict[str, Any] = {field.name: values.get(field.name) for field in fields(Manifest)}
     for key, value in known.items():
-        expected = _TYPES.get(key, int)
-        if not isinstance(value, expected) or isinstance(value, bool):
-            raise FormatError(
-                f"{name}: {key} is {value!r}, expected a value of type {expected.__name__}"
-            )
+        expected = _TYPES.get(key)
+        if not (_is_count(value) if expected is None else isinstance(value, expected)):
+            wanted = "a count" if expected is None else f"a value of type {expected.__name__}"
+            raise FormatError(f"{name}: {key} is {value!r}, expected {wanted}")
     for key in ("bin", "idx"):
-        if not isinstance(known[key].get("bytes"), int) or not known[key].get("xxh3_128"):
+        if not _is_count(known[key].get("bytes")) or not isinstance(
+            known[key].get("xxh3_128"), str
+        ):
             raise FormatError(f"{name}: {key} is {known[key]!r}, expected bytes and xxh3_128")
     return known
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
