@@ -1,7 +1,10 @@
-"""Write csrc/core/unicode_tables.cpp from the Unicode Character Database.
+"""Write csrc/core/unicode_tables.cpp and nfc_tables.cpp from the Unicode Character Database.
 
 Run with ``pip install unicodedata2==16.0.0``: Unicode 16 is what Oniguruma in the Hugging Face
 library (0.21 to 0.23) and tiktoken know, and ids must not depend on the reader's Python.
+
+The library's NFC is another crate, which knows Unicode 9. What a character normalizes to never
+changes once it is assigned, so Unicode 9 is Unicode 16 without the characters that are newer.
 """
 
 from __future__ import annotations
@@ -22,6 +25,27 @@ LETTER, NUMBER, SPACE, MARK, SYMBOL, UPPER, LOWER, NEWLINE = (1 << i for i in ra
 # \s of the pattern engines: White_Space, which leaves out U+001C..1F, U+180E, U+200B and U+FEFF.
 SPACES = {*range(0x09, 0x0E), 0x20, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B)}
 SPACES |= {0x2028, 0x2029, 0x202F, 0x205F, 0x3000}
+
+# Characters newer than Unicode 9 that have a combining class or a canonical decomposition.
+# fmt: off
+NEWER = (
+    (0x07FD, 0x07FD), (0x0897, 0x089F), (0x08CA, 0x08D3), (0x09FE, 0x09FE), (0x0C3C, 0x0C3C),
+    (0x0D3B, 0x0D3C), (0x0EBA, 0x0EBA), (0x1715, 0x1715), (0x1ABF, 0x1ACE), (0x1DF6, 0x1DFA),
+    (0xA82C, 0xA82C), (0x105C9, 0x105C9), (0x105E4, 0x105E4), (0x10D24, 0x10D27),
+    (0x10D69, 0x10D6D), (0x10EAB, 0x10EAC), (0x10EFD, 0x10EFF), (0x10F46, 0x10F50),
+    (0x10F82, 0x10F85), (0x11070, 0x11070), (0x1133B, 0x1133B), (0x11383, 0x11383),
+    (0x11385, 0x11385), (0x1138E, 0x1138E), (0x11391, 0x11391), (0x113C5, 0x113C5),
+    (0x113C7, 0x113C8), (0x113CE, 0x113D0), (0x1145E, 0x1145E), (0x11839, 0x1183A),
+    (0x11938, 0x11938), (0x1193D, 0x1193E), (0x11943, 0x11943), (0x119E0, 0x119E0),
+    (0x11A34, 0x11A34), (0x11A47, 0x11A47), (0x11A99, 0x11A99), (0x11D42, 0x11D42),
+    (0x11D44, 0x11D45), (0x11D97, 0x11D97), (0x11F41, 0x11F42), (0x16121, 0x16128),
+    (0x1612F, 0x1612F), (0x16D68, 0x16D6A), (0x16FF0, 0x16FF1), (0x1E08F, 0x1E08F),
+    (0x1E130, 0x1E136), (0x1E2AE, 0x1E2AE), (0x1E2EC, 0x1E2EF), (0x1E4EC, 0x1E4EF),
+    (0x1E5EE, 0x1E5EF),
+)
+# fmt: on
+HANGUL = range(0xAC00, 0xD7A4)
+JAMO_THAT_JOIN = (*range(0x1161, 0x1176), *range(0x11A8, 0x11C3))
 
 BY_CATEGORY = {"L": LETTER, "N": NUMBER, "M": MARK, "P": SYMBOL, "S": SYMBOL}
 BY_CASE = {"Lu": UPPER, "Lt": UPPER, "Ll": LOWER}
@@ -86,11 +110,89 @@ def write_classes() -> None:
     )
 
 
+def is_newer(code_point: int) -> bool:
+    """Whether Unicode 9 does not know it."""
+    return any(first <= code_point <= last for first, last in NEWER)
+
+
+def combining_class(code_point: int) -> int:
+    """Canonical combining class in Unicode 9."""
+    return 0 if is_newer(code_point) else unicodedata2.combining(chr(code_point))
+
+
+def decompositions() -> dict[int, str]:
+    """Full canonical decompositions in Unicode 9, but for Hangul syllables."""
+    found = {}
+    for code_point in range(LIMIT):
+        if code_point in HANGUL or is_newer(code_point):
+            continue
+        decomposed = unicodedata2.normalize("NFD", chr(code_point))
+        if decomposed != chr(code_point):
+            found[code_point] = decomposed
+    return found
+
+
+def compositions(decomposable: dict[int, str]) -> dict[tuple[int, int], int]:
+    """Primary composites by their two halves, but for Hangul."""
+    found = {}
+    for code_point in decomposable:
+        halves = unicodedata2.decomposition(chr(code_point)).split()
+        if len(halves) == 2 and unicodedata2.normalize("NFC", chr(code_point)) == chr(code_point):
+            found[int(halves[0], 16), int(halves[1], 16)] = code_point
+    return found
+
+
+def quick_check(decomposable: dict[int, str], seconds: set[int]) -> list[int]:
+    """NFC_Quick_Check of every code point: 0 yes, 1 maybe, 2 no."""
+    values = [0] * LIMIT
+    for code_point, decomposed in decomposable.items():
+        if unicodedata2.normalize("NFC", chr(code_point)) != chr(code_point):
+            values[code_point] = 2
+        elif ord(decomposed[0]) in seconds:
+            raise SystemExit(f"U+{code_point:04X} begins with a character that may compose")
+    for code_point in seconds:
+        values[code_point] = 1
+    return values
+
+
+def write_nfc() -> None:
+    """What normalization needs to know of every code point."""
+    decomposable = decompositions()
+    composable = dict(sorted(compositions(decomposable).items()))
+    checks = quick_check(decomposable, {second for _, second in composable} | {*JAMO_THAT_JOIN})
+    classes = sorted({combining_class(c) for c in range(LIMIT)})
+    if len(classes) > 64:
+        raise SystemExit("more than 64 combining classes: they need more than 6 bits")
+    rank = {value: i for i, value in enumerate(classes)}
+    bits = [rank[combining_class(c)] | checks[c] << 6 for c in range(LIMIT)]
+    index, blocks = two_level(bits, BLOCK)
+    ends, pool = [0], ""
+    for decomposed in decomposable.values():
+        pool += decomposed
+        ends.append(len(pool))
+    write(
+        "nfc_tables.cpp",
+        '#include "core/nfc_tables.hpp"\n\nnamespace tokpack::nfc_tables {\n',
+        array("std::uint8_t", "kIndex", index),
+        array("std::uint8_t", "kBlocks", blocks),
+        array("std::uint8_t", "kCombiningClasses", classes),
+        f"const std::size_t kDecompositionCount = {len(decomposable)};\n",
+        array("std::uint32_t", "kDecomposable", list(decomposable)),
+        array("std::uint16_t", "kDecompositionBegins", ends),
+        array("std::uint32_t", "kDecompositions", [ord(c) for c in pool]),
+        f"const std::size_t kCompositionCount = {len(composable)};\n",
+        array("std::uint64_t", "kComposable", [a << 32 | b for a, b in composable]),
+        array("std::uint32_t", "kCompositions", list(composable.values())),
+        "}  // namespace tokpack::nfc_tables\n",
+    )
+
+
 def main() -> None:
     """Write every table."""
     if unicodedata2.unidata_version != UNICODE_VERSION:
         raise SystemExit(f"unicodedata2 {UNICODE_VERSION} is needed")
     write_classes()
+    write_nfc()
 
 
 if __name__ == "__main__":

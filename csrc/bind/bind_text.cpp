@@ -1,5 +1,6 @@
 // Bindings of what works on text alone: the pretokenizers and normalization.
 #include "bind/bind.hpp"
+#include "core/nfc.hpp"
 #include "core/pretokenize.hpp"
 #include "core/unicode.hpp"
 
@@ -41,6 +42,18 @@ py::array_t<std::int64_t> pretokenize(const py::buffer& data, const std::string&
   return py::array_t<std::int64_t>(static_cast<py::ssize_t>(all.size()), all.data());
 }
 
+py::bytes normalize(const py::buffer& data) {
+  const Bytes bytes(data);
+  const std::span<const std::uint8_t> span = bytes.span();
+  const std::string_view text(reinterpret_cast<const char*>(span.data()), span.size());
+  std::string out;
+  {
+    const py::gil_scoped_release release;
+    nfc(text, out);
+  }
+  return py::bytes(out);
+}
+
 }  // namespace
 
 void bind_text(py::module_& module) {
@@ -52,6 +65,7 @@ void bind_text(py::module_& module) {
   });
   module.def("pretokenize", &pretokenize, py::arg("data"), py::arg("pattern"),
              py::arg("level") = "auto");
+  module.def("nfc", &normalize, py::arg("data"));
 }
 
 }  // namespace tokpack
