@@ -43,10 +43,14 @@ std::size_t copy_plain(const std::uint8_t* in, std::size_t size, std::uint8_t* o
 
 std::optional<JsonArrayError> JsonArray::feed(std::span<const std::uint8_t> chunk,
                                               Buffer<std::uint8_t>& buffer) {
+  if (error_) return error_;
   buffer.reserve(buffer.size() + chunk.size());
   std::uint8_t* out = buffer.data() + buffer.size();
   std::size_t i = 0;
-  const auto error = [&](const char* reason) { return JsonArrayError{reason, position_ + i}; };
+  const auto error = [&](const char* reason) {
+    error_ = JsonArrayError{reason, position_ + i};
+    return error_;
+  };
   while (i < chunk.size()) {
     const std::uint8_t byte = chunk[i];
     switch (state_) {

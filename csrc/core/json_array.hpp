@@ -21,8 +21,8 @@ struct JsonArrayError {
 // strings, where either is an error. Nothing is held back but the state.
 class JsonArray {
  public:
-  // Appends the lines to `out`, at most one byte for each byte of the chunk. After an error the
-  // object is spent.
+  // Appends the lines to `out`, at most one byte for each byte of the chunk. An error is given
+  // again by each later call.
   std::optional<JsonArrayError> feed(std::span<const std::uint8_t> chunk,
                                      Buffer<std::uint8_t>& out);
 
@@ -43,6 +43,7 @@ class JsonArray {
   std::uint64_t position_ = 0;
   std::uint64_t depth_ = 0;  // brackets and braces open inside of the element
   State state_ = State::kBefore;
+  std::optional<JsonArrayError> error_;
 };
 
 }  // namespace tokpack

@@ -12,9 +12,10 @@
 #include "core/json_escape.hpp"
 #include "core/json_strings.hpp"
 
-#define TOKPACK_AVX512                                                                      \
-  __attribute__((target("avx512f,avx512bw,avx512vl,avx512vbmi,avx512vbmi2,bmi,bmi2,popcnt," \
-                        "lzcnt")))
+#define TOKPACK_AVX512                                                           \
+  __attribute__((                                                                \
+      target("avx512f,avx512bw,avx512vl,avx512vbmi,avx512vbmi2,bmi,bmi2,popcnt," \
+             "lzcnt")))
 
 namespace tokpack {
 namespace {
@@ -39,59 +40,79 @@ TOKPACK_AVX512 inline std::uint64_t escape_starts(std::uint64_t backslashes) {
   return starts;
 }
 
+// A mask in a general register. Without the barrier GCC turns what is done to it into masked
+// compares, whose latency the next block waits for.
+TOKPACK_AVX512 inline std::uint64_t to_register(__mmask64 mask) {
+  std::uint64_t bits = mask;
+  asm("" : "+r"(bits));
+  return bits;
+}
+
+TOKPACK_AVX512 inline bool has_high(__m512i bytes) { return _mm512_movepi8_mask(bytes) != 0; }
+
 template <bool kCopy>
 TOKPACK_AVX512 const std::uint8_t* walk(const std::uint8_t* in, const std::uint8_t* end,
                                         std::uint8_t** out_end, bool* high) {
   const __m512i quote = _mm512_set1_epi8('"');
   const __m512i backslash = _mm512_set1_epi8('\\');
-  const __m512i blank = _mm512_set1_epi8(0x20);
+  const __m512i last_control = _mm512_set1_epi8(0x1f);
   const __m512i unescaped_low = _mm512_loadu_si512(kAsciiUnescaped.data());
   const __m512i unescaped_high = _mm512_loadu_si512(kAsciiUnescaped.data() + 64);
   std::uint8_t* out = kCopy ? *out_end : nullptr;
-  std::uint64_t seen_high = 0;
+  __m512i seen = _mm512_setzero_si512();
+  __m512i seen_escaped = _mm512_setzero_si512();
   std::uint64_t carry = 0;  // 1 when the byte at `in` is escaped
   for (;;) {
     const auto left = static_cast<std::size_t>(end - in);
     // Zeros behind the end are control characters: the walk cannot pass them.
     const __m512i bytes =
         left >= 64 ? _mm512_loadu_si512(in) : _mm512_maskz_loadu_epi8(_bzhi_u64(~0ULL, left), in);
-    const std::uint64_t starts = escape_starts(_mm512_cmpeq_epi8_mask(bytes, backslash) & ~carry);
+    const std::uint64_t starts =
+        escape_starts(to_register(_mm512_cmpeq_epi8_mask(bytes, backslash)) & ~carry);
     const std::uint64_t escaped = starts << 1 | carry;
     const __m512i plain =
         _mm512_mask2_permutex2var_epi8(unescaped_low, bytes, escaped, unescaped_high);
-    const std::uint64_t quotes = _mm512_cmpeq_epi8_mask(bytes, quote) & ~escaped;
-    const std::uint64_t controls = _mm512_cmplt_epu8_mask(bytes, blank);
-    const std::uint64_t high_bytes = static_cast<std::uint64_t>(_mm512_movepi8_mask(bytes));
-    // The table looks at seven bits: an escaped byte >= 0x80 must not pass for its ASCII fellow.
-    const std::uint64_t odd = escaped & (_mm512_testn_epi8_mask(plain, plain) | high_bytes);
-    const std::uint64_t stops = quotes | controls | odd;
+    // Zero where the walk must stop: at quotes and control characters, and, escaped, at what is not
+    // a simple escape.
+    const __m512i unescaped =
+        _mm512_min_epu8(_mm512_xor_si512(bytes, quote), _mm512_subs_epu8(bytes, last_control));
+    const __m512i marks = _mm512_mask_mov_epi8(unescaped, escaped, plain);
+    const __mmask64 stops = _mm512_testn_epi8_mask(marks, marks);
     if (stops == 0) {
       if constexpr (kCopy) {
         _mm512_storeu_si512(out, _mm512_maskz_compress_epi8(~starts, plain));
         out += 64 - std::popcount(starts);
       }
-      seen_high |= high_bytes;
+      seen = _mm512_or_si512(seen, bytes);
+      seen_escaped = _mm512_mask_max_epu8(seen_escaped, escaped, seen_escaped, bytes);
       carry = starts >> 63;
       in += 64;
       continue;
     }
     const std::uint64_t stop = stops & -stops;
     const std::uint64_t before = stop - 1;
-    seen_high |= high_bytes & before;
+    seen = _mm512_mask_max_epu8(seen, before, seen, bytes);
+    seen_escaped = _mm512_mask_max_epu8(seen_escaped, escaped & before, seen_escaped, bytes);
     if constexpr (kCopy) {
       const std::uint64_t kept = before & ~starts;
       _mm512_storeu_si512(out, _mm512_maskz_compress_epi8(kept, plain));
       out += std::popcount(kept);
     }
     in += std::countr_zero(stop);
-    if ((stop & quotes) != 0) {
-      *high |= seen_high != 0;
+    if (in == end) return nullptr;
+    // The table sees seven bits, in which an escaped byte >= 0x80 passes for its ASCII fellow.
+    if (has_high(seen_escaped)) return nullptr;
+    if ((stop & escaped) == 0) {
+      if (*in != '"') return nullptr;
+      *high |= has_high(seen);
       if constexpr (kCopy) *out_end = out;
       return in + 1;
     }
-    if ((stop & escaped & ~controls) == 0 || *in != 'u') return nullptr;
+    if (*in != 'u') return nullptr;
     if constexpr (kCopy) {
-      in = copy_unicode_escapes(in + 1, end, &out);
+      std::uint8_t* unicode_end = out;  // a copy, so that `out` can live in a register
+      in = copy_unicode_escapes(in + 1, end, &unicode_end);
+      out = unicode_end;
     } else {
       in = skip_unicode_escapes(in + 1, end);
     }
