@@ -1,0 +1,170 @@
+// ByteLevelBPE and the levels of the machine.
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <limits>
+#include <optional>
+#include <stdexcept>
+#include <unordered_map>
+
+#include "bind/bind.hpp"
+#include "core/bpe_encoder.hpp"
+
+namespace tokpack {
+namespace {
+
+using AddedTuple = std::tuple<std::string, std::uint32_t, bool, bool>;
+using MergeRows = py::array_t<std::int32_t, py::array::c_style | py::array::forcecast>;
+using SpanRows = py::array_t<std::int64_t, py::array::c_style | py::array::forcecast>;
+
+struct Encoded {
+  py::array ids, lengths, special;
+};
+
+std::vector<Merge> parse_merges(const MergeRows& rows) {
+  if (rows.ndim() != 2 || rows.shape(1) != 3) {
+    throw py::value_error("merges must have shape [m, 3]: left, right, product");
+  }
+  const auto view = rows.unchecked<2>();
+  std::vector<Merge> merges(static_cast<std::size_t>(view.shape(0)));
+  for (py::ssize_t i = 0; i < view.shape(0); ++i) {
+    if (view(i, 0) < 0 || view(i, 1) < 0 || view(i, 2) < 0) {
+      throw py::value_error("merge " + std::to_string(i) + " has a negative id");
+    }
+    merges[static_cast<std::size_t>(i)] = {static_cast<std::uint32_t>(view(i, 0)),
+                                           static_cast<std::uint32_t>(view(i, 1)),
+                                           static_cast<std::uint32_t>(view(i, 2))};
+  }
+  return merges;
+}
+
+class ByteLevelBpeBinding {
+ public:
+  ByteLevelBpeBinding(const std::vector<std::optional<py::bytes>>& vocab, const MergeRows& merges,
+                      const std::string& pattern, const std::vector<AddedTuple>& added,
+                      const std::string& special_tokens, bool nfc, bool ignore_merges,
+                      const std::string& dtype, std::size_t cache_bytes, const std::string& level)
+      : wide_(dtype == "int32") {
+    if (!wide_ && dtype != "uint16") {
+      throw py::value_error("dtype '" + dtype + "' is neither uint16 nor int32");
+    }
+    if (special_tokens != "text" && special_tokens != "encode") {
+      throw py::value_error("special_tokens '" + special_tokens + "' is neither text nor encode");
+    }
+    const auto known_pattern = pattern_by_name(pattern);
+    if (!known_pattern) throw py::value_error("pattern '" + pattern + "' is unknown");
+
+    std::array<std::uint32_t, 256> byte_ids;
+    byte_ids.fill(BpeModel::kNoToken);
+    std::vector<std::string> words;
+    std::unordered_map<std::string, std::uint32_t> whole_words;
+    for (std::uint32_t id = 0; id < vocab.size(); ++id) {
+      if (!vocab[id]) continue;
+      std::string word(*vocab[id]);
+      if (word.size() == 1) byte_ids[static_cast<std::uint8_t>(word[0])] = id;
+      if (ignore_merges) whole_words.emplace(word, id);
+      words.push_back(std::move(word));
+    }
+    vocab_size_ = vocab.size();
+    std::vector<AddedToken> tokens;
+    for (const auto& [content, id, special, normalized] : added) {
+      if (id >= BpeModel::kIdLimit)
+        throw py::value_error("added token '" + content + "': id " + std::to_string(id) +
+                              " is out of range");
+      tokens.push_back({content, id, special, normalized});
+      vocab_size_ = std::max<std::size_t>(vocab_size_, id + std::size_t{1});
+    }
+    const std::vector<Merge> rules = parse_merges(merges);
+    const BpeOptions options{*known_pattern, nfc, special_tokens == "encode", cache_bytes,
+                             parse_level(level)};
+    const py::gil_scoped_release release;
+    encoder_ =
+        make_bpe_encoder(BpeModel(byte_ids, rules, std::move(whole_words)), std::move(tokens),
+                         words, wide_, static_cast<std::uint32_t>(vocab_size_), options);
+  }
+
+  Encoded encode(const py::buffer& data, const SpanRows& spans, std::optional<std::uint32_t> eod) {
+    if (spans.ndim() != 2 || spans.shape(1) != 2) {
+      throw py::value_error("spans must have shape [n, 2]: begin, end");
+    }
+    if (eod && *eod >= (wide_ ? BpeModel::kIdLimit : 65536u)) {
+      throw py::value_error("eod " + std::to_string(*eod) + " does not fit the dtype");
+    }
+    return wide_ ? encode_into(wide_ids_, data, spans, eod)
+                 : encode_into(narrow_ids_, data, spans, eod);
+  }
+
+  py::dict cache_info() const {
+    const auto info = encoder_->cache_info();
+    py::dict dict;
+    dict["words"] = info.words;
+    dict["bytes"] = info.bytes;
+    dict["misses"] = info.misses;
+    return dict;
+  }
+
+ private:
+  template <class Out>
+  Encoded encode_into(Shared<Out>& scratch, const py::buffer& data, const SpanRows& rows,
+                      std::optional<std::uint32_t> eod) {
+    static_assert(sizeof(Span) == 2 * sizeof(std::int64_t));
+    const Bytes bytes(data);
+    const auto count = static_cast<std::size_t>(rows.shape(0));
+    const std::span<const Span> spans(reinterpret_cast<const Span*>(rows.data()), count);
+    if (busy_.exchange(true)) {
+      throw std::runtime_error("ByteLevelBPE.encode was called while another thread is in it");
+    }
+    auto ids = scratch.take();
+    auto lengths = lengths_.take();
+    std::vector<std::int64_t> special;
+    try {
+      const py::gil_scoped_release release;
+      encoder_->encode(bytes.span(), spans, eod, {ids.get(), lengths.get(), &special});
+    } catch (...) {
+      busy_ = false;
+      throw;
+    }
+    busy_ = false;
+    const auto tokens = static_cast<py::ssize_t>(ids->size());
+    const auto documents = static_cast<py::ssize_t>(lengths->size());
+    return {scratch.give(std::move(ids), {tokens}), lengths_.give(std::move(lengths), {documents}),
+            py::array_t<std::int64_t>(static_cast<py::ssize_t>(special.size()), special.data())};
+  }
+
+  bool wide_;
+  std::size_t vocab_size_ = 0;
+  std::unique_ptr<BpeEncoder> encoder_;
+  Shared<std::uint16_t> narrow_ids_;
+  Shared<std::int32_t> wide_ids_;
+  Shared<std::int32_t> lengths_;
+  std::atomic<bool> busy_ = false;
+};
+
+}  // namespace
+
+void bind_bpe(py::module_& module) {
+  module.def("simd_levels", [] {
+    std::vector<std::string> names;
+    for (Level level : {Level::kScalar, Level::kAvx2, Level::kAvx512}) {
+      if (level <= best_level()) names.emplace_back(level_name(level));
+    }
+    return names;
+  });
+  py::class_<Encoded>(module, "Encoded")
+      .def_readonly("ids", &Encoded::ids)
+      .def_readonly("lengths", &Encoded::lengths)
+      .def_readonly("special", &Encoded::special);
+  py::class_<ByteLevelBpeBinding>(module, "ByteLevelBPE")
+      .def(py::init<const std::vector<std::optional<py::bytes>>&, const MergeRows&,
+                    const std::string&, const std::vector<AddedTuple>&, const std::string&, bool,
+                    bool, const std::string&, std::size_t, const std::string&>(),
+           py::kw_only(), py::arg("vocab"), py::arg("merges"), py::arg("pattern"), py::arg("added"),
+           py::arg("special_tokens"), py::arg("nfc") = false, py::arg("ignore_merges") = false,
+           py::arg("dtype") = "uint16", py::arg("cache_bytes") = std::size_t{128} << 20,
+           py::arg("level") = "auto")
+      .def("encode", &ByteLevelBpeBinding::encode, py::arg("data"), py::arg("spans"),
+           py::arg("eod") = py::none())
+      .def("cache_info", &ByteLevelBpeBinding::cache_info);
+}
+
+}  // namespace tokpack

@@ -1,0 +1,81 @@
+// The two inner loops of the encoder, once for each instruction set: cut text into pretokens, and
+// look pretokens up in the word cache.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/cpu.hpp"
+#include "core/narrow_merges.hpp"
+#include "core/word_cache.hpp"
+
+namespace tokpack {
+
+// Where a scan of one text stands between two calls.
+struct Gpt2Scan {
+  const std::uint8_t* text;
+  std::size_t size;
+  // Runs of 2 to this many spaces are tokens of their own, longest first (GPT-NeoX's added tokens);
+  // 0 when spaces are nothing special.
+  std::size_t longest_run;
+
+  // Masks of 64 bytes: bit i is byte `begin` + i. Bytes after the end of the text count as space.
+  struct Block {
+    std::uint64_t letter = 0, number = 0, space = 0, blank = 0, apostrophe = 0, high = 0;
+    std::uint64_t wide_space2 = 0, wide_space3 = 0;  // first bytes of whitespace of 2 and 3 bytes
+  };
+  std::size_t begin = 0;  // of `current`, the block that is classified but not yet cut
+  bool started = false;
+  Block current;
+  // Of the last byte of the block before: its class, in bit 0.
+  std::uint64_t letter = 0, number = 0, other = 0, space = 0, blank = 0, spaces = 0, any_blank = 0;
+  std::uint64_t set = 0, clear = 0;  // starts that a contraction moved into `current`
+  std::size_t run = 0;               // length of the run of spaces before `current`
+  // Bytes of a character that reach into the block to classify next.
+  std::uint64_t spill_letter = 0, spill_number = 0, spill_space = 0;
+};
+
+// What a lookup works on. `rare` encodes a pretoken that the cache does not have at hand and
+// returns the new end of the output.
+template <class Id, class Out>
+struct Lookup {
+  const WordBucket<Id>* buckets;
+  std::uint64_t mask;
+  void* owner;
+  Out* (*rare)(void* owner, const std::uint8_t* text, std::size_t size, Out* out);
+};
+
+inline constexpr std::size_t kWindow = 256;      // pretokens looked up together
+inline constexpr std::size_t kKeySlack = 16;     // bytes readable after the text of a lookup
+inline constexpr std::size_t kOutputSlack = 64;  // bytes writable after the last id
+
+struct Kernel {
+  // Writes pretoken starts (offsets in scan.text) to `starts`, which has room for kWindow + 128;
+  // returns how many. Fewer than kWindow only at the end of the text.
+  std::size_t (*scan)(Gpt2Scan& scan, std::uint32_t* starts);
+
+  std::uint64_t (*hash)(const WordKey& key);
+
+  // BPE of a word of 1 to 32 bytes; null when this kernel has no faster way than BpeModel's own.
+  std::size_t (*encode_narrow)(const NarrowMerges& merges, const std::uint8_t* text,
+                               std::size_t size, std::uint32_t* out);
+
+  // Encodes the pretokens text[starts[i], starts[i + 1]) for i in [0, count), count <= kWindow +
+  // 128.
+  std::uint16_t* (*lookup16)(Lookup<std::uint16_t, std::uint16_t>& cache, const std::uint8_t* text,
+                             const std::uint32_t* starts, std::size_t count, std::uint16_t* out);
+  std::int32_t* (*lookup16to32)(Lookup<std::uint16_t, std::int32_t>& cache,
+                                const std::uint8_t* text, const std::uint32_t* starts,
+                                std::size_t count, std::int32_t* out);
+  std::int32_t* (*lookup32)(Lookup<std::uint32_t, std::int32_t>& cache, const std::uint8_t* text,
+                            const std::uint32_t* starts, std::size_t count, std::int32_t* out);
+};
+
+const Kernel& kernel(Level level);
+const Kernel& scalar_kernel();
+#if defined(__x86_64__)
+const Kernel& avx2_kernel();
+const Kernel& avx512_kernel();
+#endif
+
+}  // namespace tokpack

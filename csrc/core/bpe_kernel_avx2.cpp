@@ -1,0 +1,120 @@
+// The kernel for AVX2 with AES.
+#if defined(__x86_64__)
+
+#include <immintrin.h>
+
+#include <bit>
+#include <cstring>
+
+#include "core/bpe_kernel.hpp"
+#include "core/unicode.hpp"
+
+#pragma GCC push_options
+#pragma GCC target("avx2,bmi,bmi2,lzcnt,popcnt,aes")
+
+namespace tokpack {
+namespace {
+
+struct Isa {
+  static std::uint64_t below(__m256i low, __m256i high, std::uint8_t first, std::uint8_t count) {
+    const auto half = [&](__m256i bytes) __attribute__((always_inline)) {
+      const __m256i from = _mm256_sub_epi8(bytes, _mm256_set1_epi8(static_cast<char>(first)));
+      const __m256i top = _mm256_set1_epi8(static_cast<char>(count - 1));
+      const __m256i inside = _mm256_cmpeq_epi8(_mm256_min_epu8(from, top), from);
+      return static_cast<std::uint32_t>(_mm256_movemask_epi8(inside));
+    };
+    return half(low) | std::uint64_t{half(high)} << 32;
+  }
+
+  static void classify(const std::uint8_t* text, Gpt2Scan::Block* block) {
+    const __m256i low = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(text));
+    const __m256i high = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(text + 32));
+    const __m256i fold = _mm256_set1_epi8(0x20);
+    block->letter = below(_mm256_or_si256(low, fold), _mm256_or_si256(high, fold), 'a', 26);
+    block->number = below(low, high, '0', 10);
+    block->blank = below(low, high, ' ', 1);
+    block->space = block->blank | below(low, high, '\t', 5);
+    block->apostrophe = below(low, high, '\'', 1);
+    block->high = static_cast<std::uint32_t>(_mm256_movemask_epi8(low)) |
+                  std::uint64_t{static_cast<std::uint32_t>(_mm256_movemask_epi8(high))} << 32;
+  }
+
+  static std::size_t flatten(std::uint64_t mask, std::uint32_t base, std::uint32_t* out) {
+    const auto count = static_cast<std::size_t>(std::popcount(mask));
+    for (std::uint32_t* end = out + count; out != end; mask &= mask - 1) {
+      *out++ = base + static_cast<std::uint32_t>(std::countr_zero(mask));
+    }
+    return count;
+  }
+
+  static std::uint64_t mix(__m128i key) {
+    const __m128i once = _mm_aesenc_si128(key, _mm_set1_epi64x(0x243F6A8885A308D3));
+    return static_cast<std::uint64_t>(
+        _mm_cvtsi128_si64(_mm_aesenc_si128(once, _mm_set1_epi64x(0x13198A2E03707344))));
+  }
+
+  static std::uint64_t hash(const WordKey& key) {
+    return mix(_mm_load_si128(reinterpret_cast<const __m128i*>(key.bytes)));
+  }
+
+  static std::uint64_t load_key(const std::uint8_t* text, const std::uint8_t* keep,
+                                const std::uint8_t* size, WordKey* key) {
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(text));
+    const __m128i kept =
+        _mm_or_si128(_mm_and_si128(bytes, _mm_load_si128(reinterpret_cast<const __m128i*>(keep))),
+                     _mm_load_si128(reinterpret_cast<const __m128i*>(size)));
+    _mm_store_si128(reinterpret_cast<__m128i*>(key->bytes), kept);
+    return mix(kept);
+  }
+
+  template <class Id>
+  static const WordSlot<Id>* find(const WordBucket<Id>& bucket, const WordKey& key) {
+    const __m128i wanted = _mm_load_si128(reinterpret_cast<const __m128i*>(key.bytes));
+    const auto equal = [&](const WordSlot<Id>& slot) __attribute__((always_inline)) {
+      const __m128i have = _mm_load_si128(reinterpret_cast<const __m128i*>(slot.key.bytes));
+      return _mm_movemask_epi8(_mm_cmpeq_epi8(have, wanted)) == 0xFFFF;
+    };
+    const bool first = equal(bucket.slots[0]);
+    const bool second = equal(bucket.slots[1]);
+    if (!(first | second)) [[unlikely]]
+      return nullptr;
+    return &bucket.slots[second];
+  }
+
+  static std::uint16_t* emit(const WordSlot<std::uint16_t>& slot, std::uint16_t* out) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out),
+                     _mm_load_si128(reinterpret_cast<const __m128i*>(slot.ids)));
+    return out + slot.count;
+  }
+  static std::int32_t* emit(const WordSlot<std::uint16_t>& slot, std::int32_t* out) {
+    const __m128i ids = _mm_load_si128(reinterpret_cast<const __m128i*>(slot.ids));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), _mm256_cvtepu16_epi32(ids));
+    return out + slot.count;
+  }
+  static std::int32_t* emit(const WordSlot<std::uint32_t>& slot, std::int32_t* out) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out),
+                     _mm_load_si128(reinterpret_cast<const __m128i*>(slot.ids)));
+    return out + slot.count;
+  }
+};
+
+#include "core/bpe_lookup.inc.hpp"
+#include "core/gpt2_scan.inc.hpp"
+
+}  // namespace
+
+const Kernel& avx2_kernel() {
+  static constexpr Kernel kernel{scan_gpt2,
+                                 Isa::hash,
+                                 nullptr,
+                                 lookup_window<std::uint16_t, std::uint16_t>,
+                                 lookup_window<std::uint16_t, std::int32_t>,
+                                 lookup_window<std::uint32_t, std::int32_t>};
+  return kernel;
+}
+
+}  // namespace tokpack
+
+#pragma GCC pop_options
+
+#endif

@@ -1,0 +1,125 @@
+// The kernel for AVX-512 with VBMI2.
+#if defined(__x86_64__)
+
+#include <immintrin.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "core/bpe_kernel.hpp"
+#include "core/unicode.hpp"
+
+#pragma GCC push_options
+#pragma GCC target( \
+    "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,avx512vbmi,avx512vbmi2,avx2,bmi,bmi2,lzcnt,popcnt,aes")
+
+namespace tokpack {
+namespace {
+
+struct Isa {
+  static void classify(const std::uint8_t* text, Gpt2Scan::Block* block) {
+    const __m512i bytes = _mm512_loadu_si512(text);
+    const __m512i folded = _mm512_or_si512(bytes, _mm512_set1_epi8(0x20));
+    const __m512i from_a = _mm512_sub_epi8(folded, _mm512_set1_epi8('a'));
+    const __m512i from_0 = _mm512_sub_epi8(bytes, _mm512_set1_epi8('0'));
+    const __m512i from_tab = _mm512_sub_epi8(bytes, _mm512_set1_epi8('\t'));
+    block->letter = _mm512_cmplt_epu8_mask(from_a, _mm512_set1_epi8(26));
+    block->number = _mm512_cmplt_epu8_mask(from_0, _mm512_set1_epi8(10));
+    block->blank = _mm512_cmpeq_epi8_mask(bytes, _mm512_set1_epi8(' '));
+    block->space = block->blank | _mm512_cmplt_epu8_mask(from_tab, _mm512_set1_epi8(5));
+    block->apostrophe = _mm512_cmpeq_epi8_mask(bytes, _mm512_set1_epi8('\''));
+    block->high = _mm512_movepi8_mask(bytes);
+  }
+
+  static std::size_t flatten(std::uint64_t mask, std::uint32_t base, std::uint32_t* out) {
+    const __m512i iota = _mm512_set_epi8(
+        63, 62, 61, 60, 59, 58, 57, 56, 55, 54, 53, 52, 51, 50, 49, 48, 47, 46, 45, 44, 43, 42, 41,
+        40, 39, 38, 37, 36, 35, 34, 33, 32, 31, 30, 29, 28, 27, 26, 25, 24, 23, 22, 21, 20, 19, 18,
+        17, 16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+    const __m512i positions = _mm512_maskz_compress_epi8(mask, iota);
+    const __m512i offset = _mm512_set1_epi32(static_cast<int>(base));
+    const auto count = static_cast<std::size_t>(std::popcount(mask));
+    const auto store = [&](std::size_t lane, __m128i part) __attribute__((always_inline)) {
+      _mm512_storeu_si512(out + lane, _mm512_add_epi32(_mm512_cvtepu8_epi32(part), offset));
+    };
+    store(0, _mm512_castsi512_si128(positions));
+    store(16, _mm512_extracti32x4_epi32(positions, 1));
+    if (count > 32) [[unlikely]] {
+      store(32, _mm512_extracti32x4_epi32(positions, 2));
+      store(48, _mm512_extracti32x4_epi32(positions, 3));
+    }
+    return count;
+  }
+
+  static std::uint64_t mix(__m128i key) {
+    const __m128i once = _mm_aesenc_si128(key, _mm_set1_epi64x(0x243F6A8885A308D3));
+    return static_cast<std::uint64_t>(
+        _mm_cvtsi128_si64(_mm_aesenc_si128(once, _mm_set1_epi64x(0x13198A2E03707344))));
+  }
+
+  static std::uint64_t hash(const WordKey& key) {
+    return mix(_mm_load_si128(reinterpret_cast<const __m128i*>(key.bytes)));
+  }
+
+  static std::uint64_t load_key(const std::uint8_t* text, const std::uint8_t* keep,
+                                const std::uint8_t* size, WordKey* key) {
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(text));
+    const __m128i kept =
+        _mm_or_si128(_mm_and_si128(bytes, _mm_load_si128(reinterpret_cast<const __m128i*>(keep))),
+                     _mm_load_si128(reinterpret_cast<const __m128i*>(size)));
+    _mm_store_si128(reinterpret_cast<__m128i*>(key->bytes), kept);
+    return mix(kept);
+  }
+
+  // Both slots in one comparison.
+  template <class Id>
+  static const WordSlot<Id>* find(const WordBucket<Id>& bucket, const WordKey& key) {
+    const __m512i line = _mm512_load_si512(&bucket);
+    const __m512i wanted =
+        _mm512_broadcast_i32x4(_mm_load_si128(reinterpret_cast<const __m128i*>(key.bytes)));
+    const unsigned equal = _mm512_cmpeq_epi64_mask(line, wanted);
+    const unsigned found = equal & (equal >> 1) & 0x11;
+    if (found == 0) [[unlikely]]
+      return nullptr;
+    return &bucket.slots[found >> 4];
+  }
+
+  static std::uint16_t* emit(const WordSlot<std::uint16_t>& slot, std::uint16_t* out) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out),
+                     _mm_load_si128(reinterpret_cast<const __m128i*>(slot.ids)));
+    return out + slot.count;
+  }
+  static std::int32_t* emit(const WordSlot<std::uint16_t>& slot, std::int32_t* out) {
+    const __m128i ids = _mm_load_si128(reinterpret_cast<const __m128i*>(slot.ids));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), _mm256_cvtepu16_epi32(ids));
+    return out + slot.count;
+  }
+  static std::int32_t* emit(const WordSlot<std::uint32_t>& slot, std::int32_t* out) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out),
+                     _mm_load_si128(reinterpret_cast<const __m128i*>(slot.ids)));
+    return out + slot.count;
+  }
+};
+
+#include "core/bpe_lookup.inc.hpp"
+#include "core/gpt2_scan.inc.hpp"
+#include "core/narrow_encode.inc.hpp"
+
+}  // namespace
+
+const Kernel& avx512_kernel() {
+  static constexpr Kernel kernel{scan_gpt2,
+                                 Isa::hash,
+                                 encode_narrow,
+                                 lookup_window<std::uint16_t, std::uint16_t>,
+                                 lookup_window<std::uint16_t, std::int32_t>,
+                                 lookup_window<std::uint32_t, std::int32_t>};
+  return kernel;
+}
+
+}  // namespace tokpack
+
+#pragma GCC pop_options
+
+#endif

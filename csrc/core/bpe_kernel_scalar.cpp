@@ -1,0 +1,66 @@
+// The kernel for any machine.
+#include <cstring>
+
+#include "core/bpe_kernel.hpp"
+#include "core/pretokenize.hpp"
+
+namespace tokpack {
+namespace {
+
+struct Isa {
+  static std::uint64_t hash(const WordKey& key) {
+    std::uint64_t low, high;
+    std::memcpy(&low, key.bytes, 8);
+    std::memcpy(&high, key.bytes + 8, 8);
+    std::uint64_t h = (low ^ (high * 0x9E3779B97F4A7C15ull)) * 0xBF58476D1CE4E5B9ull;
+    h ^= h >> 32;
+    h *= 0x94D049BB133111EBull;
+    return h ^ h >> 29;
+  }
+
+  static std::uint64_t load_key(const std::uint8_t* text, const std::uint8_t* keep,
+                                const std::uint8_t* size, WordKey* key) {
+    for (std::size_t i = 0; i < 16; ++i) {
+      key->bytes[i] = static_cast<std::uint8_t>((text[i] & keep[i]) | size[i]);
+    }
+    return hash(*key);
+  }
+
+  template <class Id>
+  static const WordSlot<Id>* find(const WordBucket<Id>& bucket, const WordKey& key) {
+    for (const WordSlot<Id>& slot : bucket.slots) {
+      if (slot.key == key) return &slot;
+    }
+    return nullptr;
+  }
+
+  template <class Id, class Out>
+  static Out* emit(const WordSlot<Id>& slot, Out* out) {
+    for (std::size_t i = 0; i < slot.count; ++i) *out++ = static_cast<Out>(slot.ids[i]);
+    return out;
+  }
+};
+
+#include "core/bpe_lookup.inc.hpp"
+
+}  // namespace
+
+const Kernel& scalar_kernel() {
+  static constexpr Kernel kernel{nullptr,
+                                 Isa::hash,
+                                 nullptr,
+                                 lookup_window<std::uint16_t, std::uint16_t>,
+                                 lookup_window<std::uint16_t, std::int32_t>,
+                                 lookup_window<std::uint32_t, std::int32_t>};
+  return kernel;
+}
+
+const Kernel& kernel(Level level) {
+#if defined(__x86_64__)
+  if (level == Level::kAvx512) return avx512_kernel();
+  if (level == Level::kAvx2) return avx2_kernel();
+#endif
+  return scalar_kernel();
+}
+
+}  // namespace tokpack
