@@ -1,0 +1,117 @@
+// Pretokenizers and NFC on random texts in buffers of the exact size, for the sanitizers.
+// That the results are right is tested from Python, against the Hugging Face library.
+#include <cstdint>
+#include <random>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "check.hpp"
+#include "core/nfc.hpp"
+#include "core/pretokenize.hpp"
+#include "core/unicode.hpp"
+#include "memory.hpp"
+
+namespace tokpack::test {
+namespace {
+
+constexpr std::string_view kAtoms[] = {
+    "a",      "B",      "word",   "WORD",   " ",      "  ",     "\n",     "\r\n",   "\t",
+    "'",      "'s",     "'LL",    "'r",     "1",      "1234",   "!",      "...",    "/",
+    "\u00e9", "\u00a0", "\u0301", "\u0323", "\u0345", "\u0378", "\u017f", "\u200b", "\u3000",
+    "\u4e2d", "\u30a2", "\u30fb", "\u212b", "\u1100", "\u1161", "\u11a8", "\uac00", "\U0001f600",
+};
+
+std::string random_text(std::mt19937& random, std::size_t atoms) {
+  std::string text;
+  for (std::size_t i = 0; i < atoms; ++i) {
+    text.append(kAtoms[random() % std::size(kAtoms)]);
+  }
+  return text;
+}
+
+std::vector<std::size_t> pretokens(Pattern pattern, std::string_view text, std::size_t capacity) {
+  const Exact copy(text);
+  std::vector<std::size_t> all;
+  std::vector<std::uint32_t> ends(capacity);
+  for (std::size_t pos = 0; pos < text.size();) {
+    const std::size_t base = pos;
+    const std::size_t count =
+        pretokenize_scalar(pattern, copy.span().data(), text.size(), &pos, ends.data(), capacity);
+    CHECK(count > 0 && count <= capacity);
+    if (count == 0) break;
+    CHECK(pos == base + ends[count - 1]);
+    for (std::size_t i = 0; i < count; ++i) all.push_back(base + ends[i]);
+  }
+  return all;
+}
+
+void check_pattern(Pattern pattern, std::string_view text) {
+  const std::vector<std::size_t> ends = pretokens(pattern, text, text.size() + 1);
+  std::size_t last = 0;
+  for (const std::size_t end : ends) {
+    CHECK(end > last && end <= text.size());
+    CHECK(end == text.size() || (text[end] & 0xC0) != 0x80);
+    last = end;
+  }
+  CHECK(last == text.size());
+  for (const std::size_t capacity : {1, 2, 3, 7}) {
+    CHECK(pretokens(pattern, text, capacity) == ends);
+  }
+}
+
+void test_pretokenizers() {
+  std::mt19937 random(1);
+  for (const std::string_view name : pattern_names()) {
+    const Pattern pattern = pattern_by_name(name).value();
+    for (std::size_t round = 0; round < 300; ++round) {
+      check_pattern(pattern, random_text(random, round % 50));
+    }
+  }
+  CHECK(!pattern_by_name("gpt3"));
+  CHECK((pretokens(pattern_by_name("gpt2").value(), "it's  12 ok", 9) ==
+         std::vector<std::size_t>{2, 4, 5, 8, 11}));
+}
+
+void test_classes() {
+  std::size_t letters = 0, numbers = 0, spaces = 0;
+  for (std::uint32_t c = 0; c < 0x110000; ++c) {
+    letters += (char_class(c) & kLetter) != 0;
+    numbers += (char_class(c) & kNumber) != 0;
+    spaces += (char_class(c) & kSpace) != 0;
+  }
+  CHECK(letters == 141028);
+  CHECK(numbers == 1911);
+  CHECK(spaces == 25);
+}
+
+std::string normalized(std::string_view text) {
+  const Exact copy(text);
+  const std::string_view view(reinterpret_cast<const char*>(copy.span().data()), text.size());
+  std::string out = "what was here";
+  nfc(view, out);
+  CHECK(!is_nfc_quick(view) || out == text);
+  return out;
+}
+
+void test_nfc() {
+  std::mt19937 random(2);
+  for (std::size_t round = 0; round < 2000; ++round) {
+    const std::string text = random_text(random, round % 60);
+    const std::string once = normalized(text);
+    CHECK(normalized(once) == once);
+  }
+  CHECK(normalized("e\u0301") == "\u00e9");
+  CHECK(is_nfc_quick("plain \u00e9 \u4e2d"));
+  CHECK(!is_nfc_quick("e\u0301"));
+}
+
+}  // namespace
+}  // namespace tokpack::test
+
+int main() {
+  tokpack::test::test_classes();
+  tokpack::test::test_pretokenizers();
+  tokpack::test::test_nfc();
+  return tokpack::test::report();
+}
