@@ -1,0 +1,77 @@
+// The array splitter and the line splitter under a sanitizer: any cut gives the same lines.
+#include "core/json_array.hpp"
+
+#include <random>
+#include <string>
+#include <vector>
+
+#include "check.hpp"
+#include "core/lines.hpp"
+#include "memory.hpp"
+
+namespace tokpack::test {
+namespace {
+
+struct Result {
+  std::string lines;
+  bool finished = false;
+  std::uint64_t error = UINT64_MAX;
+  bool operator==(const Result&) const = default;
+};
+
+Result feed(const std::vector<std::string>& chunks) {
+  JsonArray array;
+  Result result;
+  for (const std::string& chunk : chunks) {
+    const Exact input(chunk);
+    Buffer<std::uint8_t> out;
+    if (const auto error = array.feed(input.span(), out)) {
+      result.error = error->position;
+      result.lines.clear();  // what came before the error depends on the cuts
+      return result;
+    }
+    result.lines.append(reinterpret_cast<const char*>(out.data()), out.size());
+  }
+  result.finished = array.finished();
+  return result;
+}
+
+void test_lines() {
+  const Result result = feed({" [{\"a\": \"],[\\\"\"}\n,\n", "[1,[2]], \"x\" ]\n"});
+  CHECK(result.finished);
+  CHECK(result.lines == "{\"a\": \"],[\\\"\"} \n[1,[2]]\n\"x\" \n");
+}
+
+void test_random_text_and_cuts() {
+  std::mt19937 random(1);
+  constexpr std::string_view kBytes = "[[[]],,\"\"\"\"\\{} \n1aaaaaaaaaaaa";
+  for (int round = 0; round < 20000; ++round) {
+    std::string text = "[";
+    for (unsigned i = random() % 60; i > 0; --i) text += kBytes[random() % kBytes.size()];
+    const std::size_t first = random() % (text.size() + 1);
+    const std::size_t second = first + random() % (text.size() - first + 1);
+    CHECK(feed({text}) ==
+          feed({text.substr(0, first), text.substr(first, second - first), text.substr(second)}));
+  }
+}
+
+void test_split_lines() {
+  const auto spans = [](std::string_view text) {
+    Buffer<std::int64_t> result;
+    split_lines(Exact(text).span(), result);
+    return std::vector<std::int64_t>(result.data(), result.data() + result.size());
+  };
+  CHECK(spans("").empty());
+  CHECK((spans("\n") == std::vector<std::int64_t>{0, 0}));
+  CHECK((spans("a\r\n\nbc") == std::vector<std::int64_t>{0, 2, 3, 3, 4, 6}));
+}
+
+}  // namespace
+}  // namespace tokpack::test
+
+int main() {
+  tokpack::test::test_lines();
+  tokpack::test::test_random_text_and_cuts();
+  tokpack::test::test_split_lines();
+  return tokpack::test::report();
+}

@@ -1,0 +1,36 @@
+// Input that ends exactly where its allocation ends, so that a sanitizer sees a read behind it.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "core/cpu.hpp"
+
+namespace tokpack::test {
+
+class Exact {
+ public:
+  explicit Exact(std::string_view bytes) : data_(new std::uint8_t[bytes.size()]) {
+    size_ = bytes.size();
+    if (size_ != 0) std::memcpy(data_.get(), bytes.data(), size_);
+  }
+  std::span<const std::uint8_t> span() const { return {data_.get(), size_}; }
+
+ private:
+  std::unique_ptr<std::uint8_t[]> data_;
+  std::size_t size_;
+};
+
+inline std::vector<Level> levels() {
+  std::vector<Level> result;
+  for (const char* name : {"scalar", "avx2", "avx512"}) {
+    if (const auto level = level_by_name(name)) result.push_back(*level);
+  }
+  return result;
+}
+
+}  // namespace tokpack::test
