@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import SHARED
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from indexed_twin import CODES, NAMES, Plain, pack_index, read_plainly, write_plainly
@@ -83,10 +82,8 @@ def test_real_datasets_are_read_and_rewritten_to_the_byte(
     assert (tmp_path / "again.idx").read_bytes() == (shared / f"{name}.idx").read_bytes()
 
 
-def test_real_datasets_are_all_here() -> None:
-    if not SHARED.is_dir():
-        pytest.skip("no real data here: the folder shared/data beside the repository is absent")
-    found = [path.relative_to(SHARED).with_suffix("") for path in SHARED.rglob("*.idx")]
+def test_real_datasets_are_all_here(shared: Path) -> None:
+    found = [path.relative_to(shared).with_suffix("") for path in shared.rglob("*.idx")]
     assert sorted(map(str, found)) == sorted(REAL)
 
 
