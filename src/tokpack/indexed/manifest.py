@@ -95,7 +95,7 @@ class Manifest:
         versions = values.get("tokpack") if isinstance(values, dict) else None
         if not isinstance(versions, dict):
             raise FormatError(f'{name}: not a manifest: expected an object with the key "tokpack"')
-        version = versions.get("manifest")
+        version: Any = versions.get("manifest")
         if not _is_count(version) or version == 0:
             raise FormatError(f"{name}: manifest version is {version!r}, expected 1")
         if version > MANIFEST_VERSION:
