@@ -1,0 +1,63 @@
+"""The self-check of a run: its own first documents through the fast and the slow path."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from tokpack.errors import InputError
+from tokpack.sources import read
+from tokpack.tokenizers import self_check
+
+if TYPE_CHECKING:
+    from tokpack.encoding.piece import Job
+
+_BATCHES = 8  # looked at for one with documents
+
+
+class SelfCheck:
+    """Runs beside the first parts, so that none waits for it; nothing is committed before its end.
+
+    Documents that come through a pipe can be read only once: there the encoder checks them itself.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._main, name="tokpack-check", daemon=True)
+
+    def start(self) -> None:
+        """Begin, in a thread."""
+        self._thread.start()
+
+    def poll(self) -> None:
+        """Raise the TokenizerError of a check that failed."""
+        if self._error is not None:
+            raise self._error
+
+    def finish(self) -> None:
+        """Wait for the end of the check, and raise its error."""
+        self._thread.join()
+        self.poll()
+
+    def _main(self) -> None:
+        try:
+            self._run()
+        except InputError:
+            pass  # the worker that reads the part says so, with the line
+        except BaseException as error:
+            self._error = error
+
+    def _run(self) -> None:
+        job = self._job
+        part = next((p for p in job.parts if not job.sources[p.source].is_pipe), None)
+        if not job.tokenizer.native or part is None:
+            return
+        key = job.options.keys[0]
+        batches = read(job.sources[part.source], part, job.options.keys)
+        for _, batch in zip(range(_BATCHES), batches, strict=False):
+            documents = batch.documents[key]
+            if len(documents):
+                mode = job.options.special_tokens
+                self_check(job.tokenizer, documents.data, documents.spans, special_tokens=mode)
+                return

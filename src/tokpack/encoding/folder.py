@@ -1,0 +1,121 @@
+"""The work folder of an unfinished run, PREFIX.unfinished: names, and how files come into it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from tokpack.errors import OutputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SUFFIX = ".unfinished"
+
+
+@contextlib.contextmanager
+def cannot_write(path: str) -> Iterator[None]:
+    """Turn an OSError into an OutputError that names ``path``."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise OutputError(f"cannot write {path}: {reason}") from error
+
+
+@dataclass(frozen=True)
+class WorkFolder:
+    """Paths inside the work folder of one run."""
+
+    path: str
+
+    def __call__(self, name: str) -> str:
+        """The path of ``name`` in the folder."""
+        return os.path.join(self.path, name)
+
+    @staticmethod
+    def track(key: str, kind: str) -> str:
+        """The name of a raw stream of a key: ``text.ids``."""
+        return f"{quote(key, safe='')}.{kind}"
+
+    def piece(self, number: int, track: str) -> str:
+        """The path of a file of a piece."""
+        return self(f"{number:06d}.{track}")
+
+    def joined(self, track: str) -> str:
+        """The path of the file in which the pieces of a track are joined."""
+        return self(f"joined.{track}")
+
+    def make(self) -> None:
+        """Create the folder and those above it. Raises OutputError."""
+        with cannot_write(self.path):
+            os.makedirs(self.path, exist_ok=True)
+
+    def write_json(self, name: str, value: Any, *, sync: bool = True) -> None:
+        """Write a JSON file by rename, so that it is there whole or not at all."""
+        path = self(name)
+        with cannot_write(path):
+            with open(path + ".new", "w", encoding="utf-8") as file:
+                json.dump(value, file, ensure_ascii=True)
+                if sync:
+                    file.flush()
+                    os.fsync(file.fileno())
+            os.replace(path + ".new", path)
+            if sync:
+                sync_folder(self.path)
+
+    def read_json(self, name: str) -> Any:
+        """The content of a JSON file; None where it is missing or damaged."""
+        try:
+            with open(self(name), encoding="utf-8") as file:
+                return json.load(file)
+        except (FileNotFoundError, ValueError):
+            return None
+
+    def remove_file(self, name: str) -> None:
+        """Remove a file that may be gone already."""
+        with cannot_write(self(name)), contextlib.suppress(FileNotFoundError):
+            os.unlink(self(name))
+
+    def clear(self, *, keep: tuple[str, ...] = ()) -> None:
+        """Remove everything in the folder but ``keep``."""
+        with cannot_write(self.path):
+            for entry in os.scandir(self.path):
+                if entry.name in keep:
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    shutil.rmtree(entry.path)
+                else:
+                    os.unlink(entry.path)
+
+    def remove(self) -> None:
+        """Remove the folder; the lock goes last."""
+        self.clear(keep=("lock",))
+        self.remove_file("lock")
+        with cannot_write(self.path):
+            os.rmdir(self.path)
+
+
+def sync_folder(path: str) -> None:
+    """Make the names in a folder durable, where the system can."""
+    file = os.open(path or ".", os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):
+            os.fsync(file)
+    finally:
+        os.close(file)
+
+
+def sync_file(path: str) -> None:
+    """Make a file durable, if it exists. Raises OutputError."""
+    with cannot_write(path), contextlib.suppress(FileNotFoundError):
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(file)
+        finally:
+            os.close(file)

@@ -1,0 +1,157 @@
+"""One run at a time in a work folder."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import socket
+import time
+from typing import TYPE_CHECKING, Any
+
+from tokpack.encoding.folder import WorkFolder, cannot_write
+from tokpack.errors import OutputError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+try:
+    import fcntl
+except ImportError:  # not a POSIX system
+    fcntl = None  # type: ignore[assignment]
+
+HEARTBEAT_SECONDS = 10.0
+FOREIGN_SECONDS = 60.0  # silence after which the owner on another host is taken for dead
+ORPHAN_SECONDS = 10.0  # how long workers of a killed run may take to notice
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
+
+
+class Lock:
+    """The file ``lock`` in the work folder, held while a run lasts.
+
+    On one host flock decides: the system drops it when the last process of the run is gone, so a
+    dead run never blocks, and a killed run blocks only while a worker of it still lives. A run on
+    another host (a shared file system without flock) is known by the file's age, which ``beat``
+    keeps young. Raises OutputError when another run holds the folder.
+    """
+
+    def __init__(self, folder: WorkFolder) -> None:
+        self._folder = folder
+        self._path = folder("lock")
+        self._file = -1
+        self._beaten = 0.0
+
+    def __enter__(self) -> Lock:
+        deadline = time.monotonic() + ORPHAN_SECONDS
+        while not self._try():
+            owner = self._owner()
+            if _is_alive(owner) or time.monotonic() > deadline:
+                raise self._held(owner)
+            time.sleep(0.05)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        # The record goes, so that a run on another host need not wait until the file is old.
+        with contextlib.suppress(OSError):
+            os.ftruncate(self._file, 0)
+        os.close(self._file)
+
+    def beat(self) -> None:
+        """Show now and then that the run is alive."""
+        now = time.monotonic()
+        if now - self._beaten > HEARTBEAT_SECONDS:
+            self._beaten = now
+            with contextlib.suppress(OSError):
+                os.utime(self._file)
+
+    def _try(self) -> bool:
+        self._folder.make()
+        with cannot_write(self._path):
+            file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            locked = _flock(file)
+            if locked is False or not self._is_ours(file):
+                os.close(file)
+                return False
+            owner = self._owner()
+            if owner and owner.get("host") != socket.gethostname():
+                self._refuse_living_stranger(file, owner)
+            elif locked is None and _is_alive(owner):
+                raise self._held(owner)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.close(file)
+            raise
+        self._file = file
+        record = {"host": socket.gethostname(), "pid": os.getpid(), "since": time.time()}
+        with cannot_write(self._path):
+            os.ftruncate(file, 0)
+            os.pwrite(file, json.dumps(record).encode(), 0)
+        return True
+
+    def _is_ours(self, file: int) -> bool:
+        """Whether the locked file is still the one of that name: a run that ends removes it."""
+        try:
+            found = os.stat(self._path)
+        except FileNotFoundError:
+            return False
+        mine = os.fstat(file)
+        return (found.st_dev, found.st_ino) == (mine.st_dev, mine.st_ino)
+
+    def _owner(self) -> dict[str, Any]:
+        value = self._folder.read_json("lock")
+        return value if isinstance(value, dict) else {}
+
+    def _refuse_living_stranger(self, file: int, owner: dict[str, Any]) -> None:
+        written = os.fstat(file).st_mtime
+        probe = self._folder("lock.probe")
+        with cannot_write(probe):  # the file system's own clock tells the age
+            open(probe, "wb").close()
+            age = os.stat(probe).st_mtime - written
+            os.unlink(probe)
+        if age < FOREIGN_SECONDS:
+            raise self._held(owner)
+
+    def _held(self, owner: dict[str, Any]) -> OutputError:
+        who = "another run"
+        if owner:
+            since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(owner.get("since", 0)))
+            who = f"process {owner.get('pid')} on {owner.get('host')}, since {since},"
+        hint = "wait for it, or choose another output"
+        if owner and owner.get("host") != socket.gethostname():
+            hint += f"; if it is dead, try again in {FOREIGN_SECONDS:.0f} seconds"
+        return OutputError(f"{who} is writing to {self._folder.path}: {hint}")
+
+
+def _flock(file: int) -> bool | None:
+    """Whether the lock was free; None where there are no locks."""
+    if fcntl is None:
+        return None
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+        return None
+    return True
+
+
+def _is_alive(owner: dict[str, Any]) -> bool:
+    """Whether the process that wrote the record lives; a stranger's is taken to."""
+    if owner.get("host") != socket.gethostname() or not isinstance(owner.get("pid"), int):
+        return bool(owner)
+    try:
+        os.kill(owner["pid"], 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True

@@ -1,0 +1,168 @@
+"""What a run is asked to do."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tokpack.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_CHOICES = {
+    "dtype": ("auto", "uint16", "int32"),
+    "special_tokens": ("auto", "text", "encode", "error"),
+    "on_error": ("fail", "skip"),
+    "empty": ("skip", "document"),
+}
+_SUFFIXES = (
+    *(".jsonl", ".json", ".ndjson", ".txt", ".text", ".parquet", ".arrow", ".dat"),
+    *(".zst", ".gz", ".xz", ".bz2", ".tar", ".tgz", ".zip"),
+)
+
+
+@dataclass(frozen=True)
+class EncodeOptions:
+    """A request to turn ``inputs`` into one dataset for each key.
+
+    ``output`` is the exact PREFIX of PREFIX.bin, .idx and .json, by default made from the inputs'
+    names; with several keys it is PREFIX_<key>. ``output_names`` are the prefixes of all keys, and
+    overrides that: in the folder of ``output``, beside which the work folder lies. Raises
+    UsageError for a value out of range.
+    """
+
+    inputs: tuple[str, ...]
+    output: str = ""
+    output_names: Mapping[str, str] = field(default_factory=dict)
+    tokenizer: str | None = None
+    vocab_file: str | None = None
+    merge_file: str | None = None
+    tokenizer_type: str | None = None
+    tokenizer_model: str | None = None
+    keys: tuple[str, ...] = ("text",)
+    append_eod: bool = True
+    workers: int = 0  # 0: one for each core that this process may use
+    dtype: str = "auto"
+    special_tokens: str = "auto"
+    on_error: str = "fail"
+    max_rejects: int | None = None  # with on_error="skip": bad records allowed; None: any number
+    empty: str = "skip"  # "document": an entry in the index, as in Megatron-LM
+    ftfy: bool = False
+    split_sentences: bool = False
+    keep_newlines: bool = False
+    lang: str = "english"
+    num_docs: int | None = None  # only the first so many records of the inputs
+    input_format: str = "auto"
+    overwrite: bool = False
+    max_document_bytes: int = 1 << 30
+
+    def __post_init__(self) -> None:
+        for name in ("inputs", "keys"):
+            value = getattr(self, name)
+            object.__setattr__(self, name, (value,) if isinstance(value, str) else tuple(value))
+        if not self.inputs:
+            raise UsageError("no input given")
+        if not self.keys or len(set(self.keys)) != len(self.keys) or "" in self.keys:
+            raise UsageError(f"keys must be one or more different names, not {list(self.keys)}")
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) not in choices:
+                allowed = ", ".join(choices)
+                raise UsageError(f"{name} is {getattr(self, name)!r}; it can be {allowed}")
+        for name, least in (("workers", 0), ("num_docs", 1), ("max_rejects", 0)):
+            number = getattr(self, name)
+            if number is not None and number < least:
+                raise UsageError(f"{name} is {number}; the least is {least}")
+        if self.max_rejects is not None and self.on_error == "fail":
+            raise UsageError("max_rejects needs on_error='skip'")
+        if self.keep_newlines and not self.split_sentences:
+            raise UsageError("keep_newlines needs split_sentences")
+        if self.max_document_bytes < 1:
+            raise UsageError(f"max_document_bytes is {self.max_document_bytes}; the least is 1")
+        self._name_outputs()
+
+    def _name_outputs(self) -> None:
+        output = self.output or default_output(self.inputs)
+        if os.path.basename(output) in ("", ".", "..") or os.path.isdir(output):
+            raise UsageError(f"output {output!r} is a folder: add a name for the dataset")
+        names = dict(self.output_names)
+        if not names and len(self.keys) == 1:
+            names = {self.keys[0]: output}
+        elif not names:
+            names = {key: f"{output}_{key}" for key in self.keys}
+        home = os.path.dirname(os.path.abspath(output))
+        if set(names) != set(self.keys) or len(set(names.values())) != len(names):
+            raise UsageError(f"output_names is {names}; it needs a name of its own for each key")
+        for name in names.values():
+            if os.path.dirname(os.path.abspath(name)) != home:
+                raise UsageError(f"the output {name!r} is not in the folder of {output!r}")
+        object.__setattr__(self, "output", output)
+        object.__setattr__(self, "output_names", {key: names[key] for key in self.keys})
+
+    @property
+    def reject_budget(self) -> int | None:
+        """Bad records allowed in the run; None: any number."""
+        return 0 if self.on_error == "fail" else self.max_rejects
+
+
+def worker_count(options: EncodeOptions) -> int:
+    """Worker processes to use: as asked, else one for each core this process may run on."""
+    if options.workers:
+        return options.workers
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:
+        return os.cpu_count() or 1
+
+
+def megatron_names(prefix: str, keys: Sequence[str], *, sentences: bool) -> dict[str, str]:
+    """Dataset prefixes as Megatron's preprocess_data names them: PREFIX_text_document."""
+    level = "sentence" if sentences else "document"
+    return {key: f"{prefix}_{key}_{level}" for key in keys}
+
+
+def default_output(inputs: Sequence[str]) -> str:
+    """A name in the current folder: of the one input, or of the folder that all inputs are in.
+
+    Raises UsageError where the inputs give none.
+    """
+    names = [name for text in inputs for name in _listed(text)]
+    if "-" in names:
+        raise UsageError("standard input has no name: say where to write with output (-o PREFIX)")
+    if len(names) == 1 and not _is_pattern(names[0]):
+        name = os.path.basename(os.path.abspath(names[0]))
+        if not os.path.isdir(names[0]):
+            name = _stem(name)
+    else:
+        folders = {os.path.dirname(os.path.abspath(_before_pattern(name))) for name in names}
+        name = os.path.basename(os.path.commonpath(folders))
+    if not name:
+        raise UsageError("the inputs give no name for the dataset: set output (-o PREFIX)")
+    if os.path.abspath(name + ".json") in map(os.path.abspath, names):
+        name += "_tokens"  # the manifest must not take an input's place
+    return name
+
+
+def _listed(text: str) -> list[str]:
+    if os.path.exists(text) or "," not in text:
+        return [text.removeprefix("@") if text.startswith("@") else text.strip()]
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _is_pattern(text: str) -> bool:
+    return any(mark in text for mark in "*?[") and not os.path.exists(text)
+
+
+def _before_pattern(text: str) -> str:
+    while _is_pattern(os.path.dirname(text)):
+        text = os.path.dirname(text)
+    return text
+
+
+def _stem(name: str) -> str:
+    stem, suffix = os.path.splitext(name)
+    while stem and suffix.lower() in _SUFFIXES:
+        name = stem
+        stem, suffix = os.path.splitext(name)
+    return name

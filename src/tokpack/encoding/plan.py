@@ -1,0 +1,176 @@
+"""The plan of a run: what is read, in which parts, with what; written down before any work."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tokpack.encoding.transforms import versions
+from tokpack.errors import ResumeError
+from tokpack.sources import Part, Source, split
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tokpack.encoding.options import EncodeOptions
+    from tokpack.indexed import Manifest
+    from tokpack.tokenizers import Tokenizer
+
+PLAN_FORMAT = 1
+_IDENTIFYING = ("fingerprint", "size", "format", "compression")  # of an input
+MIN_PART_BYTES = 4 << 20
+MAX_PART_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class Plan:
+    """An ordered list of parts, and everything that decides the bytes of the result."""
+
+    version: str  # of tokpack: only the version that began a run goes on with it
+    sources: tuple[Source, ...]
+    fingerprints: tuple[str, ...]  # of the sources' contents
+    tokenizer: dict[str, Any]
+    options: dict[str, Any]
+    parts: tuple[Part, ...]
+
+    @property
+    def bytes(self) -> int:
+        """Stored bytes of all sources."""
+        return sum(source.size for source in self.sources)
+
+    @property
+    def fingerprint(self) -> str:
+        """sha256 over contents, tokenizer and options, in hex; parts do not change the result."""
+        inputs = [
+            {"fingerprint": print_, **source.to_json()}
+            for print_, source in zip(self.fingerprints, self.sources, strict=True)
+        ]
+        return fingerprint(inputs, self.tokenizer, self.options)
+
+    def made(self, manifest: Manifest) -> bool:
+        """Whether a finished dataset is what this plan would make."""
+        options = {name: manifest.options.get(name) for name in self.options}
+        try:
+            return fingerprint(manifest.inputs, manifest.tokenizer, options) == self.fingerprint
+        except KeyError:  # a manifest that something else wrote
+            return False
+
+    def to_json(self) -> dict[str, Any]:
+        """A form that ``json`` can write."""
+        return {
+            "format": PLAN_FORMAT,
+            "tokpack": self.version,
+            "fingerprint": self.fingerprint,
+            "options": self.options,
+            "tokenizer": self.tokenizer,
+            "inputs": [
+                {"fingerprint": print_, **source.to_json()}
+                for print_, source in zip(self.fingerprints, self.sources, strict=True)
+            ],
+            "parts": [part.to_json() for part in self.parts],
+        }
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Plan:
+        """The plan written by ``to_json``. Raises ResumeError for another format of plans."""
+        if value.get("format") != PLAN_FORMAT:
+            raise ResumeError(f"its plan has format {value.get('format')!r}, not {PLAN_FORMAT}")
+        inputs = [dict(entry) for entry in value["inputs"]]
+        prints = tuple(entry.pop("fingerprint") for entry in inputs)
+        return cls(
+            version=value["tokpack"],
+            sources=tuple(Source.from_json(entry) for entry in inputs),
+            fingerprints=prints,
+            tokenizer=value["tokenizer"],
+            options=value["options"],
+            parts=tuple(Part.from_json(part) for part in value["parts"]),
+        )
+
+    def difference(self, other: Plan) -> str:
+        """What makes ``other`` (the plan of now) another run than this one; "" for nothing."""
+        if self.version != other.version:
+            return f"it was begun by tokpack {self.version}, this is {other.version}"
+        if len(self.sources) != len(other.sources):
+            return f"it has {len(self.sources)} inputs, this run has {len(other.sources)}"
+        return self._other_input(other) or self._other_tokenizer(other) or self._other_option(other)
+
+    def _other_input(self, other: Plan) -> str:
+        pairs = zip(self.sources, self.fingerprints, other.sources, other.fingerprints, strict=True)
+        for old, old_print, new, new_print in pairs:
+            if (old_print, old.size) != (new_print, new.size):
+                if old.name == new.name:
+                    return f"the input {new.name} has changed since"
+                return f"it reads {old.name} where this run reads {new.name}"
+            if (old.format, old.compression) != (new.format, new.compression):
+                return f"the input {new.name} is now read as another format"
+        return ""
+
+    def _other_tokenizer(self, other: Plan) -> str:
+        old, new = self.tokenizer, other.tokenizer
+        if old["sha256"] == new["sha256"]:
+            return ""
+        if old["name"] == new["name"]:
+            return f"the files of the tokenizer {new['name']} have changed"
+        return f"it uses the tokenizer {old['name']}, this run uses {new['name']}"
+
+    def _other_option(self, other: Plan) -> str:
+        for key in sorted({*self.options, *other.options}):
+            before, now = self.options.get(key), other.options.get(key)
+            if before != now:
+                return f"it has {key} = {before!r}, this run has {now!r}"
+        return ""
+
+
+def fingerprint(
+    inputs: Sequence[Mapping[str, Any]], tokenizer: Mapping[str, Any], options: Mapping[str, Any]
+) -> str:
+    """sha256, in hex, over what decides the bytes of a dataset, and over nothing else."""
+    identity = {
+        "inputs": [[entry[name] for name in _IDENTIFYING] for entry in inputs],
+        "tokenizer": tokenizer["sha256"],
+        "options": options,
+    }
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+
+
+def deciding_options(options: EncodeOptions, tokenizer: Tokenizer, dtype: str) -> dict[str, Any]:
+    """The options that change the bytes of the result, resolved, as JSON values."""
+    mode = options.special_tokens
+    deciding: dict[str, Any] = {
+        "keys": list(options.keys),
+        "append_eod": options.append_eod,
+        "dtype": dtype,
+        "special_tokens": mode if mode == "error" else tokenizer.special_mode(mode),
+        "empty": options.empty,
+        "ftfy": options.ftfy,
+        "split_sentences": options.split_sentences,
+        "keep_newlines": options.keep_newlines,
+        "lang": options.lang if options.split_sentences else "",
+        "num_docs": options.num_docs,
+        "max_document_bytes": options.max_document_bytes,
+    }
+    return deciding | versions(options)
+
+
+def make_plan(
+    options: EncodeOptions,
+    sources: Sequence[Source],
+    tokenizer: Tokenizer,
+    *,
+    dtype: str,
+    ways: int,
+    version: str,
+) -> Plan:
+    """Cut the sources into parts that can keep ``ways`` workers busy, and note what decides."""
+    size = sum(source.size for source in sources)
+    target = min(max(size // (8 * ways), MIN_PART_BYTES), MAX_PART_BYTES)
+    return Plan(
+        version=version,
+        sources=tuple(sources),
+        fingerprints=tuple(source.fingerprint() for source in sources),
+        tokenizer=tokenizer.describe(),
+        options=deciding_options(options, tokenizer, dtype),
+        parts=tuple(split(sources, ways=ways, target_bytes=target)),
+    )

@@ -1,0 +1,221 @@
+"""One run: discover, plan, encode the parts, join, commit."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from tokpack.encoding import commit
+from tokpack.encoding.check import SelfCheck
+from tokpack.encoding.engine import Engine, InProcess, Processes
+from tokpack.encoding.folder import SUFFIX, WorkFolder
+from tokpack.encoding.join import Joiner
+from tokpack.encoding.lock import Lock
+from tokpack.encoding.options import EncodeOptions, worker_count
+from tokpack.encoding.piece import Job, PartEncoder, Piece
+from tokpack.encoding.plan import Plan, make_plan
+from tokpack.encoding.progress import Advance, Meter, Progress
+from tokpack.encoding.resume import (
+    check_budget,
+    check_outputs,
+    existing,
+    is_whole,
+    known_pieces,
+    open_plan,
+)
+from tokpack.encoding.transforms import make_transform
+from tokpack.errors import InputError
+from tokpack.indexed import Manifest, best_fitting_dtype
+from tokpack.sources import discover
+from tokpack.tokenizers import load_tokenizer
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+Show = Callable[[Progress], None]
+
+
+def encode(options: EncodeOptions, *, progress: Show | None = None) -> list[Manifest]:
+    """Turn documents into a ``.bin/.idx`` dataset for each key, and return their manifests.
+
+    A run that was stopped at any point goes on where it was when it is started again; one that is
+    finished returns at once. ``progress`` is called a few times a second. Raises a TokpackError:
+    UsageError, InputError, RecordError, TokenizerError, OutputError, ResumeError or WorkerError.
+    """
+    from tokpack import __version__
+
+    sources = discover(options.inputs, input_format=options.input_format)
+    prefixes = options.output_names
+    make_transform(options)  # what is missing for it is said before anything is begun
+    tokenizer = load_tokenizer(
+        options.tokenizer,
+        vocab_file=options.vocab_file,
+        merge_file=options.merge_file,
+        tokenizer_type=options.tokenizer_type,
+        tokenizer_model=options.tokenizer_model,
+    )
+    dtype = options.dtype
+    if dtype == "auto":
+        dtype = best_fitting_dtype(tokenizer.vocab_size).name
+    # The first N records are the same for any number of workers when one takes them in turn.
+    workers = worker_count(options) if options.num_docs is None else 1
+    plan = make_plan(options, sources, tokenizer, dtype=dtype, ways=workers, version=__version__)
+    folder = WorkFolder(options.output + SUFFIX)
+    if not os.path.exists(folder.path):
+        done = existing(plan, prefixes, options)
+        if done is not None:
+            return done
+        check_outputs(prefixes, options)
+    with _ends_on_sigterm(), Lock(folder) as lock:
+        plan, fresh = open_plan(folder, plan, options)
+        if folder.read_json("commit.json") is not None:  # it was stopped in its last moment
+            commit.finish(folder)
+            return [Manifest.load(prefix) for prefix in prefixes.values()]
+        done = existing(plan, prefixes, options)
+        if done is not None:
+            folder.remove()
+            return done
+        check_outputs(prefixes, options)
+        job = Job(folder, plan.sources, plan.parts, tokenizer, dtype, options)
+        run = _Run(job, plan, Meter(progress, plan.bytes, workers))
+        try:
+            digests = run.encode(lock, workers)
+        except InputError:
+            if fresh and not run.pieces:  # there is nothing to go on with
+                folder.remove()
+            raise
+        run.meter.show("sync", now=True)
+        pieces = [run.pieces[number] for number in range(len(plan.parts))]
+        commit.stage(job, plan, pieces, digests)
+        commit.finish(folder)
+        return [Manifest.load(prefix) for prefix in prefixes.values()]
+
+
+class _Run:
+    """The encoding and joining of a job's parts; the watcher of its engine."""
+
+    def __init__(self, job: Job, plan: Plan, meter: Meter) -> None:
+        self.pieces: dict[int, Piece] = {}
+        self.meter = meter
+        self._job = job
+        self._plan = plan
+        self._joiner: Joiner
+        self._check: SelfCheck
+
+    def encode(self, lock: Lock, workers: int) -> dict[str, str]:
+        """Do what is left to do. Returns the digest of each joined track of ids."""
+        job = self._job
+        known = known_pieces(job)
+        self._joiner = Joiner(job, lock.beat)
+        self._check = SelfCheck(job)
+        try:
+            joined = self._joiner.resume(known)
+            for number, piece in known.items():
+                if number < joined:
+                    self._count(piece)
+            left = [piece for n, piece in known.items() if n >= joined and is_whole(job, piece)]
+            todo = sorted(set(range(joined, len(job.parts))) - {piece.number for piece in left})
+            if job.options.num_docs is not None:
+                self._first_records(job.options.num_docs, left)
+            elif min(workers, len(todo)) > 1:
+                with Processes(job, min(workers, len(todo))) as engine:
+                    self._drive(engine, todo, left)
+            else:
+                self._drive(InProcess(job), todo, left)
+            self._check.finish()
+            self.meter.show("join", now=True)
+            digests = self._joiner.finish()
+            self.poll()
+            return digests
+        finally:
+            self._joiner.stop()
+
+    def _drive(self, engine: Engine, todo: Sequence[int], left: Sequence[Piece]) -> None:
+        # Threads come after the fork: a worker starts with one thread and no lock held.
+        self._joiner.start()
+        self._check.start()
+        for piece in left:
+            self.finished(piece)
+        self.poll()
+        engine.run(todo, self)
+
+    def _first_records(self, limit: int, left: Sequence[Piece]) -> None:
+        """Encode the parts in turn until there are ``limit`` records."""
+        have = {piece.number: piece for piece in left}
+        self._joiner.start()
+        self._check.start()
+        encoder = PartEncoder(self._job)
+        limit -= sum(piece.records for piece in self.pieces.values())
+        for number in range(len(self._job.parts)):
+            if number in self.pieces:
+                continue
+            piece = have.get(number)
+            if piece is None and limit > 0:
+                piece = encoder.run(number, self.advanced, limit)
+            elif piece is None:
+                piece = Piece.nothing(number, len(self._job.options.keys))
+            limit -= piece.records
+            self.finished(piece)
+            self.poll()
+
+    # -- the watcher ----------------------------------------------------------------------------
+
+    def advanced(self, advance: Advance) -> None:
+        """A part has come so far."""
+        self.meter.part(advance.number, advance[1:6], advance.seconds)
+        self._joiner.advanced(advance)
+
+    def finished(self, piece: Piece) -> None:
+        """A piece exists."""
+        self._count(piece)
+        self._joiner.finished(piece)
+
+    def poll(self) -> None:
+        """Raise what went wrong elsewhere; show how far the run is."""
+        self._joiner.check()
+        self._check.poll()
+        check_budget(self.meter.rejected, self._job.options, self._job.folder.path)
+        self.meter.show("encode")
+
+    def _count(self, piece: Piece) -> None:
+        self.pieces[piece.number] = piece
+        counts = (
+            piece.bytes_read,
+            piece.text_bytes,
+            piece.keys[0].documents,
+            sum(key.tokens for key in piece.keys),
+            piece.rejected,
+        )
+        self.meter.part(piece.number, counts, piece.seconds)
+
+
+@contextlib.contextmanager
+def _ends_on_sigterm() -> Iterator[None]:
+    """Let SIGTERM end the run as Ctrl-C does: in order, so that it can go on later."""
+    if (
+        threading.current_thread() is not threading.main_thread()
+        or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+    ):
+        yield
+        return
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough
+        raise _Terminated
+
+    signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    except _Terminated:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.raise_signal(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+class _Terminated(BaseException):
+    pass

@@ -1,0 +1,118 @@
+"""Changes to documents between reading and encoding: mended Unicode, sentences.
+
+These take every document through a Python string, so they are far slower than the native path.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tokpack.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from tokpack.encoding.options import EncodeOptions
+
+Bytes = npt.NDArray[np.uint8]
+Spans = npt.NDArray[np.int64]
+
+
+class TextTransform:
+    """(data, spans) of documents -> (data, spans, counts) of their sentences.
+
+    ``counts`` int64 [n] says how many of the new spans each document has; it is all ones unless
+    sentences are split. Raises UsageError when a library or the sentence model is missing.
+    """
+
+    def __init__(self, options: EncodeOptions) -> None:
+        self._fix = _ftfy() if options.ftfy else None
+        self._split: Callable[[str], Iterable[str]] | None = None
+        if options.split_sentences:
+            self._split = sentence_splitter(options.lang, options.keep_newlines)
+
+    def __call__(self, data: Bytes, spans: Spans) -> tuple[Bytes, Spans, Spans]:
+        texts: list[bytes] = []
+        counts = np.ones(len(spans), dtype=np.int64)
+        view = data.data
+        for i, (begin, end) in enumerate(spans.tolist()):
+            text = str(view[begin:end], "utf-8")
+            if self._fix is not None:
+                text = self._fix(text)
+            pieces = [text] if self._split is None else list(self._split(text))
+            counts[i] = len(pieces)
+            texts += [piece.encode("utf-8", "replace") for piece in pieces]
+        lengths = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
+        ends = np.cumsum(lengths)
+        joined = np.frombuffer(b"".join(texts), dtype=np.uint8)
+        return joined, np.stack((ends - lengths, ends), axis=1), counts
+
+
+def versions(options: EncodeOptions) -> dict[str, str]:
+    """Versions of the libraries whose choices decide the bytes."""
+    found = {}
+    if options.ftfy:
+        import ftfy
+
+        found["ftfy"] = ftfy.__version__
+    if options.split_sentences:
+        import nltk
+
+        found["nltk"] = nltk.__version__
+    return found
+
+
+def make_transform(options: EncodeOptions) -> TextTransform | None:
+    """The transform that the options ask for, or None."""
+    return TextTransform(options) if options.ftfy or options.split_sentences else None
+
+
+def sentence_splitter(lang: str, keep_newlines: bool) -> Callable[[str], list[str]]:
+    """NLTK's Punkt for a language; with ``keep_newlines`` a sentence keeps the space after it."""
+    try:
+        from nltk.tokenize import punkt
+    except ImportError:
+        raise UsageError(
+            "splitting sentences needs NLTK: pip install 'tokpack[sentences]'"
+        ) from None
+    try:
+        splitter = punkt.PunktTokenizer(lang)
+    except (LookupError, ValueError, OSError):
+        raise UsageError(
+            f"no Punkt sentence model for {lang!r}; get the models with: "
+            "python -m nltk.downloader punkt_tab"
+        ) from None
+    if keep_newlines:
+        splitter._lang_vars = space_keeping_rules()
+    tokenize: Callable[[str], list[str]] = splitter.tokenize
+    return tokenize
+
+
+@functools.cache
+def space_keeping_rules() -> Any:
+    """Punkt's rules with the space after a sentence counted as part of it, as Megatron-LM has them.
+
+    Where Punkt looks ahead for "space, then a word", the space moves in front of the look-ahead,
+    and so into the sentence that it follows.
+    """
+    from nltk.tokenize import punkt
+
+    class SpaceKeeping(punkt.PunktLanguageVars):  # type: ignore[misc]
+        _period_context_fmt = (
+            r"\S* %(SentEndChars)s \s* (?=(?P<after_tok> %(NonWord)s | (?P<next_tok>\S+) ))"
+        )
+
+    return SpaceKeeping()
+
+
+def _ftfy() -> Callable[[str], str]:
+    try:
+        import ftfy
+    except ImportError:
+        raise UsageError("ftfy is not installed: pip install 'tokpack[ftfy]'") from None
+    fix: Callable[[str], str] = ftfy.fix_text
+    return fix
