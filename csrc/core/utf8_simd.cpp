@@ -145,7 +145,7 @@ TOKPACK_AVX2 inline __m256i errors256(__m256i block, __m256i before) {
 
 }  // namespace
 
-// A block of ASCII needs no look unless a character of the block before may reach into it. Zeros
+// A block of ASCII needs no look unless the block before ends in the middle of a character. Zeros
 // behind the end cut a character off that is not whole.
 
 TOKPACK_AVX512 bool valid_utf8_avx512(const std::uint8_t* data, std::size_t size) {
@@ -158,7 +158,7 @@ TOKPACK_AVX512 bool valid_utf8_avx512(const std::uint8_t* data, std::size_t size
             ? _mm512_loadu_si512(data + i)
             : _mm512_maskz_loadu_epi8(_bzhi_u64(~0ULL, static_cast<unsigned>(size - i)), data + i);
     const auto high = static_cast<std::uint64_t>(_mm512_movepi8_mask(block));
-    if ((high | high_before >> 61) != 0) {
+    if ((high | high_before >> 63) != 0) {
       errors = _mm512_or_si512(errors, errors512(block, before));
     }
     before = block;
@@ -179,7 +179,7 @@ TOKPACK_AVX2 bool valid_utf8_avx2(const std::uint8_t* data, std::size_t size) {
       std::memcpy(&block, data + i, size - i);
     }
     const auto high = static_cast<std::uint32_t>(_mm256_movemask_epi8(block));
-    if ((high | high_before >> 29) != 0) {
+    if ((high | high_before >> 31) != 0) {
       errors = _mm256_or_si256(errors, errors256(block, before));
     }
     before = block;
