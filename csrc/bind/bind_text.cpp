@@ -2,7 +2,7 @@
 #include "bind/bind.hpp"
 #include "core/nfc.hpp"
 #include "core/pretokenize.hpp"
-#include "core/unicode.hpp"
+#include "core/utf8.hpp"
 
 namespace tokpack {
 namespace {
@@ -13,6 +13,12 @@ Pattern parse_pattern(const std::string& name) {
   const auto pattern = pattern_by_name(name);
   if (!pattern) throw py::value_error("pattern '" + name + "' is unknown; see patterns()");
   return *pattern;
+}
+
+void require_utf8(std::span<const std::uint8_t> text) {
+  if (!utf8_check(best_level())(text.data(), text.size())) {
+    throw py::value_error("the text is not valid UTF-8");
+  }
 }
 
 // The one place that chooses between the scalar and the SIMD pretokenizers.
@@ -28,6 +34,7 @@ py::array_t<std::int64_t> pretokenize(const py::buffer& data, const std::string&
   const Bytes bytes(data);
   const std::span<const std::uint8_t> text = bytes.span();
   if (text.size() >= std::size_t{1} << 31) throw py::value_error("the document is 2 GiB or more");
+  require_utf8(text);
   std::vector<std::int64_t> all;
   {
     const py::gil_scoped_release release;
@@ -45,6 +52,7 @@ py::array_t<std::int64_t> pretokenize(const py::buffer& data, const std::string&
 py::bytes normalize(const py::buffer& data) {
   const Bytes bytes(data);
   const std::span<const std::uint8_t> span = bytes.span();
+  require_utf8(span);
   const std::string_view text(reinterpret_cast<const char*>(span.data()), span.size());
   std::string out;
   {
