@@ -1,7 +1,9 @@
 """Where documents come from: files of every kind, cut into parts that workers read alone."""
 
 from tokpack.sources.base import FORMATS, BadRecord, Batch, Documents, Part, Source
+from tokpack.sources.discover import discover
 from tokpack.sources.read import line_base, read
+from tokpack.sources.split import split
 
 __all__ = [
     "FORMATS",
@@ -10,6 +12,8 @@ __all__ = [
     "Documents",
     "Part",
     "Source",
+    "discover",
     "line_base",
     "read",
+    "split",
 ]

@@ -6,7 +6,9 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from tokpack.errors import UsageError
-from tokpack.sources.base import BadRecord, Batch, Limits
+from tokpack.sources.archives import read_archive
+from tokpack.sources.base import BadRecord, Limits
+from tokpack.sources.columns import read_columns, rows_before
 from tokpack.sources.json_array import JsonArrayStream
 from tokpack.sources.lines import LineReader, Region, count_newlines, stripes
 from tokpack.sources.records import JsonLinesParser, Parsed, Parser, TextParser
@@ -15,7 +17,7 @@ from tokpack.sources.streams import FileStream, FramesStream, Stream, fill, open
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from tokpack.sources.base import Part, Source
+    from tokpack.sources.base import Batch, Part, Source
 
 STRIPE_BYTES = 4 << 20
 LINE_FORMATS = ("jsonl", "json", "text")
@@ -41,17 +43,9 @@ def read(
     limits = Limits(block_bytes, max_document_bytes, stripe_bytes)
     if source.format in LINE_FORMATS:
         return _read_lines(source, part, keys, limits)
-    if source.format == "parquet":
-        from tokpack.sources.parquet import read_parquet
-
-        return read_parquet(source, part, keys, limits)
-    if source.format == "arrow":
-        from tokpack.sources.arrow import read_arrow
-
-        return read_arrow(source, part, keys, limits)
+    if source.format in ("parquet", "arrow"):
+        return read_columns(source, part, keys, limits)
     if source.format == "archive":
-        from tokpack.sources.archives import read_archive
-
         return read_archive(source, keys, limits)
     raise UsageError(f"{source.name}: unknown format {source.format!r}")
 
@@ -62,8 +56,6 @@ def line_base(source: Source, part: Part) -> int:
     Reads what is before the part: for error messages only.
     """
     if part.kind == "rows":
-        from tokpack.sources.columns import rows_before
-
         return rows_before(source, part.begin)
     if part.kind not in ("bytes", "frames") or part.begin == 0:
         return 0
@@ -98,15 +90,7 @@ def _read_lines(
                 parsed = parser.parse(block.data, line)
             line += parsed.lines
             stored_before, stored = stored, stream.stored // shares
-            yield Batch(
-                block.segment,
-                parsed.documents,
-                parsed.bad,
-                parsed.records,
-                parsed.lines,
-                stored - stored_before,
-                block.length,
-            )
+            yield parsed.batch(block.segment, stored - stored_before, block.length)
 
 
 def _open_part(source: Source, part: Part, stripe_bytes: int) -> tuple[Stream, Iterable[Region]]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from tokpack._core import JsonLines, invalid_utf8, split_lines
 from tokpack.errors import UsageError
-from tokpack.sources.base import RAW_BYTES_KEPT, BadRecord, Documents
+from tokpack.sources.base import RAW_BYTES_KEPT, BadRecord, Batch, Documents
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,6 +28,11 @@ class Parsed:
     bad: list[BadRecord]
     records: int
     lines: int
+
+    def batch(self, segment: int, bytes_read: int, text_bytes: int) -> Batch:
+        return Batch(
+            segment, self.documents, self.bad, self.records, self.lines, bytes_read, text_bytes
+        )
 
 
 class Parser(Protocol):
@@ -57,7 +62,7 @@ class JsonLinesParser:
             if len(extracted.slow):
                 data, spans = _decide_slow(extracted, block, key, numbers, bad)
             documents[key] = Documents(data, spans, numbers)
-        return Parsed(_without(documents, bad), [bad[i] for i in sorted(bad)], records, lines)
+        return Parsed(without(documents, bad), [bad[i] for i in sorted(bad)], records, lines)
 
 
 class TextParser:
@@ -74,7 +79,7 @@ class TextParser:
         numbers = np.arange(first_line, first_line + len(spans), dtype=np.int64)
         documents = {self._key: Documents(data, spans, numbers)}
         bad = not_utf8(documents[self._key])
-        return Parsed(_without(documents, bad), list(bad.values()), len(spans), len(spans))
+        return Parsed(without(documents, bad), list(bad.values()), len(spans), len(spans))
 
 
 def not_utf8(documents: Documents) -> dict[int, BadRecord]:
@@ -101,7 +106,7 @@ def string_at(record: bytes, key: str) -> bytes:
     except UnicodeDecodeError as error:
         raise ValueError(f"invalid UTF-8 at byte {error.start}") from None
     except json.JSONDecodeError as error:
-        raise ValueError(f"malformed JSON: {error.msg} at character {error.pos}") from None
+        raise ValueError(f"malformed JSON: {error.msg} (character {error.pos})") from None
     except RecursionError:
         raise ValueError("malformed JSON: nested too deeply") from None
     if not isinstance(value, dict):
@@ -161,7 +166,7 @@ def _decide_slow(
     return np.concatenate(pieces), spans
 
 
-def _without(documents: dict[str, Documents], bad: dict[int, BadRecord]) -> dict[str, Documents]:
+def without(documents: dict[str, Documents], bad: dict[int, BadRecord]) -> dict[str, Documents]:
     if not bad:
         return documents
     return {

@@ -1,0 +1,175 @@
+"""Documents from tar, zip and .dat archives; nothing is extracted to disk.
+
+A member with JSON lines or a JSON array gives its records, any other member is one document, and an
+archive inside of an archive is read like the outer one. lm-dataformat, which has written many of
+these, reads them too, but takes a cut file or a second frame for the end without a word and holds
+whole members in memory, so they are read here.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tokpack.errors import InputError, UsageError
+from tokpack.sources.base import RAW_BYTES_KEPT, BadRecord, Batch, Documents, printable
+from tokpack.sources.detect import compression_of, format_of, is_tar
+from tokpack.sources.json_array import JsonArrayStream
+from tokpack.sources.lines import LineReader, Region
+from tokpack.sources.members import Member, Peeked, drain, read_exactly, tar_members, zip_members
+from tokpack.sources.records import JsonLinesParser, Parsed, not_utf8, without
+from tokpack.sources.streams import decompressed, open_stream
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from tokpack.sources.base import Limits, Source
+    from tokpack.sources.streams import Stream
+
+_DEEPEST = 3
+_DAT_HEADER = re.compile(rb"\d{16}")
+_DAT_HEADER_BYTES = 16
+
+
+def read_archive(source: Source, keys: Sequence[str], limits: Limits) -> Iterator[Batch]:
+    """Yield the documents of an archive, member by member; their record numbers run through."""
+    reading = _Reading(source.name, keys, limits)
+    stored = 0
+    with closing(open_stream(source)) as stream:
+        for batch in reading.batches(source, Peeked(stream)):
+            now = max(stored, reading.stored or stream.stored)
+            batch.bytes_read, stored = now - stored, now
+            yield batch
+
+
+class _Reading:
+    """One pass over an archive; counts its records."""
+
+    def __init__(self, name: str, keys: Sequence[str], limits: Limits) -> None:
+        self.stored = 0  # compressed bytes of the members read, for a zip
+        self._name = name
+        self._keys = keys
+        self._limits = limits
+        self._parser = JsonLinesParser(keys)
+        self._plain = _PlainDocuments(keys[0])
+        self._line = 0
+
+    def batches(self, source: Source, stream: Peeked) -> Iterator[Batch]:
+        if stream.head.startswith(b"PK"):
+            if source.is_pipe:
+                raise InputError(f"{source.name}: a zip cannot be read from a pipe; give the file")
+            with open(source.path, "rb") as file:
+                yield from self._members(zip_members(file, self._name), 1)
+        elif is_tar(stream.head):
+            yield from self._members(tar_members(stream, self._name), 1)
+        else:
+            yield from self._dat(stream)
+        yield from self._flush()
+
+    def _members(self, members: Iterator[Member], depth: int) -> Iterator[Batch]:
+        for member in members:
+            yield from self._member(member, depth)
+            self.stored += member.stored
+
+    def _member(self, member: Member, depth: int) -> Iterator[Batch]:
+        name = f"{self._name}/{printable(member.name)}"
+        stream = Peeked(member.stream)
+        compression = compression_of(stream.head)
+        if compression:
+            stream = Peeked(decompressed(stream, compression, name))
+        format_ = format_of(stream.head, name)
+        if is_tar(stream.head) and depth < _DEEPEST:
+            yield from self._members(tar_members(stream, name), depth + 1)
+        elif format_ == "json":
+            yield from self._records(JsonArrayStream(stream, name), name)
+        elif format_ == "jsonl":
+            yield from self._records(stream, name)
+        elif format_ == "text":
+            text = read_exactly(stream, self._limits.max_document_bytes + 1)
+            yield from self._document(text)
+        else:
+            raise InputError(f"{name}: {format_} inside of an archive; unpack it")
+        drain(stream)
+
+    def _records(self, stream: Stream, name: str) -> Iterator[Batch]:
+        yield from self._flush()
+        first = self._line
+        reader = LineReader(stream, self._limits.block_bytes, self._limits.max_document_bytes)
+        for block in reader.blocks([Region()]):
+            if block.too_long:
+                bad = BadRecord(self._line, self._too_long, bytes(block.data))
+                parsed = Parsed({}, [bad], 1, 1)
+            else:
+                parsed = self._parser.parse(block.data, self._line)
+            for record in parsed.bad:
+                record.reason += f" (line {record.line - first + 1} of {name})"
+            self._line += parsed.lines
+            yield parsed.batch(0, 0, block.length)
+
+    def _dat(self, stream: Stream) -> Iterator[Batch]:
+        """Documents behind their length in 16 digits, as lm-dataformat's DatArchive writes."""
+        at = 0
+        while header := read_exactly(stream, _DAT_HEADER_BYTES):
+            if not _DAT_HEADER.fullmatch(header):
+                raise InputError(f"{self._name}: no document length at decompressed byte {at}")
+            length = int(header)
+            text = read_exactly(stream, min(length, self._limits.max_document_bytes + 1))
+            if len(text) + drain(stream, length - len(text)) < length:
+                raise InputError(
+                    f"{self._name}: cut off in the document at decompressed byte {at}; the file "
+                    "is incomplete: fetch or make it again"
+                )
+            at += _DAT_HEADER_BYTES + length
+            yield from self._document(text)
+
+    def _document(self, text: bytes) -> Iterator[Batch]:
+        if len(self._keys) > 1:
+            keys = ", ".join(self._keys)
+            raise UsageError(f"{self._name}: its documents are plain text without the keys {keys}")
+        if len(text) > self._limits.max_document_bytes:
+            bad = BadRecord(self._line, self._too_long, text[:RAW_BYTES_KEPT])
+            yield from self._flush()
+            yield Parsed({}, [bad], 1, 1).batch(0, 0, len(text))
+        else:
+            self._plain.add(self._line, text)
+        self._line += 1
+        if self._plain.size >= self._limits.block_bytes:
+            yield from self._flush()
+
+    def _flush(self) -> Iterator[Batch]:
+        if self._plain.texts:
+            size = self._plain.size
+            yield self._plain.take().batch(0, 0, size)
+
+    @property
+    def _too_long(self) -> str:
+        return f"a document of more than {self._limits.max_document_bytes} bytes"
+
+
+class _PlainDocuments:
+    """Gathers documents that come one at a time."""
+
+    def __init__(self, key: str) -> None:
+        self._key = key
+        self._lines: list[int] = []
+        self.texts: list[bytes] = []
+        self.size = 0
+
+    def add(self, line: int, text: bytes) -> None:
+        self._lines.append(line)
+        self.texts.append(text)
+        self.size += len(text)
+
+    def take(self) -> Parsed:
+        ends = np.cumsum([len(text) for text in self.texts], dtype=np.int64)
+        begins = np.concatenate([[0], ends[:-1]])
+        data = np.frombuffer(b"".join(self.texts), np.uint8)
+        lines = np.array(self._lines, np.int64)
+        documents = {self._key: Documents(data, np.stack([begins, ends], axis=1), lines)}
+        bad = not_utf8(documents[self._key])
+        count = len(lines)
+        self._lines, self.texts, self.size = [], [], 0
+        return Parsed(without(documents, bad), list(bad.values()), count, count)

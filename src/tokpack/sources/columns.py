@@ -1,0 +1,221 @@
+"""Documents from the columns of parquet and Arrow files, without copying the text."""
+
+from __future__ import annotations
+
+import mmap
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from tokpack.errors import InputError
+from tokpack.sources.base import BadRecord, Batch, Documents
+from tokpack.sources.records import not_utf8, without
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from tokpack.sources.base import Limits, Part, Source
+
+_ARROW_FILE_MAGIC = b"ARROW1"
+_MOST_ROWS = 1 << 16
+
+
+class _Table(Protocol):
+    """A file of rows in groups that can be read alone."""
+
+    schema: Any
+
+    def groups(self) -> list[tuple[int, int]]:
+        """Rows and bytes of each group."""
+
+    def batches(self, begin: int, end: int, keys: list[str], block_bytes: int) -> Iterator[Any]:
+        """The record batches of groups [begin, end), with the columns ``keys``."""
+
+
+class _Parquet:
+    def __init__(self, file: Any) -> None:
+        from pyarrow import parquet
+
+        self._file = parquet.ParquetFile(file, pre_buffer=False)
+        self.schema = self._file.schema_arrow
+
+    def groups(self) -> list[tuple[int, int]]:
+        metadata = self._file.metadata
+        groups = (metadata.row_group(i) for i in range(metadata.num_row_groups))
+        return [(group.num_rows, group.total_byte_size) for group in groups]
+
+    def batches(self, begin: int, end: int, keys: list[str], block_bytes: int) -> Iterator[Any]:
+        own = self.groups()[begin:end]
+        rows, size = sum(rows for rows, _ in own), sum(size for _, size in own)
+        return self._file.iter_batches(  # type: ignore[no-any-return]
+            batch_size=max(1, min(_MOST_ROWS, block_bytes * rows // max(size, 1))),
+            row_groups=range(begin, end),
+            columns=keys,
+            use_threads=False,
+        )
+
+
+class _Arrow:
+    """Arrow's two kinds of files: the one with an index at its end, and the stream."""
+
+    def __init__(self, file: Any) -> None:
+        import pyarrow
+
+        buffer = pyarrow.py_buffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        self._indexed = buffer[: len(_ARROW_FILE_MAGIC)].to_pybytes() == _ARROW_FILE_MAGIC
+        ipc: Any = pyarrow.ipc
+        self._open = lambda: ipc.open_file(buffer) if self._indexed else ipc.open_stream(buffer)
+        self.schema: Any = self._open().schema
+
+    def groups(self) -> list[tuple[int, int]]:
+        return [(batch.num_rows, batch.nbytes) for batch in self._all()]
+
+    def batches(self, begin: int, end: int, keys: list[str], _block_bytes: int) -> Iterator[Any]:
+        for index, batch in enumerate(self._all()):
+            if index >= end:
+                return
+            if index >= begin:
+                yield batch.select(keys)
+
+    def _all(self) -> Iterator[Any]:
+        reader = self._open()
+        if self._indexed:
+            return (reader.get_batch(i) for i in range(reader.num_record_batches))
+        return iter(reader)
+
+
+def row_weights(source: Source) -> list[int]:
+    """Bytes of each row group of a parquet file, of each record batch of an Arrow file."""
+    with _opened(source) as table:
+        return [size for _, size in table.groups()]
+
+
+def rows_before(source: Source, group: int) -> int:
+    with _opened(source) as table:
+        return sum(rows for rows, _ in table.groups()[:group])
+
+
+def read_columns(
+    source: Source, part: Part, keys: Sequence[str], limits: Limits
+) -> Iterator[Batch]:
+    """Yield the documents of a parquet or Arrow file, ``keys`` being its columns."""
+    with _opened(source) as table:
+        _check_columns(source, table.schema, keys)
+        rows = [rows for rows, _ in table.groups()]
+        begin, end = (part.begin, part.end) if part.kind == "rows" else (0, len(rows))
+        before, total = sum(rows[:begin]), max(sum(rows), 1)
+        row = 0
+        for record_batch in table.batches(begin, end, list(keys), limits.block_bytes):
+            columns = {key: _text_column(record_batch.column(key)) for key in keys}
+            for first, last in _blocks(columns[keys[0]], limits.block_bytes):
+                count = last - first
+                pieces = {key: array.slice(first, count) for key, array in columns.items()}
+                stored = source.size * (before + row + count) // total
+                stored -= source.size * (before + row) // total
+                yield _batch(pieces, row, stored, limits.max_document_bytes)
+                row += count
+
+
+@contextmanager
+def _opened(source: Source) -> Iterator[_Table]:
+    """Open a file, and turn what pyarrow raises while it is read into InputError."""
+    try:
+        import pyarrow
+    except ImportError as error:
+        raise InputError(
+            f"{source.name}: {source.format} files need a package: pip install 'tokpack[hf]'"
+        ) from error
+    try:
+        with open(source.path, "rb") as file:
+            yield _Parquet(file) if source.format == "parquet" else _Arrow(file)
+    except (pyarrow.ArrowException, OSError, ValueError) as error:
+        raise InputError(f"{source.name}: unreadable {source.format} file: {error}") from error
+
+
+def _check_columns(source: Source, schema: Any, keys: Sequence[str]) -> None:
+    from pyarrow import types
+
+    for key in keys:
+        if schema.get_field_index(key) < 0:
+            raise InputError(
+                f"{source.name}: no column {key!r}; the columns are {', '.join(schema.names)}"
+            )
+        kind = schema.field(key).type
+        plain = kind.value_type if types.is_dictionary(kind) else kind
+        if str(plain) not in _TEXT_TYPES:
+            raise InputError(f"{source.name}: column {key!r} is {kind}, not text")
+
+
+_TEXT_TYPES = (
+    *("string", "large_string", "string_view"),
+    *("binary", "large_binary", "binary_view"),
+    "null",
+)
+
+
+def _text_column(array: Any) -> Any:
+    """The column with offsets: (large_)string or (large_)binary."""
+    from pyarrow import types
+
+    if types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if types.is_string(array.type) or types.is_large_string(array.type):
+        return array
+    if types.is_binary(array.type) or types.is_large_binary(array.type):
+        return array
+    return array.cast("large_binary")
+
+
+def _offsets(array: Any) -> Any:
+    from pyarrow import types
+
+    if len(array) == 0:
+        return np.zeros(1, np.int64)
+    long = types.is_large_string(array.type) or types.is_large_binary(array.type)
+    offsets = np.frombuffer(array.buffers()[1], np.int64 if long else np.int32)
+    return offsets[array.offset : array.offset + len(array) + 1]
+
+
+def _blocks(array: Any, block_bytes: int) -> Iterator[tuple[int, int]]:
+    """Ranges of rows with about ``block_bytes`` of text each."""
+    offsets = _offsets(array)
+    first = 0
+    while first < len(array):
+        last = int(np.searchsorted(offsets, offsets[first] + block_bytes, "right")) - 1
+        last = min(max(last, first + 1), len(array), first + _MOST_ROWS)
+        yield first, last
+        first = last
+
+
+def _batch(columns: dict[str, Any], row: int, stored: int, max_document_bytes: int) -> Batch:
+    bad: dict[int, BadRecord] = {}
+    documents = {}
+    text_bytes = count = 0
+    for key, array in columns.items():
+        count = len(array)
+        offsets = _offsets(array)
+        spans = np.stack([offsets[:-1], offsets[1:]], axis=1).astype(np.int64, copy=False)
+        text = array.buffers()[2]
+        data = np.frombuffer(text, np.uint8) if text is not None else np.zeros(0, np.uint8)
+        docs = Documents(data, spans, np.arange(row, row + count, dtype=np.int64))
+        for index, record in _bad_rows(array, docs, key, max_document_bytes).items():
+            bad.setdefault(index, record)
+        documents[key] = docs
+        text_bytes += int(offsets[-1] - offsets[0])
+    records = [bad[index] for index in sorted(bad)]
+    return Batch(0, without(documents, bad), records, count, count, stored, text_bytes)
+
+
+def _bad_rows(
+    array: Any, documents: Documents, key: str, max_document_bytes: int
+) -> dict[int, BadRecord]:
+    bad = not_utf8(documents)
+    lengths = documents.spans[:, 1] - documents.spans[:, 0]
+    for index in np.flatnonzero(lengths > max_document_bytes).tolist():
+        reason = f"a document of more than {max_document_bytes} bytes"
+        bad[index] = BadRecord(int(documents.lines[index]), reason, b"")
+    if array.null_count:
+        for index in np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False)).tolist():
+            bad[index] = BadRecord(int(documents.lines[index]), f"'{key}' is null", b"")
+    return bad

@@ -1,0 +1,145 @@
+"""What a file is, by its first bytes; its name decides only where they do not."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+from tokpack.errors import InputError
+from tokpack.sources.base import BOM
+from tokpack.sources.streams import FileStream, decompressed, fill
+from tokpack.sources.zstd_frames import MAGIC as ZSTD_MAGIC
+from tokpack.sources.zstd_frames import is_skippable
+
+if TYPE_CHECKING:
+    from tokpack.sources.base import Source
+
+HEAD_BYTES = 64 << 10
+
+_COMPRESSED = {
+    b"\x1f\x8b\x08": "gz",
+    b"\xfd7zXZ\0": "xz",
+    b"BZh": "bz2",
+}
+_BINARY = {
+    b"PAR1": "parquet",
+    b"ARROW1": "arrow",
+    b"\xff\xff\xff\xff": "arrow",  # the continuation mark that begins a stream
+    b"PK\x03\x04": "archive",
+    b"PK\x05\x06": "archive",
+}
+_REFUSED = {
+    b"\xff\xfe": "UTF-16 text; convert it to UTF-8",
+    b"\xfe\xff": "UTF-16 text; convert it to UTF-8",
+    b"\x04\x22\x4d\x18": "lz4; recompress it with zstd",
+    b"7z\xbc\xaf": "a 7z archive; unpack it",
+    b"Rar!": "a rar archive; unpack it",
+    b"\x80\x04\x95": "a pickle, which is never loaded",
+}
+_COMPRESSION_SUFFIX = re.compile(r"\.(zst|zstd|gz|xz|bz2)$", re.IGNORECASE)
+_TEXT_SUFFIXES = (".txt", ".text")
+_JSON_LINES_SUFFIXES = (".jsonl", ".ndjson", ".json")
+DOCUMENT_SUFFIXES = (
+    *_TEXT_SUFFIXES,
+    *_JSON_LINES_SUFFIXES,
+    *(".parquet", ".arrow", ".zip", ".tar", ".tgz", ".txz", ".dat"),
+)
+_DAT_HEADER = re.compile(rb"\d{16}")
+
+
+def bare_name(name: str) -> str:
+    """A file's name in small letters, without the suffix of its compression."""
+    return _COMPRESSION_SUFFIX.sub("", name.lower())
+
+
+def is_text_name(name: str) -> bool:
+    return bare_name(name).endswith(_TEXT_SUFFIXES)
+
+
+def compression_of(head: bytes) -> str:
+    """The compression of a stream that begins with ``head``: zst, gz, xz, bz2 or ""."""
+    if head.startswith(ZSTD_MAGIC) or is_skippable(head[:4]):
+        return "zst"
+    for magic, compression in _COMPRESSED.items():
+        if head.startswith(magic) and (compression != "bz2" or head[3:4].isdigit()):
+            return compression
+    return ""
+
+
+def format_of(head: bytes, name: str) -> str:
+    """The format of decompressed bytes that begin with ``head``; InputError for what is none.
+
+    ``{`` begins JSON lines, ``[`` one JSON array, anything else is plain text, unless the name
+    says that the first line is broken JSON, or a line of text that looks like JSON.
+    """
+    for magic, what in _REFUSED.items():
+        if head.startswith(magic):
+            raise InputError(f"{name}: this is {what}")
+    bare = bare_name(name)
+    if is_tar(head) or (bare.endswith(".dat") and _DAT_HEADER.match(head)):
+        return "archive"
+    for magic, format_ in _BINARY.items():
+        if head.startswith(magic):
+            return format_
+    return _text_format(head, name, bare)
+
+
+def _text_format(head: bytes, name: str, bare: str) -> str:
+    if is_text_name(name):
+        return "text"
+    text = head.removeprefix(BOM).lstrip(b" \t\r\n")
+    if text.startswith(b"["):
+        return "jsonl" if _is_line_of_several(text) else "json"
+    if text.startswith(b"{") or not text or bare.endswith(_JSON_LINES_SUFFIXES):
+        return "jsonl"
+    if b"\0" in head:
+        raise InputError(
+            f"{name}: this looks like binary data; --input-format text reads it as plain text"
+        )
+    return "text"
+
+
+def detect(source: Source, input_format: str = "auto") -> tuple[str, str]:
+    """Format and compression of a file; the format is ``input_format`` if that is not ``auto``."""
+    head = _head(source, "")
+    compression = compression_of(head)
+    if input_format != "auto":
+        return input_format, compression
+    if compression:
+        head = _head(source, compression)
+    format_ = format_of(head, source.name)
+    if compression and (format_ in ("parquet", "arrow") or head.startswith(b"PK")):
+        raise InputError(f"{source.name}: decompress it first: {format_} inside of {compression}")
+    return format_, compression
+
+
+def is_tar(head: bytes) -> bool:
+    """Whether a block of 512 bytes is a tar header: its checksum says so."""
+    if len(head) < 512:
+        return False
+    stored = head[148:156].strip(b" \0")
+    if not re.fullmatch(rb"[0-7]+", stored):
+        return False
+    return sum(head[:148]) + 8 * ord(" ") + sum(head[156:512]) == int(stored, 8)
+
+
+def _head(source: Source, compression: str) -> bytes:
+    stream = decompressed(FileStream(source), compression, source.name)
+    buffer = bytearray(HEAD_BYTES)
+    try:
+        return bytes(buffer[: fill(stream, memoryview(buffer))])
+    finally:
+        stream.close()
+
+
+def _is_line_of_several(text: bytes) -> bool:
+    """Whether the first line is a whole array and more follows: JSON lines of the wrong kind."""
+    line, _, rest = text.partition(b"\n")
+    if not rest.strip():
+        return False
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True

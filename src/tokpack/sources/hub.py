@@ -1,0 +1,88 @@
+"""Hugging Face datasets, saved on disk or by name, as the Arrow files that they consist of."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from typing import Any
+
+from tokpack.errors import InputError
+from tokpack.sources.base import printable
+
+_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+_PLAIN_SPLIT = re.compile(r"[\w.-]+")
+
+
+def looks_like_hub_name(text: str) -> bool:
+    return _HUB_NAME.fullmatch(text) is not None
+
+
+def is_saved_dataset(folder: str) -> bool:
+    """Whether ``Dataset.save_to_disk`` or ``DatasetDict.save_to_disk`` wrote this folder."""
+    return any(
+        os.path.isfile(os.path.join(folder, name)) for name in ("state.json", "dataset_dict.json")
+    )
+
+
+def saved_files(folder: str) -> tuple[str, list[str]]:
+    """The name and the Arrow files of a dataset on disk, all splits in the order of its dict."""
+    if os.path.isfile(os.path.join(folder, "dataset_dict.json")):
+        splits = _json(os.path.join(folder, "dataset_dict.json")).get("splits", [])
+        files = [path for split in splits for path in _split_files(os.path.join(folder, split))]
+    else:
+        files = _split_files(folder)
+    if not files:
+        raise InputError(f"{printable(folder)}: the saved dataset has no data files")
+    return printable(folder), files
+
+
+def hub_files(name: str) -> tuple[str, list[str]]:
+    """Load ``name[:split]`` with ``datasets``; its shown name and the Arrow files in its cache."""
+    path, _, split = name.partition(":")
+    if split and not _PLAIN_SPLIT.fullmatch(split):
+        raise InputError(f"hf://{name}: {split!r} is no name of a split; slices are not supported")
+    try:
+        import datasets
+    except ImportError as error:
+        raise InputError(
+            f"{printable(path)}: no such file or folder, and to load it as a Hugging Face dataset "
+            "needs a package: pip install 'tokpack[hf]'"
+        ) from error
+    try:
+        found: Any = datasets.load_dataset(path, split=split or None)
+    except Exception as error:  # whatever a loader or the network throws
+        raise InputError(
+            f"{printable(path)}: no such file or folder, nor can it be loaded as a Hugging Face "
+            f"dataset: {error}"
+        ) from error
+    if isinstance(found, dict):
+        if "train" not in found and len(found) > 1:
+            raise InputError(f"hf://{path}: name a split of {', '.join(found)}: hf://{path}:SPLIT")
+        split = "train" if "train" in found else next(iter(found))
+        found = found[split]
+    files = [cached["filename"] for cached in found.cache_files]
+    if not files:
+        raise InputError(f"hf://{path}: the dataset was loaded without files in the cache")
+    return f"hf://{path}:{split}", files
+
+
+def _split_files(folder: str) -> list[str]:
+    state = _json(os.path.join(folder, "state.json"))
+    if state.get("_indices_data_files"):
+        raise InputError(
+            f"{printable(folder)}: the rows of this dataset are in an order of their own; save it "
+            "again after flatten_indices()"
+        )
+    return [os.path.join(folder, entry["filename"]) for entry in state.get("_data_files", [])]
+
+
+def _json(path: str) -> dict[str, Any]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            fields = json.load(file)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{printable(path)}: {error}") from error
+    if not isinstance(fields, dict):
+        raise InputError(f"{printable(path)}: not a JSON object")
+    return fields

@@ -1,0 +1,182 @@
+"""The members of tar and zip archives as streams, one after the other."""
+
+from __future__ import annotations
+
+import os
+import tarfile
+import zipfile
+import zlib
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING, cast
+
+from tokpack.errors import InputError
+from tokpack.sources.base import printable
+from tokpack.sources.detect import HEAD_BYTES
+from tokpack.sources.streams import fill
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tokpack.sources.streams import RawStream, Stream
+
+_BLOCK = 512  # of a tar
+_READ_BYTES = 256 << 10
+_BROKEN = (
+    *(tarfile.TarError, zipfile.BadZipFile, zlib.error),
+    *(EOFError, OSError, RuntimeError, NotImplementedError),
+)
+
+
+@dataclass
+class Member:
+    """A file in an archive: its stream must be read before the next member is asked for."""
+
+    name: str
+    stream: RawStream
+    stored: int  # compressed bytes in the archive, where the archive says so
+
+
+class Peeked:
+    """A stream whose first bytes are known: ``head``."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self.head = read_exactly(stream, HEAD_BYTES)
+        self._rest = memoryview(self.head)
+
+    @property
+    def stored(self) -> int:
+        return self._stream.stored
+
+    def readinto(self, view: memoryview) -> int:
+        if not self._rest:
+            return self._stream.readinto(view)
+        count = min(len(view), len(self._rest))
+        view[:count] = self._rest[:count]
+        self._rest = self._rest[count:]
+        return count
+
+    def read(self, size: int) -> bytes:
+        buffer = bytearray(size)
+        return bytes(buffer[: self.readinto(memoryview(buffer))])
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+def read_exactly(stream: Stream, size: int) -> bytes:
+    """Read ``size`` bytes, fewer only at the stream's end, and without trusting ``size``."""
+    text = bytearray()
+    while len(text) < size:
+        buffer = bytearray(min(size - len(text), _READ_BYTES))
+        count = fill(stream, memoryview(buffer))
+        text += buffer[:count]
+        if count < len(buffer):
+            break
+    return bytes(text)
+
+
+def drain(stream: Stream, most: int = 1 << 62) -> int:
+    """Read up to ``most`` bytes, for their checksum or to get behind them; how many there were."""
+    view = memoryview(bytearray(_READ_BYTES))
+    drained = 0
+    while drained < most and (count := stream.readinto(view[: most - drained])):
+        drained += count
+    return drained
+
+
+def tar_members(stream: Stream, name: str) -> Iterator[Member]:
+    """The files of a tar; InputError if it is cut off, or goes on with what is no tar."""
+    watched = _Watched(stream)
+    end = 0
+    with _reported(name), tarfile.open(fileobj=cast("IO[bytes]", watched), mode="r|") as tar:
+        while (info := tar.next()) is not None:
+            tar.members = []  # type: ignore[attr-defined]  # it would keep all that it has seen
+            if info.islnk():
+                raise InputError(f"{name}/{printable(info.name)}: a hard link; repack the archive")
+            if info.isfile() and not _is_hidden(info.name):
+                file = tar.extractfile(info)
+                if file is not None:
+                    yield Member(info.name, _MemberStream(file, name), 0)
+        end = tar.offset
+    drain(watched)
+    if watched.last_byte >= end:
+        raise InputError(f"{name}: byte {end} of the tar begins no member, but is not the end")
+    if watched.size < end + _BLOCK:
+        raise InputError(f"{name}: the tar is cut off at byte {watched.size}, behind a member")
+
+
+def zip_members(file: IO[bytes], name: str) -> Iterator[Member]:
+    """The files of a zip, in the order of its directory."""
+    with _reported(name), zipfile.ZipFile(file) as archive:
+        for info in archive.infolist():
+            if not info.is_dir() and not _is_hidden(info.filename):
+                with archive.open(info) as member:
+                    stream = _MemberStream(member, f"{name}/{printable(info.filename)}")
+                    yield Member(info.filename, stream, info.compress_size)
+
+
+class _Watched:
+    """Notes where in a stream the last byte is that is not zero."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self.size = 0
+        self.last_byte = -1
+
+    @property
+    def stored(self) -> int:
+        return self._stream.stored
+
+    def read(self, size: int) -> bytes:
+        buffer = bytearray(size)
+        return bytes(buffer[: self.readinto(memoryview(buffer))])
+
+    def readinto(self, view: memoryview) -> int:
+        count = fill(self._stream, view)
+        used = len(bytes(view[:count]).rstrip(b"\0"))
+        if used:
+            self.last_byte = self.size + used - 1
+        self.size += count
+        return count
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+class _MemberStream:
+    """What tarfile or zipfile gives for a member, with its errors made ours."""
+
+    stored = 0
+
+    def __init__(self, file: IO[bytes], name: str) -> None:
+        self._file = file
+        self._name = name
+
+    def read(self, size: int) -> bytes:
+        with _reported(self._name):
+            return self._file.read(size)
+
+    def readinto(self, view: memoryview) -> int:
+        chunk = self.read(len(view))
+        view[: len(chunk)] = chunk
+        return len(chunk)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+@contextmanager
+def _reported(name: str) -> Iterator[None]:
+    try:
+        yield
+    except _BROKEN as error:
+        raise InputError(
+            f"{name}: the archive is cut off, corrupt or not readable: {error}"
+        ) from error
+
+
+def _is_hidden(name: str) -> bool:
+    """Whether a member is hidden, or one of the companions that macOS adds."""
+    return os.path.basename(name).startswith(".") or name.startswith("__MACOSX/")

@@ -1,0 +1,174 @@
+"""Cut sources into parts, so that the workers finish together, and soon."""
+
+from __future__ import annotations
+
+import heapq
+import mmap
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from tokpack.errors import InputError, UsageError
+from tokpack.sources.base import Part
+from tokpack.sources.columns import row_weights
+from tokpack.sources.read import LINE_FORMATS
+from tokpack.sources.zstd_frames import frame_ends
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from tokpack.sources.base import Source
+
+# Text bytes for a stored one, and what decoding costs where encoding the text costs 1: for typical
+# text on one core. They only steer how work is shared out.
+_EXPANSION = {"": 1.0, "zst": 3.0, "gz": 3.0, "xz": 4.0, "bz2": 4.0}
+_DECODING = {"": 0.1, "zst": 0.5, "gz": 2.0, "xz": 6.0, "bz2": 15.0}
+_SMALL_PART = 4 << 20  # below this a part is not worth its files
+_PARTS_A_WORKER = 4  # enough for the last ones to end together
+_SECOND_FRAME_WITHIN = 256 << 20
+_WORTHWHILE = 0.95  # of the time without the stripes
+
+
+@dataclass(frozen=True)
+class _Pieces:
+    """One source as parts: (kind, begin, end, weight) of each."""
+
+    parts: tuple[tuple[str, int, int, int], ...]
+
+    @property
+    def weights(self) -> list[int]:
+        return [weight for *_, weight in self.parts]
+
+
+def split(
+    sources: Sequence[Source],
+    *,
+    ways: int,
+    target_bytes: int = 64 << 20,
+    smallest_bytes: int = _SMALL_PART,
+) -> list[Part]:
+    """Cut sources into parts of about ``target_bytes`` of text, for ``ways`` workers.
+
+    The parts are in the order of the sources. What can be read from its middle (plain lines, zstd
+    frames, row groups) is cut there. Any other stream is cut in stripes, for which every worker
+    decompresses all of it, if that makes the whole job end sooner. What the parts give does not
+    depend on how sources were cut. No part has less than ``smallest_bytes`` without need.
+    """
+    if ways < 1:
+        raise UsageError(f"ways is the number of workers, not {ways}")
+    texts = [source.size * _EXPANSION[source.compression] for source in sources]
+    size = max(min(target_bytes, int(sum(texts) / (ways * _PARTS_A_WORKER))), smallest_bytes, 1)
+    fair = int(sum(texts) / (ways * _PARTS_A_WORKER))
+    cut = _with_stripes(sources, [_pieces(source, size, fair, ways) for source in sources], ways)
+    return [
+        Part(index, kind, begin, end, weight)
+        for index, pieces in enumerate(cut)
+        for kind, begin, end, weight in pieces.parts
+    ]
+
+
+def _pieces(source: Source, size: int, fair: int, ways: int) -> _Pieces:
+    """Cut a source where it can be read from its middle, else leave it whole.
+
+    Frames are looked for only in a file of more than ``fair`` bytes of text, for which it matters.
+    """
+    text = source.size * _EXPANSION[source.compression]
+    pieces = None
+    if source.is_pipe:
+        pass
+    elif source.format in ("parquet", "arrow"):
+        pieces = _Pieces(tuple(_grouped("rows", row_weights(source), size)))
+    elif source.format in ("jsonl", "text") and text >= 2 * size:
+        if source.compression == "":
+            pieces = _Pieces(tuple(_byte_ranges(source.size, size)))
+        elif source.compression == "zst" and text > fair:
+            pieces = _frame_ranges(source, size, ways)
+    if pieces is None or not pieces.parts:
+        return _Pieces((("whole", 0, 0, _whole_weight(source)),))
+    return pieces
+
+
+def _whole_weight(source: Source) -> int:
+    text = source.size * _EXPANSION[source.compression]
+    return int(text * (1 + _DECODING[source.compression]))
+
+
+def _byte_ranges(total: int, size: int) -> Iterable[tuple[str, int, int, int]]:
+    count = max(1, round(total / size))
+    bounds = [total * i // count for i in range(count + 1)]
+    for begin, end in pairwise(bounds):
+        yield "bytes", begin, end, int((end - begin) * (1 + _DECODING[""]))
+
+
+def _frame_ranges(source: Source, size: int, ways: int) -> _Pieces | None:
+    """Groups of frames; None where one frame is most of the file."""
+    try:
+        with (
+            open(source.path, "rb") as file,
+            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
+        ):
+            ends = list(frame_ends(data, _SECOND_FRAME_WITHIN))
+    except OSError as error:
+        raise InputError(f"{source.name}: {error.strerror}") from error
+    if not ends or ends[-1] != source.size:
+        return None
+    scale = _EXPANSION["zst"] * (1 + _DECODING["zst"])
+    offsets = [0, *ends]
+    weights = [int((end - begin) * scale) for begin, end in pairwise(offsets)]
+    groups = list(_grouped("frames", weights, int(size * (1 + _DECODING["zst"]))))
+    if len(groups) < 2 or max(weights) > 2 * sum(weights) / ways:
+        return None
+    return _Pieces(tuple((k, offsets[b], offsets[e], w) for k, b, e, w in groups))
+
+
+def _grouped(kind: str, weights: Sequence[int], size: int) -> Iterable[tuple[str, int, int, int]]:
+    """Runs of neighbours, each of about ``size``."""
+    begin = weight = 0
+    for index, own in enumerate(weights):
+        if weight and weight + own / 2 > size:
+            yield kind, begin, index, weight
+            begin, weight = index, 0
+        weight += own
+    if begin < len(weights):
+        yield kind, begin, len(weights), weight
+
+
+def _with_stripes(sources: Sequence[Source], cut: list[_Pieces], ways: int) -> list[_Pieces]:
+    """Stripe the largest whole streams, as many as make all workers end soonest."""
+    share = sum(sum(pieces.weights) for pieces in cut) / ways
+    candidates = [
+        index
+        for index, source in enumerate(sources)
+        if source.format in LINE_FORMATS
+        and not source.is_pipe
+        and cut[index].parts[0][0] == "whole"
+        and cut[index].weights[0] > max(_SMALL_PART, share / 4)
+    ]
+    candidates.sort(key=lambda index: cut[index].weights[0], reverse=True)
+    best, best_end = cut, _end(cut, ways)
+    tried = list(cut)
+    for index in candidates if ways > 1 else ():
+        tried[index] = _striped(sources[index], ways)
+        end = _end(tried, ways)
+        if end < _WORTHWHILE * best_end:
+            best, best_end = list(tried), end
+    return best
+
+
+def _striped(source: Source, ways: int) -> _Pieces:
+    text = source.size * _EXPANSION[source.compression]
+    weight = int(text * (_DECODING[source.compression] + 1 / ways))
+    return _Pieces(tuple(("stripes", part, ways, weight) for part in range(ways)))
+
+
+def _end(cut: Iterable[_Pieces], ways: int) -> float:
+    """When the last of ``ways`` workers ends if the heaviest parts go first.
+
+    Parts that are small against a worker's share fill the gaps.
+    """
+    weights = [weight for pieces in cut for weight in pieces.weights]
+    share = sum(weights) / ways
+    loads = [0] * ways
+    for weight in sorted((w for w in weights if w > share / 20), reverse=True):
+        heapq.heapreplace(loads, loads[0] + weight)
+    return max(*loads, share)
