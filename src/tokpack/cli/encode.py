@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tokpack.cli import legacy, summary, terminal
@@ -191,11 +192,17 @@ def run(argv: Sequence[str]) -> int:
         for line in notes:
             terminal.note(line)
     from tokpack.encoding import encode
+    from tokpack.encoding.options import dataset_prefixes, output_prefix
+    from tokpack.sources import discover
 
+    if not options.output:
+        sources = discover(options.inputs, input_format=options.input_format)
+        options = replace(options, output=output_prefix(options, sources))
+    prefixes = dataset_prefixes(options, str(options.output)).values()
     started = time.monotonic()
     with terminal.Reporter(quiet=arguments.quiet, interval=arguments.log_interval) as report:
         manifests = encode(options, progress=report)
-    results = list(zip(options.output_names.values(), manifests, strict=True))
+    results = list(zip(prefixes, manifests, strict=True))
     if not arguments.quiet:
         summary.show(results, seconds=time.monotonic() - started)
     summary.print_result(results, as_json=arguments.json)

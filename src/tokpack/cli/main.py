@@ -9,9 +9,9 @@ import importlib
 import os
 import sys
 import traceback
-from importlib import metadata
 from typing import TYPE_CHECKING, NamedTuple
 
+from tokpack import __version__
 from tokpack.cli import terminal
 from tokpack.cli.parser import nearest
 from tokpack.errors import TokpackError, UsageError
@@ -76,7 +76,7 @@ def _dispatch(name: str, arguments: Sequence[str]) -> int:
         sys.stdout.write(HELP.format(commands=rows))
         return 0
     if name in ("-V", "--version", "version"):
-        sys.stdout.write(f"tokpack {metadata.version('tokpack')}\n")
+        sys.stdout.write(f"tokpack {__version__}\n")
         return 0
     if name not in COMMANDS:
         raise UsageError(_unknown_command(name))

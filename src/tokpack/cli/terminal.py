@@ -44,21 +44,19 @@ def is_live() -> bool:
 def bytes_text(count: float) -> str:
     """A number of bytes for people, in powers of ten."""
     for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.3g} {unit}"
+        if count < 999.5:
+            return f"{count:.3g} {unit}"
         count /= 1000
     return f"{count:.1f} TB"
 
 
 def count_text(count: float) -> str:
-    """A large count for people: 12,345, then 1.23M, 4.56G."""
-    if count < 1e6:
-        return f"{count:,.0f}"
-    for unit in ("M", "G"):
-        if count < 1e9:
-            return f"{count / 1e6:.3g}{unit}"
+    """A count for people, to three figures: 999, 12.3k, 4.56M."""
+    for unit in ("", "k", "M", "G"):
+        if count < 999.5:
+            return f"{count:.3g}{unit}"
         count /= 1000
-    return f"{count / 1e6:.1f}T"
+    return f"{count:.1f}T"
 
 
 def time_text(seconds: float) -> str:
@@ -129,7 +127,7 @@ class Reporter:
         self._drawn = now
         if self._live is None:
             self._live = _live_line()
-            self._task = self._live.add_task("", total=None)
+            self._task = self._live.add_task("", total=None, text="")
             self._live.start()
         self._live.update(
             self._task,
@@ -151,13 +149,14 @@ def describe(progress: Progress) -> str:
         words.append(f"{bytes_text(progress.text_bytes / progress.seconds)}/s")
     if 0 < done < total:
         words.append(f"{time_text((total - done) * progress.seconds / done)} left")
-    if progress.documents:
-        words.append(f"{count_text(progress.documents)} docs")
-        words.append(f"{count_text(progress.tokens)} tokens")
-    if progress.rejected:
-        words.append(f"{progress.rejected:,} rejected")
     if progress.bottleneck:
         words.append(f"limit: {progress.bottleneck}")
+    if progress.rejected:
+        words.append(f"{progress.rejected:,} rejected")
+    if progress.documents:
+        words.append(f"{count_text(progress.documents)} docs")
+    if progress.tokens:
+        words.append(f"{count_text(progress.tokens)} tokens")
     return ", ".join(words)
 
 
@@ -168,8 +167,8 @@ def _live_line() -> Any:
 
     # No refresh thread: the run forks workers, and a fork with threads about is not safe.
     return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=16),
+        TextColumn("{task.description}", table_column=Column(min_width=6)),
+        BarColumn(bar_width=12),
         TextColumn("{task.fields[text]}", table_column=Column(no_wrap=True)),
         console=Console(stderr=True),
         auto_refresh=False,
