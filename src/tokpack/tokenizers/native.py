@@ -65,17 +65,17 @@ class NativeTokenizer(Tokenizer):
         self, *, dtype: str, special_tokens: str = "auto", level: _core.Level = "auto"
     ) -> _core.ByteLevelBPE:
         """The native object itself; ``level`` chooses the instruction set."""
-        spec = self.spec
+        spec, mode, width = self.spec, self.special_mode(special_tokens), self.check_dtype(dtype)
         try:
             return _core.ByteLevelBPE(
                 vocab=spec.vocab,
                 merges=spec.merges,
                 pattern=spec.pattern,
                 added=[(t.content.encode(), t.id, t.special, t.normalized) for t in spec.added],
-                special_tokens=self.special_mode(special_tokens),
+                special_tokens=mode,
                 nfc=spec.nfc,
                 ignore_merges=spec.ignore_merges,
-                dtype=self.check_dtype(dtype),
+                dtype=width,
                 level=level,
             )
         except ValueError as error:

@@ -7,43 +7,57 @@ from typing import Any
 from tokpack import _core
 
 # What published files write, with the core's name for it. A Split is given by its expression, all
-# others by type and flag. The expressions match every character, so "Isolated" and "Removed and
-# inverted" cut the same pieces.
+# others by type and flag.
 Step = tuple[str, object]
 
 _CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"
+_WORD = r"[^\r\n\p{L}\p{N}]?\p{L}+"
+_PUNCTUATION = r" ?[^\s\p{L}\p{N}]+[\r\n]*"
+_LLAMA3 = rf"{_CONTRACTIONS}|{_WORD}|\p{{N}}{{1,3}}|{_PUNCTUATION}|{_SPACES}"
 _CL100K = (
-    _CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|" + _SPACES
+    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*"
+    r"|\s*[\r\n]|\s+(?!\S)|\s+"
 )
-_QWEN2 = _CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|" + _SPACES
+_QWEN2 = rf"{_CONTRACTIONS}|{_WORD}|\p{{N}}|{_PUNCTUATION}|{_SPACES}"
+_QWEN35 = (
+    rf"{_CONTRACTIONS}|[^\r\n\p{{L}}\p{{N}}]?[\p{{L}}\p{{M}}]+|\p{{N}}"
+    rf"| ?[^\s\p{{L}}\p{{M}}\p{{N}}]+[\r\n]*|{_SPACES}"
+)
 _UPPER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]"
 _LOWER = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 _O200K = (
     rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+{_CONTRACTIONS}?"
     rf"|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*{_CONTRACTIONS}?"
-    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|" + _SPACES
+    rf"|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_SPACES}"
+)
+_TEKKEN = (
+    rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*"
+    rf"|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_SPACES}"
 )
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _DEEPSEEK_WORDS = (
-    r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+"
+    r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+"""
     r"|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|" + _SPACES
 )
 _BYTES = ("ByteLevel", False)
 
 _KNOWN: dict[tuple[Step, ...], str] = {
     (("ByteLevel", True),): "gpt2",
-    (("Split", _GPT2), _BYTES): "gpt2",
+    (("Isolated", _GPT2), _BYTES): "gpt2",
     (("Digits", True), ("ByteLevel", True)): "digits_gpt2",
-    (("Split", _CL100K), _BYTES): "cl100k",
-    (("Split", _QWEN2), _BYTES): "qwen2",
-    (("Split", _O200K), _BYTES): "o200k",
+    (("Isolated", _LLAMA3), _BYTES): "llama3",
+    (("Isolated", _CL100K), _BYTES): "llama3",
+    (("Isolated", _QWEN2), _BYTES): "qwen2",
+    (("Isolated", _QWEN35), _BYTES): "qwen35",
+    (("Isolated", _O200K), _BYTES): "o200k",
+    (("Isolated", _TEKKEN), _BYTES): "tekken",
     (
-        ("Split", r"\p{N}{1,3}"),
-        ("Split", "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"),
-        ("Split", _DEEPSEEK_WORDS),
+        ("Isolated", r"\p{N}{1,3}"),
+        ("Isolated", "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"),
+        ("Isolated", _DEEPSEEK_WORDS),
         _BYTES,
-    ): "deepseek",
+    ): "deepseek_v3",
     (_BYTES,): "none",
 }
 
@@ -59,17 +73,23 @@ def _steps(node: dict[str, Any]) -> tuple[Step, ...] | None:
         return (("ByteLevel", bool(node.get("use_regex", True))),)
     if kind == "Digits":
         return (("Digits", bool(node.get("individual_digits", False))),)
-    if kind == "Split":
-        pattern = node.get("pattern")
-        expression = pattern.get("Regex") if isinstance(pattern, dict) else None
+    if kind == "Split" and isinstance(node.get("pattern"), dict):
+        expression = node["pattern"].get("Regex")
         how = (node.get("behavior"), bool(node.get("invert", False)))
         if isinstance(expression, str) and how in (("Isolated", False), ("Removed", True)):
-            return (("Split", expression),)
+            # Some files write line ends as themselves.
+            escaped = expression.replace("\r", r"\r").replace("\n", r"\n")
+            return ((str(how[0]), escaped),)
     return None
 
 
 def recognize(pre_tokenizer: dict[str, Any] | None) -> str | None:
     """The native core's pattern that cuts as this pre_tokenizer does, if it has one."""
     steps = _steps(pre_tokenizer) if isinstance(pre_tokenizer, dict) else None
-    name = _KNOWN.get(steps) if steps else None
+    if not steps:
+        return None
+    if len(steps) == 2 and steps[0][0] == "Removed":
+        # A lone Split's known expressions match every character, so nothing is removed.
+        steps = (("Isolated", steps[0][1]), steps[1])
+    name = _KNOWN.get(steps)
     return name if name in _core.patterns() else None

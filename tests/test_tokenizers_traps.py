@@ -1,0 +1,284 @@
+"""Texts on which tokenizers have been seen to differ: native against the Hugging Face library.
+
+The reference is ``tokenizers`` of the version that is installed; its Unicode tables are version 16.
+"""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import unicodedata
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from tokenizers import normalizers
+from tokenizers_twin import LEVELS, Twin, block, rows
+
+from tokpack import _core
+from tokpack.tokenizers import load_tokenizer
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_RANDOM = random.Random(7)
+_LETTERS = "".join(_RANDOM.choices("abcdefghijklmnopqrstuvwxyz", k=200_000))
+
+TRAPS: dict[str, list[str]] = {
+    "letters and numbers of a Unicode version": [
+        "\u1c89's",
+        "\u088f's",
+        "\U000323b0's",
+        "\ua7dc's",
+        "\U00010d4a's",
+        "\u24b6's",
+        "\u2160's",
+        "\u00b2's",
+        "\u3007's",
+    ],
+    "white space": [
+        "a\u00a0b \u00a0 c",
+        "\x0c's",
+        " \n's",
+        *(
+            f"a{c}'s b{c}{c}c {c} d{c}"
+            for c in "\x1c\x1d\x1e\x1f\x85\u180e\u200b\ufeff\u2028\u2029"
+        ),
+        *(f"a{c}b {c} c" for c in "\t\v\f\r\u1680\u2000\u200a\u202f\u205f\u3000"),
+    ],
+    "the last blank of a run belongs to the word": [
+        "a  b",
+        "a \n b",
+        "abc   ",
+        "x \u3000\u3000y",
+        "x\u3000 y",
+        "x \u00a0 \u2003y",
+        "\n\n  a",
+        "  ",
+        " ",
+        *(f"{'a' * n}{' ' * m}b" for n in (60, 61, 62, 63, 64) for m in (1, 2, 3, 5, 70)),
+        *(f"{'a' * n}\u3000\u3000 b" for n in range(58, 66)),
+    ],
+    "contractions": [
+        "DON'T don't",
+        " 's",
+        "!'s",
+        "''s",
+        "rock'n'roll",
+        "x'",
+        "x'l",
+        "x'll x'l",
+        "x'ver",
+        "'re're",
+        "don\u2019t",
+        "'S 'T 'LL",
+        "'\u017f",
+        "1's 'd'm'ts",
+        *(f"{'a' * n}'s {'b' * n}'ll'" for n in range(60, 66)),
+    ],
+    "special tokens inside documents": [
+        "<|endoftext|>",
+        "hello<|endoftext|>world",
+        "a <|endoftext|> b",
+        "<|endoftext|><|endoftext|>",
+        "<|endoftext|",
+        "<|<|endoftext|>",
+        "<|endoftext|>'s",
+        "<|padding|> <|endoftext|>  \n<|padding|>",
+        "a  <|endoftext|>  b",
+    ],
+    "normalization": [
+        "e\u0301",
+        "\u212b",
+        "\u1100\u1161\u11a8",
+        "\u0958",
+        "\ufb01",
+        "a\u0327\u0301 a\u0301\u0327",
+        "\u0344",
+        "e\u0301<|endoftext|>e\u0301",
+        "e<|endoftext|>\u0301",
+        "\u0301",
+        "e" + "\u0301" * 40,
+        "\uac00\u11a8 \u1100\u1161",
+        "\u2126\u2000\u2001",
+        "  \u0301  e\u0301",
+        "\u1e9b\u0323",
+    ],
+    "runs of spaces": [
+        *(f"a{' ' * n}b" for n in range(1, 61)),
+        *("x" + " " * n for n in range(1, 61)),
+        *(" " * n for n in range(1, 61)),
+        *("\n" + " " * n + "\n" for n in (1, 2, 24, 25, 48, 49, 73)),
+        " " * 1000,
+        "a" + " " * 1000 + "b",
+    ],
+    "merge order": [
+        "-" * 3000,
+        "\n" * 3000,
+        "=" * 2999,
+        "-" * 20_001,
+        " said Wolfgang Wippermann",
+        "zzzzzzyzzzz",
+        _LETTERS[:5000],
+    ],
+    "long pieces": [
+        _LETTERS,
+        "a" * 200_000,
+        "-" * 200_000,
+        " " * 200_000 + "x",
+        "\u4e2d\u6587" * 30_000,
+        "\U0001f600" * 20_000,
+    ],
+    "block edges": [
+        *("a" * n for n in (1, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129)),
+        *("a b" * n for n in (5, 21, 22, 43)),
+        *("\u00e9" * n for n in (7, 8, 15, 16, 31, 32, 33)),
+        *("a" * n + "\u4e2d\u6587 b" for n in range(58, 66)),
+        *("a" * n + "\U0001f600b c" for n in range(58, 66)),
+        "",
+        "a",
+        "\0",
+        "a\0b \0\0",
+        "\x7f\x80\u07ff\u0800\uffff\U00010000\U0010ffff",
+    ],
+}
+
+
+def test_the_reference_is_of_the_unicode_version_that_is_compiled_in(gpt2: Twin) -> None:
+    """U+1C89 became a letter with Unicode 16, U+088F with 17."""
+    contraction = 338
+    new16, new17 = gpt2.slow(["\u1c89's", "\u088f's"], "text")
+    assert contraction == new16[-1]
+    assert contraction != new17[-1]
+
+
+@pytest.fixture(scope="module")
+def gpt2(shared: Path) -> Twin:
+    folder = shared / "tokenizers"
+    return Twin(
+        load_tokenizer(vocab_file=folder / "gpt2-vocab.json", merge_file=folder / "gpt2-merges.txt")
+    )
+
+
+@pytest.fixture(scope="module")
+def neox(shared: Path) -> Twin:
+    return Twin(load_tokenizer(shared / "tokenizers" / "20B_tokenizer.json"))
+
+
+@pytest.mark.parametrize("name", ["gpt2", "neox"])
+@pytest.mark.parametrize("trap", TRAPS)
+def test_trap(name: str, trap: str, request: pytest.FixtureRequest) -> None:
+    twin: Twin = request.getfixturevalue(name)
+    twin.compare(TRAPS[trap])
+
+
+@pytest.mark.parametrize("name", ["gpt2", "neox"])
+def test_every_code_point(name: str, request: pytest.FixtureRequest) -> None:
+    """Each character before a contraction, which shows whether it is a letter or number, or not."""
+    twin: Twin = request.getfixturevalue(name)
+    points = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000]
+    # Most of the planes above 3 are not assigned.
+    points = [c for c in points if c < 0x40000 or c % 64 == 0 or 0xE0000 <= c < 0xE0200]
+    texts = [
+        "".join(f"{chr(c)}'s{chr(c)} {chr(c)}" for c in points[i : i + 256])
+        for i in range(0, len(points), 256)
+    ]
+    twin.compare(texts, modes=["encode"])
+
+
+@pytest.mark.parametrize("name", ["gpt2", "neox"])
+def test_every_token_is_reached_as_the_library_reaches_it(
+    name: str, request: pytest.FixtureRequest
+) -> None:
+    """A piece that is a token need not be encoded as that token, unless the merges lead there."""
+    twin: Twin = request.getfixturevalue(name)
+    texts = []
+    for token in twin.tokenizer.spec.vocab:
+        try:
+            texts.append((token or b"").decode())
+        except UnicodeDecodeError:
+            continue
+    assert len(texts) > 49_000
+    twin.compare(texts, modes=["encode"])
+
+
+@pytest.mark.parametrize("name", ["gpt2", "neox"])
+def test_many_new_words(name: str, request: pytest.FixtureRequest) -> None:
+    """A cache that compares less than the whole word would mix some of them up."""
+    twin: Twin = request.getfixturevalue(name)
+    rng = random.Random(3)
+    words = [
+        "".join(rng.choices("abcdeXYZ\u00e9\u4e2d", k=rng.randint(4, 20))) for _ in range(40_000)
+    ]
+    texts = [" ".join(words[i : i + 400]) for i in range(0, len(words), 400)]
+    twin.compare(texts, modes=["text"])
+    twin.compare(texts[::-1], modes=["text"])
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_the_end_of_the_buffer(gpt2: Twin, level: str) -> None:
+    """A document that ends with its memory page is read no further."""
+    core = gpt2.tokenizer.core(dtype="uint16", level=level)
+    page = np.zeros(1 << 16, np.uint8)
+    for size in [*range(70), 127, 128, 129, 191, 192, 193]:
+        text = (b"don't stop  me now 123 " * 10)[:size]
+        page[len(page) - size :] = np.frombuffer(text, np.uint8)
+        spans = np.array([[len(page) - size, len(page)]], np.int64)
+        assert rows(core.encode(page.data, spans)) == gpt2.slow([text.decode()], "text")
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_documents_may_lie_anywhere(gpt2: Twin, level: str) -> None:
+    """Gaps, any order, the same document twice, empty documents."""
+    texts = ["first one", "", "'second' 22", "  third"]
+    data, spans = block(["junk ", *texts, " more junk"])
+    order = [4, 3, 2, 1, 1, 4]
+    core = gpt2.tokenizer.core(dtype="uint16", level=level)
+    encoded = core.encode(data.data, spans[order], eod=50256)
+    expected = gpt2.slow([texts[i - 1] for i in order], "text")
+    assert rows(encoded) == [[*ids, 50256] if ids else [] for ids in expected]
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_special_tokens_are_reported_in_every_mode(neox: Twin, level: str) -> None:
+    data, spans = block(["a<|endoftext|>b<|padding|>", "none", "<|endoftext|>"])
+    for mode in ("text", "encode"):
+        encoded = neox.tokenizer.core(dtype="uint16", special_tokens=mode, level=level).encode(
+            data.data, spans
+        )
+        assert encoded.special.tolist() == [0, 0, 2], mode
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_bytes_that_are_no_text_do_no_harm(shared: Path, level: str) -> None:
+    """The caller promises UTF-8; a broken promise gives an error or odd ids, never a crash."""
+    program = f"""
+import numpy as np
+from pathlib import Path
+from tokpack import _core
+from tokpack.tokenizers import load_tokenizer
+core = load_tokenizer({str(shared / "tokenizers" / "20B_tokenizer.json")!r}).core(
+    dtype="int32", level={level!r})
+for raw in (b"\\xe2\\x82", b"\\xff" * 70000, b"\\xf5abc", b"a" * 63 + b"\\xf0", b"\\x80" * 65,
+            b" \\xed\\xa0\\x80 b", b"\\xf4\\x90\\x80\\x80", b"\\xcc"):
+    try:
+        core.encode(np.frombuffer(raw, np.uint8), np.array([[0, len(raw)]]))
+    except Exception:
+        pass
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_normalization_is_the_library_s_for_every_code_point() -> None:
+    """Its tables are older than Unicode 16: some newer marks keep their places."""
+    library = normalizers.NFC()
+    for before, after in (("", ""), ("", "\u0323\u0301"), ("e", "\u0323"), ("\u1100", "\u11a8")):
+        texts = [
+            before + chr(c) + after
+            for c in range(0x30000)
+            if unicodedata.category(chr(c)) not in ("Cn", "Cs", "Co") and not 0x3400 < c < 0xAC00
+        ]
+        text = "\n".join(texts)
+        assert _core.nfc(text.encode()).decode() == library.normalize_str(text)

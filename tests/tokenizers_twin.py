@@ -1,0 +1,97 @@
+"""Helpers of the tokenizer tests: blocks of documents, native beside the Hugging Face library."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import zstandard
+
+from tokpack import _core
+from tokpack.tokenizers.check import reference
+from tokpack.tokenizers.huggingface import encode_batch
+from tokpack.tokenizers.native import NativeTokenizer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    import numpy.typing as npt
+    from tokenizers import Tokenizer as HuggingFace
+
+    from tokpack.tokenizers.base import Encoded
+
+LEVELS = _core.simd_levels()
+MODES = ("text", "encode")
+EMPTY_MODEL = {
+    "version": "1.0",
+    "truncation": None,
+    "padding": None,
+    "added_tokens": [],
+    "normalizer": None,
+    "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True},
+    "post_processor": None,
+    "decoder": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True},
+}
+
+
+def block(texts: Sequence[str | bytes]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    """Documents as (data, spans)."""
+    raw = [text.encode() if isinstance(text, str) else text for text in texts]
+    ends = np.cumsum([len(piece) for piece in raw], dtype=np.int64)
+    sizes = np.array([len(piece) for piece in raw], np.int64)
+    return np.frombuffer(b"".join(raw), np.uint8), np.stack([ends - sizes, ends], axis=1)
+
+
+def rows(encoded: Encoded) -> list[list[int]]:
+    """Ids of each document."""
+    ends = np.cumsum(encoded.lengths, dtype=np.int64).tolist()
+    return [encoded.ids[b:e].tolist() for b, e in zip([0, *ends[:-1]], ends, strict=True)]
+
+
+class Twin:
+    """A native tokenizer beside the library's tokenizer from the same files."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        assert isinstance(tokenizer, NativeTokenizer), getattr(tokenizer, "why_not_native", "")
+        self.tokenizer = tokenizer
+        self._cores: dict[tuple[str, str], _core.ByteLevelBPE] = {}
+        self._slow: dict[str, HuggingFace] = {}
+
+    def native(self, texts: Sequence[str], mode: str, level: str = "auto") -> list[list[int]]:
+        key = (mode, level)
+        if key not in self._cores:
+            self._cores[key] = self.tokenizer.core(dtype="int32", special_tokens=mode, level=level)
+        return rows(self._cores[key].encode(*block(texts)))
+
+    def slow(self, texts: Sequence[str], mode: str) -> list[list[int]]:
+        if mode not in self._slow:
+            self._slow[mode] = reference(self.tokenizer, mode)
+        return encode_batch(self._slow[mode], list(texts))
+
+    def compare(self, texts: Sequence[str], *, modes: Sequence[str] = MODES) -> None:
+        """Fail unless all levels give the library's ids for all texts."""
+        for mode in modes:
+            expected = self.slow(texts, mode)
+            for level in LEVELS:
+                actual = self.native(texts, mode, level)
+                wrong = [i for i, ids in enumerate(actual) if ids != expected[i]]
+                shown = [(texts[i][:200], actual[i][:30], expected[i][:30]) for i in wrong[:5]]
+                assert not wrong, f"{len(wrong)} differ at {level}, {mode}: {shown}"
+
+
+def corpus(shared: Path, name: str, limit: int = sys.maxsize) -> list[str]:
+    """Documents of a shared corpus, up to about ``limit`` bytes of JSON lines."""
+    return [json.loads(line)["text"] for line in _lines(shared / "corpora" / name, limit)]
+
+
+def _lines(path: Path, limit: int) -> Iterator[bytes]:
+    with path.with_suffix(".jsonl.zst").open("rb") as file:
+        reader = zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(file)
+        rest, seen = b"", 0
+        while seen < limit and (chunk := reader.read(1 << 20)):
+            *lines, rest = (rest + chunk).split(b"\n")
+            yield from lines
+            seen += len(chunk)
