@@ -96,7 +96,7 @@ def show_document() -> None:
     from tokpack import MMapIndexedDataset, load_tokenizer
 
     dataset = MMapIndexedDataset(str(PREFIX))
-    tokens = dataset[0][:24]
+    tokens = dataset[0][:40]
     text = load_tokenizer(str(TOKENIZER)).decode(tokens)
     print(f"{PREFIX} holds {len(dataset):,} sequences; the first begins")
     print(f"  {' '.join(map(str, tokens))} ...")

@@ -112,7 +112,7 @@ def ids(prefix: Path | str) -> list[int]:
             },
         ),
         (
-            "--input=a b --json_keys text title --output_prefix=p --split-sentences --lang german",
+            "--input a b --json_keys text title --output_prefix=p --split-sentences --lang german",
             {
                 "inputs": ("a", "b"),
                 "keys": ("text", "title"),
@@ -126,7 +126,7 @@ def ids(prefix: Path | str) -> list[int]:
             {
                 "inputs": ("a.jsonl", "b.jsonl"),
                 "output": "out",
-                "output_names": {},
+                "output_names": {"text": "out"},
                 "tokenizer": "neox",
                 "append_eod": True,
                 "on_error": "skip",
@@ -134,7 +134,7 @@ def ids(prefix: Path | str) -> list[int]:
                 "max_document_bytes": 2_000_000,
             },
         ),
-        ("a --no-append-eod", {"append_eod": False, "output": None, "workers": 0}),
+        ("d/a.jsonl.zst --no-append-eod", {"append_eod": False, "output": "a", "workers": 0}),
         ("a --tokenizer-name-or-path org/name", {"tokenizer": "org/name"}),
         ("a --jsonl-keys b", {"keys": ("b",)}),
     ],
@@ -403,9 +403,8 @@ def on_terminal(arguments: Sequence[object], cwd: Path, **environment: str) -> t
 
 def test_progress_on_a_terminal(tokenizer: Path, tmp_path: Path) -> None:
     path = tmp_path / "big.jsonl"
-    path.write_text(json.dumps({"text": "some text of a document " * 50}) * 0 + "".join(
-        json.dumps({"text": f"{i} and some more text " * 40}) + "\n" for i in range(20_000)
-    ))  # fmt: skip
+    line = json.dumps({"text": "some text of a document " * 40}) + "\n"
+    path.write_text(line * 20_000)
     code, screen = on_terminal(["encode", path, "--tokenizer", tokenizer, "-o", "a"], tmp_path)
     assert code == 0, screen
     assert "\r" in screen

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tokpack.cli import legacy, summary, terminal
@@ -192,20 +191,17 @@ def run(argv: Sequence[str]) -> int:
         for line in notes:
             terminal.note(line)
     from tokpack.encoding import encode
-    from tokpack.encoding.options import dataset_prefixes, output_prefix
-    from tokpack.sources import discover
 
-    if not options.output:
-        sources = discover(options.inputs, input_format=options.input_format)
-        options = replace(options, output=output_prefix(options, sources))
-    prefixes = dataset_prefixes(options, str(options.output)).values()
     started = time.monotonic()
     with terminal.Reporter(quiet=arguments.quiet, interval=arguments.log_interval) as report:
         manifests = encode(options, progress=report)
-    results = list(zip(prefixes, manifests, strict=True))
+    results = list(zip(options.output_names.values(), manifests, strict=True))
     if not arguments.quiet:
-        summary.show(results, seconds=time.monotonic() - started)
-    summary.print_result(results, as_json=arguments.json)
+        summary.show(results, options, seconds=time.monotonic() - started)
+    if arguments.json:
+        summary.print_json(results)
+    else:
+        terminal.print_paths([prefix for prefix, _ in results], said=not arguments.quiet)
     return 0
 
 
@@ -232,7 +228,7 @@ def resolve(arguments: argparse.Namespace) -> tuple[EncodeOptions, list[str]]:
     on_error, max_rejects = arguments.on_error
     options = EncodeOptions(
         inputs=inputs,
-        output=arguments.output or arguments.output_prefix,
+        output=arguments.output or arguments.output_prefix or "",
         output_names=names,
         tokenizer=arguments.tokenizer or arguments.tokenizer_name_or_path,
         vocab_file=arguments.vocab_file,

@@ -12,49 +12,53 @@ from tokpack.cli.terminal import bytes_text, say, time_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tokpack.encoding import EncodeOptions
     from tokpack.indexed import Manifest
 
     Result = tuple[str, Manifest]
 
 
-def show(results: Sequence[Result], *, seconds: float) -> None:
+def show(results: Sequence[Result], options: EncodeOptions, *, seconds: float) -> None:
     """Tell people what was written, where it is and what to type next."""
     for prefix, manifest in results:
-        for line in _lines(prefix, manifest, seconds):
+        for line in _lines(prefix, manifest, options, seconds):
             say(line)
     prefix = results[0][0]
-    say("next:")
-    say(f'  train with --data-path {prefix} (Megatron), or "train-data-paths" (GPT-NeoX)')
-    say(f"  python -c \"import tokpack; print(tokpack.MMapIndexedDataset('{prefix}')[0])\"")
+    say(f"next: train with --data-path {prefix}, or look at document 0:")
+    say(f'  python -c "import tokpack; print(tokpack.MMapIndexedDataset({prefix!r})[0])"')
 
 
-def print_result(results: Sequence[Result], *, as_json: bool) -> None:
-    """Print the prefixes, a line each, or one JSON object with the manifests."""
-    if as_json:
-        datasets = [
-            {"prefix": prefix, **json.loads(manifest.to_json())} for prefix, manifest in results
-        ]
-        sys.stdout.write(json.dumps({"datasets": datasets}, ensure_ascii=False) + "\n")
-    else:
-        sys.stdout.write("".join(f"{prefix}\n" for prefix, _ in results))
+def print_json(results: Sequence[Result]) -> None:
+    """Print one JSON object with the manifests to stdout."""
+    datasets = [{"prefix": prefix, **json.loads(m.to_json())} for prefix, m in results]
+    sys.stdout.write(json.dumps({"datasets": datasets}, ensure_ascii=False) + "\n")
 
 
-def _lines(prefix: str, manifest: Manifest, seconds: float) -> list[str]:
-    name = manifest.tokenizer.get("name", "?")
+def _lines(prefix: str, manifest: Manifest, options: EncodeOptions, seconds: float) -> list[str]:
     per_token = manifest.text_bytes / max(1, manifest.tokens)
     rate = bytes_text(manifest.text_bytes / max(seconds, 1e-9))
-    lines = [
-        f"{prefix}: {manifest.documents:,} documents, {manifest.tokens:,} tokens "
-        f"({per_token:.2f} bytes a token, {name}, {manifest.dtype})",
-        f"  {bytes_text(manifest.text_bytes)} of text in {time_text(seconds)}: {rate}/s",
+    rejects = f"{options.output}.rejects.jsonl"
+    counts = [
+        (
+            "tokenizer",
+            f"{manifest.tokenizer['name']}, ids as {manifest.dtype}, {per_token:.2f} bytes a token",
+        ),
+        ("text", f"{bytes_text(manifest.text_bytes)} in {time_text(seconds)}, {rate}/s"),
     ]
     if manifest.sequences != manifest.documents:
-        lines.append(f"  {manifest.sequences:,} sequences")
+        counts.append(("sequences", f"{manifest.sequences:,}"))
     if manifest.empty:
-        lines.append(f"  {manifest.empty:,} documents without tokens left out")
+        what = "left out" if options.empty == "skip" else "kept in the index"
+        counts.append(("no tokens", f"{_count(manifest.empty, 'document')}, {what}"))
     if manifest.rejected:
-        lines.append(f"  {manifest.rejected:,} bad records in {prefix}.rejects.jsonl")
-    for suffix in (".bin", ".idx", ".json"):
-        path = prefix + suffix
-        lines.append(f"  {path}  {bytes_text(os.path.getsize(path))}")
-    return lines
+        counts.append(("rejected", f"{_count(manifest.rejected, 'bad record')} in {rejects}"))
+    paths = (prefix + suffix for suffix in (".bin", ".idx", ".json"))
+    files = ", ".join(f"{path} ({bytes_text(os.path.getsize(path))})" for path in paths)
+    return [
+        f"{prefix}: {_count(manifest.documents, 'document')}, {_count(manifest.tokens, 'token')}",
+        *(f"  {name:<10} {text}" for name, text in [*counts, ("files", files)]),
+    ]
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")

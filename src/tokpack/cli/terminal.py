@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from types import TracebackType
 
     from tokpack.encoding import Progress
@@ -32,6 +33,12 @@ def error(text: str) -> None:
     """Say what went wrong and what to do about it."""
     colour = is_live() and not os.environ.get("NO_COLOR")
     say("tokpack: " + ("\x1b[1;31merror:\x1b[0m " if colour else "error: ") + text)
+
+
+def print_paths(paths: Sequence[str], *, said: bool) -> None:
+    """Print what was made to stdout, for scripts; not to a person who was already told."""
+    if not (said and sys.stdout.isatty()):
+        sys.stdout.write("".join(f"{path}\n" for path in paths))
 
 
 def is_live() -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -143,7 +142,7 @@ def run(argv: Sequence[str]) -> int:
     replace_file(options.output, [text.encode()])
     if not arguments.quiet:
         _summary(options, corpus, count, time.monotonic() - began)
-    sys.stdout.write(f"{options.output}\n")
+    terminal.print_paths([options.output], said=not arguments.quiet)
     return 0
 
 
