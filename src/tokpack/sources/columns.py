@@ -13,7 +13,7 @@ from tokpack.sources.base import BadRecord, Batch, Documents
 from tokpack.sources.records import not_utf8, without
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from tokpack.sources.base import Limits, Part, Source
 
@@ -65,7 +65,8 @@ class _Arrow:
         buffer = pyarrow.py_buffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
         self._indexed = buffer[: len(_ARROW_FILE_MAGIC)].to_pybytes() == _ARROW_FILE_MAGIC
         ipc: Any = pyarrow.ipc
-        self._open = lambda: ipc.open_file(buffer) if self._indexed else ipc.open_stream(buffer)
+        open_any = ipc.open_file if self._indexed else ipc.open_stream
+        self._open: Callable[[], Any] = lambda: open_any(buffer)
         self.schema: Any = self._open().schema
 
     def groups(self) -> list[tuple[int, int]]:

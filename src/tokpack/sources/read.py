@@ -6,11 +6,10 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from tokpack.errors import UsageError
-from tokpack.sources.archives import read_archive
 from tokpack.sources.base import BadRecord, Limits
 from tokpack.sources.columns import read_columns, rows_before
 from tokpack.sources.json_array import JsonArrayStream
-from tokpack.sources.lines import LineReader, Region, count_newlines, stripes
+from tokpack.sources.lines import FOREVER, LineReader, Region, count_newlines, stripes
 from tokpack.sources.records import JsonLinesParser, Parsed, Parser, TextParser
 from tokpack.sources.streams import FileStream, FramesStream, Stream, fill, open_stream
 
@@ -46,6 +45,8 @@ def read(
     if source.format in ("parquet", "arrow"):
         return read_columns(source, part, keys, limits)
     if source.format == "archive":
+        from tokpack.sources.archives import read_archive  # 20 ms of tarfile and zipfile
+
         return read_archive(source, keys, limits)
     raise UsageError(f"{source.name}: unknown format {source.format!r}")
 
@@ -59,12 +60,10 @@ def line_base(source: Source, part: Part) -> int:
         return rows_before(source, part.begin)
     if part.kind not in ("bytes", "frames") or part.begin == 0:
         return 0
-    stream: Stream = FileStream(source, 0, part.begin)
-    if part.kind == "frames":
-        stream = open_stream(source, part.begin)
     view = memoryview(bytearray(1 << 20))
     lines = 1  # the one that the part begins within is not its own
-    with closing(stream):
+    # The bytes before a range are plain ones, or whole frames.
+    with closing(open_stream(source, part.begin)) as stream:
         while count := fill(stream, view):
             lines += count_newlines(view[:count])
     return lines
@@ -79,6 +78,7 @@ def _read_lines(
     parser: Parser = TextParser(keys) if source.format == "text" else JsonLinesParser(keys)
     stream, regions = _open_part(source, part, limits.stripe_bytes)
     shares = part.end if part.kind == "stripes" else 1  # parts that all read the same bytes
+    most = part.end - part.begin if part.kind == "bytes" else source.size or FOREVER
     line = stored = 0
     with closing(stream):
         reader = LineReader(stream, limits.block_bytes, limits.max_document_bytes)
@@ -89,7 +89,7 @@ def _read_lines(
             else:
                 parsed = parser.parse(block.data, line)
             line += parsed.lines
-            stored_before, stored = stored, stream.stored // shares
+            stored_before, stored = stored, min(stream.stored // shares, most)
             yield parsed.batch(block.segment, stored - stored_before, block.length)
 
 
