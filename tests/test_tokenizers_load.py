@@ -195,7 +195,8 @@ class Hub:
 
             def _answer(self, *, with_body: bool) -> None:
                 hub.requests.append(f"{self.command} {self.path}")
-                owner, name, _, _, file = self.path.strip("/").split("/")
+                parts = self.path.strip("/").split("/")
+                owner, name, file = parts[0], parts[min(1, len(parts) - 1)], parts[-1]
                 content = hub.files.get(f"{owner}/{name}/{file}")
                 self.send_response(404 if content is None else 200)
                 if content is None:
@@ -321,7 +322,7 @@ def test_a_repository_without_tokenizer_and_one_that_does_not_exist(hub: Hub) ->
     _, error = load_elsewhere("owner/name", hub.url)
     assert "neither tokenizer.json nor vocab.json with merges.txt nor tokenizer.model" in error
     _, error = load_elsewhere("owner/none", hub.url)
-    assert "owner/none is not on this machine, and cannot be downloaded: " in error
+    assert "owner/none is not on this machine, and cannot be downloaded: no such repo" in error
 
 
 def test_a_server_that_cannot_be_reached_fails_soon(tmp_path: Path) -> None:

@@ -97,7 +97,12 @@ def _move_into_place(partial: Path, folder: Path) -> None:
 
 
 def _fetch_first(repository: str, choices: Sequence[tuple[str, ...]], partial: Path) -> None:
-    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+    from huggingface_hub.errors import (
+        EntryNotFoundError,
+        GatedRepoError,
+        LocalEntryNotFoundError,
+        RepositoryNotFoundError,
+    )
 
     for files in choices:
         try:
@@ -107,6 +112,10 @@ def _fetch_first(repository: str, choices: Sequence[tuple[str, ...]], partial: P
             raise UnavailableError(_first_line(error)) from None
         except EntryNotFoundError:
             continue
+        except GatedRepoError:
+            raise UnavailableError("it is gated: accept its terms and set HF_TOKEN") from None
+        except RepositoryNotFoundError:
+            raise UnavailableError("no such repository, or a private one (set HF_TOKEN)") from None
         except Exception as error:
             raise UnavailableError(_first_line(error)) from None
         return
