@@ -44,6 +44,8 @@ class Source:
     @property
     def is_pipe(self) -> bool:
         """Whether the source can be read only once: the standard input, a named pipe."""
+        if self.size:
+            return False
         return self.path == STDIN or stat.S_ISFIFO(_stat(self).st_mode)
 
     def fingerprint(self) -> str:

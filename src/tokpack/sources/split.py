@@ -59,7 +59,8 @@ def split(
     texts = [source.size * _EXPANSION[source.compression] for source in sources]
     size = max(min(target_bytes, int(sum(texts) / (ways * _PARTS_A_WORKER))), smallest_bytes, 1)
     fair = int(sum(texts) / (ways * _PARTS_A_WORKER))
-    cut = _with_stripes(sources, [_pieces(source, size, fair, ways) for source in sources], ways)
+    cut = [_pieces(source, size, fair, ways) for source in sources]
+    cut = _with_stripes(sources, cut, ways, smallest_bytes)
     return [
         Part(index, kind, begin, end, weight)
         for index, pieces in enumerate(cut)
@@ -133,32 +134,46 @@ def _grouped(kind: str, weights: Sequence[int], size: int) -> Iterable[tuple[str
         yield kind, begin, len(weights), weight
 
 
-def _with_stripes(sources: Sequence[Source], cut: list[_Pieces], ways: int) -> list[_Pieces]:
-    """Stripe the largest whole streams, as many as make all workers end soonest."""
+def _with_stripes(
+    sources: Sequence[Source], cut: list[_Pieces], ways: int, smallest_bytes: int
+) -> list[_Pieces]:
+    """Stripe the heaviest whole streams, as many as make all workers end soonest."""
     share = sum(sum(pieces.weights) for pieces in cut) / ways
     candidates = [
         index
         for index, source in enumerate(sources)
-        if source.format in LINE_FORMATS
-        and not source.is_pipe
+        if _can_be_striped(source)
+        and source.size * _EXPANSION[source.compression] >= 2 * smallest_bytes
         and cut[index].parts[0][0] == "whole"
-        and cut[index].weights[0] > max(_SMALL_PART, share / 4)
+        and cut[index].weights[0] > share / 4
     ]
     candidates.sort(key=lambda index: cut[index].weights[0], reverse=True)
+    counts = [1 << power for power in range(1, ways.bit_length()) if 1 << power < ways] + [ways]
     best, best_end = cut, _end(cut, ways)
     tried = list(cut)
     for index in candidates if ways > 1 else ():
-        tried[index] = _striped(sources[index], ways)
-        end = _end(tried, ways)
+        choices = []
+        for count in counts:
+            tried[index] = _striped(sources[index], count)
+            choices.append((_end(tried, ways), count))
+        end, count = min(choices)
+        tried[index] = _striped(sources[index], count)
         if end < _WORTHWHILE * best_end:
             best, best_end = list(tried), end
     return best
 
 
-def _striped(source: Source, ways: int) -> _Pieces:
+def _can_be_striped(source: Source) -> bool:
+    """Whether it is a stream of lines that cannot be read from its middle."""
+    if source.is_pipe:
+        return False
+    return source.format == "json" or (source.format in LINE_FORMATS and source.compression != "")
+
+
+def _striped(source: Source, count: int) -> _Pieces:
     text = source.size * _EXPANSION[source.compression]
-    weight = int(text * (_DECODING[source.compression] + 1 / ways))
-    return _Pieces(tuple(("stripes", part, ways, weight) for part in range(ways)))
+    weight = int(text * (_DECODING[source.compression] + 1 / count))
+    return _Pieces(tuple(("stripes", part, count, weight) for part in range(count)))
 
 
 def _end(cut: Iterable[_Pieces], ways: int) -> float:
