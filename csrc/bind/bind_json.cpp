@@ -74,7 +74,7 @@ class JsonArrayBinding {
 
 py::array split_lines_binding(const py::buffer& source) {
   const Bytes block(source);
-  Shared<std::int64_t> result;
+  static Shared<std::int64_t> result;
   auto spans = result.take();
   {
     const py::gil_scoped_release release;

@@ -6,10 +6,6 @@ namespace {
 constexpr bool is_high_surrogate(std::int32_t code) { return (code & 0xfc00) == 0xd800; }
 constexpr bool is_low_surrogate(std::int32_t code) { return (code & 0xfc00) == 0xdc00; }
 
-bool unicode_escape_follows(const std::uint8_t* in, const std::uint8_t* end) {
-  return end - in >= 2 && in[0] == '\\' && in[1] == 'u';
-}
-
 std::uint8_t* put_utf8(std::uint8_t* out, std::int32_t code) {
   const auto tail = [](std::int32_t bits) {
     return static_cast<std::uint8_t>(0x80 | (bits & 0x3f));
@@ -34,33 +30,25 @@ std::uint8_t* put_utf8(std::uint8_t* out, std::int32_t code) {
 
 }  // namespace
 
-const std::uint8_t* copy_unicode_escapes(const std::uint8_t* in, const std::uint8_t* end,
-                                         std::uint8_t** out) {
-  for (;;) {
-    if (end - in < 4) return nullptr;
-    std::int32_t code = hex4(in);
-    if (code < 0 || is_low_surrogate(code)) return nullptr;
-    in += 4;
-    if (is_high_surrogate(code)) {
-      if (end - in < 6 || !unicode_escape_follows(in, end)) return nullptr;
-      const std::int32_t low = hex4(in + 2);
-      if (low < 0 || !is_low_surrogate(low)) return nullptr;
-      code = 0x10000 + ((code & 0x3ff) << 10) + (low & 0x3ff);
-      in += 6;
-    }
-    *out = put_utf8(*out, code);
-    if (!unicode_escape_follows(in, end)) return in;
-    in += 2;
+const std::uint8_t* copy_unicode_escape(const std::uint8_t* in, const std::uint8_t* end,
+                                        std::uint8_t** out) {
+  if (end - in < 4) return nullptr;
+  std::int32_t code = hex4(in);
+  if (code < 0 || is_low_surrogate(code)) return nullptr;
+  in += 4;
+  if (is_high_surrogate(code)) {
+    if (end - in < 6 || !unicode_escape_follows(in, end)) return nullptr;
+    const std::int32_t low = hex4(in + 2);
+    if (low < 0 || !is_low_surrogate(low)) return nullptr;
+    code = 0x10000 + ((code & 0x3ff) << 10) + (low & 0x3ff);
+    in += 6;
   }
+  *out = put_utf8(*out, code);
+  return in;
 }
 
-const std::uint8_t* skip_unicode_escapes(const std::uint8_t* in, const std::uint8_t* end) {
-  for (;;) {
-    if (end - in < 4 || hex4(in) < 0) return nullptr;
-    in += 4;
-    if (!unicode_escape_follows(in, end)) return in;
-    in += 2;
-  }
+const std::uint8_t* skip_unicode_escape(const std::uint8_t* in, const std::uint8_t* end) {
+  return end - in >= 4 && hex4(in) >= 0 ? in + 4 : nullptr;
 }
 
 }  // namespace tokpack

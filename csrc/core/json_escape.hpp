@@ -37,12 +37,16 @@ inline std::int32_t hex4(const std::uint8_t* in) {
          kHexDigit[in[3]];
 }
 
-// Decodes \uXXXX, of which `in` is behind the u, and all that follow it without a gap, to UTF-8 at
-// *out. Returns the byte after them, or null for bad digits and lone surrogates.
-const std::uint8_t* copy_unicode_escapes(const std::uint8_t* in, const std::uint8_t* end,
-                                         std::uint8_t** out);
+inline bool unicode_escape_follows(const std::uint8_t* in, const std::uint8_t* end) {
+  return end - in >= 2 && in[0] == '\\' && in[1] == 'u';
+}
 
-// The same without a copy; surrogates are let pass.
-const std::uint8_t* skip_unicode_escapes(const std::uint8_t* in, const std::uint8_t* end);
+// Decodes \uXXXX, of which `in` is behind the u, or a surrogate pair of two, to UTF-8 at *out.
+// Returns the byte after it, or null for bad digits and lone surrogates.
+const std::uint8_t* copy_unicode_escape(const std::uint8_t* in, const std::uint8_t* end,
+                                        std::uint8_t** out);
+
+// The same without a copy; surrogates are let pass one by one.
+const std::uint8_t* skip_unicode_escape(const std::uint8_t* in, const std::uint8_t* end);
 
 }  // namespace tokpack

@@ -65,9 +65,9 @@ const std::uint8_t* walk(const std::uint8_t* in, const std::uint8_t* end, std::u
       }
       if (escaped != 'u') return nullptr;
       if constexpr (kCopy) {
-        in = copy_unicode_escapes(in, end, &out);
+        in = copy_unicode_escape(in, end, &out);
       } else {
-        in = skip_unicode_escapes(in, end);
+        in = skip_unicode_escape(in, end);
       }
       if (in == nullptr) return nullptr;
     }

@@ -57,12 +57,15 @@ TOKPACK_AVX2 const std::uint8_t* walk(const std::uint8_t* in, const std::uint8_t
         if constexpr (kCopy) *out++ = plain;
       } else {
         if (in[at + 1] != 'u') return nullptr;
-        if constexpr (kCopy) {
-          in = copy_unicode_escapes(in + done, end, &out);
-        } else {
-          in = skip_unicode_escapes(in + done, end);
-        }
-        if (in == nullptr) return nullptr;
+        in += at;
+        do {
+          if constexpr (kCopy) {
+            in = copy_unicode_escape(in + 2, end, &out);
+          } else {
+            in = skip_unicode_escape(in + 2, end);
+          }
+          if (in == nullptr) return nullptr;
+        } while (unicode_escape_follows(in, end));
         done = 64;
         break;
       }
