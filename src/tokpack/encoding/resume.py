@@ -70,8 +70,8 @@ def check_budget(rejected: int, options: EncodeOptions, where: str) -> None:
         )
 
 
-def open_plan(folder: WorkFolder, plan: Plan, options: EncodeOptions) -> tuple[Plan, bool]:
-    """The plan to follow, and whether it is a new one.
+def open_plan(folder: WorkFolder, plan: Plan, options: EncodeOptions) -> Plan:
+    """The plan to follow.
 
     That of the work folder is followed when it is of the same run, so that its pieces fit. Raises
     ResumeError when it is of another run and may not be overwritten.
@@ -91,7 +91,7 @@ def open_plan(folder: WorkFolder, plan: Plan, options: EncodeOptions) -> tuple[P
         except (KeyError, TypeError, AttributeError):
             difference = "its plan cannot be understood"
         if not difference and all(plan.fingerprints):
-            return replace(plan, parts=old.parts), False
+            return replace(plan, parts=old.parts)
         if difference and not options.overwrite:
             raise ResumeError(
                 f"{folder.path} holds an unfinished run, which is not this one: {difference}. "
@@ -100,7 +100,7 @@ def open_plan(folder: WorkFolder, plan: Plan, options: EncodeOptions) -> tuple[P
         folder.remove_file("plan.json")
         folder.clear(keep=("lock",))
     folder.write_json("plan.json", plan.to_json())
-    return plan, True
+    return plan
 
 
 def known_pieces(job: Job) -> dict[int, Piece]:

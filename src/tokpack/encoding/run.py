@@ -28,7 +28,7 @@ from tokpack.encoding.resume import (
     open_plan,
 )
 from tokpack.encoding.transforms import make_transform
-from tokpack.errors import InputError
+from tokpack.errors import TokpackError
 from tokpack.indexed import Manifest, best_fitting_dtype
 from tokpack.sources import discover
 from tokpack.tokenizers import load_tokenizer
@@ -71,7 +71,7 @@ def encode(options: EncodeOptions, *, progress: Show | None = None) -> list[Mani
             return done
         check_outputs(prefixes, options)
     with _ends_on_sigterm(), Lock(folder) as lock:
-        plan, fresh = open_plan(folder, plan, options)
+        plan = open_plan(folder, plan, options)
         if folder.read_json("commit.json") is not None:  # it was stopped in its last moment
             commit.finish(folder)
             return [Manifest.load(prefix) for prefix in prefixes.values()]
@@ -84,13 +84,12 @@ def encode(options: EncodeOptions, *, progress: Show | None = None) -> list[Mani
         run = _Run(job, plan, Meter(progress, plan.bytes, workers))
         try:
             digests = run.encode(lock, workers)
-        except InputError:
-            if fresh and not run.pieces:  # there is nothing to go on with
+            run.meter.show("sync", now=True)
+            commit.stage(job, plan, [piece for _, piece in sorted(run.pieces.items())], digests)
+        except TokpackError:
+            if not run.has_tokens:  # there is nothing to go on with
                 folder.remove()
             raise
-        run.meter.show("sync", now=True)
-        pieces = [run.pieces[number] for number in range(len(plan.parts))]
-        commit.stage(job, plan, pieces, digests)
         commit.finish(folder)
         return [Manifest.load(prefix) for prefix in prefixes.values()]
 
@@ -161,6 +160,11 @@ class _Run:
             limit -= piece.records
             self.finished(piece)
             self.poll()
+
+    @property
+    def has_tokens(self) -> bool:
+        """Whether there is anything that a later run could go on with."""
+        return any(key.tokens for piece in self.pieces.values() for key in piece.keys)
 
     # -- the watcher ----------------------------------------------------------------------------
 
