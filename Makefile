@@ -46,9 +46,11 @@ test: $(VENV)/developer
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 lint: $(VENV)/developer
-	@$(BIN)/ruff check .
-	@$(BIN)/mypy
-	@git ls-files '*.cpp' '*.hpp' | xargs --no-run-if-empty $(BIN)/clang-format --dry-run --Werror
+	@status=0; \
+	$(BIN)/ruff check . || status=1; \
+	$(BIN)/mypy || status=1; \
+	git ls-files '*.cpp' '*.hpp' | xargs $(BIN)/clang-format --dry-run --Werror || status=1; \
+	exit $$status
 
 sanitize: $(VENV)/created
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh -ec ' \
