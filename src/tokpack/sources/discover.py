@@ -119,12 +119,13 @@ def _folder(folder: str, input_format: str) -> Iterator[Source]:
             found += 1
             yield source
     if not found:
-        seen = f"; {len(passed_over)} other files, such as {printable(passed_over[0])}"
-        raise InputError(
-            f"{printable(folder)}: no document files in this folder"
-            + (seen if passed_over else "")
-            + ": name the files themselves if they are what you mean"
-        )
+        seen = ""
+        if passed_over:
+            seen = (
+                f"; there are {len(passed_over)} other files, such as {printable(passed_over[0])}:"
+                " name them one by one if they are documents"
+            )
+        raise InputError(f"{printable(folder)}: no document files in this folder{seen}")
 
 
 def _files_below(folder: str, above: set[tuple[int, int]]) -> Iterator[str]:
