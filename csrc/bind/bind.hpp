@@ -64,8 +64,10 @@ class Shared {
   Lease take() {
     for (Lease& buffer : idle_) {
       if (buffer && buffer.use_count() == 1) {
-        buffer->clear();
-        return std::exchange(buffer, nullptr);
+        Lease lease = std::exchange(buffer, nullptr);
+        if (lease->capacity() > kMaxIdleBytes / sizeof(T)) continue;
+        lease->clear();
+        return lease;
       }
     }
     return std::make_shared<Buffer<T>>();
@@ -84,6 +86,9 @@ class Shared {
   }
 
  private:
+  // One huge document must not cost its memory for the rest of a run.
+  static constexpr std::size_t kMaxIdleBytes = std::size_t{64} << 20;
+
   // Two, because a loop still holds the arrays of one call while it makes the next.
   std::array<Lease, 2> idle_;
   std::size_t next_ = 0;

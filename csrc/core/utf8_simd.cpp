@@ -102,12 +102,11 @@ TOKPACK_AVX512 inline __m512i shifted512(__m512i block, __m512i before) {
 TOKPACK_AVX512 inline __m512i errors512(__m512i block, __m512i before) {
   const __m512i nibble = _mm512_set1_epi8(0x0f);
   const __m512i first = shifted512<1>(block, before);
-  const auto high = [&](__m512i v) TOKPACK_AVX512 {
-    return _mm512_and_si512(_mm512_srli_epi16(v, 4), nibble);
-  };
-  const __m512i a = _mm512_shuffle_epi8(broadcast512(kFirstHigh), high(first));
+  const __m512i first_high = _mm512_and_si512(_mm512_srli_epi16(first, 4), nibble);
+  const __m512i second_high = _mm512_and_si512(_mm512_srli_epi16(block, 4), nibble);
+  const __m512i a = _mm512_shuffle_epi8(broadcast512(kFirstHigh), first_high);
   const __m512i b = _mm512_shuffle_epi8(broadcast512(kFirstLow), _mm512_and_si512(first, nibble));
-  const __m512i c = _mm512_shuffle_epi8(broadcast512(kSecondHigh), high(block));
+  const __m512i c = _mm512_shuffle_epi8(broadcast512(kSecondHigh), second_high);
   const __m512i pairs = _mm512_ternarylogic_epi64(a, b, c, 0x80);
   // The third and fourth byte of a character must be the second of two continuations, and no other.
   const __m512i third = _mm512_subs_epu8(shifted512<2>(block, before), _mm512_set1_epi8(0x60));
