@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import inspect
+import itertools
 import json
 import random
 from typing import TYPE_CHECKING, Any
@@ -192,6 +193,23 @@ def test_the_pieces_themselves(family: str) -> None:
             assert actual == expected, (level, text)
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_code_points_between_all_kinds_of_neighbours(family: str) -> None:
+    """The character classes: everything below U+3400, and a sample of the rest."""
+    name, pre_tokenizer = _pre_tokenizer(family)
+    rng = random.Random(8)
+    rest = [*range(0x3400, 0xD800), *range(0xE000, 0x32000), *range(0xE0000, 0xE0200)]
+    points = [*range(0x3400), *rng.sample(rest, 6000)]
+    for begin in range(0, len(points), 64):
+        characters = [chr(c) for c in points[begin : begin + 64]]
+        text = "".join(f"{c}'s{c} {c}a1{c}A\n{c}/{c}b'" for c in characters)
+        ends = list(itertools.accumulate(len(c.encode()) for c in text))
+        pieces = pre_tokenizer.pre_tokenize_str(text)
+        expected = sorted({ends[end - 1] for _, (_, end) in pieces})
+        for level in _core.simd_levels():
+            assert _core.pretokenize(text.encode(), name, level).tolist() == expected, level
+
+
 _PIECES = st.one_of(
     st.text(st.characters(exclude_categories=["Cs"]), max_size=5),
     st.text("aB1 '\n\r/.\u0301\u4e2d", max_size=12),
@@ -246,6 +264,20 @@ def test_ranks_need_not_follow_ids(trained: dict[str, dict[str, Any]], tmp_path:
     for token in definition["added_tokens"]:
         token["id"] = definition["model"]["vocab"][token["content"]]
     _load(definition, tmp_path).compare(_corpus())
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_ids_above_65536(family: str, trained: dict[str, dict[str, Any]], tmp_path: Path) -> None:
+    """A large vocabulary, as far as ids show it: scattered, in no order, most above 65536."""
+    definition = json.loads(json.dumps(trained[family]))
+    vocab = definition["model"]["vocab"]
+    ids = random.Random(9).sample(range(300_000), len(vocab))
+    definition["model"]["vocab"] = dict(zip(vocab, ids, strict=True))
+    for token in definition["added_tokens"]:
+        token["id"] = definition["model"]["vocab"][token["content"]]
+    twin = _load(definition, tmp_path)
+    assert twin.tokenizer.vocab_size > 65_536
+    twin.compare(_corpus())
 
 
 def test_one_product_of_several_merges(trained: dict[str, dict[str, Any]], tmp_path: Path) -> None:

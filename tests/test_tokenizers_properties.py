@@ -116,6 +116,17 @@ def test_real_documents(
     twin.compare(texts[len(texts) // 2 :], modes=["encode"])
 
 
+@pytest.mark.parametrize("which", ["multi", "nasty"])
+def test_real_documents_with_ids_above_65536(which: str, shared: Path, tmp_path: Path) -> None:
+    """GPT-2's tokenizer with all its ids times three."""
+    vocab = json.loads((shared / "tokenizers" / "gpt2-vocab.json").read_bytes())
+    path = tmp_path / "vocab.json"
+    path.write_text(json.dumps({token: 3 * i for token, i in vocab.items()}))
+    merges = shared / "tokenizers" / "gpt2-merges.txt"
+    twin = Twin(load_tokenizer(vocab_file=path, merge_file=merges))
+    twin.compare(corpus(shared, which, limit=500_000))
+
+
 @pytest.mark.parametrize("which", ["owt", "english", "code", "multi", "nasty"])
 def test_whole_corpora_have_the_published_ids(which: str, shared: Path) -> None:
     """expected.json was made by other programs: sha256 of all ids as uint16, with an EOD each."""
