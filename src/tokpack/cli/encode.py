@@ -197,7 +197,7 @@ def run(argv: Sequence[str]) -> int:
         manifests = encode(options, progress=report)
     results = list(zip(options.output_names.values(), manifests, strict=True))
     if not arguments.quiet:
-        summary.show(results, options, seconds=time.monotonic() - started)
+        summary.show(results, options, report.first, time.monotonic() - started)
     if arguments.json:
         summary.print_json(results)
     else:

@@ -12,16 +12,21 @@ from tokpack.cli.terminal import bytes_text, say, time_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tokpack.encoding import EncodeOptions
+    from tokpack.encoding import EncodeOptions, Progress
     from tokpack.indexed import Manifest
 
     Result = tuple[str, Manifest]
 
 
-def show(results: Sequence[Result], options: EncodeOptions, *, seconds: float) -> None:
-    """Tell people what was written, where it is and what to type next."""
+def show(
+    results: Sequence[Result], options: EncodeOptions, first: Progress | None, seconds: float
+) -> None:
+    """Tell people what was written, where it is and what to type next.
+
+    ``first`` is the progress that the run began with, None where there was nothing left to do.
+    """
     for prefix, manifest in results:
-        for line in _lines(prefix, manifest, options, seconds):
+        for line in _lines(prefix, manifest, options, _pace(manifest, first, seconds)):
             say(line)
     prefix = results[0][0]
     say(f"next: train with --data-path {prefix}, or look at document 0:")
@@ -34,16 +39,12 @@ def print_json(results: Sequence[Result]) -> None:
     sys.stdout.write(json.dumps({"datasets": datasets}, ensure_ascii=False) + "\n")
 
 
-def _lines(prefix: str, manifest: Manifest, options: EncodeOptions, seconds: float) -> list[str]:
+def _lines(prefix: str, manifest: Manifest, options: EncodeOptions, pace: str) -> list[str]:
     per_token = manifest.text_bytes / max(1, manifest.tokens)
-    rate = bytes_text(manifest.text_bytes / max(seconds, 1e-9))
     rejects = f"{options.output}.rejects.jsonl"
     counts = [
-        (
-            "tokenizer",
-            f"{manifest.tokenizer['name']}, ids as {manifest.dtype}, {per_token:.2f} bytes a token",
-        ),
-        ("text", f"{bytes_text(manifest.text_bytes)} in {time_text(seconds)}, {rate}/s"),
+        ("tokenizer", f"{manifest.tokenizer['name']}, ids as {manifest.dtype}"),
+        ("text", f"{bytes_text(manifest.text_bytes)}{pace}"),
     ]
     if manifest.sequences != manifest.documents:
         counts.append(("sequences", f"{manifest.sequences:,}"))
@@ -55,9 +56,18 @@ def _lines(prefix: str, manifest: Manifest, options: EncodeOptions, seconds: flo
     paths = (prefix + suffix for suffix in (".bin", ".idx", ".json"))
     files = ", ".join(f"{path} ({bytes_text(os.path.getsize(path))})" for path in paths)
     return [
-        f"{prefix}: {_count(manifest.documents, 'document')}, {_count(manifest.tokens, 'token')}",
+        f"{prefix}: {_count(manifest.documents, 'document')}, "
+        f"{_count(manifest.tokens, 'token')}, {per_token:.2f} bytes a token",
         *(f"  {name:<10} {text}" for name, text in [*counts, ("files", files)]),
     ]
+
+
+def _pace(manifest: Manifest, first: Progress | None, seconds: float) -> str:
+    if first is None:
+        return "; the dataset was complete already"
+    if first.text_bytes:  # an earlier run's share
+        return f", the rest of it in {time_text(seconds)}"
+    return f" in {time_text(seconds)}, {bytes_text(manifest.text_bytes / seconds)}/s"
 
 
 def _count(number: int, noun: str) -> str:

@@ -99,7 +99,8 @@ class Interval:
 class Reporter:
     """Shows a run's progress: a live line on a terminal, a plain line now and then elsewhere.
 
-    Use it as a context manager and call it with each Progress.
+    Use it as a context manager and call it with each Progress. ``first`` is the first one, with
+    what an earlier run had done; it stays None when there is nothing to do.
     """
 
     def __init__(self, *, quiet: bool = False, interval: Interval | None = None) -> None:
@@ -108,6 +109,7 @@ class Reporter:
         self._live: Any = None
         self._task: Any = None
         self._drawn = 0.0
+        self.first: Progress | None = None
 
     def __enter__(self) -> Reporter:
         return self
@@ -122,10 +124,11 @@ class Reporter:
             self._live.stop()
 
     def __call__(self, progress: Progress) -> None:
+        self.first = self.first or progress
         if self._mode == "live":
             self._draw(progress)
         elif self._mode == "plain" and self._interval.due(progress.documents):
-            say(f"tokpack: {progress.stage} {describe(progress)}")
+            say(f"tokpack: {progress.stage} {describe(progress, self.first)}")
 
     def _draw(self, progress: Progress) -> None:
         now = time.monotonic()
@@ -141,21 +144,23 @@ class Reporter:
             description=progress.stage,
             completed=progress.bytes_done,
             total=progress.bytes_total or None,
-            text=describe(progress),
+            text=describe(progress, self.first or progress),
             refresh=True,
         )
 
 
-def describe(progress: Progress) -> str:
-    """One line: share done, rate, time left, counts, and which stage limits the speed."""
+def describe(progress: Progress, first: Progress) -> str:
+    """One line: share done, rate, time left, which stage limits the speed, and counts."""
     words = []
-    done, total = progress.bytes_done, progress.bytes_total
+    total = progress.bytes_total
     if total:
-        words.append(f"{min(1.0, done / total):.0%}")
-    if progress.seconds > 0 and progress.text_bytes:
-        words.append(f"{bytes_text(progress.text_bytes / progress.seconds)}/s")
-    if 0 < done < total:
-        words.append(f"{time_text((total - done) * progress.seconds / done)} left")
+        words.append(f"{min(1.0, progress.bytes_done / total):.0%}")
+    seconds = progress.seconds - first.seconds
+    text, stored = progress.text_bytes - first.text_bytes, progress.bytes_done - first.bytes_done
+    if seconds > 0 and text > 0:
+        words.append(f"{bytes_text(text / seconds)}/s")
+    if seconds > 0 and stored > 0 and progress.bytes_done < total:
+        words.append(f"{time_text((total - progress.bytes_done) * seconds / stored)} left")
     if progress.bottleneck:
         words.append(f"limit: {progress.bottleneck}")
     if progress.rejected:
