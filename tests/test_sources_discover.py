@@ -35,7 +35,7 @@ def paths(inputs: list[str]) -> list[str]:
         ("data.jsonl", b'[\n{"text": "a"}, {"text": "b"}\n]', "json"),
         ("data.jsonl", b'["a"]\n{"text": "b"}\n', "jsonl"),
         ("data", b"Once upon a time", "text"),
-        ("data", "Ã–l".encode(), "text"),
+        ("data", "\u00d6l".encode(), "text"),
         ("data.txt", LINES, "text"),
         ("data.txt", b"[Chapter 1]\n", "text"),
         ("data.txt", b"\0\1\2", "text"),
@@ -99,7 +99,7 @@ def test_folders_are_read_recursively_in_order(tmp_path: Path) -> None:
         *("out.json", "out.idx", "out.bin"),
     ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_bytes(b"\0\1" if name in ("image", "out.bin") else LINES)
+        (tmp_path / name).write_bytes(b"\0\1" if name in ("image", "out.bin", "out.idx") else LINES)
     (tmp_path / "prose").write_bytes(b"without a suffix, in a folder")
     os.symlink(tmp_path, tmp_path / "c" / "loop")
     names = [os.path.relpath(path, tmp_path) for path in paths([str(tmp_path)])]

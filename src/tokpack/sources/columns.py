@@ -125,7 +125,7 @@ def _opened(source: Source) -> Iterator[_Table]:
         import pyarrow
     except ImportError as error:
         raise InputError(
-            f"{source.name}: {source.format} files need a package: pip install 'tokpack[hf]'"
+            f"{source.name}: {source.format} files need a package: pip install 'tokpack[parquet]'"
         ) from error
     try:
         with open(source.path, "rb") as file:
