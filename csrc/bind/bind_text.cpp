@@ -1,5 +1,6 @@
 // Bindings of what works on text alone: the pretokenizers and normalization.
 #include "bind/bind.hpp"
+#include "core/bpe_kernel.hpp"
 #include "core/nfc.hpp"
 #include "core/pretokenize.hpp"
 #include "core/utf8.hpp"
@@ -21,12 +22,6 @@ void require_utf8(std::span<const std::uint8_t> text) {
   }
 }
 
-// The one place that chooses between the scalar and the SIMD pretokenizers.
-std::size_t pretokenize_at(Level, Pattern pattern, std::span<const std::uint8_t> text,
-                           std::size_t* pos, std::uint32_t* ends, std::size_t capacity) {
-  return pretokenize_scalar(pattern, text.data(), text.size(), pos, ends, capacity);
-}
-
 py::array_t<std::int64_t> pretokenize(const py::buffer& data, const std::string& pattern_name,
                                       const std::string& level_name) {
   const Pattern pattern = parse_pattern(pattern_name);
@@ -36,13 +31,15 @@ py::array_t<std::int64_t> pretokenize(const py::buffer& data, const std::string&
   if (text.size() >= std::size_t{1} << 31) throw py::value_error("the document is 2 GiB or more");
   require_utf8(text);
   std::vector<std::int64_t> all;
-  {
+  if (auto scanned = scan_ends(level, pattern, text)) {
+    all = std::move(*scanned);
+  } else {
     const py::gil_scoped_release release;
     std::vector<std::uint32_t> ends(kEndsPerCall);
     for (std::size_t pos = 0; pos < text.size();) {
       const auto base = static_cast<std::int64_t>(pos);
       const std::size_t count =
-          pretokenize_at(level, pattern, text, &pos, ends.data(), ends.size());
+          pretokenize_scalar(pattern, text.data(), text.size(), &pos, ends.data(), ends.size());
       for (std::size_t i = 0; i < count; ++i) all.push_back(base + ends[i]);
     }
   }

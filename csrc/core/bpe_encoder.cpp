@@ -70,8 +70,7 @@ class Encoder final : public BpeEncoder {
         cache_(kInitialCacheBytes,
                std::max(kInitialCacheBytes, std::bit_floor(options.cache_bytes))) {
     set_added(std::move(added));
-    for (const std::string& word : words) seed(word);
-    misses_ = 0;
+    seed(words);
   }
 
   void encode(std::span<const std::uint8_t> data, std::span<const Span> spans,
@@ -86,7 +85,7 @@ class Encoder final : public BpeEncoder {
   }
 
   CacheInfo cache_info() const override {
-    return {cache_.words(), cache_.bucket_count() * 64, misses_};
+    return {cache_.words(), cache_.bucket_count() * 64, merged_};
   }
 
  private:
@@ -146,17 +145,23 @@ class Encoder final : public BpeEncoder {
     counted_ = AddedTokenMatcher(std::move(counted));
   }
 
-  // Enters a word into the cache. Its ids come from merging: a token of the vocabulary is not
+  // Enters words into the cache. Their ids come from merging: a token of the vocabulary is not
   // always what merging makes of its bytes.
-  void seed(const std::string& word) {
-    if (word.empty() || word.size() > WordKey::kMaxSize) return;
-    const auto* text = reinterpret_cast<const std::uint8_t*>(word.data());
-    if (longest_run_ != 0 && is_space_run(text, word.size())) return;
-    const WordKey key = make_key(text, word.size());
-    const std::size_t count = merge(text, word.size(), word_ids_);
-    if (count <= WordSlot<Id>::kMaxIds) {
-      cache_.insert(key, kernel_.hash(key), word_ids_, count, kernel_.hash);
+  void seed(const std::vector<std::string>& words) {
+    for (const std::string& word : words) {
+      if (word.empty() || word.size() > WordKey::kMaxSize) continue;
+      std::uint8_t text[kKeySlack] = {};
+      std::memcpy(text, word.data(), word.size());
+      if (longest_run_ != 0 && is_space_run(text, word.size())) continue;
+      const WordKey key = make_key(text, word.size());
+      enter(key, kernel_.hash(key), merge(text, word.size()));
     }
+    for (std::size_t size = 2; size < std::min(run_ids_.size(), WordKey::kMaxSize + 1); ++size) {
+      const std::string run(size, ' ');
+      const WordKey key = make_key(reinterpret_cast<const std::uint8_t*>(run.data()), size);
+      cache_.insert(key, kernel_.hash(key), &run_ids_[size], 1, kernel_.hash);
+    }
+    merged_ = 0;
   }
 
   // Splits the text at the matches; calls piece() for what lies between.
@@ -252,69 +257,75 @@ class Encoder final : public BpeEncoder {
   }
 
   void run_lookup(const std::uint8_t* text, const std::uint32_t* starts, std::size_t count) {
-    Lookup<Id, Out> view{cache_.buckets(), cache_.mask(), this, &rare};
-    lookup_ = &view;
+    Lookup<Id, Out> cache{cache_.buckets(), cache_.mask(), this, &rare};
+    lookup_ = &cache;
     Out* end = ids_->data() + ids_->size();
     if constexpr (std::is_same_v<Out, std::uint16_t>) {
-      end = kernel_.lookup16(view, text, starts, count, end);
+      end = kernel_.lookup16(cache, text, starts, count, end);
     } else if constexpr (std::is_same_v<Id, std::uint16_t>) {
-      end = kernel_.lookup16to32(view, text, starts, count, end);
+      end = kernel_.lookup16to32(cache, text, starts, count, end);
     } else {
-      end = kernel_.lookup32(view, text, starts, count, end);
+      end = kernel_.lookup32(cache, text, starts, count, end);
     }
     ids_->resize(static_cast<std::size_t>(end - ids_->data()));
   }
 
   static Out* rare(void* owner, const std::uint8_t* text, std::size_t size, Out* out) {
-    return static_cast<Encoder*>(owner)->encode_rare(text, size, out);
+    return static_cast<Encoder*>(owner)->find_rare(text, size, out);
   }
 
-  // A pretoken that is not in its bucket: displaced, long, of many ids, or new.
-  Out* encode_rare(const std::uint8_t* text, std::size_t size, Out* out) {
-    if (longest_run_ != 0 && is_space_run(text, size)) return emit_run(size, out);
-    return size <= WordKey::kMaxSize ? encode_short(text, size, out) : encode_long(text, size, out);
-  }
-
-  Out* encode_short(const std::uint8_t* text, std::size_t size, Out* out) {
+  // A run of spaces, a word that is displaced, or long, or of many ids; or else a new one.
+  Out* find_rare(const std::uint8_t* text, std::size_t size, Out* out) {
+    if (longest_run_ != 0 && is_space_run(text, size)) return write_run(size, out);
+    if (size > WordKey::kMaxSize) return encode_long(text, size, out);
     const WordKey key = make_key(text, size);
     const std::uint64_t hash = kernel_.hash(key);
     const auto found = cache_.find_displaced(key, hash);
     if (found.slot != nullptr) return std::copy_n(found.slot->ids, found.slot->count, out);
     if (found.elsewhere) return encode_long(text, size, out);
-    ++misses_;
-    const std::size_t count = merge(text, size, word_ids_);
-    if (count <= WordSlot<Id>::kMaxIds) {
-      cache_.insert(key, hash, word_ids_, count, kernel_.hash);
-    } else {
-      cache_.insert_mark(key, hash, kernel_.hash);
-    }
+    const std::size_t count = merge(text, size);
+    enter(key, hash, count);
     lookup_->buckets = cache_.buckets();
     lookup_->mask = cache_.mask();
     return copy_ids(word_ids_, count, out);
   }
 
+  // Words that do not fit a slot.
   Out* encode_long(const std::uint8_t* text, std::size_t size, Out* out) {
     if (size > LongWordCache::kMaxSize) {
-      ++misses_;
+      ++merged_;
       many_ids_.resize(size);
-      return copy_ids(many_ids_.data(), merge(text, size, many_ids_.data()), out);
+      return copy_ids(many_ids_.data(), model_.encode(text, size, many_ids_.data()), out);
     }
     const std::uint64_t hash = hash_long(text, size);
     std::size_t count = 0;
     if (const std::uint32_t* ids = long_cache_.find(text, size, hash, &count)) {
       return copy_ids(ids, count, out);
     }
-    ++misses_;
-    count = merge(text, size, word_ids_);
+    count = merge(text, size);
     long_cache_.insert(text, size, hash, word_ids_, count);
     return copy_ids(word_ids_, count, out);
   }
 
-  std::size_t merge(const std::uint8_t* text, std::size_t size, std::uint32_t* ids) const {
-    if (size <= 32 && kernel_.encode_narrow != nullptr && model_.narrow()) {
-      return kernel_.encode_narrow(*model_.narrow(), text, size, ids);
+  // Writes the ids of a new word to word_ids_.
+  std::size_t merge(const std::uint8_t* text, std::size_t size) {
+    ++merged_;
+    if (size < 2 || size > kMaxNarrow || kernel_.merge_narrow == nullptr || !model_.narrow()) {
+      return model_.encode(text, size, word_ids_);
     }
-    return model_.encode(text, size, ids);
+    std::uint16_t ids[kMaxNarrow];
+    const std::size_t count = kernel_.merge_narrow(*model_.narrow(), text, size, ids);
+    std::copy_n(ids, count, word_ids_);
+    return count;
+  }
+
+  // Remembers that the ids of the short word are word_ids_.
+  void enter(const WordKey& key, std::uint64_t hash, std::size_t count) {
+    if (count <= WordSlot<Id>::kMaxIds) {
+      cache_.insert(key, hash, word_ids_, count, kernel_.hash);
+    } else {
+      cache_.insert_mark(key, hash, kernel_.hash);
+    }
   }
 
   static bool is_space_run(const std::uint8_t* text, std::size_t size) {
@@ -322,7 +333,7 @@ class Encoder final : public BpeEncoder {
   }
 
   // A run of spaces as tokens, the longest ones first. The scanner leaves no rest of one.
-  Out* emit_run(std::size_t size, Out* out) {
+  Out* write_run(std::size_t size, Out* out) {
     for (; size > longest_run_; size -= longest_run_) *out++ = static_cast<Out>(run_ids_.back());
     *out++ = static_cast<Out>(run_ids_[size]);
     return out;
@@ -349,11 +360,12 @@ class Encoder final : public BpeEncoder {
 
   Buffer<Out>* ids_ = nullptr;
   const std::uint8_t* data_end_ = nullptr;
-  Lookup<Id, Out>* lookup_ = nullptr;
+  Lookup<Id, Out>* lookup_ = nullptr;  // the one that is running
   std::size_t specials_ = 0;
-  std::size_t misses_ = 0;
+  std::size_t merged_ = 0;
   std::uint32_t starts_[kWindow + 130];
   std::uint32_t tail_starts_[kWindow + 130];
+
   std::uint32_t word_ids_[LongWordCache::kMaxSize];
   std::vector<std::uint32_t> many_ids_;
   std::string normal_;

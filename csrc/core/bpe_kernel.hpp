@@ -4,9 +4,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
 
 #include "core/cpu.hpp"
 #include "core/narrow_merges.hpp"
+#include "core/pretokenize.hpp"
 #include "core/word_cache.hpp"
 
 namespace tokpack {
@@ -35,8 +39,8 @@ struct Gpt2Scan {
   std::uint64_t spill_letter = 0, spill_number = 0, spill_space = 0;
 };
 
-// What a lookup works on. `rare` encodes a pretoken that the cache does not have at hand and
-// returns the new end of the output.
+// What a lookup works on. `rare` is asked about a pretoken that is not in its bucket: it writes the
+// ids and returns the new end of the output.
 template <class Id, class Out>
 struct Lookup {
   const WordBucket<Id>* buckets;
@@ -46,7 +50,8 @@ struct Lookup {
 };
 
 inline constexpr std::size_t kWindow = 256;      // pretokens looked up together
-inline constexpr std::size_t kKeySlack = 16;     // bytes readable after the text of a lookup
+inline constexpr std::size_t kMaxNarrow = 32;    // bytes of a word for merge_narrow()
+inline constexpr std::size_t kKeySlack = 48;     // bytes readable from the start of a pretoken on
 inline constexpr std::size_t kOutputSlack = 64;  // bytes writable after the last id
 
 struct Kernel {
@@ -56,12 +61,13 @@ struct Kernel {
 
   std::uint64_t (*hash)(const WordKey& key);
 
-  // BPE of a word of 1 to 32 bytes; null when this kernel has no faster way than BpeModel's own.
-  std::size_t (*encode_narrow)(const NarrowMerges& merges, const std::uint8_t* text,
-                               std::size_t size, std::uint32_t* out);
+  // BPE of a word of 2 to kMaxNarrow bytes, kKeySlack bytes of which are readable; `out` has room
+  // for kMaxNarrow ids. Null when this kernel has no faster way than BpeModel's own.
+  std::size_t (*merge_narrow)(const NarrowMerges& merges, const std::uint8_t* text,
+                              std::size_t size, std::uint16_t* out);
 
   // Encodes the pretokens text[starts[i], starts[i + 1]) for i in [0, count), count <= kWindow +
-  // 128.
+  // 128. Returns the new end of the output.
   std::uint16_t* (*lookup16)(Lookup<std::uint16_t, std::uint16_t>& cache, const std::uint8_t* text,
                              const std::uint32_t* starts, std::size_t count, std::uint16_t* out);
   std::int32_t* (*lookup16to32)(Lookup<std::uint16_t, std::int32_t>& cache,
@@ -72,6 +78,12 @@ struct Kernel {
 };
 
 const Kernel& kernel(Level level);
+
+// The end of each pretoken as the level's own scanner sees it; nothing when it has none for the
+// pattern. For tests. REQUIRES: text has fewer than 2^31 bytes.
+std::optional<std::vector<std::int64_t>> scan_ends(Level level, Pattern pattern,
+                                                   std::span<const std::uint8_t> text);
+
 const Kernel& scalar_kernel();
 #if defined(__x86_64__)
 const Kernel& avx2_kernel();

@@ -104,14 +104,14 @@ struct Isa {
 
 #include "core/bpe_lookup.inc.hpp"
 #include "core/gpt2_scan.inc.hpp"
-#include "core/narrow_encode.inc.hpp"
+#include "core/narrow_merge.inc.hpp"
 
 }  // namespace
 
 const Kernel& avx512_kernel() {
   static constexpr Kernel kernel{scan_gpt2,
                                  Isa::hash,
-                                 encode_narrow,
+                                 merge_narrow,
                                  lookup_window<std::uint16_t, std::uint16_t>,
                                  lookup_window<std::uint16_t, std::int32_t>,
                                  lookup_window<std::uint32_t, std::int32_t>};

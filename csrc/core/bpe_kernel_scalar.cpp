@@ -55,12 +55,4 @@ const Kernel& scalar_kernel() {
   return kernel;
 }
 
-const Kernel& kernel(Level level) {
-#if defined(__x86_64__)
-  if (level == Level::kAvx512) return avx512_kernel();
-  if (level == Level::kAvx2) return avx2_kernel();
-#endif
-  return scalar_kernel();
-}
-
 }  // namespace tokpack

@@ -38,7 +38,7 @@ std::optional<NarrowMerges> NarrowMerges::make(const std::array<std::uint32_t, 2
     });
   };
   for (int tries = 0; !place_all(); ++tries) {
-    if (tries == 100) return std::nullopt;
+    if (tries == 10) return std::nullopt;
     table.multiplier_ = (table.multiplier_ * 6364136223846793005ull + 1442695040888963407ull) | 1;
   }
   table.byte_pairs_.assign(std::size_t{256} * 256, kNone);
@@ -51,9 +51,11 @@ std::optional<NarrowMerges> NarrowMerges::make(const std::array<std::uint32_t, 2
   return table;
 }
 
-// Cuckoo hashing: a newcomer takes a place, and who had it moves to its other bucket.
+// Cuckoo hashing: a newcomer takes a place, and who had it moves on; a random walk, since a fixed
+// order of moves runs in circles.
 bool NarrowMerges::place(std::uint64_t slot) {
-  for (unsigned round = 0; round < 200; ++round) {
+  std::uint64_t random = slot;
+  for (unsigned round = 0; round < 1000; ++round) {
     const std::uint64_t h = (slot >> 32) * multiplier_;
     const std::array<std::uint64_t, 2> homes{h >> shift_, (h >> 20) & mask_};
     for (const std::uint64_t home : homes) {
@@ -64,7 +66,8 @@ bool NarrowMerges::place(std::uint64_t slot) {
         }
       }
     }
-    std::swap(slot, buckets_[homes[round & 1]][(round >> 1) & 1]);
+    random = random * 6364136223846793005ull + 1442695040888963407ull;
+    std::swap(slot, buckets_[homes[random >> 63]][random >> 62 & 1]);
   }
   return false;
 }
