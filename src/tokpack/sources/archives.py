@@ -2,8 +2,8 @@
 
 A member with JSON lines or a JSON array gives its records, any other member is one document, and an
 archive inside of an archive is read like the outer one. lm-dataformat, which has written many of
-these, reads them too, but takes a cut file or a second frame for the end without a word and holds
-whole members in memory, so they are read here.
+these, takes a file that was cut off for a whole one and holds whole members in memory: so none of
+them is read through it.
 """
 
 from __future__ import annotations
