@@ -14,6 +14,7 @@ import pytest
 import tokenizers
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from test_tokenizers_traps import TRAPS
 from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
 from tokenizers_twin import Twin
 
@@ -173,6 +174,13 @@ def test_family_is_native_and_exact(family: str, twins: dict[str, Twin]) -> None
     twin = twins[family]
     assert twin.tokenizer.spec.pattern == _pre_tokenizer(family)[0]
     twin.compare(_corpus())
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_traps(family: str, twins: dict[str, Twin]) -> None:
+    """Those of GPT-2 and NeoX, without the long pieces: these take the library long."""
+    texts = [text for name, trap in TRAPS.items() if name != "long pieces" for text in trap]
+    twins[family].compare(texts)
 
 
 @pytest.mark.parametrize("family", SPLITS)

@@ -217,6 +217,33 @@ def test_many_new_words(name: str, request: pytest.FixtureRequest) -> None:
 
 
 @pytest.mark.parametrize("level", LEVELS)
+def test_a_cache_that_overflows(gpt2: Twin, level: str) -> None:
+    """More words than the smallest cache holds, long ones too; then some of them again."""
+    spec = gpt2.tokenizer.spec
+    core = _core.ByteLevelBPE(
+        vocab=spec.vocab,
+        merges=spec.merges,
+        pattern=spec.pattern,
+        added=[],
+        special_tokens="text",
+        cache_bytes=1,
+        level=level,
+    )
+    rng = np.random.default_rng(5)
+    letters = rng.integers(ord("a"), ord("q"), (1_100_000, 7), np.uint8)
+    letters[:, 0] = ord(" ")
+    core.encode(letters.reshape(-1).data, np.array([[0, letters.size]]))
+    info = core.cache_info()
+    assert info["words"] < info["misses"]
+    long = rng.integers(ord("a"), ord("q"), (100_000, 20), np.uint8)
+    long[:, 0] = ord(" ")
+    core.encode(long.reshape(-1).data, np.array([[0, long.size]]))
+    some = [letters[:20_000], long[:10_000], letters[-20_000:]]
+    texts = [words.tobytes().decode() for words in some]
+    assert rows(core.encode(*block(texts))) == gpt2.slow(texts, "text")
+
+
+@pytest.mark.parametrize("level", LEVELS)
 def test_the_end_of_the_buffer(gpt2: Twin, level: str) -> None:
     """A document that ends with its memory page is read no further."""
     core = gpt2.tokenizer.core(dtype="uint16", level=level)
