@@ -199,6 +199,30 @@ def test_default_output_and_streams(corpus: Path, tokenizer: Path, tmp_path: Pat
     assert ids(tmp_path / "corpus").count(0) == 3
 
 
+def test_a_folder_gives_its_name(corpus: Path, tokenizer: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "the-pile"
+    folder.mkdir()
+    files = [folder / f"{i}.jsonl" for i in range(2)]
+    for path in files:
+        path.write_bytes(corpus.read_bytes())
+    run = tokpack("encode", *files, "--tokenizer", tokenizer, cwd=tmp_path)
+    assert (run.returncode, run.stdout) == (0, "the-pile\n"), run.stderr
+    first = ids(tmp_path / "the-pile")
+    run = tokpack("encode", "the-pile/", "--tokenizer", tokenizer, "--overwrite", cwd=tmp_path)
+    assert (run.returncode, run.stdout) == (0, "the-pile\n"), run.stderr
+    assert ids(tmp_path / "the-pile") == first
+
+
+def test_a_finished_dataset_is_left_alone(corpus: Path, tokenizer: Path, tmp_path: Path) -> None:
+    command = ("encode", corpus, "--tokenizer", tokenizer, "-o", "out")
+    assert tokpack(*command, cwd=tmp_path).returncode == 0
+    before = (tmp_path / "out.bin").stat().st_mtime_ns
+    again = tokpack(*command, cwd=tmp_path)
+    assert again.returncode == 0
+    assert "complete already" in again.stderr
+    assert (tmp_path / "out.bin").stat().st_mtime_ns == before
+
+
 def test_json_and_quiet(corpus: Path, tokenizer: Path, tmp_path: Path) -> None:
     run = tokpack(
         "encode", corpus, "--tokenizer", tokenizer, "-o", "out", "--json", "-q", cwd=tmp_path

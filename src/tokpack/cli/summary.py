@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     Result = tuple[str, Manifest]
 
 
+RATE_BYTES = 1_000_000  # with less text a rate says how long a start takes
+
+
 def show(
     results: Sequence[Result], options: EncodeOptions, first: Progress | None, seconds: float
 ) -> None:
@@ -67,6 +70,8 @@ def _pace(manifest: Manifest, first: Progress | None, seconds: float) -> str:
         return "; the dataset was complete already"
     if first.text_bytes:  # an earlier run's share
         return f", the rest of it in {time_text(seconds)}"
+    if manifest.text_bytes < RATE_BYTES:
+        return f" in {time_text(seconds)}"
     return f" in {time_text(seconds)}, {bytes_text(manifest.text_bytes / seconds)}/s"
 
 
