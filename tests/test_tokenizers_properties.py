@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tokenizers_twin import LEVELS, Twin, block, corpus
 
+from tokpack.indexed import MMapIndexedDataset
 from tokpack.tokenizers import load_tokenizer
 
 if TYPE_CHECKING:
@@ -158,3 +159,19 @@ def test_decoding_gives_the_text_back(
     texts = [t for t in corpus(shared, "multi", limit=300_000) if name == "gpt2" or t.isascii()]
     for text, ids in zip(texts, twin.native(texts, "encode", level), strict=True):
         assert twin.tokenizer.decode(ids) == text
+
+
+def test_a_dataset_that_megatron_made_encodes_to_itself(shared: Path) -> None:
+    """Its documents, decoded and encoded again, are the same bytes."""
+    folder = shared / "megatron"
+    tokenizer = load_tokenizer(
+        vocab_file=folder / "gpt2-tiny-vocab.json", merge_file=folder / "gpt2-tiny-merges.txt"
+    )
+    dataset = MMapIndexedDataset(str(folder / "meg-gpt2-openwebtext_text_document"))
+    documents = [dataset[i] for i in range(len(dataset))]
+    assert len(documents) == 1000
+    assert all(ids[-1] == tokenizer.eod_id for ids in documents)
+    data, spans = block([tokenizer.decode_bytes(ids[:-1]) for ids in documents])
+    encoded = tokenizer.encoder(dtype="uint16", append_eod=True).encode(data, spans)
+    assert encoded.lengths.tolist() == [len(ids) for ids in documents]
+    assert np.array_equal(encoded.ids, np.concatenate(documents))
