@@ -10,7 +10,7 @@
 #include "core/json_escape.hpp"
 #include "core/json_strings.hpp"
 
-#define TOKPACK_AVX2 __attribute__((target("avx2,bmi,bmi2,popcnt,lzcnt")))
+#define TOKPACK_AVX2 __attribute__((target("avx2,bmi,bmi2,popcnt")))
 
 namespace tokpack {
 namespace {
@@ -43,6 +43,7 @@ TOKPACK_AVX2 const std::uint8_t* walk(const std::uint8_t* in, const std::uint8_t
     std::uint64_t marks = specials(bytes);
     if constexpr (kCopy) store(out, bytes);
     std::uint32_t done = 0;  // bytes of the block that are read
+    bool moved = false;      // beyond the block, by Unicode escapes
     while (marks != 0) {
       const auto at = static_cast<std::uint32_t>(std::countr_zero(marks));
       if constexpr (kCopy) out += at - done;
@@ -66,13 +67,13 @@ TOKPACK_AVX2 const std::uint8_t* walk(const std::uint8_t* in, const std::uint8_t
           }
           if (in == nullptr) return nullptr;
         } while (unicode_escape_follows(in, end));
-        done = 64;
+        moved = true;
         break;
       }
       if constexpr (kCopy) store(out, load(in + done));
       marks &= ~0ULL << done;
     }
-    if (done == 64) continue;
+    if (moved) continue;
     if (done <= 32) {
       if constexpr (kCopy) out += 32 - done;
       in += 32;

@@ -104,6 +104,12 @@ TOKPACK_AVX512 inline UnicodeBlock decode_unicode(__m512i bytes, __m512i content
 
 TOKPACK_AVX512 inline bool has_high(__m512i bytes) { return _mm512_movepi8_mask(bytes) != 0; }
 
+// Writes the kept bytes one after the other, and more behind them.
+TOKPACK_AVX512 inline std::uint8_t* put(std::uint8_t* out, __m512i content, std::uint64_t kept) {
+  _mm512_storeu_si512(out, _mm512_maskz_compress_epi8(kept, content));
+  return out + std::popcount(kept);
+}
+
 template <bool kCopy>
 TOKPACK_AVX512 const std::uint8_t* walk(const std::uint8_t* in, const std::uint8_t* end,
                                         std::uint8_t** out_end, bool* high) {
@@ -138,23 +144,22 @@ TOKPACK_AVX512 const std::uint8_t* walk(const std::uint8_t* in, const std::uint8
         stops = (stops & ~(block.decoded << 1)) | (unicode & ~block.decoded);
       }
     }
-    const std::uint64_t before = stops != 0 ? (stops & -stops) - 1 : ~0ULL;
-    seen = _mm512_mask_max_epu8(seen, before, seen, bytes);
-    seen_escaped = _mm512_mask_max_epu8(seen_escaped, escaped & before, seen_escaped, bytes);
-    if constexpr (kCopy) {
-      const std::uint64_t kept = before & ~dropped;
-      _mm512_storeu_si512(out, _mm512_maskz_compress_epi8(kept, content));
-      out += std::popcount(kept);
-    }
     if (stops == 0) {
+      seen = _mm512_or_si512(seen, bytes);
+      seen_escaped = _mm512_mask_max_epu8(seen_escaped, escaped, seen_escaped, bytes);
+      if constexpr (kCopy) out = put(out, content, ~dropped);
       carry = starts >> 63;
       in += 64;
       continue;
     }
+    const std::uint64_t stop = stops & -stops;
+    const std::uint64_t before = stop - 1;
+    seen = _mm512_mask_max_epu8(seen, before, seen, bytes);
+    seen_escaped = _mm512_mask_max_epu8(seen_escaped, escaped & before, seen_escaped, bytes);
+    if constexpr (kCopy) out = put(out, content, before & ~dropped);
     // The table sees seven bits, in which an escaped byte >= 0x80 passes for its ASCII fellow.
     if (has_high(seen_escaped)) return nullptr;
     const int at = std::countr_zero(stops);
-    const std::uint64_t stop = stops & -stops;
     in += at;
     if (in == end) return nullptr;
     if (((escaped | starts) & stop) == 0) {
