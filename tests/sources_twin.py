@@ -61,9 +61,8 @@ def read_parts(source: Source, parts: Iterable[Part], key: str = "text", **optio
             assert striped or batch.segment == 0
             last_segment = batch.segment
             found: list[tuple[int, bytes | str]] = []
-            if key in batch.documents:
-                docs = batch.documents[key]
-                found += [(int(line), docs.text(i)) for i, line in enumerate(docs.lines)]
+            docs = batch.documents[key]
+            found += [(int(line), docs.text(i)) for i, line in enumerate(docs.lines)]
             assert batch.records == len(found) + len(batch.bad)
             found += [(bad.line, bad.reason) for bad in batch.bad]
             place = (batch.segment, 0) if striped else (0, number)

@@ -20,7 +20,7 @@ from tokpack.sources.detect import compression_of, format_of, is_tar
 from tokpack.sources.json_array import JsonArrayStream
 from tokpack.sources.lines import LineReader, Region
 from tokpack.sources.members import Member, Peeked, drain, read_exactly, tar_members, zip_members
-from tokpack.sources.records import JsonLinesParser, Parsed, not_utf8, without
+from tokpack.sources.records import JsonLinesParser, Parsed, not_utf8, only_bad, without
 from tokpack.sources.streams import decompressed, open_stream
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class _Reading:
         for block in reader.blocks([Region()]):
             if block.too_long:
                 bad = BadRecord(self._line, self._too_long, bytes(block.data))
-                parsed = Parsed({}, [bad], 1, 1)
+                parsed = only_bad(self._keys, bad)
             else:
                 parsed = self._parser.parse(block.data, self._line)
             for record in parsed.bad:
@@ -132,7 +132,7 @@ class _Reading:
         if len(text) > self._limits.max_document_bytes:
             bad = BadRecord(self._line, self._too_long, text[:RAW_BYTES_KEPT])
             yield from self._flush()
-            yield Parsed({}, [bad], 1, 1).batch(0, 0, len(text))
+            yield only_bad(self._keys, bad).batch(0, 0, len(text))
         else:
             self._plain.add(self._line, text)
         self._line += 1

@@ -55,14 +55,16 @@ class Source:
         """
         if self.is_pipe:
             return ""
-        size = _stat(self).st_size
-        digest = xxhash.xxh3_128(size.to_bytes(8, "little"))
-        with open(self.path, "rb") as file:
-            for at in sorted(
-                {0, max(0, (size - _SAMPLE_BYTES) // 2), max(0, size - _SAMPLE_BYTES)}
-            ):
-                file.seek(at)
-                digest.update(file.read(_SAMPLE_BYTES))
+        try:
+            with open(self.path, "rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                digest = xxhash.xxh3_128(size.to_bytes(8, "little"))
+                last = max(0, size - _SAMPLE_BYTES)
+                for at in sorted({0, last // 2, last}):
+                    file.seek(at)
+                    digest.update(file.read(_SAMPLE_BYTES))
+        except OSError as error:
+            raise InputError(f"{self.name}: {error.strerror}") from error
         return digest.hexdigest()
 
     def to_json(self) -> dict[str, Any]:

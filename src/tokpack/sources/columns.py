@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _ARROW_FILE_MAGIC = b"ARROW1"
 _MOST_ROWS = 1 << 16
+_READ_BYTES = 1 << 20
 
 
 class _Table(Protocol):
@@ -37,7 +38,7 @@ class _Parquet:
     def __init__(self, file: Any) -> None:
         from pyarrow import parquet
 
-        self._file = parquet.ParquetFile(file, pre_buffer=False)
+        self._file = parquet.ParquetFile(file, pre_buffer=False, buffer_size=_READ_BYTES)
         self.schema = self._file.schema_arrow
 
     def groups(self) -> list[tuple[int, int]]:

@@ -10,7 +10,7 @@ from tokpack.sources.base import BadRecord, Limits
 from tokpack.sources.columns import read_columns, rows_before
 from tokpack.sources.json_array import JsonArrayStream
 from tokpack.sources.lines import FOREVER, LineReader, Region, count_newlines, stripes
-from tokpack.sources.records import JsonLinesParser, Parsed, Parser, TextParser
+from tokpack.sources.records import JsonLinesParser, Parser, TextParser, only_bad
 from tokpack.sources.streams import FileStream, FramesStream, Stream, fill, open_stream
 
 if TYPE_CHECKING:
@@ -85,7 +85,8 @@ def _read_lines(
         for block in reader.blocks(regions):
             line += block.skipped
             if block.too_long:
-                parsed = _too_long(line, limits.max_document_bytes, bytes(block.data))
+                reason = f"a line of more than {limits.max_document_bytes} bytes"
+                parsed = only_bad(keys, BadRecord(line, reason, bytes(block.data)))
             else:
                 parsed = parser.parse(block.data, line)
             line += parsed.lines
@@ -108,8 +109,3 @@ def _open_part(source: Source, part: Part, stripe_bytes: int) -> tuple[Stream, I
     if part.kind == "stripes":
         return stream, stripes(part.begin, part.end, stripe_bytes)
     return stream, [Region()]
-
-
-def _too_long(line: int, limit: int, raw: bytes) -> Parsed:
-    bad = BadRecord(line, f"a line of more than {limit} bytes", raw)
-    return Parsed({}, [bad], 1, 1)

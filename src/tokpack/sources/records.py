@@ -82,6 +82,12 @@ class TextParser:
         return Parsed(without(documents, bad), list(bad.values()), len(spans), len(spans))
 
 
+def only_bad(keys: Sequence[str], record: BadRecord) -> Parsed:
+    """One bad record, and no document."""
+    empty = np.zeros(0, np.uint8), np.zeros((0, 2), np.int64), np.zeros(0, np.int64)
+    return Parsed({key: Documents(*empty) for key in keys}, [record], 1, 1)
+
+
 def not_utf8(documents: Documents) -> dict[int, BadRecord]:
     """The documents that are not UTF-8, by index."""
     bad = {}
