@@ -1,0 +1,214 @@
+"""What all benchmarks share: the real corpora, the machine in words, rows, tables.
+
+A row is one JSON object a line in ``benchmarks/results/NAME.jsonl``: what was measured, with the
+date, the command, the machine and the versions, so that it can be compared and repeated.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import shlex
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+DEFAULT_DATA = ROOT.parent / "shared" / "data"
+CORPORA = ("english", "code", "multi", "owt")
+ZSTD_WINDOW = 1 << 27  # the corpora are stored with a long window
+
+
+@dataclass(frozen=True)
+class Data:
+    """A folder of real corpora and tokenizers."""
+
+    folder: Path
+
+    @property
+    def vocab_file(self) -> Path:
+        """GPT-2's ``vocab.json``."""
+        return self._find("gpt2-vocab.json")
+
+    @property
+    def merge_file(self) -> Path:
+        """GPT-2's ``merges.txt``."""
+        return self._find("gpt2-merges.txt")
+
+    @property
+    def neox_file(self) -> Path:
+        """The ``tokenizer.json`` of GPT-NeoX-20B."""
+        return self._find("20B_tokenizer.json")
+
+    def corpus(self, name: str) -> Path:
+        """The file of the corpus ``name``, zstd-compressed JSON lines."""
+        return self._find(f"{name}.jsonl.zst")
+
+    def lines(self, name: str) -> bytes:
+        """The JSON lines of a corpus, decompressed; the last one ends with a newline too."""
+        import zstandard
+
+        reader = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW)
+        with open(self.corpus(name), "rb") as file, reader.stream_reader(file) as stream:
+            content: bytes = stream.read()
+        return content if content.endswith(b"\n") else content + b"\n"
+
+    def texts(self, name: str) -> list[str]:
+        """The documents of a corpus."""
+        return [json.loads(line)["text"] for line in self.lines(name).split(b"\n")[:-1]]
+
+    def expected(self, name: str, tokenizer: str = "gpt2") -> dict[str, Any]:
+        """Documents, tokens and sha256 of .bin and .idx that other programs wrote for a corpus."""
+        known = json.loads(self._find("expected.json").read_text())
+        expected: dict[str, Any] = known[f"{name}.{tokenizer}"]
+        return expected
+
+    def _find(self, name: str) -> Path:
+        places = (self.folder, self.folder / "corpora", self.folder / "tokenizers")
+        for place in places:
+            if (place / name).is_file():
+                return place / name
+        sys.exit(f"{self.folder}: no {name} in it, nor in its corpora/ or tokenizers/")
+
+
+def add_data_argument(parser: argparse.ArgumentParser) -> None:
+    """Add ``--data``."""
+    parser.add_argument(
+        "--data",
+        type=Path,
+        metavar="DIR",
+        help="folder with english, code, multi and owt .jsonl.zst, expected.json, gpt2-vocab.json, "
+        "gpt2-merges.txt and 20B_tokenizer.json (default: shared/data beside the repository)",
+    )
+
+
+def find_data(given: Path | None) -> Data:
+    """The data folder, or an error that says what to give."""
+    folder = given or DEFAULT_DATA
+    if not folder.is_dir():
+        sys.exit(
+            f"{folder}: no such folder; give --data DIR with english.jsonl.zst, code.jsonl.zst, "
+            "multi.jsonl.zst, owt.jsonl.zst (JSON lines with the key text), expected.json, "
+            "gpt2-vocab.json, gpt2-merges.txt and 20B_tokenizer.json"
+        )
+    return Data(folder)
+
+
+def machine() -> dict[str, Any]:
+    """What the numbers depend on, in words."""
+    return {
+        "cpu": _cpu(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
+        "simd": _simd(),
+        "system": f"{platform.system()} {platform.release().partition('-')[0]}",
+        "python": platform.python_version(),
+    }
+
+
+def versions(*packages: str) -> dict[str, str]:
+    """Versions of installed packages, and the commit of this repository."""
+    found = {"tokpack": _commit()}
+    for package in ("numpy", *packages):
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            found[package] = "not installed"
+    return found
+
+
+def command() -> str:
+    """The command as it can be given again: absolute paths, which differ elsewhere, are cut."""
+    words = [f".../{Path(word).name}" if word.startswith("/") else word for word in sys.argv[1:]]
+    script = Path(sys.argv[0]).resolve()
+    name = script.relative_to(ROOT) if script.is_relative_to(ROOT) else script.name
+    return shlex.join(["python", str(name), *words])
+
+
+def append_rows(name: str, rows: Iterable[Mapping[str, Any]], packages: Mapping[str, str]) -> Path:
+    """Append rows to ``benchmarks/results/NAME.jsonl``, each with its circumstances."""
+    circumstances = {
+        "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "command": command(),
+        "machine": machine(),
+        "versions": dict(packages),
+        "load": round(os.getloadavg()[0], 2),
+    }
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    path = RESULTS / f"{name}.jsonl"
+    with open(path, "a", encoding="utf-8") as file:
+        for row in rows:
+            file.write(json.dumps({**row, **circumstances}) + "\n")
+    return path
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """Median, least and most."""
+    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Print a plain table: words to the left, numbers to the right, three figures."""
+    text = [[_cell(value) for value in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(columns, *text, strict=True)]
+    numeric = [all(_is_number(row[i]) for row in text) for i in range(len(columns))]
+    for row in (list(columns), *text):
+        cells = (
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(row, widths, numeric, strict=True)
+        )
+        print("  ".join(cells).rstrip())
+
+
+def repeated(content: bytes, size: int) -> Iterator[bytes]:
+    """Whole lines of ``content``, over and over, until there are at least ``size`` bytes."""
+    while size > 0:
+        if size < len(content):
+            end = content.find(b"\n", size - 1)
+            content = content[: end + 1]
+        yield content
+        size -= len(content)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def _is_number(cell: str) -> bool:
+    return cell in ("", "-") or cell.strip("x%").replace(",", "").replace(".", "").isdigit()
+
+
+def _cpu() -> str:
+    with open("/proc/cpuinfo", encoding="utf-8") as file:
+        for line in file:
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def _simd() -> str:
+    from tokpack import _core
+
+    return _core.simd_levels()[-1]
+
+
+def _commit() -> str:
+    from tokpack import __version__
+
+    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=10"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    commit = done.stdout.strip()
+    return f"{__version__} ({commit})" if commit else __version__
