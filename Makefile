@@ -1,11 +1,11 @@
 # Needs Python 3.11 or newer and a C++ compiler; everything else goes into .venv.
 #
-#   make demo    set up, then train a tokenizer on Python's own sources and encode them
-#   make test    set up, then run all tests
-#   make lint    ruff, mypy --strict and clang-format
+#   make demo      set up, then train a tokenizer on Python's own sources and encode them
+#   make test      set up, then run all tests
+#   make lint      ruff, mypy --strict and clang-format
 #   make sanitize  the core's own tests under ASan and UBSan
-#   make bench   the benchmarks, into benchmarks/results
-#   make clean   remove everything that make has made
+#   make bench     the benchmarks; rows go to benchmarks/results
+#   make clean     remove everything that make has made
 
 PYTHON ?= python3
 VENV := .venv
@@ -34,7 +34,7 @@ $(VENV)/installed: $(VENV)/created pyproject.toml $(NATIVE)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(PIP) install --no-build-isolation --editable .
 	@touch $@
 
-$(VENV)/developer: $(VENV)/installed pyproject.toml
+$(VENV)/developer: pyproject.toml | $(VENV)/installed
 	@echo "installing what the tests need"
 	@$(PIP) install "tokpack[dev]"
 	@touch $@
