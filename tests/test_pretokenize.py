@@ -154,6 +154,7 @@ TRAPS = [
     "e\u0301e\u0301 E\u0301A\u0301b \u0915\u094d\u0937\u093f",
     # DeepSeek: CJK runs, punctuation before letters, what matches nothing
     "中文ひらカタ・ー\u30a0・\u3099か\u3099\u3040\u3097中!中abc 中 中\n",
+    "\u4dff一龥\u9fa6龥\u9fff\u303f\u3040\u30ffㄅ",
     "・\n ・ \n中 \n中\u3000中  中  1  a",
     "!abc!\u00e9 .abc\u00e9 _x -y --z a.b.c @abc1",
     "\x00\x00abc\x01\x02\x03 \x04\x05\n\u200b\u200bx\u200b\u200b1\u200b\u200b中\ue000\U000fffff!",

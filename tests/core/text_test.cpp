@@ -103,6 +103,8 @@ void test_nfc() {
   }
   CHECK(normalized("e\u0301") == "\u00e9");
   CHECK(is_nfc_quick("plain \u00e9 \u4e2d"));
+  CHECK(is_nfc_quick("a\u0334\u035c a\u0334 \u035c\u4e2d\u0334"));
+  CHECK(!is_nfc_quick("a\u035c\u0334"));
   CHECK(!is_nfc_quick("e\u0301"));
 }
 
