@@ -25,7 +25,8 @@ struct Gpt2Scan {
 
   // Masks of 64 bytes: bit i is byte `begin` + i. Bytes after the end of the text count as space.
   struct Block {
-    std::uint64_t letter = 0, number = 0, space = 0, blank = 0, apostrophe = 0, high = 0;
+    std::uint64_t letter = 0, number = 0, space = 0, blank = 0, apostrophe = 0;
+    std::uint64_t high = 0, lead = 0;                // bytes above 0x7F, and above 0xBF
     std::uint64_t wide_space2 = 0, wide_space3 = 0;  // first bytes of whitespace of 2 and 3 bytes
   };
   std::size_t begin = 0;  // of `current`, the block that is classified but not yet cut

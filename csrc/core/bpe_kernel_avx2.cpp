@@ -8,6 +8,7 @@
 
 #include "core/bpe_kernel.hpp"
 #include "core/unicode.hpp"
+#include "core/wide_letters.hpp"
 
 #pragma GCC push_options
 #pragma GCC target("avx2,bmi,bmi2,lzcnt,popcnt,aes")
@@ -37,7 +38,10 @@ struct Isa {
     block->apostrophe = below(low, high, '\'', 1);
     block->high = static_cast<std::uint32_t>(_mm256_movemask_epi8(low)) |
                   std::uint64_t{static_cast<std::uint32_t>(_mm256_movemask_epi8(high))} << 32;
+    block->lead = below(low, high, 0xC0, 64);
   }
+
+  static WideLetters wide_letters(const std::uint8_t*, std::uint64_t) { return {}; }
 
   static std::size_t flatten(std::uint64_t mask, std::uint32_t base, std::uint32_t* out) {
     const auto count = static_cast<std::size_t>(std::popcount(mask));

@@ -9,6 +9,7 @@
 
 #include "core/bpe_kernel.hpp"
 #include "core/unicode.hpp"
+#include "core/wide_letters.hpp"
 
 #pragma GCC push_options
 #pragma GCC target( \
@@ -30,6 +31,21 @@ struct Isa {
     block->space = block->blank | _mm512_cmplt_epu8_mask(from_tab, _mm512_set1_epi8(5));
     block->apostrophe = _mm512_cmpeq_epi8_mask(bytes, _mm512_set1_epi8('\''));
     block->high = _mm512_movepi8_mask(bytes);
+    block->lead = _mm512_cmpge_epu8_mask(bytes, _mm512_set1_epi8(static_cast<char>(0xC0)));
+  }
+
+  // REQUIRES: 65 readable bytes.
+  static WideLetters wide_letters(const std::uint8_t* text, std::uint64_t lead) {
+    const __m512i bytes = _mm512_loadu_si512(text);
+    const __m512i next = _mm512_loadu_si512(text + 1);
+    const __m512i kind = _mm512_permutexvar_epi8(bytes, _mm512_load_si512(kWideLetters.by_first));
+    const __m512i exception =
+        _mm512_permutexvar_epi8(next, _mm512_load_si512(kWideLetters.by_second));
+    const std::uint64_t sure =
+        lead & ~_mm512_test_epi8_mask(_mm512_and_si512(kind, exception),
+                                      _mm512_set1_epi8(WideLetterTable::kFamilies));
+    return {sure & _mm512_test_epi8_mask(kind, _mm512_set1_epi8(WideLetterTable::kTwo)),
+            sure & _mm512_movepi8_mask(kind)};
   }
 
   static std::size_t flatten(std::uint64_t mask, std::uint32_t base, std::uint32_t* out) {

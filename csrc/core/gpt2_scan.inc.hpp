@@ -1,5 +1,5 @@
 // GPT-2's split pattern as bit algebra on blocks of 64 bytes. Included by each kernel inside its
-// own namespace, after an `Isa` with classify().
+// own namespace, after an `Isa` with classify(), wide_letters() and flatten().
 //
 //   's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
 //
@@ -14,10 +14,17 @@ inline void classify_wide(Gpt2Scan& scan, std::size_t begin, Gpt2Scan::Block* bl
   scan.spill_letter = scan.spill_number = scan.spill_space = 0;
   const std::uint8_t* text = scan.text + begin;
   const std::size_t left = scan.size - begin;
-  for (std::uint64_t high = block->high; high != 0; high &= high - 1) {
-    const auto at = static_cast<unsigned>(std::countr_zero(high));
+  std::uint64_t leads = block->lead;
+  if (left > 64) {
+    // Most characters are letters, and most letters can be told by two bytes, all at once.
+    const WideLetters sure = Isa::wide_letters(text, leads);
+    letter |= sure.two | sure.two << 1 | sure.three | sure.three << 1 | sure.three << 2;
+    scan.spill_letter = sure.two >> 63 | sure.three >> 63 | sure.three >> 62;
+    leads &= ~(sure.two | sure.three);
+  }
+  for (; leads != 0; leads &= leads - 1) {
+    const auto at = static_cast<unsigned>(std::countr_zero(leads));
     const std::uint8_t lead = text[at];
-    if (lead < 0xC0) continue;
     const unsigned size = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
     if (at + size > left) break;  // not valid UTF-8: anything but a crash will do
     const std::uint32_t code_point = decode_utf8(text + at).value;
