@@ -17,29 +17,7 @@ import numpy as np
 import tokenizers
 
 EOD = "<|endoftext|>"
-WORDS = [
-    "the",
-    "of",
-    "and",
-    "to",
-    "in",
-    "is",
-    "was",
-    "for",
-    "on",
-    "that",
-    "by",
-    "with",
-    "as",
-    "it",
-    "from",
-    "at",
-    "his",
-    "her",
-    "were",
-    "are",
-    "this",
-]
+WORDS = ("the", "of", "and", "to", "in", "is", "was", "for", "on", "that", "by", "with", "as", "it")
 
 # What the processes of the fault tests run; the join makes things durable far more often than it
 # otherwise would, so that a kill meets every state of the journal.

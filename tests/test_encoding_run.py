@@ -390,7 +390,7 @@ def test_the_dataset_is_readable(tmp_path: Path, bpe: Path) -> None:
 
 
 def test_sentences_have_their_own_sequences() -> None:
-    from tokpack.encoding.piece import join_sentences
+    from tokpack.encoding.part import join_sentences
 
     ids = np.arange(10, dtype=np.uint16)
     lengths = np.array([2, 0, 3, 0, 4, 1, 0], np.int32)

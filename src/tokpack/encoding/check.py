@@ -51,7 +51,7 @@ class SelfCheck:
     def _run(self) -> None:
         job = self._job
         part = next((p for p in job.parts if not job.sources[p.source].is_pipe), None)
-        if not job.tokenizer.native or part is None:
+        if part is None:
             return
         key = job.options.keys[0]
         batches = read(job.sources[part.source], part, job.options.keys)

@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tokpack.encoding.piece import Job, PartEncoder, Piece
+from tokpack.encoding.part import PartEncoder
+from tokpack.encoding.piece import Job, Piece
 from tokpack.encoding.progress import Advance
 from tokpack.errors import TokpackError, WorkerError
 

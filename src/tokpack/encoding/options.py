@@ -84,7 +84,7 @@ class EncodeOptions:
 
     def _name_outputs(self) -> None:
         output = self.output or default_output(self.inputs)
-        if os.path.basename(output) in ("", ".", "..") or os.path.isdir(output):
+        if os.path.basename(output) in ("", ".", ".."):
             raise UsageError(f"output {output!r} is a folder: add a name for the dataset")
         names = dict(self.output_names)
         if not names and len(self.keys) == 1:

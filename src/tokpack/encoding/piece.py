@@ -1,4 +1,4 @@
-"""Encode one part into one piece: a pure function of (bytes, tokenizer, options).
+"""The piece that a part becomes.
 
 A piece is a few raw files, its *tracks*: for each key the token ids, the tokens of each sequence
 (int32) and, where a document is not just one sequence, the sequences of each document (int32).
@@ -7,13 +7,9 @@ A piece is a few raw files, its *tracks*: for each key the token ids, the tokens
 
 from __future__ import annotations
 
-import base64
 import functools
-import json
 import os
-import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,22 +18,11 @@ import xxhash
 
 from tokpack.encoding.folder import WorkFolder, cannot_write
 from tokpack.encoding.progress import Advance
-from tokpack.encoding.transforms import make_transform
-from tokpack.errors import InputError, RecordError
-from tokpack.sources import BadRecord, Batch, Documents, line_base, read
-from tokpack.tokenizers import UnknownWordError
 
 if TYPE_CHECKING:
     from tokpack.encoding.options import EncodeOptions
-    from tokpack.sources import Part, Source
+    from tokpack.sources import Batch, Part, Source
     from tokpack.tokenizers import Tokenizer
-
-Report = Callable[[Advance], None]
-REPORT_SECONDS = 0.2
-_SPECIAL = (
-    "the document contains a special token of the tokenizer "
-    "(special_tokens says what becomes of it: text, encode, auto or error)"
-)
 
 
 @dataclass(frozen=True)
@@ -115,6 +100,32 @@ class Piece:
         counts = [KeyCounts() for _ in range(keys)]
         return cls(number, 0, 0, 0, 0, 0, (0.0, 0.0, 0.0), counts, [], [])
 
+    def add(self, batch: Batch, ends: list[int]) -> None:
+        """Count a batch, of which the tracks hold all up to ``ends``."""
+        self.records += batch.records
+        self.lines += batch.lines
+        self.rejected += len(batch.bad)
+        self.bytes_read += batch.bytes_read
+        self.text_bytes += batch.text_bytes
+        extent = (batch.segment, *ends)
+        if self.extents and self.extents[-1][0] == batch.segment:
+            self.extents[-1] = extent
+        else:
+            self.extents.append(extent)
+
+    def advance(self, seconds: tuple[float, ...], told: int) -> Advance:
+        """What to say about the piece so far; the extents before ``told`` are known."""
+        return Advance(
+            self.number,
+            self.bytes_read,
+            self.text_bytes,
+            self.keys[0].documents,
+            sum(key.tokens for key in self.keys),
+            self.rejected,
+            seconds,
+            tuple(self.extents[told:]),
+        )
+
     def to_json(self) -> dict[str, Any]:
         """A form that ``json`` can write."""
         return asdict(self)
@@ -132,7 +143,7 @@ class Piece:
         )
 
 
-class _Tracks:
+class Tracks:
     """The open files of a piece."""
 
     def __init__(self, paths: list[str]) -> None:
@@ -146,6 +157,7 @@ class _Tracks:
                 self._files.append(os.open(path, flags, 0o666))
 
     def write(self, track: int, values: npt.NDArray[Any]) -> None:
+        """Append an array to a track. Raises OutputError."""
         if not values.size:
             return
         data = np.ascontiguousarray(values).data.cast("B")
@@ -160,220 +172,11 @@ class _Tracks:
                 raise
 
     def checksums(self) -> list[str]:
+        """xxh3_64 of each track."""
         return [state.hexdigest() for state in self._hashes]
 
     def close(self) -> None:
+        """Close the files, without making them durable: that is for the join."""
         for file in self._files:
             os.close(file)
         self._files = []
-
-
-class PartEncoder:
-    """Encodes parts, one after the other; one in each process."""
-
-    def __init__(self, job: Job) -> None:
-        self.job = job
-        options = job.options
-        self._transform = make_transform(options)
-        self._sentences = options.split_sentences
-        self._eod = job.tokenizer.eod_id if options.append_eod else None
-        self._encoder = job.tokenizer.encoder(
-            dtype=job.dtype,
-            append_eod=options.append_eod and not self._sentences,
-            special_tokens=options.special_tokens,
-        )
-
-    def run(self, number: int, report: Report, limit: int | None = None) -> Piece:
-        """Encode part ``number``, at most ``limit`` records of it.
-
-        Raises RecordError for a bad record that the options do not allow, InputError for an input
-        that is missing or changes while it is read, OutputError when the piece cannot be written.
-        """
-        job = self.job
-        source = job.sources[job.parts[number].source]
-        tracks = _Tracks([job.folder.piece(number, track) for track in job.tracks])
-        try:
-            piece = self._encode(number, tracks, report, limit)
-        finally:
-            tracks.close()
-        check_unchanged(source)
-        job.folder.write_json(f"{number:06d}.json", piece.to_json(), sync=False)
-        return piece
-
-    def _encode(self, number: int, tracks: _Tracks, report: Report, limit: int | None) -> Piece:
-        job = self.job
-        part = job.parts[number]
-        source = job.sources[part.source]
-        keys = job.options.keys
-        piece = Piece.nothing(number, len(keys))
-        counts = piece.keys
-        extents: list[tuple[int, ...]] = []
-        told = 0  # extents before this one were reported and are closed
-        clock = time.perf_counter
-        reading = encoding = writing = 0.0
-        begin = reported = clock()
-        batches = iter(read(source, part, keys, max_document_bytes=job.options.max_document_bytes))
-        while (batch := next(batches, None)) is not None:
-            if limit is not None:
-                batch = first_records(batch, limit - piece.records)
-            now = clock()
-            reading += now - begin
-            if batch.bad:
-                self._reject(number, batch.bad, piece.rejected)
-            for index, key in enumerate(keys):
-                begin = now
-                arrays = self._tokens(number, batch.documents[key], counts[index])
-                now = clock()
-                encoding += now - begin
-                first = index * len(arrays)
-                for track, values in enumerate(arrays, first):
-                    tracks.write(track, values)
-                begin, now = now, clock()
-                writing += now - begin
-            piece.records += batch.records
-            piece.lines += batch.lines
-            piece.rejected += len(batch.bad)
-            piece.bytes_read += batch.bytes_read
-            piece.text_bytes += batch.text_bytes
-            extent = (batch.segment, *tracks.sizes)
-            if extents and extents[-1][0] == batch.segment:
-                extents[-1] = extent
-            else:
-                extents.append(extent)
-            begin = now
-            if now - reported >= REPORT_SECONDS:
-                reported = now
-                report(
-                    Advance(
-                        number,
-                        piece.bytes_read,
-                        piece.text_bytes,
-                        counts[0].documents,
-                        sum(count.tokens for count in counts),
-                        piece.rejected,
-                        (reading, encoding, writing),
-                        tuple(extents[told:]),
-                    )
-                )
-                told = len(extents) - 1
-            if limit is not None and piece.records >= limit:
-                break
-        piece.seconds = (reading, encoding, writing)
-        piece.extents = extents
-        piece.checksums = tracks.checksums()
-        return piece
-
-    def _tokens(
-        self, number: int, documents: Documents, counts: KeyCounts
-    ) -> tuple[npt.NDArray[Any], ...]:
-        """What goes into the tracks of one key for a batch of documents."""
-        data, spans = documents.data, documents.spans
-        per_document = None
-        counts.text_bytes += int((spans[:, 1] - spans[:, 0]).sum())
-        if self._transform is not None:
-            data, spans, per_document = self._transform(data, spans)
-        try:
-            encoded = self._encoder.encode(data, spans)
-        except UnknownWordError as error:
-            line = self._line(documents, error.document, per_document)
-            raise self._record_error(number, line, str(error)) from None
-        ids, lengths = encoded.ids, encoded.lengths
-        if len(encoded.special):
-            counts.special += len(encoded.special)
-            if self.job.options.special_tokens == "error":
-                line = self._line(documents, int(encoded.special[0]), per_document)
-                raise self._record_error(number, line, _SPECIAL)
-        if self._sentences and per_document is not None:
-            ids, lengths, sequences = join_sentences(ids, lengths, per_document, self._eod)
-        else:
-            sequences = (lengths > 0).astype(np.int32)
-        kept = int(np.count_nonzero(lengths))
-        if kept != len(lengths):
-            lengths = lengths[lengths > 0]
-        with_tokens = kept if not self._sentences else int(np.count_nonzero(sequences))
-        counts.documents += with_tokens
-        counts.empty += len(documents.spans) - with_tokens
-        counts.sequences += kept
-        counts.tokens += len(ids)
-        if not self.job.has_document_track:
-            return ids, lengths
-        if self.job.options.empty == "skip":
-            sequences = sequences[sequences > 0]
-        return ids, lengths, sequences
-
-    def _line(
-        self, documents: Documents, index: int, per_document: npt.NDArray[np.int64] | None
-    ) -> int:
-        """The line of the document that the encoder calls ``index``."""
-        if per_document is not None:
-            index = int(np.searchsorted(np.cumsum(per_document), index, side="right"))
-        return int(documents.lines[index])
-
-    def _record_error(self, number: int, line: int, reason: str) -> RecordError:
-        part = self.job.parts[number]
-        source = self.job.sources[part.source]
-        return RecordError(source.name, line_base(source, part) + line + 1, reason)
-
-    def _reject(self, number: int, bad: list[BadRecord], before: int) -> None:
-        """Fail for a bad record, or note it in the piece's rejects file."""
-        if self.job.options.on_error == "fail":
-            raise self._record_error(number, bad[0].line, bad[0].reason)
-        path = self.job.folder.piece(number, "rejects.jsonl")
-        with cannot_write(path), open(path, "ab" if before else "wb") as file:
-            for record in bad:
-                line = {"line": record.line, "reason": record.reason, **_record_text(record.raw)}
-                file.write(json.dumps(line).encode() + b"\n")
-
-
-def join_sentences(
-    ids: npt.NDArray[Any],
-    lengths: npt.NDArray[np.int32],
-    per_document: npt.NDArray[np.int64],
-    eod: int | None,
-) -> tuple[npt.NDArray[Any], npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-    """Sentences -> (ids, lengths, sequences of each document): none is empty, EOD ends the last."""
-    owner = np.repeat(np.arange(len(per_document)), per_document)
-    owner = owner[lengths > 0]
-    lengths = lengths[lengths > 0]
-    sequences = np.bincount(owner, minlength=len(per_document)).astype(np.int32)
-    if eod is not None and len(lengths):
-        last = np.cumsum(sequences)[sequences > 0] - 1
-        ends = np.cumsum(lengths, dtype=np.int64)[last]
-        ids = np.insert(ids, ends, eod)
-        lengths = lengths.copy()
-        lengths[last] += 1
-    return ids, lengths, sequences
-
-
-def first_records(batch: Batch, limit: int) -> Batch:
-    """The batch cut after its first ``limit`` records."""
-    if batch.records <= limit:
-        return batch
-    lines = np.concatenate(
-        [next(iter(batch.documents.values())).lines, [record.line for record in batch.bad]]
-    )
-    end = np.partition(lines, limit)[limit]
-    documents = {}
-    for key, docs in batch.documents.items():
-        keep = docs.lines < end
-        documents[key] = Documents(docs.data, docs.spans[keep], docs.lines[keep])
-    bad = [record for record in batch.bad if record.line < end]
-    return replace(batch, documents=documents, bad=bad, records=limit)
-
-
-def check_unchanged(source: Source) -> None:
-    """Raise InputError when the source's file is not the one that was planned."""
-    if source.path == "-" or not os.path.isfile(source.path):
-        return
-    status = os.stat(source.path)
-    if (status.st_size, status.st_mtime_ns) != (source.size, source.mtime_ns):
-        raise InputError(
-            f"{source.name} changed while it was read; run again when nothing writes to it"
-        )
-
-
-def _record_text(raw: bytes) -> dict[str, str]:
-    try:
-        return {"record": raw.decode("utf-8")}
-    except UnicodeDecodeError:
-        return {"record": raw.decode("utf-8", "replace"), "base64": base64.b64encode(raw).decode()}

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 class Progress:
     """A snapshot of a run. ``bytes_*`` count the inputs' stored (compressed) bytes."""
 
-    stage: str  # plan | check | encode | join | sync
+    stage: str  # encode | join | sync
     bytes_done: int
     bytes_total: int
     text_bytes: int
@@ -39,7 +39,7 @@ class Advance(NamedTuple):
     documents: int
     tokens: int
     rejected: int
-    seconds: tuple[float, float, float]  # read, encode, write
+    seconds: tuple[float, ...]  # read, encode, write
     extents: tuple[tuple[int, ...], ...]
 
 

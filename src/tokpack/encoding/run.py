@@ -16,7 +16,8 @@ from tokpack.encoding.folder import SUFFIX, WorkFolder
 from tokpack.encoding.join import Joiner
 from tokpack.encoding.lock import Lock
 from tokpack.encoding.options import EncodeOptions, worker_count
-from tokpack.encoding.piece import Job, PartEncoder, Piece
+from tokpack.encoding.part import PartEncoder
+from tokpack.encoding.piece import Job, Piece
 from tokpack.encoding.plan import Plan, make_plan
 from tokpack.encoding.progress import Advance, Meter, Progress
 from tokpack.encoding.resume import (

@@ -1,0 +1,260 @@
+"""Encode one part into one piece: a pure function of (bytes, tokenizer, options)."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tokpack.encoding.folder import cannot_write
+from tokpack.encoding.piece import Job, KeyCounts, Piece, Tracks
+from tokpack.encoding.progress import Advance
+from tokpack.encoding.transforms import make_transform
+from tokpack.errors import InputError, RecordError
+from tokpack.sources import BadRecord, Batch, Documents, line_base, read
+from tokpack.tokenizers import UnknownWordError, self_check
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tokpack.sources import Source
+
+Report = Callable[[Advance], None]
+REPORT_SECONDS = 0.2
+_SPECIAL = (
+    "the document contains a special token of the tokenizer "
+    "(special_tokens says what becomes of it: text, encode, auto or error)"
+)
+
+
+class PartEncoder:
+    """Encodes parts, one after the other; one in each process."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        options = job.options
+        self._transform = make_transform(options)
+        self._sentences = options.split_sentences
+        self._eod = job.tokenizer.eod_id if options.append_eod else None
+        self._encoder = job.tokenizer.encoder(
+            dtype=job.dtype,
+            append_eod=options.append_eod and not self._sentences,
+            special_tokens=options.special_tokens,
+        )
+
+    def run(self, number: int, report: Report, limit: int | None = None) -> Piece:
+        """Encode part ``number``, at most ``limit`` records of it.
+
+        Raises RecordError for a bad record that the options do not allow, InputError for an input
+        that is missing or changes while it is read, OutputError when the piece cannot be written.
+        """
+        job = self.job
+        source = job.sources[job.parts[number].source]
+        tracks = Tracks([job.folder.piece(number, track) for track in job.tracks])
+        try:
+            piece = self._encode(number, tracks, report, limit)
+        finally:
+            tracks.close()
+        check_unchanged(source)
+        job.folder.write_json(f"{number:06d}.json", piece.to_json(), sync=False)
+        return piece
+
+    def _encode(self, number: int, tracks: Tracks, report: Report, limit: int | None) -> Piece:
+        keys = self.job.options.keys
+        piece = Piece.nothing(number, len(keys))
+        clock = _Clock()
+        told = 0  # the extents before this one are closed, and were reported
+        for batch in self._batches(number, limit):
+            clock.add(0)
+            if batch.bad:
+                self._reject(number, batch.bad, piece.rejected)
+            for index, key in enumerate(keys):
+                arrays = self._tokens(number, batch.documents[key], piece.keys[index])
+                clock.add(1)
+                for track, values in enumerate(arrays, index * len(arrays)):
+                    tracks.write(track, values)
+                clock.add(2)
+            piece.add(batch, tracks.sizes)
+            if clock.is_time_to_report():
+                report(piece.advance(clock.seconds, told))
+                told = len(piece.extents) - 1
+        piece.seconds = clock.seconds
+        piece.checksums = tracks.checksums()
+        return piece
+
+    def _batches(self, number: int, limit: int | None) -> Iterator[Batch]:
+        """The batches of a part, until there were ``limit`` records."""
+        part = self.job.parts[number]
+        source = self.job.sources[part.source]
+        options = self.job.options
+        unchecked = source.is_pipe  # it cannot be read twice: see SelfCheck
+        for batch in read(
+            source, part, options.keys, max_document_bytes=options.max_document_bytes
+        ):
+            documents = batch.documents[options.keys[0]]
+            if unchecked and len(documents):
+                mode = options.special_tokens
+                self_check(self.job.tokenizer, documents.data, documents.spans, special_tokens=mode)
+                unchecked = False
+            if limit is None:
+                yield batch
+                continue
+            yield first_records(batch, limit)
+            limit -= batch.records
+            if limit <= 0:
+                return
+
+    def _tokens(
+        self, number: int, documents: Documents, counts: KeyCounts
+    ) -> tuple[npt.NDArray[Any], ...]:
+        """What goes into the tracks of one key for a batch of documents."""
+        data, spans = documents.data, documents.spans
+        counts.text_bytes += int((spans[:, 1] - spans[:, 0]).sum())
+        per_document = None
+        if self._transform is not None:
+            data, spans, per_document = self._transform(data, spans)
+        try:
+            encoded = self._encoder.encode(data, spans)
+        except UnknownWordError as error:
+            line = _line(documents, error.document, per_document)
+            raise self._record_error(number, line, str(error)) from None
+        if len(encoded.special):
+            counts.special += len(encoded.special)
+            if self.job.options.special_tokens == "error":
+                line = _line(documents, int(encoded.special[0]), per_document)
+                raise self._record_error(number, line, _SPECIAL)
+        return self._lay_out(encoded.ids, encoded.lengths, per_document, counts)
+
+    def _lay_out(
+        self,
+        ids: npt.NDArray[Any],
+        lengths: npt.NDArray[np.int32],
+        per_document: npt.NDArray[np.int64] | None,
+        counts: KeyCounts,
+    ) -> tuple[npt.NDArray[Any], ...]:
+        """Count, and leave out what has no token."""
+        sequences = lengths  # of each document; here it only matters whether there are any
+        if self._sentences and per_document is not None:
+            ids, lengths, sequences = join_sentences(ids, lengths, per_document, self._eod)
+        elif self.job.has_document_track:
+            sequences = (lengths > 0).astype(np.int32)
+        with_tokens = int(np.count_nonzero(sequences))
+        kept = int(np.count_nonzero(lengths))
+        if kept != len(lengths):
+            lengths = lengths[lengths > 0]
+        counts.documents += with_tokens
+        counts.empty += len(sequences) - with_tokens
+        counts.sequences += kept
+        counts.tokens += len(ids)
+        if not self.job.has_document_track:
+            return ids, lengths
+        if self.job.options.empty == "skip":
+            sequences = sequences[sequences > 0]
+        return ids, lengths, sequences
+
+    def _record_error(self, number: int, line: int, reason: str) -> RecordError:
+        part = self.job.parts[number]
+        source = self.job.sources[part.source]
+        return RecordError(source.name, line_base(source, part) + line + 1, reason)
+
+    def _reject(self, number: int, bad: list[BadRecord], before: int) -> None:
+        """Fail for a bad record, or note it in the piece's rejects file."""
+        if self.job.options.on_error == "fail":
+            raise self._record_error(number, bad[0].line, bad[0].reason)
+        path = self.job.folder.piece(number, "rejects.jsonl")
+        with cannot_write(path), open(path, "ab" if before else "wb") as file:
+            for record in bad:
+                line = {"line": record.line, "reason": record.reason, **_record_text(record.raw)}
+                file.write(json.dumps(line).encode() + b"\n")
+
+
+class _Clock:
+    """Where the time of a part goes: reading, encoding, writing."""
+
+    def __init__(self) -> None:
+        self._busy = [0.0, 0.0, 0.0]
+        self._at = self._reported = time.perf_counter()
+
+    def add(self, stage: int) -> None:
+        """Count the time since the last call for a stage."""
+        now = time.perf_counter()
+        self._busy[stage] += now - self._at
+        self._at = now
+
+    def is_time_to_report(self) -> bool:
+        if self._at - self._reported < REPORT_SECONDS:
+            return False
+        self._reported = self._at
+        return True
+
+    @property
+    def seconds(self) -> tuple[float, ...]:
+        return tuple(self._busy)
+
+
+def join_sentences(
+    ids: npt.NDArray[Any],
+    lengths: npt.NDArray[np.int32],
+    per_document: npt.NDArray[np.int64],
+    eod: int | None,
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+    """Sentences -> (ids, lengths, sequences of each document): none is empty, EOD ends the last."""
+    owner = np.repeat(np.arange(len(per_document)), per_document)
+    owner = owner[lengths > 0]
+    lengths = lengths[lengths > 0]
+    sequences = np.bincount(owner, minlength=len(per_document)).astype(np.int32)
+    if eod is not None and len(lengths):
+        last = np.cumsum(sequences)[sequences > 0] - 1
+        ends = np.cumsum(lengths, dtype=np.int64)[last]
+        ids = np.insert(ids, ends, eod)
+        lengths = lengths.copy()
+        lengths[last] += 1
+    return ids, lengths, sequences
+
+
+def first_records(batch: Batch, limit: int) -> Batch:
+    """The batch cut after its first ``limit`` records."""
+    if batch.records <= limit:
+        return batch
+    lines = np.concatenate(
+        [next(iter(batch.documents.values())).lines, [record.line for record in batch.bad]]
+    )
+    end = np.partition(lines, limit)[limit]
+    documents = {}
+    for key, docs in batch.documents.items():
+        keep = docs.lines < end
+        documents[key] = Documents(docs.data, docs.spans[keep], docs.lines[keep])
+    bad = [record for record in batch.bad if record.line < end]
+    return replace(batch, documents=documents, bad=bad, records=limit)
+
+
+def check_unchanged(source: Source) -> None:
+    """Raise InputError when the source's file is not the one that was planned."""
+    if not os.path.isfile(source.path):
+        return
+    status = os.stat(source.path)
+    if (status.st_size, status.st_mtime_ns) != (source.size, source.mtime_ns):
+        raise InputError(
+            f"{source.name} changed while it was read; run again when nothing writes to it"
+        )
+
+
+def _line(documents: Documents, index: int, per_document: npt.NDArray[np.int64] | None) -> int:
+    """The line of the document that the encoder calls ``index``."""
+    if per_document is not None:
+        index = int(np.searchsorted(np.cumsum(per_document), index, side="right"))
+    return int(documents.lines[index])
+
+
+def _record_text(raw: bytes) -> dict[str, str]:
+    try:
+        return {"record": raw.decode("utf-8")}
+    except UnicodeDecodeError:
+        return {"record": raw.decode("utf-8", "replace"), "base64": base64.b64encode(raw).decode()}
