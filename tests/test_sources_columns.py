@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 from sources_twin import WHOLE, one_source, read_parts, read_whole
 
@@ -13,6 +16,8 @@ from tokpack.sources import discover, line_base, read, split
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from tokpack.sources import Part, Source
 
 pa = pytest.importorskip("pyarrow", reason="needs the parquet extra")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -227,3 +232,28 @@ def test_bare_dataset_name_without_the_package(monkeypatch: pytest.MonkeyPatch) 
         discover(["owner/name"])
     with pytest.raises(InputError, match=r"owner/name\.jsonl: no such file or folder$"):
         discover(["owner/name.jsonl"])
+
+
+def test_offsets_beyond_the_text(tmp_path: Path) -> None:
+    """Arrow's own reader does not look at them."""
+    path = tmp_path / "a"
+    write_stream(path, pa.table({"text": ["a" * 50, "b" * 50]}))
+    raw = path.read_bytes()
+    offsets = np.array([0, 50, 100], np.int32).tobytes()
+    assert raw.count(offsets) == 1
+    for broken in ([0, 50, 1000], [50, 0, 100], [-1, 50, 100], [0, 1000, 100]):
+        path.write_bytes(raw.replace(offsets, np.array(broken, np.int32).tobytes()))
+        with pytest.raises(InputError, match="unreadable arrow file"):
+            read_whole(str(path))
+
+
+def test_a_forked_worker_reads_what_its_parent_split(writer: Any, tmp_path: Path) -> None:
+    source = one_source(writer(tmp_path / "a", table()))
+    parts = split([source], ways=2, target_bytes=1, smallest_bytes=1)
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        counts = pool.map(partial(_count, source), parts, chunksize=1)
+    assert counts == [300] * 6 + [200]
+
+
+def _count(source: Source, part: Part) -> int:
+    return sum(batch.records for batch in read(source, part, ["text"]))

@@ -149,24 +149,21 @@ def _check_columns(source: Source, schema: Any, keys: Sequence[str]) -> None:
             raise InputError(f"{source.name}: column {key!r} is {kind}, not text")
 
 
-_TEXT_TYPES = (
-    *("string", "large_string", "string_view"),
-    *("binary", "large_binary", "binary_view"),
-    "null",
-)
+_TYPES_WITH_OFFSETS = ("string", "large_string", "binary", "large_binary")
+_TEXT_TYPES = (*_TYPES_WITH_OFFSETS, "string_view", "binary_view", "null")
 
 
 def _text_column(array: Any) -> Any:
-    """The column with offsets: (large_)string or (large_)binary."""
+    """The column with offsets: (large_)string or (large_)binary; ArrowInvalid if it is broken."""
     from pyarrow import types
 
+    plain = str(array.type) in _TYPES_WITH_OFFSETS
+    array.validate(full=not plain)  # of a plain column we check the offsets, and the UTF-8, anyway
+    if plain:
+        return array
     if types.is_dictionary(array.type):
         array = array.dictionary_decode()
-    if types.is_string(array.type) or types.is_large_string(array.type):
-        return array
-    if types.is_binary(array.type) or types.is_large_binary(array.type):
-        return array
-    return array.cast("large_binary")
+    return array if str(array.type) in _TYPES_WITH_OFFSETS else array.cast("large_binary")
 
 
 def _offsets(array: Any) -> Any:
@@ -175,8 +172,12 @@ def _offsets(array: Any) -> Any:
     if len(array) == 0:
         return np.zeros(1, np.int64)
     long = types.is_large_string(array.type) or types.is_large_binary(array.type)
-    offsets = np.frombuffer(array.buffers()[1], np.int64 if long else np.int32)
-    return offsets[array.offset : array.offset + len(array) + 1]
+    offsets: Any = np.frombuffer(array.buffers()[1], np.int64 if long else np.int32)
+    offsets = offsets[array.offset : array.offset + len(array) + 1]
+    size = array.buffers()[2].size if array.buffers()[2] is not None else 0
+    if offsets[0] < 0 or offsets[-1] > size or (offsets[1:] < offsets[:-1]).any():
+        raise ValueError("a column has offsets beyond its text")
+    return offsets
 
 
 def _blocks(array: Any, block_bytes: int) -> Iterator[tuple[int, int]]:
