@@ -166,7 +166,7 @@ class LineReader:
         """Move the unfinished line to the front, make room if it needs more, and read."""
         tail = self._filled - self._cursor
         size = len(self._buffer)
-        if tail == size:
+        if 2 * tail > size:  # else lines near its size would be moved again and again
             size = min(2 * size, self._most)
         elif size > self._block_bytes and tail <= self._block_bytes // 2:
             size = self._block_bytes
