@@ -11,12 +11,17 @@
 
 #include "core/bpe_kernel.hpp"
 #include "core/nfc.hpp"
+#include "core/utf8.hpp"
 #include "core/word_cache.hpp"
 
 namespace tokpack {
 namespace {
 
-constexpr std::size_t kInitialCacheBytes = std::size_t{32} << 20;
+constexpr std::size_t kCacheGrowth = 4;  // from its first size to its last
+
+std::size_t cache_limit(std::size_t bytes) {
+  return std::max(std::bit_floor(bytes), kCacheGrowth * 2 * sizeof(WordBucket<std::uint16_t>));
+}
 constexpr std::size_t kMaxDocument = std::numeric_limits<std::int32_t>::max();
 
 std::uint64_t hash_long(const std::uint8_t* text, std::size_t size) {
@@ -67,8 +72,9 @@ class Encoder final : public BpeEncoder {
       : model_(std::move(model)),
         options_(options),
         kernel_(kernel(options.level)),
-        cache_(kInitialCacheBytes,
-               std::max(kInitialCacheBytes, std::bit_floor(options.cache_bytes))) {
+        is_utf8_(utf8_check(options.level)),
+        scans_(options.pattern == Pattern::kGpt2 && kernel_.scan != nullptr),
+        cache_(cache_limit(options.cache_bytes) / kCacheGrowth, cache_limit(options.cache_bytes)) {
     set_added(std::move(added));
     seed(words);
   }
@@ -132,7 +138,7 @@ class Encoder final : public BpeEncoder {
         (token.normalized ? normalized : raw).push_back(std::move(token));
       }
     }
-    if (options_.pattern == Pattern::kGpt2 && kernel_.scan != nullptr) {
+    if (scans_) {
       longest_run_ = longest_space_run(normalized);
     }
     if (longest_run_ != 0) {
@@ -189,6 +195,9 @@ class Encoder final : public BpeEncoder {
       }
     }
     split(raw_, text, size, [&](const std::uint8_t* part, std::size_t part_size) {
+      // Only the scanner of a kernel stands anything.
+      if ((options_.nfc || !scans_) && !is_utf8_(part, part_size))
+        return encode_bytes(part, part_size);
       const std::string_view view(reinterpret_cast<const char*>(part), part_size);
       if (!options_.nfc || is_nfc_quick(view)) return encode_normalized(part, part_size);
       nfc(view, normal_);
@@ -199,10 +208,18 @@ class Encoder final : public BpeEncoder {
     });
   }
 
+  // What is no text: a pretoken for each byte.
+  void encode_bytes(const std::uint8_t* text, std::size_t size) {
+    room(size);
+    starts_[0] = 0;
+    starts_[1] = 1;
+    for (std::size_t i = 0; i < size; ++i) lookup(text + i, starts_, 1);
+  }
+
   void encode_normalized(const std::uint8_t* text, std::size_t size) {
     split(normalized_, text, size, [&](const std::uint8_t* part, std::size_t part_size) {
       room(part_size);
-      if (options_.pattern == Pattern::kGpt2 && kernel_.scan != nullptr) {
+      if (scans_) {
         encode_scanned(part, part_size);
       } else {
         encode_pretokenized(part, part_size);
@@ -352,6 +369,8 @@ class Encoder final : public BpeEncoder {
   BpeModel model_;
   BpeOptions options_;
   const Kernel& kernel_;
+  Utf8Check is_utf8_;
+  bool scans_;  // with the kernel's own scanner
   WordCache<Id> cache_;
   LongWordCache long_cache_;
   AddedTokenMatcher raw_, normalized_, counted_;

@@ -1,0 +1,241 @@
+// The encoder at every level against a slow twin, on random vocabularies and texts, in buffers of
+// the exact size, for the sanitizers. That real vocabularies give the right ids is tested from
+// Python.
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <random>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "check.hpp"
+#include "core/bpe_encoder.hpp"
+#include "core/bpe_kernel.hpp"
+#include "memory.hpp"
+
+namespace tokpack::test {
+namespace {
+
+constexpr std::string_view kAtoms[] = {
+    "a",      "b",      "ab",      "the",    "The",    " the",   " ",      "  ",         "     ",
+    "\n",     "\r\n",   "\t",      "'",      "'s",     "'re",    "'d",     "1",          "23",
+    "!",      "...",    "<|eod|>", "<|e",    "\u00e9", "\u00d7", "\u00a0", "\u3000",     "\u0301",
+    "\u0436", "\u4e2d", "\u4dc0",  "\u0e01", "\uac00", "\ud7b0", "\u2028", "\U0001f600",
+};
+
+std::string random_text(std::mt19937& random, std::size_t atoms) {
+  std::string text;
+  for (std::size_t i = 0; i < atoms; ++i) {
+    const std::string_view atom = kAtoms[random() % std::size(kAtoms)];
+    const std::size_t times = random() % 8 == 0 ? random() % 70 : 1;
+    for (std::size_t k = 0; k < times; ++k) text.append(atom);
+  }
+  return text;
+}
+
+struct Vocabulary {
+  std::vector<std::string> words;  // by id
+  std::array<std::uint32_t, 256> byte_ids;
+  std::vector<Merge> merges;
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> ranks;
+};
+
+// Bytes at ids from `base` on, then products of random pairs of what is there. Pairs of frequent
+// words come often, so that long merges happen.
+Vocabulary random_vocabulary(std::mt19937& random, std::uint32_t base, std::size_t merges) {
+  Vocabulary v;
+  v.words.resize(base);
+  for (std::uint32_t b = 0; b < 256; ++b) {
+    v.byte_ids[b] = base + b;
+    v.words.push_back(std::string(1, static_cast<char>(b)));
+  }
+  const std::string sample = random_text(random, 400);
+  std::vector<std::uint32_t> ids;
+  for (const char c : sample) ids.push_back(v.byte_ids[static_cast<std::uint8_t>(c)]);
+  while (v.merges.size() < merges && ids.size() > 1) {
+    const std::size_t at = random() % (ids.size() - 1);
+    const std::pair pair(ids[at], ids[at + 1]);
+    if (v.ranks.count(pair) == 0) {
+      const auto product = static_cast<std::uint32_t>(v.words.size());
+      v.ranks[pair] = static_cast<std::uint32_t>(v.merges.size());
+      v.merges.push_back({pair.first, pair.second, product});
+      v.words.push_back(v.words[pair.first] + v.words[pair.second]);
+    }
+    ids[at] = v.merges[v.ranks[pair]].product;
+    ids.erase(ids.begin() + static_cast<std::ptrdiff_t>(at) + 1);
+  }
+  return v;
+}
+
+std::vector<std::uint32_t> merge_slowly(const Vocabulary& v, std::string_view word) {
+  std::vector<std::uint32_t> ids;
+  for (const char c : word) ids.push_back(v.byte_ids[static_cast<std::uint8_t>(c)]);
+  for (;;) {
+    std::uint32_t best = ~0u;
+    std::size_t at = 0;
+    for (std::size_t i = 0; i + 1 < ids.size(); ++i) {
+      const auto rule = v.ranks.find({ids[i], ids[i + 1]});
+      if (rule != v.ranks.end() && rule->second < best) {
+        best = rule->second;
+        at = i;
+      }
+    }
+    if (best == ~0u) return ids;
+    ids[at] = v.merges[best].product;
+    ids.erase(ids.begin() + static_cast<std::ptrdiff_t>(at) + 1);
+  }
+}
+
+void encode_plain(const Vocabulary& v, std::string_view text, std::vector<std::uint32_t>* ids) {
+  const auto* bytes = reinterpret_cast<const std::uint8_t*>(text.data());
+  std::vector<std::uint32_t> ends(text.size());
+  std::size_t pos = 0;
+  const std::size_t count =
+      pretokenize_scalar(Pattern::kGpt2, bytes, text.size(), &pos, ends.data(), ends.size());
+  std::size_t begin = 0;
+  for (std::size_t i = 0; i < count; begin = ends[i++]) {
+    const auto word = merge_slowly(v, text.substr(begin, ends[i] - begin));
+    ids->insert(ids->end(), word.begin(), word.end());
+  }
+}
+
+// The document with the added tokens cut out first, leftmost and longest.
+std::vector<std::uint32_t> encode_slowly(const Vocabulary& v, const std::vector<AddedToken>& added,
+                                         std::string_view text) {
+  std::vector<std::uint32_t> ids;
+  std::size_t plain = 0;
+  for (std::size_t at = 0; at < text.size();) {
+    const AddedToken* longest = nullptr;
+    for (const AddedToken& token : added) {
+      if (text.substr(at, token.content.size()) == token.content &&
+          (longest == nullptr || token.content.size() > longest->content.size())) {
+        longest = &token;
+      }
+    }
+    if (longest == nullptr) {
+      ++at;
+      continue;
+    }
+    encode_plain(v, text.substr(plain, at - plain), &ids);
+    ids.push_back(longest->id);
+    plain = at += longest->content.size();
+  }
+  encode_plain(v, text.substr(plain), &ids);
+  return ids;
+}
+
+template <class Out>
+void compare(BpeEncoder& encoder, const Vocabulary& v, const std::vector<AddedToken>& added,
+             std::mt19937& random) {
+  Buffer<Out> ids;
+  Buffer<std::int32_t> lengths;
+  std::vector<std::int64_t> special;
+  for (int round = 0; round < 60; ++round) {
+    std::string data;
+    std::vector<Span> spans;
+    std::vector<std::uint32_t> expected;
+    std::vector<std::size_t> expected_lengths;
+    for (std::size_t documents = random() % 6; documents-- > 0;) {
+      const std::string text = random_text(random, random() % 60);
+      const auto begin = static_cast<std::int64_t>(data.size());
+      data += text;
+      spans.push_back({begin, static_cast<std::int64_t>(data.size())});
+      auto document = encode_slowly(v, added, text);
+      if (!document.empty()) document.push_back(7);
+      expected_lengths.push_back(document.size());
+      expected.insert(expected.end(), document.begin(), document.end());
+    }
+    const Exact copy(data);
+    encoder.encode(copy.span(), spans, 7, {&ids, &lengths, &special});
+    CHECK(std::equal(expected.begin(), expected.end(), ids.data(), ids.data() + ids.size()));
+    CHECK(std::equal(expected_lengths.begin(), expected_lengths.end(), lengths.data(),
+                     lengths.data() + lengths.size()));
+  }
+  // Not UTF-8: any ids, but no harm.
+  for (int round = 0; round < 60; ++round) {
+    std::string data(random() % 200, '\0');
+    for (char& c : data) c = static_cast<char>(random() % 4 == 0 ? 'a' : random());
+    const Exact copy(data);
+    const Span whole{0, static_cast<std::int64_t>(data.size())};
+    encoder.encode(copy.span(), {&whole, 1}, std::nullopt, {&ids, &lengths, &special});
+    CHECK(ids.size() <= data.size());
+  }
+}
+
+void test_encoder(std::uint32_t base, bool wide, bool space_runs, std::size_t cache_bytes) {
+  std::mt19937 random(base + 2 * wide + space_runs);
+  const Vocabulary v = random_vocabulary(random, base, 300);
+  auto next = static_cast<std::uint32_t>(v.words.size());
+  std::vector<AddedToken> added{{"<|eod|>", next++, true, false}};
+  for (std::size_t n = 2; space_runs && n <= 24; ++n) {
+    added.push_back({std::string(n, ' '), next++, false, true});
+  }
+  for (const Level level : levels()) {
+    const BpeOptions options{Pattern::kGpt2, false, true, cache_bytes, level};
+    const auto encoder =
+        make_bpe_encoder(BpeModel(v.byte_ids, v.merges, {}), added, v.words, wide, next, options);
+    wide ? compare<std::int32_t>(*encoder, v, added, random)
+         : compare<std::uint16_t>(*encoder, v, added, random);
+  }
+}
+
+// Long words, where the word and the narrow rules end: one size after the other, one byte and two.
+void test_sizes() {
+  std::mt19937 random(5);
+  const Vocabulary v = random_vocabulary(random, 10, 300);
+  for (const Level level : levels()) {
+    const BpeOptions options{Pattern::kNone, false, true, 1 << 16, level};
+    const auto encoder =
+        make_bpe_encoder(BpeModel(v.byte_ids, v.merges, {}), {}, {}, false, 600, options);
+    Buffer<std::uint16_t> ids;
+    Buffer<std::int32_t> lengths;
+    std::vector<std::int64_t> special;
+    for (std::size_t size = 0; size < 600; size += size < 80 ? 1 : 37) {
+      for (int kind = 0; kind < 3; ++kind) {
+        std::string text(size, 'a');
+        for (char& c : text) c = kind == 0 ? 'a' : "ab the"[random() % 6];
+        const Exact copy(text);
+        const Span whole{0, static_cast<std::int64_t>(size)};
+        encoder->encode(copy.span(), {&whole, 1}, std::nullopt, {&ids, &lengths, &special});
+        const auto expected = merge_slowly(v, text);
+        CHECK(std::equal(expected.begin(), expected.end(), ids.data(), ids.data() + ids.size()));
+      }
+    }
+  }
+}
+
+// Every level's scanner sees the same pretokens.
+void test_scanners() {
+  std::mt19937 random(9);
+  for (int round = 0; round < 400; ++round) {
+    const Exact text(random_text(random, random() % 80));
+    std::vector<std::uint32_t> ends(text.span().size() + 1);
+    std::size_t pos = 0;
+    const std::size_t count = pretokenize_scalar(
+        Pattern::kGpt2, text.span().data(), text.span().size(), &pos, ends.data(), ends.size());
+    for (const Level level : levels()) {
+      const auto scanned = scan_ends(level, Pattern::kGpt2, text.span());
+      if (!scanned) continue;
+      CHECK(std::equal(ends.begin(), ends.begin() + static_cast<std::ptrdiff_t>(count),
+                       scanned->begin(), scanned->end()));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tokpack::test
+
+int main() {
+  using namespace tokpack::test;
+  constexpr std::size_t kTiny = 1 << 12, kLarge = 1 << 20;
+  test_encoder(10, false, false, kLarge);
+  test_encoder(10, false, true, kLarge);
+  test_encoder(20, false, false, kTiny);  // grows, then replaces
+  test_encoder(30, true, true, kLarge);
+  test_encoder(70000, true, false, kLarge);
+  test_encoder(70000, true, true, kTiny);
+  test_sizes();
+  test_scanners();
+  return report();
+}
