@@ -32,6 +32,7 @@ from encoding_tools import (
 )
 
 import tokpack
+from tokpack.encoding import part
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -255,6 +256,40 @@ def test_an_input_that_changes_while_it_is_read(corpus: Corpus, output: Path) ->
         file.write(b'{"text": "late"}\n')
     err = fails(process)
     assert "9.jsonl changed while it was read" in err
+    nothing_whole(output)
+
+
+def test_an_input_that_vanishes(corpus: Corpus, output: Path) -> None:
+    copies = [output.parent / path.name for path in corpus.inputs]
+    for path, copy in zip(corpus.inputs, copies, strict=True):
+        copy.write_bytes(path.read_bytes())
+    process = start(copies, output, tokenizer=corpus.tokenizer, workers=2)
+    wait_until(lambda: pieces(output))
+    copies[-1].unlink()
+    err = fails(process)
+    assert "InputError" in err
+    assert "9.jsonl" in err
+    nothing_whole(output)
+
+
+def test_a_defect_in_a_worker(
+    corpus: Corpus, output: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An exception that nobody expected comes with its traceback and the name of the input."""
+
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("a defect")
+
+    monkeypatch.setattr(part.PartEncoder, "_tokens", broken)
+    with pytest.raises(tokpack.WorkerError, match=r"a worker failed at .*\.jsonl") as caught:
+        tokpack.encode(
+            [str(path) for path in corpus.inputs],
+            str(output),
+            tokenizer=str(corpus.tokenizer),
+            workers=2,
+        )
+    assert "ZeroDivisionError: a defect" in str(caught.value)
+    assert caught.value.exit_code == 2
     nothing_whole(output)
 
 

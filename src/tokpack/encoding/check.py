@@ -37,8 +37,13 @@ class SelfCheck:
 
     def finish(self) -> None:
         """Wait for the end of the check, and raise its error."""
-        self._thread.join()
+        self.stop()
         self.poll()
+
+    def stop(self) -> None:
+        """Wait for the end of the check: a thread must not be in native code when Python ends."""
+        if self._thread.ident is not None:
+            self._thread.join()
 
     def _main(self) -> None:
         try:

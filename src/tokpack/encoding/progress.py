@@ -87,11 +87,12 @@ class Meter:
         if not now and clock - self._shown < self._interval:
             return
         self._shown = clock
+        done = self._bytes_total if stage != "encode" else min(self._sums[0], self._bytes_total)
         slowest = max(range(3), key=lambda i: self._busy[i])
         self._show(
             Progress(
                 stage=stage,
-                bytes_done=min(self._sums[0], self._bytes_total),
+                bytes_done=done,
                 bytes_total=self._bytes_total,
                 text_bytes=self._sums[1],
                 documents=self._sums[2],

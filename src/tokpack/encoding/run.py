@@ -82,7 +82,7 @@ def encode(options: EncodeOptions, *, progress: Show | None = None) -> list[Mani
             return done
         check_outputs(prefixes, options)
         job = Job(folder, plan.sources, plan.parts, tokenizer, dtype, options)
-        run = _Run(job, plan, Meter(progress, plan.bytes, workers))
+        run = _Run(job, plan, Meter(progress, plan.bytes, min(workers, len(plan.parts))))
         try:
             digests = run.encode(lock, workers)
             run.meter.show("sync", now=True)
@@ -133,6 +133,7 @@ class _Run:
             return digests
         finally:
             self._joiner.stop()
+            self._check.stop()
 
     def _drive(self, engine: Engine, todo: Sequence[int], left: Sequence[Piece]) -> None:
         # Threads come after the fork: a worker starts with one thread and no lock held.
