@@ -46,7 +46,10 @@ def _lines(prefix: str, manifest: Manifest, options: EncodeOptions, pace: str) -
     per_token = manifest.text_bytes / max(1, manifest.tokens)
     rejects = f"{options.output}.rejects.jsonl"
     counts = [
-        ("tokenizer", f"{manifest.tokenizer['name']}, ids as {manifest.dtype}"),
+        (
+            "tokenizer",
+            f"{manifest.tokenizer['name']} ({manifest.tokenizer['kind']}), ids as {manifest.dtype}",
+        ),
         ("text", f"{bytes_text(manifest.text_bytes)}{pace}"),
     ]
     if manifest.sequences != manifest.documents:
