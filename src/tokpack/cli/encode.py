@@ -191,13 +191,19 @@ def run(argv: Sequence[str]) -> int:
         for line in notes:
             terminal.note(line)
     from tokpack.encoding import encode
+    from tokpack.encoding.folder import SUFFIX
 
+    begun: summary.Begun = "new"
+    if os.path.isdir(options.output + SUFFIX):
+        begun = "resumed"
     started = time.monotonic()
     with terminal.Reporter(quiet=arguments.quiet, interval=arguments.log_interval) as report:
         manifests = encode(options, progress=report)
+    if report.first is None:
+        begun = "complete"
     results = list(zip(options.output_names.values(), manifests, strict=True))
     if not arguments.quiet:
-        summary.show(results, options, report.first, time.monotonic() - started)
+        summary.show(results, options, begun, time.monotonic() - started)
     if arguments.json:
         summary.print_json(results)
     else:

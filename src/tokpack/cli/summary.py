@@ -5,31 +5,28 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from tokpack.cli.terminal import bytes_text, say, time_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tokpack.encoding import EncodeOptions, Progress
+    from tokpack.encoding import EncodeOptions
     from tokpack.indexed import Manifest
 
     Result = tuple[str, Manifest]
 
 
+# How a run found its output: nothing there, an unfinished one, or the finished dataset.
+Begun = Literal["new", "resumed", "complete"]
 RATE_BYTES = 1_000_000  # with less text a rate says how long a start takes
 
 
-def show(
-    results: Sequence[Result], options: EncodeOptions, first: Progress | None, seconds: float
-) -> None:
-    """Tell people what was written, where it is and what to type next.
-
-    ``first`` is the progress that the run began with, None where there was nothing left to do.
-    """
+def show(results: Sequence[Result], options: EncodeOptions, begun: Begun, seconds: float) -> None:
+    """Tell people what was written, where it is and what to type next."""
     for prefix, manifest in results:
-        for line in _lines(prefix, manifest, options, _pace(manifest, first, seconds)):
+        for line in _lines(prefix, manifest, options, _pace(manifest, begun, seconds)):
             say(line)
     prefix = results[0][0]
     say(f"next: train with --data-path {prefix}, or look at document 0:")
@@ -68,10 +65,10 @@ def _lines(prefix: str, manifest: Manifest, options: EncodeOptions, pace: str) -
     ]
 
 
-def _pace(manifest: Manifest, first: Progress | None, seconds: float) -> str:
-    if first is None:
+def _pace(manifest: Manifest, begun: Begun, seconds: float) -> str:
+    if begun == "complete":
         return "; the dataset was complete already"
-    if first.text_bytes:  # an earlier run's share
+    if begun == "resumed":
         return f", the rest of it in {time_text(seconds)}"
     if manifest.text_bytes < RATE_BYTES:
         return f" in {time_text(seconds)}"
