@@ -1,0 +1,140 @@
+"""Run a command and measure all of it: time, processor time, memory, when its first result was.
+
+Memory is that of the process and all below it. PSS counts a page that n processes share as 1/n in
+each, so that the sum over the processes is what the command takes from the machine.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+SAMPLE_SECONDS = 0.05
+WATCH_SECONDS = 0.002  # while a first result is waited for
+_LOG_TAIL = 2000
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One run of a command. Seconds and bytes."""
+
+    wall: float
+    cpu: float  # user and system, of the process and all that were waited for
+    memory: int  # most PSS of all processes together, sampled
+    worker_memory: int  # most resident memory that any one worker (or a lone process) ever had
+    first: float | None  # from the start until ``has_result`` was true
+
+
+def run(
+    command: Sequence[str],
+    *,
+    log: Path,
+    cwd: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    has_result: Callable[[], bool] | None = None,
+    timeout: float = 3600.0,
+) -> Measured:
+    """Run ``command`` with its output in ``log``; exit with the log's end when it fails."""
+    with open(log, "wb") as output:
+        began = time.perf_counter()
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            cwd=cwd,
+            env={**os.environ, **(environment or {})},
+            start_new_session=True,
+        )
+        ended = os.pidfd_open(process.pid)
+        try:
+            first, memory, worker_memory = _watch(process.pid, ended, has_result, began, timeout)
+            _, status, usage = os.wait4(process.pid, 0)
+            wall = time.perf_counter() - began
+            process.returncode = os.waitstatus_to_exitcode(status)
+        except BaseException:
+            os.killpg(process.pid, 9)
+            process.wait()
+            raise
+        finally:
+            os.close(ended)
+    if process.returncode:
+        tail = log.read_bytes()[-_LOG_TAIL:].decode(errors="replace")
+        raise CommandError(f"exit code {process.returncode}; the end of its output:\n{tail}")
+    return Measured(wall, usage.ru_utime + usage.ru_stime, memory, worker_memory, first)
+
+
+class CommandError(Exception):
+    """A measured command failed or took too long."""
+
+
+def _watch(
+    pid: int,
+    ended: int,
+    has_result: Callable[[], bool] | None,
+    began: float,
+    timeout: float,
+) -> tuple[float | None, int, int]:
+    """Sample until the process ends: first result, most memory, most memory of one worker."""
+    poll = select.poll()
+    poll.register(ended, select.POLLIN)
+    first = None
+    memory = worker_memory = 0
+    sampled = 0.0
+    while True:
+        waiting = has_result is not None and first is None
+        if poll.poll(1000 * (WATCH_SECONDS if waiting else SAMPLE_SECONDS)):
+            return first, memory, worker_memory
+        now = time.perf_counter()
+        if waiting and has_result is not None and has_result():
+            first = now - began
+        if now - sampled >= SAMPLE_SECONDS:
+            sampled = now
+            processes = list(_tree(pid))
+            memory = max(memory, sum(map(_pss, processes)))
+            worker_memory = max(worker_memory, *map(_most_resident, processes[1:] or processes))
+        if now - began > timeout:
+            raise CommandError(f"not finished after {timeout:.0f} s")
+
+
+def _tree(pid: int) -> Iterator[int]:
+    """A process and all processes below it."""
+    yield pid
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return
+    for thread in threads:
+        for child in _read(f"/proc/{pid}/task/{thread}/children").split():
+            yield from _tree(int(child))
+
+
+def _pss(pid: int) -> int:
+    return _kilobytes(_read(f"/proc/{pid}/smaps_rollup"), "Pss:")
+
+
+def _most_resident(pid: int) -> int:
+    return _kilobytes(_read(f"/proc/{pid}/status"), "VmHWM:")
+
+
+def _kilobytes(text: str, field: str) -> int:
+    for line in text.splitlines():
+        if line.startswith(field):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="ascii", errors="replace") as file:
+            return file.read()
+    except OSError:  # it has ended
+        return ""
