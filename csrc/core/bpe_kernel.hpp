@@ -51,7 +51,7 @@ struct Lookup {
 };
 
 inline constexpr std::size_t kWindow = 256;      // pretokens looked up together
-inline constexpr std::size_t kMaxNarrow = 32;    // bytes of a word for merge_narrow()
+inline constexpr std::size_t kMaxNarrow = 255;   // bytes of a word for merge_narrow()
 inline constexpr std::size_t kKeySlack = 48;     // bytes readable from the start of a pretoken on
 inline constexpr std::size_t kOutputSlack = 64;  // bytes writable after the last id
 
