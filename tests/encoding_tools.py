@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-import signal
 import struct
 import subprocess
 import sys
@@ -187,6 +186,3 @@ def nothing_whole(output: Path) -> None:
     """Assert that nothing there could be taken for a dataset."""
     left = {path.name for path in output.parent.glob(f"{output.name}*")}
     assert left <= {f"{output.name}.unfinished"}, left
-
-
-KILL = signal.SIGKILL

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -32,7 +33,7 @@ from encoding_tools import (
 )
 
 import tokpack
-from tokpack.encoding import part
+from tokpack.encoding import engine, part
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -291,6 +292,18 @@ def test_a_defect_in_a_worker(
     assert "ZeroDivisionError: a defect" in str(caught.value)
     assert caught.value.exit_code == 2
     nothing_whole(output)
+
+
+def test_spawned_workers(corpus: Corpus, output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where processes cannot be forked they are started anew, and get the job in a pickle."""
+    monkeypatch.setattr(engine, "sys", SimpleNamespace(platform="darwin"))
+    tokpack.encode(
+        [str(path) for path in corpus.inputs],
+        str(output),
+        tokenizer=str(corpus.tokenizer),
+        workers=2,
+    )
+    assert dataset(output) == corpus.expected
 
 
 def test_full_disk(corpus: Corpus, tmpfs: Path) -> None:

@@ -114,6 +114,7 @@ def tell(joiner: join.Joiner, said: Advance | Piece) -> None:
 def always_durable() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(join, "SYNC_SECONDS", 0.0)
+        patch.setattr(join, "_HASH_BYTES", 7)
         yield
 
 

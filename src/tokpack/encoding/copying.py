@@ -59,14 +59,19 @@ class Digest:
         self._at = 0
         self._block = memoryview(bytearray(_BLOCK))
 
-    def follow(self, file: int, end: int) -> None:
-        """Take in the bytes up to ``end``, while the page cache has them. Raises OSError."""
-        while self._at < end:
-            count = os.preadv(file, [self._block[: end - self._at]], self._at)
+    def follow(self, file: int, end: int, most: int) -> bool:
+        """Take in the bytes up to ``end``, but only ``most`` of them at once; whether it is there.
+
+        Called soon after they are written, it finds them in the page cache. Raises OSError.
+        """
+        stop = min(end, self._at + most)
+        while self._at < stop:
+            count = os.preadv(file, [self._block[: stop - self._at]], self._at)
             if not count:
                 raise OSError(errno.EIO, "the file is shorter than it was")
             self._state.update(self._block[:count])
             self._at += count
+        return stop == end
 
     def hexdigest(self) -> str:
         """The digest so far, 32 hexadecimal digits."""

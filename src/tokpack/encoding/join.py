@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 SYNC_SECONDS = 2.0
 SYNC_BYTES = 256 << 20
+_HASH_BYTES = 1 << 30  # at once
 
 
 def groups_of(parts: Sequence[Part]) -> list[list[int]]:
@@ -183,9 +184,9 @@ class Joiner:
         try:
             while self._error is None:
                 moved = self._join()
-                self._hash()
+                moved |= not self._hash()
                 self._beat()
-                if self._closing and self._group == len(self._groups):
+                if self._closing and self._group == len(self._groups) and not moved:
                     self._sync()
                     return
                 if not moved and self._closing:
@@ -270,10 +271,14 @@ class Joiner:
         self._group += 1
         self._segment = 0
 
-    def _hash(self) -> None:
+    def _hash(self) -> bool:
+        """Let the checksums follow; whether they did. After a resume they have far to go."""
+        there = True
         for index, track in enumerate(self._job.tracks):
             if track in self._digests and self._files:
-                self._digests[track].follow(self._files[index], self._ends[index])
+                file, end = self._files[index], self._ends[index]
+                there &= self._digests[track].follow(file, end, _HASH_BYTES)
+        return there
 
     def _sync(self) -> None:
         """Make what is joined durable, enter whole groups in the journal, delete their pieces."""
