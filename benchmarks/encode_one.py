@@ -1,0 +1,143 @@
+"""One library, one corpus, one fresh process: what ``encode.py`` runs for each cell of its table.
+
+    python encode_one.py LIBRARY TEXT OFFSETS BYTES TOKENIZER_FOLDER PASSES
+
+Encodes the documents in TEXT (cut at the int64 OFFSETS, of which as many as fit into BYTES) on one
+thread and prints one JSON object: CPU seconds of every pass, and the sha256 of all ids as uint32.
+Needs only numpy and the library, so that it runs in any environment.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+BLOCK = 1 << 20
+
+
+def tokpack(folder: Path, documents: list[bytes]) -> Callable[[], Any]:
+    """tokpack as its pipeline uses it: blocks of about a megabyte, one array of ids for each."""
+    from tokpack import load_tokenizer
+
+    tokenizer = load_tokenizer(
+        vocab_file=str(folder / "vocab.json"), merge_file=str(folder / "merges.txt")
+    )
+    encoder = tokenizer.encoder(dtype="uint16", append_eod=False)
+    blocks = []
+    block: list[bytes] = []
+    for document in [*documents, None]:
+        if document is not None:
+            block.append(document)
+        if block and (document is None or sum(map(len, block)) >= BLOCK):
+            ends = np.cumsum([len(d) for d in block])
+            spans = np.stack([ends - [len(d) for d in block], ends], axis=1).astype(np.int64)
+            blocks.append((np.frombuffer(b"".join(block), np.uint8), spans))
+            block = []
+    ids = np.zeros(sum(map(len, documents)), np.uint16)
+
+    def encode() -> Any:
+        used = 0
+        for data, spans in blocks:
+            new = encoder.encode(data, spans).ids
+            ids[used : used + len(new)] = new
+            used += len(new)
+        return ids[:used]
+
+    ids[:] = 1  # the copy's memory is there before the clock starts
+    return encode
+
+
+def gigatoken(folder: Path, documents: list[bytes]) -> Callable[[], Any]:
+    """gigatoken's fastest API: a list of bytes in, an Awkward array out."""
+    import gigatoken
+
+    tokenizer = gigatoken.Tokenizer(str(folder / "tokenizer.json"))
+    return lambda: tokenizer.encode_batch(documents, parallel=False)
+
+
+def tokenizers(folder: Path, documents: list[bytes]) -> Callable[[], Any]:
+    """The Hugging Face library, without offsets where it can, a document at a time."""
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    texts = [document.decode() for document in documents]
+    if hasattr(tokenizer, "encode_batch_fast"):
+        return lambda: [e.ids for e in tokenizer.encode_batch_fast(texts)]
+    return lambda: [tokenizer.encode(text).ids for text in texts]
+
+
+def tiktoken(folder: Path, documents: list[bytes]) -> Callable[[], Any]:
+    """tiktoken, special tokens as text, into numpy arrays."""
+    import tiktoken
+
+    from_unicode = {char: byte for byte, char in enumerate(_byte_chars())}
+    vocab = json.loads((folder / "vocab.json").read_text())
+    ranks = {
+        bytes(from_unicode[c] for c in token): rank
+        for token, rank in vocab.items()
+        if token != "<|endoftext|>"
+    }
+    pattern = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
+    encoding = tiktoken.Encoding(
+        "gpt2", pat_str=pattern, mergeable_ranks=ranks, special_tokens={"<|endoftext|>": 50256}
+    )
+    texts = [document.decode() for document in documents]
+    return lambda: [encoding.encode_to_numpy(text, disallowed_special=()) for text in texts]
+
+
+def _byte_chars() -> list[str]:
+    """The character that stands for each byte in GPT-2's vocabulary."""
+    visible = {*range(33, 127), *range(161, 173), *range(174, 256)}
+    hidden = iter(range(256, 512))
+    return [chr(b) if b in visible else chr(next(hidden)) for b in range(256)]
+
+
+def _digest(result: Any) -> str:
+    if hasattr(result, "layout"):
+        import awkward
+
+        result = awkward.to_numpy(awkward.flatten(result))
+    if isinstance(result, np.ndarray):
+        return hashlib.sha256(result.astype(np.uint32).tobytes()).hexdigest()
+    digest = hashlib.sha256()
+    for ids in result:
+        digest.update(np.asarray(ids, np.uint32).tobytes())
+    return digest.hexdigest()
+
+
+def main() -> None:
+    """Measure, and print the result."""
+    library, text, offsets, limit, folder, passes = sys.argv[1:]
+    content = Path(text).read_bytes()
+    ends = np.fromfile(offsets, np.int64)
+    ends = ends[ends <= int(limit)].tolist()
+    documents = [content[a:b] for a, b in itertools.pairwise(ends)]
+    del content
+    encode = {
+        "tokpack": tokpack,
+        "gigatoken": gigatoken,
+        "tokenizers": tokenizers,
+        "tiktoken": tiktoken,
+    }[library](Path(folder), documents)
+    seconds = []
+    for _ in range(int(passes)):
+        start = time.process_time()
+        result = encode()
+        seconds.append(time.process_time() - start)
+    print(json.dumps({"bytes": ends[-1], "seconds": seconds, "ids": _digest(result)}))
+
+
+if __name__ == "__main__":
+    main()
