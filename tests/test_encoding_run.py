@@ -346,6 +346,7 @@ def test_special_tokens(tmp_path: Path, bpe: Path) -> None:
             str(source), output + mode, tokenizer=str(bpe), special_tokens=mode
         )
         tokens[mode] = manifest.tokens
+        assert manifest.inputs[0]["special_tokens"] == 1
     assert tokens["encode"] < tokens["text"]
 
 

@@ -184,7 +184,8 @@ def _manifest(
                 "format": source.format,
                 "compression": source.compression,
                 "fingerprint": fingerprint,
-                **_counts(by_source.get(number, []), index),
+                **_counts(own := by_source.get(number, []), index),
+                "special_tokens": _sum(piece.keys[index] for piece in own).special,
             }
         )
     total = _counts(pieces, index)

@@ -158,11 +158,6 @@ class Joiner:
                     os.replace(self._folder.piece(0, track), self._folder.joined(track))
         return {track: digest.hexdigest() for track, digest in self._digests.items()}
 
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """Bytes joined of each track."""
-        return tuple(self._ends)
-
     def stop(self) -> None:
         """Give up what is not yet joined."""
         self._error = self._error or OutputError("the join was stopped")

@@ -18,7 +18,7 @@ from tokpack.encoding.lock import Lock
 from tokpack.encoding.options import EncodeOptions, worker_count
 from tokpack.encoding.part import PartEncoder
 from tokpack.encoding.piece import Job, Piece
-from tokpack.encoding.plan import Plan, make_plan
+from tokpack.encoding.plan import make_plan
 from tokpack.encoding.progress import Advance, Meter, Progress
 from tokpack.encoding.resume import (
     check_budget,
@@ -82,7 +82,7 @@ def encode(options: EncodeOptions, *, progress: Show | None = None) -> list[Mani
             return done
         check_outputs(prefixes, options)
         job = Job(folder, plan.sources, plan.parts, tokenizer, dtype, options)
-        run = _Run(job, plan, Meter(progress, plan.bytes, min(workers, len(plan.parts))))
+        run = _Run(job, Meter(progress, plan.bytes, min(workers, len(plan.parts))))
         try:
             digests = run.encode(lock, workers)
             run.meter.show("sync", now=True)
@@ -98,11 +98,10 @@ def encode(options: EncodeOptions, *, progress: Show | None = None) -> list[Mani
 class _Run:
     """The encoding and joining of a job's parts; the watcher of its engine."""
 
-    def __init__(self, job: Job, plan: Plan, meter: Meter) -> None:
+    def __init__(self, job: Job, meter: Meter) -> None:
         self.pieces: dict[int, Piece] = {}
         self.meter = meter
         self._job = job
-        self._plan = plan
         self._joiner: Joiner
         self._check: SelfCheck
 
