@@ -56,7 +56,7 @@ sanitize: $(VENV)/created
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh -ec ' \
 	  cmake -S . -B build/sanitize -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo \
 	    -DTOKPACK_CORE_TESTS=ON -DTOKPACK_SANITIZE=address,undefined >/dev/null; \
-	  cmake --build build/sanitize; \
+	  cmake --build build/sanitize -- --quiet; \
 	  ctest --test-dir build/sanitize --output-on-failure --no-tests=error'
 
 bench: $(VENV)/developer
