@@ -323,6 +323,7 @@ def test_vocab_then_encode(corpus: Path, tmp_path: Path, kind: str) -> None:
         (["encod"], "did you mean encode?"),
         (["corpus.jsonl"], "did you mean `tokpack encode corpus.jsonl"),
         (["vocab", "corpus.jsonl"], "-o"),
+        (["vocab", "corpus.jsonl", "-o", "/dev/null/tokenizer.json"], "/dev/null/tokenizer.json"),
         (["encode", "corpus.jsonl", "--tokenizer", "nobody/nothing", "-o", "x"], "nobody/nothing"),
     ],
 )
@@ -385,6 +386,16 @@ def test_a_closed_stderr_does_not_stop_a_run(corpus: Path, tokenizer: Path, tmp_
     )  # fmt: skip
     os.close(writer)
     assert (run.returncode, run.stdout) == (0, b"out\n")
+
+
+def test_streams_closed_by_the_shell(corpus: Path, tokenizer: Path, tmp_path: Path) -> None:
+    command = f"{sys.executable} -m tokpack encode {corpus} --tokenizer {tokenizer} -o out"
+    run = subprocess.run(
+        f"{command} 2>&-; {command}2 >&-", shell=True, capture_output=True, cwd=tmp_path, check=True
+    )
+    assert run.stdout == b"out\n"
+    assert b"out2: 3 documents" in run.stderr
+    assert ids(tmp_path / "out") == ids(tmp_path / "out2")
 
 
 def test_interrupt(tokenizer: Path, tmp_path: Path) -> None:

@@ -36,25 +36,25 @@ COMMANDS = {
 HELP = """\
 tokpack turns text into training tokens.
 
-usage: tokpack COMMAND [...]
+usage: tokpack COMMAND ...
 
 {commands}
 
-  tokpack encode the-pile/*.jsonl.zst              writes ./the-pile.bin, .idx and .json
+  tokpack encode the-pile/*.jsonl.zst     writes the-pile.bin, .idx and .json
   tokpack encode wiki.jsonl -o data/wiki --tokenizer neox
-  tokpack COMMAND --help                           the flags of a command
+  tokpack COMMAND --help                  the flags of a command
   tokpack --version
 """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run ``tokpack ARGV`` and return its exit code; ``argv`` defaults to the process's own."""
+    _fill_closed_streams()
     arguments = list(sys.argv[1:] if argv is None else argv)
     name = arguments[0] if arguments else "--help"
     try:
         code = _dispatch(name, arguments[1:])
-        if sys.stdout is not None:
-            sys.stdout.flush()
+        sys.stdout.flush()
         return code
     except BrokenPipeError:
         _discard_stdout()
@@ -106,6 +106,13 @@ def _explain(error: Exception) -> int:
             "This is a fault in tokpack. Run again with --debug to see where, and report it."
         )
     return 2
+
+
+def _fill_closed_streams() -> None:
+    # Started with `>&-` there is no such stream, and the next file opened would take its number.
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
 
 
 def _discard_stdout() -> None:

@@ -43,9 +43,7 @@ def print_paths(paths: Sequence[str], *, said: bool) -> None:
 
 def is_live() -> bool:
     """True when stderr is a terminal that can redraw a line."""
-    return (
-        sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
-    )
+    return sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 
 def bytes_text(count: float) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tokpack.cli import terminal
 from tokpack.cli.parser import Group, Page, flag, number, parse
-from tokpack.errors import RecordError, UsageError
+from tokpack.errors import OutputError, RecordError, UsageError
 
 if TYPE_CHECKING:
     import argparse
@@ -129,6 +129,7 @@ def run(argv: Sequence[str]) -> int:
     from tokpack.indexed.writer import replace_file
     from tokpack.tokenizers import train_bpe, train_whitespace_vocab
 
+    _make_folder(options.output)
     began = time.monotonic()
     with terminal.Reporter(quiet=arguments.quiet) as report:
         corpus = Corpus(options, report)
@@ -162,6 +163,17 @@ def resolve(arguments: argparse.Namespace) -> VocabOptions:
         input_format=arguments.input_format,
         limit=arguments.limit,
     )
+
+
+def _make_folder(path: str) -> None:
+    # Before the training, which may take a while.
+    folder = os.path.dirname(os.path.abspath(path))
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"cannot write {path}: {error.strerror}") from error
+    if os.path.isdir(path) or not os.access(folder, os.W_OK):
+        raise OutputError(f"cannot write {path}: it is a folder, or in one that is read-only")
 
 
 def _batches(source: Source, key: str) -> Iterator[tuple[list[bytes], int]]:
