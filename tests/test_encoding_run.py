@@ -415,3 +415,51 @@ def test_python_counts_as_the_twin_says() -> None:
     tokens, index = idx_and_bin([[1, 2], [3]], [2, 1], [0, 1, 1, 2], "uint16")
     assert tokens == b"\1\0\2\0\3\0"
     assert len(index) == 34 + 12 * 2 + 8 * 4
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("name", ["a.txt", "a.json", "a.parquet"])
+def test_other_formats(tmp_path: Path, bpe: Path, name: str, workers: int) -> None:
+    texts = [text.replace("\n", " ") for text in documents(400)]
+    source = tmp_path / name
+    if name == "a.txt":
+        source.write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
+    elif name == "a.json":
+        source.write_text(json.dumps([{"text": text} for text in texts], indent=1))
+    else:
+        parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
+        table = pytest.importorskip("pyarrow").table({"text": texts})
+        parquet.write_table(table, source, row_group_size=90)
+    (manifest,) = tokpack.encode(
+        [str(source), str(source)], str(tmp_path / "out"), tokenizer=str(bpe), workers=workers
+    )
+    assert dataset(tmp_path / "out") == twin(bpe, 2 * texts)
+    assert manifest.records == 800
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_memory_does_not_grow_with_the_input(tmp_path: Path, bpe: Path, workers: int) -> None:
+    """Peak memory of the parent and of the largest worker, for one and for many blocks."""
+    script = DRIVER + (
+        "import resource\n"
+        "for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN):\n"
+        "    print(resource.getrusage(who).ru_maxrss // 1024)\n"
+    )
+    once = write_jsonl(tmp_path / "once.jsonl", documents(1_500, words=160)).read_bytes()
+    few, many = tmp_path / "few.jsonl", tmp_path / "many.jsonl"
+    few.write_bytes(8 * once)  # enough to be cut
+    many.write_bytes(60 * once)
+    peaks = []
+    for source in (few, many):
+        options = {
+            "inputs": str(source),
+            "output": str(source.with_suffix("")),
+            "tokenizer": str(bpe),
+            "workers": workers,
+        }
+        command = [sys.executable, "-c", script, json.dumps(options)]
+        out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        peaks.append([int(line) for line in out.split("\n")[-3:-1]])
+    assert max(peaks[1]) < 250
+    for small, large in zip(*peaks, strict=True):
+        assert large < small + 40
