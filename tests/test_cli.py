@@ -223,6 +223,17 @@ def test_a_finished_dataset_is_left_alone(corpus: Path, tokenizer: Path, tmp_pat
     assert (tmp_path / "out.bin").stat().st_mtime_ns == before
 
 
+@pytest.mark.parametrize(("mode", "became"), [("text", "text"), ("encode", "special tokens")])
+def test_special_tokens_are_counted(
+    tokenizer: Path, tmp_path: Path, mode: str, became: str
+) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "a <|endoftext|> b <|endoftext|>"}\n')
+    command = ("encode", "a.jsonl", "--tokenizer", tokenizer, "--special-tokens", mode)
+    run = tokpack(*command, cwd=tmp_path)
+    assert f"2 special tokens inside documents, as {became}" in run.stderr
+    assert ids(tmp_path / "a").count(0) == (1 if mode == "text" else 3)
+
+
 def test_json_and_quiet(corpus: Path, tokenizer: Path, tmp_path: Path) -> None:
     run = tokpack(
         "encode", corpus, "--tokenizer", tokenizer, "-o", "out", "--json", "-q", cwd=tmp_path

@@ -56,6 +56,10 @@ def _lines(prefix: str, manifest: Manifest, options: EncodeOptions, pace: str) -
         counts.append(("no tokens", f"{_count(manifest.empty, 'document')}, {what}"))
     if manifest.rejected:
         counts.append(("rejected", f"{_count(manifest.rejected, 'bad record')} in {rejects}"))
+    special = sum(source.get("special_tokens", 0) for source in manifest.inputs)
+    if special:
+        became = "as text" if manifest.options["special_tokens"] == "text" else "as special tokens"
+        counts.append(("special", f"{_count(special, 'special token')} inside documents, {became}"))
     paths = (prefix + suffix for suffix in (".bin", ".idx", ".json"))
     files = ", ".join(f"{path} ({bytes_text(os.path.getsize(path))})" for path in paths)
     return [
