@@ -24,28 +24,6 @@ std::size_t cache_limit(std::size_t bytes) {
 }
 constexpr std::size_t kMaxDocument = std::numeric_limits<std::int32_t>::max();
 
-std::uint64_t hash_long(const std::uint8_t* text, std::size_t size) {
-  std::uint64_t h = size * 0x9E3779B97F4A7C15ull;
-  for (; size >= 8; text += 8, size -= 8) {
-    std::uint64_t word;
-    std::memcpy(&word, text, 8);
-    h = (std::rotl(h, 23) ^ word) * 0xBF58476D1CE4E5B9ull;
-  }
-  std::uint64_t word = 0;
-  std::memcpy(&word, text, size);
-  h = (std::rotl(h, 23) ^ word) * 0xBF58476D1CE4E5B9ull;
-  h ^= h >> 32;
-  h *= 0x94D049BB133111EBull;
-  return h ^ h >> 29;
-}
-
-WordKey make_key(const std::uint8_t* text, std::size_t size) {
-  WordKey key{};
-  std::memcpy(key.bytes, text, size);
-  key.bytes[15] = static_cast<std::uint8_t>(size);
-  return key;
-}
-
 // How many spaces the longest token of a complete series "  ", "   ", ... has; 0 when `tokens` are
 // anything else.
 std::size_t longest_space_run(const std::vector<AddedToken>& tokens) {
@@ -159,12 +137,12 @@ class Encoder final : public BpeEncoder {
       std::uint8_t text[kKeySlack] = {};
       std::memcpy(text, word.data(), word.size());
       if (longest_run_ != 0 && is_space_run(text, word.size())) continue;
-      const WordKey key = make_key(text, word.size());
+      const WordKey key = WordKey::of(text, word.size());
       enter(key, kernel_.hash(key), merge(text, word.size()));
     }
     for (std::size_t size = 2; size < std::min(run_ids_.size(), WordKey::kMaxSize + 1); ++size) {
       const std::string run(size, ' ');
-      const WordKey key = make_key(reinterpret_cast<const std::uint8_t*>(run.data()), size);
+      const WordKey key = WordKey::of(reinterpret_cast<const std::uint8_t*>(run.data()), size);
       cache_.insert(key, kernel_.hash(key), &run_ids_[size], 1, kernel_.hash);
     }
     merged_ = 0;
@@ -295,7 +273,7 @@ class Encoder final : public BpeEncoder {
   Out* find_rare(const std::uint8_t* text, std::size_t size, Out* out) {
     if (longest_run_ != 0 && is_space_run(text, size)) return write_run(size, out);
     if (size > WordKey::kMaxSize) return encode_long(text, size, out);
-    const WordKey key = make_key(text, size);
+    const WordKey key = WordKey::of(text, size);
     const std::uint64_t hash = kernel_.hash(key);
     const auto found = cache_.find_displaced(key, hash);
     if (found.slot != nullptr) return std::copy_n(found.slot->ids, found.slot->count, out);
@@ -314,7 +292,7 @@ class Encoder final : public BpeEncoder {
       many_ids_.resize(size);
       return copy_ids(many_ids_.data(), model_.encode(text, size, many_ids_.data()), out);
     }
-    const std::uint64_t hash = hash_long(text, size);
+    const std::uint64_t hash = LongWordCache::hash(text, size);
     std::size_t count = 0;
     if (const std::uint32_t* ids = long_cache_.find(text, size, hash, &count)) {
       return copy_ids(ids, count, out);

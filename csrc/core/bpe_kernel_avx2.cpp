@@ -10,13 +10,22 @@
 #include "core/unicode.hpp"
 #include "core/wide_letters.hpp"
 
+// After all includes, so that no inline function of the library is compiled for this processor
+// only.
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,bmi,bmi2,lzcnt,popcnt,aes"))), \
+                             apply_to = function)
+#else
 #pragma GCC push_options
 #pragma GCC target("avx2,bmi,bmi2,lzcnt,popcnt,aes")
+#endif
 
 namespace tokpack {
 namespace {
 
-struct Isa {
+#include "core/aes_isa.inc.hpp"
+
+struct Isa : AesIsa {
   static std::uint64_t below(__m256i low, __m256i high, std::uint8_t first, std::uint8_t count) {
     const auto half = [&](__m256i bytes) __attribute__((always_inline)) {
       const __m256i from = _mm256_sub_epi8(bytes, _mm256_set1_epi8(static_cast<char>(first)));
@@ -51,26 +60,6 @@ struct Isa {
     return count;
   }
 
-  static std::uint64_t mix(__m128i key) {
-    const __m128i once = _mm_aesenc_si128(key, _mm_set1_epi64x(0x243F6A8885A308D3));
-    return static_cast<std::uint64_t>(
-        _mm_cvtsi128_si64(_mm_aesenc_si128(once, _mm_set1_epi64x(0x13198A2E03707344))));
-  }
-
-  static std::uint64_t hash(const WordKey& key) {
-    return mix(_mm_load_si128(reinterpret_cast<const __m128i*>(key.bytes)));
-  }
-
-  static std::uint64_t load_key(const std::uint8_t* text, const std::uint8_t* keep,
-                                const std::uint8_t* size, WordKey* key) {
-    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(text));
-    const __m128i kept =
-        _mm_or_si128(_mm_and_si128(bytes, _mm_load_si128(reinterpret_cast<const __m128i*>(keep))),
-                     _mm_load_si128(reinterpret_cast<const __m128i*>(size)));
-    _mm_store_si128(reinterpret_cast<__m128i*>(key->bytes), kept);
-    return mix(kept);
-  }
-
   template <class Id>
   static const WordSlot<Id>* find(const WordBucket<Id>& bucket, const WordKey& key) {
     const __m128i wanted = _mm_load_si128(reinterpret_cast<const __m128i*>(key.bytes));
@@ -83,22 +72,6 @@ struct Isa {
     if (!(first | second)) [[unlikely]]
       return nullptr;
     return &bucket.slots[second];
-  }
-
-  static std::uint16_t* emit(const WordSlot<std::uint16_t>& slot, std::uint16_t* out) {
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(out),
-                     _mm_load_si128(reinterpret_cast<const __m128i*>(slot.ids)));
-    return out + slot.count;
-  }
-  static std::int32_t* emit(const WordSlot<std::uint16_t>& slot, std::int32_t* out) {
-    const __m128i ids = _mm_load_si128(reinterpret_cast<const __m128i*>(slot.ids));
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), _mm256_cvtepu16_epi32(ids));
-    return out + slot.count;
-  }
-  static std::int32_t* emit(const WordSlot<std::uint32_t>& slot, std::int32_t* out) {
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(out),
-                     _mm_load_si128(reinterpret_cast<const __m128i*>(slot.ids)));
-    return out + slot.count;
   }
 };
 
@@ -119,6 +92,10 @@ const Kernel& avx2_kernel() {
 
 }  // namespace tokpack
 
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
 #pragma GCC pop_options
+#endif
 
 #endif

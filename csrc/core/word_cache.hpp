@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -17,6 +18,14 @@ namespace tokpack {
 struct alignas(16) WordKey {
   static constexpr std::size_t kMaxSize = 15;
   std::uint8_t bytes[16];
+
+  // REQUIRES: size <= kMaxSize.
+  static WordKey of(const std::uint8_t* text, std::size_t size) {
+    WordKey key{};
+    std::memcpy(key.bytes, text, size);
+    key.bytes[15] = static_cast<std::uint8_t>(size);
+    return key;
+  }
 
   friend bool operator==(const WordKey& a, const WordKey& b) {
     return std::memcmp(a.bytes, b.bytes, 16) == 0;
@@ -159,6 +168,21 @@ class LongWordCache {
   LongWordCache()
       : entries_(kFirstEntries),
         arena_(std::make_unique_for_overwrite<std::uint32_t[]>(kArenaWords)) {}
+
+  static std::uint64_t hash(const std::uint8_t* text, std::size_t size) {
+    std::uint64_t h = size * 0x9E3779B97F4A7C15ull;
+    for (; size >= 8; text += 8, size -= 8) {
+      std::uint64_t word;
+      std::memcpy(&word, text, 8);
+      h = (std::rotl(h, 23) ^ word) * 0xBF58476D1CE4E5B9ull;
+    }
+    std::uint64_t word = 0;
+    std::memcpy(&word, text, size);
+    h = (std::rotl(h, 23) ^ word) * 0xBF58476D1CE4E5B9ull;
+    h ^= h >> 32;
+    h *= 0x94D049BB133111EBull;
+    return h ^ h >> 29;
+  }
 
   // The ids of the word and their number in *count, or nothing.
   const std::uint32_t* find(const std::uint8_t* text, std::size_t size, std::uint64_t hash,

@@ -1,0 +1,40 @@
+// What the x86 kernels share: keys hashed by two rounds of AES, and slots copied whole. Included by
+// each of them inside its own namespace.
+
+struct AesIsa {
+  static std::uint64_t mix(__m128i key) {
+    const __m128i once = _mm_aesenc_si128(key, _mm_set1_epi64x(0x243F6A8885A308D3));
+    return static_cast<std::uint64_t>(
+        _mm_cvtsi128_si64(_mm_aesenc_si128(once, _mm_set1_epi64x(0x13198A2E03707344))));
+  }
+
+  static std::uint64_t hash(const WordKey& key) {
+    return mix(_mm_load_si128(reinterpret_cast<const __m128i*>(key.bytes)));
+  }
+
+  static std::uint64_t load_key(const std::uint8_t* text, const std::uint8_t* keep,
+                                const std::uint8_t* size, WordKey* key) {
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(text));
+    const __m128i kept =
+        _mm_or_si128(_mm_and_si128(bytes, _mm_load_si128(reinterpret_cast<const __m128i*>(keep))),
+                     _mm_load_si128(reinterpret_cast<const __m128i*>(size)));
+    _mm_store_si128(reinterpret_cast<__m128i*>(key->bytes), kept);
+    return mix(kept);
+  }
+
+  static std::uint16_t* emit(const WordSlot<std::uint16_t>& slot, std::uint16_t* out) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out),
+                     _mm_load_si128(reinterpret_cast<const __m128i*>(slot.ids)));
+    return out + slot.count;
+  }
+  static std::int32_t* emit(const WordSlot<std::uint16_t>& slot, std::int32_t* out) {
+    const __m128i ids = _mm_load_si128(reinterpret_cast<const __m128i*>(slot.ids));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), _mm256_cvtepu16_epi32(ids));
+    return out + slot.count;
+  }
+  static std::int32_t* emit(const WordSlot<std::uint32_t>& slot, std::int32_t* out) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out),
+                     _mm_load_si128(reinterpret_cast<const __m128i*>(slot.ids)));
+    return out + slot.count;
+  }
+};
