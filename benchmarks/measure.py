@@ -10,7 +10,7 @@ import os
 import select
 import subprocess
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class Measured:
     """One run of a command. Seconds and bytes."""
 
     wall: float
-    cpu: float  # user and system, of the process and all that were waited for
+    cpu: float  # user and system, of all processes; those that nobody waited for: as sampled
     memory: int  # most PSS of all processes together, sampled
     worker_memory: int  # most resident memory that any one worker (or a lone process) ever had
     first: float | None  # from the start until ``has_result`` was true
@@ -56,7 +56,7 @@ def run(
         )
         ended = os.pidfd_open(process.pid)
         try:
-            first, memory, worker_memory = _watch(process.pid, ended, has_result, began, timeout)
+            watched = _watch(process.pid, ended, has_result, began, timeout)
             _, status, usage = os.wait4(process.pid, 0)
             wall = time.perf_counter() - began
             process.returncode = os.waitstatus_to_exitcode(status)
@@ -69,11 +69,30 @@ def run(
     if process.returncode:
         tail = log.read_bytes()[-_LOG_TAIL:].decode(errors="replace")
         raise CommandError(f"exit code {process.returncode}; the end of its output:\n{tail}")
-    return Measured(wall, usage.ru_utime + usage.ru_stime, memory, worker_memory, first)
+    cpu = max(usage.ru_utime + usage.ru_stime, sum(watched.cpu.values()))
+    return Measured(wall, cpu, watched.memory, watched.worker_memory, watched.first)
 
 
 class CommandError(Exception):
     """A measured command failed or took too long."""
+
+
+@dataclass
+class _Watched:
+    """What samples of a running command show."""
+
+    first: float | None = None
+    memory: int = 0
+    worker_memory: int = 0
+    cpu: dict[int, float] = field(default_factory=dict)  # of each process, by number
+
+    def sample(self, pid: int) -> None:
+        processes = list(_tree(pid))
+        self.memory = max(self.memory, sum(map(_pss, processes)))
+        most = map(_most_resident, processes[1:] or processes)
+        self.worker_memory = max(self.worker_memory, *most)
+        for process in processes:
+            self.cpu[process] = max(self.cpu.get(process, 0.0), _cpu(process))
 
 
 def _watch(
@@ -82,25 +101,22 @@ def _watch(
     has_result: Callable[[], bool] | None,
     began: float,
     timeout: float,
-) -> tuple[float | None, int, int]:
-    """Sample until the process ends: first result, most memory, most memory of one worker."""
+) -> _Watched:
+    """Sample until the process ends."""
     poll = select.poll()
     poll.register(ended, select.POLLIN)
-    first = None
-    memory = worker_memory = 0
+    watched = _Watched()
     sampled = 0.0
     while True:
-        waiting = has_result is not None and first is None
+        waiting = has_result is not None and watched.first is None
         if poll.poll(1000 * (WATCH_SECONDS if waiting else SAMPLE_SECONDS)):
-            return first, memory, worker_memory
+            return watched
         now = time.perf_counter()
         if waiting and has_result is not None and has_result():
-            first = now - began
+            watched.first = now - began
         if now - sampled >= SAMPLE_SECONDS:
             sampled = now
-            processes = list(_tree(pid))
-            memory = max(memory, sum(map(_pss, processes)))
-            worker_memory = max(worker_memory, *map(_most_resident, processes[1:] or processes))
+            watched.sample(pid)
         if now - began > timeout:
             raise CommandError(f"not finished after {timeout:.0f} s")
 
@@ -123,6 +139,11 @@ def _pss(pid: int) -> int:
 
 def _most_resident(pid: int) -> int:
     return _kilobytes(_read(f"/proc/{pid}/status"), "VmHWM:")
+
+
+def _cpu(pid: int) -> float:
+    fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK") if fields else 0.0
 
 
 def _kilobytes(text: str, field: str) -> int:

@@ -107,7 +107,7 @@ def _once(tokenizer: NativeTokenizer, source: Source, work: Path) -> tuple[dict[
         written += os.write(track, content)
         clock.lap("write")
     copy_range(track, target, 0, written, 0)
-    Digest().follow(target, written)
+    Digest().follow(target, written, written)
     clock.lap("join")
     for file in (track, target):
         os.close(file)
