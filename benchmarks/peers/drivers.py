@@ -123,7 +123,7 @@ def datatrove(setting: Setting) -> Job:
 
 
 def dolma(setting: Setting) -> Job:
-    """dolma tokens, a file for each worker; raw token files without an index."""
+    """dolma tokens, a file for each worker, whose documents it mixes; raw tokens, no index."""
     config = setting.output / "dolma.json"
     config.write_text(
         json.dumps(
@@ -132,7 +132,7 @@ def dolma(setting: Setting) -> Job:
                 "destination": str(setting.output / "data"),
                 "processes": setting.workers,
                 "dtype": "uint16",
-                "max_size": 8 * setting.source.stat().st_size,
+                "max_size": 2 * setting.source.stat().st_size,
                 "fields": {"text_field_name": "text", "id_field_name": None},
                 "tokenizer": {
                     "name_or_path": str(setting.gpt2 / "tokenizer.json"),
