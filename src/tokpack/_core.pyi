@@ -43,7 +43,7 @@ class JsonArray:
     def finished(self) -> bool: ...
 
 def split_lines(block: Buffer) -> npt.NDArray[np.int64]:
-    """Begin and end of each line, [n, 2], without its \\n; an unterminated last line counts."""
+    """Begin and end of each line, [n, 2], without its \\n; an unterminated last one counts."""
 
 def invalid_utf8(
     data: Buffer, spans: npt.NDArray[np.int64], level: Level = "auto"
@@ -52,11 +52,11 @@ def invalid_utf8(
 
 class Encoded:
     ids: npt.NDArray[Any]  # uint16 or int32: tokens of all documents, one after the other
-    lengths: npt.NDArray[np.int32]  # [n] tokens of document i with EOD; 0 for a document without tokens
+    lengths: npt.NDArray[np.int32]  # [n] tokens of document i with EOD; 0 when it has none
     special: npt.NDArray[np.int64]  # document index of every special token found in the text
 
 class ByteLevelBPE:
-    """A byte-level BPE encoder with its own cache; use one in each process, from one thread at a time."""
+    """A byte-level BPE encoder with its own cache: one for each process, one thread at a time."""
 
     def __init__(
         self,

@@ -42,7 +42,7 @@ class TokenizerError(TokpackError):
 
 
 class FormatError(TokpackError, ValueError):
-    """A dataset file is not what its format says: the message names the file, the field, the value."""
+    """A dataset file is not what its format says; the message names file, field and value."""
 
 
 class OutputError(TokpackError):

@@ -1,1 +1,1 @@
-"""tokpack.trainer: a thin GPT trainer on tokpack's blends. Not written yet; nothing to import here."""
+"""A thin GPT trainer on tokpack's blends. Not written yet: there is nothing to import here."""
