@@ -31,6 +31,7 @@ class Measured:
     memory: int  # most PSS of all processes together, sampled
     worker_memory: int  # most resident memory that any one worker (or a lone process) ever had
     first: float | None  # from the start until ``has_result`` was true
+    others: float  # processor time that everything else on the machine took meanwhile
 
 
 def run(
@@ -40,10 +41,17 @@ def run(
     cwd: Path | None = None,
     environment: Mapping[str, str] | None = None,
     has_result: Callable[[], bool] | None = None,
+    cores: int | None = None,
     timeout: float = 3600.0,
 ) -> Measured:
-    """Run ``command`` with its output in ``log``; exit with the log's end when it fails."""
+    """Run ``command`` with its output in ``log``, perhaps on the first ``cores`` cores only.
+
+    Raises CommandError with the log's end when it fails or takes longer than ``timeout``.
+    """
+    everywhere = os.sched_getaffinity(0)
     with open(log, "wb") as output:
+        busy = _busy()
+        os.sched_setaffinity(0, sorted(everywhere)[:cores])  # a new process inherits it
         began = time.perf_counter()
         process = subprocess.Popen(
             command,
@@ -54,6 +62,7 @@ def run(
             env={**os.environ, **(environment or {})},
             start_new_session=True,
         )
+        os.sched_setaffinity(0, everywhere)
         ended = os.pidfd_open(process.pid)
         try:
             watched = _watch(process.pid, ended, has_result, began, timeout)
@@ -70,7 +79,16 @@ def run(
         tail = log.read_bytes()[-_LOG_TAIL:].decode(errors="replace")
         raise CommandError(f"exit code {process.returncode}; the end of its output:\n{tail}")
     cpu = max(usage.ru_utime + usage.ru_stime, sum(watched.cpu.values()))
-    return Measured(wall, cpu, watched.memory, watched.worker_memory, watched.first)
+    others = max(0.0, _busy() - busy - cpu)
+    first = None if watched.first is None else round(watched.first, 4)
+    return Measured(
+        round(wall, 4),
+        round(cpu, 4),
+        watched.memory,
+        watched.worker_memory,
+        first,
+        round(others, 2),
+    )
 
 
 class CommandError(Exception):
@@ -139,6 +157,12 @@ def _pss(pid: int) -> int:
 
 def _most_resident(pid: int) -> int:
     return _kilobytes(_read(f"/proc/{pid}/status"), "VmHWM:")
+
+
+def _busy() -> float:
+    """Processor seconds that the machine has spent on anything, since it started."""
+    user, nice, system, _idle, _wait, *interrupts = _read("/proc/stat").split()[1:9]
+    return sum(map(int, (user, nice, system, *interrupts))) / os.sysconf("SC_CLK_TCK")
 
 
 def _cpu(pid: int) -> float:

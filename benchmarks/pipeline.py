@@ -10,8 +10,9 @@ that a machine that slows down does so for all. The files that come out must be 
 
 Kind to tokpack: the inputs are in the page cache, and a corpus of 24 to 48 MB is repeated, so that
 rare words come back more often than they would in 1 GB of different text (``rounds`` in a row says
-how often; benchmarks/encode.py has the speed on text that was never seen before). Not kind: the
-dataset is written and synced to disk, and everything is measured from the first byte of Python.
+how often; benchmarks/encode.py has the speed on text that was never seen before); and beside one
+worker the parent checks, joins and hashes on another core, if there is one (--pin takes it away).
+Not kind: the dataset is synced to disk, and start-up counts.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 COMPRESSIONS = {"plain": "", "zst": "zst"}
 PACKAGES = ("tokenizers", "zstandard", "xxhash")
+BUSY = 0.1  # of a core taken by other programs, from which on a run says less
 Row = dict[str, Any]
 
 
@@ -75,6 +77,7 @@ def parse() -> argparse.Namespace:
         "--compression", nargs="+", choices=COMPRESSIONS, default=list(COMPRESSIONS)
     )
     parser.add_argument("--workers", nargs="+", type=int, default=[1, 2], metavar="N")
+    parser.add_argument("--pin", action="store_true", help="as many cores as workers, no more")
     parser.add_argument("--runs", type=int, default=3, metavar="N", help="of each kind (3)")
     parser.add_argument("--profile", action="store_true", help="the stages, instead of the whole")
     parser.add_argument("--work", type=Path, metavar="DIR", help="for inputs and outputs (kept)")
@@ -107,7 +110,8 @@ def measured(
     rows = []
     for run in range(arguments.runs):
         for workers in arguments.workers:
-            result = encode(data, given, compression, work, workers)
+            cores = workers if arguments.pin else None
+            result = encode(data, given, compression, work, workers=workers, cores=cores)
             stored = sum(path.stat().st_size for path in given.files(compression))
             rows.append(
                 {
@@ -116,6 +120,7 @@ def measured(
                     "files": len(given.files(compression)),
                     "compression": compression,
                     "workers": workers,
+                    "pinned": arguments.pin,
                     "run": run,
                     "documents": given.documents,
                     "rounds": given.rounds,
@@ -131,7 +136,13 @@ def measured(
 
 
 def encode(
-    data: common.Data, given: inputs.Inputs, compression: str, work: Path, workers: int
+    data: common.Data,
+    given: inputs.Inputs,
+    compression: str,
+    work: Path,
+    *,
+    workers: int,
+    cores: int | None,
 ) -> measure.Measured:
     """One run of the command; ends the benchmark when its files are not the right ones."""
     prefix = work / "out"
@@ -142,6 +153,7 @@ def encode(
         inputs.encode_command(data, list(given.files(compression)), prefix, workers=workers),
         log=work / "log",
         has_result=lambda: has_tokens(unfinished),
+        cores=cores,
     )
     for kind, right in (("bin", given.bin_sha256), ("idx", given.idx_sha256)):
         if inputs.sha256(prefix.with_suffix(f".{kind}")) != right:
@@ -198,6 +210,9 @@ def show(rows: list[Row]) -> None:
     columns = ("corpus", "input", "workers", "MB/s", "min", "max", "scale", "wall s", "CPU s")
     common.print_table((*columns, "first token s", "MB all", "MB a worker"), table)
     print("MB/s: 10^6 bytes of UTF-8 text, median, least and most of the runs; all files right")
+    disturbed = sum(row["others"] > BUSY * row["wall"] for row in rows)
+    if disturbed:
+        print(f"the machine was busy with something else during {disturbed} of {len(rows)} runs")
 
 
 def show_stages(rows: list[Row]) -> None:
