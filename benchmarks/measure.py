@@ -11,7 +11,7 @@ import select
 import subprocess
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 SAMPLE_SECONDS = 0.05
 WATCH_SECONDS = 0.002  # while a first result is waited for
+BUSY = 0.1  # of a core taken by other programs, from which on a run says less
 _LOG_TAIL = 2000
 
 
@@ -89,6 +90,13 @@ def run(
         first,
         round(others, 2),
     )
+
+
+def warn_if_busy(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Say so when other programs were running during measured runs."""
+    busy = sum(row["others"] > BUSY * row["wall"] for row in rows if "others" in row)
+    if busy:
+        print(f"the machine was busy with something else during {busy} of {len(rows)} runs")
 
 
 class CommandError(Exception):

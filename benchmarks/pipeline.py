@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 COMPRESSIONS = {"plain": "", "zst": "zst"}
 PACKAGES = ("tokenizers", "zstandard", "xxhash")
-BUSY = 0.1  # of a core taken by other programs, from which on a run says less
 Row = dict[str, Any]
 
 
@@ -210,9 +209,7 @@ def show(rows: list[Row]) -> None:
     columns = ("corpus", "input", "workers", "MB/s", "min", "max", "scale", "wall s", "CPU s")
     common.print_table((*columns, "first token s", "MB all", "MB a worker"), table)
     print("MB/s: 10^6 bytes of UTF-8 text, median, least and most of the runs; all files right")
-    disturbed = sum(row["others"] > BUSY * row["wall"] for row in rows)
-    if disturbed:
-        print(f"the machine was busy with something else during {disturbed} of {len(rows)} runs")
+    measure.warn_if_busy(rows)
 
 
 def show_stages(rows: list[Row]) -> None:

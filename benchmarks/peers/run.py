@@ -217,6 +217,7 @@ def show(rows: list[Row], missing: list[str]) -> None:
     columns = ("program", "workers", "wall s", "CPU s", "MB/s", "tokpack is", "MB all", "files")
     common.print_table(columns, table)
     print("medians of whole processes; MB/s: 10^6 bytes of UTF-8 text")
+    measure.warn_if_busy(rows)
     if missing:
         print(
             f"not measured (see {(HERE / 'README.md').relative_to(common.ROOT)}): "
