@@ -104,7 +104,12 @@ def test_any_sources(files: list[tuple[int, str]], ways: int) -> None:
             assert len(own) == 1
     whole = [int(p.weight) for s in sources for p in split([s], ways=1)]
     unsplit = [Part(0, "whole", 0, 0, weight) for weight in whole]
-    assert finish(parts, ways) <= 1.05 * finish(unsplit, ways) + 1
+    # Cutting never costs more than 5%, but for the length of one byte range that comes last.
+    ranges = [part.weight for part in parts if part.kind == "bytes"]
+    share = sum(part.weight for part in parts) / ways
+    assert (
+        finish(parts, ways) <= max(1.05 * finish(unsplit, ways), share + max(ranges, default=0)) + 1
+    )
 
 
 def test_frames_are_grouped(tmp_path: Path) -> None:

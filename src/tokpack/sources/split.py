@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _EXPANSION = {"": 1.0, "zst": 3.0, "gz": 3.0, "xz": 4.0, "bz2": 4.0}
 _DECODING = {"": 0.1, "zst": 0.5, "gz": 2.0, "xz": 6.0, "bz2": 15.0}
 _SMALL_PART = 4 << 20  # below this a part is not worth its files
-_PARTS_A_WORKER = 4  # enough for the last ones to end together
+_PARTS_A_WORKER = 8  # enough for the last ones to end together
 _SECOND_FRAME_WITHIN = 256 << 20
 _WORTHWHILE = 0.95  # of the time without the stripes
 
