@@ -2,8 +2,9 @@
 
 The documents of a corpus, or of several in shuffled order, are repeated until there are enough
 bytes. What the answer is follows from the datasets of the single corpora, which are held to the
-checksums that other programs' datasets have: no part of tokpack that runs over the large input
-takes part in it but as a reader of these.
+checksums that other programs' datasets have. With new words in every round there is no such answer:
+then some hundred documents are compared with the Hugging Face library's tokens, and all runs with
+each other.
 """
 
 from __future__ import annotations
@@ -15,13 +16,16 @@ import random
 import struct
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import zstandard
+from new_words import NewWords
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     import numpy.typing as npt
@@ -36,6 +40,8 @@ MIXES = {
 }
 LEVEL = 3
 _SEED = 1
+_SAMPLES = 300  # documents to compare where there is no answer for all
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -58,8 +64,9 @@ class Inputs:
     text_bytes: int  # UTF-8 text of the documents
     json_bytes: int
     rounds: float  # how often a document of the corpora occurs
-    bin_sha256: str
-    idx_sha256: str
+    bin_sha256: str = ""  # of all documents, where that is known
+    idx_sha256: str = ""
+    sample_sha256: str = ""  # of some documents' tokens, else
 
     def files(self, compression: str) -> tuple[Path, ...]:
         """The files with a compression: "" or zst."""
@@ -67,10 +74,17 @@ class Inputs:
 
 
 def build(
-    data: Data, mix: str, size: int, files: int, work: Path, *, compressed: bool = True
+    data: Data,
+    mix: str,
+    size: int,
+    files: int,
+    work: Path,
+    *,
+    compressed: bool = True,
+    new_words: bool = False,
 ) -> Inputs:
     """Write ``files`` files with ``size`` bytes of text together; reuse those written before."""
-    folder = work / f"{mix}-{size}-{files}"
+    folder = work / f"{mix}{'-new-words' if new_words else ''}-{size}-{files}"
     folder.mkdir(parents=True, exist_ok=True)
     jsonl = tuple(folder / f"{number:02d}.jsonl" for number in range(files))
     zst = tuple(path.with_suffix(".jsonl.zst") for path in jsonl) if compressed else ()
@@ -79,8 +93,13 @@ def build(
     if not known:
         corpus = load(data, mix, work)
         order = _order(corpus, size)
-        _write(corpus, order, jsonl)
-        known = _answer(corpus, order)
+        if new_words:
+            lines = _with_new_words(corpus, order)
+            _write(lines, jsonl)
+            known = _sizes(corpus, order) | {"sample_sha256": _sample_answer(data, lines)}
+        else:
+            _write([corpus.lines[number] for number in order], jsonl)
+            known = _sizes(corpus, order) | _answer(corpus, order)
         said.write_text(json.dumps(known))
     with concurrent.futures.ThreadPoolExecutor() as pool:
         list(pool.map(_compress, (path for path in zst if not path.exists())))
@@ -118,6 +137,25 @@ def encode_command(data: Data, inputs: list[Path], prefix: Path, *, workers: int
     ]
 
 
+def check(given: Inputs, prefix: Path) -> str:
+    """Exit when a dataset is not the right one. Returns the checksum of its tokens."""
+    tokens = sha256(prefix.with_suffix(".bin"))
+    if given.bin_sha256:
+        right = (tokens, sha256(prefix.with_suffix(".idx"))) == (
+            given.bin_sha256,
+            given.idx_sha256,
+        )
+    else:
+        documents = _documents(prefix)
+        right = (
+            len(documents) == given.documents
+            and _sha256_of(_sample(documents)) == given.sample_sha256
+        )
+    if not right:
+        sys.exit(f"{prefix} is not the right dataset of {given.name}")
+    return tokens
+
+
 def sha256(path: Path) -> str:
     """The checksum of a file."""
     state = hashlib.sha256()
@@ -150,14 +188,25 @@ def _order(corpus: Corpus, size: int) -> list[int]:
     return order
 
 
-def _write(corpus: Corpus, order: list[int], paths: tuple[Path, ...]) -> None:
-    """Cut the documents into files of about the same size."""
-    ends = np.cumsum([len(corpus.lines[number]) for number in order])
+def _with_new_words(corpus: Corpus, order: list[int]) -> list[bytes]:
+    """The lines in order, with other words when a document comes again."""
+    words = NewWords(corpus.lines)
+    times: Counter[int] = Counter()
+    lines = []
+    for number in order:
+        lines.append(words.line(number, times[number]))
+        times[number] += 1
+    return lines
+
+
+def _write(lines: list[bytes], paths: tuple[Path, ...]) -> None:
+    """Cut lines into files of about the same size."""
+    ends = np.cumsum([len(line) for line in lines])
     cuts = np.searchsorted(ends, [ends[-1] * n // len(paths) for n in range(1, len(paths))])
-    begins = [0, *(cuts + 1).tolist(), len(order)]
+    begins = [0, *(cuts + 1).tolist(), len(lines)]
     for path, begin, end in zip(paths, begins, begins[1:], strict=False):
         with open(path, "wb", buffering=1 << 20) as file:
-            file.writelines(corpus.lines[number] for number in order[begin:end])
+            file.writelines(lines[begin:end])
 
 
 def _compress(path: Path) -> None:
@@ -170,11 +219,17 @@ def _compress(path: Path) -> None:
     begun.rename(path)
 
 
+def _sizes(corpus: Corpus, order: list[int]) -> dict[str, object]:
+    return {
+        "documents": len(order),
+        "text_bytes": int(corpus.texts[order].sum()),
+        "json_bytes": sum(len(corpus.lines[number]) for number in order),
+        "rounds": round(len(order) / len(corpus.lines), 2),
+    }
+
+
 def _answer(corpus: Corpus, order: list[int]) -> dict[str, object]:
-    """Sizes, and the checksums of the .bin and .idx that a right program writes."""
-    content = hashlib.sha256()
-    for number in order:
-        content.update(corpus.tokens[number].data)
+    """The checksums of the .bin and .idx that a right program writes."""
     lengths = np.array([len(corpus.tokens[number]) for number in order], "<i4")
     ends = 2 * np.cumsum(lengths, dtype="<i8")
     index = hashlib.sha256(b"MMIDIDX\x00\x00")
@@ -182,11 +237,31 @@ def _answer(corpus: Corpus, order: list[int]) -> dict[str, object]:
     index.update(lengths.tobytes())
     index.update((ends - 2 * lengths).tobytes())
     index.update(np.arange(len(order) + 1, dtype="<i8").tobytes())
-    return {
-        "documents": len(order),
-        "text_bytes": int(corpus.texts[order].sum()),
-        "json_bytes": sum(len(corpus.lines[number]) for number in order),
-        "rounds": round(len(order) / len(corpus.lines), 2),
-        "bin_sha256": content.hexdigest(),
-        "idx_sha256": index.hexdigest(),
-    }
+    content = _sha256_of(corpus.tokens[number] for number in order)
+    return {"bin_sha256": content, "idx_sha256": index.hexdigest()}
+
+
+def _sample_answer(data: Data, lines: list[bytes]) -> str:
+    """The checksum of some documents' tokens, from the Hugging Face library."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    model = models.BPE.from_file(str(data.vocab_file), str(data.merge_file))
+    tokenizer = Tokenizer(model)
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    texts = [json.loads(line)["text"] for line in _sample(lines)]
+    eod = [tokenizer.token_to_id("<|endoftext|>")]
+    return _sha256_of(
+        np.array(encoding.ids + eod, "<u2") for encoding in tokenizer.encode_batch(texts)
+    )
+
+
+def _sample(items: list[T]) -> list[T]:
+    """Some of them, from the first to the last."""
+    return items[:: max(1, len(items) // _SAMPLES)]
+
+
+def _sha256_of(documents: Iterable[npt.NDArray[np.uint16]]) -> str:
+    state = hashlib.sha256()
+    for tokens in documents:
+        state.update(np.ascontiguousarray(tokens).data)
+    return state.hexdigest()

@@ -2,16 +2,17 @@
 
     python benchmarks/pipeline.py                   1 GB of english and of a mix, 1 and 2 workers
     python benchmarks/pipeline.py --files 1         one large file
+    python benchmarks/pipeline.py --new-words       with words that were not there before
     python benchmarks/pipeline.py --profile         where the time goes, in one thread
 
 What is timed is the command as people give it, from its start to its end: start-up, self-check,
 join and the final sync to disk are inside. Runs with different numbers of workers take turns, so
 that a machine that slows down does so for all. The files that come out must be the right ones.
 
-Kind to tokpack: the inputs are in the page cache, and a corpus of 24 to 48 MB is repeated, so that
-rare words come back more often than they would in 1 GB of different text (``rounds`` in a row says
-how often; benchmarks/encode.py has the speed on text that was never seen before); and beside one
-worker the parent checks, joins and hashes on another core, if there is one (--pin takes it away).
+Kind to tokpack: the inputs are in the page cache. A corpus of 24 to 48 MB is repeated, and words
+come back that would not in 1 GB of different text (`rounds` in a row says how often; --new-words
+brings a few more new ones than that text would, so that the truth is between). Beside one worker
+the parent checks, joins and hashes on another core, if there is one (--pin takes it away).
 Not kind: the dataset is synced to disk, and start-up counts.
 """
 
@@ -46,11 +47,13 @@ def main() -> None:
         rows: list[Row] = []
         stages: list[Row] = []
         for corpus in arguments.corpus:
-            given = inputs.build(data, corpus, arguments.size * 10**6, arguments.files, work)
+            size, new_words = arguments.size * 10**6, arguments.new_words
+            given = inputs.build(data, corpus, size, arguments.files, work, new_words=new_words)
             if arguments.profile:
                 from stages import profile
 
-                stages += profile(data, given, work, arguments.runs)
+                rows_of = profile(data, given, work, arguments.runs)
+                stages += [{**row, "new_words": new_words} for row in rows_of]
                 continue
             for compression in arguments.compression:
                 rows += measured(data, given, COMPRESSIONS[compression], work, arguments)
@@ -72,6 +75,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--corpus", nargs="+", choices=inputs.MIXES, default=["english", "mix"])
     parser.add_argument("--size", type=int, default=1000, metavar="MB", help="text (1000)")
     parser.add_argument("--files", type=int, default=8, metavar="N", help="input files (8)")
+    parser.add_argument("--new-words", action="store_true", help="in every round of the corpus")
     parser.add_argument(
         "--compression", nargs="+", choices=COMPRESSIONS, default=list(COMPRESSIONS)
     )
@@ -107,10 +111,13 @@ def measured(
 ) -> list[Row]:
     """Rows of all runs over one input, which take turns between the numbers of workers."""
     rows = []
+    checksums: dict[inputs.Inputs, str] = {}
     for run in range(arguments.runs):
         for workers in arguments.workers:
             cores = workers if arguments.pin else None
-            result = encode(data, given, compression, work, workers=workers, cores=cores)
+            result, tokens = encode(data, given, compression, work, workers=workers, cores=cores)
+            if tokens != checksums.setdefault(given, tokens):
+                raise SystemExit(f"{given.name}: {workers} workers wrote other files than before")
             stored = sum(path.stat().st_size for path in given.files(compression))
             rows.append(
                 {
@@ -123,6 +130,7 @@ def measured(
                     "run": run,
                     "documents": given.documents,
                     "rounds": given.rounds,
+                    "new_words": arguments.new_words,
                     "text_bytes": given.text_bytes,
                     "json_bytes": given.json_bytes,
                     "stored_bytes": stored,
@@ -142,8 +150,8 @@ def encode(
     *,
     workers: int,
     cores: int | None,
-) -> measure.Measured:
-    """One run of the command; ends the benchmark when its files are not the right ones."""
+) -> tuple[measure.Measured, str]:
+    """One run of the command, and a checksum; ends the benchmark when its files are wrong."""
     prefix = work / "out"
     unfinished = work / "out.unfinished"
     remove(prefix)
@@ -154,11 +162,9 @@ def encode(
         has_result=lambda: has_tokens(unfinished),
         cores=cores,
     )
-    for kind, right in (("bin", given.bin_sha256), ("idx", given.idx_sha256)):
-        if inputs.sha256(prefix.with_suffix(f".{kind}")) != right:
-            raise SystemExit(f"{prefix}.{kind} is wrong: {workers} workers, {given.name}")
+    tokens = inputs.check(given, prefix)
     remove(prefix)
-    return result
+    return result, tokens
 
 
 def remove(prefix: Path) -> None:

@@ -146,9 +146,7 @@ def tokpack(data: common.Data, given: inputs.Inputs, workers: int, work: Path) -
     os.sync()
     command = inputs.encode_command(data, list(given.jsonl), prefix, workers=workers)
     result = measure.run(command, log=work / "log")
-    for kind, right in (("bin", given.bin_sha256), ("idx", given.idx_sha256)):
-        if inputs.sha256(prefix.with_suffix(f".{kind}")) != right:
-            raise SystemExit(f"tokpack's {prefix}.{kind} is wrong")
+    inputs.check(given, prefix)
     return {**asdict(result), "result": "the known answer"}
 
 
