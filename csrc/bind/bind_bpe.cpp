@@ -160,7 +160,7 @@ void bind_bpe(py::module_& module) {
                     bool, const std::string&, std::size_t, const std::string&>(),
            py::kw_only(), py::arg("vocab"), py::arg("merges"), py::arg("pattern"), py::arg("added"),
            py::arg("special_tokens"), py::arg("nfc") = false, py::arg("ignore_merges") = false,
-           py::arg("dtype") = "uint16", py::arg("cache_bytes") = std::size_t{128} << 20,
+           py::arg("dtype") = "uint16", py::arg("cache_bytes") = std::size_t{64} << 20,
            py::arg("level") = "auto")
       .def("encode", &ByteLevelBpeBinding::encode, py::arg("data"), py::arg("spans"),
            py::arg("eod") = py::none())

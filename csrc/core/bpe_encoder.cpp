@@ -17,7 +17,7 @@
 namespace tokpack {
 namespace {
 
-constexpr std::size_t kCacheGrowth = 4;  // from its first size to its last
+constexpr std::size_t kCacheGrowth = 2;  // from its first size to its last
 
 std::size_t cache_limit(std::size_t bytes) {
   return std::max(std::bit_floor(bytes), kCacheGrowth * 2 * sizeof(WordBucket<std::uint16_t>));

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import mmap
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -104,11 +103,8 @@ def _byte_ranges(total: int, size: int) -> Iterable[tuple[str, int, int, int]]:
 def _frame_ranges(source: Source, size: int, ways: int) -> _Pieces | None:
     """Groups of frames; None where one frame is most of the file."""
     try:
-        with (
-            open(source.path, "rb") as file,
-            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
-        ):
-            ends = list(frame_ends(data, _SECOND_FRAME_WITHIN))
+        with open(source.path, "rb") as file:
+            ends = list(frame_ends(file.fileno(), _SECOND_FRAME_WITHIN))
     except OSError as error:
         raise InputError(f"{source.name}: {error.strerror}") from error
     if not ends or ends[-1] != source.size:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import mmap
     from collections.abc import Generator, Iterator
 
 MAGIC = b"\x28\xb5\x2f\xfd"
@@ -45,18 +45,18 @@ def _walk() -> Generator[tuple[int, int, bool], bytes, None]:
         at += 4 * (descriptor >> 2 & 1)
 
 
-def frame_ends(data: mmap.mmap, give_up_at: int) -> Iterator[int]:
-    """Yield the end of each frame, in order.
+def frame_ends(file: int, give_up_at: int) -> Iterator[int]:
+    """Yield the end of each frame of an open file, in order.
 
-    Stops early, without an error, where the file is broken (the decoder will say so), and where no
+    Reads the headers alone: a map of the file would count as memory. Stops early, without an error, where the file is broken (the decoder will say so), and where no
     second frame begins before ``give_up_at``.
     """
     walk = _walk()
     at, length, _ = next(walk)
-    size, frames = len(data), 0
+    size, frames = os.fstat(file).st_size, 0
     try:
-        while at + length <= size:
-            at, length, frame_begins = walk.send(data[at : at + length])
+        while len(header := os.pread(file, length, at)) == length:
+            at, length, frame_begins = walk.send(header)
             if frame_begins:
                 if at > size:
                     return
