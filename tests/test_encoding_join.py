@@ -14,10 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tokpack
-from tokpack.encoding import EncodeOptions, copying, join
+from tokpack.encoding import EncodeOptions, join
 from tokpack.encoding.folder import WorkFolder
 from tokpack.encoding.piece import Job, Piece
 from tokpack.encoding.progress import Advance
+from tokpack.indexed import copying
 from tokpack.sources import Part
 
 if TYPE_CHECKING:

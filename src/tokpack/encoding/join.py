@@ -13,9 +13,9 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tokpack.encoding.copying import Digest, copy_range
 from tokpack.encoding.folder import cannot_write, sync_file
 from tokpack.errors import OutputError
+from tokpack.indexed.copying import Digest, copy_range
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Sequence
