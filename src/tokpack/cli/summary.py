@@ -29,7 +29,7 @@ def show(results: Sequence[Result], options: EncodeOptions, begun: Begun, second
         for line in _lines(prefix, manifest, options, _pace(manifest, begun, seconds)):
             say(line)
     prefix = results[0][0]
-    say(f"next: train with --data-path {prefix}, or look at document 0:")
+    say(f"next: give it to Megatron or NeoX as --data-path {prefix}, or look at document 0:")
     say(f'  python -c "import tokpack; print(tokpack.MMapIndexedDataset({prefix!r})[0])"')
 
 
