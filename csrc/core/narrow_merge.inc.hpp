@@ -40,9 +40,8 @@ inline std::size_t merge_parts(const NarrowMerges& merges, const std::uint8_t* t
   std::uint64_t alive = (std::uint64_t{1} << size) - 1;
   __m512i ranks = _mm512_mask_blend_epi16(static_cast<__mmask32>(alive >> 1), _mm512_set1_epi16(-1),
                                           _mm512_load_si512(first_ranks));
-  for (;;) {
-    const std::uint32_t best = lowest<kParts>(ranks);
-    if (best >> 16 == kNone) break;
+  std::uint32_t best = lowest<kParts>(ranks);
+  while (best >> 16 != kNone) {
     const unsigned at = best & 0xFFFF;
     const std::uint16_t product = products[at];
     symbols[at] = product;
@@ -55,14 +54,24 @@ inline std::size_t merge_parts(const NarrowMerges& merges, const std::uint8_t* t
     const unsigned before = left != 0 ? 63 - static_cast<unsigned>(_lzcnt_u64(left)) : 32;
     const NarrowMerges::Rule with_after = merges.find(product, symbols[after]);
     const NarrowMerges::Rule with_before = merges.find(symbols[before], product);
+    const auto set = [&](std::uint64_t lanes, std::uint32_t rank) __attribute__((always_inline)) {
+      ranks =
+          _mm512_mask_set1_epi16(ranks, static_cast<__mmask32>(lanes), static_cast<short>(rank));
+    };
+    const std::uint64_t at_bit = std::uint64_t{1} << at, before_bit = std::uint64_t{1} << before;
+    set(merged | at_bit | before_bit, kNone);
+    // Most often the next merge is elsewhere. So it is guessed, by a branch, before the rules of
+    // the new pairs have come from memory.
+    best = lowest<kParts>(ranks);
+    const std::uint32_t newest = std::min(with_after << 16 | at, with_before << 16 | before);
+    if (newest < best) [[unlikely]] {
+      asm volatile("");  // no conditional move, which would wait
+      best = newest;
+    }
     products[at] = static_cast<std::uint16_t>(with_after >> 16);
     products[before] = static_cast<std::uint16_t>(with_before >> 16);
-    const auto set = [&](std::uint64_t lane, std::uint32_t rank) __attribute__((always_inline)) {
-      ranks = _mm512_mask_set1_epi16(ranks, static_cast<__mmask32>(lane), static_cast<short>(rank));
-    };
-    set(merged, kNone);
-    set(std::uint64_t{1} << at, with_after);
-    set(std::uint64_t{1} << before, with_before);
+    set(at_bit, with_after);
+    set(before_bit, with_before);
   }
   const __m512i kept =
       _mm512_maskz_compress_epi16(static_cast<__mmask32>(alive), _mm512_load_si512(symbols));
