@@ -209,7 +209,7 @@ def check_ends(index: Index, bin_bytes: int) -> None:
     if last != sequences:
         raise FormatError(
             f"{index.name}: the last document entry is {last}, expected {sequences}, the number of "
-            "sequences: some programs forget it when they merge; write_index can mend it"
+            "sequences: some programs forget it when they merge; `tokpack verify --repair` mends it"
         )
     if sequences == 0:
         if bin_bytes:
@@ -234,7 +234,7 @@ def _check_eods(index: Index, bin_bytes: int) -> None:
         raise FormatError(
             f"{index.name}: the sequences end at byte {end}, expected {bin_bytes}, the size of the "
             f".bin: one token for each of {missing} documents is left out, as Microsoft's "
-            "Megatron-DeepSpeed does with --append-eod; encode the text again"
+            "Megatron-DeepSpeed does with --append-eod; `tokpack verify --repair` mends it"
         )
 
 
@@ -327,3 +327,38 @@ def _check_arrays(
     descent = _first_descent(doc_idx)
     if descent is not None:
         raise UsageError(f"doc_idx descends at entry {descent}")
+
+
+@dataclass(frozen=True)
+class Remains:
+    """What a broken index may still say; None for what it does not. Nothing is checked but this:
+
+    lengths  integers [S], none of them negative; whether they fit the .bin is not known
+    doc_idx  integers [D], from 0 to S without descent; only with lengths
+    """
+
+    dtype: np.dtype[Any] | None
+    lengths: npt.NDArray[Any] | None
+    doc_idx: npt.NDArray[Any] | None
+
+
+def index_remains(buffer: bytes | mmap) -> Remains:
+    """What is left in the bytes of an index file, which may be cut off or damaged anywhere."""
+    if len(buffer) < HEADER_BYTES:
+        return Remains(None, None, None)
+    _, _, code, count, declared = _HEADER.unpack_from(buffer)
+    dtype = _DTYPES.get(code)
+    if HEADER_BYTES + _LENGTH.itemsize * count > len(buffer):
+        return Remains(dtype, None, None)
+    lengths = np.frombuffer(buffer, _LENGTH, count, HEADER_BYTES)
+    if count and int(lengths.min()) < 0:
+        return Remains(dtype, None, None)
+    begin = HEADER_BYTES + 12 * count
+    room = max(0, len(buffer) - begin) // _OFFSET.itemsize
+    for entries in (declared, room):  # their number may be what is damaged
+        if 0 < entries <= room:
+            doc_idx = np.frombuffer(buffer, _OFFSET, entries, begin)
+            ends = doc_idx.item(0) == 0 and doc_idx.item(entries - 1) == count
+            if ends and _first_descent(doc_idx) is None:
+                return Remains(dtype, lengths, doc_idx)
+    return Remains(dtype, lengths, None)
