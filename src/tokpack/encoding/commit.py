@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import itertools
 import json
 import os
 from datetime import datetime, timezone
@@ -12,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tokpack.encoding.folder import cannot_write, sync_folder
-from tokpack.encoding.join import groups_of
 from tokpack.encoding.piece import KeyCounts
+from tokpack.encoding.trace import groups_with_base, write_trace
 from tokpack.errors import InputError, OutputError
 from tokpack.indexed import (
     FileDigest,
@@ -21,7 +22,9 @@ from tokpack.indexed import (
     bin_path,
     digest_file,
     idx_path,
+    is_trace,
     manifest_path,
+    trace_path,
     write_index,
 )
 
@@ -50,6 +53,7 @@ def stage(
     rejects = job.options.output + ".rejects.jsonl"
     renames: list[tuple[str, str]] = []
     manifests: list[tuple[str, str]] = []
+    remove = []
     for index, (key, prefix) in enumerate(job.options.output_names.items()):
         counts = [piece.keys[index] for piece in pieces]
         total = _sum(counts)
@@ -60,6 +64,12 @@ def stage(
         with cannot_write(index_file):
             write_index(index_file, job.dtype, lengths, _document_index(job, key, total))
         _check_sizes(job, key, total)
+        trace = None
+        if job.options.trace:
+            trace = write_trace(job, pieces, index, _rejected_lines(job, pieces))
+            renames.append((folder.joined(folder.track(key, "trace")), trace_path(prefix)))
+        elif is_trace(trace_path(prefix)):  # of the dataset that is replaced
+            remove.append(trace_path(prefix))
         manifest = _manifest(
             job,
             plan,
@@ -67,14 +77,16 @@ def stage(
             index,
             bin_digest=digests[ids],
             idx_digest=digest_file(index_file),
+            trace_digest=trace,
         )
         staged = folder.joined(folder.track(key, "manifest"))
         manifest.save(staged)
         renames += [(folder.joined(ids), bin_path(prefix)), (index_file, idx_path(prefix))]
         manifests.append((manifest_path(staged), manifest_path(prefix)))
-    remove = [] if _stage_rejects(job, pieces) else [rejects]
-    if not remove:
+    if _stage_rejects(job, pieces):
         renames.append((folder("rejects.jsonl"), rejects))
+    else:
+        remove.append(rejects)
     relative = [
         (os.path.basename(source), os.path.basename(target))
         for source, target in renames + manifests
@@ -169,6 +181,7 @@ def _manifest(
     *,
     bin_digest: str,
     idx_digest: FileDigest,
+    trace_digest: FileDigest | None,
 ) -> Manifest:
     inputs: list[dict[str, Any]] = []
     by_source: dict[int, list[Piece]] = {}
@@ -198,6 +211,7 @@ def _manifest(
         dtype=job.dtype,
         bin={"bytes": total["tokens"] * np.dtype(job.dtype).itemsize, "xxh3_128": bin_digest},
         idx=idx_digest,
+        trace=trace_digest,
         **total,
     )
 
@@ -228,26 +242,27 @@ def _stage_rejects(job: Job, pieces: Sequence[Piece]) -> bool:
         return False
     path = job.folder("rejects.jsonl")
     with cannot_write(path), open(path, "wb") as file:
-        for record in _rejects(job, pieces):
-            file.write(json.dumps(record).encode() + b"\n")
+        for source, record in _rejects(job, pieces):
+            named = {"source": job.sources[source].name, **record}
+            file.write(json.dumps(named).encode() + b"\n")
         file.flush()
         os.fsync(file.fileno())
     return True
 
 
-def _rejects(job: Job, pieces: Sequence[Piece]) -> Iterator[dict[str, Any]]:
-    """Bad records with their source and their 1-based line in it."""
-    by_number = {piece.number: piece for piece in pieces}
-    base: dict[int, int] = {}
-    for group in groups_of(job.parts):
-        part = job.parts[group[0]]
-        # Parts in stripes count lines from the start of the file, the others from their own.
-        before = 0 if part.kind == "stripes" else base.get(part.source, 0)
-        name = job.sources[part.source].name
-        own = [_piece_rejects(job, by_number[number]) for number in group]
+def _rejects(job: Job, pieces: Sequence[Piece]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(input, bad record with its line in it, from 1), in input order."""
+    for source, before, group in groups_with_base(job, pieces):
+        own = [_piece_rejects(job, piece) for piece in group]
         for record in heapq.merge(*own, key=lambda record: int(record["line"])):
-            yield {"source": name, **record, "line": before + record["line"] + 1}
-        base[part.source] = before + sum(by_number[number].lines for number in group)
+            yield source, {**record, "line": before + record["line"] + 1}
+
+
+def _rejected_lines(
+    job: Job, pieces: Sequence[Piece]
+) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
+    for source, records in itertools.groupby(_rejects(job, pieces), key=lambda pair: pair[0]):
+        yield source, np.fromiter((record["line"] for _, record in records), np.int64)
 
 
 def _piece_rejects(job: Job, piece: Piece) -> Iterator[dict[str, Any]]:

@@ -83,9 +83,16 @@ class WorkFolder:
             os.unlink(self(name))
 
     def clear(self, *, keep: tuple[str, ...] = ()) -> None:
-        """Remove everything in the folder but ``keep``."""
+        """Remove everything in the folder but ``keep``.
+
+        What says that something is complete goes first and the plan last: whatever a crash leaves
+        is an unfinished run, and no more than that.
+        """
+        first, last = ("commit.json", "journal.json"), "plan.json"
         with cannot_write(self.path):
-            for entry in os.scandir(self.path):
+            for entry in sorted(
+                os.scandir(self.path), key=lambda entry: (entry.name == last, entry.name not in first)
+            ):
                 if entry.name in keep:
                     continue
                 if entry.is_dir(follow_symlinks=False):

@@ -56,6 +56,7 @@ class EncodeOptions:
     num_docs: int | None = None  # only the first so many records of the inputs
     input_format: str = "auto"
     overwrite: bool = False
+    trace: bool = False  # write PREFIX.trace: the input and line of each document
     max_document_bytes: int = 1 << 30
 
     def __post_init__(self) -> None:
@@ -75,7 +76,7 @@ class EncodeOptions:
             if number is not None and number < least:
                 raise UsageError(f"{name} is {number}; the least is {least}")
         if self.max_rejects is not None and self.on_error == "fail":
-            raise UsageError("max_rejects needs on_error='skip'")
+            raise UsageError("max_rejects needs on_error='skip' (--on-error skip:N)")
         if self.keep_newlines and not self.split_sentences:
             raise UsageError("keep_newlines needs split_sentences")
         if self.max_document_bytes < 1:

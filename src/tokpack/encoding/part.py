@@ -30,7 +30,7 @@ Report = Callable[[Advance], None]
 REPORT_SECONDS = 0.2
 _SPECIAL = (
     "the document contains a special token of the tokenizer "
-    "(special_tokens says what becomes of it: text, encode, auto or error)"
+    "(--special-tokens, special_tokens=, says what becomes of it: text, encode, auto or error)"
 )
 
 
@@ -130,13 +130,14 @@ class PartEncoder:
             if self.job.options.special_tokens == "error":
                 line = _line(documents, int(encoded.special[0]), per_document)
                 raise self._record_error(number, line, _SPECIAL)
-        return self._lay_out(encoded.ids, encoded.lengths, per_document, counts)
+        return self._lay_out(encoded.ids, encoded.lengths, per_document, documents.lines, counts)
 
     def _lay_out(
         self,
         ids: npt.NDArray[Any],
         lengths: npt.NDArray[np.int32],
         per_document: npt.NDArray[np.int64] | None,
+        lines: npt.NDArray[np.int64],
         counts: KeyCounts,
     ) -> tuple[npt.NDArray[Any], ...]:
         """Count, and leave out what has no token."""
@@ -153,11 +154,15 @@ class PartEncoder:
         counts.empty += len(sequences) - with_tokens
         counts.sequences += kept
         counts.tokens += len(ids)
-        if not self.job.has_document_track:
-            return ids, lengths
-        if self.job.options.empty == "skip":
+        if self.job.options.empty == "skip" and with_tokens != len(sequences):
+            lines = np.where(sequences > 0, lines, ~lines)
             sequences = sequences[sequences > 0]
-        return ids, lengths, sequences
+        tracks: list[npt.NDArray[Any]] = [ids, lengths]
+        if self.job.has_document_track:
+            tracks.append(sequences)
+        if self.job.options.trace:
+            tracks.append(lines)
+        return tuple(tracks)
 
     def _record_error(self, number: int, line: int, reason: str) -> RecordError:
         part = self.job.parts[number]

@@ -1,7 +1,8 @@
 """The piece that a part becomes.
 
 A piece is a few raw files, its *tracks*: for each key the token ids, the tokens of each sequence
-(int32) and, where a document is not just one sequence, the sequences of each document (int32).
+(int32), where a document is not just one sequence, the sequences of each document (int32), and for
+a trace the line of each record (int64, counted as in Documents; of one left out as ``~line``).
 ``NNNNNN.json`` is written last, by rename: with it, the piece exists.
 """
 
@@ -44,7 +45,11 @@ class Job:
     @functools.cached_property
     def tracks(self) -> tuple[str, ...]:
         """Names of the raw files of a piece, key by key."""
-        kinds = ("ids", "lengths", *(("documents",) if self.has_document_track else ()))
+        kinds = ["ids", "lengths"]
+        if self.has_document_track:
+            kinds.append("documents")
+        if self.options.trace:
+            kinds.append("lines")
         return tuple(self.folder.track(key, kind) for key in self.options.keys for kind in kinds)
 
     def describe(self, number: int) -> str:

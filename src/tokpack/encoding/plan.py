@@ -117,7 +117,7 @@ class Plan:
 
     def _other_option(self, other: Plan) -> str:
         for key in sorted({*self.options, *other.options}):
-            before, now = self.options.get(key), other.options.get(key)
+            before, now = self.options.get(key, False), other.options.get(key, False)
             if before != now:
                 return f"it has {key} = {before!r}, this run has {now!r}"
         return ""
@@ -151,6 +151,8 @@ def deciding_options(options: EncodeOptions, tokenizer: Tokenizer, dtype: str) -
         "num_docs": options.num_docs,
         "max_document_bytes": options.max_document_bytes,
     }
+    if options.trace:  # a dataset with a trace does for who asks for none
+        deciding["trace"] = True
     return deciding | versions(options)
 
 

@@ -11,7 +11,15 @@ import xxhash
 from tokpack.encoding.piece import Piece
 from tokpack.encoding.plan import Plan
 from tokpack.errors import FormatError, InputError, OutputError, ResumeError
-from tokpack.indexed import Manifest, bin_path, check_replaceable, idx_path, manifest_path
+from tokpack.indexed import (
+    Manifest,
+    bin_path,
+    check_replaceable,
+    idx_path,
+    is_trace,
+    manifest_path,
+    trace_path,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,6 +51,8 @@ def existing(
             return None
         if sizes != (_size(bin_path(prefix)), _size(idx_path(prefix))):
             return None
+        if options.trace and not _has_trace(manifest, prefix):
+            return None
         check_budget(manifest.rejected, options, prefix)
         manifests.append(manifest)
     return manifests
@@ -52,7 +62,12 @@ def check_outputs(prefixes: Mapping[str, str], options: EncodeOptions) -> None:
     """Raise OutputError where the run would destroy something that it was not told to replace."""
     for prefix in prefixes.values():
         check_replaceable(manifest_path(prefix))
-        for path in (bin_path(prefix), idx_path(prefix)):
+        paths = [bin_path(prefix), idx_path(prefix)]
+        if options.trace:
+            paths.append(trace := trace_path(prefix))
+            if os.path.exists(trace) and not is_trace(trace):
+                raise OutputError(f"{trace} exists and is no trace: choose another output")
+        for path in paths:
             if os.path.exists(path) and not options.overwrite:
                 raise OutputError(
                     f"{path} exists and is another dataset: choose another output, or replace it "
@@ -66,7 +81,8 @@ def check_budget(rejected: int, options: EncodeOptions, where: str) -> None:
     if budget is not None and rejected > budget:
         raise InputError(
             f"{rejected} bad records, and {budget} are allowed; they are listed in "
-            f"{where}; with on_error='skip' and a larger max_rejects the run goes on"
+            f"{where}; the run goes on when more are allowed: --on-error skip:N "
+            "(on_error='skip', max_rejects=N)"
         )
 
 
@@ -97,7 +113,6 @@ def open_plan(folder: WorkFolder, plan: Plan, options: EncodeOptions) -> Plan:
                 f"{folder.path} holds an unfinished run, which is not this one: {difference}. "
                 "Finish that run, choose another output, or discard it with overwrite (--overwrite)"
             )
-        folder.remove_file("plan.json")
         folder.clear(keep=("lock",))
     folder.write_json("plan.json", plan.to_json())
     return plan
@@ -129,6 +144,10 @@ def is_whole(job: Job, piece: Piece) -> bool:
             return sum(line.endswith(b"\n") for line in file) == piece.rejected
     except FileNotFoundError:
         return False
+
+
+def _has_trace(manifest: Manifest, prefix: str) -> bool:
+    return manifest.trace is not None and manifest.trace["bytes"] == _size(trace_path(prefix))
 
 
 def _size(path: str) -> int:

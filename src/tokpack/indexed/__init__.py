@@ -10,7 +10,9 @@ from tokpack.indexed.manifest import (
     digest_file,
     manifest_path,
 )
+from tokpack.indexed.origins import Origin, Origins
 from tokpack.indexed.reader import MMapIndexedDataset
+from tokpack.indexed.trace import Trace, is_trace, trace_chunks, trace_path
 from tokpack.indexed.writer import MMapIndexedDatasetBuilder, replace_file, write_index
 
 __all__ = [
@@ -18,13 +20,19 @@ __all__ = [
     "MMapIndexedDataset",
     "MMapIndexedDatasetBuilder",
     "Manifest",
+    "Origin",
+    "Origins",
+    "Trace",
     "best_fitting_dtype",
     "bin_path",
     "check_replaceable",
     "digest_file",
     "idx_path",
+    "is_trace",
     "manifest_path",
     "replace_file",
     "storage_dtype",
+    "trace_chunks",
+    "trace_path",
     "write_index",
 ]

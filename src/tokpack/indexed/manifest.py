@@ -74,11 +74,14 @@ class Manifest:
     dtype: str
     bin: FileDigest
     idx: FileDigest
+    trace: FileDigest | None = None  # of PREFIX.trace, where there is one
     format_version: int = MANIFEST_VERSION
 
     def to_json(self) -> str:
         """The manifest as a JSON object, which begins with its version."""
         values = asdict(self)
+        if self.trace is None:
+            del values["trace"]
         versions = {
             "manifest": values.pop("format_version"),
             "version": values.pop("tokpack_version"),
@@ -148,7 +151,7 @@ def check_replaceable(path: str) -> None:
 
 _TYPES: dict[str, type] = {
     **dict.fromkeys(("tokpack_version", "created", "dtype"), str),
-    **dict.fromkeys(("tokenizer", "options", "bin", "idx"), dict),
+    **dict.fromkeys(("tokenizer", "options", "bin", "idx", "trace"), dict),
     "inputs": list,
 }
 
@@ -156,17 +159,21 @@ _TYPES: dict[str, type] = {
 def _checked(values: dict[str, Any], name: str) -> dict[str, Any]:
     """The known keys of a manifest, all there, each of its type."""
     known: dict[str, Any] = {field.name: values.get(field.name) for field in fields(Manifest)}
+    if known["trace"] is None:
+        del known["trace"]
     for key, value in known.items():
         expected = _TYPES.get(key)
         if not (_is_count(value) if expected is None else isinstance(value, expected)):
             wanted = "a count" if expected is None else f"a value of type {expected.__name__}"
             raise FormatError(f"{name}: {key} is {value!r}, expected {wanted}")
-    for key in ("bin", "idx"):
-        if not _is_count(known[key].get("bytes")) or not isinstance(
-            known[key].get("xxh3_128"), str
-        ):
+    for key in ("bin", "idx", "trace"):
+        if key in known and not _is_digest(known[key]):
             raise FormatError(f"{name}: {key} is {known[key]!r}, expected bytes and xxh3_128")
     return known
+
+
+def _is_digest(value: dict[str, Any]) -> bool:
+    return _is_count(value.get("bytes")) and isinstance(value.get("xxh3_128"), str)
 
 
 def _is_count(value: object) -> bool:

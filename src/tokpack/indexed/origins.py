@@ -1,0 +1,148 @@
+"""Which input and line a document came from, and what became of a line, by the inputs' names."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from tokpack.errors import FormatError, UsageError
+from tokpack.indexed.manifest import Manifest, manifest_path
+from tokpack.indexed.trace import Trace, trace_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Became = Literal["document", "empty", "rejected", "nothing"]
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A line of an input, and what became of it.
+
+    ``source`` is the input's name as in the manifest, ``number`` its place there, from 0; ``line``
+    counts from 1: lines of JSON lines and plain text (blank ones too, compressed or not), elements
+    of a JSON array, rows of a table, records of an archive. It became a ``document``, whose number
+    in the dataset is ``document``; or it was left out: ``empty`` (no token), ``rejected`` with a
+    ``reason``, where that is still known; ``nothing`` is a line that is no record.
+    """
+
+    source: str
+    number: int
+    line: int
+    became: Became
+    document: int | None = None
+    reason: str = ""
+
+    def __str__(self) -> str:
+        """``wiki.jsonl:123``."""
+        return f"{self.source}:{self.line}"
+
+
+class Origins:
+    """The origins of the documents of the dataset ``prefix``, by its trace and manifest.
+
+    InputError where one of these is missing, FormatError where it is broken or of another dataset.
+    Opening takes a moment, a question some ten microseconds.
+    """
+
+    def __init__(self, prefix: str | os.PathLike[str]) -> None:
+        self._prefix = os.fsdecode(prefix)
+        for suffix in (".bin", ".idx"):
+            self._prefix = self._prefix.removesuffix(suffix)
+        self.trace = Trace(trace_path(self._prefix))
+        self._manifest = manifest = Manifest.load(self._prefix)
+        self.sources = [_name(entry) for entry in manifest.inputs]
+        kept = manifest.empty if manifest.options.get("empty") == "document" else 0
+        expected = (
+            len(manifest.inputs),
+            manifest.documents + kept,
+            manifest.empty - kept,
+            manifest.rejected,
+        )
+        counts = (self.trace.count(kind) for kind in ("documents", "empty", "rejected"))
+        found = (self.trace.sources, *counts)
+        size = os.path.getsize(self.trace.path)
+        other = manifest.trace is not None and manifest.trace["bytes"] != size
+        if found != expected or other:
+            raise FormatError(
+                f"{self.trace.path}: inputs, documents, empty and rejected records are {found}, "
+                f"expected {expected}, as {manifest_path(self._prefix)} has them: the files do not "
+                "belong together"
+            )
+
+    def __len__(self) -> int:
+        """Number of documents."""
+        return self.trace.count()
+
+    def __getitem__(self, document: int) -> Origin:
+        """Where a document came from; IndexError where there is no document of that number."""
+        number = document + len(self) if document < 0 else document
+        if not 0 <= number < len(self):
+            raise IndexError(f"{self._prefix}: document {document} of {len(self)}")
+        source, line = self.trace.locate(number)
+        return Origin(self.sources[source], source, line, "document", number)
+
+    def __iter__(self) -> Iterator[Origin]:
+        for run in self.trace.runs():
+            name = self.sources[run.source]
+            for i in range(run.length):
+                yield Origin(name, run.source, run.line + i, "document", run.first + i)
+
+    def find(self, source: str, line: int) -> list[Origin]:
+        """What became of a line: an origin for each time that the input was given.
+
+        ``source`` is an input's name, or the end of it (``wiki.jsonl`` for ``data/wiki.jsonl``).
+        UsageError where there is no such input, or no such line in it, or several are meant.
+        """
+        return [self._became(number, line) for number in self._numbers(source)]
+
+    def _numbers(self, source: str) -> list[int]:
+        exact = [i for i, name in enumerate(self.sources) if name == source]
+        if exact:
+            return exact
+        end = "/" + source.lstrip("./")
+        found = [i for i, name in enumerate(self.sources) if ("/" + name).endswith(end)]
+        names = sorted({self.sources[i] for i in found})
+        if len(names) == 1:
+            return found
+        if names:
+            raise UsageError(f"{source!r} could be {', '.join(names[:5])}: give more of its path")
+        some = ", ".join(self.sources[:5]) + (", ..." if len(self.sources) > 5 else "")
+        raise UsageError(f"{self._prefix} was not made from {source!r}; its inputs are {some}")
+
+    def _became(self, number: int, line: int) -> Origin:
+        name, lines = self.sources[number], self.trace.lines(number)
+        document = self.trace.find(number, line)
+        if document is not None:
+            return Origin(name, number, line, "document", document)
+        if self.trace.find(number, line, "empty") is not None:
+            return Origin(name, number, line, "empty", reason="no token")
+        if self.trace.find(number, line, "rejected") is not None:
+            return Origin(name, number, line, "rejected", reason=self._reason(name, line))
+        limit = self._manifest.options.get("num_docs")
+        if limit is not None:
+            reason = f"blank, or not among the first {limit} records, which were read"
+            return Origin(name, number, line, "nothing", reason=reason)
+        if not 1 <= line <= lines:
+            raise UsageError(f"{name} has {lines} lines, and no line {line}")
+        return Origin(name, number, line, "nothing", reason="a blank line")
+
+    def _reason(self, source: str, line: int) -> str:
+        """From the rejects file, which may be gone; with several keys it has the common name."""
+        key = self._manifest.options.get("key", "")
+        for stem in (self._prefix, self._prefix.removesuffix(f"_{key}")):
+            try:
+                with open(stem + ".rejects.jsonl", encoding="utf-8") as file:
+                    for text in file:
+                        record = json.loads(text)
+                        if record["source"] == source and record["line"] == line:
+                            return str(record["reason"])
+            except (OSError, ValueError, KeyError, TypeError):
+                continue
+        return ""
+
+
+def _name(entry: object) -> str:
+    return str(entry.get("name", "?")) if isinstance(entry, dict) else "?"
