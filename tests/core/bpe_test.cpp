@@ -3,12 +3,12 @@
 // Python.
 #include <algorithm>
 #include <cstdint>
-#include <map>
 #include <random>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "bpe_twin.hpp"
 #include "check.hpp"
 #include "core/bpe_encoder.hpp"
 #include "core/bpe_kernel.hpp"
@@ -34,97 +34,6 @@ std::string random_text(std::mt19937& random, std::size_t atoms) {
   return text;
 }
 
-struct Vocabulary {
-  std::vector<std::string> words;  // by id
-  std::array<std::uint32_t, 256> byte_ids;
-  std::vector<Merge> merges;
-  std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> ranks;
-};
-
-// Bytes at ids from `base` on, then products of random pairs of what is there. Pairs of frequent
-// words come often, so that long merges happen.
-Vocabulary random_vocabulary(std::mt19937& random, std::uint32_t base, std::size_t merges) {
-  Vocabulary v;
-  v.words.resize(base);
-  for (std::uint32_t b = 0; b < 256; ++b) {
-    v.byte_ids[b] = base + b;
-    v.words.push_back(std::string(1, static_cast<char>(b)));
-  }
-  const std::string sample = random_text(random, 400);
-  std::vector<std::uint32_t> ids;
-  for (const char c : sample) ids.push_back(v.byte_ids[static_cast<std::uint8_t>(c)]);
-  while (v.merges.size() < merges && ids.size() > 1) {
-    const std::size_t at = random() % (ids.size() - 1);
-    const std::pair pair(ids[at], ids[at + 1]);
-    if (v.ranks.count(pair) == 0) {
-      const auto product = static_cast<std::uint32_t>(v.words.size());
-      v.ranks[pair] = static_cast<std::uint32_t>(v.merges.size());
-      v.merges.push_back({pair.first, pair.second, product});
-      v.words.push_back(v.words[pair.first] + v.words[pair.second]);
-    }
-    ids[at] = v.merges[v.ranks[pair]].product;
-    ids.erase(ids.begin() + static_cast<std::ptrdiff_t>(at) + 1);
-  }
-  return v;
-}
-
-std::vector<std::uint32_t> merge_slowly(const Vocabulary& v, std::string_view word) {
-  std::vector<std::uint32_t> ids;
-  for (const char c : word) ids.push_back(v.byte_ids[static_cast<std::uint8_t>(c)]);
-  for (;;) {
-    std::uint32_t best = ~0u;
-    std::size_t at = 0;
-    for (std::size_t i = 0; i + 1 < ids.size(); ++i) {
-      const auto rule = v.ranks.find({ids[i], ids[i + 1]});
-      if (rule != v.ranks.end() && rule->second < best) {
-        best = rule->second;
-        at = i;
-      }
-    }
-    if (best == ~0u) return ids;
-    ids[at] = v.merges[best].product;
-    ids.erase(ids.begin() + static_cast<std::ptrdiff_t>(at) + 1);
-  }
-}
-
-void encode_plain(const Vocabulary& v, std::string_view text, std::vector<std::uint32_t>* ids) {
-  const auto* bytes = reinterpret_cast<const std::uint8_t*>(text.data());
-  std::vector<std::uint32_t> ends(text.size());
-  std::size_t pos = 0;
-  const std::size_t count =
-      pretokenize_scalar(Pattern::kGpt2, bytes, text.size(), &pos, ends.data(), ends.size());
-  std::size_t begin = 0;
-  for (std::size_t i = 0; i < count; begin = ends[i++]) {
-    const auto word = merge_slowly(v, text.substr(begin, ends[i] - begin));
-    ids->insert(ids->end(), word.begin(), word.end());
-  }
-}
-
-// The document with the added tokens cut out first, leftmost and longest.
-std::vector<std::uint32_t> encode_slowly(const Vocabulary& v, const std::vector<AddedToken>& added,
-                                         std::string_view text) {
-  std::vector<std::uint32_t> ids;
-  std::size_t plain = 0;
-  for (std::size_t at = 0; at < text.size();) {
-    const AddedToken* longest = nullptr;
-    for (const AddedToken& token : added) {
-      if (text.substr(at, token.content.size()) == token.content &&
-          (longest == nullptr || token.content.size() > longest->content.size())) {
-        longest = &token;
-      }
-    }
-    if (longest == nullptr) {
-      ++at;
-      continue;
-    }
-    encode_plain(v, text.substr(plain, at - plain), &ids);
-    ids.push_back(longest->id);
-    plain = at += longest->content.size();
-  }
-  encode_plain(v, text.substr(plain), &ids);
-  return ids;
-}
-
 template <class Out>
 void compare(BpeEncoder& encoder, const Vocabulary& v, const std::vector<AddedToken>& added,
              std::mt19937& random) {
@@ -141,7 +50,7 @@ void compare(BpeEncoder& encoder, const Vocabulary& v, const std::vector<AddedTo
       const auto begin = static_cast<std::int64_t>(data.size());
       data += text;
       spans.push_back({begin, static_cast<std::int64_t>(data.size())});
-      auto document = encode_slowly(v, added, text);
+      auto document = encode_slowly(v, Pattern::kGpt2, added, text);
       if (!document.empty()) document.push_back(7);
       expected_lengths.push_back(document.size());
       expected.insert(expected.end(), document.begin(), document.end());
@@ -165,7 +74,7 @@ void compare(BpeEncoder& encoder, const Vocabulary& v, const std::vector<AddedTo
 
 void test_encoder(std::uint32_t base, bool wide, bool space_runs, std::size_t cache_bytes) {
   std::mt19937 random(base + 2 * wide + space_runs);
-  const Vocabulary v = random_vocabulary(random, base, 300);
+  const Vocabulary v = random_vocabulary(random, random_text(random, 400), base, 300);
   auto next = static_cast<std::uint32_t>(v.words.size());
   std::vector<AddedToken> added{{"<|eod|>", next++, true, false}};
   for (std::size_t n = 2; space_runs && n <= 24; ++n) {
@@ -183,7 +92,7 @@ void test_encoder(std::uint32_t base, bool wide, bool space_runs, std::size_t ca
 // Long words, where the word and the narrow rules end: one size after the other, one byte and two.
 void test_sizes() {
   std::mt19937 random(5);
-  const Vocabulary v = random_vocabulary(random, 10, 300);
+  const Vocabulary v = random_vocabulary(random, random_text(random, 400), 10, 300);
   for (const Level level : levels()) {
     const BpeOptions options{Pattern::kNone, false, true, 1 << 16, level};
     const auto encoder =

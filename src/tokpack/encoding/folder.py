@@ -91,7 +91,8 @@ class WorkFolder:
         first, last = ("commit.json", "journal.json"), "plan.json"
         with cannot_write(self.path):
             for entry in sorted(
-                os.scandir(self.path), key=lambda entry: (entry.name == last, entry.name not in first)
+                os.scandir(self.path),
+                key=lambda entry: (entry.name == last, entry.name not in first),
             ):
                 if entry.name in keep:
                     continue

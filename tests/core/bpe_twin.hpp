@@ -1,0 +1,112 @@
+// A slow, obviously right twin of the encoder, and random vocabularies for both.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <random>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/added_tokens.hpp"
+#include "core/bpe_model.hpp"
+#include "core/pretokenize.hpp"
+
+namespace tokpack::test {
+
+struct Vocabulary {
+  std::vector<std::string> words;  // by id
+  std::array<std::uint32_t, 256> byte_ids;
+  std::vector<Merge> merges;
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> ranks;
+};
+
+// Bytes at ids from `base` on, then products of random pairs of what is in `sample`. Pairs of
+// frequent words come often, so that long merges happen.
+inline Vocabulary random_vocabulary(std::mt19937& random, std::string_view sample,
+                                    std::uint32_t base, std::size_t merges) {
+  Vocabulary v;
+  v.words.resize(base);
+  for (std::uint32_t b = 0; b < 256; ++b) {
+    v.byte_ids[b] = base + b;
+    v.words.push_back(std::string(1, static_cast<char>(b)));
+  }
+  std::vector<std::uint32_t> ids;
+  for (const char c : sample) ids.push_back(v.byte_ids[static_cast<std::uint8_t>(c)]);
+  while (v.merges.size() < merges && ids.size() > 1) {
+    const std::size_t at = random() % (ids.size() - 1);
+    const std::pair pair(ids[at], ids[at + 1]);
+    if (v.ranks.count(pair) == 0) {
+      const auto product = static_cast<std::uint32_t>(v.words.size());
+      v.ranks[pair] = static_cast<std::uint32_t>(v.merges.size());
+      v.merges.push_back({pair.first, pair.second, product});
+      v.words.push_back(v.words[pair.first] + v.words[pair.second]);
+    }
+    ids[at] = v.merges[v.ranks[pair]].product;
+    ids.erase(ids.begin() + static_cast<std::ptrdiff_t>(at) + 1);
+  }
+  return v;
+}
+
+inline std::vector<std::uint32_t> merge_slowly(const Vocabulary& v, std::string_view word) {
+  std::vector<std::uint32_t> ids;
+  for (const char c : word) ids.push_back(v.byte_ids[static_cast<std::uint8_t>(c)]);
+  for (;;) {
+    std::uint32_t best = ~0u;
+    std::size_t at = 0;
+    for (std::size_t i = 0; i + 1 < ids.size(); ++i) {
+      const auto rule = v.ranks.find({ids[i], ids[i + 1]});
+      if (rule != v.ranks.end() && rule->second < best) {
+        best = rule->second;
+        at = i;
+      }
+    }
+    if (best == ~0u) return ids;
+    ids[at] = v.merges[best].product;
+    ids.erase(ids.begin() + static_cast<std::ptrdiff_t>(at) + 1);
+  }
+}
+
+inline void encode_plain(const Vocabulary& v, Pattern pattern, std::string_view text,
+                         std::vector<std::uint32_t>* ids) {
+  const auto* bytes = reinterpret_cast<const std::uint8_t*>(text.data());
+  std::vector<std::uint32_t> ends(text.size());
+  std::size_t pos = 0;
+  const std::size_t count =
+      pretokenize_scalar(pattern, bytes, text.size(), &pos, ends.data(), ends.size());
+  std::size_t begin = 0;
+  for (std::size_t i = 0; i < count; begin = ends[i++]) {
+    const auto word = merge_slowly(v, text.substr(begin, ends[i] - begin));
+    ids->insert(ids->end(), word.begin(), word.end());
+  }
+}
+
+// The document with the added tokens cut out first, leftmost and longest.
+inline std::vector<std::uint32_t> encode_slowly(const Vocabulary& v, Pattern pattern,
+                                                const std::vector<AddedToken>& added,
+                                                std::string_view text) {
+  std::vector<std::uint32_t> ids;
+  std::size_t plain = 0;
+  for (std::size_t at = 0; at < text.size();) {
+    const AddedToken* longest = nullptr;
+    for (const AddedToken& token : added) {
+      if (text.substr(at, token.content.size()) == token.content &&
+          (longest == nullptr || token.content.size() > longest->content.size())) {
+        longest = &token;
+      }
+    }
+    if (longest == nullptr) {
+      ++at;
+      continue;
+    }
+    encode_plain(v, pattern, text.substr(plain, at - plain), &ids);
+    ids.push_back(longest->id);
+    plain = at += longest->content.size();
+  }
+  encode_plain(v, pattern, text.substr(plain), &ids);
+  return ids;
+}
+
+}  // namespace tokpack::test

@@ -1,0 +1,81 @@
+// The extractor: all levels alike, a block gives what its lines give one by one.
+#include <cstring>
+#include <vector>
+
+#include "core/json_lines.hpp"
+#include "core/utf8.hpp"
+#include "fuzz.hpp"
+
+namespace tokpack::test {
+namespace {
+
+struct Result {
+  std::string text;
+  std::vector<std::int64_t> spans, lines, slow;
+  std::int64_t line_count = 0;
+  bool operator==(const Result&) const = default;
+};
+
+std::vector<std::int64_t> to_vector(const Buffer<std::int64_t>& buffer) {
+  return {buffer.data(), buffer.data() + buffer.size()};
+}
+
+Result extract(std::string_view block, Level level) {
+  const Exact input(block);
+  Buffer<std::uint8_t> text;
+  Buffer<std::int64_t> spans, lines, slow;
+  Result result;
+  result.line_count = JsonLines("text", level).extract(input.span(), {text, spans, lines, slow});
+  MUST(text.size() <= block.size());
+  for (std::size_t i = 0; i < kStringSlack; ++i) MUST(text.data()[text.size() + i] == 0);
+  result.text.assign(reinterpret_cast<const char*>(text.data()), text.size());
+  result.spans = to_vector(spans);
+  result.lines = to_vector(lines);
+  result.slow = to_vector(slow);
+  return result;
+}
+
+void check_spans(const Result& result, std::size_t size) {
+  const auto end = static_cast<std::int64_t>(result.text.size());
+  const auto documents = static_cast<std::int64_t>(result.lines.size());
+  MUST(result.spans.size() == 2 * result.lines.size());
+  for (std::size_t i = 0; i < result.lines.size(); ++i) {
+    const std::int64_t from = result.spans[2 * i], to = result.spans[2 * i + 1];
+    MUST(0 <= from && from <= to && to <= end);
+    const auto* text = reinterpret_cast<const std::uint8_t*>(result.text.data()) + from;
+    MUST(utf8_check(Level::kScalar)(text, static_cast<std::size_t>(to - from)));
+    MUST(0 <= result.lines[i] && result.lines[i] < result.line_count);
+    MUST(i == 0 || result.lines[i - 1] < result.lines[i]);
+  }
+  for (std::size_t i = 0; i < result.slow.size(); i += 3) {
+    MUST(0 <= result.slow[i] && result.slow[i] < documents);
+    MUST(0 <= result.slow[i + 1] && result.slow[i + 1] <= result.slow[i + 2]);
+    MUST(result.slow[i + 2] <= static_cast<std::int64_t>(size));
+  }
+}
+
+// The documents of the lines, each extracted on its own.
+std::string one_by_one(std::string_view block) {
+  std::string text;
+  for (std::size_t at = 0; at < block.size();) {
+    const std::size_t found = block.find('\n', at);
+    const std::size_t end = found == std::string_view::npos ? block.size() : found + 1;
+    text += extract(block.substr(at, end - at), Level::kScalar).text;
+    at = end;
+  }
+  return text;
+}
+
+}  // namespace
+}  // namespace tokpack::test
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace tokpack;
+  using namespace tokpack::test;
+  const std::string_view block = as_text(data, size);
+  const Result scalar = extract(block, Level::kScalar);
+  check_spans(scalar, size);
+  MUST(one_by_one(block) == scalar.text);
+  for (const Level level : levels()) MUST(extract(block, level) == scalar);
+  return 0;
+}

@@ -1,0 +1,171 @@
+"""kill -9 of the parent, of a worker, of everything, again and again, on one run.
+
+    python -m torture.kill --rounds 50 --seed 1 --megabytes 300
+
+Each round resumes the run that the round before has left, at once: workers of a killed parent may
+still be dying. At the end the bytes are those of an undisturbed run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+from encoding_tools import DRIVER, children
+
+from torture.tools import SMALL_PARTS, Setting, Whole
+
+TARGETS = ("parent", "worker", "everything", "SIGTERM", "SIGINT")
+
+
+class Kills:
+    """One run that is killed again and again."""
+
+    def __init__(self, setting: Setting, output: Path, seed: int, part_bytes: int) -> None:
+        self.setting = setting
+        self.output = output
+        self.rng = random.Random(seed)
+        self.script = SMALL_PARTS.format(part_bytes=part_bytes) + DRIVER
+        self.done: Counter[str] = Counter()
+        self.finished = 0
+        self._step = 0.0
+
+    def undisturbed_seconds(self, workers: int) -> float:
+        """How long a run takes from its first progress on."""
+        process = self._start(workers)
+        began = self._first_line(process)
+        _, err = process.communicate(timeout=600)
+        assert process.returncode == 0, err
+        seconds = time.monotonic() - began
+        self.check_and_remove()
+        return seconds
+
+    def run(self, rounds: int, workers: tuple[int, ...]) -> None:
+        """Kill ``rounds`` times, then finish."""
+        self._step = self.undisturbed_seconds(max(workers)) / rounds
+        stuck, before = 0, -1
+        for number in range(rounds):
+            stretch = 2 ** (stuck // 3)
+            target = self.rng.choice(TARGETS)
+            text = self.round(target, self.rng.choice(workers), stretch)
+            now = self._progress()
+            stuck = stuck + 1 if now <= before else 0
+            before = now
+            print(f"{number + 1:4d} {text}; {now} parts are done", flush=True)
+        process = self._start(max(workers))
+        _, err = process.communicate(timeout=600)
+        assert process.returncode == 0, err
+        self.check_and_remove()
+
+    def round(self, target: str, workers: int, stretch: float) -> str:
+        """Start, kill after a random time, and say what happened."""
+        process = self._start(workers)
+        early = self.rng.random() < 0.1
+        if early:  # before there is anything
+            time.sleep(self.rng.uniform(0.0, 0.6))
+        else:
+            self._first_line(process)
+            time.sleep(self.rng.uniform(0.0, self._step * stretch))
+        self._no_false_dataset()
+        victims = children(process.pid)
+        if target == "worker" and not victims:
+            target = "parent"
+        began = time.monotonic()
+        ended = process.poll() is not None
+        if target == "worker":
+            self._kill(self.rng.choice(victims), signal.SIGKILL)
+        elif target == "everything":
+            os.killpg(process.pid, signal.SIGKILL)
+        elif target == "SIGINT":
+            os.killpg(process.pid, signal.SIGINT)
+        else:
+            self._kill(process.pid, signal.SIGTERM if target == "SIGTERM" else signal.SIGKILL)
+        _, err = process.communicate(timeout=60)
+        seconds = time.monotonic() - began
+        code = process.returncode
+        if code == 0:
+            self.finished += 1
+            self.check_and_remove()
+            return f"{target}: too late, the run was finished; it begins anew"
+        assert not ended, err
+        # An interpreter that is still loading knows no better than to show where it was.
+        expected = {"SIGTERM": {-15}, "SIGINT": {-2, 1, 130}, "worker": {2}}.get(target, {-9})
+        assert code in expected, f"{target}: exit code {code}: {err}"
+        if target == "worker":
+            assert "was killed by SIGKILL" in err, err
+        assert seconds < 10, f"{target}: took {seconds:.1f} s to end"
+        self.done[target] += 1
+        self._no_false_dataset()
+        return f"{target}{' early' if early else ''}, {workers} workers, ended in {seconds:.2f} s"
+
+    def check_and_remove(self) -> None:
+        """What is there is the undisturbed result, and nothing else is."""
+        assert Whole.read(self.output) == self.setting.expected
+        names = {path.name for path in self.output.parent.iterdir()}
+        wanted = {f"{self.output.name}.{end}" for end in ("bin", "idx", "json", "rejects.jsonl")}
+        assert names == wanted, names
+        for name in names:
+            (self.output.parent / name).unlink()
+
+    def _no_false_dataset(self) -> None:
+        # The manifest is the last of the renames: with it, everything is there.
+        if Path(f"{self.output}.json").exists():
+            assert Whole.read(self.output) == self.setting.expected
+
+    def _progress(self) -> int:
+        folder = Path(f"{self.output}.unfinished")
+        return len(list(folder.glob("[0-9]*.json"))) if folder.is_dir() else 0
+
+    def _start(self, workers: int) -> subprocess.Popen[str]:
+        text = json.dumps(self.setting.request(self.output, workers=workers))
+        return subprocess.Popen(
+            [sys.executable, "-c", self.script, text],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def _first_line(self, process: subprocess.Popen[str]) -> float:
+        if process.stdout:
+            process.stdout.readline()
+        return time.monotonic()
+
+    def _kill(self, pid: int, number: signal.Signals) -> None:
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            pass  # it was quicker
+
+
+def main() -> None:
+    """Run a long round; the work folder stays when it fails."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=50)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--megabytes", type=int, default=300)
+    args = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="tokpack-kill-"))
+    print(f"kill: {args.rounds} rounds, seed {args.seed}, {args.megabytes} MB, in {folder}")
+    setting = Setting.make(folder, args.megabytes << 20, files=25, seed=args.seed)
+    (folder / "out").mkdir()
+    kills = Kills(setting, folder / "out" / "out", args.seed, part_bytes=1 << 20)
+    kills.run(args.rounds, workers=(2, 3))
+    counts = ", ".join(f"{count} {target}" for target, count in sorted(kills.done.items()))
+    print(f"kill: the bytes are those of an undisturbed run after {counts}; "
+          f"{kills.finished} times the kill came too late")
+    shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main()
