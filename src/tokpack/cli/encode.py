@@ -141,6 +141,11 @@ GROUPS = (
                 default="auto",
                 help="type of a token id (auto: uint16 if the vocabulary is smaller than 65500)",
             ),
+            flag(
+                "--trace",
+                action="store_true",
+                help="write PREFIX.trace: the input and line of each document, for tokpack trace",
+            ),
             flag("--overwrite", action="store_true", help="replace a finished dataset"),
         ),
     ),
@@ -197,7 +202,10 @@ def run(argv: Sequence[str]) -> int:
     if os.path.isdir(options.output + SUFFIX):
         begun = "resumed"
     started = time.monotonic()
-    with terminal.Reporter(quiet=arguments.quiet, interval=arguments.log_interval) as report:
+    with (
+        terminal.notes_from_log(quiet=arguments.quiet),
+        terminal.Reporter(quiet=arguments.quiet, interval=arguments.log_interval) as report,
+    ):
         manifests = encode(options, progress=report)
     if report.first is None:
         begun = "complete"
@@ -256,6 +264,7 @@ def resolve(arguments: argparse.Namespace) -> tuple[EncodeOptions, list[str]]:
         num_docs=arguments.limit,
         input_format=arguments.input_format or ("text" if whitespace else "auto"),
         overwrite=arguments.overwrite,
+        trace=arguments.trace,
         max_document_bytes=arguments.max_document_bytes,
     )
     return options, notes

@@ -30,7 +30,11 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "encode": Command("tokpack.cli.encode", "text -> token ids in .bin and .idx", True),
+    "verify": Command("tokpack.cli.verify", "is a dataset whole; mend its index", False),
     "vocab": Command("tokpack.cli.vocab", "text -> a vocabulary or a tokenizer.json", False),
+    "inspect": Command("tokpack.cli.inspect", "what a dataset is, and its documents", False),
+    "stats": Command("tokpack.cli.stats", "lengths, frequencies, duplicates, plots", False),
+    "trace": Command("tokpack.cli.trace", "document -> its input and line, and back", False),
 }
 
 HELP = """\

@@ -60,7 +60,8 @@ def _lines(prefix: str, manifest: Manifest, options: EncodeOptions, pace: str) -
     if special:
         became = "as text" if manifest.options["special_tokens"] == "text" else "as special tokens"
         counts.append(("special", f"{_count(special, 'special token')} inside documents, {became}"))
-    paths = (prefix + suffix for suffix in (".bin", ".idx", ".json"))
+    suffixes = (".bin", ".idx", *([".trace"] if manifest.trace else []), ".json")
+    paths = (prefix + suffix for suffix in suffixes)
     files = ", ".join(f"{path} ({bytes_text(os.path.getsize(path))})" for path in paths)
     return [
         f"{prefix}: {_count(manifest.documents, 'document')}, "

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import sys
 import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from types import TracebackType
 
     from tokpack.encoding import Progress
@@ -27,6 +28,25 @@ def say(text: str) -> None:
 def note(text: str) -> None:
     """Say what the user may want to know but need not act on."""
     say(f"tokpack: note: {text}")
+
+
+@contextlib.contextmanager
+def notes_from_log(*, quiet: bool) -> Iterator[None]:
+    """Say what the library logs as notes; nothing of it with ``quiet``."""
+    logger = logging.getLogger("tokpack")
+    handler = logging.NullHandler() if quiet else _Notes()
+    propagate, logger.propagate = logger.propagate, False
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = propagate
+
+
+class _Notes(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        note(record.getMessage())
 
 
 def error(text: str) -> None:

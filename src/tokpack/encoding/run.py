@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
 import threading
@@ -38,14 +39,16 @@ if TYPE_CHECKING:
     from types import FrameType
 
 Show = Callable[[Progress], None]
+_log = logging.getLogger(__name__)
 
 
 def encode(options: EncodeOptions, *, progress: Show | None = None) -> list[Manifest]:
     """Turn documents into a ``.bin/.idx`` dataset for each key, and return their manifests.
 
     A run that was stopped at any point goes on where it was when it is started again; one that is
-    finished returns at once. ``progress`` is called a few times a second. Raises a TokpackError:
-    UsageError, InputError, RecordError, TokenizerError, OutputError, ResumeError or WorkerError.
+    finished returns at once. ``progress`` is called a few times a second. What is worth a warning
+    goes to the logger ``tokpack``. Raises a TokpackError: UsageError, InputError, RecordError,
+    TokenizerError, OutputError, ResumeError or WorkerError.
     """
     from tokpack import __version__
 
@@ -81,6 +84,11 @@ def encode(options: EncodeOptions, *, progress: Show | None = None) -> list[Mani
             folder.remove()
             return done
         check_outputs(prefixes, options)
+        if not tokenizer.native:
+            _log.warning(
+                "the tokenizer %s takes the slow path, not the native one: %s",
+                *(tokenizer.name, tokenizer.why_not_native),
+            )
         job = Job(folder, plan.sources, plan.parts, tokenizer, dtype, options)
         run = _Run(job, Meter(progress, plan.bytes, min(workers, len(plan.parts))))
         try:

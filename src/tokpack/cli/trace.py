@@ -1,0 +1,111 @@
+"""``tokpack trace``: which input and line a document came from, and what became of a line."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from tokpack.cli.parser import Group, Page, flag, parse
+from tokpack.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from tokpack.indexed import Origin, Origins
+
+PAGE = Page(
+    "trace",
+    "Say which input and line a document came from, and what became of a line of an input.",
+    (
+        Group(
+            "flags",
+            (
+                flag(
+                    "--doc",
+                    metavar="N",
+                    type=int,
+                    nargs="+",
+                    default=[],
+                    help="print FILE:LINE of document N, counted from 0; -1 is the last one",
+                ),
+                flag(
+                    "--source",
+                    metavar="FILE:LINE",
+                    nargs="+",
+                    default=[],
+                    help="print the number of the document, or why there is none",
+                ),
+                flag("--all", action="store_true", help="print all documents as TSV"),
+                flag("--json", action="store_true", help="print JSON, an object a line"),
+            ),
+        ),
+    ),
+    """\
+INPUT is the PREFIX of a dataset that was encoded with --trace. Lines count from 1; in a table they
+are rows, in a JSON array elements, in an archive records.
+
+examples:
+  tokpack encode wiki.jsonl --trace
+  tokpack trace wiki --doc 17                  wiki.jsonl:18
+  tokpack trace wiki --source wiki.jsonl:123   120, or: rejected: malformed JSON: ...
+  tokpack trace wiki --all > documents.tsv     document, file, line
+""",
+)
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run ``tokpack trace ARGV``."""
+    arguments = parse(PAGE, argv)
+    if arguments is None:
+        return 0
+    if len(arguments.inputs) != 1:
+        raise UsageError("name one dataset: tokpack trace PREFIX --doc 17")
+    if not (arguments.doc or arguments.source or arguments.all):
+        raise UsageError("nothing asked: add --doc N, --source FILE:LINE, or --all")
+    from tokpack.indexed import Origins
+
+    origins = Origins(arguments.inputs[0])
+    found = [_document(origins, number) for number in arguments.doc]
+    became = [origin for text in arguments.source for origin in _line(origins, text)]
+    if arguments.json:
+        _print_json([*found, *became])
+        _print_json(origins if arguments.all else ())
+        return 0
+    sys.stdout.write("".join(f"{origin}\n" for origin in found))
+    sys.stdout.write("".join(f"{_outcome(origin)}\n" for origin in became))
+    if arguments.all:
+        sys.stdout.writelines(f"{o.document}\t{o.source}\t{o.line}\n" for o in origins)
+    return 0
+
+
+def _document(origins: Origins, number: int) -> Origin:
+    try:
+        return origins[number]
+    except IndexError as error:
+        raise UsageError(f"{error}: they count from 0") from None
+
+
+def _line(origins: Origins, text: str) -> list[Origin]:
+    source, _, line = text.rpartition(":")
+    if not source or not line.isdecimal():
+        raise UsageError(f"--source {text!r} is not such as wiki.jsonl:123")
+    return origins.find(source, int(line))
+
+
+def _outcome(origin: Origin) -> str:
+    if origin.document is not None:
+        return str(origin.document)
+    words = {
+        "empty": "empty, left out",
+        "rejected": "rejected",
+        "nothing": "no record",
+    }
+    return words[origin.became] + (f": {origin.reason}" if origin.reason else "")
+
+
+def _print_json(origins: Iterable[Origin]) -> None:
+    for origin in origins:
+        fields: dict[str, Any] = asdict(origin)
+        sys.stdout.write(json.dumps(fields, ensure_ascii=False) + "\n")
