@@ -12,7 +12,9 @@ from tokpack.indexed.manifest import (
 )
 from tokpack.indexed.origins import Origin, Origins
 from tokpack.indexed.reader import MMapIndexedDataset
+from tokpack.indexed.repair import RepairReport, repair
 from tokpack.indexed.trace import Trace, is_trace, trace_chunks, trace_path
+from tokpack.indexed.verify import VerifyReport, verify
 from tokpack.indexed.writer import MMapIndexedDatasetBuilder, replace_file, write_index
 
 __all__ = [
@@ -22,7 +24,9 @@ __all__ = [
     "Manifest",
     "Origin",
     "Origins",
+    "RepairReport",
     "Trace",
+    "VerifyReport",
     "best_fitting_dtype",
     "bin_path",
     "check_replaceable",
@@ -30,9 +34,11 @@ __all__ = [
     "idx_path",
     "is_trace",
     "manifest_path",
+    "repair",
     "replace_file",
     "storage_dtype",
     "trace_chunks",
     "trace_path",
+    "verify",
     "write_index",
 ]

@@ -25,6 +25,7 @@ from tokpack.indexed.format import (
 )
 from tokpack.indexed.manifest import FileDigest, Manifest, digest_file, manifest_path
 from tokpack.indexed.scan import scan
+from tokpack.indexed.trace import trace_path
 from tokpack.indexed.virtual import VirtualIndexedDataset, is_virtual
 
 if TYPE_CHECKING:
@@ -268,7 +269,7 @@ def _kept(manifest: Manifest, index: Index) -> int:
 
 def _check_trace(prefix: str, manifest: Manifest) -> None:
     """The trace, which may be left out: a dataset is whole without it."""
-    path = prefix + ".trace"
+    path = trace_path(prefix)
     if manifest.trace is not None and os.path.exists(path):
         _check_size(prefix, path, manifest.trace)
         _check_digest(path, digest_file(path)["xxh3_128"], manifest.trace)
