@@ -25,6 +25,7 @@ FLOORS = {
     "tokenizers": 1,
     "indexed": 1,
     "encoding": 2,
+    "report": 2,
     "samples": 2,
     "cli": 3,
     "trainer": 3,

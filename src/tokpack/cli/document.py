@@ -1,0 +1,131 @@
+"""A dataset on one screen, and documents with their tokens in alternating colours."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from tokpack.cli.figures import bold, dim, is_coloured, print_sources, put, table, width
+from tokpack.cli.terminal import bytes_text
+from tokpack.report.facts import common_folder, count, source_rows
+from tokpack.report.text import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tokpack.report import Opened, Overview, Pieces
+
+_MOST_SOURCES = 8
+_COLOURS = ("\x1b[30;48;5;153m", "\x1b[30;48;5;223m")  # black on light blue, on light orange
+_END = "\x1b[0m"
+_BLANK = "\N{OPEN BOX}"
+
+
+def print_overview(facts: Overview) -> None:
+    """Print what a dataset is."""
+    tokenizer = facts.tokenizer
+    rows = [
+        ["documents", f"{facts.documents:,}"],
+        ["tokens", f"{facts.tokens:,}, ids as {facts.dtype}"],
+        ["tokenizer", _tokenizer(tokenizer)],
+    ]
+    if facts.sequences != facts.documents:
+        rows.insert(1, ["sequences", f"{facts.sequences:,}"])
+    if facts.bytes_per_token is not None:
+        how = " (measured on a sample)" if facts.measured else ""
+        rows.append(["bytes a token", f"{facts.bytes_per_token:.2f}{how}"])
+    if facts.text_bytes is not None:
+        rows.append(["text", bytes_text(facts.text_bytes)])
+    if facts.records is not None:
+        rows.append(
+            [
+                "records read",
+                f"{facts.records:,}: {facts.empty:,} without tokens, {facts.rejected:,} rejected",
+            ]
+        )
+    if facts.created:
+        rows.append(["made", f"{facts.created} by tokpack {facts.version}"])
+    sizes = [f"{os.path.basename(path)} {bytes_text(size)}" for path, size in facts.files.items()]
+    rows.append(["files", ", ".join(sizes)])
+    put(bold(shown(facts.prefix)))
+    table([[key, shown(value)] for key, value in rows], left=(0, 1))
+    if facts.lengths:
+        values = facts.lengths.rows()
+        put()
+        put(bold("length of documents in tokens"))
+        table([[key for key, _ in values], [f"{value:,.0f}" for _, value in values]], left=())
+    if facts.sources:
+        put()
+        print_sources(source_rows(facts.sources, _MOST_SOURCES), common_folder(facts.sources))
+
+
+def _tokenizer(tokenizer: dict[str, object]) -> str:
+    if not tokenizer:
+        return "not known: there is no manifest"
+    words = [f"{tokenizer.get('name')} ({tokenizer.get('kind')})"]
+    size, eod = tokenizer.get("vocab_size"), tokenizer.get("eod_id")
+    if isinstance(size, int):
+        words.append(f"vocabulary of {size:,}")
+    words.append("no EOD" if eod is None else f"EOD {eod}")
+    return ", ".join(words)
+
+
+def print_document(
+    opened: Opened, pieces: Pieces | None, number: int, begin: int, limit: int
+) -> None:
+    """Print ``limit`` tokens (0: all) of a document from token ``begin``: text above, ids below."""
+    tokens = opened.document(number)
+    end = min(len(tokens), begin + limit) if limit else len(tokens)
+    about = [count(len(tokens), "token")]
+    if opened.sequences(number) != 1:
+        about.append(count(opened.sequences(number), "sequence"))
+    if source := opened.source(number):
+        about.append(f"from {shown(source)}")
+    put(f"{bold(f'document {number}')}: {', '.join(about)}")
+    if begin:
+        put(dim(f"  … {count(begin, 'token')} before"))
+    ids = tokens[begin:end].tolist()
+    for line in _lines(_cells(ids, pieces), width() - 2):
+        for row in line:
+            put(f"  {row}".rstrip())
+    if end < len(tokens):
+        put(dim(f"  … {count(len(tokens) - end, 'token')} more; --max-tokens 0 shows all"))
+    put()
+
+
+def _cells(ids: list[int], pieces: Pieces | None) -> Iterator[tuple[str, str, bool]]:
+    """Text and ids of each piece, and whether a line of the document ends there."""
+    if pieces is None:
+        yield from (("", str(token), False) for token in ids)
+        return
+    for piece in pieces.whole(ids):
+        text = shown(piece.text)
+        yield text, "+".join(map(str, piece.ids)), piece.text.endswith("\n")
+
+
+def _lines(cells: Iterator[tuple[str, str, bool]], columns: int) -> Iterator[list[str]]:
+    """Rows of text over rows of ids, aligned, no wider than ``columns``."""
+    from rich.cells import cell_len
+
+    text_row, id_row, used, colour = "", "", 0, 0
+    has_text = False
+    for text, ids, ends in cells:
+        # A colour tells where a token ends; without colours a bar does, and blanks are seen.
+        text = text if is_coloured() else text.replace(" ", _BLANK)  # noqa: PLW2901
+        size = max(cell_len(text), cell_len(ids)) + 1
+        if used and used + size > columns:
+            yield [text_row, id_row] if has_text else [id_row]
+            text_row, id_row, used = "", "", 0
+        has_text = has_text or bool(text)
+        blank = " " * (size - 1 - cell_len(text))
+        if is_coloured():
+            text_row += f"{_COLOURS[colour]}{text}{_END}{blank} "
+        else:
+            text_row += f"{text}|{blank}"
+        id_row += dim(ids.ljust(size))
+        used, colour = used + size, 1 - colour
+        if ends:
+            yield [text_row, id_row]
+            text_row, id_row, used = "", "", 0
+    if used:
+        yield [text_row, id_row] if has_text else [id_row]

@@ -1,0 +1,101 @@
+"""The plots of a report: lengths of documents, and frequencies of tokens."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from tokpack.report.facts import binary, count, percent, short
+from tokpack.report.plot import Axis, Plot, decades_axis, percent_axis
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tokpack.report.lengths import Bin
+    from tokpack.report.plot import Point
+    from tokpack.report.stats import Stats
+
+_MOST_TICKS = 12
+
+
+def length_plot(datasets: Sequence[Stats]) -> str:
+    """Documents by length: bars with the share of tokens for one dataset, lines for several."""
+    shown = [(i, stats) for i, stats in enumerate(datasets) if stats.histogram]
+    if not shown:
+        return ""
+    alone = len(datasets) == 1
+    bins = [one for _, stats in shown for one in stats.histogram]
+    highest = max(one.documents / stats.documents for _, stats in shown for one in stats.histogram)
+    if alone and shown[0][1].tokens:
+        highest = max(highest, *(one.tokens / shown[0][1].tokens for one in bins))
+    what = "share of documents" + (" and tokens" if alone else "")
+    plot = Plot(_length_axis(bins), percent_axis(highest, what), "Lengths of documents")
+    for number, stats in shown:
+        if alone:
+            plot.bars([_bar(one, stats) for one in stats.histogram], 0)
+            if stats.tokens:
+                plot.line(_steps(stats.histogram, [b.tokens for b in stats.histogram]), 1)
+        else:
+            plot.line(_steps(stats.histogram, [b.documents for b in stats.histogram]), number)
+    return plot.svg()
+
+
+def zipf_plot(datasets: Sequence[Stats]) -> str:
+    """Frequency of tokens by rank, both logarithmic."""
+    shown = [(i, stats) for i, stats in enumerate(datasets) if stats.frequency.zipf]
+    if not shown:
+        return ""
+    rates = [1e6 * stats.frequency.zipf[i][1] / stats.tokens for _, stats in shown for i in (0, -1)]
+    used = max(stats.frequency.used for _, stats in shown)
+    plot = Plot(
+        decades_axis(1, max(used, 2), "rank of the token", short),
+        decades_axis(min(rates), max(rates), "in a million tokens", short),
+        "Frequency of tokens by rank",
+    )
+    for number, stats in shown:
+        points = {rank: 1e6 * times / stats.tokens for rank, times in stats.frequency.zipf}
+        plot.line([(math.log10(r), math.log10(y)) for r, y in points.items()], number)
+        if len(datasets) == 1:
+            for share, rank in stats.frequency.coverage.items():
+                label = f"{share}% of all tokens: {count(rank, 'id')}"
+                plot.dot((math.log10(rank), math.log10(_near(points, rank))), 1, label)
+    return plot.svg()
+
+
+def _near(points: dict[int, float], rank: int) -> float:
+    """The height at the known rank that is nearest to ``rank``."""
+    return points[min(points, key=lambda known: abs(known - rank))]
+
+
+def _length_axis(bins: Sequence[Bin]) -> Axis:
+    low = min(_log(one.begin) for one in bins)
+    high = max(_log(one.end) for one in bins)
+    first, last = math.ceil(low), math.floor(high)
+    step = max(1, -(-(last - first) // _MOST_TICKS))
+    ticks = [(float(i), binary(2**i)) for i in range(max(first, 0), last + 1, step)]
+    if any(one.begin == 0 for one in bins):
+        ticks = [(-0.5, "0"), *ticks]
+    return Axis(low, high, ticks, "tokens in a document")
+
+
+def _log(length: int) -> float:
+    return math.log2(length) if length else -1.0
+
+
+def _bar(one: Bin, stats: Stats) -> tuple[float, float, float, str]:
+    last = f" to {one.end - 1:,}" if one.end - 1 > one.begin else ""
+    text = (
+        f"{one.begin:,}{last} tokens: {count(one.documents, 'document')} "
+        f"({percent(one.documents, stats.documents)}), "
+        f"{percent(one.tokens, stats.tokens)} of tokens"
+    )
+    return _log(one.begin), _log(one.end), one.documents / stats.documents, text
+
+
+def _steps(bins: Sequence[Bin], values: Sequence[int]) -> list[Point]:
+    """The outline of a histogram."""
+    total = sum(values) or 1
+    points = [(_log(bins[0].begin), 0.0)]
+    for one, value in zip(bins, values, strict=True):
+        points += [(_log(one.begin), value / total), (_log(one.end), value / total)]
+    return [*points, (_log(bins[-1].end), 0.0)]

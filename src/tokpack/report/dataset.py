@@ -1,0 +1,151 @@
+"""A dataset with its manifest, as documents: the reader itself knows sequences only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tokpack.errors import FormatError, InputError
+from tokpack.indexed import Manifest, MMapIndexedDataset, manifest_path
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator
+
+_CHUNK = 1 << 20  # documents
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one input gave to a dataset, as its manifest says."""
+
+    name: str
+    documents: int
+    tokens: int
+    text_bytes: int
+
+    @property
+    def bytes_per_token(self) -> float:
+        """UTF-8 bytes of text for each token; 0 where there is none."""
+        return self.text_bytes / self.tokens if self.tokens else 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Opened:
+    """A dataset, and its manifest where it has one that belongs to it.
+
+    ``doubt`` says why a manifest that is there is not used, or is "".
+    """
+
+    prefix: str
+    dataset: MMapIndexedDataset
+    manifest: Manifest | None
+    doubt: str
+
+    @property
+    def documents(self) -> int:
+        """Number of documents."""
+        return len(self.dataset.doc_idx) - 1
+
+    def document(self, number: int) -> npt.NDArray[Any]:
+        """Tokens of document ``number``, in [0, documents): its sequences in a row, not copied."""
+        bounds = self.dataset.doc_idx
+        first, last = bounds.item(number), bounds.item(number + 1)
+        if not 0 <= first <= last <= len(self.dataset):
+            raise FormatError(
+                f"{self.prefix}.idx: document {number} is sequences {first} to {last} "
+                f"of {len(self.dataset)}"
+            )
+        if last - first == 1:
+            return self.dataset[first]
+        sequences = self.dataset[first:last]
+        return np.concatenate(sequences) if sequences else self.dataset.tokens[:0]
+
+    def sequences(self, number: int) -> int:
+        """Number of sequences of a document."""
+        bounds = self.dataset.doc_idx
+        return bounds.item(number + 1) - bounds.item(number)
+
+    @cached_property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """Tokens of each document, int64 [documents]; raises FormatError for a broken index."""
+        self.dataset.validate()
+        parts = list(self._lengths())
+        return np.concatenate(parts) if parts else np.empty(0, np.int64)
+
+    def _lengths(self) -> Iterator[npt.NDArray[np.int64]]:
+        bounds, sizes = self.dataset.doc_idx, self.dataset.sizes
+        for begin in range(0, self.documents, _CHUNK):
+            own = bounds[begin : begin + _CHUNK + 1]
+            first = int(own[0])
+            ends = np.zeros(int(own[-1]) - first + 1, np.int64)
+            np.cumsum(sizes[first : int(own[-1])], out=ends[1:])
+            yield np.diff(ends[own - first])
+
+    @cached_property
+    def shares(self) -> list[Share]:
+        """What each input gave, in their order; [] without a manifest."""
+        inputs = self.manifest.inputs if self.manifest else []
+        return [
+            Share(
+                str(entry.get("name", "?")),
+                *(_count(entry.get(key)) for key in ("documents", "tokens", "text_bytes")),
+            )
+            for entry in inputs
+            if isinstance(entry, dict)
+        ]
+
+    def source(self, number: int) -> str:
+        """Name of the input that document ``number`` came from; "" where that is not known."""
+        before = 0
+        if sum(share.documents for share in self.shares) != self.documents:
+            return ""
+        for share in self.shares:
+            before += share.documents
+            if number < before:
+                return share.name
+        return ""
+
+    @property
+    def bytes_per_token(self) -> float | None:
+        """UTF-8 bytes of text for each token, EOD included, as the manifest has it."""
+        if self.manifest is None or not self.manifest.tokens or not self.manifest.text_bytes:
+            return None
+        return self.manifest.text_bytes / self.manifest.tokens
+
+    def token_fact(self, key: str) -> int | None:
+        """A number that the manifest has of the tokenizer: vocab_size, eod_id."""
+        value = self.manifest.tokenizer.get(key) if self.manifest else None
+        return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def open_dataset(prefix: str | os.PathLike[str]) -> Opened:
+    """Open the dataset ``prefix`` and look for its manifest.
+
+    InputError where the dataset is missing, FormatError where it is broken. A manifest that is
+    broken, or of another dataset, is left aside: ``doubt`` says so.
+    """
+    dataset = MMapIndexedDataset(prefix)
+    path = manifest_path(dataset.path_prefix)
+    manifest, doubt = None, ""
+    try:
+        manifest = Manifest.load(dataset.path_prefix)
+    except InputError:
+        pass
+    except FormatError as error:
+        doubt = str(error)
+    if manifest and (manifest.sequences, manifest.tokens) != (len(dataset), len(dataset.tokens)):
+        doubt = (
+            f"{path}: says {manifest.sequences} sequences and {manifest.tokens} tokens, the "
+            f"dataset has {len(dataset)} and {len(dataset.tokens)}: it belongs to another one"
+        )
+        manifest = None
+    return Opened(dataset.path_prefix, dataset, manifest, doubt)
+
+
+def _count(value: object) -> int:
+    return value if isinstance(value, int) and value >= 0 else 0

@@ -1,0 +1,142 @@
+"""Figures as words: the same for a terminal and for a page."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tokpack.report.dataset import Share
+    from tokpack.report.stats import Stats
+
+MOST_SOURCES = 30
+
+
+def facts(stats: Stats) -> dict[str, str]:
+    """The figures of a dataset, by their names."""
+    dup, eods = stats.duplicates, stats.eods
+    rows = {
+        "documents": f"{stats.documents:,}",
+        "sequences": f"{stats.sequences:,}",
+        "tokens": f"{stats.tokens:,} ({stats.dtype})",
+        "tokenizer": stats.tokenizer or "not known",
+        "bytes a token": "not known"
+        if stats.bytes_per_token is None
+        else f"{stats.bytes_per_token:.3f}",
+        "vocabulary used": _used(stats),
+        "entropy": f"{stats.frequency.entropy:.2f} bits a token",
+        "documents without tokens": f"{stats.empty:,}",
+        "duplicate documents": f"{dup.documents:,} ({percent(dup.documents, stats.documents)}), "
+        f"{dup.tokens:,} tokens ({percent(dup.tokens, stats.tokens)})",
+        "EOD inside documents": "not known" if eods is None else f"{eods.inside:,}",
+        "documents without EOD": "not known"
+        if eods is None
+        else f"{eods.without:,} ({percent(eods.without, stats.documents)})",
+        "unknown tokens": "the tokenizer has none"
+        if stats.unknown is None
+        else f"{stats.unknown:,} ({percent(stats.unknown, stats.tokens)})",
+        "ids outside the vocabulary": f"{stats.outside:,}",
+    }
+    if not stats.tokenizer and stats.unknown is None:
+        rows["unknown tokens"] = "not known"
+    return rows
+
+
+def warnings(stats: Stats) -> list[str]:
+    """What in the figures may be a fault of the data."""
+    found = []
+    if stats.outside:
+        found.append(f"{count(stats.outside, 'token')} outside the vocabulary")
+    if stats.eods and stats.eods.inside:
+        document, position = stats.eods.examples[0]
+        found.append(
+            f"{count(stats.eods.inside, 'EOD token')} inside documents, the first in document "
+            f"{document} at token {position}"
+        )
+    if stats.eods and 0 < stats.eods.without < stats.documents - stats.empty:
+        found.append(f"{count(stats.eods.without, 'document')} without EOD, the others have it")
+    return found
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table of sources; ``share`` of all tokens, ``ratio`` bytes a token."""
+
+    name: str
+    documents: int
+    tokens: int
+    share: float
+    ratio: float
+
+
+def source_rows(sources: Sequence[Share], most: int = MOST_SOURCES) -> list[Row]:
+    """The sources with the most tokens, and all others in one row at the end."""
+    total = sum(source.tokens for source in sources) or 1
+    folder = common_folder(sources)
+    ranked = sorted(sources, key=lambda source: -source.tokens)
+    rows = [
+        Row(s.name[len(folder) :], s.documents, s.tokens, s.tokens / total, s.bytes_per_token)
+        for s in ranked[: most if len(ranked) > most + 1 else None]
+    ]
+    others = ranked[len(rows) :]
+    if others:
+        documents, tokens, text = (
+            sum(values)
+            for values in zip(*((s.documents, s.tokens, s.text_bytes) for s in others), strict=True)
+        )
+        ratio = text / tokens if tokens else 0.0
+        rows.append(Row(f"{len(others):,} others", documents, tokens, tokens / total, ratio))
+    return rows
+
+
+def common_folder(sources: Sequence[Share]) -> str:
+    """The folder that all sources are in, with its slash; "" for none."""
+    # Names rather than paths, perhaps of different kinds: cut at a slash, they may be compared so.
+    shared = os.path.commonprefix([source.name for source in sources])  # noqa: RUF071
+    folder, slash, _ = shared.rpartition("/")
+    return folder + slash
+
+
+def percent(part: float, whole: float) -> str:
+    """A share for people; never rounded to nothing or to all."""
+    if not whole or not part:
+        return "0%"
+    share = 100 * part / whole
+    if 0 < share < 0.01:
+        return "<0.01%"
+    if 99.99 < share < 100:
+        return ">99.99%"
+    return f"{share:.{2 if share < 10 else 1}f}%"
+
+
+def count(number: int, noun: str) -> str:
+    """A number with its noun."""
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def short(value: float) -> str:
+    """A number for an axis: 512, 2k, 1.5M, 0.01."""
+    for unit in ("", "k", "M", "G"):
+        if value < 1000:
+            return f"{value:.3g}{unit}"
+        value /= 1000
+    return f"{value:.3g}T"
+
+
+def binary(value: int) -> str:
+    """A power of two for an axis: 512, 2k, 1M."""
+    for unit in ("", "k", "M", "G"):
+        if value < 1024:
+            return f"{value}{unit}"
+        value //= 1024
+    return f"{value}T"
+
+
+def _used(stats: Stats) -> str:
+    used = stats.frequency.used
+    if stats.vocab_size is None:
+        return f"{used:,} ids"
+    return f"{used:,} of {stats.vocab_size:,} ids ({percent(used, stats.vocab_size)})"

@@ -1,0 +1,131 @@
+"""Which documents to look at."""
+
+from __future__ import annotations
+
+import random
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokpack.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import numpy.typing as npt
+
+    from tokpack.report.dataset import Opened
+    from tokpack.report.pieces import Pieces
+
+_GREP_TOKENS = 1 << 18
+_RANGE = re.compile(r"(-?\d+)|(-?\d+)?:(-?\d+)?")
+
+
+def ranges(text: str, count: int) -> list[range]:
+    """Documents of a request such as ``17``, ``-1``, ``3:8``, ``-5:`` or ``1,7,20:30``.
+
+    Negative numbers count from the end of ``count`` documents, ranges leave their end out. Raises
+    UsageError where a document does not exist, or a range holds none.
+    """
+    found = []
+    for word in text.split(","):
+        match = _RANGE.fullmatch(word.strip())
+        if match is None:
+            raise UsageError(
+                f"{word!r} is not a document or a range of them, such as 17, -1 or 3:8"
+            )
+        if match[1] is None:
+            bounds = slice(*(None if edge is None else int(edge) for edge in match.group(2, 3)))
+            chosen = range(*bounds.indices(count))
+        else:
+            number = int(match[1])
+            if not -count <= number < count:
+                raise UsageError(f"there is no document {number}: the dataset has {count}")
+            chosen = range(number % count, number % count + 1)
+        if not chosen:
+            raise UsageError(f"there is no document in {word!r}: the dataset has {count}")
+        found.append(chosen)
+    return found
+
+
+def sample_documents(count: int, wanted: int) -> list[int]:
+    """``wanted`` of ``count`` documents, spread evenly, the first and the last among them."""
+    wanted = min(wanted, count)
+    if wanted == 1:
+        return [0]
+    return [i * (count - 1) // (wanted - 1) for i in range(wanted)]
+
+
+def random_documents(count: int, wanted: int, seed: int | None = None) -> list[int]:
+    """``wanted`` different documents of ``count`` by chance, ascending."""
+    return sorted(random.Random(seed).sample(range(count), min(wanted, count)))
+
+
+@dataclass(frozen=True)
+class Match:
+    """A document that holds the text: at ``byte`` of its decoded text, in token ``token``."""
+
+    document: int
+    byte: int
+    token: int
+
+
+def grep(
+    opened: Opened,
+    pieces: Pieces,
+    text: str,
+    *,
+    progress: Callable[[int], None] | None = None,
+) -> Iterator[Match]:
+    """Documents whose decoded text holds ``text``, in order, found as they are read.
+
+    The same letters in another Unicode normalization are another text. ``progress`` is told the
+    number of documents searched so far. Raises UsageError for an empty text.
+    """
+    if not text:
+        raise UsageError("the text to look for is empty")
+    wanted = text.encode("utf-8", "surrogateescape")
+    searched = 0
+    for first, rows in _batches(opened):
+        # One search over many documents: only where it finds something are they taken one by one.
+        together = pieces.table is None or wanted in pieces.text(
+            np.concatenate(rows).tolist() if rows else []
+        )
+        for number, row in enumerate(rows, first):
+            searched = number + 1
+            if not together:
+                continue
+            byte = pieces.text(row.tolist()).find(wanted)
+            if byte >= 0:
+                if progress:
+                    progress(searched)
+                yield Match(number, byte, _token_at(pieces, row, byte))
+        if progress:
+            progress(searched)
+
+
+def _batches(opened: Opened) -> Iterator[tuple[int, list[npt.NDArray[Any]]]]:
+    """Documents in a row of some hundred thousand tokens together, and the number of the first."""
+    first, rows, tokens = 0, [], 0
+    for number in range(opened.documents):
+        row = opened.document(number)
+        rows.append(row)
+        tokens += len(row)
+        if tokens >= _GREP_TOKENS:
+            yield first, rows
+            first, rows, tokens = number + 1, [], 0
+    if rows:
+        yield first, rows
+
+
+def _token_at(pieces: Pieces, row: npt.NDArray[Any], byte: int) -> int:
+    end = 0
+    if pieces.table is None:
+        row = row[: 1 << 14]  # one token after the other is slow there
+    for number, piece in enumerate(pieces.of(row.tolist())):
+        end += len(piece)
+        if end > byte:
+            return number
+    return 0

@@ -1,0 +1,186 @@
+"""Figures about all tokens and documents of a dataset."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokpack.report.duplicates import Duplicates, find_duplicates
+from tokpack.report.lengths import Bin, Lengths, histogram, summarize
+from tokpack.report.scan import scan
+from tokpack.report.text import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy.typing as npt
+
+    from tokpack.report.dataset import Opened, Share
+    from tokpack.report.pieces import Pieces
+
+TOP = 30
+_POINTS = 160
+_UNKNOWN = ("<unk>", "[UNK]", "<|unk|>")
+
+
+@dataclass(frozen=True)
+class Token:
+    """A token, how often it occurs, and its text ("" where no tokenizer says)."""
+
+    id: int
+    count: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Frequency:
+    """How often tokens occur.
+
+    used      different ids that occur
+    top       the most frequent ones
+    zipf      (rank, count), ranks spread evenly on a logarithmic scale
+    coverage  how many of the most frequent ids make up 50, 90 and 99 percent of all tokens
+    entropy   bits a token, of the distribution of ids
+    """
+
+    used: int
+    top: tuple[Token, ...]
+    zipf: tuple[tuple[int, int], ...]
+    coverage: dict[int, int]
+    entropy: float
+
+
+@dataclass(frozen=True)
+class Eods:
+    """Where EOD tokens are that do not end a document, and documents that do not end with one."""
+
+    id: int
+    inside: int
+    examples: tuple[tuple[int, int], ...]  # document, position of the first EOD inside
+    without: int
+
+
+@dataclass(frozen=True)
+class Stats:
+    """The figures of one dataset; what is not known is None.
+
+    ``empty`` counts documents in the index without a token, ``outside`` ids that no vocabulary
+    has, or that the dataset's does not.
+    """
+
+    prefix: str
+    dtype: str
+    tokenizer: str
+    documents: int
+    sequences: int
+    tokens: int
+    empty: int
+    vocab_size: int | None
+    bytes_per_token: float | None
+    lengths: Lengths | None
+    histogram: tuple[Bin, ...]
+    frequency: Frequency
+    duplicates: Duplicates
+    eods: Eods | None
+    unknown: int | None
+    outside: int
+    sources: tuple[Share, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """A form that ``json`` can write."""
+        return asdict(self)
+
+
+def stats(
+    opened: Opened,
+    pieces: Pieces | None = None,
+    *,
+    threads: int = 0,
+    progress: Callable[[int], None] | None = None,
+) -> Stats:
+    """Read a whole dataset and count; ``threads`` 0 is one for each core, 8 at most.
+
+    The vocabulary and its special tokens are those of ``pieces``, else of the manifest. Raises
+    FormatError where the index is broken. ``progress`` is told the tokens read so far.
+    """
+    special: dict[str, Any] = {}
+    vocab_size, eod = opened.token_fact("vocab_size"), opened.token_fact("eod_id")
+    name = ""
+    if opened.manifest:
+        name = str(opened.manifest.tokenizer.get("name", ""))
+        given = opened.manifest.tokenizer.get("special_ids")
+        special = given if isinstance(given, dict) else {}
+    if pieces:
+        tokenizer = pieces.tokenizer
+        name, special = tokenizer.name, tokenizer.special_ids
+        vocab_size, eod = tokenizer.vocab_size, tokenizer.eod_id
+    lengths = opened.lengths
+    result = scan(opened, vocab_size=vocab_size, eod=eod, threads=threads, progress=progress)
+    counts = result.counts
+    beyond = int(counts[vocab_size:].sum()) if vocab_size is not None else 0
+    unknown = next((special[token] for token in _UNKNOWN if token in special), None)
+    return Stats(
+        prefix=opened.prefix,
+        dtype=str(opened.dataset.dtype),
+        tokenizer=name,
+        documents=opened.documents,
+        sequences=len(opened.dataset),
+        tokens=len(opened.dataset.tokens),
+        empty=int(np.count_nonzero(lengths == 0)),
+        vocab_size=vocab_size,
+        bytes_per_token=_bytes_per_token(opened, pieces, counts, eod),
+        lengths=summarize(lengths),
+        histogram=tuple(histogram(lengths)),
+        frequency=_frequency(counts, pieces),
+        duplicates=find_duplicates(opened, result.hashes, pieces),
+        eods=None
+        if eod is None
+        else Eods(eod, result.inner_eods, tuple(result.inner), result.without_eod),
+        unknown=_occurrences(counts, unknown),
+        outside=result.outside + beyond,
+        sources=tuple(opened.shares),
+    )
+
+
+def _occurrences(counts: npt.NDArray[np.int64], token: object) -> int | None:
+    if not isinstance(token, int):
+        return None
+    return int(counts[token]) if 0 <= token < len(counts) else 0
+
+
+def _bytes_per_token(
+    opened: Opened, pieces: Pieces | None, counts: npt.NDArray[np.int64], eod: int | None
+) -> float | None:
+    """From the manifest, else from a vocabulary in which each token has bytes of its own."""
+    if opened.bytes_per_token is not None or pieces is None or pieces.table is None:
+        return opened.bytes_per_token
+    known = counts[: len(pieces.table)].copy()
+    sizes = np.array([len(piece) for piece in pieces.table[: len(known)]], np.int64)
+    total = int(known.sum())
+    if eod is not None and eod < len(known):
+        known[eod] = 0
+    return float(known @ sizes) / total if total else None
+
+
+def _frequency(counts: npt.NDArray[np.int64], pieces: Pieces | None) -> Frequency:
+    order = np.argsort(-counts, kind="stable")
+    ranked = counts[order]
+    used = int(np.count_nonzero(ranked))
+    ranked = ranked[:used]
+    total = int(ranked.sum())
+    if not total:
+        return Frequency(0, (), (), {}, 0.0)
+    shares = ranked / total
+    running = np.cumsum(ranked)
+    ranks = np.unique(np.round(np.geomspace(1, used, _POINTS)).astype(np.int64))
+    coverage = {
+        share: int(np.searchsorted(running, -(-total * share // 100))) + 1 for share in (50, 90, 99)
+    }
+    top = tuple(
+        Token(int(i), int(counts[i]), shown(pieces.alone(int(i))) if pieces else "")
+        for i in order[: min(TOP, used)]
+    )
+    zipf = tuple((int(rank), int(ranked[rank - 1])) for rank in ranks)
+    return Frequency(used, top, zipf, coverage, float(-(shares * np.log2(shares)).sum()))

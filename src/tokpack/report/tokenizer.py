@@ -1,0 +1,104 @@
+"""Find the tokenizer of a dataset again."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from tokpack.errors import TokpackError
+from tokpack.tokenizers import Tokenizer, load_tokenizer
+
+if TYPE_CHECKING:
+    from tokpack.report.dataset import Opened
+
+HOW = "give it with --tokenizer, or --vocab-file and --merge-file, as to encode"
+
+
+class Found(NamedTuple):
+    """A tokenizer, or None; ``note`` says what a user should know about that."""
+
+    tokenizer: Tokenizer | None
+    note: str
+
+
+def find_tokenizer(
+    opened: Opened,
+    name: str | None = None,
+    *,
+    vocab_file: str | None = None,
+    merge_file: str | None = None,
+    tokenizer_type: str | None = None,
+    tokenizer_model: str | None = None,
+) -> Found:
+    """Load the tokenizer that is given, else the one that the manifest names.
+
+    A manifest has the tokenizer's name or path as it was given to encode, not its files: a path is
+    tried as it is and beside the dataset, merges are looked for beside their vocabulary, and what
+    is found must have the checksum of the manifest. What is given must load: raises TokpackError.
+    """
+    if name or vocab_file or merge_file or tokenizer_type or tokenizer_model:
+        tokenizer = load_tokenizer(
+            name,
+            vocab_file=vocab_file,
+            merge_file=merge_file,
+            tokenizer_type=tokenizer_type,
+            tokenizer_model=tokenizer_model,
+        )
+        return Found(tokenizer, _difference(opened, tokenizer))
+    if opened.manifest is None:
+        return Found(None, f"no manifest names the tokenizer of {opened.prefix}: {HOW}")
+    made = opened.manifest.tokenizer
+    wanted, reason = str(made.get("name", "")), "it is not at its old place"
+    for request in _requests(wanted, str(made.get("kind", "")), opened.prefix):
+        try:
+            tokenizer = load_tokenizer(**request)
+        except (TokpackError, OSError) as error:
+            reason = str(error)
+            continue
+        if tokenizer.fingerprint == made.get("sha256"):
+            return Found(tokenizer, "")
+        reason = "what is there now is another one (its sha256 differs)"
+    return Found(None, f"cannot load the tokenizer {wanted!r} of {opened.prefix}: {reason}; {HOW}")
+
+
+def _requests(name: str, kind: str, prefix: str) -> list[dict[str, str]]:
+    """Arguments of load_tokenizer that may give the tokenizer again, the likely ones first."""
+    beside = os.path.join(os.path.dirname(os.path.abspath(prefix)), os.path.basename(name))
+    paths = [path for path in dict.fromkeys((name, beside)) if os.path.isfile(path)]
+    if not paths and os.path.exists(name) and not os.path.isdir(name):
+        return []  # a device or a pipe
+    if kind == "whitespace vocabulary":
+        return [{"vocab_file": path, "tokenizer_type": "Whitespace"} for path in paths]
+    if kind == "SentencePiece":
+        return [
+            {"tokenizer_model": path, "tokenizer_type": "SentencePieceTokenizer"} for path in paths
+        ]
+    pairs = [
+        {"vocab_file": path, "merge_file": str(merges)}
+        for path in paths
+        for merges in _merges(Path(path))
+    ]
+    # transformers' GPT-2 differs from Megatron's in special tokens only, and in its checksum.
+    typed = [{**pair, "tokenizer_type": "HFGPT2Tokenizer"} for pair in pairs]
+    plain = [{"name": path} for path in paths or (name,)]
+    return [*pairs, *typed, *plain]
+
+
+def _merges(vocab: Path) -> list[Path]:
+    """The merges that lie beside a vocabulary of GPT-2's form."""
+    names = ("merges.txt", vocab.stem.replace("vocab", "merges") + ".txt", "vocab.bpe")
+    return [vocab.parent / name for name in dict.fromkeys(names) if (vocab.parent / name).is_file()]
+
+
+def _difference(opened: Opened, tokenizer: Tokenizer) -> str:
+    if opened.manifest is None:
+        return ""
+    made = opened.manifest.tokenizer
+    if tokenizer.fingerprint == made.get("sha256"):
+        return ""
+    return (
+        f"{opened.prefix} was made with the tokenizer {str(made.get('name'))!r} of "
+        f"{made.get('vocab_size')} ids (sha256 {str(made.get('sha256'))[:12]}); the one given has "
+        f"{tokenizer.vocab_size} ids (sha256 {tokenizer.fingerprint[:12]})"
+    )
