@@ -59,7 +59,12 @@ class SelfCheck:
         if part is None:
             return
         key = job.options.keys[0]
-        batches = read(job.sources[part.source], part, job.options.keys)
+        batches = read(
+            job.sources[part.source],
+            part,
+            job.options.keys,
+            max_document_bytes=job.options.max_document_bytes,
+        )
         for _, batch in zip(range(_BATCHES), batches, strict=False):
             documents = batch.documents[key]
             if len(documents):
