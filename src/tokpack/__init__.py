@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from tokpack.encoding import Progress
-    from tokpack.indexed import Manifest, MMapIndexedDataset, MMapIndexedDatasetBuilder
+    from tokpack.indexed import Manifest, MMapIndexedDataset, MMapIndexedDatasetBuilder, verify
     from tokpack.tokenizers import load_tokenizer
 
 __all__ = [
@@ -40,6 +40,7 @@ __all__ = [
     "__version__",
     "encode",
     "load_tokenizer",
+    "verify",
 ]
 
 __version__ = "0.1.0"
@@ -50,6 +51,7 @@ _LAZY = {
     "MMapIndexedDatasetBuilder": "tokpack.indexed",
     "Manifest": "tokpack.indexed",
     "load_tokenizer": "tokpack.tokenizers",
+    "verify": "tokpack.indexed",
 }
 
 

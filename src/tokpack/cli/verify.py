@@ -187,14 +187,15 @@ class _Watch:
     """Tells a reporter how far a check is."""
 
     def __init__(self, report: terminal.Reporter) -> None:
+        from tokpack.encoding import Progress
+
+        self._progress = Progress
         self._report = report
         self._began = time.monotonic()
 
     def __call__(self, done: int, total: int) -> None:
-        from tokpack.encoding import Progress
-
         self._report(
-            Progress(
+            self._progress(
                 stage="verify",
                 bytes_done=done,
                 bytes_total=total,

@@ -335,24 +335,26 @@ class Remains:
 
     lengths  integers [S], none of them negative; whether they fit the .bin is not known
     doc_idx  integers [D], from 0 to S without descent; only with lengths
+    modes    whether a mode byte a sequence follows them
     """
 
-    dtype: np.dtype[Any] | None
-    lengths: npt.NDArray[Any] | None
-    doc_idx: npt.NDArray[Any] | None
+    dtype: np.dtype[Any] | None = None
+    lengths: npt.NDArray[Any] | None = None
+    doc_idx: npt.NDArray[Any] | None = None
+    modes: bool = False
 
 
 def index_remains(buffer: bytes | mmap) -> Remains:
     """What is left in the bytes of an index file, which may be cut off or damaged anywhere."""
     if len(buffer) < HEADER_BYTES:
-        return Remains(None, None, None)
+        return Remains()
     _, _, code, count, declared = _HEADER.unpack_from(buffer)
     dtype = _DTYPES.get(code)
     if HEADER_BYTES + _LENGTH.itemsize * count > len(buffer):
-        return Remains(dtype, None, None)
+        return Remains(dtype)
     lengths = np.frombuffer(buffer, _LENGTH, count, HEADER_BYTES)
     if count and int(lengths.min()) < 0:
-        return Remains(dtype, None, None)
+        return Remains(dtype)
     begin = HEADER_BYTES + 12 * count
     room = max(0, len(buffer) - begin) // _OFFSET.itemsize
     for entries in (declared, room):  # their number may be what is damaged
@@ -360,5 +362,6 @@ def index_remains(buffer: bytes | mmap) -> Remains:
             doc_idx = np.frombuffer(buffer, _OFFSET, entries, begin)
             ends = doc_idx.item(0) == 0 and doc_idx.item(entries - 1) == count
             if ends and _first_descent(doc_idx) is None:
-                return Remains(dtype, lengths, doc_idx)
-    return Remains(dtype, lengths, None)
+                modes = count > 0 and len(buffer) == begin + doc_idx.nbytes + count
+                return Remains(dtype, lengths, doc_idx, modes)
+    return Remains(dtype, lengths)

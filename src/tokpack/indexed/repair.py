@@ -161,7 +161,9 @@ def _examine(prefix: str, eod: int | None, dtype: npt.DTypeLike | None) -> _Case
         raise UsageError(f"EOD is {eod}, which {chosen}, the dtype of the ids, cannot hold")
     notes = []
     if rest := size % chosen.itemsize:
-        notes.append(f"the last {rest} bytes of the .bin are no whole token, and are left out")
+        notes.append(f"the .bin ends inside a token ({rest} of {chosen.itemsize} bytes): left out")
+    if remains.modes:
+        notes.append("the modes of a multimodal dataset are left out")
     tokens = size // chosen.itemsize
     if manifest is not None and tokens != manifest.tokens:
         notes.append(f"the .bin has {tokens} tokens, the manifest says {manifest.tokens}")
@@ -247,7 +249,8 @@ def _candidates(case: _Case) -> Iterator[_Rebuilt]:
             yield _documents_at_eod(case, lengths, case.eod)
         else:
             each = np.arange(len(lengths) + 1)
-            yield _Rebuilt("lengths of the old index, a document a sequence", lengths, each)
+            notes = ("where documents end is lost: each sequence is one; --eod ID finds more",)
+            yield _Rebuilt("lengths of the old index", lengths, each, notes)
     elif lengths is not None and doc_idx is not None:
         with_eod = _with_eod(case, lengths, doc_idx)
         if with_eod is not None:
@@ -332,9 +335,10 @@ def _differences(case: _Case, rebuilt: _Rebuilt, *, exact: bool) -> list[str]:
         elif case.tokens < manifest.tokens:
             why = "the others are not in the .bin"
         found.append(f"{documents} documents, the manifest says {manifest.documents + kept}: {why}")
-    if len(rebuilt.lengths) != manifest.sequences:
+    sequences = len(rebuilt.lengths)
+    if manifest.sequences not in (sequences, manifest.documents):
         found.append(
-            f"{len(rebuilt.lengths)} sequences, the manifest says {manifest.sequences}: "
+            f"{sequences} sequences, the manifest says {manifest.sequences}: "
             "the bounds inside documents are lost"
         )
     return found
