@@ -305,7 +305,7 @@ class Encoder final : public BpeEncoder {
   // Writes the ids of a new word to word_ids_.
   std::size_t merge(const std::uint8_t* text, std::size_t size) {
     ++merged_;
-    if (size < 2 || size > kMaxNarrow || kernel_.merge_narrow == nullptr || !model_.narrow()) {
+    if (size < 2 || size > kernel_.longest_narrow || !model_.narrow()) {
       return model_.encode(text, size, word_ids_);
     }
     std::uint16_t ids[kMaxNarrow];

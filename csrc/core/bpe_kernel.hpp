@@ -51,7 +51,7 @@ struct Lookup {
 };
 
 inline constexpr std::size_t kWindow = 256;      // pretokens looked up together
-inline constexpr std::size_t kMaxNarrow = 255;   // bytes of a word for merge_narrow()
+inline constexpr std::size_t kMaxNarrow = 255;   // no longest_narrow is more
 inline constexpr std::size_t kKeySlack = 48;     // bytes readable from the start of a pretoken on
 inline constexpr std::size_t kOutputSlack = 64;  // bytes writable after the last id
 
@@ -62,8 +62,9 @@ struct Kernel {
 
   std::uint64_t (*hash)(const WordKey& key);
 
-  // BPE of a word of 2 to kMaxNarrow bytes, kKeySlack bytes of which are readable; `out` has room
-  // for kMaxNarrow ids. Null when this kernel has no faster way than BpeModel's own.
+  // BPE of a word of 2 to longest_narrow bytes, kKeySlack bytes of which are readable; `out` has
+  // room for kMaxNarrow ids. BpeModel's own way does for longer ones.
+  std::size_t longest_narrow;
   std::size_t (*merge_narrow)(const NarrowMerges& merges, const std::uint8_t* text,
                               std::size_t size, std::uint16_t* out);
 

@@ -3,6 +3,7 @@
 
 #include <immintrin.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 
@@ -73,17 +74,62 @@ struct Isa : AesIsa {
       return nullptr;
     return &bucket.slots[second];
   }
+
+  static void store_kept(const std::uint16_t* symbols, std::uint64_t alive, std::uint16_t* out) {
+    for (; alive != 0; alive &= alive - 1) *out++ = symbols[std::countr_zero(alive)];
+  }
 };
 
 #include "core/bpe_lookup.inc.hpp"
 #include "core/gpt2_scan.inc.hpp"
+
+inline std::uint32_t lowest_of_eight(__m128i ranks, unsigned first_lane);
+
+class Ranks {
+ public:
+  Ranks(const std::uint16_t* first, std::uint64_t pairs)
+      : lanes_(_mm256_load_si256(reinterpret_cast<const __m256i*>(first))) {
+    set(~pairs, NarrowMerges::kNone);
+  }
+
+  template <int kParts>
+  std::uint32_t lowest() const {
+    std::uint32_t best = lowest_of_eight(_mm256_castsi256_si128(lanes_), 0);
+    if constexpr (kParts > 1) {
+      best = std::min(best, lowest_of_eight(_mm256_extracti128_si256(lanes_, 1), 8));
+    }
+    return best;
+  }
+
+  void set(std::uint64_t lanes, std::uint32_t rank) {
+    const __m256i bits = _mm256_set_epi16(-32768, 16384, 8192, 4096, 2048, 1024, 512, 256, 128, 64,
+                                          32, 16, 8, 4, 2, 1);
+    const __m256i wanted = _mm256_set1_epi16(static_cast<short>(lanes));
+    const __m256i chosen = _mm256_cmpeq_epi16(_mm256_and_si256(wanted, bits), bits);
+    lanes_ = _mm256_blendv_epi8(lanes_, _mm256_set1_epi16(static_cast<short>(rank)), chosen);
+  }
+
+ private:
+  __m256i lanes_;
+};
+
+#include "core/narrow_merge.inc.hpp"
+
+constexpr std::size_t kMaxPairs = 16;
+
+std::size_t merge_narrow(const NarrowMerges& merges, const std::uint8_t* text, std::size_t size,
+                         std::uint16_t* out) {
+  if (size <= 9) return merge_parts<1>(merges, text, size, out);
+  return merge_parts<2>(merges, text, size, out);
+}
 
 }  // namespace
 
 const Kernel& avx2_kernel() {
   static constexpr Kernel kernel{scan_gpt2,
                                  Isa::hash,
-                                 nullptr,
+                                 kMaxPairs + 1,
+                                 merge_narrow,
                                  lookup_window<std::uint16_t, std::uint16_t>,
                                  lookup_window<std::uint16_t, std::int32_t>,
                                  lookup_window<std::uint32_t, std::int32_t>};

@@ -91,17 +91,63 @@ struct Isa : AesIsa {
       return nullptr;
     return &bucket.slots[found >> 4];
   }
+
+  static void store_kept(const std::uint16_t* symbols, std::uint64_t alive, std::uint16_t* out) {
+    _mm512_storeu_si512(out, _mm512_maskz_compress_epi16(static_cast<__mmask32>(alive),
+                                                         _mm512_load_si512(symbols)));
+  }
 };
 
 #include "core/bpe_lookup.inc.hpp"
 #include "core/gpt2_scan.inc.hpp"
+
+inline std::uint32_t lowest_of_eight(__m128i ranks, unsigned first_lane);
+
+class Ranks {
+ public:
+  Ranks(const std::uint16_t* first, std::uint64_t pairs)
+      : lanes_(_mm512_mask_blend_epi16(static_cast<__mmask32>(pairs), _mm512_set1_epi16(-1),
+                                       _mm512_load_si512(first))) {}
+
+  template <int kParts>
+  std::uint32_t lowest() const {
+    std::uint32_t best = lowest_of_eight(_mm512_castsi512_si128(lanes_), 0);
+    if constexpr (kParts > 1) {
+      best = std::min(best, lowest_of_eight(_mm512_extracti32x4_epi32(lanes_, 1), 8));
+    }
+    if constexpr (kParts > 2) {
+      best = std::min(best, lowest_of_eight(_mm512_extracti32x4_epi32(lanes_, 2), 16));
+      best = std::min(best, lowest_of_eight(_mm512_extracti32x4_epi32(lanes_, 3), 24));
+    }
+    return best;
+  }
+
+  void set(std::uint64_t lanes, std::uint32_t rank) {
+    lanes_ =
+        _mm512_mask_set1_epi16(lanes_, static_cast<__mmask32>(lanes), static_cast<short>(rank));
+  }
+
+ private:
+  __m512i lanes_;
+};
+
+#include "core/narrow_many.inc.hpp"
 #include "core/narrow_merge.inc.hpp"
+
+std::size_t merge_narrow(const NarrowMerges& merges, const std::uint8_t* text, std::size_t size,
+                         std::uint16_t* out) {
+  if (size <= 9) return merge_parts<1>(merges, text, size, out);
+  if (size <= 17) return merge_parts<2>(merges, text, size, out);
+  if (size <= 32) return merge_parts<4>(merges, text, size, out);
+  return merge_many(merges, text, size, out);
+}
 
 }  // namespace
 
 const Kernel& avx512_kernel() {
   static constexpr Kernel kernel{scan_gpt2,
                                  Isa::hash,
+                                 kMaxNarrow,
                                  merge_narrow,
                                  lookup_window<std::uint16_t, std::uint16_t>,
                                  lookup_window<std::uint16_t, std::int32_t>,

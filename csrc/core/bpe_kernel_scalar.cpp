@@ -48,6 +48,7 @@ struct Isa {
 const Kernel& scalar_kernel() {
   static constexpr Kernel kernel{nullptr,
                                  Isa::hash,
+                                 0,
                                  nullptr,
                                  lookup_window<std::uint16_t, std::uint16_t>,
                                  lookup_window<std::uint16_t, std::int32_t>,
