@@ -7,7 +7,7 @@ import shutil
 import sys
 from typing import TYPE_CHECKING
 
-from tokpack.report.facts import common_folder, facts, percent, source_rows, warnings
+from tokpack.report.facts import common_folder, facts, labels, percent, source_rows, warnings
 from tokpack.report.text import shown
 
 if TYPE_CHECKING:
@@ -79,9 +79,10 @@ def name(prefix: str, columns: int) -> str:
 def print_stats(datasets: Sequence[Stats], *, top: int) -> None:
     """Print the figures of datasets: side by side, then what is long, one after the other."""
     columns = max(12, (width() - 28) // len(datasets) - 2)
+    names = labels(datasets)
     known = [facts(stats) for stats in datasets]
     length_rows = [dict(s.lengths.rows()) if s.lengths else {} for s in datasets]
-    rows = [["", *(name(stats.prefix, columns) for stats in datasets)]] if known[1:] else []
+    rows = [["", *(name(text, columns) for text in names)]] if known[1:] else []
     rows += [[key, *(shown(one[key]) for one in known)] for key in known[0]]
     if not known[1:]:
         put(bold(shown(datasets[0].prefix)))
@@ -89,13 +90,13 @@ def print_stats(datasets: Sequence[Stats], *, top: int) -> None:
     for stats in datasets:
         for line in warnings(stats):
             put(f"  warning: {shown(stats.prefix)}: {line}")
-    put()
-    put(bold("length of documents in tokens"))
     keys = next((list(row) for row in length_rows if row), [])
     if keys:
+        put()
+        put(bold("length of documents in tokens"))
         body = [[_number(row.get(key)) for key in keys] for row in length_rows]
-        names = [[name(s.prefix, 30)] if known[1:] else [""] for s in datasets]
-        table([["", *keys], *(n + b for n, b in zip(names, body, strict=True))])
+        first = [name(text, 30) if known[1:] else "" for text in names]
+        table([["", *keys], *([a, *b] for a, b in zip(first, body, strict=True))])
     for stats in datasets:
         if known[1:]:
             put()

@@ -56,10 +56,21 @@ def zipf_plot(datasets: Sequence[Stats]) -> str:
         points = {rank: 1e6 * times / stats.tokens for rank, times in stats.frequency.zipf}
         plot.line([(math.log10(r), math.log10(y)) for r, y in points.items()], number)
         if len(datasets) == 1:
-            for share, rank in stats.frequency.coverage.items():
-                label = f"{share}% of all tokens: {count(rank, 'id')}"
+            for rank, label in _marks(stats, plot.x):
                 plot.dot((math.log10(rank), math.log10(_near(points, rank))), 1, label)
     return plot.svg()
+
+
+def _marks(stats: Stats, axis: Axis) -> list[tuple[int, str]]:
+    """Ranks at which shares of all tokens are reached, and labels where there is room for them."""
+    marks: list[tuple[int, str]] = []
+    room = (axis.high - axis.low) / 12
+    labelled = 0.0
+    for share, rank in stats.frequency.coverage.items():
+        near = marks and math.log10(rank / labelled) < room
+        marks.append((rank, "" if near else f"{share}%"))
+        labelled = labelled if near else rank
+    return marks
 
 
 def _near(points: dict[int, float], rank: int) -> float:
@@ -70,6 +81,8 @@ def _near(points: dict[int, float], rank: int) -> float:
 def _length_axis(bins: Sequence[Bin]) -> Axis:
     low = min(_log(one.begin) for one in bins)
     high = max(_log(one.end) for one in bins)
+    if high - low < 4:  # a length or two alone would fill the plot
+        low, high = max(math.floor(low) - 2, 0 if low >= 0 else -1), math.ceil(high) + 2
     first, last = math.ceil(low), math.floor(high)
     step = max(1, -(-(last - first) // _MOST_TICKS))
     ticks = [(float(i), binary(2**i)) for i in range(max(first, 0), last + 1, step)]

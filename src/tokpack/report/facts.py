@@ -13,36 +13,44 @@ if TYPE_CHECKING:
     from tokpack.report.stats import Stats
 
 MOST_SOURCES = 30
+_UNKNOWN = "not known"
 
 
 def facts(stats: Stats) -> dict[str, str]:
     """The figures of a dataset, by their names."""
     dup, eods = stats.duplicates, stats.eods
-    rows = {
+    none = "none" if stats.tokenizer else _UNKNOWN
+    ratio, size = stats.bytes_per_token, stats.vocab_size
+    return {
         "documents": f"{stats.documents:,}",
         "sequences": f"{stats.sequences:,}",
-        "tokens": f"{stats.tokens:,} ({stats.dtype})",
-        "tokenizer": stats.tokenizer or "not known",
-        "bytes a token": "not known"
-        if stats.bytes_per_token is None
-        else f"{stats.bytes_per_token:.3f}",
-        "vocabulary used": _used(stats),
+        "tokens": f"{stats.tokens:,}",
+        "ids as": stats.dtype,
+        "tokenizer": stats.tokenizer or _UNKNOWN,
+        "bytes a token": _UNKNOWN if ratio is None else f"{ratio:.3f}",
+        "vocabulary": _UNKNOWN if size is None else f"{size:,}",
+        "different ids": _share(stats.frequency.used, size or 0),
         "entropy": f"{stats.frequency.entropy:.2f} bits a token",
-        "documents without tokens": f"{stats.empty:,}",
-        "duplicate documents": f"{dup.documents:,} ({percent(dup.documents, stats.documents)}), "
-        f"{dup.tokens:,} tokens ({percent(dup.tokens, stats.tokens)})",
-        "EOD inside documents": "not known" if eods is None else f"{eods.inside:,}",
-        "documents without EOD": "not known"
+        "documents without tokens": _share(stats.empty, stats.documents),
+        "duplicate documents": _share(dup.documents, stats.documents),
+        "tokens in duplicates": _share(dup.tokens, stats.tokens),
+        "EOD inside documents": _UNKNOWN if eods is None else f"{eods.inside:,}",
+        "documents without EOD": _UNKNOWN
         if eods is None
-        else f"{eods.without:,} ({percent(eods.without, stats.documents)})",
-        "unknown tokens": "the tokenizer has none"
-        if stats.unknown is None
-        else f"{stats.unknown:,} ({percent(stats.unknown, stats.tokens)})",
+        else _share(eods.without, stats.documents),
+        "unknown tokens": none if stats.unknown is None else _share(stats.unknown, stats.tokens),
         "ids outside the vocabulary": f"{stats.outside:,}",
     }
-    if not stats.tokenizer and stats.unknown is None:
-        rows["unknown tokens"] = "not known"
-    return rows
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part:,} ({percent(part, whole)})" if part and whole else f"{part:,}"
+
+
+def labels(datasets: Sequence[Stats]) -> list[str]:
+    """A name for each dataset: without its folder, where that keeps them apart."""
+    names = [stats.prefix.rpartition("/")[2] for stats in datasets]
+    return names if len(set(names)) == len(names) else [stats.prefix for stats in datasets]
 
 
 def warnings(stats: Stats) -> list[str]:
@@ -104,11 +112,13 @@ def percent(part: float, whole: float) -> str:
     """A share for people; never rounded to nothing or to all."""
     if not whole or not part:
         return "0%"
+    if part == whole:
+        return "100%"
     share = 100 * part / whole
     if 0 < share < 0.01:
         return "<0.01%"
-    if 99.99 < share < 100:
-        return ">99.99%"
+    if 99.9 < share < 100:
+        return ">99.9%"
     return f"{share:.{2 if share < 10 else 1}f}%"
 
 
@@ -133,10 +143,3 @@ def binary(value: int) -> str:
             return f"{value}{unit}"
         value //= 1024
     return f"{value}T"
-
-
-def _used(stats: Stats) -> str:
-    used = stats.frequency.used
-    if stats.vocab_size is None:
-        return f"{used:,} ids"
-    return f"{used:,} of {stats.vocab_size:,} ids ({percent(used, stats.vocab_size)})"

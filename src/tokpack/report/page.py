@@ -7,7 +7,7 @@ from importlib import resources
 from typing import TYPE_CHECKING
 
 from tokpack.report.charts import length_plot, zipf_plot
-from tokpack.report.facts import common_folder, count, facts, percent, source_rows, warnings
+from tokpack.report.facts import common_folder, count, facts, labels, percent, source_rows, warnings
 from tokpack.report.plot import SERIES, bar
 from tokpack.report.text import shown
 
@@ -26,7 +26,8 @@ def page(datasets: Sequence[Stats], *, made: str = "") -> str:
     Nothing in it comes from elsewhere: no script, no link, no font. All text is escaped, and the
     page itself forbids a browser to load or run anything.
     """
-    title = "Dataset " + _names(datasets)
+    names = labels(datasets)
+    title = ("Datasets " if names[1:] else "Dataset ") + ", ".join(names)
     style = resources.files("tokpack.report").joinpath("page.css").read_text(encoding="utf-8")
     body = "".join(
         [
@@ -47,10 +48,6 @@ def page(datasets: Sequence[Stats], *, made: str = "") -> str:
         "content=\"default-src 'none'; style-src 'unsafe-inline'\">"
         f"<title>{_text(title)}</title><style>{style}</style></head>\n<body>{body}</body></html>\n"
     )
-
-
-def _names(datasets: Sequence[Stats]) -> str:
-    return ", ".join(stats.prefix.rpartition("/")[2] for stats in datasets)
 
 
 def _text(text: str) -> str:
@@ -76,8 +73,13 @@ def _section(title: str, *parts: str) -> str:
     return f"<section><h2>{escape(title)}</h2>{''.join(parts)}</section>"
 
 
-def _key(number: int, stats: Stats) -> str:
-    return f'<i class="key s{number % SERIES}"></i>{_text(stats.prefix)}'
+def _key(number: int, name: str) -> str:
+    return f'<i class="key s{number % SERIES}"></i>{_text(name)}'
+
+
+def _named(number: int, datasets: Sequence[Stats]) -> str:
+    """The title of what is said about one of several datasets."""
+    return f"<h3>{_key(number, labels(datasets)[number])}</h3>" if len(datasets) > 1 else ""
 
 
 def _legend(entries: Iterable[str]) -> str:
@@ -87,18 +89,20 @@ def _legend(entries: Iterable[str]) -> str:
 def _colours(datasets: Sequence[Stats]) -> str:
     if len(datasets) == 1:
         return ""
-    return _legend(_key(i, stats) for i, stats in enumerate(datasets))
+    return _legend(_key(i, name) for i, name in enumerate(labels(datasets)))
 
 
 def _facts(datasets: Sequence[Stats]) -> str:
     columns = [facts(stats) for stats in datasets]
     rows = [[name, *(_text(column[name]) for column in columns)] for name in columns[0]]
     notes = [
-        f"<li>{_text(stats.prefix)}: {_text(line)}</li>"
-        for stats in datasets
+        f"<li>{_text(name)}: {_text(line)}</li>"
+        for name, stats in zip(labels(datasets), datasets, strict=True)
         for line in warnings(stats)
     ]
-    head = ["", *(_text(stats.prefix) for stats in datasets)]
+    head = ["", *map(_text, labels(datasets))]
+    if len(datasets) > 1:
+        rows.insert(0, ["prefix", *(_text(stats.prefix) for stats in datasets)])
     alarm = f'<ul class="warnings">{"".join(notes)}</ul>' if notes else ""
     return f"<section>{alarm}{_table(head, rows, 'facts')}</section>"
 
@@ -110,16 +114,17 @@ def _lengths(datasets: Sequence[Stats]) -> str:
     legend = _colours(datasets) or _legend(
         ['<i class="key s0"></i>documents', '<i class="key s1"></i>tokens']
     )
-    filled = [stats for stats in datasets if stats.lengths]
-    columns = [dict(stats.lengths.rows()) for stats in filled if stats.lengths]
-    rows = [
-        [
-            _text(stats.prefix),
-            *(f"{value:,.{1 if name == 'mean' else 0}f}" for name, value in column.items()),
-        ]
-        for stats, column in zip(filled, columns, strict=True)
+    filled = [
+        (name, stats.lengths.rows())
+        for name, stats in zip(labels(datasets), datasets, strict=True)
+        if stats.lengths
     ]
-    table = _table(["tokens in a document", *columns[0]], rows, "numbers")
+    rows = [
+        [_text(name), *(f"{value:,.{1 if key == 'mean' else 0}f}" for key, value in values)]
+        for name, values in filled
+    ]
+    head = ["tokens in a document", *(key for key, _ in filled[0][1])]
+    table = _table(head, rows, "numbers")
     return _section("Lengths of documents", f"<figure>{legend}{plot}</figure>", table)
 
 
@@ -127,14 +132,14 @@ def _tokens(datasets: Sequence[Stats]) -> str:
     plot = zipf_plot(datasets)
     if not plot:
         return _section("Frequency of tokens", '<p class="none">No tokens.</p>')
-    tables = [_top(stats, number, len(datasets) > 1) for number, stats in enumerate(datasets)]
+    tables = [_named(i, datasets) + _top(stats, i, len(datasets) == 1) for i, stats in enumerate(datasets)]
     return _section("Frequency of tokens", f"<figure>{_colours(datasets)}{plot}</figure>", *tables)
 
 
-def _top(stats: Stats, number: int, named: bool) -> str:
+def _top(stats: Stats, number: int, is_open: bool) -> str:
     top = stats.frequency.top
     if not top:
-        return ""
+        return '<p class="none">No tokens.</p>'
     rows = [
         [
             f"{token.id}",
@@ -145,17 +150,18 @@ def _top(stats: Stats, number: int, named: bool) -> str:
         for token in top
     ]
     table = _table(["id", "token", "count", "share of all tokens"], rows, "numbers tokens")
-    title, opened = (f"<h3>{_key(number, stats)}</h3>", "") if named else ("", " open")
+    coverage = stats.frequency.coverage.items()
+    needed = ", ".join(f"{ids:,} of the ids make {share}%" for share, ids in coverage)
+    opened = " open" if is_open else ""
     summary = f"<summary>The {len(top)} most frequent</summary>"
-    return f"{title}<details{opened}>{summary}{table}</details>"
+    return f"<p>{needed} of all tokens.</p><details{opened}>{summary}{table}</details>"
 
 
 def _sources(datasets: Sequence[Stats]) -> str:
     parts = []
     for number, stats in enumerate(datasets):
         rows = source_rows(stats.sources)
-        if len(datasets) > 1:
-            parts.append(f"<h3>{_key(number, stats)}</h3>")
+        parts.append(_named(number, datasets))
         if not rows:
             parts.append('<p class="none">Not known: the dataset has no manifest.</p>')
             continue
@@ -186,8 +192,7 @@ def _duplicates(datasets: Sequence[Stats]) -> str:
     parts = []
     for number, stats in enumerate(datasets):
         found = stats.duplicates
-        if len(datasets) > 1:
-            parts.append(f"<h3>{_key(number, stats)}</h3>")
+        parts.append(_named(number, datasets))
         if not found.documents:
             parts.append('<p class="none">No document occurs twice.</p>')
             continue
@@ -212,9 +217,10 @@ def _duplicates(datasets: Sequence[Stats]) -> str:
 
 def _eods(datasets: Sequence[Stats]) -> str:
     parts = []
-    for stats in datasets:
+    for number, stats in enumerate(datasets):
         if stats.eods and stats.eods.inside:
             cells = [[str(document), str(at)] for document, at in stats.eods.examples]
-            parts.append(f"<p>{_text(stats.prefix)}: {stats.eods.inside:,}, first in these:</p>")
+            parts.append(_named(number, datasets))
+            parts.append(f"<p>{count(stats.eods.inside, 'EOD token')}, the first of them:</p>")
             parts.append(_table(["document", "first at token"], cells, "numbers narrow"))
     return _section("EOD inside documents", *parts) if parts else ""

@@ -71,7 +71,7 @@ class Plot:
         )
         if label:
             # Falling curves leave room above to the right, and below to the left.
-            right = x < WIDTH - 200
+            right = x < WIDTH - 100
             x, y = (x + 8, max(y - 8, TOP + 10)) if right else (x - 8, y + 16)
             self._shapes.append(_text(x, y, label, "start" if right else "end"))
 
