@@ -35,6 +35,9 @@ COMMANDS = {
     "inspect": Command("tokpack.cli.inspect", "what a dataset is, and its documents", False),
     "stats": Command("tokpack.cli.stats", "lengths, frequencies, duplicates, plots", False),
     "trace": Command("tokpack.cli.trace", "document -> its input and line, and back", False),
+    "merge": Command("tokpack.cli.merge", "datasets -> one, or a manifest of them", False),
+    "split": Command("tokpack.cli.split", "a dataset -> parts, train and valid", False),
+    "convert": Command("tokpack.cli.convert", "from and to other formats, other dtypes", False),
 }
 
 HELP = """\

@@ -57,7 +57,17 @@ class MMapIndexedDataset:
     IndexError. The dataset may be used from threads and across fork; a pickle holds the path only.
 
     ``skip_warmup`` is what fairseq's users pass; nothing is ever read ahead.
+    A virtual dataset (`tokpack merge --virtual`) is opened by its prefix, like any other.
     """
+
+    def __new__(
+        cls, path_prefix: str | os.PathLike[str], *rest: Any, **options: Any
+    ) -> MMapIndexedDataset:
+        if cls is MMapIndexedDataset and _is_virtual(_resolve(path_prefix)):
+            from tokpack.indexed.virtual import VirtualIndexedDataset
+
+            return object.__new__(VirtualIndexedDataset)
+        return object.__new__(cls)
 
     def __init__(
         self,
@@ -73,9 +83,10 @@ class MMapIndexedDataset:
 
     @staticmethod
     def exists(path_prefix: str | os.PathLike[str]) -> bool:
-        """Whether both files of the dataset are there."""
+        """Whether both files of the dataset are there, or the manifest of a virtual one."""
         prefix = _resolve(path_prefix)
-        return Path(idx_path(prefix)).is_file() and Path(bin_path(prefix)).is_file()
+        files = Path(idx_path(prefix)).is_file() and Path(bin_path(prefix)).is_file()
+        return files or _is_virtual(prefix)
 
     def __len__(self) -> int:
         """Number of sequences."""
@@ -208,6 +219,14 @@ def _resolve(path_prefix: str | os.PathLike[str]) -> str:
     if suffix in (".bin", ".idx") and not Path(idx_path(prefix)).exists():
         return stem
     return prefix
+
+
+def _is_virtual(prefix: str) -> bool:
+    if os.path.exists(idx_path(prefix)):
+        return False
+    from tokpack.indexed.virtual import is_virtual
+
+    return is_virtual(prefix)
 
 
 def _open(prefix: str) -> _View:
