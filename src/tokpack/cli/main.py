@@ -38,6 +38,7 @@ COMMANDS = {
     "merge": Command("tokpack.cli.merge", "datasets -> one, or a manifest of them", False),
     "split": Command("tokpack.cli.split", "a dataset -> parts, train and valid", False),
     "convert": Command("tokpack.cli.convert", "from and to other formats, other dtypes", False),
+    "blend": Command("tokpack.cli.blend", "datasets and weights -> the plan of a blend", False),
 }
 
 HELP = """\
