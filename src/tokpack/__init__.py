@@ -22,10 +22,13 @@ if TYPE_CHECKING:
 
     from tokpack.encoding import Progress
     from tokpack.indexed import Manifest, MMapIndexedDataset, MMapIndexedDatasetBuilder, verify
+    from tokpack.samples import BlendedDataset, GPTDataset
     from tokpack.tokenizers import load_tokenizer
 
 __all__ = [
+    "BlendedDataset",
     "FormatError",
+    "GPTDataset",
     "InputError",
     "MMapIndexedDataset",
     "MMapIndexedDatasetBuilder",
@@ -47,6 +50,8 @@ __version__ = "0.1.0"
 
 # Loaded when first used: ``import tokpack`` stays instant.
 _LAZY = {
+    "BlendedDataset": "tokpack.samples",
+    "GPTDataset": "tokpack.samples",
     "MMapIndexedDataset": "tokpack.indexed",
     "MMapIndexedDatasetBuilder": "tokpack.indexed",
     "Manifest": "tokpack.indexed",

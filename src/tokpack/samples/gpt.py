@@ -1,0 +1,294 @@
+"""Samples of one dataset for training a language model, by their number."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from operator import index as as_integer
+from typing import TYPE_CHECKING, Any, SupportsIndex
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from tokpack.errors import FormatError, InputError, UsageError
+from tokpack.indexed import Manifest, MMapIndexedDataset, manifest_path
+from tokpack.samples import masks
+from tokpack.samples.split import parse_split, split_tokens
+from tokpack.samples.stateless import StatelessOrder, fingerprint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tokpack.samples.iterate import Sample
+    from tokpack.samples.split import Range
+
+ORDERS = ("stateless",)
+SPLIT_BY = ("documents", "tokens")
+
+
+class GPTDataset:
+    """Samples of ``seq_length`` tokens: the sequences of a dataset, shuffled, joined and cut.
+
+    ``ds[k]`` is a dict of new arrays, S = ``seq_length``:
+
+        tokens        int64 [S]
+        labels        int64 [S]    tokens moved by one; it shares the memory of tokens
+        loss_mask     float32 [S]  1 where the label counts
+        position_ids  int64 [S]
+
+    and with ``document_boundaries``, for attention inside documents, taken from the index:
+
+        cu_seqlens    int32 [S + 1]  where documents begin in the sample, then S to the end
+        max_seqlen    int32 []       tokens of the longest
+
+    It is a map-style dataset as torch knows it, without torch. A pickle holds settings and path.
+
+    ``dataset`` is an MMapIndexedDataset or its prefix. ``split`` and ``split_index`` choose a part
+    of its sequences, see parse_split; ``split_by="tokens"`` measures shares in tokens.
+    The stateless order has no end: sample k depends on the data, the split, ``seq_length``,
+    ``add_extra_token`` and ``seed``, and on nothing else; the length is that of ``epochs`` (1), or
+    ``num_samples``, and changing it moves no sample. In every epoch each token comes at most once.
+
+    ``add_extra_token`` reads one token more than the sample has, as its last label; without it
+    that label does not count. ``eod_mask_loss`` and ``reset_position_ids`` look for ``eod_id``
+    (by default that of the manifest) among the input tokens, as Megatron does: no loss where it
+    is, and positions that begin anew behind it. With ``document_boundaries`` positions begin anew
+    with every document of the index.
+
+    UsageError for a request that cannot be met, InputError for a dataset that is missing or has
+    no tokens.
+    """
+
+    def __init__(
+        self,
+        dataset: MMapIndexedDataset | str | os.PathLike[str],
+        seq_length: int,
+        *,
+        order: str = "stateless",
+        seed: int = 1234,
+        split: str | None = None,
+        split_index: int = 0,
+        split_rule: str = "core",
+        split_by: str = "documents",
+        epochs: int | None = None,
+        num_samples: int | None = None,
+        add_extra_token: bool = True,
+        eod_id: int | None = None,
+        eod_mask_loss: bool = False,
+        reset_position_ids: bool = False,
+        document_boundaries: bool = False,
+    ) -> None:
+        if not isinstance(dataset, MMapIndexedDataset):
+            dataset = MMapIndexedDataset(dataset)
+        self._settings: dict[str, Any] = {
+            "seq_length": seq_length,
+            "order": order,
+            "seed": seed,
+            "split": split,
+            "split_index": split_index,
+            "split_rule": split_rule,
+            "split_by": split_by,
+            "epochs": epochs,
+            "num_samples": num_samples,
+            "add_extra_token": add_extra_token,
+            "eod_id": eod_id,
+            "eod_mask_loss": eod_mask_loss,
+            "reset_position_ids": reset_position_ids,
+            "document_boundaries": document_boundaries,
+        }
+        _check(**self._settings)
+        self._dataset = dataset
+        self._tokenizer = _tokenizer(dataset.path_prefix)
+        self._seq_length = seq_length
+        self._extra = int(add_extra_token)
+        self._boundaries = document_boundaries
+        eod = self._eod(eod_id) if eod_mask_loss or reset_position_ids else -1
+        self._mask_eod = eod if eod_mask_loss else None
+        self._reset_at = eod if reset_position_ids and not document_boundaries else None
+        self._positions = np.arange(seq_length, dtype=np.int64)
+        self._range = self._part()
+        self._data = fingerprint(dataset)
+        self._order = self._new_order()
+        count = self._order.samples * (epochs or 1)
+        self._length = count if num_samples is None else num_samples
+
+    def __len__(self) -> int:
+        """Number of samples."""
+        return self._length
+
+    def __getitem__(self, index: SupportsIndex) -> Sample:
+        number = as_integer(index)
+        if not -self._length <= number < self._length:
+            raise IndexError(f"{self.path_prefix}: sample {number} of {self._length}")
+        return self.sample(number % self._length)
+
+    def sample(self, number: int) -> Sample:
+        """Sample ``number`` >= 0, also behind the end: the order goes on, epoch after epoch."""
+        text, parts = self._gather(number)
+        tokens, labels = text[:-1], text[1:]
+        filled = sum(parts)
+        loss_mask = np.ones(self._seq_length, np.float32)
+        loss_mask[filled - 1 :] = 0.0  # labels that are not there
+        if self._mask_eod is not None:
+            masks.mask_eod(loss_mask, tokens[:filled], self._mask_eod)
+        sample: Sample = {"tokens": tokens, "labels": labels, "loss_mask": loss_mask}
+        if self._boundaries:
+            return sample | self._documents(parts)
+        if self._reset_at is not None:
+            starts = masks.document_starts(tokens[:filled], self._reset_at, self._seq_length)
+            sample["position_ids"] = masks.restart(starts, self._seq_length)
+        else:
+            sample["position_ids"] = self._positions.copy()
+        return sample
+
+    @property
+    def path_prefix(self) -> str:
+        """The name of the dataset."""
+        return self._dataset.path_prefix
+
+    @property
+    def seq_length(self) -> int:
+        """Tokens in each sample."""
+        return self._seq_length
+
+    @property
+    def samples_per_epoch(self) -> int:
+        """Samples in which every token comes at most once."""
+        return self._order.samples
+
+    @property
+    def tokens(self) -> int:
+        """Tokens in the chosen part of the dataset."""
+        return self._order.tokens
+
+    @property
+    def limit(self) -> int | None:
+        """How many samples there are at most; None: no end."""
+        return None
+
+    @property
+    def fingerprint(self) -> str:
+        """32 hexadecimal digits of all that decides the tokens of sample k."""
+        names = ("order", "seed", "seq_length", "add_extra_token")
+        values = [self._settings[name] for name in names]
+        return xxhash.xxh3_128_hexdigest(repr((self._data, self._range, *values)).encode())
+
+    @property
+    def tokenizer(self) -> dict[str, Any] | None:
+        """What the manifest says of the tokenizer; None where there is no manifest."""
+        return self._tokenizer
+
+    def __reduce__(self) -> tuple[Callable[..., GPTDataset], tuple[MMapIndexedDataset]]:
+        return partial(type(self), **self._settings), (self._dataset,)
+
+    def __repr__(self) -> str:
+        return f"GPTDataset({self.path_prefix!r}, {self._length} samples of {self._seq_length})"
+
+    def _gather(self, number: int) -> tuple[npt.NDArray[np.int64], list[int]]:
+        """The tokens, 0 where there are none left, and how many each sequence gave."""
+        rows = self._order.locate(number).tolist()
+        text = np.empty(self._seq_length + 1, np.int64)
+        get = self._dataset.get
+        begin = 0
+        for sequence, offset, length in rows:
+            text[begin : begin + length] = get(sequence, offset, length)
+            begin += length
+        text[begin:] = 0
+        return text, [row[2] for row in rows]
+
+    def _documents(self, parts: list[int]) -> Sample:
+        length = self._seq_length
+        edges = masks.cumulative_lengths([p for p in parts if p], length, self._extra)
+        cu_seqlens = np.full(length + 1, length, np.int32)
+        cu_seqlens[: len(edges)] = edges
+        return {
+            "position_ids": masks.restart(edges[1:-1].astype(np.int64), length),
+            "cu_seqlens": cu_seqlens,
+            "max_seqlen": np.array(np.diff(edges).max(), np.int32),
+        }
+
+    def _eod(self, given: int | None) -> int:
+        known = given if given is not None else (self._tokenizer or {}).get("eod_id")
+        if known is None:
+            raise UsageError(
+                f"{self.path_prefix}: eod_mask_loss and reset_position_ids need eod_id: "
+                "its manifest names none, or it has no manifest"
+            )
+        return int(known)
+
+    def _part(self) -> Range:
+        """The sequences that the split leaves."""
+        settings, count = self._settings, len(self._dataset)
+        if not count or not len(self._dataset.sizes) or not self._dataset.sizes.any():
+            raise InputError(f"{self.path_prefix}: no tokens in {count} sequences: nothing to read")
+        text: str | None = settings["split"]
+        number: int = settings["split_index"]
+        if text is None:
+            return 0, count
+        if settings["split_by"] == "tokens":
+            parts = split_tokens(text, self._dataset.sizes)
+        else:
+            parts = parse_split(text, count, settings["split_rule"])
+        if not 0 <= number < len(parts):
+            raise UsageError(f"split_index is {number}, expected 0 to {len(parts) - 1} in {text!r}")
+        found = parts[number]
+        if found is None:
+            raise UsageError(
+                f"{self.path_prefix}: split {text!r} leaves nothing for part {number} of "
+                f"{count} sequences: give it more, or leave it out"
+            )
+        return found
+
+    def _new_order(self) -> StatelessOrder:
+        begin, end = self._range
+        order = StatelessOrder(
+            self._dataset.sizes,
+            begin,
+            end,
+            self._seq_length,
+            extra=self._extra,
+            seed=self._settings["seed"],
+            fingerprint=self._data,
+        )
+        if order.samples == 0:
+            raise UsageError(
+                f"{self.path_prefix}: {order.tokens} tokens in {end - begin} sequences do not fill "
+                f"one sample of {self._seq_length + self._extra} tokens (seq_length "
+                f"{self._seq_length} and {self._extra} more): use a shorter one, or more data"
+            )
+        return order
+
+
+def _check(
+    *,
+    seq_length: int,
+    order: str,
+    seed: int,
+    split_by: str,
+    epochs: int | None,
+    num_samples: int | None,
+    **_: Any,
+) -> None:
+    if order not in ORDERS:
+        raise UsageError(f"order {order!r} is unknown: use one of {', '.join(ORDERS)}")
+    if split_by not in SPLIT_BY:
+        raise UsageError(f"split_by is {split_by!r}, expected one of {', '.join(SPLIT_BY)}")
+    if seq_length < 1:
+        raise UsageError(f"seq_length is {seq_length}, expected 1 or more")
+    if not 0 <= seed < 2**64:
+        raise UsageError(f"seed is {seed}, expected 0 to 2**64 - 1")
+    if epochs is not None and num_samples is not None:
+        raise UsageError(f"epochs is {epochs} and num_samples is {num_samples}: give one of them")
+    for name, value in (("epochs", epochs), ("num_samples", num_samples)):
+        if value is not None and value < 1:
+            raise UsageError(f"{name} is {value}, expected 1 or more")
+
+
+def _tokenizer(prefix: str) -> dict[str, Any] | None:
+    if not os.path.exists(manifest_path(prefix)):
+        return None
+    try:
+        return Manifest.load(prefix).tokenizer
+    except FormatError:  # somebody else's file
+        return None

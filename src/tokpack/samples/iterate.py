@@ -1,0 +1,153 @@
+"""Micro batches in order for one rank, resumed from one integer, with or without a DataLoader."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from tokpack.errors import ResumeError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+Sample = dict[str, npt.NDArray[Any]]
+
+
+class Samples(Protocol):
+    """What is iterated: a GPTDataset, a BlendedDataset."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int) -> Sample: ...
+    @property
+    def fingerprint(self) -> str: ...
+
+
+class MicroBatches:
+    """The sample numbers of every micro batch of one rank: a batch sampler, as torch calls it.
+
+    A step takes the next ``micro_batch_size * world_size`` samples; rank r takes the r-th
+    ``micro_batch_size`` of them. So any number of steps takes a contiguous range of samples, and
+    what a run has seen does not depend on how many ranks saw it. Samples at the end that do not
+    fill a step are left out.
+    """
+
+    def __init__(
+        self,
+        samples: int,
+        micro_batch_size: int,
+        *,
+        rank: int = 0,
+        world_size: int = 1,
+        consumed_samples: int = 0,
+    ) -> None:
+        for name, value in (("micro_batch_size", micro_batch_size), ("world_size", world_size)):
+            if value < 1:
+                raise UsageError(f"{name} is {value}, expected 1 or more")
+        if not 0 <= rank < world_size:
+            raise UsageError(f"rank is {rank}, expected 0 to {world_size - 1}: one of world_size")
+        if not 0 <= consumed_samples <= samples:
+            raise UsageError(f"consumed_samples is {consumed_samples}, expected 0 to {samples}")
+        self.samples = samples
+        self.micro_batch_size = micro_batch_size
+        self.rank = rank
+        self.world_size = world_size
+        self.consumed_samples = consumed_samples
+
+    @property
+    def step(self) -> int:
+        """Samples that all ranks take at a time."""
+        return self.micro_batch_size * self.world_size
+
+    def __len__(self) -> int:
+        """Micro batches that are left."""
+        return (self.samples - self.consumed_samples) // self.step
+
+    def __iter__(self) -> Iterator[list[int]]:
+        first = self.consumed_samples + self.rank * self.micro_batch_size
+        for number in range(len(self)):
+            begin = first + number * self.step
+            yield list(range(begin, begin + self.micro_batch_size))
+
+
+class SampleIterator:
+    """Iterates over the micro batches of one rank; its whole state is the samples consumed.
+
+    ``dataset`` is map-style. A batch is the dict of its samples' arrays, stacked: [micro batch,
+    sequence]. ``load`` turns the lists of sample numbers into batches and may work ahead; with
+    torch::
+
+        load=lambda batches: DataLoader(dataset, batch_sampler=batches, num_workers=4)
+
+    Without it samples are gathered here, one batch after the other. The state counts what was
+    handed out, whatever workers have fetched ahead. It may be loaded with another rank, world size
+    or micro batch size: the samples go on where the run stopped. ResumeError where the dataset is
+    another one.
+    """
+
+    def __init__(
+        self,
+        dataset: Samples,
+        micro_batch_size: int,
+        *,
+        rank: int = 0,
+        world_size: int = 1,
+        consumed_samples: int = 0,
+        load: Callable[[MicroBatches], Iterable[Any]] | None = None,
+    ) -> None:
+        self._dataset = dataset
+        self._load = load if load is not None else self._gather
+        self._stream: Iterator[Any] | None = None
+        self._shape = {
+            "micro_batch_size": micro_batch_size,
+            "rank": rank,
+            "world_size": world_size,
+        }
+        self._start(consumed_samples)
+
+    def __iter__(self) -> SampleIterator:
+        return self
+
+    def __next__(self) -> Any:
+        if self._stream is None:
+            self._stream = iter(self._load(self._batches))
+        batch = next(self._stream)
+        self._consumed += self._batches.step
+        return batch
+
+    def __len__(self) -> int:
+        """Micro batches that are left."""
+        return (self._batches.samples - self._consumed) // self._batches.step
+
+    @property
+    def consumed_samples(self) -> int:
+        """Samples that all ranks together have taken."""
+        return self._consumed
+
+    def state_dict(self) -> dict[str, Any]:
+        """What to put into a checkpoint: the samples consumed, and what they were samples of."""
+        return {"consumed_samples": self._consumed, "fingerprint": self._dataset.fingerprint}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on behind the samples that the state has consumed."""
+        if state["fingerprint"] != self._dataset.fingerprint:
+            raise ResumeError(
+                f"the state is of samples {state['fingerprint']}, the dataset gives "
+                f"{self._dataset.fingerprint}: data, seed, sequence length, split, order or "
+                "weights differ, so its samples are others"
+            )
+        self._start(int(state["consumed_samples"]))
+
+    def _start(self, consumed: int) -> None:
+        self._batches = MicroBatches(len(self._dataset), consumed_samples=consumed, **self._shape)
+        self._consumed = consumed
+        self._stream = None
+
+    def _gather(self, batches: MicroBatches) -> Iterator[Sample]:
+        return (collate([self._dataset[number] for number in batch]) for batch in batches)
+
+
+def collate(samples: list[Sample]) -> Sample:
+    """One dict of stacked arrays from the dicts of samples."""
+    return {name: np.stack([sample[name] for sample in samples]) for name in samples[0]}

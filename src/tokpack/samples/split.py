@@ -1,0 +1,112 @@
+"""Split strings such as ``969,30,1``: which sequences go to training, validation and test."""
+
+from __future__ import annotations
+
+import re
+from itertools import accumulate, pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tokpack.errors import UsageError
+
+Range = tuple[int, int]
+
+SPLITS = 3  # training, validation, test
+RULES = ("core", "classic")
+
+_NUMBER = r"(?:\d+\.?\d*|\.\d+)"
+_WEIGHTS = re.compile(rf"{_NUMBER}(?:[,/]{_NUMBER})*")
+_RANGES = re.compile(rf"{_NUMBER}:{_NUMBER}(?:[,/]{_NUMBER}:{_NUMBER})*")
+_CHUNK = 1 << 20
+
+
+def parse_split(text: str, documents: int, rule: str = "core") -> list[Range | None]:
+    """The ranges [begin, end) of ``documents`` sequences that a split string means.
+
+    ``text`` is either up to three weights of training, validation and test ("969,30,1",
+    "0.9,0.05,0.05"), or any number of ranges of shares "begin:end" ("0:0.9,0.9:1"). A range that
+    comes out empty is None.
+
+    Weights are rounded as Megatron-core from 0.5 on does (``rule="core"``) or as older ones,
+    NeoX, bigscience and Megatron-DeepSpeed do (``"classic"``): often one sequence differs.
+    UsageError for anything else.
+    """
+    if rule not in RULES:
+        raise UsageError(f"split rule {rule!r} is unknown: use one of {', '.join(RULES)}")
+    shares = _shares(text)
+    if isinstance(shares[0], tuple):
+        ranges = [(round(a * documents), round(b * documents)) for a, b in shares]
+    elif rule == "core":
+        edges = [0.0, *accumulate(shares)]
+        ends = [round(edge * float(documents)) for edge in edges]
+        ranges = list(pairwise(ends))
+    else:
+        ranges = _classic(shares, documents)
+    return [pair if pair[0] < pair[1] else None for pair in ranges]
+
+
+def split_tokens(text: str, lengths: npt.NDArray[np.int32]) -> list[Range | None]:
+    """The ranges [begin, end) of sequences whose tokens have the shares of a split string.
+
+    ``lengths`` int32 [n] are the tokens of each sequence. A sequence belongs to the range in which
+    its last token lies, so a range misses its share by less than one sequence.
+    """
+    shares = _shares(text)
+    pairs = shares
+    if not isinstance(shares[0], tuple):
+        edges = [0.0, *accumulate(shares)]
+        pairs = list(pairwise(edges))
+    ends = _positions(sorted({edge for pair in pairs for edge in pair}), lengths)
+    ranges = [(ends[a], ends[b]) for a, b in pairs]
+    return [pair if pair[0] < pair[1] else None for pair in ranges]
+
+
+def _shares(text: str) -> list[Any]:
+    """Three weights whose sum is 1, or pairs of shares."""
+    compact = re.sub(r"\s", "", text)
+    if _RANGES.fullmatch(compact):
+        pairs = [tuple(map(float, pair.split(":"))) for pair in re.split(r"[,/]", compact)]
+        for begin, end in pairs:
+            if end > 1:
+                raise UsageError(f"split {text!r}: the range {begin}:{end} leaves 0:1")
+        return pairs
+    if not _WEIGHTS.fullmatch(compact):
+        raise UsageError(
+            f"split {text!r} is neither weights, such as 969,30,1, nor ranges, such as 0:0.9,0.9:1"
+        )
+    weights = [float(weight) for weight in re.split(r"[,/]", compact)]
+    if len(weights) > SPLITS:
+        raise UsageError(
+            f"split {text!r} has {len(weights)} weights, expected up to {SPLITS}: training, "
+            "validation and test; ranges such as 0:0.9,0.9:0.95 name any number"
+        )
+    weights += [0.0] * (SPLITS - len(weights))
+    total = sum(weights)
+    if not 0 < total < float("inf"):
+        raise UsageError(f"split {text!r}: the weights add up to {total}")
+    return [weight / total for weight in weights]
+
+
+def _classic(shares: list[float], documents: int) -> list[Range]:
+    """Each share rounded for itself; what the sum misses is taken from every end."""
+    ends = [0, *accumulate(round(share * float(documents)) for share in shares)]
+    missed = ends[-1] - documents
+    ends[1:] = [min(max(end - missed, 0), documents) for end in ends[1:]]
+    return list(pairwise(ends))
+
+
+def _positions(shares: list[float], lengths: npt.NDArray[np.int32]) -> dict[float, int]:
+    """For each share, ascending, how many sequences end within it; memory is constant."""
+    total = int(np.sum(lengths, dtype=np.int64))
+    positions: dict[float, int] = {}
+    begin = 0
+    for start in range(0, len(lengths), _CHUNK):
+        ends = begin + np.cumsum(lengths[start : start + _CHUNK], dtype=np.int64)
+        for share in shares:
+            if share not in positions and round(share * total) < ends[-1]:
+                inside = np.searchsorted(ends, round(share * total), side="right")
+                positions[share] = start + int(inside)
+        begin = int(ends[-1])
+    return {share: positions.get(share, len(lengths)) for share in shares}

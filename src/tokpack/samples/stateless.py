@@ -1,0 +1,110 @@
+"""The stateless order: sample k is a pure function of the dataset, the settings and k.
+
+Every epoch puts the sequences into a new order, cuts their tokens into samples and takes the
+samples in a new order. Nothing is stored: both orders are permutations that can be computed at any
+place, and the lengths' sums are kept at every 64th sequence.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from tokpack import _core
+from tokpack.indexed.virtual import VirtualIndexedDataset
+
+if TYPE_CHECKING:
+    from tokpack.indexed import MMapIndexedDataset
+
+Rows = npt.NDArray[np.int64]  # [k, 3]: sequence, first token in it, number of tokens
+
+_SEQUENCES, _SAMPLES = 0, 1  # what a key is for
+_KEPT = 2  # epochs in memory: one ends while the next begins
+_CHUNK = 1 << 20
+_PROBE = 1 << 16  # tokens looked at in each of three places
+
+
+class StatelessOrder:
+    """The samples of the sequences [begin, end), epoch after epoch without end.
+
+    ``lengths`` int32 [n] are the tokens of every sequence of the dataset. An epoch has ``samples``
+    samples, cut from ``tokens`` tokens; no token comes twice in one, except that the last token of
+    a sample is the first of another where ``extra`` is 1. Fewer than ``seq_length`` tokens at the
+    end of an epoch's order are left out, other ones in every epoch.
+    """
+
+    def __init__(
+        self,
+        lengths: npt.NDArray[np.int32],
+        begin: int,
+        end: int,
+        seq_length: int,
+        *,
+        extra: int,
+        seed: int,
+        fingerprint: int,
+    ) -> None:
+        self._lengths = lengths[begin:end]
+        self._begin = begin
+        self._seq_length = seq_length
+        self._extra = extra
+        self._key = (seed, fingerprint, begin, end)
+        self._epochs: OrderedDict[int, tuple[_core.DocumentOrder, _core.Permutation]] = (
+            OrderedDict()
+        )
+        self.tokens = int(np.sum(self._lengths, dtype=np.int64))
+        self.samples = max(self.tokens - extra, 0) // seq_length
+
+    def locate(self, sample: int) -> Rows:
+        """Where the tokens of sample ``sample`` >= 0 lie: int64 [k, 3], in their order.
+
+        A row is a sequence of the dataset, the first of its tokens and their number, which is not
+        0; the numbers add up to ``seq_length + extra``.
+        """
+        epoch, place = divmod(sample, self.samples)
+        documents, samples = self._orders(epoch)
+        rows: Rows = documents.locate(samples.at(place))
+        rows[:, 0] += self._begin
+        return rows
+
+    def _orders(self, epoch: int) -> tuple[_core.DocumentOrder, _core.Permutation]:
+        orders = self._epochs.get(epoch)
+        if orders is None:
+            documents = _core.DocumentOrder(
+                self._lengths,
+                self._seq_length,
+                self._extra,
+                _core.mix(*self._key, epoch, _SEQUENCES),
+            )
+            key = _core.mix(*self._key, epoch, _SAMPLES)
+            orders = documents, _core.Permutation(self.samples, key)
+            kept = list(self._epochs.items())[1 - _KEPT :]
+            self._epochs = OrderedDict([*kept, (epoch, orders)])  # readers keep the old one
+        return orders
+
+
+def fingerprint(dataset: MMapIndexedDataset) -> int:
+    """64 bits that tell one dataset from another: every length, and tokens of three places.
+
+    The same for copies of a dataset under other names, on every machine.
+    """
+    lengths = dataset.sizes
+    state = xxhash.xxh3_64(f"{dataset.dtype} {len(lengths)} ".encode())
+    for start in range(0, len(lengths), _CHUNK):
+        state.update(np.ascontiguousarray(lengths[start : start + _CHUNK], "<i4").tobytes())
+    if isinstance(dataset, VirtualIndexedDataset):
+        places = [dataset[number] for number in _spread(len(dataset))]
+        state.update(b"".join(place[:_PROBE].tobytes() for place in places))
+    else:
+        tokens = dataset.tokens
+        for begin in (0, max((len(tokens) - _PROBE) // 2, 0), max(len(tokens) - _PROBE, 0)):
+            state.update(tokens[begin : begin + _PROBE].tobytes())
+    return state.intdigest()
+
+
+def _spread(count: int) -> list[int]:
+    return sorted({0, count // 2, count - 1}) if count else []
