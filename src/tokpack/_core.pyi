@@ -89,3 +89,90 @@ def pretokenize(
 
 def nfc(data: Buffer) -> bytes:
     """Unicode Normalization Form C of one document, as the Hugging Face library computes it."""
+
+def mix(*values: int) -> int:
+    """A 64-bit hash of numbers in [0, 2^64), for keys. How many there are counts too."""
+
+class Permutation:
+    """A bijection of [0, size), size at most 2^62, chosen by a 64-bit key; constant memory."""
+
+    def __init__(self, size: int, key: int) -> None: ...
+    def __len__(self) -> int: ...
+    def at(self, i: int) -> int: ...
+    def inverse(self, i: int) -> int: ...
+    def many(self, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """``at`` of each index."""
+
+class BlendOrder:
+    """Which dataset gives sample g of a blend: a pure function of the weights' ratios and g.
+
+    At every prefix each dataset's count is within 1.68 samples of its share, with random weights
+    within 1.5. ValueError for a weight that is not a finite number above zero.
+    """
+
+    def __init__(self, weights: npt.NDArray[np.float64]) -> None: ...
+    def __len__(self) -> int: ...
+    def locate(self, g: int) -> tuple[int, int]:
+        """The dataset of sample g, and how many samples before g were the same dataset's."""
+
+    def locate_many(
+        self, begin: int, count: int
+    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+        """``locate`` of samples begin to begin + count."""
+
+    def counts(self, g: int) -> npt.NDArray[np.int64]:
+        """How many of the first g samples belong to each dataset."""
+
+class DocumentOrder:
+    """One epoch: the documents in the order of ``Permutation(n, key)``, cut into samples.
+
+    ``lengths`` (int32 [n], tokens of each document, any alignment) is not copied and must not
+    change. Sample j is tokens j * seq_length to (j + 1) * seq_length + extra of the concatenated
+    documents; fewer than seq_length tokens at the end are in no sample of this epoch.
+    """
+
+    def __init__(
+        self, lengths: npt.NDArray[np.int32], seq_length: int, extra: int, key: int
+    ) -> None: ...
+    @property
+    def tokens(self) -> int: ...
+    @property
+    def samples(self) -> int: ...
+    def locate(self, j: int) -> npt.NDArray[np.int64]:
+        """The pieces of sample j, [k, 3]: document, offset and length in tokens, never 0."""
+
+class RandomState:
+    """numpy's ``RandomState(seed)``, for its shuffle: the same permutation, several times faster."""
+
+    def __init__(self, seed: int) -> None: ...
+    def shuffle(self, values: npt.NDArray[Any]) -> None:
+        """Shuffle a contiguous array of 32-bit or 64-bit integers [n] in place."""
+
+    def state(self) -> tuple[npt.NDArray[np.uint32], int]:
+        """The 624 words of the generator, and how many of them are taken."""
+
+def megatron_sample_index(
+    lengths: npt.NDArray[np.int32],  # aligned or not
+    documents: npt.NDArray[np.int32],
+    seq_length: int,
+    *,
+    extra: bool,
+    samples: int,
+    wide: bool,
+) -> npt.NDArray[Any]:
+    """Position in ``documents`` and offset where each sample begins, and where the last one ends.
+
+    int32 [samples + 1, 2], int64 where ``wide``.
+    """
+
+def megatron_blend(
+    weights: npt.NDArray[np.float64],
+    size: int,
+    *,
+    limits: Sequence[int] = ...,
+    fused: bool = False,
+) -> tuple[npt.NDArray[np.int16], npt.NDArray[np.int64]]:
+    """The dataset of each sample and its number there, greedily; no more than limits[i] of i.
+
+    ``fused`` rounds as builds for ARM do, which contract the multiply and the subtraction.
+    """

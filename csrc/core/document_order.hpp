@@ -1,0 +1,62 @@
+// One epoch over a dataset: its documents in a keyed random order, cut into samples.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/permutation.hpp"
+
+namespace tokpack {
+
+// The permuted documents, concatenated, are cut every seq_length tokens; a sample also sees the
+// first `extra` tokens of the next one. Keeps one sum for 64 documents and recomputes the rest.
+class DocumentOrder {
+ public:
+  struct Piece {
+    std::int64_t document;
+    std::int64_t offset;  // tokens of the document before the piece
+    std::int64_t length;  // tokens, never 0
+  };
+
+  // lengths: n int32 in the machine's byte order, at any address, which must outlive this object.
+  // Throws std::invalid_argument for a negative length, a seq_length below 1 or an extra not 0, 1.
+  DocumentOrder(const unsigned char* lengths, std::size_t n, std::int64_t seq_length,
+                std::int64_t extra, std::uint64_t key);
+
+  std::size_t documents() const { return count_; }
+  std::int64_t tokens() const { return tokens_; }
+  std::int64_t samples() const { return samples_; }
+  std::int64_t sample_tokens() const { return seq_length_ + extra_; }
+
+  // Replaces `pieces` by those of sample j, 0 <= j < samples(); their lengths sum to
+  // sample_tokens(). Throws std::runtime_error when the lengths have changed since construction.
+  void locate(std::int64_t j, std::vector<Piece>& pieces) const;
+
+ private:
+  static constexpr std::size_t kBlock = Permutation::kBatch;
+
+  // Documents of one block of the order, and their lengths. Fetched at once: memory is far away.
+  struct Block {
+    std::uint64_t document[kBlock];
+    std::int64_t length[kBlock];
+    std::size_t count;
+  };
+
+  void permute(std::size_t block, Block& out) const;  // also asks the caches for the lengths
+  void read_lengths(Block& block) const;
+  std::int64_t length_of(std::uint64_t document) const;
+  std::size_t find_block(std::int64_t token) const;
+
+  const unsigned char* lengths_;
+  std::size_t count_;
+  std::int64_t seq_length_;
+  std::int64_t extra_;
+  Permutation permutation_;
+  std::vector<std::int64_t> begins_;  // tokens before each block
+  std::int64_t tokens_ = 0;
+  std::int64_t samples_ = 0;
+};
+
+}  // namespace tokpack
