@@ -1,0 +1,306 @@
+"""The orders of the Megatron family, equal to what those programs build, array by array.
+
+For those who continue or reproduce a run. All is counted in 64 bits and whole numbers; where a
+program's own count overflows or rounds, this has the value that it should have had.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tokpack import _core
+from tokpack.errors import UsageError
+from tokpack.samples.megatron_flavours import FLAVOURS, Flavour, flavour_named
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["FLAVOURS", "BlendRequest", "MegatronOrder", "blend_request", "megatron_blend"]
+
+_INT32_MAX = 2**31 - 1
+_UINT32_MAX = 2**32 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """How many samples, and which of them belong to epochs that are shuffled apart."""
+
+    epochs: int
+    samples: int
+    partial: bool  # the last sample is shorter than the others
+    apart: int  # samples before a last epoch of its own; 0 without one
+
+
+class MegatronOrder:
+    """The samples of sequences [begin, end), in the order that ``flavour`` gives them.
+
+    ``lengths`` int32 [n], the tokens of every sequence of the dataset, aligned or not, is kept, not
+    copied. ``num_samples`` is what the run asks for, None one epoch. ``seed`` is 0 to 2^32 - 1.
+    ``flavour`` is a name of FLAVOURS. ``add_extra_token`` is Megatron-core's
+    ``add_extra_token_to_sequence``; ``drop_last=False`` keeps a last, shorter sample, as
+    Megatron-core does for validation with ``drop_last_partial_validation_sequence`` off.
+
+    - ``document_index`` int32 [epochs * (end - begin)]: sequences, shuffled
+    - ``sample_index`` [samples + 1, 2], int32 or int64: position in it, offset in tokens
+    - ``shuffle_index`` uint32 or int64 [samples]: the sample that comes k-th
+
+    UsageError for settings that leave nothing, or with which the program itself stops.
+    """
+
+    document_index: npt.NDArray[np.int32]
+    sample_index: npt.NDArray[Any]
+    shuffle_index: npt.NDArray[Any]
+
+    def __init__(
+        self,
+        lengths: npt.NDArray[np.int32],
+        begin: int,
+        end: int,
+        seq_length: int,
+        num_samples: int | None,
+        *,
+        seed: int,
+        flavour: str = "megatron",
+        add_extra_token: bool = True,
+        drop_last: bool = True,
+    ) -> None:
+        rules = flavour_named(flavour)
+        _check(lengths, begin, end, seq_length, num_samples, seed=seed)
+        self.flavour = rules.name
+        self._lengths = lengths
+        self._extra = int(add_extra_token)
+        self.tokens = int(np.sum(lengths[begin:end], dtype=np.int64))
+        if self.tokens == 0:
+            raise UsageError(f"sequences {begin} to {end} have no tokens: there is no sample in it")
+        plan = _plan(
+            rules, self.tokens, seq_length, num_samples, extra=self._extra, drop_last=drop_last
+        )
+        self.epochs = plan.epochs
+        random = _core.RandomState(seed)
+        self.document_index = _document_index(begin, end, plan, random)
+        positions = len(self.document_index)
+        self.sample_index = _sample_index(
+            lengths,
+            self.document_index,
+            seq_length,
+            plan,
+            extra=self._extra,
+            wide=positions > _INT32_MAX or rules.is_wide(plan.samples + 1, positions),
+        )
+        self.shuffle_index = _shuffle_index(plan, random)
+
+    def __len__(self) -> int:
+        """Number of samples. (NeoX says one fewer, and reads the last one all the same.)"""
+        return len(self.shuffle_index)
+
+    def locate(self, k: int) -> npt.NDArray[np.int64]:
+        """Where the tokens of the k-th sample lie: int64 [parts, 3], in their order.
+
+        A row is a sequence of the dataset, the first of its tokens and their number, which can be
+        0; the numbers add up to ``seq_length + 1``, or ``seq_length`` without the extra token; less
+        in a kept last sample.
+        """
+        if not 0 <= k < len(self):
+            raise IndexError(f"sample {k} of {len(self)}")
+        sample = int(self.shuffle_index[k])
+        first, begin = map(int, self.sample_index[sample])
+        last, end = map(int, self.sample_index[sample + 1])
+        rows = np.zeros((last - first + 1, 3), np.int64)
+        rows[:, 0] = self.document_index[first : last + 1]
+        rows[:, 2] = self._lengths[rows[:, 0]]
+        rows[-1, 2] = max(end + self._extra, 0)
+        rows[0, 1] = begin
+        rows[0, 2] -= begin
+        return rows
+
+
+@dataclass(frozen=True, slots=True)
+class BlendRequest:
+    """What a blend asks of its datasets.
+
+    ``weights`` float64 [n] are normalised; ``samples`` is how many each dataset is asked for, as
+    ``num_samples`` of its MegatronOrder. ``size`` is the blend's own number of samples; None where
+    it is all that the datasets came to have.
+    """
+
+    weights: npt.NDArray[np.float64]
+    samples: list[int]
+    size: int | None
+
+
+def blend_request(
+    weights: Sequence[float],
+    num_samples: int,
+    flavour: str = "megatron",
+    *,
+    surplus: float = 0.005,
+) -> BlendRequest:
+    """How ``flavour`` shares ``num_samples`` among datasets with these weights.
+
+    ``surplus`` is Megatron-core's ``mid_level_dataset_surplus``: how much more than its share each
+    dataset is asked for. UsageError for weights that are not finite and above zero.
+    """
+    rules = flavour_named(flavour)
+    if num_samples < 0:
+        raise UsageError(f"{num_samples} samples: ask for 0 or more")
+    shares = _normalise(weights)
+    if rules.blend_sums_in_python:
+        total = sum(weights)  # rounds otherwise than numpy's sum
+        shares = _normalise([weight / total for weight in weights])
+    if rules.blend_size == "targets":
+        targets = [int(np.ceil(num_samples * share)) for share in shares]
+        asked = [int(np.ceil(target * (1 + surplus))) for target in targets]
+        size: int | None = sum(targets)
+    else:
+        asked = [int(np.ceil(num_samples * share * (1 + surplus))) for share in shares]
+        size = sum(asked) if rules.blend_size == "asked" else None
+    return BlendRequest(shares, asked, size)
+
+
+def megatron_blend(
+    weights: Sequence[float] | npt.NDArray[np.float64],
+    size: int | None,
+    flavour: str = "megatron",
+    *,
+    fused: bool = False,
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+    """The dataset of each sample of a blend [size], and the number of the sample in that dataset.
+
+    ``weights`` are those of a BlendRequest, or the datasets' numbers of samples: with ``size`` as
+    weights, and without one as limits, each used up exactly. The first array is int16 or uint8, as
+    in ``flavour``. ``fused`` gives the order of builds for ARM processors, whose compilers contract
+    a multiply and a subtraction, which breaks ties otherwise.
+    """
+    rules = flavour_named(flavour)
+    shares = _normalise(weights)
+    if len(shares) > rules.blend_datasets:
+        raise UsageError(
+            f"a blend of {len(shares)} datasets: {flavour} has no more than {rules.blend_datasets}"
+        )
+    limits: list[int] = []
+    if size is None:
+        limits = [int(weight) for weight in weights]
+        if any(limit != weight for limit, weight in zip(limits, weights, strict=True)):
+            raise UsageError("a blend without a size needs the datasets' numbers of samples")
+        size = sum(limits)
+        shares = np.array(limits, np.float64) / size
+    if size < 0:
+        raise UsageError(f"a blend of {size} samples: ask for 0 or more")
+    datasets, samples = _core.megatron_blend(shares, size, limits=limits, fused=fused)
+    return datasets.astype(rules.blend_dtype, copy=False), samples
+
+
+def _check(
+    lengths: npt.NDArray[np.int32],
+    begin: int,
+    end: int,
+    seq_length: int,
+    num_samples: int | None,
+    *,
+    seed: int,
+) -> None:
+    if not 0 <= begin < end <= len(lengths):
+        raise UsageError(f"sequences {begin} to {end} of {len(lengths)}: there is none in it")
+    if end > _INT32_MAX:
+        raise UsageError(
+            f"{end} sequences: these orders number them with 31 bits; use order='stateless'"
+        )
+    if seq_length < 1:
+        raise UsageError(f"a sequence length of {seq_length}: use 1 or more")
+    if num_samples is not None and num_samples < 0:
+        raise UsageError(f"{num_samples} samples: ask for 0 or more")
+    if not 0 <= seed <= _UINT32_MAX:
+        raise UsageError(f"seed {seed}: these orders know 0 to {_UINT32_MAX}")
+
+
+def _plan(
+    rules: Flavour,
+    tokens: int,
+    seq_length: int,
+    num_samples: int | None,
+    *,
+    extra: int,
+    drop_last: bool,
+) -> _Plan:
+    epochs = 1
+    if num_samples is not None:
+        epochs = max(1, -(-(num_samples * seq_length + extra) // tokens))
+    usable = epochs * tokens - extra
+    samples = usable // seq_length
+    partial = not drop_last and usable % seq_length > 0
+    apart = 0
+    if epochs > 1 and num_samples is not None and rules.last_epoch_share > 0:
+        before = ((epochs - 1) * tokens - extra) // seq_length
+        in_epoch = (tokens - extra) // seq_length
+        wanted = num_samples - before
+        if wanted > in_epoch + rules.last_epoch_slack:
+            raise UsageError(
+                f"{num_samples} samples of {seq_length} tokens need {wanted} of a last epoch that "
+                f"has {in_epoch} by {rules.name}'s count, with which it stops; ask for one fewer"
+            )
+        if wanted < int(rules.last_epoch_share * in_epoch):
+            apart = before
+    if samples + partial == 0:
+        raise UsageError(
+            f"the sequences have {tokens} tokens, too few for one sample of {seq_length + extra}"
+        )
+    return _Plan(epochs, samples + partial, partial, apart)
+
+
+def _document_index(
+    begin: int, end: int, plan: _Plan, random: _core.RandomState
+) -> npt.NDArray[np.int32]:
+    index = np.empty((plan.epochs, end - begin), np.int32)
+    index[:] = np.arange(begin, end, dtype=np.int32)
+    together = plan.epochs - 1 if plan.apart else plan.epochs
+    random.shuffle(index[:together].reshape(-1))
+    if plan.apart:
+        random.shuffle(index[-1])
+    return index.reshape(-1)
+
+
+def _sample_index(
+    lengths: npt.NDArray[np.int32],
+    documents: npt.NDArray[np.int32],
+    seq_length: int,
+    plan: _Plan,
+    *,
+    extra: int,
+    wide: bool,
+) -> npt.NDArray[Any]:
+    index = _core.megatron_sample_index(
+        lengths,
+        documents,
+        seq_length,
+        extra=bool(extra),
+        samples=plan.samples - plan.partial,
+        wide=wide,
+    )
+    if not plan.partial:
+        return index
+    end = len(documents) - 1, int(lengths[documents[-1]]) - extra
+    return np.concatenate([index, np.array([end], index.dtype)])
+
+
+def _shuffle_index(plan: _Plan, random: _core.RandomState) -> npt.NDArray[Any]:
+    dtype = np.int64 if plan.samples >= _UINT32_MAX - 1 else np.uint32
+    index = np.arange(plan.samples, dtype=dtype)
+    random.shuffle(index[: plan.apart or plan.samples])
+    if plan.apart:
+        random.shuffle(index[plan.apart :])
+    return index
+
+
+def _normalise(weights: Sequence[float] | npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    values = np.array(weights, np.float64)
+    if values.ndim != 1 or len(values) == 0:
+        raise UsageError("a blend needs one weight for each dataset, and at least one dataset")
+    for place, value in enumerate(values):
+        if not 0 < value < np.inf:
+            raise UsageError(f"weight {place + 1} is {value}: it must be finite and above zero")
+    shares: npt.NDArray[np.float64] = values / np.sum(values)  # the sum rounds as theirs does
+    return shares

@@ -1,0 +1,76 @@
+"""In what the programs of the Megatron family differ."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from tokpack.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_INT32_MAX = 2**31 - 1
+
+
+def _never(rows: int, documents: int) -> bool:
+    return False
+
+
+def _always(rows: int, documents: int) -> bool:
+    return True
+
+
+def _by_documents(rows: int, documents: int) -> bool:
+    return documents > _INT32_MAX
+
+
+def _by_rows(rows: int, documents: int) -> bool:
+    return 2 * rows >= _INT32_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class Flavour:
+    """The rules of one program.
+
+    - ``split_rule``: how a split string is rounded, as in ``parse_split``
+    - ``last_epoch_share``: the last epoch is shuffled apart when the run needs less than this share
+      of it; 0 for never
+    - ``last_epoch_slack``: by how many samples its own count of the last epoch may be exceeded
+    - ``is_wide``: whether the sample index is int64, from its rows and the document index's
+    - ``blend_size``: a blend has as many samples as the datasets' targets, as they are asked for,
+      or as they come to have
+    """
+
+    name: str
+    split_rule: Literal["core", "classic"]
+    last_epoch_share: float
+    last_epoch_slack: int
+    is_wide: Callable[[int, int], bool]
+    blend_size: Literal["targets", "asked", "lengths"]
+    blend_sums_in_python: bool = False
+    blend_dtype: Literal["int16", "uint8"] = "int16"
+    blend_datasets: int = 2**15 - 2
+
+
+FLAVOURS = {
+    flavour.name: flavour
+    for flavour in (
+        Flavour("megatron", "core", 0.80, 1, _by_documents, "targets"),
+        Flavour("megatron-0.10", "core", 0.80, 1, _by_documents, "asked"),
+        Flavour("megatron-0.9", "core", 0.80, 1, _always, "asked"),
+        Flavour("megatron-0.7", "core", 0.80, 1, _never, "asked"),
+        Flavour("megatron-0.4", "classic", 0.80, 1, _never, "asked"),
+        Flavour("neox", "classic", 0, 0, _by_rows, "lengths", True, "uint8", 254),
+        Flavour("bigscience", "classic", 0.95, 0, _never, "lengths", True, "uint8", 254),
+        Flavour("microsoft", "classic", 0.80, 1, _always, "asked", False, "uint8", 254),
+    )
+}
+
+
+def flavour_named(name: str) -> Flavour:
+    """The rules of the program of that name; UsageError where there is none."""
+    try:
+        return FLAVOURS[name]
+    except KeyError:
+        raise UsageError(f"order {name!r} is unknown: use one of {', '.join(FLAVOURS)}") from None
