@@ -144,6 +144,8 @@ def test_index_negative_index_and_beyond(prefix: Path) -> None:
     for beyond in (count, -count - 1):
         with pytest.raises(IndexError, match=f"sample {beyond} of {count}"):
             dataset[beyond]
+    with pytest.raises(IndexError, match="sample -1: they are counted from 0"):
+        dataset.sample(-1)
 
 
 def test_splits_do_not_overlap(prefix: Path) -> None:

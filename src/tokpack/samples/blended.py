@@ -7,10 +7,12 @@ from operator import index as as_integer
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
+import numpy.typing as npt
 import xxhash
 
 from tokpack import _core
 from tokpack.errors import UsageError
+from tokpack.samples.megatron import megatron_blend
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,6 +35,10 @@ class BlendedDataset:
     its next epoch. Without ``size`` the blend ends before any dataset would give more samples than
     its length.
 
+    Datasets in the order of another program are blended as that program does: then ``weights``
+    and ``size`` are those of ``blend_request``, and each dataset has the ``num_samples`` that it
+    says; without weights each is used up.
+
     UsageError for weights or datasets that do not fit, also for datasets of two tokenizers.
     """
 
@@ -46,13 +52,18 @@ class BlendedDataset:
         if not self._datasets:
             raise UsageError("a blend needs at least one dataset")
         self._check_alike()
-        if weights is None:
-            weights = [len(dataset) for dataset in self._datasets]
-        self._weights = self._normalised([float(weight) for weight in weights])
-        self._order = _core.BlendOrder(np.array(self._weights, np.float64))
         if size is not None and size < 1:
             raise UsageError(f"size is {size}, expected 1 or more")
-        self._size = self._longest() if size is None else size
+        lengths = [len(dataset) for dataset in self._datasets]
+        self._given = None if weights is None else [float(weight) for weight in weights]
+        self._weights = self._normalised(lengths if self._given is None else self._given)
+        self._asked = size
+        self._order = self._new_order(size)
+        if isinstance(self._order, _Listed):
+            self._size = self._order.size
+            self._check_limits()
+        else:
+            self._size = self._longest(lengths) if size is None else size
 
     def __len__(self) -> int:
         """Number of samples."""
@@ -98,9 +109,21 @@ class BlendedDataset:
         return self._datasets[0].seq_length
 
     @property
+    def order(self) -> str:
+        """The name of the order, which all datasets share."""
+        return self._datasets[0].order
+
+    @property
+    def limit(self) -> int | None:
+        """How many samples there are at most; None in the stateless order, which has no end."""
+        return None if self.order == "stateless" else self._size
+
+    @property
     def fingerprint(self) -> str:
         """32 hexadecimal digits of all that decides the tokens of sample g."""
-        parts = [(dataset.fingerprint, weight) for dataset, weight in self._pairs()]
+        parts: list[Any] = [(dataset.fingerprint, weight) for dataset, weight in self._pairs()]
+        if self.limit is not None:
+            parts.append((self._given, self._asked))
         return xxhash.xxh3_128_hexdigest(repr(parts).encode())
 
     @property
@@ -108,14 +131,8 @@ class BlendedDataset:
         """What the manifests say of the tokenizer; None where there is no manifest."""
         return next((d.tokenizer for d in self._datasets if d.tokenizer is not None), None)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"datasets": self._datasets, "weights": self._weights, "size": self._size}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self._datasets = state["datasets"]
-        self._weights = state["weights"]
-        self._size = state["size"]
-        self._order = _core.BlendOrder(np.array(self._weights, np.float64))
+    def __reduce__(self) -> tuple[type[BlendedDataset], tuple[Any, ...]]:
+        return type(self), (self._datasets, self._given, self._asked)
 
     def __repr__(self) -> str:
         shares = ", ".join(f"{w:.3g} {d.path_prefix}" for d, w in self._pairs())
@@ -124,7 +141,7 @@ class BlendedDataset:
     def _pairs(self) -> list[tuple[GPTDataset | BlendedDataset, float]]:
         return list(zip(self._datasets, self._weights, strict=True))
 
-    def _normalised(self, weights: list[float]) -> list[float]:
+    def _normalised(self, weights: Sequence[float]) -> list[float]:
         if len(weights) != len(self._datasets):
             raise UsageError(
                 f"{len(weights)} weights for {len(self._datasets)} datasets: give one for each"
@@ -154,6 +171,11 @@ class BlendedDataset:
                     f"{first.path_prefix} has samples of {first.seq_length} tokens, "
                     f"{dataset.path_prefix} of {dataset.seq_length}: they must be equal in a blend"
                 )
+            if dataset.order != first.order:
+                raise UsageError(
+                    f"{first.path_prefix} has the order {first.order}, {dataset.path_prefix} "
+                    f"{dataset.order}: they must be equal in a blend"
+                )
         known = [(d.path_prefix, d.tokenizer) for d in self._datasets if d.tokenizer is not None]
         for prefix, tokenizer in known[1:]:
             if tokenizer.get("sha256") != known[0][1].get("sha256"):
@@ -162,15 +184,53 @@ class BlendedDataset:
                     f"{_name(tokenizer)}: one model cannot read both; encode one of them again"
                 )
 
-    def _longest(self) -> int:
+    def _new_order(self, size: int | None) -> _core.BlendOrder | _Listed:
+        if self.order == "stateless":
+            return _core.BlendOrder(np.array(self._weights, np.float64))
+        lengths = [len(dataset) for dataset in self._datasets]
+        if size is None and self._given is not None:
+            raise UsageError(f"a blend in the order {self.order} with weights needs a size")
+        # Their sums round in their own way, so they get the weights as they were given.
+        weights = lengths if self._given is None else self._given
+        return _Listed(*megatron_blend(weights, size, self.order), len(lengths))
+
+    def _check_limits(self) -> None:
+        for dataset, count in zip(self._datasets, self.counts(self._size), strict=True):
+            if dataset.limit is not None and count > dataset.limit:
+                raise UsageError(
+                    f"{dataset.path_prefix}: a blend of {self._size} takes {count} samples of it, "
+                    f"which has {dataset.limit}: open it with num_samples={count} or more"
+                )
+
+    def _longest(self, given: list[int]) -> int:
         """The most samples for which no dataset gives more than its length."""
-        lengths = np.array([len(dataset) for dataset in self._datasets])
+        lengths = np.array(given)
         low, high = 0, int(lengths.sum())  # the shares are right at low, and may be at high
         while low < high:
             middle = (low + high + 1) // 2
             fits = bool(np.all(self._order.counts(middle) <= lengths))
             low, high = (middle, high) if fits else (low, middle - 1)
         return low
+
+
+class _Listed:
+    """A blend in the order of another program, written out."""
+
+    def __init__(self, datasets: npt.NDArray[Any], samples: npt.NDArray[np.int64], n: int) -> None:
+        self._datasets = datasets
+        self._samples = samples
+        self._n = n
+        self.size = len(datasets)
+
+    def locate(self, number: int) -> tuple[int, int]:
+        if not 0 <= number < self.size:
+            raise IndexError(f"sample {number} of a blend of {self.size}")
+        return int(self._datasets[number]), int(self._samples[number])
+
+    def counts(self, size: int) -> npt.NDArray[np.int64]:
+        if not 0 <= size <= self.size:
+            raise IndexError(f"{size} samples of a blend of {self.size}")
+        return np.bincount(self._datasets[:size], minlength=self._n)
 
 
 def _name(tokenizer: dict[str, Any]) -> str:

@@ -14,6 +14,7 @@ import xxhash
 from tokpack.errors import FormatError, InputError, UsageError
 from tokpack.indexed import Manifest, MMapIndexedDataset, manifest_path
 from tokpack.samples import masks
+from tokpack.samples.megatron import FLAVOURS, MegatronOrder
 from tokpack.samples.split import parse_split, split_tokens
 from tokpack.samples.stateless import StatelessOrder, fingerprint
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from tokpack.samples.iterate import Sample
     from tokpack.samples.split import Range
 
-ORDERS = ("stateless",)
+ORDERS = ("stateless", *FLAVOURS)
 SPLIT_BY = ("documents", "tokens")
 
 
@@ -50,6 +51,11 @@ class GPTDataset:
     ``add_extra_token`` and ``seed``, and on nothing else; the length is that of ``epochs`` (1), or
     ``num_samples``, and changing it moves no sample. In every epoch each token comes at most once.
 
+    The other orders are those of programs of the Megatron family, bit by bit, see MegatronOrder:
+    their samples do depend on ``num_samples``, and there may be more of them. ``drop_last=False``
+    keeps their last, shorter sample; tokens that are missing are 0 and their labels do not count.
+    ``split_rule`` is by default that of the order.
+
     ``add_extra_token`` reads one token more than the sample has, as its last label; without it
     that label does not count. ``eod_mask_loss`` and ``reset_position_ids`` look for ``eod_id``
     (by default that of the manifest) among the input tokens, as Megatron does: no loss where it
@@ -69,11 +75,12 @@ class GPTDataset:
         seed: int = 1234,
         split: str | None = None,
         split_index: int = 0,
-        split_rule: str = "core",
+        split_rule: str | None = None,
         split_by: str = "documents",
         epochs: int | None = None,
         num_samples: int | None = None,
         add_extra_token: bool = True,
+        drop_last: bool = True,
         eod_id: int | None = None,
         eod_mask_loss: bool = False,
         reset_position_ids: bool = False,
@@ -92,6 +99,7 @@ class GPTDataset:
             "epochs": epochs,
             "num_samples": num_samples,
             "add_extra_token": add_extra_token,
+            "drop_last": drop_last,
             "eod_id": eod_id,
             "eod_mask_loss": eod_mask_loss,
             "reset_position_ids": reset_position_ids,
@@ -110,8 +118,7 @@ class GPTDataset:
         self._range = self._part()
         self._data = fingerprint(dataset)
         self._order = self._new_order()
-        count = self._order.samples * (epochs or 1)
-        self._length = count if num_samples is None else num_samples
+        self._length = self._count()
 
     def __len__(self) -> int:
         """Number of samples."""
@@ -155,7 +162,12 @@ class GPTDataset:
     @property
     def samples_per_epoch(self) -> int:
         """Samples in which every token comes at most once."""
-        return self._order.samples
+        return max(self.tokens - self._extra, 0) // self._seq_length
+
+    @property
+    def order(self) -> str:
+        """The name of the order."""
+        return str(self._settings["order"])
 
     @property
     def tokens(self) -> int:
@@ -164,13 +176,15 @@ class GPTDataset:
 
     @property
     def limit(self) -> int | None:
-        """How many samples there are at most; None: no end."""
-        return None
+        """How many samples there are at most; None in the stateless order, which has no end."""
+        return None if isinstance(self._order, StatelessOrder) else self._length
 
     @property
     def fingerprint(self) -> str:
         """32 hexadecimal digits of all that decides the tokens of sample k."""
-        names = ("order", "seed", "seq_length", "add_extra_token")
+        names = ["order", "seed", "seq_length", "add_extra_token"]
+        if self.limit is not None:
+            names += ["epochs", "num_samples", "drop_last"]
         values = [self._settings[name] for name in names]
         return xxhash.xxh3_128_hexdigest(repr((self._data, self._range, *values)).encode())
 
@@ -188,14 +202,13 @@ class GPTDataset:
     def _gather(self, number: int) -> tuple[npt.NDArray[np.int64], list[int]]:
         """The tokens, 0 where there are none left, and how many each sequence gave."""
         rows = self._order.locate(number).tolist()
+        parts = [row[2] for row in rows]
         text = np.empty(self._seq_length + 1, np.int64)
+        filled = sum(parts)
         get = self._dataset.get
-        begin = 0
-        for sequence, offset, length in rows:
-            text[begin : begin + length] = get(sequence, offset, length)
-            begin += length
-        text[begin:] = 0
-        return text, [row[2] for row in rows]
+        np.concatenate([get(*row) for row in rows], out=text[:filled])
+        text[filled:] = 0
+        return text, parts
 
     def _documents(self, parts: list[int]) -> Sample:
         length = self._seq_length
@@ -229,7 +242,7 @@ class GPTDataset:
         if settings["split_by"] == "tokens":
             parts = split_tokens(text, self._dataset.sizes)
         else:
-            parts = parse_split(text, count, settings["split_rule"])
+            parts = parse_split(text, count, settings["split_rule"] or self._own_rule())
         if not 0 <= number < len(parts):
             raise UsageError(f"split_index is {number}, expected 0 to {len(parts) - 1} in {text!r}")
         found = parts[number]
@@ -240,24 +253,53 @@ class GPTDataset:
             )
         return found
 
-    def _new_order(self) -> StatelessOrder:
+    def _own_rule(self) -> str:
+        return "core" if self.order == "stateless" else FLAVOURS[self.order].split_rule
+
+    def _new_order(self) -> StatelessOrder | MegatronOrder:
         begin, end = self._range
-        order = StatelessOrder(
-            self._dataset.sizes,
-            begin,
-            end,
-            self._seq_length,
-            extra=self._extra,
-            seed=self._settings["seed"],
-            fingerprint=self._data,
-        )
-        if order.samples == 0:
+        sizes, settings = self._dataset.sizes, self._settings
+        tokens = int(np.sum(sizes[begin:end], dtype=np.int64))
+        # The other programs let one sample run on from one epoch into the next.
+        needed = self._seq_length + self._extra if self.order == "stateless" else 1
+        if tokens < needed:
             raise UsageError(
-                f"{self.path_prefix}: {order.tokens} tokens in {end - begin} sequences do not fill "
+                f"{self.path_prefix}: {tokens} tokens in {end - begin} sequences do not fill "
                 f"one sample of {self._seq_length + self._extra} tokens (seq_length "
                 f"{self._seq_length} and {self._extra} more): use a shorter one, or more data"
             )
-        return order
+        if self.order == "stateless":
+            return StatelessOrder(
+                sizes,
+                begin,
+                end,
+                self._seq_length,
+                extra=self._extra,
+                seed=settings["seed"],
+                fingerprint=self._data,
+            )
+        wanted = settings["num_samples"]
+        if settings["epochs"] is not None:
+            wanted = (settings["epochs"] * tokens - self._extra) // self._seq_length
+        return MegatronOrder(
+            sizes,
+            begin,
+            end,
+            self._seq_length,
+            wanted,
+            seed=settings["seed"],
+            flavour=self.order,
+            add_extra_token=settings["add_extra_token"],
+            drop_last=settings["drop_last"],
+        )
+
+    def _count(self) -> int:
+        if not isinstance(self._order, StatelessOrder):
+            return len(self._order)
+        wanted: int | None = self._settings["num_samples"]
+        if wanted is not None:
+            return wanted
+        return self._order.samples * (self._settings["epochs"] or 1)
 
 
 def _check(
@@ -268,10 +310,13 @@ def _check(
     split_by: str,
     epochs: int | None,
     num_samples: int | None,
+    drop_last: bool,
     **_: Any,
 ) -> None:
     if order not in ORDERS:
         raise UsageError(f"order {order!r} is unknown: use one of {', '.join(ORDERS)}")
+    if order == "stateless" and not drop_last:
+        raise UsageError("drop_last=False: the stateless order has whole samples only")
     if split_by not in SPLIT_BY:
         raise UsageError(f"split_by is {split_by!r}, expected one of {', '.join(SPLIT_BY)}")
     if seq_length < 1:

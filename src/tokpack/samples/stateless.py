@@ -65,6 +65,8 @@ class StatelessOrder:
         A row is a sequence of the dataset, the first of its tokens and their number, which is not
         0; the numbers add up to ``seq_length + extra``.
         """
+        if sample < 0:
+            raise IndexError(f"sample {sample}: they are counted from 0")
         epoch, place = divmod(sample, self.samples)
         documents, samples = self._orders(epoch)
         rows: Rows = documents.locate(samples.at(place))
