@@ -385,3 +385,21 @@ def test_too_many_datasets_for_the_flavour() -> None:
     assert len(megatron_blend([1.0] * 255, 10, "megatron")[0]) == 10
     with pytest.raises(UsageError, match="numbers of samples"):
         megatron_blend([0.5, 0.5], None)
+
+
+def test_positions_beyond_31_bits() -> None:
+    """More entries than int32 can number; programs that write them as int32 go negative here."""
+    count = 2**31 + 10_000_000
+    documents = np.zeros(count, np.int32)  # never written: all of it is one page of zeros
+    samples = (count - 1) // 2048
+    index = _core.megatron_sample_index(
+        np.ones(1, np.int32), documents, 2048, extra=True, samples=samples, wide=True
+    )
+    assert index[-1].tolist() == [samples * 2048, 0]
+    assert int(index[:, 0].min()) == 0
+
+
+def test_random_state_takes_32_bits_of_seed() -> None:
+    for seed in (-1, 2**32):
+        with pytest.raises(TypeError):
+            _core.RandomState(seed)
