@@ -178,6 +178,22 @@ def test_masks_are_those_of_the_loop(ids: list[int]) -> None:
     assert masks.restart(starts, len(ids)).tolist() == positions
 
 
+@pytest.mark.parametrize(
+    ("parts", "extra", "expected"),
+    [
+        ([5, 12], 1, [0, 5, 16]),  # full: the extra token is the last one's
+        ([5, 11, 1], 1, [0, 5, 16]),  # it is all that the last has here
+        ([5, 11], 0, [0, 5, 16]),
+        ([5, 4], 1, [0, 5, 16]),  # short: padding belongs to the last
+        ([5, 1], 1, [0, 16]),
+        ([5, 1], 0, [0, 5, 16]),
+        ([1], 1, [0, 16]),
+    ],
+)
+def test_document_boundaries(parts: list[int], extra: int, expected: list[int]) -> None:
+    assert masks.cumulative_lengths(parts, 16, extra).tolist() == expected
+
+
 def test_eod_comes_from_the_manifest(prefix: Path) -> None:
     options = {"eod_mask_loss": True, "reset_position_ids": True}
     with pytest.raises(UsageError, match="need eod_id"):
@@ -211,6 +227,18 @@ def test_a_dataset_of_one_document(tmp_path: Path) -> None:
     assert len(GPTDataset(tmp_path / "one", 99)) == 1
     assert GPTDataset(tmp_path / "one", 99)[0]["labels"].tolist() == sequence[1:]
     assert len(GPTDataset(tmp_path / "one", 100, add_extra_token=False)) == 1
+
+
+def test_the_samples_of_one_document_are_shuffled_too(tmp_path: Path) -> None:
+    write_dataset(tmp_path / "one", [401])
+    dataset = GPTDataset(tmp_path / "one", 4, epochs=2)
+    begins = [int(sample["tokens"][0]) for sample in dataset]
+    epochs = begins[:100], begins[100:]
+    for epoch in epochs:
+        assert sorted(epoch) == list(range(1, 401, 4))
+        neighbours = sum(b - a == 4 for a, b in pairwise(epoch))
+        assert neighbours < 10  # 1 is expected
+    assert epochs[0] != epochs[1]
 
 
 @pytest.mark.parametrize("lengths", [[], [0], [0, 0, 0]])
