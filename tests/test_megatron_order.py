@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import megatron_twin as twin
@@ -229,21 +229,16 @@ def test_sample_index_is_the_walk(
     documents = np.tile(np.arange(len(lengths), dtype=np.int32), epochs)
     np.random.RandomState(seed).shuffle(documents)
     samples = max((epochs * sum(lengths) - extra) // seq_length, 0)
-    index = _core.megatron_sample_index(
-        np.array(lengths, np.int32), documents, seq_length, extra=extra, samples=samples, wide=wide
+    values = np.array(lengths, np.int32)
+    build = partial(
+        _core.megatron_sample_index, values, documents, seq_length, extra=extra, wide=wide
     )
+    index = build(samples=samples)
     assert index.dtype == (np.int64 if wide else np.int32)
     expected = twin.sample_index(lengths, documents.tolist(), seq_length, extra, samples)
     assert list(map(tuple, index.tolist())) == expected
     with pytest.raises(ValueError, match="too few tokens"):
-        _core.megatron_sample_index(
-            np.array(lengths, np.int32),
-            documents,
-            seq_length,
-            extra=extra,
-            samples=samples + 2,
-            wide=wide,
-        )
+        build(samples=samples + 2)
 
 
 @given(
