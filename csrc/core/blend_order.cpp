@@ -8,6 +8,8 @@
 #include <string>
 #include <tuple>
 
+#include "core/wide.hpp"
+
 namespace tokpack {
 namespace {
 

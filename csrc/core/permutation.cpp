@@ -7,6 +7,7 @@
 namespace tokpack {
 namespace {
 
+constexpr unsigned kFewBits = 12;
 constexpr std::uint64_t kGolden = 0x9E3779B97F4A7C15u;  // 2^64 / golden ratio
 
 // A bijection of 64-bit numbers in which every input bit reaches every output bit.
@@ -39,13 +40,14 @@ Permutation::Permutation(std::uint64_t size, std::uint64_t key) : size_(size) {
   const auto bits = static_cast<unsigned>(std::bit_width(size > 0 ? size - 1 : 0));
   high_bits_ = bits / 2;
   low_bits_ = bits - high_bits_;
+  if (bits < kFewBits) rounds_ = kMaxRounds;
   for (std::uint64_t& round_key : keys_) round_key = scramble(key += kGolden);
 }
 
 std::uint64_t Permutation::forward(std::uint64_t value) const {
   std::uint64_t high = value >> low_bits_;
   std::uint64_t low = value ^ (high << low_bits_);
-  for (std::size_t r = 0; r < kRounds; r += 2) {
+  for (std::size_t r = 0; r < rounds_; r += 2) {
     low ^= hash_half(high, keys_[r], low_bits_);
     high ^= hash_half(low, keys_[r + 1], high_bits_);
   }
@@ -55,7 +57,7 @@ std::uint64_t Permutation::forward(std::uint64_t value) const {
 std::uint64_t Permutation::backward(std::uint64_t value) const {
   std::uint64_t high = value >> low_bits_;
   std::uint64_t low = value ^ (high << low_bits_);
-  for (std::size_t r = kRounds; r > 0; r -= 2) {
+  for (std::size_t r = rounds_; r > 0; r -= 2) {
     high ^= hash_half(low, keys_[r - 1], high_bits_);
     low ^= hash_half(high, keys_[r - 2], low_bits_);
   }

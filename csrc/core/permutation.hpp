@@ -12,8 +12,9 @@ namespace tokpack {
 // A 64-bit hash of a sequence of 64-bit numbers, for keys. The length counts: (1) is not (1, 0).
 std::uint64_t mix(std::span<const std::uint64_t> values);
 
-// Six Feistel rounds on the least number of bits that holds size - 1; a result of size or more is
-// fed back until it falls below (cycle walking), which keeps the map a bijection.
+// Feistel rounds on the least number of bits that holds size - 1: 6, or 24 below 12 bits, where few
+// rounds of few bits favour some permutations. A result of size or more is fed back until it falls
+// below (cycle walking), which keeps the map a bijection.
 class Permutation {
  public:
   static constexpr std::uint64_t kMaxSize = std::uint64_t{1} << 62;
@@ -32,7 +33,7 @@ class Permutation {
   void batch(std::span<std::uint64_t> values) const;
 
  private:
-  static constexpr std::size_t kRounds = 6;
+  static constexpr std::size_t kMaxRounds = 24;
 
   std::uint64_t forward(std::uint64_t value) const;
   std::uint64_t backward(std::uint64_t value) const;
@@ -40,7 +41,8 @@ class Permutation {
   std::uint64_t size_;
   unsigned low_bits_;   // of the half that even rounds change; one more than the other at most
   unsigned high_bits_;  // at most 31
-  std::array<std::uint64_t, kRounds> keys_;
+  std::size_t rounds_ = 6;
+  std::array<std::uint64_t, kMaxRounds> keys_;
 };
 
 }  // namespace tokpack
