@@ -72,9 +72,6 @@ BLENDED: list[tuple[list[int], int, list[list[int]]]] = [
 LOCATED = [[[112, 0, 1], [103, 0, 29], [23, 0, 21]], [[69, 14, 18], [179, 0, 31], [184, 0, 2]]]
 
 
-# --- mix ---
-
-
 def test_mix_keeps_its_values() -> None:
     assert [mix(), mix(0), mix(0, 0), mix(1, 2), mix(2, 1), mix(2**64 - 1)] == MIXED
 
@@ -89,9 +86,6 @@ def test_mix_equals_its_twin(values: list[int]) -> None:
 def test_mix_refuses_what_has_no_64_bits(value: int) -> None:
     with pytest.raises((RuntimeError, TypeError, ValueError, OverflowError)):
         mix(value)
-
-
-# --- Permutation ---
 
 
 @pytest.mark.parametrize("size", NEAR_POWERS)
@@ -181,9 +175,6 @@ def test_permutation_refuses_what_is_outside() -> None:
     for size in (-1, 2**62 + 1):
         with pytest.raises(ValueError, match="permutation of"):
             Permutation(size, 1)
-
-
-# --- BlendOrder ---
 
 
 def deviation(weights: npt.NDArray[np.float64], samples: int) -> float:
@@ -288,9 +279,6 @@ def test_blend_refuses_what_it_cannot_do() -> None:
             order.locate_many(begin, count)
     with pytest.raises(ValueError, match="samples"):
         order.counts(-1)
-
-
-# --- DocumentOrder ---
 
 
 def tokens_of(pieces: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
