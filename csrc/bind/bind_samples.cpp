@@ -31,7 +31,13 @@ std::uint64_t checked_count(std::int64_t count) {
 std::uint64_t mix_all(const py::args& values) {
   std::vector<std::uint64_t> numbers;
   numbers.reserve(values.size());
-  for (const py::handle& value : values) numbers.push_back(value.cast<std::uint64_t>());
+  for (const py::handle& value : values) {
+    try {
+      numbers.push_back(value.cast<std::uint64_t>());
+    } catch (const py::cast_error&) {
+      throw py::value_error(std::string(py::repr(value)) + " is not an integer of 0 to 2^64 - 1");
+    }
+  }
   return mix(numbers);
 }
 
