@@ -51,6 +51,7 @@ PAGE = Page(
                 flag(
                     "--merge-file", metavar="FILE", help="merges.txt that belongs to --vocab-file"
                 ),
+                flag("--tokenizer-type", metavar="TYPE", help="as for encode"),
                 flag("--json", action="store_true", help="print the results as JSON on stdout"),
             ),
         ),
@@ -144,6 +145,7 @@ def resolve(arguments: argparse.Namespace) -> VerifyOptions:
             arguments.tokenizer,
             vocab_file=arguments.vocab_file,
             merge_file=arguments.merge_file,
+            tokenizer_type=arguments.tokenizer_type,
         )
         vocab_size = tokenizer.vocab_size if vocab_size is None else vocab_size
         if arguments.repair and eod is None:

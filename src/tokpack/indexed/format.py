@@ -333,35 +333,50 @@ def _check_arrays(
 class Remains:
     """What a broken index may still say; None for what it does not. Nothing is checked but this:
 
-    lengths  integers [S], none of them negative; whether they fit the .bin is not known
-    doc_idx  integers [D], from 0 to S without descent; only with lengths
-    modes    whether a mode byte a sequence follows them
+    lengths   integers [S], none of them negative; whether they fit the .bin is not known
+    pointers  integers [S], from 0 without descent
+    doc_idx   integers [D], from 0 to S without descent
+    modes     whether a mode byte a sequence follows
     """
 
     dtype: np.dtype[Any] | None = None
     lengths: npt.NDArray[Any] | None = None
+    pointers: npt.NDArray[Any] | None = None
     doc_idx: npt.NDArray[Any] | None = None
     modes: bool = False
 
 
-def index_remains(buffer: bytes | mmap) -> Remains:
-    """What is left in the bytes of an index file, which may be cut off or damaged anywhere."""
+def index_remains(buffer: bytes | mmap, sequences: int | None = None) -> Remains:
+    """What is left in the bytes of an index file, which may be cut off or damaged anywhere.
+
+    ``sequences`` is their number where it is known; otherwise the header is believed.
+    """
     if len(buffer) < HEADER_BYTES:
         return Remains()
     _, _, code, count, declared = _HEADER.unpack_from(buffer)
-    dtype = _DTYPES.get(code)
-    if HEADER_BYTES + _LENGTH.itemsize * count > len(buffer):
-        return Remains(dtype)
-    lengths = np.frombuffer(buffer, _LENGTH, count, HEADER_BYTES)
-    if count and int(lengths.min()) < 0:
-        return Remains(dtype)
+    count = count if sequences is None else sequences
+    lengths = _part(buffer, _LENGTH, count, HEADER_BYTES)
+    if lengths is not None and count and int(lengths.min()) < 0:
+        lengths = None
+    pointers = _part(buffer, _OFFSET, count, HEADER_BYTES + 4 * count)
+    if pointers is not None and not (count and _ascends(pointers)):
+        pointers = None
     begin = HEADER_BYTES + 12 * count
     room = max(0, len(buffer) - begin) // _OFFSET.itemsize
     for entries in (declared, room):  # their number may be what is damaged
-        if 0 < entries <= room:
-            doc_idx = np.frombuffer(buffer, _OFFSET, entries, begin)
-            ends = doc_idx.item(0) == 0 and doc_idx.item(entries - 1) == count
-            if ends and _first_descent(doc_idx) is None:
-                modes = count > 0 and len(buffer) == begin + doc_idx.nbytes + count
-                return Remains(dtype, lengths, doc_idx, modes)
-    return Remains(dtype, lengths)
+        doc_idx = _part(buffer, _OFFSET, entries, begin) if entries else None
+        if doc_idx is not None and doc_idx.item(entries - 1) == count and _ascends(doc_idx):
+            modes = count > 0 and len(buffer) == begin + doc_idx.nbytes + count
+            return Remains(_DTYPES.get(code), lengths, pointers, doc_idx, modes)
+    return Remains(_DTYPES.get(code), lengths, pointers)
+
+
+def _part(
+    buffer: bytes | mmap, dtype: np.dtype[Any], count: int, begin: int
+) -> npt.NDArray[Any] | None:
+    whole = begin + dtype.itemsize * count <= len(buffer)
+    return np.frombuffer(buffer, dtype, count, begin) if whole else None
+
+
+def _ascends(array: npt.NDArray[Any]) -> bool:
+    return array.item(0) == 0 and _first_descent(array) is None
