@@ -9,6 +9,7 @@ still be dying. At the end the bytes are those of an undisturbed run.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -142,10 +143,8 @@ class Kills:
         return time.monotonic()
 
     def _kill(self, pid: int, number: signal.Signals) -> None:
-        try:
+        with contextlib.suppress(ProcessLookupError):  # it was quicker
             os.kill(pid, number)
-        except ProcessLookupError:
-            pass  # it was quicker
 
 
 def main() -> None:
@@ -162,8 +161,10 @@ def main() -> None:
     kills = Kills(setting, folder / "out" / "out", args.seed, part_bytes=1 << 20)
     kills.run(args.rounds, workers=(2, 3))
     counts = ", ".join(f"{count} {target}" for target, count in sorted(kills.done.items()))
-    print(f"kill: the bytes are those of an undisturbed run after {counts}; "
-          f"{kills.finished} times the kill came too late")
+    print(
+        f"kill: the bytes are those of an undisturbed run after {counts}; "
+        f"{kills.finished} times the kill came too late"
+    )
     shutil.rmtree(folder)
 
 

@@ -61,7 +61,8 @@ def observed(name):
         if os.getpid() != me or (name in ("replace", "unlink") and more):
             return real[name](*args, **more)
         with lock:
-            what = f"{name} {args[0] if name[0] != 'f' else os.readlink(f'/proc/self/fd/{args[0]}')}"
+            path = os.readlink(f"/proc/self/fd/{args[0]}") if name[0] == "f" else args[0]
+            what = f"{name} {path}"
             if name in ("fsync", "fdatasync"):
                 status = os.fstat(args[0])
                 if stat.S_ISREG(status.st_mode):
