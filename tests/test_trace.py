@@ -38,7 +38,7 @@ import tokpack
 from tokpack.encoding import part as part_module
 from tokpack.encoding import plan as plan_module
 from tokpack.errors import FormatError, InputError, OutputError, ResumeError, UsageError
-from tokpack.indexed import Manifest, Origins, Trace, digest_file, trace_chunks
+from tokpack.indexed import Manifest, Origins, Trace, digest_file, runs_of, trace_chunks
 from tokpack.indexed.trace import KINDS
 from tokpack.sources import Part, read, split
 
@@ -67,7 +67,7 @@ def trace_bytes(lines: Sequence[int], places: Sequence[Places], cut: int = 1 << 
         for source in range(len(lines)):
             of_source = [line for s, line in own if s == source]
             for at in range(0, len(of_source), cut):
-                yield source, np.array(of_source[at : at + cut], np.int64)
+                yield source, runs_of(np.array(of_source[at : at + cut], np.int64))
 
     return b"".join(trace_chunks(lines, [pairs(own) for own in places]))
 
@@ -130,7 +130,7 @@ def test_a_few_bytes_a_document() -> None:
     sizes = {}
     for share in (0.0, 0.01, 0.5):
         lines = np.flatnonzero(rng.random(count) >= share) + 1
-        data = b"".join(trace_chunks([count], [[(0, lines)], [], []]))
+        data = b"".join(trace_chunks([count], [[(0, runs_of(lines))], [], []]))
         sizes[share] = len(data) / len(lines)
     assert sizes[0.0] * count < 200  # one run
     assert sizes[0.01] < 0.05
@@ -140,11 +140,12 @@ def test_a_few_bytes_a_document() -> None:
 def test_lines_that_do_not_ascend_are_refused() -> None:
     for lines in ([3, 2], [0, 1], [5, 5], [2**60]):
         with pytest.raises(UsageError, match="do not ascend"):
-            list(trace_chunks([9], [[(0, np.array(lines))], [], []]))
+            list(trace_chunks([9], [[(0, runs_of(np.array(lines)))], [], []]))
+    four = runs_of(np.array([4]))
     with pytest.raises(UsageError, match="do not ascend"):  # in two calls
-        list(trace_chunks([9], [[(0, np.array([4])), (0, np.array([4]))], [], []]))
+        list(trace_chunks([9], [[(0, four), (0, four)], [], []]))
     with pytest.raises(UsageError, match="inputs in order"):
-        list(trace_chunks([9, 9], [[(1, np.array([4])), (0, np.array([4]))], [], []]))
+        list(trace_chunks([9, 9], [[(1, four), (0, four)], [], []]))
 
 
 def use(path: Path) -> None:

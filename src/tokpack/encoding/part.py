@@ -18,6 +18,7 @@ from tokpack.encoding.piece import Job, KeyCounts, Piece, Tracks
 from tokpack.encoding.progress import Advance
 from tokpack.encoding.transforms import make_transform
 from tokpack.errors import InputError, RecordError
+from tokpack.indexed import runs_of
 from tokpack.sources import BadRecord, Batch, Documents, line_base, read
 from tokpack.tokenizers import UnknownWordError, self_check
 
@@ -161,7 +162,7 @@ class PartEncoder:
         if self.job.has_document_track:
             tracks.append(sequences)
         if self.job.options.trace:
-            tracks.append(lines)
+            tracks.append(runs_of(lines))
         return tuple(tracks)
 
     def _record_error(self, number: int, line: int, reason: str) -> RecordError:
