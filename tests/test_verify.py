@@ -21,11 +21,10 @@ from tokpack.cli.main import main
 from tokpack.errors import FormatError, InputError, OutputError, UsageError
 from tokpack.indexed import Manifest, digest_file, repair, write_index
 from tokpack.indexed import verify as check
+from tokpack.indexed.merge import merge
 from tokpack.indexed.scan import CHUNK_BYTES, scan
 
-# The functions of these names hide their modules.
-VERIFY = sys.modules["tokpack.indexed.verify"]
-REPAIR = sys.modules["tokpack.indexed.repair"]
+REPAIR = sys.modules["tokpack.indexed.repair"]  # its function has the same name
 GOLDEN = Path(__file__).parent / "golden"
 EOD = 99
 VOCAB = 100
@@ -62,6 +61,7 @@ def manifest_of(plain: Plain, prefix: Path, **changes: Any) -> Manifest:
 
 
 def make(prefix: Path, plain: Plain = BASE, *, manifest: bool = True) -> Path:
+    prefix.parent.mkdir(exist_ok=True)
     write_plainly(prefix, plain)
     if manifest:
         manifest_of(plain, prefix).save(prefix)
@@ -252,6 +252,38 @@ def test_a_request_must_make_sense(tmp_path: Path) -> None:
         check(tmp_path / "x", vocab_size=0)
 
 
+def test_a_virtual_dataset_is_its_pieces(tmp_path: Path) -> None:
+    for name, plain in (("a", BASE), ("b", FLAT)):
+        make(tmp_path / "pieces" / name if name == "b" else tmp_path / name, plain)
+    merge([f"{tmp_path}/a", f"{tmp_path}/pieces/b"], f"{tmp_path}/all", virtual=True)
+    told: list[tuple[int, int]] = []
+    report = check(tmp_path / "all", progress=lambda *at: told.append(at))
+    assert (report.documents, report.sequences, report.tokens) == (7, 7, 19)
+    assert (told, report.unchecked) == ([(22, 38), (38, 38)], ())
+    with pytest.raises(UsageError, match="a virtual dataset has no index: repair its pieces"):
+        repair(tmp_path / "all", tmp_path / "new")
+    piece = tmp_path / "pieces" / "b.bin"
+    whole = piece.read_bytes()
+    piece.write_bytes(whole[:2] + b"\7" + whole[3:])
+    assert check(tmp_path / "all", quick=True).tokens == 19
+    assert f"{piece}: xxh3_128 is" in fault(tmp_path / "all")
+    piece.write_bytes(whole[:-2])
+    assert f"{tmp_path}/pieces/b" in fault(tmp_path / "all", quick=True)
+
+
+def test_empty_documents_are_counted_where_they_have_a_place(tmp_path: Path) -> None:
+    make(tmp_path / "skipped")
+    prefix = make(tmp_path / "kept")  # its second document has no token
+    facts = {"documents": 3, "records": 6, "options": {"append_eod": True, "empty": "document"}}
+    manifest_of(BASE, prefix, **facts, inputs=[{"name": "b", "records": 7}]).save(prefix)
+    assert "records is 6, expected 7, the sum over its inputs" in fault(prefix)
+    manifest_of(BASE, prefix, **facts, inputs=[{"name": "b", "records": 6}]).save(prefix)
+    assert check(prefix).documents == 4
+    merge([f"{tmp_path}/skipped", f"{prefix}"], f"{tmp_path}/all")
+    report = check(tmp_path / "all")
+    assert (report.documents, report.unchecked) == (8, ())
+
+
 # -- the first fault, at its place ---------------------------------------------------------------
 
 
@@ -289,7 +321,7 @@ def test_the_first_fault_is_that_of_the_twin(
     write_plainly(prefix, plain)
     with pytest.MonkeyPatch.context() as patch:  # many chunks, whose ends fall on any document
         patch.setattr("tokpack.indexed.scan.CHUNK_BYTES", 16)
-        patch.setattr(VERIFY, "_DOCUMENTS", 2)
+        patch.setattr("tokpack.indexed.token_check._DOCUMENTS", 2)
         expected = first_fault(plain, vocab_size, eod)
         if expected is None:
             check(prefix, vocab_size=vocab_size, eod=eod)

@@ -156,13 +156,21 @@ def resolve(arguments: argparse.Namespace) -> VerifyOptions:
 
 
 def _datasets(name: str) -> list[str]:
-    """A prefix, or those of a folder."""
+    """A prefix, or those of a folder, however deep in it."""
+    from tokpack.indexed.virtual import is_virtual
+
     if not os.path.isdir(name) or os.path.exists(name + ".bin"):
         return [name]
-    found = sorted(str(p) for p in Path(name).rglob("*") if p.suffix in (".bin", ".idx"))
-    if not found:
+    found = [path for path in sorted(Path(name).rglob("*")) if path.is_file()]
+    datasets = [
+        str(path)
+        for path in found
+        if path.suffix in (".bin", ".idx")
+        or (path.suffix == ".json" and is_virtual(str(path.with_suffix(""))))
+    ]
+    if not datasets:
         raise InputError(f"{name}: no dataset in this folder")
-    return found
+    return datasets
 
 
 def _verify(options: VerifyOptions, *, quiet: bool) -> Iterator[dict[str, Any]]:

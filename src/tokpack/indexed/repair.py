@@ -29,6 +29,7 @@ from tokpack.indexed.verify import (
     manifest_eod,
     verify,
 )
+from tokpack.indexed.virtual import is_virtual
 from tokpack.indexed.writer import write_index
 
 if TYPE_CHECKING:
@@ -77,6 +78,8 @@ def repair(
     for path in (bin_path(new), idx_path(new), manifest_path(new)):
         if os.path.lexists(path):
             raise OutputError(f"{path}: exists: a repair writes new files only; name another")
+    if is_virtual(old):
+        raise UsageError(f"{old}: a virtual dataset has no index: repair its pieces")
     case = _examine(old, eod, dtype)
     chosen, exact = _choose(case)
     notes = [*case.notes, *chosen.notes, *_differences(case, chosen, exact=exact)]
