@@ -185,7 +185,7 @@ def _broken_span(index: Index, number: int, bin_bytes: int) -> FormatError:
     itemsize = index.header.dtype.itemsize
     begin = index.pointers.item(number)
     length = index.lengths.item(number)
-    what = f"{index.name}: sequence {number} has pointer {begin} and length {length}"
+    what = f"{_pointer_fact(index, number)} and length {length}"
     if length < 0:
         return FormatError(f"{what}, expected a length of 0 or more")
     if begin < 0 or begin % itemsize:
@@ -200,16 +200,29 @@ def _broken_span(index: Index, number: int, bin_bytes: int) -> FormatError:
     )
 
 
+def _pointer_fact(index: Index, number: int) -> str:
+    byte = HEADER_BYTES + 4 * index.header.sequences + 8 * number
+    pointer = index.pointers.item(number)
+    return f"{index.name}: byte {byte}: sequence {number} has pointer {pointer}"
+
+
+def _entry_fact(index: Index, number: int) -> str:
+    byte = HEADER_BYTES + 12 * index.header.sequences + 8 * number
+    entry = index.doc_idx.item(number)
+    return f"{index.name}: byte {byte}: document entry {number} is {entry}"
+
+
 def check_ends(index: Index, bin_bytes: int) -> None:
     """What can be checked in constant time: both ends of each array, and the size of the .bin."""
     sequences = index.header.sequences
     first, last = index.doc_idx.item(0), index.doc_idx.item(index.header.entries - 1)
     if first != 0:
-        raise FormatError(f"{index.name}: document entry 0 is {first}, expected 0")
+        raise FormatError(f"{_entry_fact(index, 0)}, expected 0")
     if last != sequences:
         raise FormatError(
-            f"{index.name}: the last document entry is {last}, expected {sequences}, the number of "
-            "sequences: some programs forget it when they merge; `tokpack verify --repair` mends it"
+            f"{_entry_fact(index, index.header.entries - 1)}, the last one, expected {sequences}, "
+            "the number of sequences: some programs forget documents when they merge; "
+            "`tokpack verify --repair` mends it"
         )
     if sequences == 0:
         if bin_bytes:
@@ -219,7 +232,7 @@ def check_ends(index: Index, bin_bytes: int) -> None:
         return
     pointer = index.pointers.item(0)
     if pointer != 0:
-        raise FormatError(f"{index.name}: sequence 0 has pointer {pointer}, expected 0")
+        raise FormatError(f"{_pointer_fact(index, 0)}, expected 0")
     _check_eods(index, bin_bytes)
     sequence_span(index, 0, bin_bytes)
     sequence_span(index, sequences - 1, bin_bytes)
@@ -253,17 +266,15 @@ def check_all(index: Index, bin_bytes: int) -> None:
         if wrong.size:
             number = start + int(wrong[0])
             raise FormatError(
-                f"{index.name}: sequence {number} has pointer {index.pointers.item(number)}, "
-                f"expected {int(expected[wrong[0]])}, the bytes of all sequences before it"
+                f"{_pointer_fact(index, number)}, expected {int(expected[wrong[0]])}, "
+                "the bytes of all sequences before it"
             )
         if begin > bin_bytes:  # before the sum can leave 63 bits
             raise _broken_span(index, min(start + _CHUNK, index.header.sequences) - 1, bin_bytes)
     descent = _first_descent(index.doc_idx)
     if descent is not None:
-        raise FormatError(
-            f"{index.name}: document entry {descent} is {index.doc_idx.item(descent)}, "
-            f"expected {index.doc_idx.item(descent - 1)} or more"
-        )
+        floor = index.doc_idx.item(descent - 1)
+        raise FormatError(f"{_entry_fact(index, descent)}, expected {floor} or more")
 
 
 def _pointers(
