@@ -198,7 +198,8 @@ def open_index(prefix: str) -> tuple[Index, int]:
 def file_size(path: str) -> int:
     """Size of a file; InputError where there is none."""
     if not os.path.exists(path):
-        raise InputError(f"{path}: no such file; a dataset is PREFIX.bin and PREFIX.idx")
+        advice = "; `tokpack verify --repair` rebuilds an .idx" if path.endswith(".idx") else ""
+        raise InputError(f"{path}: no such file; a dataset is PREFIX.bin and PREFIX.idx{advice}")
     if not os.path.isfile(path):
         raise InputError(f"{path}: not a regular file")
     return os.path.getsize(path)
