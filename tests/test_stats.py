@@ -265,3 +265,21 @@ def test_many_sources_are_summed_up() -> None:
     assert sum(row.tokens for row in rows) == sum(range(41))
     assert sum(row.share for row in rows) == pytest.approx(1)
     assert rows[-1].ratio == 4
+
+
+def test_a_virtual_dataset_is_the_sum_of_its_pieces(tmp_path: Path) -> None:
+    texts = sample_texts()
+    pieces = [make(tmp_path, f"p{i}", texts[20 * i : 20 * i + 20]) for i in range(3)]
+    whole = make(tmp_path, "whole", texts[:60])
+    run("merge", *pieces, "-o", tmp_path / "all", "--virtual")
+    (one,) = run_json("stats", whole)["datasets"]
+    (many,) = run_json("stats", tmp_path / "all")["datasets"]
+    different = {key for key in one if one[key] != many[key]}
+    assert different <= {"prefix", "sources"}
+    shown = [
+        run_json("inspect", prefix, "--doc", "25")["documents"][0]
+        for prefix in (whole, tmp_path / "all")
+    ]
+    assert shown[0]["text"] == shown[1]["text"] == texts[25] + "<|endoftext|>"
+    assert shown[1]["source"].endswith("p1.jsonl")
+    assert "3 pieces" in run("inspect", tmp_path / "all").stdout

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from tokpack.errors import FormatError, InputError
 from tokpack.indexed import Manifest, MMapIndexedDataset, manifest_path
+from tokpack.indexed.virtual import VirtualIndexedDataset, parts_of
 
 if TYPE_CHECKING:
     import os
@@ -46,6 +47,11 @@ class Opened:
     manifest: Manifest | None
     doubt: str
 
+    @cached_property
+    def tokens(self) -> int:
+        """Number of tokens."""
+        return sum(len(part.tokens) for part in parts_of(self.dataset))
+
     @property
     def documents(self) -> int:
         """Number of documents."""
@@ -63,7 +69,7 @@ class Opened:
         if last - first == 1:
             return self.dataset[first]
         sequences = self.dataset[first:last]
-        return np.concatenate(sequences) if sequences else self.dataset.tokens[:0]
+        return np.concatenate(sequences) if sequences else np.empty(0, self.dataset.dtype)
 
     def sequences(self, number: int) -> int:
         """Number of sequences of a document."""
@@ -138,13 +144,17 @@ def open_dataset(prefix: str | os.PathLike[str]) -> Opened:
         pass
     except FormatError as error:
         doubt = str(error)
-    if manifest and (manifest.sequences, manifest.tokens) != (len(dataset), len(dataset.tokens)):
-        doubt = (
-            f"{path}: says {manifest.sequences} sequences and {manifest.tokens} tokens, the "
-            f"dataset has {len(dataset)} and {len(dataset.tokens)}: it belongs to another one"
-        )
-        manifest = None
-    return Opened(dataset.path_prefix, dataset, manifest, doubt)
+    opened = Opened(dataset.path_prefix, dataset, manifest, doubt)
+    # A virtual dataset is its manifest, and what it says of its pieces was checked.
+    if manifest is None or isinstance(dataset, VirtualIndexedDataset):
+        return opened
+    if (manifest.sequences, manifest.tokens) == (len(dataset), opened.tokens):
+        return opened
+    doubt = (
+        f"{path}: says {manifest.sequences} sequences and {manifest.tokens} tokens, the "
+        f"dataset has {len(dataset)} and {opened.tokens}: it belongs to another one"
+    )
+    return replace(opened, manifest=None, doubt=doubt)
 
 
 def _count(value: object) -> int:
