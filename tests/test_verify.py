@@ -394,7 +394,7 @@ def mend(prefix: Path, output: str = "new", **options: Any) -> tuple[Any, Plain]
     report = repair(prefix, folder / output, **options)
     assert {path: path.read_bytes() for path in before} == before
     assert {path.suffix for path in folder.iterdir() if path.stem == output} <= {
-        *(".bin", ".idx", ".json"),
+        *(".bin", ".idx", ".json", ".trace"),
     }
     check(folder / output)
     new = read_plainly(folder / output)
@@ -497,6 +497,31 @@ def test_eods_inside_documents_are_told(tmp_path: Path) -> None:
         "3 documents, the manifest says 2: EODs inside documents cut these",
         "the new dataset has no manifest: the old one no longer describes it",
     )
+
+
+def test_a_trace_goes_with_the_index_that_it_belongs_to(tmp_path: Path) -> None:
+    prefix = make(tmp_path / "x", FLAT)
+    trace = tmp_path / "x.trace"
+    trace.write_bytes(b"some trace")
+    manifest_of(FLAT, prefix, trace=digest_file(trace)).save(prefix)
+    (tmp_path / "x.idx").unlink()
+    report, _ = mend(prefix)
+    assert report.exact
+    assert (tmp_path / "new.trace").read_bytes() == b"some trace"
+    assert (tmp_path / "new.json").read_bytes() == (tmp_path / "x.json").read_bytes()
+    trace.write_bytes(b"another trace")
+    mend(prefix, "other")
+    assert not (tmp_path / "other.trace").exists()
+    assert Manifest.load(tmp_path / "other").trace is None
+
+
+def test_documents_without_eod_need_their_index(tmp_path: Path) -> None:
+    prefix = make(tmp_path / "x", FLAT)
+    manifest_of(FLAT, prefix, options={"append_eod": False}).save(prefix)
+    assert check(prefix).unchecked == ("EOD (none appended)",)
+    (tmp_path / "x.idx").unlink()
+    with pytest.raises(FormatError, match="encoded without an EOD, so nothing tells where they"):
+        repair(prefix, tmp_path / "new")
 
 
 def test_what_cannot_be_repaired_is_refused(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from tokpack.indexed.format import (
 from tokpack.indexed.manifest import Manifest, digest_file, manifest_path
 from tokpack.indexed.reader import MMapIndexedDataset
 from tokpack.indexed.rebuild import Case, Rebuilt, candidates
+from tokpack.indexed.trace import trace_path
 from tokpack.indexed.verify import (
     dataset_prefix,
     file_size,
@@ -75,7 +76,7 @@ def repair(
     where ``output`` exists or cannot be written.
     """
     old, new = dataset_prefix(prefix), os.fsdecode(output)
-    for path in (bin_path(new), idx_path(new), manifest_path(new)):
+    for path in (bin_path(new), idx_path(new), manifest_path(new), trace_path(new)):
         if os.path.lexists(path):
             raise OutputError(f"{path}: exists: a repair writes new files only; name another")
     if is_virtual(old):
@@ -83,7 +84,7 @@ def repair(
     case = _examine(old, eod, dtype)
     chosen, exact = _choose(case)
     notes = [*case.notes, *chosen.notes, *_differences(case, chosen, exact=exact)]
-    linked, kept = _write(case, chosen, new)
+    linked, kept = _write(case, chosen, new, exact=exact)
     if case.manifest is not None and not kept:
         notes.append("the new dataset has no manifest: the old one no longer describes it")
     return RepairReport(
@@ -196,11 +197,16 @@ def _choose(case: Case) -> tuple[Rebuilt, bool]:
         if not differs:
             break
     if best is None:
-        raise FormatError(
-            f"{case.fault}; nothing is left to rebuild the index from: "
-            + ("the .bin has no token" if not case.tokens else "give the EOD id (--eod ID)")
-        )
+        raise FormatError(f"{case.fault}; nothing is left to rebuild it from: {_lacking(case)}")
     return best[1], False
+
+
+def _lacking(case: Case) -> str:
+    if not case.tokens:
+        return "the .bin has no token"
+    if case.manifest is not None and case.manifest.options.get("append_eod") is False:
+        return "documents were encoded without an EOD, so nothing tells where they end"
+    return "give the EOD id (--eod ID)"
 
 
 def _differences(case: Case, rebuilt: Rebuilt, *, exact: bool) -> list[str]:
@@ -229,17 +235,28 @@ def _differences(case: Case, rebuilt: Rebuilt, *, exact: bool) -> list[str]:
     return found
 
 
-def _write(case: Case, rebuilt: Rebuilt, output: str) -> tuple[bool, bool]:
+def _write(case: Case, rebuilt: Rebuilt, output: str, *, exact: bool) -> tuple[bool, bool]:
     """Write the new dataset; whether its .bin is a link, and whether it has a manifest."""
     made: list[str] = []
+    size = case.tokens * case.dtype.itemsize
     try:
         os.makedirs(os.path.dirname(output) or ".", exist_ok=True)
-        linked = _link_or_copy(case, bin_path(output))
+        linked = _link_or_copy(bin_path(case.prefix), size, bin_path(output))
         made.append(bin_path(output))
         write_index(idx_path(output), case.dtype, rebuilt.lengths, rebuilt.doc_idx)
         made.append(idx_path(output))
         MMapIndexedDataset(output, verify=True).close()
-        return linked, _write_manifest(case, rebuilt, output)
+        manifest = _kept_manifest(case, rebuilt, output)
+        if manifest is None:
+            return linked, False
+        old_trace = trace_path(case.prefix)
+        if exact and os.path.exists(old_trace) and digest_file(old_trace) == manifest.trace:
+            _link_or_copy(old_trace, manifest.trace["bytes"], trace_path(output))
+            made.append(trace_path(output))
+        else:
+            manifest = replace(manifest, trace=None)
+        manifest.save(output)
+        return linked, True
     except OSError as error:
         _remove(made)
         raise OutputError(f"{output}: cannot be written: {error.strerror or error}") from error
@@ -254,32 +271,34 @@ def _remove(paths: list[str]) -> None:
             os.unlink(path)
 
 
-def _link_or_copy(case: Case, path: str) -> bool:
-    old = os.path.realpath(bin_path(case.prefix))  # the file, not a link to it
-    size = case.tokens * case.dtype.itemsize
+def _link_or_copy(old: str, size: int, path: str) -> bool:
+    """Make the first ``size`` bytes of a file a new one; whether it is a link."""
+    old = os.path.realpath(old)  # the file, not a link to it
     if size == os.path.getsize(old):
-        with suppress(OSError):  # another disk, or a file system without links
+        try:
             os.link(old, path)
             return True
+        except FileExistsError:
+            raise
+        except OSError:  # another disk, or a file system without links
+            pass
     temporary = path + ".tmp"
-    try:
-        with open(old, "rb") as source, open(temporary, "xb") as target:
+    with open(old, "rb") as source, open(temporary, "xb") as target:
+        try:
             copy_range(source.fileno(), target.fileno(), 0, size, 0)
             os.fsync(target.fileno())
-        os.rename(temporary, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(temporary)
-        raise
+            os.rename(temporary, path)
+        except BaseException:
+            _remove([temporary])
+            raise
     return False
 
 
-def _write_manifest(case: Case, rebuilt: Rebuilt, output: str) -> bool:
-    """Keep the manifest where all that it says of the tokens still holds."""
+def _kept_manifest(case: Case, rebuilt: Rebuilt, output: str) -> Manifest | None:
+    """The manifest of the new dataset, where all that the old one says of the tokens holds."""
     manifest = case.manifest
     if manifest is None or _differences(case, rebuilt, exact=False):
-        return False
+        return None
     if digest_file(bin_path(output)) != manifest.bin:
-        return False
-    replace(manifest, idx=digest_file(idx_path(output))).save(output)
-    return True
+        return None
+    return replace(manifest, idx=digest_file(idx_path(output)))
