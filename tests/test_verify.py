@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import struct
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -696,3 +698,15 @@ def test_a_tokenizer_gives_vocabulary_and_eod(
     (tmp_path / "x.idx").unlink()
     assert run(tmp_path / "x", "--repair", "-o", tmp_path / "y", "--dtype", "uint16", *flags) == 0
     assert read_plainly(tmp_path / "y") == FLAT
+
+
+def test_a_name_that_is_no_utf8_goes_out_as_it_is(tmp_path: Path) -> None:
+    name = os.fsencode(tmp_path) + b"/a\xff b"
+    make(Path(os.fsdecode(name)))
+    done = subprocess.run(
+        [sys.executable, "-m", "tokpack", "verify", name],
+        env={**os.environ, "PYTHONIOENCODING": "utf-8:strict"},  # as on most desktops
+        capture_output=True,
+        check=True,
+    )
+    assert done.stdout.startswith(name + b": ok, 4 documents")
