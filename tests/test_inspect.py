@@ -380,3 +380,11 @@ def test_a_closed_pipe_is_no_error(prefix: str) -> None:
     done = subprocess.run(code, shell=True, capture_output=True, text=True, check=True)
     assert done.stdout.startswith("document 0")
     assert "Error" not in done.stderr
+
+
+def test_a_trace_gives_the_line(tmp_path: Path) -> None:
+    name = make(tmp_path, "t", ["one", "", "three"], trace=True)
+    assert [entry["line"] for entry in run_json("inspect", name, "--doc", ":")["documents"]] == [
+        *(1, 3),
+    ]
+    assert "t.jsonl:3" in run("inspect", name, "--doc", "1").stdout

@@ -234,7 +234,14 @@ def _show(
 def _as_json(opened: Opened, pieces: Pieces | None, number: int, limit: int) -> dict[str, Any]:
     ids = opened.document(number)
     length, ids = len(ids), ids[: limit or None].tolist()
-    entry = {"document": number, "length": length, "source": opened.source(number), "ids": ids}
+    source, line = opened.source(number)
+    entry = {
+        "document": number,
+        "length": length,
+        "source": source,
+        "line": line,
+        "ids": ids,
+    }
     if pieces:
         entry["text"] = pieces.text(ids).decode("utf-8", "replace")
     return entry

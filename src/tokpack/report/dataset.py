@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -9,12 +10,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tokpack.errors import FormatError, InputError
-from tokpack.indexed import Manifest, MMapIndexedDataset, manifest_path
+from tokpack.errors import FormatError, InputError, TokpackError
+from tokpack.indexed import (
+    Manifest,
+    MMapIndexedDataset,
+    Origins,
+    manifest_path,
+    trace_path,
+)
 from tokpack.indexed.virtual import VirtualIndexedDataset, parts_of
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterator
 
 _CHUNK = 1 << 20  # documents
@@ -105,8 +111,26 @@ class Opened:
             if isinstance(entry, dict)
         ]
 
-    def source(self, number: int) -> str:
-        """Name of the input that document ``number`` came from; "" where that is not known."""
+    def source(self, number: int) -> tuple[str, int | None]:
+        """Name of the input that document ``number`` came from, and its line there, from 1.
+
+        The line takes a trace, the name a manifest at least; "" and None where they are not known.
+        """
+        if self._origins is not None and number < len(self._origins):
+            origin = self._origins[number]
+            return origin.source, origin.line
+        return self._named_source(number), None
+
+    @cached_property
+    def _origins(self) -> Origins | None:
+        if self.manifest is None or not os.path.exists(trace_path(self.prefix)):
+            return None
+        try:
+            return Origins(self.prefix)
+        except TokpackError:  # a trace of another dataset, which `tokpack trace` explains
+            return None
+
+    def _named_source(self, number: int) -> str:
         before = 0
         if sum(share.documents for share in self.shares) != self.documents:
             return ""
