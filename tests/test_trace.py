@@ -88,7 +88,7 @@ def random_places(rng: random.Random, lines: Sequence[int]) -> list[Places]:
     return places
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     seed=st.integers(0, 2**32),
     lines=st.lists(st.sampled_from((0, 1, 5, 64, 300, 1500, 40_000)), max_size=4),
@@ -292,7 +292,7 @@ def check(prefix: Path, kinds: list[list[str]], names: list[str], *, empty: str 
 
 
 @settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(
     files=st.lists(File, min_size=1, max_size=4),

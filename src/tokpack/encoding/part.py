@@ -155,14 +155,12 @@ class PartEncoder:
         counts.empty += len(sequences) - with_tokens
         counts.sequences += kept
         counts.tokens += len(ids)
-        if self.job.options.empty == "skip" and with_tokens != len(sequences):
-            lines = np.where(sequences > 0, lines, ~lines)
-            sequences = sequences[sequences > 0]
         tracks: list[npt.NDArray[Any]] = [ids, lengths]
+        leaves_out = self.job.options.empty == "skip" and with_tokens != len(sequences)
         if self.job.has_document_track:
-            tracks.append(sequences)
+            tracks.append(sequences[sequences > 0] if leaves_out else sequences)
         if self.job.options.trace:
-            tracks.append(runs_of(lines))
+            tracks.append(_runs(lines, sequences > 0) if leaves_out else runs_of(lines))
         return tuple(tracks)
 
     def _record_error(self, number: int, line: int, reason: str) -> RecordError:
@@ -257,6 +255,13 @@ def _line(documents: Documents, index: int, per_document: npt.NDArray[np.int64] 
     if per_document is not None:
         index = int(np.searchsorted(np.cumsum(per_document), index, side="right"))
     return int(documents.lines[index])
+
+
+def _runs(lines: npt.NDArray[np.int64], kept: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+    """Runs of the lines that are kept, and of the others, whose first lines are ``~line``."""
+    others = runs_of(lines[~kept])
+    others[:, 0] = ~others[:, 0]
+    return np.concatenate((runs_of(lines[kept]), others))
 
 
 def _record_text(raw: bytes) -> dict[str, str]:

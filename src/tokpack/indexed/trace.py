@@ -66,6 +66,8 @@ class Run(NamedTuple):
 
 def runs_of(lines: Numbers) -> Numbers:
     """Ascending lines, int64 [n], as runs: int64 [r, 2], first line and number of lines of each."""
+    if len(lines) and lines[-1] - lines[0] == len(lines) - 1:  # nearly always
+        return np.array([[lines[0], len(lines)]], np.int64)
     begins = np.flatnonzero(np.diff(lines, prepend=lines[:1] - 2) != 1)
     return np.stack((lines[begins], np.diff(begins, append=len(lines))), axis=1)
 
