@@ -526,6 +526,19 @@ def test_documents_without_eod_need_their_index(tmp_path: Path) -> None:
         repair(prefix, tmp_path / "new")
 
 
+def test_a_broken_manifest_is_not_believed(tmp_path: Path) -> None:
+    prefix = make(tmp_path / "x", FLAT)
+    for number, dtype in enumerate(("uint61", "float32", "")):
+        manifest_of(FLAT, prefix, dtype=dtype).save(prefix)
+        assert f"dtype is {dtype}, expected uint16" in fault(prefix)
+        with pytest.raises(FormatError, match="nothing is left to rebuild it from"):
+            repair(prefix, tmp_path / "new")  # the index itself is whole
+        (tmp_path / "x.idx").write_bytes(pack_index(FLAT)[:-1])
+        report, new = mend(prefix, f"new{number}", eod=EOD)
+        assert (new, report.exact) == (FLAT, False)
+        (tmp_path / "x.idx").write_bytes(pack_index(FLAT))
+
+
 def test_what_cannot_be_repaired_is_refused(tmp_path: Path) -> None:
     prefix = make(tmp_path / "x", FLAT)
     with pytest.raises(UsageError, match="nothing to repair"):

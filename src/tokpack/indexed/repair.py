@@ -131,10 +131,14 @@ def _examine(prefix: str, eod: int | None, dtype: npt.DTypeLike | None) -> Case:
 
 
 def _manifest(prefix: str) -> Manifest | None:
+    """The manifest; None where it is broken as well, and then of no use."""
     try:
-        return find_manifest(prefix)
-    except FormatError:  # broken as well, and then of no use
+        manifest = find_manifest(prefix)
+        if manifest is not None:
+            storage_dtype(manifest.dtype)
+    except (FormatError, TypeError, UsageError):
         return None
+    return manifest
 
 
 def _fault(prefix: str, eod: int | None) -> str:
