@@ -31,7 +31,7 @@ _OFFSET = np.dtype("<i8")
 _MAX_OFFSET = 2**63 - 1
 _CHUNK = 1 << 18  # entries handled at a time: 2 MiB of offsets
 
-_DTYPES: dict[int, np.dtype[Any]] = {
+DTYPES: dict[int, np.dtype[Any]] = {
     1: np.dtype("<u1"),
     2: np.dtype("<i1"),
     3: np.dtype("<i2"),
@@ -39,11 +39,11 @@ _DTYPES: dict[int, np.dtype[Any]] = {
     5: np.dtype("<i8"),
     8: np.dtype("<u2"),
 }
-_CODES = {dtype: code for code, dtype in _DTYPES.items()}
+CODES = {dtype: code for code, dtype in DTYPES.items()}
 _FLOAT_CODES = (6, 7)
 _FOREIGN = {
     b"TNTIDX\0\0": "this is the older 'lazy' or 'cached' format of fairseq and Megatron; "
-    "encode the text again, or convert it with the program that wrote it (--dataset-impl mmap)",
+    "`tokpack convert PREFIX NEW` makes a dataset of it",
     b"HUFFIDX\0\0": "this is fairseq's Huffman-coded format; encode the text again",
 }
 
@@ -67,10 +67,10 @@ def best_fitting_dtype(vocab_size: int | None = None) -> np.dtype[Any]:
 def storage_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
     """``dtype`` as it is stored (little endian); UsageError where the format has no code for it."""
     stored: np.dtype[Any] = np.dtype(dtype).newbyteorder("<")
-    if stored not in _CODES:
+    if stored not in CODES:
         raise UsageError(
             f"token ids cannot be stored as {np.dtype(dtype)}: "
-            f"use one of {', '.join(str(known) for known in _CODES)}"
+            f"use one of {', '.join(str(known) for known in CODES)}"
         )
     return stored
 
@@ -97,12 +97,12 @@ def parse_header(head: bytes, size: int, name: str) -> Header:
     if size == _FAIRSEQ_HEADER.size + 12 * sequences:
         raise FormatError(
             f"{name}: {size} bytes for {sequences} sequences leave no room for a document index: "
-            "written by fairseq, or cut off; encode the text again"
+            "written by fairseq, or cut off; `tokpack convert PREFIX NEW` reads fairseq's"
         )
     if size < HEADER_BYTES:
         raise FormatError(f"{name}: the header is cut off: {size} bytes, expected {HEADER_BYTES}")
     entries: int = _HEADER.unpack_from(head)[4]
-    dtype = _parse_dtype(code, name)
+    dtype = dtype_of_code(code, name)
     expected = HEADER_BYTES + 12 * sequences + 8 * entries
     if size not in (expected, expected + sequences):
         raise FormatError(
@@ -126,16 +126,17 @@ def _check_magic(head: bytes, size: int, name: str) -> None:
         raise FormatError(f"{name}: the header is cut off: {size} bytes, expected {HEADER_BYTES}")
 
 
-def _parse_dtype(code: int, name: str) -> np.dtype[Any]:
+def dtype_of_code(code: int, name: str) -> np.dtype[Any]:
+    """The dtype for a code of the index ``name``; FormatError where it is none of integers."""
     if code in _FLOAT_CODES:
         raise FormatError(
             f"{name}: dtype code is {code}, a floating-point type: programs disagree whether 6 and "
             "7 mean float32 or float64, and token ids are integers"
         )
-    if code not in _DTYPES:
-        known = ", ".join(f"{number} {dtype}" for number, dtype in _DTYPES.items())
+    if code not in DTYPES:
+        known = ", ".join(f"{number} {dtype}" for number, dtype in DTYPES.items())
         raise FormatError(f"{name}: dtype code is {code}, expected one of {known}")
-    return _DTYPES[code]
+    return DTYPES[code]
 
 
 @dataclass(frozen=True)
@@ -305,7 +306,7 @@ def index_chunks(
     """
     stored = storage_dtype(dtype)
     _check_arrays(stored, lengths, doc_idx)
-    yield _HEADER.pack(MAGIC, VERSION, _CODES[stored], len(lengths), len(doc_idx))
+    yield _HEADER.pack(MAGIC, VERSION, CODES[stored], len(lengths), len(doc_idx))
     for start in range(0, len(lengths), _CHUNK):
         yield lengths[start : start + _CHUNK].astype(_LENGTH).tobytes()
     begin = 0
@@ -378,8 +379,8 @@ def index_remains(buffer: bytes | mmap, sequences: int | None = None) -> Remains
         doc_idx = _part(buffer, _OFFSET, entries, begin) if entries else None
         if doc_idx is not None and doc_idx.item(entries - 1) == count and _ascends(doc_idx):
             modes = count > 0 and len(buffer) == begin + doc_idx.nbytes + count
-            return Remains(_DTYPES.get(code), lengths, pointers, doc_idx, modes)
-    return Remains(_DTYPES.get(code), lengths, pointers)
+            return Remains(DTYPES.get(code), lengths, pointers, doc_idx, modes)
+    return Remains(DTYPES.get(code), lengths, pointers)
 
 
 def _part(
