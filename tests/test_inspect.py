@@ -388,3 +388,53 @@ def test_a_trace_gives_the_line(tmp_path: Path) -> None:
         *(1, 3),
     ]
     assert "t.jsonl:3" in run("inspect", name, "--doc", "1").stdout
+
+
+def test_a_tokenizer_that_is_not_byte_level(tmp_path: Path) -> None:
+    library = pytest.importorskip("tokenizers")
+    model = library.Tokenizer(library.models.Unigram())
+    model.pre_tokenizer = library.pre_tokenizers.Metaspace()
+    model.decoder = library.decoders.Metaspace()
+    texts = ["the quick brown fox", "how many roads must a man walk down", "été à la plage"]
+    trainer = library.trainers.UnigramTrainer(
+        vocab_size=60, special_tokens=["<unk>", "</s>"], unk_token="<unk>", show_progress=False
+    )
+    model.train_from_iterator(texts * 20, trainer)
+    model.save(str(tmp_path / "unigram.json"))
+    name = make(tmp_path, "u", texts, tokenizer=str(tmp_path / "unigram.json"))
+    opened = open_dataset(name)
+    tokenizer = find_tokenizer(opened).tokenizer
+    assert tokenizer
+    assert not tokenizer.native
+    pieces = Pieces(tokenizer)
+    for number, text in enumerate(texts):
+        ids = opened.document(number).tolist()
+        assert b"".join(pieces.of(ids)).decode() == text + "</s>"
+        assert [i for piece in pieces.whole(ids) for i in piece.ids] == ids
+    assert [match.document for match in grep(opened, pieces, "man walk")] == [1]
+    out = run("stats", name).stdout
+    assert "' '" in out
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"name": ["a"], "special_ids": 5, "vocab_size": -7, "eod_id": 2**80},
+        {"name": "/dev/zero", "vocab_size": 2**40, "eod_id": "x", "kind": None},
+        {"name": "../" * 40, "special_ids": {"<unk>": -(2**70)}, "eod_id": True},
+        {"name": "\x1b[31m\n", "kind": "\x07"},
+    ],
+)
+def test_a_hostile_manifest_harms_nothing(
+    tmp_path: Path, prefix: str, changes: dict[str, object]
+) -> None:
+    for suffix in (".bin", ".idx"):
+        shutil.copy(prefix + suffix, tmp_path / f"x{suffix}")
+    manifest = json.loads(Path(f"{prefix}.json").read_text())
+    manifest["tokenizer"] |= changes
+    manifest["inputs"] = [5, {"name": 7, "tokens": "x", "documents": -1}, {"text_bytes": 2.5}]
+    (tmp_path / "x.json").write_text(json.dumps(manifest))
+    page = tmp_path / "x.html"
+    for arguments in (("inspect",), ("inspect", "--doc", "0"), ("stats", "--html", page)):
+        done = run(arguments[0], tmp_path / "x", *arguments[1:])
+        assert "\x1b" not in done.stdout + done.stderr

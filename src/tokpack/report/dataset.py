@@ -150,7 +150,8 @@ class Opened:
     def token_fact(self, key: str) -> int | None:
         """A number that the manifest has of the tokenizer: vocab_size, eod_id."""
         value = self.manifest.tokenizer.get(key) if self.manifest else None
-        return value if isinstance(value, int) and not isinstance(value, bool) else None
+        known = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 31
+        return value if known else None
 
 
 def open_dataset(prefix: str | os.PathLike[str]) -> Opened:

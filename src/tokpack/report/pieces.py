@@ -46,9 +46,10 @@ class Pieces:
         return [self.alone(token) for token in range(self.tokenizer.vocab_size)]
 
     def alone(self, token: int) -> bytes:
-        """The bytes of one token with nothing before it."""
+        """The bytes of one token with nothing before it, or after itself if it has none there."""
         try:
-            return self.tokenizer.decode_bytes([token])
+            first = self.tokenizer.decode_bytes([token])
+            return first or self.tokenizer.decode_bytes([token, token])
         except TokenizerError:
             return _NO_TOKEN.encode()
 
