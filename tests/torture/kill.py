@@ -24,7 +24,7 @@ from pathlib import Path
 
 from encoding_tools import DRIVER, children
 
-from torture.tools import SMALL_PARTS, Setting, Whole
+from torture.tools import SMALL_PARTS, SUFFIXES, Setting, Whole
 
 TARGETS = ("parent", "worker", "everything", "SIGTERM", "SIGINT")
 
@@ -113,7 +113,7 @@ class Kills:
         """What is there is the undisturbed result, and nothing else is."""
         assert Whole.read(self.output) == self.setting.expected
         names = {path.name for path in self.output.parent.iterdir()}
-        wanted = {f"{self.output.name}.{end}" for end in ("bin", "idx", "json", "rejects.jsonl")}
+        wanted = {f"{self.output.name}.{end}" for end in ("json", *SUFFIXES)}
         assert names == wanted, names
         for name in names:
             (self.output.parent / name).unlink()
