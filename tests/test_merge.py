@@ -115,7 +115,7 @@ def test_real_datasets_merge_as_the_builder_merges_them(shared: Path, tmp_path: 
 
 
 def test_manifests_are_put_together(tmp_path: Path) -> None:
-    gpt2 = {"name": "gpt2", "fingerprint": "ab" * 32, "vocab_size": 50257}
+    gpt2 = {"name": "gpt2", "sha256": "ab" * 32, "vocab_size": 50257}
     for name, documents in (("a", [[[1, 2]], []]), ("b", [[[3]]]), ("c", [[[4], [5]]])):
         write_plainly(tmp_path / name, plain(documents))
     manifest_for(tmp_path / "a", gpt2)
@@ -142,11 +142,11 @@ def test_what_does_not_belong_together_is_refused(tmp_path: Path) -> None:
     a, b, wide, out = (str(tmp_path / name) for name in ("a", "b", "wide", "out"))
     with pytest.raises(UsageError, match=rf"{a} has ids of uint16, {wide} of int32.*--dtype uin"):
         merge([a, wide], out)
-    manifest_for(a, {"name": "gpt2", "fingerprint": "ab" * 32})
-    manifest_for(b, {"name": "neox", "fingerprint": "cd" * 32})
+    manifest_for(a, {"name": "gpt2", "sha256": "ab" * 32})
+    manifest_for(b, {"name": "neox", "sha256": "cd" * 32})
     with pytest.raises(UsageError, match=rf"{a} was made .* gpt2 \(abab.*{b} with neox \(cdcd"):
         merge([a, b], out)
-    manifest_for(b, {"name": "gpt2", "fingerprint": "ab" * 32}, tokens=7)
+    manifest_for(b, {"name": "gpt2", "sha256": "ab" * 32}, tokens=7)
     with pytest.raises(FormatError, match=r"b\.json: tokens is 7, but the dataset has 1"):
         merge([a, b], out)
     with pytest.raises(UsageError, match="is an input and the output"):
@@ -261,7 +261,7 @@ def test_split_then_merge_is_where_it_began(documents: Documents, cut: Cut) -> N
 def test_shares_are_train_valid_and_test(tmp_path: Path) -> None:
     documents = [[[number]] for number in range(1000)]
     write_plainly(tmp_path / "all", plain(documents))
-    manifest_for(tmp_path / "all", {"name": "gpt2", "fingerprint": "ab"}, records=1003)
+    manifest_for(tmp_path / "all", {"name": "gpt2", "sha256": "ab"}, records=1003)
     results = split(str(tmp_path / "all"), str(tmp_path / "my"), Cut(shares=(969, 30, 1)))
     assert [os.path.basename(prefix) for prefix, _ in results] == [
         "my_train",
