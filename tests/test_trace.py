@@ -26,8 +26,10 @@ from encoding_tools import (
     children,
     documents,
     finish,
+    pieces,
     start,
     wait_for_end,
+    wait_until,
     word_tokenizer,
     write_jsonl,
 )
@@ -504,13 +506,10 @@ def test_killed_and_resumed(tmp_path: Path) -> None:
     kinds = [["doc" if t else "empty" for t in texts[n * 250 : (n + 1) * 250]] for n in range(6)]
     check(whole, kinds, [str(path) for path in inputs])
     out = tmp_path / "out"
-    rng = random.Random(1)
     kills = 0
-    for _ in range(4):
+    for least in (1, 2, 4):
         process = start(inputs, out, workers=2, **options)
-        if process.stdout:
-            process.stdout.readline()
-        time.sleep(rng.uniform(0.0, 0.3))
+        wait_until(lambda n=least, p=process: len(pieces(out)) >= n or p.poll() is not None)
         alive = children(process.pid)
         process.kill()
         process.communicate()
@@ -519,7 +518,8 @@ def test_killed_and_resumed(tmp_path: Path) -> None:
             break
         kills += 1
         assert not Path(f"{out}.trace").exists() or Path(f"{out}.unfinished/commit.json").exists()
-    if kills and Path(f"{out}.unfinished/plan.json").exists():
+    assert kills
+    if Path(f"{out}.unfinished/plan.json").exists():
         with pytest.raises(ResumeError, match="trace = True, this run has False"):
             tokpack.encode([str(p) for p in inputs], str(out), tokenizer=str(tokenizer))
     finish(start(inputs, out, workers=1, **options))
