@@ -216,10 +216,10 @@ def open_npy(path: str, eod: int | None) -> Opened:
     """A numpy file: of one dimension, cut at each ``eod``, or of two, a document a row."""
     try:
         ids: npt.NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError, SyntaxError, OverflowError, MemoryError) as error:
-        raise FormatError(f"{path}: not a right .npy file: {error}") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error}") from error
+    except Exception as error:  # the header is a Python literal: its parser raises many kinds
+        raise FormatError(f"{path}: not a right .npy file: {error}") from None
     if ids.dtype.kind not in "iu" or ids.ndim not in (1, 2):
         raise FormatError(
             f"{path}: holds {ids.dtype} in {ids.ndim} dimensions, expected integers in 1 or 2"
