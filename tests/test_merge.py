@@ -21,6 +21,7 @@ from tokpack.indexed import Manifest, MMapIndexedDataset, MMapIndexedDatasetBuil
 from tokpack.indexed.merge import merge, plain_facts, prefixes_of
 from tokpack.indexed.output import Output
 from tokpack.indexed.split import Cut, split
+from tokpack.indexed.trace import MAGIC
 
 Documents = list[list[list[int]]]
 DOCUMENTS = st.lists(
@@ -172,8 +173,10 @@ def test_a_taken_output_is_kept_unless_it_may_go(tmp_path: Path) -> None:
             merge([a], out)
         os.unlink(f"{out}.{suffix}")
     write_plainly(out, plain([[[9]]]))
+    Path(f"{out}.trace").write_bytes(MAGIC + bytes(100))  # tells where the old documents were from
     merge([a], out, overwrite=True)
     assert documents_of(out) == [[[1, 2]]]
+    assert not Path(f"{out}.trace").exists()
     Path(f"{out}.json").write_text("my notes")
     with pytest.raises(OutputError, match="not a manifest"):
         merge([a], out, overwrite=True)
@@ -205,6 +208,28 @@ def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
         with pytest.raises(OutputError, match=r"out\.bin\.tmp: another program"):
             making.commit(np.uint16, np.zeros(0, np.int32), np.array([0]), facts)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_full_disk_is_told_and_leaves_nothing(tmp_path: Path) -> None:
+    write_plainly(tmp_path / "a", plain([[[1, 2, 3] * 1000]]))
+    code = (
+        "import resource, signal, sys; from tokpack.indexed.merge import merge\n"
+        "from tokpack.errors import OutputError\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2)\n"
+        "try: merge(['a', 'a'], 'out')\n"
+        "except OutputError as error: print(error)\n"
+    )
+    for limit, name in ((1000, "out.bin"), (11_999, "out.bin")):
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(limit)],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout == f"{name}: cannot be written: File too large\n"
+        assert {path.name for path in tmp_path.iterdir()} == {"a.bin", "a.idx"}
 
 
 def test_large_scratch_arrays_lie_in_a_file_without_a_name(

@@ -12,7 +12,7 @@ from tokpack import __version__
 from tokpack.errors import FormatError, OutputError, UsageError
 from tokpack.indexed.format import bin_path, idx_path
 from tokpack.indexed.manifest import FileDigest, Manifest, check_replaceable, manifest_path
-from tokpack.indexed.output import Output, Staged, check_output, now, writing
+from tokpack.indexed.output import Output, Staged, check_output, now, stale_files, writing
 from tokpack.indexed.reader import MMapIndexedDataset
 from tokpack.indexed.virtual import MAX_TOTAL, Piece, measure, parts_of, pieces_json
 
@@ -224,7 +224,7 @@ def _write_virtual(inputs: list[_Input], output: str) -> Manifest:
         file = staged.create(path)
         with writing(path):
             file.write(pieces_json(manifest, pieces).encode())
-        staged.commit(stale=[idx_path(output), bin_path(output)])
+        staged.commit(stale=[*stale_files(output), bin_path(output)])
     return manifest
 
 
