@@ -33,6 +33,7 @@ _SPECIAL = (
     "the document contains a special token of the tokenizer "
     "(--special-tokens, special_tokens=, says what becomes of it: text, encode, auto or error)"
 )
+_SKIP = "--on-error skip (on_error='skip') puts bad records aside and goes on"
 
 
 class PartEncoder:
@@ -163,15 +164,15 @@ class PartEncoder:
             tracks.append(_runs(lines, sequences > 0) if leaves_out else runs_of(lines))
         return tuple(tracks)
 
-    def _record_error(self, number: int, line: int, reason: str) -> RecordError:
+    def _record_error(self, number: int, line: int, reason: str, advice: str = "") -> RecordError:
         part = self.job.parts[number]
         source = self.job.sources[part.source]
-        return RecordError(source.name, line_base(source, part) + line + 1, reason)
+        return RecordError(source.name, line_base(source, part) + line + 1, reason, advice)
 
     def _reject(self, number: int, bad: list[BadRecord], before: int) -> None:
         """Fail for a bad record, or note it in the piece's rejects file."""
         if self.job.options.on_error == "fail":
-            raise self._record_error(number, bad[0].line, bad[0].reason)
+            raise self._record_error(number, bad[0].line, bad[0].reason, _SKIP)
         path = self.job.folder.piece(number, "rejects.jsonl")
         with cannot_write(path), open(path, "ab" if before else "wb") as file:
             for record in bad:
