@@ -317,6 +317,29 @@ def test_broken_files_of_other_formats(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("no*"))
 
 
+def test_numpy_files_of_every_order(tmp_path: Path) -> None:
+    rows = np.arange(6).reshape(2, 3)
+    for array in (rows.astype(">u2"), np.asfortranarray(rows.astype(np.uint32)), rows[:, ::-1]):
+        np.save(tmp_path / "x.npy", array)
+        made = run(tmp_path / "x.npy", tmp_path / "out", overwrite=True)
+        assert documents_of(tmp_path / "out") == [[row] for row in array.tolist()]
+        assert made.dtype == ("uint16" if array.dtype == ">u2" else "int32")
+    np.save(tmp_path / "x.npy", np.zeros((3, 0), np.uint8))
+    run(tmp_path / "x.npy", tmp_path / "out", overwrite=True)
+    assert MMapIndexedDataset(tmp_path / "out").sizes.tolist() == [0, 0, 0]
+    np.savez(tmp_path / "x.npz", rows)
+    right = (tmp_path / "x.npy").read_bytes()
+    for shape in (b"(2, 5)", b"(9999999999999, 9)", b"(-1, 2)", b"(2**9,)", b"(1.5,)", b"('a',)"):
+        changed = right.replace(b"(3, 0), }", shape + b", }")
+        size = int.from_bytes(changed[8:10], "little") + len(changed) - len(right)
+        (tmp_path / "y.npy").write_bytes(changed[:8] + size.to_bytes(2, "little") + changed[10:])
+        with pytest.raises(FormatError, match=r"y\.npy"):
+            run(tmp_path / "y.npy", tmp_path / "no")
+    with pytest.raises(FormatError, match=r"x\.npz: not a right \.npy file"):
+        run(tmp_path / "x.npz", tmp_path / "no", source="npy")
+    assert not list(tmp_path.glob("no*"))
+
+
 def test_parquet_columns(tmp_path: Path) -> None:
     arrow = pytest.importorskip("pyarrow")
     from pyarrow import parquet

@@ -215,7 +215,7 @@ def _datatrove_metadata(path: str) -> tuple[str, int | None, int | None]:
 def open_npy(path: str, eod: int | None) -> Opened:
     """A numpy file: of one dimension, cut at each ``eod``, or of two, a document a row."""
     try:
-        ids: npt.NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+        ids: npt.NDArray[Any] = np.lib.format.open_memmap(path, "r")  # never loads a pickle
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error}") from error
     except Exception as error:  # the header is a Python literal: its parser raises many kinds
