@@ -20,6 +20,8 @@ import numpy as np
 
 import tokpack
 from tokpack.errors import FormatError, InputError, TokpackError
+from tokpack.indexed import Trace, runs_of, trace_chunks, verify, write_index
+from tokpack.indexed.convert import ConvertOptions, convert
 from tokpack.sources import discover, read, split
 
 if TYPE_CHECKING:
@@ -56,6 +58,9 @@ def dataset(data: bytes) -> None:
         Path(f"{prefix}.{suffix}").write_bytes(content)
     with contextlib.suppress(FormatError, InputError):
         tokpack.Manifest.load(prefix).to_json()
+    with contextlib.suppress(FormatError, InputError):
+        verify(prefix)
+    Path(f"{prefix}.json").unlink()
     try:
         opened = tokpack.MMapIndexedDataset(prefix)
         sequences = [opened[number] for number in range(len(opened))]
@@ -64,6 +69,49 @@ def dataset(data: bytes) -> None:
     assert sum(sequence.nbytes for sequence in sequences) == len(tokens)
     assert b"".join(sequence.tobytes() for sequence in sequences) == tokens
     assert len(opened.sizes) == len(opened)
+
+
+def trace(data: bytes) -> None:
+    """A trace: refused, or every document has a place that leads back to it."""
+    path = _FOLDER / "t.trace"
+    path.write_bytes(data)
+    try:
+        opened = Trace(path)
+        opened.validate()
+    except (FormatError, InputError):
+        return
+    for number in range(min(opened.count(), 20)):
+        source, line = opened.locate(number)
+        assert opened.find(source, line) == number
+
+
+FOREIGN = (("lazy", "idx"), ("fairseq", "idx"), ("datatrove", "ds"), ("npy", "npy"))
+FOREIGN += (("raw", "raw"), ("llm.c", "bin"), ("parquet", "parquet"))
+
+
+def imported(data: bytes) -> None:
+    """A dataset of another program, its index and its tokens: refused, or converted whole."""
+    kind, suffix = FOREIGN[data[0] % len(FOREIGN) if data else 0]
+    first, second = parted(data[1:], 2)
+    folder = _FOLDER / "foreign"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    (folder / f"a.{suffix}").write_bytes(first)
+    (folder / {"idx": "a.bin", "ds": "a.ds.index"}.get(suffix, "other")).write_bytes(second)
+    name = "a" if suffix == "idx" else f"a.{suffix}"
+    options = ConvertOptions(
+        input=str(folder / name),
+        output=str(folder / "out"),
+        source=kind,
+        eod=7 if kind in ("npy", "raw", "llm.c") else None,
+        input_dtype="uint16" if kind == "raw" else None,
+    )
+    try:
+        convert(options)
+    except TokpackError:
+        assert not list(folder.glob("out.[bi]*"))
+        return
+    verify(folder / "out")
 
 
 def tokenizer(data: bytes) -> None:
@@ -151,6 +199,8 @@ def _documents(path: Path, ways: int) -> list[bytes]:
 
 TARGETS: dict[str, Callable[[bytes], None]] = {
     "dataset": dataset,
+    "trace": trace,
+    "imported": imported,
     "tokenizer": tokenizer,
     "discovered": discovered,
 }
@@ -171,6 +221,12 @@ def seeds(folder: Path) -> None:
         put("dataset", joined(*(file.read_bytes() for file in files)))
     for sample in _samples():
         put("discovered", sample)
+    for sample in _foreign_samples(folder / "made"):
+        put("imported", sample)
+    first, second = runs_of(np.array([1, 2, 3, 7, 9, 10], np.int64)), runs_of(np.arange(1, 30))
+    put("trace", b"".join(trace_chunks([12, 30], ([(0, first), (1, second)], [], []))))
+    empty = runs_of(np.array([4, 8], np.int64))
+    put("trace", b"".join(trace_chunks([12], ([(0, first)], [(0, empty)], [(0, empty + 1)]))))
     for kind in ("byte", "word"):
         import encoding_tools
 
@@ -178,6 +234,28 @@ def seeds(folder: Path) -> None:
         put("tokenizer", made.read_bytes())
     for first in range(0, 250, 10):
         put("tokenizer", bytes((first, 3 * first % 256, first % 21)))
+
+
+def _foreign_samples(folder: Path) -> list[bytes]:
+    folder.mkdir()
+    prefix = str(folder / "d")
+    tokens = np.array([1, 2, 3, 7, 4, 7, 5, 6, 7], np.uint16)
+    tokens.tofile(f"{prefix}.bin")
+    write_index(f"{prefix}.idx", "uint16", np.array([4, 2, 3]), np.array([0, 1, 2, 3]))
+    samples = []
+    for kind, (name, suffix) in enumerate(FOREIGN):
+        if name in ("fairseq", "llm.c"):
+            continue
+        target = f"{folder}/{name}" + ("" if suffix == "idx" else f".{suffix}")
+        convert(ConvertOptions(input=prefix, output=target, target=name))
+        pair = [f"{target}.idx", f"{target}.bin"] if suffix == "idx" else [target]
+        pair += [f"{target}.index"] if name == "datatrove" else []
+        files = [Path(path).read_bytes() for path in pair]
+        samples.append(bytes([kind]) + joined(*files, *([b""] * (2 - len(files)))))
+    head = np.array([20240520, 1, len(tokens), *([0] * 253)], np.int32).tobytes()
+    samples.append(bytes([5]) + joined(head + tokens.tobytes(), b""))
+    shutil.rmtree(folder)
+    return samples
 
 
 def _samples() -> list[bytes]:

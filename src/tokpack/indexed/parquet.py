@@ -37,7 +37,7 @@ def open_parquet(path: str, column: str | None) -> Opened:
     arrow = _pyarrow()
     try:
         file = arrow.parquet.ParquetFile(path)
-    except (OSError, arrow.ArrowException) as error:
+    except (OSError, ValueError, arrow.ArrowException) as error:
         raise _broken(path, "not a right parquet file", error) from None
     schema = file.schema_arrow
     name = _column(path, arrow, schema, column)
@@ -50,7 +50,7 @@ def open_parquet(path: str, column: str | None) -> Opened:
                 lists = batch.column(0)
                 yield _block(path, name, row, lists)
                 row += len(lists)
-        except (OSError, arrow.ArrowException) as error:
+        except (OSError, ValueError, arrow.ArrowException) as error:
             raise _broken(path, f"row {row} or a later one is broken", error) from None
 
     return Opened(path, dtype, file.metadata.num_rows, blocks)
