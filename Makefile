@@ -4,6 +4,8 @@
 #   make test      set up, then run all tests
 #   make lint      ruff, mypy --strict and clang-format
 #   make sanitize  the core's own tests under ASan and UBSan
+#   make torture   kill, cut the power of and fill the disk of real runs, for ROUNDS rounds from SEED
+#   make fuzz      fuzz the core (needs clang) and the readers, SECONDS for each target
 #   make bench     the benchmarks; rows go to benchmarks/results
 #   make clean     remove everything that make has made
 
@@ -16,7 +18,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 NATIVE := CMakeLists.txt $(sort $(wildcard csrc/*/*.cpp csrc/*/*.hpp csrc/*/*.inc))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint sanitize bench clean
+.PHONY: help demo test lint sanitize torture fuzz bench clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -58,6 +60,20 @@ sanitize: $(VENV)/created
 	    -DTOKPACK_CORE_TESTS=ON -DTOKPACK_SANITIZE=address,undefined >/dev/null; \
 	  cmake --build build/sanitize -- --quiet; \
 	  ctest --test-dir build/sanitize --output-on-failure --no-tests=error'
+
+ROUNDS ?= 50
+SEED ?= 1
+torture: $(VENV)/developer
+	@PYTHONPATH=tests $(BIN)/python -m torture --rounds $(ROUNDS) --seed $(SEED)
+
+SECONDS ?= 60
+fuzz: $(VENV)/developer
+	@$(PIP) install atheris
+	@PATH="$(CURDIR)/$(BIN):$$PATH" CC=clang CXX=clang++ sh -ec ' \
+	  cmake -S . -B build/fuzz -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DTOKPACK_FUZZ=ON \
+	    -DTOKPACK_SANITIZE=address,undefined,fuzzer-no-link >/dev/null; \
+	  cmake --build build/fuzz -- --quiet'
+	@$(BIN)/python tests/fuzz/run.py --seconds $(SECONDS)
 
 bench: $(VENV)/developer
 	@$(BIN)/python benchmarks/encode.py

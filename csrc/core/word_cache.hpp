@@ -118,7 +118,7 @@ class WordCache {
 
   template <class Hash>
   void add(const Slot& slot, std::uint64_t hash, Hash&& rehash) {
-    if (words_ * 2 > buckets_.size() && buckets_.size() < max_buckets_) {
+    if (words_ * 5 > buckets_.size() * 3 && buckets_.size() < max_buckets_) {
       grow([&](WordKey key) {
         key.bytes[15] &= 0x7F;
         return rehash(key);

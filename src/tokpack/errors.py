@@ -24,17 +24,19 @@ class InputError(TokpackError):
 class RecordError(InputError):
     """One record of an input cannot be used.
 
-    ``source`` is the input's name, ``line`` the 1-based record number in it, ``reason`` one phrase.
+    ``source`` is the input's name, ``line`` the 1-based record number in it, ``reason`` one phrase,
+    ``advice`` what to do about it, if anything.
     """
 
-    def __init__(self, source: str, line: int, reason: str) -> None:
-        super().__init__(f"{source}:{line}: {reason}")
+    def __init__(self, source: str, line: int, reason: str, advice: str = "") -> None:
+        super().__init__(f"{source}:{line}: {reason}" + (f"; {advice}" if advice else ""))
         self.source = source
         self.line = line
         self.reason = reason
+        self.advice = advice
 
-    def __reduce__(self) -> tuple[type[RecordError], tuple[str, int, str]]:
-        return type(self), (self.source, self.line, self.reason)
+    def __reduce__(self) -> tuple[type[RecordError], tuple[str, int, str, str]]:
+        return type(self), (self.source, self.line, self.reason, self.advice)
 
 
 class TokenizerError(TokpackError):

@@ -9,6 +9,7 @@ still be dying. At the end the bytes are those of an undisturbed run.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -23,7 +24,7 @@ from pathlib import Path
 
 from encoding_tools import DRIVER, children
 
-from torture.tools import SMALL_PARTS, Setting, Whole
+from torture.tools import SMALL_PARTS, SUFFIXES, Setting, Whole
 
 TARGETS = ("parent", "worker", "everything", "SIGTERM", "SIGINT")
 
@@ -112,7 +113,7 @@ class Kills:
         """What is there is the undisturbed result, and nothing else is."""
         assert Whole.read(self.output) == self.setting.expected
         names = {path.name for path in self.output.parent.iterdir()}
-        wanted = {f"{self.output.name}.{end}" for end in ("bin", "idx", "json", "rejects.jsonl")}
+        wanted = {f"{self.output.name}.{end}" for end in ("json", *SUFFIXES)}
         assert names == wanted, names
         for name in names:
             (self.output.parent / name).unlink()
@@ -142,10 +143,8 @@ class Kills:
         return time.monotonic()
 
     def _kill(self, pid: int, number: signal.Signals) -> None:
-        try:
+        with contextlib.suppress(ProcessLookupError):  # it was quicker
             os.kill(pid, number)
-        except ProcessLookupError:
-            pass  # it was quicker
 
 
 def main() -> None:
@@ -162,8 +161,10 @@ def main() -> None:
     kills = Kills(setting, folder / "out" / "out", args.seed, part_bytes=1 << 20)
     kills.run(args.rounds, workers=(2, 3))
     counts = ", ".join(f"{count} {target}" for target, count in sorted(kills.done.items()))
-    print(f"kill: the bytes are those of an undisturbed run after {counts}; "
-          f"{kills.finished} times the kill came too late")
+    print(
+        f"kill: the bytes are those of an undisturbed run after {counts}; "
+        f"{kills.finished} times the kill came too late"
+    )
     shutil.rmtree(folder)
 
 

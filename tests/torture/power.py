@@ -22,7 +22,7 @@ from pathlib import Path
 from encoding_tools import DRIVER
 
 import tokpack
-from torture.tools import SMALL_PARTS, Setting, Whole
+from torture.tools import SMALL_PARTS, SUFFIXES, Setting, Whole
 
 # What the observed run does beside its work. Its threads come one after the other here, so that a
 # copy is of one moment; workers may write meanwhile, which a power loss may see as well.
@@ -61,7 +61,8 @@ def observed(name):
         if os.getpid() != me or (name in ("replace", "unlink") and more):
             return real[name](*args, **more)
         with lock:
-            what = f"{name} {args[0] if name[0] != 'f' else os.readlink(f'/proc/self/fd/{args[0]}')}"
+            path = os.readlink(f"/proc/self/fd/{args[0]}") if name[0] == "f" else args[0]
+            what = f"{name} {path}"
             if name in ("fsync", "fdatasync"):
                 status = os.fstat(args[0])
                 if stat.S_ISREG(status.st_mode):
@@ -132,7 +133,7 @@ def resume(setting: Setting, prefix: Path) -> str:
         return f"refused: {error}"
     assert Whole.read(prefix) == setting.expected
     left = {path.name for path in prefix.parent.iterdir()} - {f"{prefix.name}.unfinished"}
-    wanted = {f"{prefix.name}.{end}" for end in ("bin", "idx", "json", "rejects.jsonl")}
+    wanted = {f"{prefix.name}.{end}" for end in ("json", *SUFFIXES)}
     assert left == wanted, left
     return "right"
 

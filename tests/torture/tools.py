@@ -27,7 +27,8 @@ import tokpack.encoding.plan as plan
 join.SYNC_SECONDS = 0.02
 plan.MIN_PART_BYTES = plan.MAX_PART_BYTES = {part_bytes}
 """
-OPTIONS: dict[str, Any] = {"on_error": "skip", "keys": ["text"]}
+OPTIONS: dict[str, Any] = {"on_error": "skip", "keys": ["text"], "trace": True}
+SUFFIXES = ("bin", "idx", "trace", "rejects.jsonl")  # of the result, beside its manifest
 KINDS = ("jsonl", "zst", "frames.zst", "gz", "parquet")
 
 
@@ -85,7 +86,7 @@ class Whole:
     @classmethod
     def read(cls, prefix: Path) -> Whole:
         digests = {}
-        for suffix in ("bin", "idx", "rejects.jsonl"):
+        for suffix in SUFFIXES:
             with Path(f"{prefix}.{suffix}").open("rb") as file:
                 digests[suffix] = _digest(file)
         manifest = tokpack.Manifest.load(prefix)

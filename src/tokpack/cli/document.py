@@ -79,8 +79,9 @@ def print_document(
     about = [count(len(tokens), "token")]
     if opened.sequences(number) != 1:
         about.append(count(opened.sequences(number), "sequence"))
-    if source := opened.source(number):
-        about.append(f"from {shown(source)}")
+    source, record = opened.source(number)
+    if source:
+        about.append(f"from {shown(source)}" + ("" if record is None else f":{record}"))
     put(f"{bold(f'document {number}')}: {', '.join(about)}")
     if begin:
         put(dim(f"  … {count(begin, 'token')} before"))

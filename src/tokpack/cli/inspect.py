@@ -113,6 +113,7 @@ def run(argv: Sequence[str]) -> int:
 def load(prefix: str, arguments: argparse.Namespace) -> tuple[Opened, Pieces | None]:
     """Open a dataset and its tokenizer, and tell the user what is missing."""
     from tokpack.report import Pieces, find_tokenizer, open_dataset
+    from tokpack.report.text import shown
 
     opened = open_dataset(prefix)
     found = find_tokenizer(
@@ -125,7 +126,7 @@ def load(prefix: str, arguments: argparse.Namespace) -> tuple[Opened, Pieces | N
     )
     if not arguments.quiet:
         for line in filter(None, (opened.doubt, found.note)):
-            terminal.note(line)
+            terminal.note(shown(line))
     return opened, Pieces(found.tokenizer) if found.tokenizer else None
 
 
@@ -234,7 +235,14 @@ def _show(
 def _as_json(opened: Opened, pieces: Pieces | None, number: int, limit: int) -> dict[str, Any]:
     ids = opened.document(number)
     length, ids = len(ids), ids[: limit or None].tolist()
-    entry = {"document": number, "length": length, "source": opened.source(number), "ids": ids}
+    source, line = opened.source(number)
+    entry = {
+        "document": number,
+        "length": length,
+        "source": source,
+        "line": line,
+        "ids": ids,
+    }
     if pieces:
         entry["text"] = pieces.text(ids).decode("utf-8", "replace")
     return entry

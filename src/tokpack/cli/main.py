@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 the input or the request is wrong, 2 the program failed, 1
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import sys
 import traceback
@@ -57,7 +58,7 @@ usage: tokpack COMMAND ...
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run ``tokpack ARGV`` and return its exit code; ``argv`` defaults to the process's own."""
-    _fill_closed_streams()
+    _prepare_streams()
     arguments = list(sys.argv[1:] if argv is None else argv)
     name = arguments[0] if arguments else "--help"
     try:
@@ -116,11 +117,13 @@ def _explain(error: Exception) -> int:
     return 2
 
 
-def _fill_closed_streams() -> None:
+def _prepare_streams() -> None:
     # Started with `>&-` there is no such stream, and the next file opened would take its number.
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper):  # file names that are no UTF-8 go out as they are
+        sys.stdout.reconfigure(errors="surrogateescape")
 
 
 def _discard_stdout() -> None:

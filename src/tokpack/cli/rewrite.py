@@ -68,4 +68,4 @@ def show(results: Sequence[tuple[str, Manifest]], seconds: float) -> None:
 
 def print_json(value: Any) -> None:
     """Print one JSON value to stdout."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+    sys.stdout.write(json.dumps(value) + "\n")

@@ -71,7 +71,7 @@ def _count(prefix: str, arguments: argparse.Namespace) -> Stats:
     from tokpack.report import stats
 
     opened, pieces = load(prefix, arguments)
-    total = len(opened.dataset.tokens)
+    total = opened.tokens
     began = shown = time.monotonic()
 
     def progress(tokens: int) -> None:

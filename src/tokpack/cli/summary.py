@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 from typing import TYPE_CHECKING, Literal
 
@@ -29,8 +30,8 @@ def show(results: Sequence[Result], options: EncodeOptions, begun: Begun, second
         for line in _lines(prefix, manifest, options, _pace(manifest, begun, seconds)):
             say(line)
     prefix = results[0][0]
-    say(f"next: give it to Megatron or NeoX as --data-path {prefix}, or look at document 0:")
-    say(f'  python -c "import tokpack; print(tokpack.MMapIndexedDataset({prefix!r})[0])"')
+    say(f"next: give it to Megatron or NeoX as --data-path {prefix}, or look at it:")
+    say(f"  tokpack inspect {shlex.quote(prefix)} --doc 0")
 
 
 def print_json(results: Sequence[Result]) -> None:

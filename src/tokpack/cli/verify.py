@@ -51,6 +51,7 @@ PAGE = Page(
                 flag(
                     "--merge-file", metavar="FILE", help="merges.txt that belongs to --vocab-file"
                 ),
+                flag("--tokenizer-type", metavar="TYPE", help="as for encode"),
                 flag("--json", action="store_true", help="print the results as JSON on stdout"),
             ),
         ),
@@ -144,6 +145,7 @@ def resolve(arguments: argparse.Namespace) -> VerifyOptions:
             arguments.tokenizer,
             vocab_file=arguments.vocab_file,
             merge_file=arguments.merge_file,
+            tokenizer_type=arguments.tokenizer_type,
         )
         vocab_size = tokenizer.vocab_size if vocab_size is None else vocab_size
         if arguments.repair and eod is None:
@@ -154,13 +156,21 @@ def resolve(arguments: argparse.Namespace) -> VerifyOptions:
 
 
 def _datasets(name: str) -> list[str]:
-    """A prefix, or those of a folder."""
+    """A prefix, or those of a folder, however deep in it."""
+    from tokpack.indexed.virtual import is_virtual
+
     if not os.path.isdir(name) or os.path.exists(name + ".bin"):
         return [name]
-    found = sorted(str(p) for p in Path(name).rglob("*") if p.suffix in (".bin", ".idx"))
-    if not found:
+    found = [path for path in sorted(Path(name).rglob("*")) if path.is_file()]
+    datasets = [
+        str(path)
+        for path in found
+        if path.suffix in (".bin", ".idx")
+        or (path.suffix == ".json" and is_virtual(str(path.with_suffix(""))))
+    ]
+    if not datasets:
         raise InputError(f"{name}: no dataset in this folder")
-    return found
+    return datasets
 
 
 def _verify(options: VerifyOptions, *, quiet: bool) -> Iterator[dict[str, Any]]:

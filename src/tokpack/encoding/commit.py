@@ -24,6 +24,7 @@ from tokpack.indexed import (
     idx_path,
     is_trace,
     manifest_path,
+    runs_of,
     trace_path,
     write_index,
 )
@@ -262,7 +263,7 @@ def _rejected_lines(
     job: Job, pieces: Sequence[Piece]
 ) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
     for source, records in itertools.groupby(_rejects(job, pieces), key=lambda pair: pair[0]):
-        yield source, np.fromiter((record["line"] for _, record in records), np.int64)
+        yield source, runs_of(np.fromiter((record["line"] for _, record in records), np.int64))
 
 
 def _piece_rejects(job: Job, piece: Piece) -> Iterator[dict[str, Any]]:

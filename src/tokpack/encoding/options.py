@@ -78,7 +78,7 @@ class EncodeOptions:
         if self.max_rejects is not None and self.on_error == "fail":
             raise UsageError("max_rejects needs on_error='skip' (--on-error skip:N)")
         if self.keep_newlines and not self.split_sentences:
-            raise UsageError("keep_newlines needs split_sentences")
+            raise UsageError("keep_newlines needs split_sentences (--split-sentences)")
         if self.max_document_bytes < 1:
             raise UsageError(f"max_document_bytes is {self.max_document_bytes}; the least is 1")
         self._name_outputs()

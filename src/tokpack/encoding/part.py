@@ -18,6 +18,7 @@ from tokpack.encoding.piece import Job, KeyCounts, Piece, Tracks
 from tokpack.encoding.progress import Advance
 from tokpack.encoding.transforms import make_transform
 from tokpack.errors import InputError, RecordError
+from tokpack.indexed import runs_of
 from tokpack.sources import BadRecord, Batch, Documents, line_base, read
 from tokpack.tokenizers import UnknownWordError, self_check
 
@@ -32,6 +33,7 @@ _SPECIAL = (
     "the document contains a special token of the tokenizer "
     "(--special-tokens, special_tokens=, says what becomes of it: text, encode, auto or error)"
 )
+_SKIP = "--on-error skip (on_error='skip') puts bad records aside and goes on"
 
 
 class PartEncoder:
@@ -154,25 +156,23 @@ class PartEncoder:
         counts.empty += len(sequences) - with_tokens
         counts.sequences += kept
         counts.tokens += len(ids)
-        if self.job.options.empty == "skip" and with_tokens != len(sequences):
-            lines = np.where(sequences > 0, lines, ~lines)
-            sequences = sequences[sequences > 0]
         tracks: list[npt.NDArray[Any]] = [ids, lengths]
+        leaves_out = self.job.options.empty == "skip" and with_tokens != len(sequences)
         if self.job.has_document_track:
-            tracks.append(sequences)
+            tracks.append(sequences[sequences > 0] if leaves_out else sequences)
         if self.job.options.trace:
-            tracks.append(lines)
+            tracks.append(_runs(lines, sequences > 0) if leaves_out else runs_of(lines))
         return tuple(tracks)
 
-    def _record_error(self, number: int, line: int, reason: str) -> RecordError:
+    def _record_error(self, number: int, line: int, reason: str, advice: str = "") -> RecordError:
         part = self.job.parts[number]
         source = self.job.sources[part.source]
-        return RecordError(source.name, line_base(source, part) + line + 1, reason)
+        return RecordError(source.name, line_base(source, part) + line + 1, reason, advice)
 
     def _reject(self, number: int, bad: list[BadRecord], before: int) -> None:
         """Fail for a bad record, or note it in the piece's rejects file."""
         if self.job.options.on_error == "fail":
-            raise self._record_error(number, bad[0].line, bad[0].reason)
+            raise self._record_error(number, bad[0].line, bad[0].reason, _SKIP)
         path = self.job.folder.piece(number, "rejects.jsonl")
         with cannot_write(path), open(path, "ab" if before else "wb") as file:
             for record in bad:
@@ -256,6 +256,13 @@ def _line(documents: Documents, index: int, per_document: npt.NDArray[np.int64] 
     if per_document is not None:
         index = int(np.searchsorted(np.cumsum(per_document), index, side="right"))
     return int(documents.lines[index])
+
+
+def _runs(lines: npt.NDArray[np.int64], kept: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+    """Runs of the lines that are kept, and of the others, whose first lines are ``~line``."""
+    others = runs_of(lines[~kept])
+    others[:, 0] = ~others[:, 0]
+    return np.concatenate((runs_of(lines[kept]), others))
 
 
 def _record_text(raw: bytes) -> dict[str, str]:

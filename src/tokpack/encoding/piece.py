@@ -2,7 +2,8 @@
 
 A piece is a few raw files, its *tracks*: for each key the token ids, the tokens of each sequence
 (int32), where a document is not just one sequence, the sequences of each document (int32), and for
-a trace the line of each record (int64, counted as in Documents; of one left out as ``~line``).
+a trace runs of records in consecutive lines (int64 [r, 2]: first line, counted as in Documents, and
+number of lines; for records that were left out ``~line``).
 ``NNNNNN.json`` is written last, by rename: with it, the piece exists.
 """
 

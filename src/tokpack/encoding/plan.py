@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 PLAN_FORMAT = 1
 _IDENTIFYING = ("fingerprint", "size", "format", "compression")  # of an input
+_FLAGS = {"keys": " (--json-keys)", "num_docs": " (--limit)"}  # of another name than the option
 MIN_PART_BYTES = 4 << 20
 MAX_PART_BYTES = 64 << 20
 
@@ -119,7 +120,8 @@ class Plan:
         for key in sorted({*self.options, *other.options}):
             before, now = self.options.get(key, False), other.options.get(key, False)
             if before != now:
-                return f"it has {key} = {before!r}, this run has {now!r}"
+                name = key + _FLAGS.get(key, "")
+                return f"it has {name} = {before!r}, this run has {now!r}"
         return ""
 
 

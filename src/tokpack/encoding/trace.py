@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tokpack.encoding.join import groups_of
 from tokpack.errors import OutputError
-from tokpack.indexed import FileDigest, digest_file, replace_file, trace_chunks
+from tokpack.indexed import FileDigest, Trace, digest_file, replace_file, trace_chunks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -18,9 +17,10 @@ if TYPE_CHECKING:
 
     from tokpack.encoding.piece import Job, Piece
 
-    Lines = npt.NDArray[np.int64]
+    Runs = npt.NDArray[np.int64]  # [r, 2]: first line, number of lines
 
 _CHUNK = 1 << 20
+_BACK = np.array([-1, 1])  # negative lines -> lines
 
 
 def groups_with_base(job: Job, pieces: Sequence[Piece]) -> Iterator[tuple[int, int, list[Piece]]]:
@@ -38,34 +38,39 @@ def groups_with_base(job: Job, pieces: Sequence[Piece]) -> Iterator[tuple[int, i
 
 
 def write_trace(
-    job: Job, pieces: Sequence[Piece], index: int, rejected: Iterable[tuple[int, Lines]]
+    job: Job, pieces: Sequence[Piece], index: int, rejected: Iterable[tuple[int, Runs]]
 ) -> FileDigest:
     """Write the trace of key number ``index`` into the work folder.
 
-    ``rejected`` are the lines of bad records by input, in order. Raises OutputError.
+    ``rejected`` are runs of the lines of bad records by input, in order. Raises OutputError.
     """
     key = job.options.keys[index]
     lines = [0] * len(job.sources)
     for source, _, group in groups_with_base(job, pieces):
         lines[source] += sum(piece.lines for piece in group)
-    documents = ((source, own[own > 0]) for source, own in _noted(job, key, pieces, index))
-    empty = ((source, -own[own < 0]) for source, own in _noted(job, key, pieces, index))
+    documents = ((source, own[own[:, 0] > 0]) for source, own in _noted(job, key, pieces))
+    empty = ((source, own[own[:, 0] < 0] * _BACK) for source, own in _noted(job, key, pieces))
     path = job.folder.joined(job.folder.track(key, "trace"))
     replace_file(path, trace_chunks(lines, (documents, empty, rejected)))
+    trace = Trace(path)
+    found = trace.count("documents") + trace.count("empty")
+    expected = sum(piece.keys[index].documents + piece.keys[index].empty for piece in pieces)
+    if found != expected:
+        raise OutputError(f"{path} has {found} records instead of {expected}; run again anew")
     return digest_file(path)
 
 
-def _noted(job: Job, key: str, pieces: Sequence[Piece], index: int) -> Iterator[tuple[int, Lines]]:
-    """(input, lines from 1) of the good records, in order; those left out as negative numbers."""
-    path = job.folder.joined(job.folder.track(key, "lines"))
-    expected = 8 * sum(p.keys[index].documents + p.keys[index].empty for p in pieces)
-    if os.path.getsize(path) != expected:
-        found = os.path.getsize(path)
-        raise OutputError(f"{path} has {found} bytes instead of {expected}; run again anew")
-    with open(path, "rb") as file:
+def _noted(job: Job, key: str, pieces: Sequence[Piece]) -> Iterator[tuple[int, Runs]]:
+    """(input, runs of its lines from 1) in order; what was left out has negative lines."""
+    track = job.folder.track(key, "lines")
+    number = job.tracks.index(track)
+    with open(job.folder.joined(track), "rb") as file:
         for source, before, group in groups_with_base(job, pieces):
-            left = sum(p.keys[index].documents + p.keys[index].empty for p in group)
+            left = sum(piece.extents[-1][1 + number] for piece in group if piece.extents) // 8
             while left:
-                own = np.fromfile(file, "<i8", min(left, _CHUNK))
-                left -= len(own)
-                yield source, np.where(own >= 0, own + 1 + before, own - before)
+                runs = np.fromfile(file, "<i8", min(left, _CHUNK)).reshape(-1, 2)
+                if not runs.size:
+                    raise OutputError(f"{file.name} is cut off; run again anew")
+                left -= runs.size
+                runs[:, 0] += np.where(runs[:, 0] >= 0, 1 + before, -before)
+                yield source, runs

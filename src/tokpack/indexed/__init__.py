@@ -13,7 +13,7 @@ from tokpack.indexed.manifest import (
 from tokpack.indexed.origins import Origin, Origins
 from tokpack.indexed.reader import MMapIndexedDataset
 from tokpack.indexed.repair import RepairReport, repair
-from tokpack.indexed.trace import Trace, is_trace, trace_chunks, trace_path
+from tokpack.indexed.trace import Trace, is_trace, runs_of, trace_chunks, trace_path
 from tokpack.indexed.verify import VerifyReport, verify
 from tokpack.indexed.writer import MMapIndexedDatasetBuilder, replace_file, write_index
 
@@ -36,6 +36,7 @@ __all__ = [
     "manifest_path",
     "repair",
     "replace_file",
+    "runs_of",
     "storage_dtype",
     "trace_chunks",
     "trace_path",

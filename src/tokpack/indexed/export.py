@@ -9,8 +9,7 @@ import numpy.typing as npt
 
 from tokpack.errors import UsageError
 from tokpack.indexed.format import bin_path, idx_path
-from tokpack.indexed.manifest import manifest_path
-from tokpack.indexed.output import Staged, writing
+from tokpack.indexed.output import Staged, stale_files, writing
 from tokpack.indexed.parquet import write_lists
 from tokpack.indexed.tntidx import lazy_index_chunks
 from tokpack.indexed.virtual import parts_of
@@ -67,7 +66,7 @@ def export(
     notes: list[str] = []
     # What an old dataset is known by goes before a file of the new one comes.
     paths = form.paths(output)
-    stale = [manifest_path(output), paths[-1]] if target == "lazy" else paths[1:][-1:]
+    stale = stale_files(output) if target == "lazy" else paths[1:][-1:]
     with Staged() as staged, writing(output):
         files = {path: staged.create(path) for path in paths}
         ids = cast_chunks(dataset, dtype, total, progress)

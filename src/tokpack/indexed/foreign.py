@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokpack.errors import FormatError, InputError, UsageError
-from tokpack.indexed.format import _DTYPES, MAX_LENGTH, _parse_dtype, bin_path, idx_path
+from tokpack.indexed.format import DTYPES, MAX_LENGTH, bin_path, dtype_of_code, idx_path
 from tokpack.indexed.reader import MMapIndexedDataset
 from tokpack.indexed.tntidx import read_lazy_index
 from tokpack.indexed.virtual import parts_of
@@ -27,7 +27,7 @@ STEP = 1 << 20  # ids, or lengths, handled at a time
 _NONE = np.zeros(0, np.int64)
 # fairseq's mmap index: as Megatron's, without the number of document entries, and two codes more.
 _FAIRSEQ = struct.Struct("<9sQBQ")
-_FAIRSEQ_DTYPES = {**_DTYPES, 9: np.dtype("<u4"), 10: np.dtype("<u8")}
+_FAIRSEQ_DTYPES = {**DTYPES, 9: np.dtype("<u4"), 10: np.dtype("<u8")}
 _SHARD_BYTES = 1024  # header of an llm.c shard: 256 int32
 _SHARDS: dict[int, tuple[np.dtype[Any], int]] = {
     20240520: (np.dtype("<u2"), 50256),
@@ -124,7 +124,7 @@ def open_fairseq_mmap(prefix: str) -> Opened:
     if len(buffer) < _FAIRSEQ.size:
         raise FormatError(f"{name}: the header is cut off: {len(buffer)} bytes, expected 26")
     _, version, code, count = _FAIRSEQ.unpack(buffer[: _FAIRSEQ.size].tobytes())
-    dtype = _FAIRSEQ_DTYPES.get(code) or _parse_dtype(code, name)
+    dtype = _FAIRSEQ_DTYPES.get(code) or dtype_of_code(code, name)
     expected = _FAIRSEQ.size + 12 * count
     if version != 1 or len(buffer) != expected:
         raise FormatError(
@@ -215,11 +215,11 @@ def _datatrove_metadata(path: str) -> tuple[str, int | None, int | None]:
 def open_npy(path: str, eod: int | None) -> Opened:
     """A numpy file: of one dimension, cut at each ``eod``, or of two, a document a row."""
     try:
-        ids: npt.NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError, SyntaxError, OverflowError, MemoryError) as error:
-        raise FormatError(f"{path}: not a right .npy file: {error}") from None
+        ids: npt.NDArray[Any] = np.lib.format.open_memmap(path, "r")  # never loads a pickle
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error}") from error
+    except Exception as error:  # the header is a Python literal: its parser raises many kinds
+        raise FormatError(f"{path}: not a right .npy file: {error}") from None
     if ids.dtype.kind not in "iu" or ids.ndim not in (1, 2):
         raise FormatError(
             f"{path}: holds {ids.dtype} in {ids.ndim} dimensions, expected integers in 1 or 2"

@@ -31,7 +31,7 @@ _OFFSET = np.dtype("<i8")
 _MAX_OFFSET = 2**63 - 1
 _CHUNK = 1 << 18  # entries handled at a time: 2 MiB of offsets
 
-_DTYPES: dict[int, np.dtype[Any]] = {
+DTYPES: dict[int, np.dtype[Any]] = {
     1: np.dtype("<u1"),
     2: np.dtype("<i1"),
     3: np.dtype("<i2"),
@@ -39,11 +39,11 @@ _DTYPES: dict[int, np.dtype[Any]] = {
     5: np.dtype("<i8"),
     8: np.dtype("<u2"),
 }
-_CODES = {dtype: code for code, dtype in _DTYPES.items()}
+CODES = {dtype: code for code, dtype in DTYPES.items()}
 _FLOAT_CODES = (6, 7)
 _FOREIGN = {
     b"TNTIDX\0\0": "this is the older 'lazy' or 'cached' format of fairseq and Megatron; "
-    "encode the text again, or convert it with the program that wrote it (--dataset-impl mmap)",
+    "`tokpack convert PREFIX NEW` makes a dataset of it",
     b"HUFFIDX\0\0": "this is fairseq's Huffman-coded format; encode the text again",
 }
 
@@ -67,10 +67,10 @@ def best_fitting_dtype(vocab_size: int | None = None) -> np.dtype[Any]:
 def storage_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
     """``dtype`` as it is stored (little endian); UsageError where the format has no code for it."""
     stored: np.dtype[Any] = np.dtype(dtype).newbyteorder("<")
-    if stored not in _CODES:
+    if stored not in CODES:
         raise UsageError(
             f"token ids cannot be stored as {np.dtype(dtype)}: "
-            f"use one of {', '.join(str(known) for known in _CODES)}"
+            f"use one of {', '.join(str(known) for known in CODES)}"
         )
     return stored
 
@@ -97,12 +97,12 @@ def parse_header(head: bytes, size: int, name: str) -> Header:
     if size == _FAIRSEQ_HEADER.size + 12 * sequences:
         raise FormatError(
             f"{name}: {size} bytes for {sequences} sequences leave no room for a document index: "
-            "written by fairseq, or cut off; encode the text again"
+            "written by fairseq, or cut off; `tokpack convert PREFIX NEW` reads fairseq's"
         )
     if size < HEADER_BYTES:
         raise FormatError(f"{name}: the header is cut off: {size} bytes, expected {HEADER_BYTES}")
     entries: int = _HEADER.unpack_from(head)[4]
-    dtype = _parse_dtype(code, name)
+    dtype = dtype_of_code(code, name)
     expected = HEADER_BYTES + 12 * sequences + 8 * entries
     if size not in (expected, expected + sequences):
         raise FormatError(
@@ -126,16 +126,17 @@ def _check_magic(head: bytes, size: int, name: str) -> None:
         raise FormatError(f"{name}: the header is cut off: {size} bytes, expected {HEADER_BYTES}")
 
 
-def _parse_dtype(code: int, name: str) -> np.dtype[Any]:
+def dtype_of_code(code: int, name: str) -> np.dtype[Any]:
+    """The dtype for a code of the index ``name``; FormatError where it is none of integers."""
     if code in _FLOAT_CODES:
         raise FormatError(
             f"{name}: dtype code is {code}, a floating-point type: programs disagree whether 6 and "
             "7 mean float32 or float64, and token ids are integers"
         )
-    if code not in _DTYPES:
-        known = ", ".join(f"{number} {dtype}" for number, dtype in _DTYPES.items())
+    if code not in DTYPES:
+        known = ", ".join(f"{number} {dtype}" for number, dtype in DTYPES.items())
         raise FormatError(f"{name}: dtype code is {code}, expected one of {known}")
-    return _DTYPES[code]
+    return DTYPES[code]
 
 
 @dataclass(frozen=True)
@@ -185,7 +186,7 @@ def _broken_span(index: Index, number: int, bin_bytes: int) -> FormatError:
     itemsize = index.header.dtype.itemsize
     begin = index.pointers.item(number)
     length = index.lengths.item(number)
-    what = f"{index.name}: sequence {number} has pointer {begin} and length {length}"
+    what = f"{_pointer_fact(index, number)} and length {length}"
     if length < 0:
         return FormatError(f"{what}, expected a length of 0 or more")
     if begin < 0 or begin % itemsize:
@@ -200,16 +201,29 @@ def _broken_span(index: Index, number: int, bin_bytes: int) -> FormatError:
     )
 
 
+def _pointer_fact(index: Index, number: int) -> str:
+    byte = HEADER_BYTES + 4 * index.header.sequences + 8 * number
+    pointer = index.pointers.item(number)
+    return f"{index.name}: byte {byte}: sequence {number} has pointer {pointer}"
+
+
+def _entry_fact(index: Index, number: int) -> str:
+    byte = HEADER_BYTES + 12 * index.header.sequences + 8 * number
+    entry = index.doc_idx.item(number)
+    return f"{index.name}: byte {byte}: document entry {number} is {entry}"
+
+
 def check_ends(index: Index, bin_bytes: int) -> None:
     """What can be checked in constant time: both ends of each array, and the size of the .bin."""
     sequences = index.header.sequences
     first, last = index.doc_idx.item(0), index.doc_idx.item(index.header.entries - 1)
     if first != 0:
-        raise FormatError(f"{index.name}: document entry 0 is {first}, expected 0")
+        raise FormatError(f"{_entry_fact(index, 0)}, expected 0")
     if last != sequences:
         raise FormatError(
-            f"{index.name}: the last document entry is {last}, expected {sequences}, the number of "
-            "sequences: some programs forget it when they merge; `tokpack verify --repair` mends it"
+            f"{_entry_fact(index, index.header.entries - 1)}, the last one, expected {sequences}, "
+            "the number of sequences: some programs forget documents when they merge; "
+            "`tokpack verify --repair` mends it"
         )
     if sequences == 0:
         if bin_bytes:
@@ -219,7 +233,7 @@ def check_ends(index: Index, bin_bytes: int) -> None:
         return
     pointer = index.pointers.item(0)
     if pointer != 0:
-        raise FormatError(f"{index.name}: sequence 0 has pointer {pointer}, expected 0")
+        raise FormatError(f"{_pointer_fact(index, 0)}, expected 0")
     _check_eods(index, bin_bytes)
     sequence_span(index, 0, bin_bytes)
     sequence_span(index, sequences - 1, bin_bytes)
@@ -253,17 +267,15 @@ def check_all(index: Index, bin_bytes: int) -> None:
         if wrong.size:
             number = start + int(wrong[0])
             raise FormatError(
-                f"{index.name}: sequence {number} has pointer {index.pointers.item(number)}, "
-                f"expected {int(expected[wrong[0]])}, the bytes of all sequences before it"
+                f"{_pointer_fact(index, number)}, expected {int(expected[wrong[0]])}, "
+                "the bytes of all sequences before it"
             )
         if begin > bin_bytes:  # before the sum can leave 63 bits
             raise _broken_span(index, min(start + _CHUNK, index.header.sequences) - 1, bin_bytes)
     descent = _first_descent(index.doc_idx)
     if descent is not None:
-        raise FormatError(
-            f"{index.name}: document entry {descent} is {index.doc_idx.item(descent)}, "
-            f"expected {index.doc_idx.item(descent - 1)} or more"
-        )
+        floor = index.doc_idx.item(descent - 1)
+        raise FormatError(f"{_entry_fact(index, descent)}, expected {floor} or more")
 
 
 def _pointers(
@@ -294,7 +306,7 @@ def index_chunks(
     """
     stored = storage_dtype(dtype)
     _check_arrays(stored, lengths, doc_idx)
-    yield _HEADER.pack(MAGIC, VERSION, _CODES[stored], len(lengths), len(doc_idx))
+    yield _HEADER.pack(MAGIC, VERSION, CODES[stored], len(lengths), len(doc_idx))
     for start in range(0, len(lengths), _CHUNK):
         yield lengths[start : start + _CHUNK].astype(_LENGTH).tobytes()
     begin = 0
@@ -333,35 +345,50 @@ def _check_arrays(
 class Remains:
     """What a broken index may still say; None for what it does not. Nothing is checked but this:
 
-    lengths  integers [S], none of them negative; whether they fit the .bin is not known
-    doc_idx  integers [D], from 0 to S without descent; only with lengths
-    modes    whether a mode byte a sequence follows them
+    lengths   integers [S], none of them negative; whether they fit the .bin is not known
+    pointers  integers [S], from 0 without descent
+    doc_idx   integers [D], from 0 to S without descent
+    modes     whether a mode byte a sequence follows
     """
 
     dtype: np.dtype[Any] | None = None
     lengths: npt.NDArray[Any] | None = None
+    pointers: npt.NDArray[Any] | None = None
     doc_idx: npt.NDArray[Any] | None = None
     modes: bool = False
 
 
-def index_remains(buffer: bytes | mmap) -> Remains:
-    """What is left in the bytes of an index file, which may be cut off or damaged anywhere."""
+def index_remains(buffer: bytes | mmap, sequences: int | None = None) -> Remains:
+    """What is left in the bytes of an index file, which may be cut off or damaged anywhere.
+
+    ``sequences`` is their number where it is known; otherwise the header is believed.
+    """
     if len(buffer) < HEADER_BYTES:
         return Remains()
     _, _, code, count, declared = _HEADER.unpack_from(buffer)
-    dtype = _DTYPES.get(code)
-    if HEADER_BYTES + _LENGTH.itemsize * count > len(buffer):
-        return Remains(dtype)
-    lengths = np.frombuffer(buffer, _LENGTH, count, HEADER_BYTES)
-    if count and int(lengths.min()) < 0:
-        return Remains(dtype)
+    count = count if sequences is None else sequences
+    lengths = _part(buffer, _LENGTH, count, HEADER_BYTES)
+    if lengths is not None and count and int(lengths.min()) < 0:
+        lengths = None
+    pointers = _part(buffer, _OFFSET, count, HEADER_BYTES + 4 * count)
+    if pointers is not None and not (count and _ascends(pointers)):
+        pointers = None
     begin = HEADER_BYTES + 12 * count
     room = max(0, len(buffer) - begin) // _OFFSET.itemsize
     for entries in (declared, room):  # their number may be what is damaged
-        if 0 < entries <= room:
-            doc_idx = np.frombuffer(buffer, _OFFSET, entries, begin)
-            ends = doc_idx.item(0) == 0 and doc_idx.item(entries - 1) == count
-            if ends and _first_descent(doc_idx) is None:
-                modes = count > 0 and len(buffer) == begin + doc_idx.nbytes + count
-                return Remains(dtype, lengths, doc_idx, modes)
-    return Remains(dtype, lengths)
+        doc_idx = _part(buffer, _OFFSET, entries, begin) if entries else None
+        if doc_idx is not None and doc_idx.item(entries - 1) == count and _ascends(doc_idx):
+            modes = count > 0 and len(buffer) == begin + doc_idx.nbytes + count
+            return Remains(DTYPES.get(code), lengths, pointers, doc_idx, modes)
+    return Remains(DTYPES.get(code), lengths, pointers)
+
+
+def _part(
+    buffer: bytes | mmap, dtype: np.dtype[Any], count: int, begin: int
+) -> npt.NDArray[Any] | None:
+    whole = begin + dtype.itemsize * count <= len(buffer)
+    return np.frombuffer(buffer, dtype, count, begin) if whole else None
+
+
+def _ascends(array: npt.NDArray[Any]) -> bool:
+    return array.item(0) == 0 and _first_descent(array) is None

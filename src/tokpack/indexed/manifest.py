@@ -61,7 +61,7 @@ class Manifest:
 
     tokpack_version: str
     created: str  # ISO 8601, with the offset from UTC
-    tokenizer: dict[str, Any]  # name, type, fingerprint, vocab_size, special ids
+    tokenizer: dict[str, Any]  # name, type, sha256, vocab_size, special ids
     options: dict[str, Any]  # resolved, as a user would give them
     inputs: list[dict[str, Any]]  # in order: name, size, fingerprint, records, documents, tokens
     records: int  # in all inputs

@@ -12,7 +12,7 @@ from tokpack import __version__
 from tokpack.errors import FormatError, OutputError, UsageError
 from tokpack.indexed.format import bin_path, idx_path
 from tokpack.indexed.manifest import FileDigest, Manifest, check_replaceable, manifest_path
-from tokpack.indexed.output import Output, Staged, check_output, now, writing
+from tokpack.indexed.output import Output, Staged, check_output, now, stale_files, writing
 from tokpack.indexed.reader import MMapIndexedDataset
 from tokpack.indexed.virtual import MAX_TOTAL, Piece, measure, parts_of, pieces_json
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     Progress = Callable[[int, int], None]  # bytes done, bytes in all
 
+FINGERPRINT = "sha256"  # of a manifest's tokenizer: over all that decides ids
 _COUNTS = ("records", "documents", "empty", "rejected", "text_bytes")
 _SUFFIXES = (".bin", ".idx", ".json")
 
@@ -141,9 +142,9 @@ def _check_same(inputs: list[_Input], note: Callable[[str], None]) -> None:
                 f"to one dtype with `tokpack convert {other.name} NEW --dtype {first.dtype}`"
             )
     known = [(i.name, i.manifest.tokenizer) for i in inputs if i.manifest]
-    known = [(name, tokenizer) for name, tokenizer in known if tokenizer.get("fingerprint")]
+    known = [(name, tokenizer) for name, tokenizer in known if tokenizer.get("sha256")]
     for name, tokenizer in known:
-        if tokenizer["fingerprint"] != known[0][1]["fingerprint"]:
+        if tokenizer["sha256"] != known[0][1]["sha256"]:
             raise UsageError(
                 f"{known[0][0]} was made with the tokenizer {_described(known[0][1])}, {name} with "
                 f"{_described(tokenizer)}: their ids mean different things; encode one again"
@@ -156,7 +157,7 @@ def _check_same(inputs: list[_Input], note: Callable[[str], None]) -> None:
 
 
 def _described(tokenizer: dict[str, Any]) -> str:
-    return f"{tokenizer.get('name', 'unknown')} ({tokenizer['fingerprint'][:12]})"
+    return f"{tokenizer.get('name', 'unknown')} ({tokenizer['sha256'][:12]})"
 
 
 def _write(inputs: list[_Input], output: str, *, overwrite: bool, progress: Progress) -> Manifest:
@@ -223,7 +224,7 @@ def _write_virtual(inputs: list[_Input], output: str) -> Manifest:
         file = staged.create(path)
         with writing(path):
             file.write(pieces_json(manifest, pieces).encode())
-        staged.commit(stale=[idx_path(output), bin_path(output)])
+        staged.commit(stale=[*stale_files(output), bin_path(output)])
     return manifest
 
 
@@ -233,7 +234,7 @@ def _facts(inputs: list[_Input]) -> dict[str, Any]:
     options = dict(manifests[0].options)
     for manifest in manifests[1:]:  # what all agree on
         options = {k: v for k, v in options.items() if manifest.options.get(k) == v}
-    named = [m.tokenizer for m in manifests if m.tokenizer.get("fingerprint")]
+    named = [m.tokenizer for m in manifests if m.tokenizer.get("sha256")]
     return {
         "tokenizer": named[0] if named else manifests[0].tokenizer,
         "options": {**options, "merged": [os.path.basename(found.name) for found in inputs]},
@@ -268,7 +269,7 @@ def plain_facts(name: str, documents: int, tokens: int, size: int) -> dict[str, 
         "tokens": tokens,
     }
     return {
-        "tokenizer": {"name": "unknown"},
+        "tokenizer": {},
         "options": {},
         "inputs": [source],
         "records": documents,

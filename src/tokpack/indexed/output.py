@@ -17,6 +17,7 @@ from tokpack.errors import OutputError
 from tokpack.indexed.copying import Digest, copy_range
 from tokpack.indexed.format import bin_path, idx_path, index_chunks, storage_dtype
 from tokpack.indexed.manifest import FileDigest, Manifest, check_replaceable, manifest_path
+from tokpack.indexed.trace import is_trace, trace_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -218,9 +219,16 @@ class Output:
             idx=FileDigest(bytes=size, xxh3_128=state.hexdigest()),
             **facts,
         )
-        self._staged.commit(stale=[manifest_path(self.prefix), path])
+        self._staged.commit(stale=stale_files(self.prefix))
         manifest.save(self.prefix)
         return manifest
+
+
+def stale_files(prefix: str) -> list[str]:
+    """What goes before a dataset is replaced: all that would say something wrong of the new one."""
+    trace = trace_path(prefix)
+    traces = [trace] if is_trace(trace) else []
+    return [manifest_path(prefix), idx_path(prefix), *traces]
 
 
 def now() -> str:

@@ -37,10 +37,8 @@ def open_parquet(path: str, column: str | None) -> Opened:
     arrow = _pyarrow()
     try:
         file = arrow.parquet.ParquetFile(path)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error}") from error
-    except arrow.ArrowException as error:
-        raise FormatError(f"{path}: not a right parquet file: {error}") from None
+    except (OSError, ValueError, arrow.ArrowException) as error:
+        raise _broken(path, "not a right parquet file", error) from None
     schema = file.schema_arrow
     name = _column(path, arrow, schema, column)
     dtype = np.dtype(schema.field(name).type.value_type.to_pandas_dtype())
@@ -52,10 +50,17 @@ def open_parquet(path: str, column: str | None) -> Opened:
                 lists = batch.column(0)
                 yield _block(path, name, row, lists)
                 row += len(lists)
-        except arrow.ArrowException as error:
-            raise FormatError(f"{path}: row {row} or later is broken: {error}") from None
+        except (OSError, ValueError, arrow.ArrowException) as error:
+            raise _broken(path, f"row {row} or a later one is broken", error) from None
 
     return Opened(path, dtype, file.metadata.num_rows, blocks)
+
+
+def _broken(path: str, what: str, error: Exception) -> FormatError | InputError:
+    # Arrow reports much of what it finds in a file as an OSError without a number.
+    if getattr(error, "errno", None):
+        return InputError(f"{path}: cannot be read: {error}")
+    return FormatError(f"{path}: {what}: {error}")
 
 
 def _column(path: str, arrow: Any, schema: Any, column: str | None) -> str:

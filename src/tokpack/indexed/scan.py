@@ -16,7 +16,7 @@ import numpy.typing as npt
 from tokpack.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator
     from concurrent.futures import Future
 
 Result = TypeVar("Result")
@@ -28,7 +28,7 @@ _MOST_THREADS = 32
 
 def scan(
     path: str, size: int, look: Callable[[int, Block], Result], *, digest: Any = None
-) -> Iterator[tuple[int, Result]]:
+) -> Generator[tuple[int, Result], None, None]:
     """Call ``look(begin, block)`` for the chunks of the first ``size`` bytes of ``path``.
 
     ``look`` runs in threads, several at a time; what it returns comes in the order of the file,

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokpack.errors import FormatError
-from tokpack.indexed.format import _CODES, MAX_LENGTH, _parse_dtype
+from tokpack.indexed.format import CODES, MAX_LENGTH, dtype_of_code
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,7 +47,7 @@ def read_lazy_index(buffer: npt.NDArray[np.uint8], bin_bytes: int, name: str) ->
     _, version, code, itemsize, items, dims = _FAIRSEQ.unpack(buffer[: _FAIRSEQ.size].tobytes())
     if version != VERSION:
         raise FormatError(f"{name}: version is {version}, expected {VERSION}")
-    dtype = _parse_dtype(code, name)
+    dtype = dtype_of_code(code, name)
     if itemsize != dtype.itemsize:
         raise FormatError(f"{name}: element size is {itemsize}, expected {dtype.itemsize}, {dtype}")
     if items != dims:
@@ -146,7 +146,7 @@ def lazy_index_chunks(
 ) -> Iterator[bytes]:
     """The bytes of the index file as Megatron's family writes it, a few MiB at a time."""
     count = len(lengths)
-    code = _CODES[dtype]
+    code = CODES[dtype]
     yield _HEADER.pack(MAGIC, VERSION, code, dtype.itemsize, count, count, len(doc_idx))
     for start in range(0, count + 1, _CHUNK):
         yield np.arange(start, min(start + _CHUNK, count + 1), dtype=_ENTRY).tobytes()

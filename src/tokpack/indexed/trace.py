@@ -64,15 +64,23 @@ class Run(NamedTuple):
 # -- writing ---------------------------------------------------------------------------------
 
 
+def runs_of(lines: Numbers) -> Numbers:
+    """Ascending lines, int64 [n], as runs: int64 [r, 2], first line and number of lines of each."""
+    if len(lines) and lines[-1] - lines[0] == len(lines) - 1:  # nearly always
+        return np.array([[lines[0], len(lines)]], np.int64)
+    begins = np.flatnonzero(np.diff(lines, prepend=lines[:1] - 2) != 1)
+    return np.stack((lines[begins], np.diff(begins, append=len(lines))), axis=1)
+
+
 def trace_chunks(
     lines: Sequence[int], sections: Sequence[Iterable[tuple[int, Numbers]]]
 ) -> Iterator[bytes]:
     """The bytes of a trace, for ``replace_file``.
 
     ``lines`` are those that each input has. ``sections`` say, for each of KINDS, what lies where:
-    pairs of an input's number and lines of it, int64 ascending from 1, in order; an input may come
-    several times in a row. The bytes do not depend on how its lines were cut into pairs. Memory:
-    half a byte a run. UsageError where lines do not ascend.
+    pairs of an input's number and runs of its lines as ``runs_of`` gives them, from 1 on, in order;
+    an input may come several times in a row. The bytes do not depend on how lines were cut into
+    runs and pairs. Memory: half a byte a run. UsageError where lines do not ascend.
     """
     yield _HEAD.pack(MAGIC, VERSION)
     written = [_Section() for _ in KINDS]
@@ -99,22 +107,19 @@ class _Section:
         self._lines: Numbers = np.empty(0, np.int64)  # of the runs that are in no block yet
         self._counts: Numbers = np.empty(0, np.int64)
 
-    def add(self, source: int, lines: Numbers) -> Iterator[bytes]:
-        if not len(lines):
+    def add(self, source: int, runs: Numbers) -> Iterator[bytes]:
+        if not len(runs):
             return
         if source != self._source:
             yield from self.flush()
             if source < self._source:
                 raise UsageError(f"a trace takes inputs in order, not {source} after this one")
             self._source = source
-        begins = np.flatnonzero(np.diff(lines, prepend=lines[0] - 2) != 1)
-        starts = lines[begins]
-        counts = np.diff(begins, append=len(lines))
-        if len(self._lines) and self._lines[-1] + self._counts[-1] == starts[0]:
-            self._counts[-1] += counts[0]
-            starts, counts = starts[1:], counts[1:]
-        self._lines = np.concatenate((self._lines, starts))
-        self._counts = np.concatenate((self._counts, counts))
+        lines = np.concatenate((self._lines, runs[:, 0]))
+        counts = np.concatenate((self._counts, runs[:, 1]))
+        begins = np.flatnonzero(lines[1:] != lines[:-1] + counts[:-1]) + 1
+        begins = np.concatenate(([0], begins))
+        self._lines, self._counts = lines[begins], np.add.reduceat(counts, begins)
         yield from self._emit((len(self._lines) - 1) // RUNS * RUNS)  # the last run may go on
 
     def flush(self) -> Iterator[bytes]:

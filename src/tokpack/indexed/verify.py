@@ -5,12 +5,11 @@ from __future__ import annotations
 import mmap
 import os
 import time
-from bisect import bisect_right
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
 import xxhash
 
 from tokpack.errors import FormatError, InputError, UsageError
@@ -25,16 +24,15 @@ from tokpack.indexed.format import (
 )
 from tokpack.indexed.manifest import FileDigest, Manifest, digest_file, manifest_path
 from tokpack.indexed.scan import scan
+from tokpack.indexed.token_check import TokenCheck
 from tokpack.indexed.trace import trace_path
 from tokpack.indexed.virtual import VirtualIndexedDataset, is_virtual
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import numpy.typing as npt
 
 CHECKS = ("index", "counts", "checksums", "token ids", "EOD")
-_DOCUMENTS = 1 << 17  # document ends looked up at a time
 
 
 @dataclass(frozen=True)
@@ -91,7 +89,7 @@ def verify(
         _check_trace(name, manifest)
     bytes_read = os.path.getsize(idx_path(name))
     if not quick:
-        check = _TokenCheck(index, bin_path(name), bin_bytes, vocab_size, eod)
+        check = TokenCheck(index, bin_path(name), bin_bytes, vocab_size, eod)
         _check_tokens(check, name, manifest, progress)
         bytes_read += bin_bytes
     checked, unchecked = _account(manifest, quick=quick, vocab_size=vocab_size, eod=eod)
@@ -200,7 +198,8 @@ def open_index(prefix: str) -> tuple[Index, int]:
 def file_size(path: str) -> int:
     """Size of a file; InputError where there is none."""
     if not os.path.exists(path):
-        raise InputError(f"{path}: no such file; a dataset is PREFIX.bin and PREFIX.idx")
+        advice = "; `tokpack verify --repair` rebuilds an .idx" if path.endswith(".idx") else ""
+        raise InputError(f"{path}: no such file; a dataset is PREFIX.bin and PREFIX.idx{advice}")
     if not os.path.isfile(path):
         raise InputError(f"{path}: not a regular file")
     return os.path.getsize(path)
@@ -285,7 +284,7 @@ def _check_digest(path: str, found: str, digest: FileDigest) -> None:
 
 
 def _check_tokens(
-    check: _TokenCheck,
+    check: TokenCheck,
     prefix: str,
     manifest: Manifest | None,
     progress: Callable[[int, int], None] | None,
@@ -293,92 +292,14 @@ def _check_tokens(
     """Read the .bin; the first fault in it wins over its checksum, which cannot say where."""
     path = bin_path(prefix)
     digest = None if manifest is None else xxhash.xxh3_128()
-    for done, fault in scan(path, check.bin_bytes, check, digest=digest):
-        if fault is not None:
-            raise FormatError(fault)
-        if progress is not None:
-            progress(done, check.bin_bytes)
+    with closing(scan(path, check.bin_bytes, check, digest=digest)) as results:
+        for done, fault in results:
+            if fault is not None:
+                raise FormatError(fault)
+            if progress is not None:
+                progress(done, check.bin_bytes)
     if manifest is not None and digest is not None:
         _check_digest(path, digest.hexdigest(), manifest.bin)
-
-
-class _TokenCheck:
-    """Look at a chunk of the .bin: are ids in the vocabulary, and does EOD end each document."""
-
-    def __init__(
-        self, index: Index, path: str, bin_bytes: int, vocab_size: int | None, eod: int | None
-    ) -> None:
-        self.index = index
-        self.path = path
-        self.bin_bytes = bin_bytes
-        self.eod = eod
-        self.vocab_size = vocab_size
-        dtype = index.header.dtype
-        self._unsigned = np.dtype(f"<u{dtype.itemsize}")  # where a negative id is a large one
-        self._limit = vocab_size
-        if vocab_size is None or vocab_size > np.iinfo(dtype).max:
-            # Every id that is not negative is in so large a vocabulary.
-            self._limit = None
-            if vocab_size is not None and dtype.kind == "i":
-                self._limit = int(np.iinfo(dtype).max) + 1
-
-    def __call__(self, begin: int, block: npt.NDArray[np.uint8]) -> str | None:
-        """The first fault of the chunk at byte ``begin``, or None."""
-        faults = (self._stranger(begin, block), self._open_end(begin, block))
-        first = min((fault for fault in faults if fault is not None), default=None)
-        return None if first is None else self._explain(*first, begin, block)
-
-    def _stranger(self, begin: int, block: npt.NDArray[np.uint8]) -> tuple[int, str] | None:
-        """Byte of the first token that is not in the vocabulary, and what is expected there."""
-        tokens: npt.NDArray[Any] = block.view(self._unsigned)
-        if self._limit is None or not len(tokens) or int(tokens.max()) < self._limit:
-            return None
-        at = begin + int(np.argmax(tokens >= self._limit)) * self._unsigned.itemsize
-        return at, f"expected an id of the vocabulary, which has {self.vocab_size}"
-
-    def _open_end(self, begin: int, block: npt.NDArray[np.uint8]) -> tuple[int, str] | None:
-        """Byte of the first token that ends a document and is no EOD, and what is expected."""
-        if self.eod is None:
-            return None
-        index, itemsize = self.index, self.index.header.dtype.itemsize
-        tokens = block.view(index.header.dtype)
-        numbers = range(index.header.entries - 1)
-        # Ends are after the token: those in (begin, begin + len(block)] belong to this chunk.
-        first = bisect_right(numbers, begin, key=self._end_of)
-        last = bisect_right(numbers, begin + len(block), lo=first, key=self._end_of)
-        for low in range(first, last, _DOCUMENTS):
-            bounds = self._bytes_of(index.doc_idx[low : min(low + _DOCUMENTS, last) + 1])
-            ends = bounds[1:][bounds[1:] > bounds[:-1]]  # a document without tokens has no EOD
-            at = (ends - begin) // itemsize - 1
-            wrong = np.flatnonzero(tokens[at] != self.eod)
-            if wrong.size:
-                place = begin + int(at[wrong[0]]) * itemsize
-                return place, f"expected {self.eod}, the EOD, at the end of a document"
-        return None
-
-    def _end_of(self, document: int) -> int:
-        sequence: int = self.index.doc_idx.item(document + 1)
-        if sequence == self.index.header.sequences:
-            return self.bin_bytes
-        return int(self.index.pointers.item(sequence))
-
-    def _bytes_of(self, sequences: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Where sequences begin; the number after the last is the end of the .bin."""
-        count = self.index.header.sequences
-        begins = self.index.pointers[np.minimum(sequences, count - 1)]
-        return np.where(sequences == count, self.bin_bytes, begins)
-
-    def _explain(self, at: int, expected: str, begin: int, block: npt.NDArray[np.uint8]) -> str:
-        index = self.index
-        sequence = bisect_right(index.pointers, at) - 1
-        document = bisect_right(index.doc_idx, sequence) - 1
-        first = index.pointers.item(index.doc_idx.item(document))
-        dtype = index.header.dtype
-        token = (at - first) // dtype.itemsize
-        found = int(block.view(dtype)[(at - begin) // dtype.itemsize])
-        return (
-            f"{self.path}: byte {at}, document {document}, token {token}: id is {found}, {expected}"
-        )
 
 
 def _account(
@@ -393,6 +314,7 @@ def _account(
         reasons |= dict.fromkeys(("token ids", "EOD"), "quick")
     else:
         reasons["token ids"] = "" if vocab_size is not None else "no vocabulary size"
-        reasons["EOD"] = "" if eod is not None else "no EOD id" if none else "none appended"
+        off = manifest is not None and manifest.options.get("append_eod") is False
+        reasons["EOD"] = "" if eod is not None else "none appended" if off else "no EOD id"
     checked = tuple(what for what, reason in reasons.items() if not reason)
     return checked, tuple(f"{what} ({reason})" for what, reason in reasons.items() if reason)

@@ -67,7 +67,7 @@ def _marks(stats: Stats, axis: Axis) -> list[tuple[int, str]]:
     room = (axis.high - axis.low) / 12
     labelled = 0.0
     for share, rank in stats.frequency.coverage.items():
-        near = marks and math.log10(rank / labelled) < room
+        near = bool(marks) and math.log10(rank / labelled) < room
         marks.append((rank, "" if near else f"{share}%"))
         labelled = labelled if near else rank
     return marks

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tokpack.errors import FormatError, InputError
-from tokpack.indexed import Manifest, MMapIndexedDataset, manifest_path
+from tokpack.errors import FormatError, InputError, TokpackError
+from tokpack.indexed import (
+    Manifest,
+    MMapIndexedDataset,
+    Origins,
+    manifest_path,
+    trace_path,
+)
+from tokpack.indexed.virtual import VirtualIndexedDataset, parts_of
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterator
 
 _CHUNK = 1 << 20  # documents
@@ -46,6 +53,11 @@ class Opened:
     manifest: Manifest | None
     doubt: str
 
+    @cached_property
+    def tokens(self) -> int:
+        """Number of tokens."""
+        return sum(len(part.tokens) for part in parts_of(self.dataset))
+
     @property
     def documents(self) -> int:
         """Number of documents."""
@@ -63,7 +75,7 @@ class Opened:
         if last - first == 1:
             return self.dataset[first]
         sequences = self.dataset[first:last]
-        return np.concatenate(sequences) if sequences else self.dataset.tokens[:0]
+        return np.concatenate(sequences) if sequences else np.empty(0, self.dataset.dtype)
 
     def sequences(self, number: int) -> int:
         """Number of sequences of a document."""
@@ -99,8 +111,26 @@ class Opened:
             if isinstance(entry, dict)
         ]
 
-    def source(self, number: int) -> str:
-        """Name of the input that document ``number`` came from; "" where that is not known."""
+    def source(self, number: int) -> tuple[str, int | None]:
+        """Name of the input that document ``number`` came from, and its line there, from 1.
+
+        The line takes a trace, the name a manifest at least; "" and None where they are not known.
+        """
+        if self._origins is not None and number < len(self._origins):
+            origin = self._origins[number]
+            return origin.source, origin.line
+        return self._named_source(number), None
+
+    @cached_property
+    def _origins(self) -> Origins | None:
+        if self.manifest is None or not os.path.exists(trace_path(self.prefix)):
+            return None
+        try:
+            return Origins(self.prefix)
+        except TokpackError:  # a trace of another dataset, which `tokpack trace` explains
+            return None
+
+    def _named_source(self, number: int) -> str:
         before = 0
         if sum(share.documents for share in self.shares) != self.documents:
             return ""
@@ -120,7 +150,8 @@ class Opened:
     def token_fact(self, key: str) -> int | None:
         """A number that the manifest has of the tokenizer: vocab_size, eod_id."""
         value = self.manifest.tokenizer.get(key) if self.manifest else None
-        return value if isinstance(value, int) and not isinstance(value, bool) else None
+        known = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 31
+        return value if known else None
 
 
 def open_dataset(prefix: str | os.PathLike[str]) -> Opened:
@@ -138,13 +169,17 @@ def open_dataset(prefix: str | os.PathLike[str]) -> Opened:
         pass
     except FormatError as error:
         doubt = str(error)
-    if manifest and (manifest.sequences, manifest.tokens) != (len(dataset), len(dataset.tokens)):
-        doubt = (
-            f"{path}: says {manifest.sequences} sequences and {manifest.tokens} tokens, the "
-            f"dataset has {len(dataset)} and {len(dataset.tokens)}: it belongs to another one"
-        )
-        manifest = None
-    return Opened(dataset.path_prefix, dataset, manifest, doubt)
+    opened = Opened(dataset.path_prefix, dataset, manifest, doubt)
+    # A virtual dataset is its manifest, and what it says of its pieces was checked.
+    if manifest is None or isinstance(dataset, VirtualIndexedDataset):
+        return opened
+    if (manifest.sequences, manifest.tokens) == (len(dataset), opened.tokens):
+        return opened
+    doubt = (
+        f"{path}: says {manifest.sequences} sequences and {manifest.tokens} tokens, the "
+        f"dataset has {len(dataset)} and {opened.tokens}: it belongs to another one"
+    )
+    return replace(opened, manifest=None, doubt=doubt)
 
 
 def _count(value: object) -> int:

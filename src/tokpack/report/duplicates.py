@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tokpack.report.pieces import Pieces
 
 _FIRST = 4  # documents shown of a group
-_TOKENS = 32
+_TOKENS = 64
 _CHARACTERS = 80
 
 
@@ -88,5 +88,9 @@ def _group(opened: Opened, documents: npt.NDArray[np.int64], pieces: Pieces | No
     first, second = (opened.document(int(number)) for number in documents[:2])
     if not np.array_equal(first, second):
         return None
-    text = shown(pieces.text(first[:_TOKENS].tolist()), limit=_CHARACTERS) if pieces else ""
+    text = ""
+    if pieces:
+        start = pieces.text(first[:_TOKENS].tolist())
+        more = "\N{HORIZONTAL ELLIPSIS}".encode() if len(first) > _TOKENS else b""
+        text = shown(start + more, limit=_CHARACTERS)
     return Group(len(documents), len(first), tuple(documents[:_FIRST].tolist()), text)

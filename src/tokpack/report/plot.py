@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from html import escape
 
 WIDTH, HEIGHT = 680, 300
-LEFT, RIGHT, TOP, BOTTOM = 56, 14, 12, 44
+LEFT, RIGHT, TOP, BOTTOM = 56, 22, 12, 46
 SERIES = 6  # colours in the page's style
 
 Point = tuple[float, float]
@@ -90,7 +90,7 @@ class Plot:
             parts.append(
                 f'<line class="axis" x1="{x:.1f}" y1="{bottom}" x2="{x:.1f}" y2="{bottom + 4}"/>'
             )
-            parts.append(_text(x, bottom + 17, label, "middle"))
+            parts.append(_text(x, bottom + 20, label, "middle"))
         parts.append(f'<line class="axis" x1="{LEFT}" y1="{bottom}" x2="{right}" y2="{bottom}"/>')
         parts.append(_text((LEFT + right) / 2, HEIGHT - 6, self.x.title, "middle", "title"))
         middle = (TOP + bottom) / 2

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from tokpack.errors import FormatError
+from tokpack.indexed.virtual import parts_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -66,8 +66,8 @@ def scan(
     workers = threads or min(8, len(os.sched_getaffinity(0)))
     waiting: deque[Any] = deque()
     with ThreadPoolExecutor(workers) as pool:
-        for begin, end in _chunks(ends):
-            waiting.append(pool.submit(_chunk, opened, ends, range(begin, end), eod, result.hashes))
+        for documents, tokens in _chunks(opened, ends):
+            waiting.append(pool.submit(_chunk, documents, tokens, ends, eod, result.hashes))
             if len(waiting) > 2 * workers:
                 _take(result, waiting.popleft().result(), progress)
         while waiting:
@@ -75,15 +75,23 @@ def scan(
     return result
 
 
-def _chunks(ends: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """Runs of whole documents with about _CHUNK_TOKENS tokens."""
+def _chunks(
+    opened: Opened, ends: npt.NDArray[np.int64]
+) -> Iterator[tuple[range, npt.NDArray[Any]]]:
+    """Runs of whole documents with about _CHUNK_TOKENS tokens, and these."""
     begin = 0
-    while begin < len(ends):
-        before = int(ends[begin - 1]) if begin else 0
-        end = int(np.searchsorted(ends, before + _CHUNK_TOKENS)) + 1
-        end = min(end, begin + _CHUNK_DOCUMENTS, len(ends))
-        yield begin, end
-        begin = end
+    for part in parts_of(opened.dataset):
+        first, stop = _before(ends, begin), begin + len(part.doc_idx) - 1
+        while begin < stop:
+            before = _before(ends, begin)
+            end = int(np.searchsorted(ends, before + _CHUNK_TOKENS)) + 1
+            end = min(end, begin + _CHUNK_DOCUMENTS, stop)
+            yield range(begin, end), part.tokens[before - first : int(ends[end - 1]) - first]
+            begin = end
+
+
+def _before(ends: npt.NDArray[np.int64], document: int) -> int:
+    return int(ends[document - 1]) if document else 0
 
 
 @dataclass
@@ -111,17 +119,14 @@ def _take(result: Scan, part: _Part, progress: Callable[[int], None] | None) -> 
 
 
 def _chunk(
-    opened: Opened,
-    ends: npt.NDArray[np.int64],
     documents: range,
+    tokens: npt.NDArray[Any],
+    ends: npt.NDArray[np.int64],
     eod: int | None,
     hashes: npt.NDArray[np.uint64],
 ) -> _Part:
     begin, end = documents.start, documents.stop
-    first = int(ends[begin - 1]) if begin else 0
-    tokens = opened.dataset.tokens[first : int(ends[end - 1])]
-    if len(tokens) != int(ends[end - 1]) - first:
-        raise FormatError(f"{opened.prefix}.bin: shorter than its index says")
+    first = _before(ends, begin)
     stops = ends[begin:end] - first
     starts = _starts(stops)
     view = tokens.view(np.uint8).data

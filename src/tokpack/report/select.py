@@ -90,14 +90,12 @@ def grep(
     searched = 0
     for first, rows in _batches(opened):
         # One search over many documents: only where it finds something are they taken one by one.
-        together = pieces.table is None or wanted in pieces.text(
-            np.concatenate(rows).tolist() if rows else []
-        )
+        together = pieces.table is None or wanted in pieces.text(np.concatenate(rows))
         for number, row in enumerate(rows, first):
             searched = number + 1
             if not together:
                 continue
-            byte = pieces.text(row.tolist()).find(wanted)
+            byte = pieces.text(row).find(wanted)
             if byte >= 0:
                 if progress:
                     progress(searched)

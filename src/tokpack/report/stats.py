@@ -127,7 +127,7 @@ def stats(
         tokenizer=name,
         documents=opened.documents,
         sequences=len(opened.dataset),
-        tokens=len(opened.dataset.tokens),
+        tokens=opened.tokens,
         empty=int(np.count_nonzero(lengths == 0)),
         vocab_size=vocab_size,
         bytes_per_token=_bytes_per_token(opened, pieces, counts, eod),

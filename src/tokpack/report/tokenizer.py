@@ -46,7 +46,7 @@ def find_tokenizer(
             tokenizer_model=tokenizer_model,
         )
         return Found(tokenizer, _difference(opened, tokenizer))
-    if opened.manifest is None:
+    if opened.manifest is None or not opened.manifest.tokenizer:
         return Found(None, f"no manifest names the tokenizer of {opened.prefix}: {HOW}")
     made = opened.manifest.tokenizer
     wanted, reason = str(made.get("name", "")), "it is not at its old place"

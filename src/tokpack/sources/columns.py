@@ -132,6 +132,8 @@ def _opened(source: Source) -> Iterator[_Table]:
     try:
         with open(source.path, "rb") as file:
             yield _Parquet(file) if source.format == "parquet" else _Arrow(file)
+    except MemoryError:  # also one of Arrow's exceptions; the file is innocent
+        raise
     except (pyarrow.ArrowException, OSError, ValueError) as error:
         raise InputError(f"{source.name}: unreadable {source.format} file: {error}") from error
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import lzma
 import os
+import struct
 import tarfile
 import zipfile
 import zlib
@@ -22,9 +24,9 @@ if TYPE_CHECKING:
 
 _BLOCK = 512  # of a tar
 _READ_BYTES = 256 << 10
-_BROKEN = (
-    *(tarfile.TarError, zipfile.BadZipFile, zlib.error),
-    *(EOFError, OSError, RuntimeError, NotImplementedError),
+_BROKEN = (  # all that tarfile and zipfile raise for bytes that they did not expect
+    *(tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error),
+    *(EOFError, OSError, RuntimeError, NotImplementedError, ValueError, IndexError, OverflowError),
 )
 
 

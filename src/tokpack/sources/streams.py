@@ -146,6 +146,8 @@ class ZstdStream(_Decompressed):
         try:
             count = self._reader.readinto(view)
         except zstandard.ZstdError as error:
+            if "not enough memory" in str(error):
+                raise MemoryError(f"{self._name}: {error}") from error
             raise self._corrupt(error) from error
         if count == 0 and not self._followed.whole:
             raise self._cut_off()

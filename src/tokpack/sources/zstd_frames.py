@@ -48,8 +48,9 @@ def _walk() -> Generator[tuple[int, int, bool], bytes, None]:
 def frame_ends(file: int, give_up_at: int) -> Iterator[int]:
     """Yield the end of each frame of an open file, in order.
 
-    Reads the headers alone: a map of the file would count as memory. Stops early, without an error, where the file is broken (the decoder will say so), and where no
-    second frame begins before ``give_up_at``.
+    Reads the headers alone: a map of the file would count as memory. Stops early, without an error,
+    where the file is broken (the decoder will say so), and where no second frame begins before
+    ``give_up_at``.
     """
     walk = _walk()
     at, length, _ = next(walk)

@@ -41,7 +41,9 @@ def build(raw: bytes, *, special_tokens: SpecialTokens, where: str) -> tokenizer
     library = load_library()
     try:
         tokenizer: tokenizers.Tokenizer = library.Tokenizer.from_str(raw.decode("utf-8"))
-    except Exception as error:
+    except BaseException as error:  # a panic of the library is none of Python's Exceptions
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
         raise TokenizerError(
             f"{where}: tokenizers {library.__version__} cannot read it: {error}"
         ) from None

@@ -51,7 +51,10 @@ def spec_from_json(definition: dict[str, Any]) -> ByteLevelSpec:
     if pattern is None:
         raise NotNativeError("its pre_tokenizer is not one that the native core knows")
     vocab: dict[str, int] = model["vocab"]
-    added = _added_tokens(definition.get("added_tokens") or [], vocab, nfc=nfc)
+    tokens = definition.get("added_tokens") or []
+    if not isinstance(tokens, list) or not all(map(_is_token, tokens)):
+        raise NotNativeError("its added tokens have no usable content or id")
+    added = _added_tokens(tokens, vocab, nfc=nfc)
     size = max([*vocab.values(), *(token.id for token in added)]) + 1
     table = vocab_by_id(vocab, size)
     missing = missing_bytes(table)
@@ -101,8 +104,8 @@ def _is_nfc(normalizer: Any) -> bool:
     kind = normalizer.get("type") if isinstance(normalizer, dict) else None
     if kind == "NFC":
         return True
-    if kind == "Sequence":
-        return True in [_is_nfc(child) for child in normalizer.get("normalizers", [])]
+    if kind == "Sequence" and isinstance(children := normalizer.get("normalizers"), list):
+        return True in [_is_nfc(child) for child in children]
     raise NotNativeError(f"its normalizer is {kind}")
 
 
@@ -118,6 +121,14 @@ def _pairs(merges: list[Any]) -> tuple[list[str], list[str]]:
         if set(map(type, left)) | set(map(type, right)) <= {str}:
             return left, right
     raise NotNativeError("a merge is not a pair of tokens")
+
+
+def _is_token(token: Any) -> bool:
+    """Whether an added token has content that is text, and an id; the rest is looked at later."""
+    if not isinstance(token, dict) or type(token.get("id")) is not int:
+        return False
+    content = token.get("content")
+    return isinstance(content, str) and not any("\ud800" <= c <= "\udfff" for c in content)
 
 
 def _added_tokens(

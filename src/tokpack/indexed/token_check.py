@@ -1,0 +1,93 @@
+"""What is wrong with the tokens of a dataset whose index is right: looked for chunk by chunk."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from tokpack.indexed.format import Index
+
+_DOCUMENTS = 1 << 17  # document ends looked up at a time
+
+
+class TokenCheck:
+    """Look at a chunk of the .bin: are ids in the vocabulary, and does EOD end each document."""
+
+    def __init__(
+        self, index: Index, path: str, bin_bytes: int, vocab_size: int | None, eod: int | None
+    ) -> None:
+        self.index = index
+        self.path = path
+        self.bin_bytes = bin_bytes
+        self.eod = eod
+        self.vocab_size = vocab_size
+        dtype = index.header.dtype
+        self._unsigned = np.dtype(f"<u{dtype.itemsize}")  # where a negative id is a large one
+        self._limit = vocab_size
+        if vocab_size is None or vocab_size > np.iinfo(dtype).max:
+            # Every id that is not negative is in so large a vocabulary.
+            self._limit = None
+            if vocab_size is not None and dtype.kind == "i":
+                self._limit = int(np.iinfo(dtype).max) + 1
+
+    def __call__(self, begin: int, block: npt.NDArray[np.uint8]) -> str | None:
+        """The first fault of the chunk at byte ``begin``, or None."""
+        faults = (self._stranger(begin, block), self._open_end(begin, block))
+        first = min((fault for fault in faults if fault is not None), default=None)
+        return None if first is None else self._explain(*first, begin, block)
+
+    def _stranger(self, begin: int, block: npt.NDArray[np.uint8]) -> tuple[int, str] | None:
+        """Byte of the first token that is not in the vocabulary, and what is expected there."""
+        tokens: npt.NDArray[Any] = block.view(self._unsigned)
+        if self._limit is None or not len(tokens) or int(tokens.max()) < self._limit:
+            return None
+        at = begin + int(np.argmax(tokens >= self._limit)) * self._unsigned.itemsize
+        return at, f"expected an id of the vocabulary, which has {self.vocab_size}"
+
+    def _open_end(self, begin: int, block: npt.NDArray[np.uint8]) -> tuple[int, str] | None:
+        """Byte of the first token that ends a document and is no EOD, and what is expected."""
+        if self.eod is None:
+            return None
+        index, itemsize = self.index, self.index.header.dtype.itemsize
+        tokens = block.view(index.header.dtype)
+        numbers = range(index.header.entries - 1)
+        # Ends are after the token: those in (begin, begin + len(block)] belong to this chunk.
+        first = bisect_right(numbers, begin, key=self._end_of)
+        last = bisect_right(numbers, begin + len(block), lo=first, key=self._end_of)
+        for low in range(first, last, _DOCUMENTS):
+            bounds = self._bytes_of(index.doc_idx[low : min(low + _DOCUMENTS, last) + 1])
+            ends = bounds[1:][bounds[1:] > bounds[:-1]]  # a document without tokens has no EOD
+            at = (ends - begin) // itemsize - 1
+            wrong = np.flatnonzero(tokens[at] != self.eod)
+            if wrong.size:
+                place = begin + int(at[wrong[0]]) * itemsize
+                return place, f"expected {self.eod}, the EOD, at the end of a document"
+        return None
+
+    def _end_of(self, document: int) -> int:
+        sequence: int = self.index.doc_idx.item(document + 1)
+        if sequence == self.index.header.sequences:
+            return self.bin_bytes
+        return int(self.index.pointers.item(sequence))
+
+    def _bytes_of(self, sequences: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Where sequences begin; the number after the last is the end of the .bin."""
+        count = self.index.header.sequences
+        begins = self.index.pointers[np.minimum(sequences, count - 1)]
+        return np.where(sequences == count, self.bin_bytes, begins)
+
+    def _explain(self, at: int, expected: str, begin: int, block: npt.NDArray[np.uint8]) -> str:
+        index = self.index
+        sequence = bisect_right(index.pointers, at) - 1
+        document = bisect_right(index.doc_idx, sequence) - 1
+        first = index.pointers.item(index.doc_idx.item(document))
+        dtype = index.header.dtype
+        token = (at - first) // dtype.itemsize
+        found = int(block.view(dtype)[(at - begin) // dtype.itemsize])
+        return (
+            f"{self.path}: byte {at}, document {document}, token {token}: id is {found}, {expected}"
+        )

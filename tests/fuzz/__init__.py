@@ -1,0 +1,1 @@
+"""Coverage-guided fuzzing: ``make fuzz``. The corpus is replayed by the tests."""

@@ -1,0 +1,299 @@
+"""What is fuzzed in Python: each target takes bytes, and raises for nothing but a defect.
+
+An input of several files is their bytes one behind the other, each after its length in 3 bytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import itertools
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+import tokpack
+from tokpack.errors import FormatError, InputError, TokpackError
+from tokpack.indexed import Trace, runs_of, trace_chunks, verify, write_index
+from tokpack.indexed.convert import ConvertOptions, convert
+from tokpack.sources import discover, read, split
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SUFFIXES = (
+    *("jsonl", "json", "txt", "jsonl.zst", "jsonl.gz", "jsonl.xz", "jsonl.bz2"),
+    *("parquet", "arrow", "tar", "zip", "dat", "bin"),
+)
+_MEMORY = Path("/dev/shm")
+_FOLDER = Path(tempfile.mkdtemp(prefix="fuzz-", dir=_MEMORY if _MEMORY.is_dir() else None))
+
+
+def joined(*files: bytes) -> bytes:
+    """Several files as one input."""
+    return b"".join(len(file).to_bytes(3, "little") + file for file in files)
+
+
+def parted(data: bytes, count: int) -> list[bytes]:
+    """The files of an input; the last gets what is left."""
+    files = []
+    for _ in range(count - 1):
+        size = int.from_bytes(data[:3], "little")
+        files.append(data[3 : 3 + size])
+        data = data[3 + size :]
+    return [*files, data[3:]]
+
+
+def dataset(data: bytes) -> None:
+    """.idx, .bin and manifest: refused, or read as one sequence after the other."""
+    idx, tokens, manifest = parted(data, 3)
+    prefix = str(_FOLDER / "d")
+    for suffix, content in (("idx", idx), ("bin", tokens), ("json", manifest)):
+        Path(f"{prefix}.{suffix}").write_bytes(content)
+    with contextlib.suppress(FormatError, InputError):
+        tokpack.Manifest.load(prefix).to_json()
+    with contextlib.suppress(FormatError, InputError):
+        verify(prefix)
+    Path(f"{prefix}.json").unlink()
+    try:
+        opened = tokpack.MMapIndexedDataset(prefix)
+        sequences = [opened[number] for number in range(len(opened))]
+    except (FormatError, InputError):
+        return
+    assert sum(sequence.nbytes for sequence in sequences) == len(tokens)
+    assert b"".join(sequence.tobytes() for sequence in sequences) == tokens
+    assert len(opened.sizes) == len(opened)
+
+
+def trace(data: bytes) -> None:
+    """A trace: refused, or every document has a place that leads back to it."""
+    path = _FOLDER / "t.trace"
+    path.write_bytes(data)
+    try:
+        opened = Trace(path)
+        opened.validate()
+    except (FormatError, InputError):
+        return
+    for number in range(min(opened.count(), 20)):
+        source, line = opened.locate(number)
+        assert opened.find(source, line) == number
+
+
+FOREIGN = (("lazy", "idx"), ("fairseq", "idx"), ("datatrove", "ds"), ("npy", "npy"))
+FOREIGN += (("raw", "raw"), ("llm.c", "bin"), ("parquet", "parquet"))
+
+
+def imported(data: bytes) -> None:
+    """A dataset of another program, its index and its tokens: refused, or converted whole."""
+    kind, suffix = FOREIGN[data[0] % len(FOREIGN) if data else 0]
+    first, second = parted(data[1:], 2)
+    folder = _FOLDER / "foreign"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    (folder / f"a.{suffix}").write_bytes(first)
+    (folder / {"idx": "a.bin", "ds": "a.ds.index"}.get(suffix, "other")).write_bytes(second)
+    name = "a" if suffix == "idx" else f"a.{suffix}"
+    options = ConvertOptions(
+        input=str(folder / name),
+        output=str(folder / "out"),
+        source=kind,
+        eod=7 if kind in ("npy", "raw", "llm.c") else None,
+        input_dtype="uint16" if kind == "raw" else None,
+    )
+    try:
+        convert(options)
+    except TokpackError:
+        assert not list(folder.glob("out.[bi]*"))
+        return
+    verify(folder / "out")
+
+
+def tokenizer(data: bytes) -> None:
+    """A tokenizer.json, or edits of a right one: refused, or one that encodes."""
+    path = _FOLDER / "tokenizer.json"
+    path.write_bytes(data if data.startswith(b"{") else _edited(data))
+    text = np.frombuffer("the  cat's é 12 <|endoftext|>\n".encode(), np.uint8)
+    try:
+        loaded = tokpack.load_tokenizer(str(path))
+        encoder = loaded.encoder(dtype="int32", append_eod=False)
+        encoded = encoder.encode(text, np.array([[0, len(text)]], np.int64))
+        assert loaded.native or len(encoded.ids) == encoded.lengths.sum()
+    except TokpackError:
+        pass
+
+
+_VALUES = (
+    *(None, True, False, 0, 1, -1, 2**31, 2**64, 0.5, "", "a", "ByteLevel", "<|endoftext|>"),
+    *([], {}, [0, 0], ["a", "b"], {"type": "Split"}, {"type": "NFC"}, "\ud800", "\u0120the"),
+)
+
+
+@functools.cache
+def _tokenizer_json() -> str:
+    import encoding_tools
+
+    return encoding_tools.byte_tokenizer(_FOLDER / "right.json").read_text()
+
+
+def _edited(script: bytes) -> bytes:
+    """A tokenizer.json in which values were replaced: place, place, value; place, place, ..."""
+    value = json.loads(_tokenizer_json())
+    del value["model"]["merges"][20:]
+    for first, second, new in zip(script[::3], script[1::3], script[2::3], strict=False):
+        node, place = value, first
+        for _ in range(6):  # down to a leaf, or part of the way
+            keys = list(node) if isinstance(node, dict) else list(range(len(node)))
+            if not keys:
+                break
+            key = keys[place % len(keys)]
+            place = place // len(keys) + second
+            below = node[key]
+            if not isinstance(below, (dict, list)) or place % 5 == 0:
+                node[key] = copy.deepcopy(_VALUES[new % len(_VALUES)])
+                break
+            node = below
+    return json.dumps(value).encode()
+
+
+def discovered(data: bytes) -> None:
+    """A file of any name: refused, or the same documents however it is cut."""
+    if not data:
+        return
+    path = _FOLDER / f"f.{SUFFIXES[data[0] % len(SUFFIXES)]}"
+    path.write_bytes(data[1:])
+    os.utime(path, (1, 1))
+    try:
+        whole = _documents(path, ways=1)
+        several = _documents(path, ways=3)
+    except TokpackError:
+        return
+    finally:
+        path.unlink()
+    assert whole == several
+
+
+def _documents(path: Path, ways: int) -> list[bytes]:
+    sources = discover([str(path)])
+    parts = split(sources, ways=ways, target_bytes=40 * (4 - ways), smallest_bytes=1)
+    found: list[tuple[int, int, bytes]] = []
+    for number, part in enumerate(parts):
+        block = 1 << 20 if ways == 1 else 64
+        for batch in read(
+            sources[part.source], part, ["text"], block_bytes=block, max_document_bytes=1 << 16
+        ):
+            documents = batch.documents["text"]
+            assert batch.records == len(documents) + len(batch.bad)
+            for begin, end in documents.spans.tolist():
+                text = documents.data[begin:end].tobytes()
+                text.decode("utf-8")
+                found.append((batch.segment, number, text))
+    found.sort(key=lambda one: one[:2])  # stable: stripes are taken in turn
+    return [text for *_, text in found]
+
+
+TARGETS: dict[str, Callable[[bytes], None]] = {
+    "dataset": dataset,
+    "trace": trace,
+    "imported": imported,
+    "tokenizer": tokenizer,
+    "discovered": discovered,
+}
+
+
+def seeds(folder: Path) -> None:
+    """Write inputs to begin with, one folder for each target."""
+    golden = Path(__file__).resolve().parents[1] / "golden"
+    number = itertools.count()
+    for name in TARGETS:
+        (folder / name).mkdir(parents=True, exist_ok=True)
+
+    def put(target: str, data: bytes) -> None:
+        (folder / target / f"seed{next(number)}").write_bytes(data)
+
+    for idx in sorted(golden.glob("*/*.idx")):
+        files = [idx, idx.with_suffix(".bin"), golden / "v1" / "uint16.json"]
+        put("dataset", joined(*(file.read_bytes() for file in files)))
+    for sample in _samples():
+        put("discovered", sample)
+    for sample in _foreign_samples(folder / "made"):
+        put("imported", sample)
+    first, second = runs_of(np.array([1, 2, 3, 7, 9, 10], np.int64)), runs_of(np.arange(1, 30))
+    put("trace", b"".join(trace_chunks([12, 30], ([(0, first), (1, second)], [], []))))
+    empty = runs_of(np.array([4, 8], np.int64))
+    put("trace", b"".join(trace_chunks([12], ([(0, first)], [(0, empty)], [(0, empty + 1)]))))
+    for kind in ("byte", "word"):
+        import encoding_tools
+
+        made = getattr(encoding_tools, f"{kind}_tokenizer")(_FOLDER / "made.json")
+        put("tokenizer", made.read_bytes())
+    for first in range(0, 250, 10):
+        put("tokenizer", bytes((first, 3 * first % 256, first % 21)))
+
+
+def _foreign_samples(folder: Path) -> list[bytes]:
+    folder.mkdir()
+    prefix = str(folder / "d")
+    tokens = np.array([1, 2, 3, 7, 4, 7, 5, 6, 7], np.uint16)
+    tokens.tofile(f"{prefix}.bin")
+    write_index(f"{prefix}.idx", "uint16", np.array([4, 2, 3]), np.array([0, 1, 2, 3]))
+    samples = []
+    for kind, (name, suffix) in enumerate(FOREIGN):
+        if name in ("fairseq", "llm.c"):
+            continue
+        target = f"{folder}/{name}" + ("" if suffix == "idx" else f".{suffix}")
+        convert(ConvertOptions(input=prefix, output=target, target=name))
+        pair = [f"{target}.idx", f"{target}.bin"] if suffix == "idx" else [target]
+        pair += [f"{target}.index"] if name == "datatrove" else []
+        files = [Path(path).read_bytes() for path in pair]
+        samples.append(bytes([kind]) + joined(*files, *([b""] * (2 - len(files)))))
+    head = np.array([20240520, 1, len(tokens), *([0] * 253)], np.int32).tobytes()
+    samples.append(bytes([5]) + joined(head + tokens.tobytes(), b""))
+    shutil.rmtree(folder)
+    return samples
+
+
+def _samples() -> list[bytes]:
+    import bz2
+    import gzip
+    import io
+    import lzma
+    import tarfile
+    import zipfile
+
+    import pyarrow
+    import pyarrow.parquet
+    import zstandard
+
+    lines = b'{"text": "one"}\n\n{"text": "\\u00e9 two"}\n{"text": 1}\nno\n{"a": [], "text": "x"}'
+    frame = zstandard.ZstdCompressor().compress
+    table = pyarrow.table({"text": ["one", None, "two"]})
+    parquet, arrow, tar, zipped = io.BytesIO(), io.BytesIO(), io.BytesIO(), io.BytesIO()
+    pyarrow.parquet.write_table(table, parquet, row_group_size=2, store_schema=False)
+    with pyarrow.ipc.new_stream(arrow, table.schema) as writer:
+        writer.write_table(table)
+    with tarfile.open(fileobj=tar, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+        for name, content in (("a.txt", b"one"), ("b.jsonl", lines)):
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    with zipfile.ZipFile(zipped, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a.txt", "one")
+        archive.writestr("b.jsonl", lines)
+    contents = (
+        *(lines, b'[{"text": "one"},\n {"text": "two"}]', b"one\n\ntwo\r\n"),
+        *(frame(lines[:20]) + frame(lines[20:]), gzip.compress(lines), lzma.compress(lines)),
+        *(bz2.compress(lines), parquet.getvalue(), arrow.getvalue(), tar.getvalue()),
+        *(zipped.getvalue(), b"0000000000000003one0000000000000003two", lines),
+    )
+    return [bytes([kind]) + content for kind, content in enumerate(contents)]
+
+
+def clean() -> None:
+    """Remove the folder in which the targets work."""
+    shutil.rmtree(_FOLDER, ignore_errors=True)

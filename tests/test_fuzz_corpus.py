@@ -1,0 +1,19 @@
+"""The corpus of the Python fuzz targets, and seeds for them: every input that ever broke one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from fuzz import targets
+
+CORPUS = Path(__file__).resolve().parent / "fuzz" / "corpus"
+
+
+@pytest.mark.parametrize("name", targets.TARGETS)
+def test_replay(name: str, tmp_path: Path) -> None:
+    targets.seeds(tmp_path)
+    inputs = sorted((tmp_path / name).iterdir()) + sorted((CORPUS / name).iterdir())
+    assert len(inputs) > 3
+    for path in inputs:
+        targets.TARGETS[name](path.read_bytes())

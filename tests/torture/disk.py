@@ -1,0 +1,84 @@
+"""A disk that is full at every stage of a run: a file system that grows a little at a time.
+
+    python -m torture.disk --rounds 3 --seed 1
+
+Needs the right to mount a tmpfs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import random
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import tokpack
+from torture.tools import Setting, Whole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def small_disk(folder: Path, size: int) -> Iterator[Path]:
+    """A tmpfs of ``size`` bytes; PermissionError where it cannot be mounted."""
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
+    try:
+        made = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        raise PermissionError("no mount command here") from None
+    if made.returncode:
+        raise PermissionError(f"cannot mount a small file system here: {made.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+def grow(setting: Setting, folder: Path, seed: int, step: int, workers: int) -> int:
+    """Resume on a disk that grows by about ``step`` bytes until it suffices; the failures."""
+    rng = random.Random(seed)
+    size = 4096
+    failures = 0
+    with small_disk(folder, size) as disk:
+        prefix = disk / "out"
+        while True:
+            try:
+                tokpack.encode(**setting.request(prefix, workers=workers))
+                break
+            except tokpack.OutputError as error:
+                message = str(error)
+            assert "No space left on device" in message, message
+            failures += 1
+            names = {path.name for path in disk.iterdir()}
+            assert names <= {"out.unfinished"}, names
+            size += rng.randrange(4096, step)
+            grown = ["mount", "-o", f"remount,size={size}", str(disk)]
+            subprocess.run(grown, check=True)
+        assert Whole.read(prefix) == setting.expected
+    folder.rmdir()
+    return failures
+
+
+def main() -> None:
+    """Run a long round; the work folder stays when it fails."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="tokpack-disk-"))
+    setting = Setting.make(folder, 3 << 20, files=5, seed=args.seed)
+    for number in range(args.rounds):
+        workers = 1 + number % 2
+        failures = grow(setting, folder / "disk", args.seed + number, 96 << 10, workers)
+        print(f"disk: full {failures} times with {workers} workers, then right", flush=True)
+    shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main()
