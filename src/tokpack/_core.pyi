@@ -142,7 +142,7 @@ class DocumentOrder:
         """The pieces of sample j, [k, 3]: document, offset and length in tokens, never 0."""
 
 class RandomState:
-    """numpy's ``RandomState(seed)``, for its shuffle: the same permutation, several times faster."""
+    """numpy's ``RandomState(seed)``, for its shuffle: equal permutations, several times faster."""
 
     def __init__(self, seed: int) -> None: ...
     def shuffle(self, values: npt.NDArray[Any]) -> None:
