@@ -1,5 +1,5 @@
-// What the x86 kernels share: keys hashed by two rounds of AES, and slots copied whole. Included by
-// each of them inside its own namespace.
+// What the x86 kernels share: keys hashed by two rounds of AES, slots copied whole, and the lowest
+// of eight ranks. Included by each of them inside its own namespace.
 
 struct AesIsa {
   static std::uint64_t mix(__m128i key) {
@@ -38,3 +38,9 @@ struct AesIsa {
     return out + slot.count;
   }
 };
+
+// What eight ranks have as their lowest, in the form of Ranks::lowest().
+inline std::uint32_t lowest_of_eight(__m128i ranks, unsigned first_lane) {
+  const auto found = static_cast<std::uint32_t>(_mm_cvtsi128_si32(_mm_minpos_epu16(ranks)));
+  return (found << 16) + (found >> 16) + first_lane;
+}

@@ -101,8 +101,6 @@ struct Isa : AesIsa {
 #include "core/bpe_lookup.inc.hpp"
 #include "core/gpt2_scan.inc.hpp"
 
-inline std::uint32_t lowest_of_eight(__m128i ranks, unsigned first_lane);
-
 class Ranks {
  public:
   Ranks(const std::uint16_t* first, std::uint64_t pairs)

@@ -5,12 +5,6 @@
 // in the high half and the lane in the low half, the leftmost of equals; set(lanes, rank) changes
 // them.
 
-// What eight ranks have as their lowest, in the form of Ranks::lowest().
-inline std::uint32_t lowest_of_eight(__m128i ranks, unsigned first_lane) {
-  const auto found = static_cast<std::uint32_t>(_mm_cvtsi128_si32(_mm_minpos_epu16(ranks)));
-  return (found << 16) + (found >> 16) + first_lane;
-}
-
 // Words of up to 8 * kParts + 1 bytes, but no more than 32. Loops run to the upper bound, so that
 // the processor need not guess the size.
 template <int kParts>
