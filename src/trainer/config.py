@@ -1,0 +1,294 @@
+"""What a run is: one frozen dataclass of plain values, checked when it is made. No torch here."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from tokpack.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+
+@dataclass(frozen=True)
+class Config:
+    """All settings of a run, under Megatron's names.
+
+    Lengths are tokens, batch sizes and counts of data are samples, learning rates are those of
+    AdamW. What is None is derived where it is used. Raises UsageError for values that cannot work
+    together, whatever the data and the machine are.
+    """
+
+    # model
+    num_layers: int = 12
+    hidden_size: int = 768
+    num_attention_heads: int = 12
+    ffn_hidden_size: int | None = None  # 4 * hidden_size
+    num_query_groups: int | None = None  # num_attention_heads
+    seq_length: int = 1024
+    max_position_embeddings: int | None = None  # seq_length
+    vocab_size: int | None = None  # that of the dataset's tokenizer
+    make_vocab_size_divisible_by: int = 128
+    position_embedding_type: str = "learned_absolute"
+    rotary_percent: float = 1.0
+    rotary_base: float = 10000.0
+    untie_embeddings_and_output_weights: bool = False
+    parallel_residual: bool = False
+    embed_layernorm: bool = False
+    normalization: str = "LayerNorm"
+    activation: str = "gelu"
+    add_bias_linear: bool = True
+    hidden_dropout: float = 0.0
+    attention_dropout: float = 0.0
+    layernorm_epsilon: float = 1e-5
+    init_method_std: float = 0.02
+    # batch
+    micro_batch_size: int = 4
+    global_batch_size: int = 4
+    rampup_batch_size: tuple[int, int, int] | None = None  # start, increment, samples
+    train_samples: int | None = None  # without it and train_iters: one epoch
+    train_iters: int | None = None
+    # optimizer
+    lr: float = 3e-4
+    min_lr: float = 0.0
+    lr_decay_style: str = "linear"
+    lr_decay_samples: int | None = None  # to the end of the run
+    lr_decay_iters: int | None = None
+    lr_warmup_samples: int = 0
+    lr_warmup_iters: int = 0
+    lr_warmup_fraction: float | None = None  # of the decay
+    weight_decay: float = 0.01
+    adam_beta1: float = 0.9
+    adam_beta2: float = 0.999
+    adam_eps: float = 1e-8
+    clip_grad: float = 1.0  # 0: no clipping
+    # precision
+    precision: str | None = None  # bf16 on a GPU, else fp32
+    loss_scale: float = 0.0  # 0: dynamic
+    initial_loss_scale: float = 65536.0
+    loss_scale_window: int = 1000
+    hysteresis: int = 2
+    min_loss_scale: float = 1.0
+    # parallel
+    tensor_model_parallel_size: int = 1
+    pipeline_model_parallel_size: int = 1
+    pipeline_split: tuple[int, ...] | None = None  # layers of each stage; equal parts
+    engine: str = "torch"
+    zero_stage: int = 0
+    deepspeed_json: dict[str, Any] = field(default_factory=dict)
+    distributed_timeout_minutes: int = 10
+    # activations
+    checkpoint_activations: bool = False
+    checkpoint_num_layers: int = 1
+    partition_activations: bool = False
+    checkpoint_in_cpu: bool = False
+    contiguous_checkpointing: bool = False
+    synchronize_each_layer: bool = False
+    profile_backward: bool = False
+    deepspeed_activation_checkpointing: bool = False
+    # data
+    data_path: tuple[str, ...] = ()  # prefix | weight prefix ... | prefix ... | blend.yaml
+    train_data_path: tuple[str, ...] = ()
+    valid_data_path: tuple[str, ...] = ()
+    test_data_path: tuple[str, ...] = ()
+    split: str = "969,30,1"
+    order: str = "stateless"
+    seed: int = 1234
+    data_cache_path: str | None = None
+    reset_position_ids: bool = False
+    reset_attention_mask: bool = False
+    eod_mask_loss: bool = False
+    vocab_file: str | None = None
+    merge_file: str | None = None
+    tokenizer: str | None = None
+    # run
+    save: str | None = None
+    load: str | None = None
+    save_interval: int | None = None
+    keep_checkpoints: int = 5  # 0: all
+    finetune: bool = False
+    eval_interval: int = 1000
+    eval_iters: int = 100
+    log_interval: int = 10
+    exit_interval: int | None = None
+    exit_duration_in_mins: float | None = None
+    kill_switch_path: str | None = None
+    tensorboard_dir: str | None = None
+    tensorboard_queue_size: int = 1000
+    log_timers_to_tensorboard: bool = False
+    log_batch_size_to_tensorboard: bool = False
+    log_validation_ppl_to_tensorboard: bool = False
+    compile: bool | None = None  # on a GPU
+    device: str = "auto"
+    log_dir: str | None = None  # save
+    # What was accepted and needs nothing here, said once by the main process; never saved.
+    notes: tuple[str, ...] = field(default=(), compare=False)
+
+    def __post_init__(self) -> None:
+        _check_ranges(self)
+        _check_model(self)
+        _check_batch(self)
+        _check_schedule(self)
+        _check_parallel(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields but ``notes``, as JSON and YAML know them; ``from_dict`` takes them back."""
+        values = {name: getattr(self, name) for name in FIELDS}
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
+
+    def to_yaml(self) -> str:
+        """The configuration as a file that ``tokpack train`` reads."""
+        return yaml.safe_dump(self.to_dict(), sort_keys=False, allow_unicode=True)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Config:
+        """The configuration whose ``to_dict`` is ``values``. Raises UsageError."""
+        if unknown := [name for name in values if name not in FIELDS]:
+            raise UsageError(f"no such setting of a run: {', '.join(unknown)}")
+        plain: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in values.items()
+        }
+        return cls(**plain)
+
+
+FIELDS = {item.name: item for item in dataclasses.fields(Config) if item.name != "notes"}
+
+CHOICES: dict[str, tuple[Any, ...]] = {
+    "position_embedding_type": ("learned_absolute", "rope"),
+    "normalization": ("LayerNorm", "RMSNorm"),
+    "activation": ("gelu", "gelu_erf", "swiglu"),
+    "lr_decay_style": ("constant", "linear", "cosine", "inverse-square-root"),
+    "precision": ("fp32", "bf16", "fp16"),
+    "engine": ("torch", "deepspeed"),
+    "device": ("auto", "cpu", "cuda"),
+    "zero_stage": (0, 1, 2, 3),
+}
+
+# What each number may be: a phrase, a test, and the fields.
+_RANGES: tuple[tuple[str, Callable[[float], bool], str], ...] = (
+    (
+        "at least 1",
+        lambda value: value >= 1,
+        "num_layers hidden_size num_attention_heads ffn_hidden_size num_query_groups seq_length "
+        "max_position_embeddings vocab_size make_vocab_size_divisible_by micro_batch_size "
+        "global_batch_size train_samples train_iters lr_decay_samples lr_decay_iters hysteresis "
+        "loss_scale_window tensor_model_parallel_size pipeline_model_parallel_size save_interval "
+        "distributed_timeout_minutes checkpoint_num_layers eval_interval log_interval "
+        "exit_interval tensorboard_queue_size",
+    ),
+    (
+        "at least 0",
+        lambda value: value >= 0,
+        "lr min_lr lr_warmup_samples lr_warmup_iters weight_decay clip_grad loss_scale eval_iters "
+        "keep_checkpoints seed",
+    ),
+    (
+        "a number above 0",
+        lambda value: value > 0,
+        "rotary_base layernorm_epsilon init_method_std adam_eps initial_loss_scale min_loss_scale "
+        "exit_duration_in_mins",
+    ),
+    (
+        "at least 0 and below 1",
+        lambda value: 0 <= value < 1,
+        "hidden_dropout attention_dropout adam_beta1 adam_beta2",
+    ),
+    ("above 0 and at most 1", lambda value: 0 < value <= 1, "rotary_percent"),
+    ("from 0 to 1", lambda value: 0 <= value <= 1, "lr_warmup_fraction"),
+)
+
+
+def _check_ranges(config: Config) -> None:
+    for name, choices in CHOICES.items():
+        value = getattr(config, name)
+        if value is not None and value not in choices:
+            expected = ", ".join(map(str, choices))
+            raise UsageError(f"{name} is {value!r}, expected one of {expected}")
+    for phrase, good, names in _RANGES:
+        for name in names.split():
+            value = getattr(config, name)
+            if value is not None and not (math.isfinite(value) and good(value)):
+                raise UsageError(f"{name} is {value}, expected {phrase}")
+
+
+def _check_model(config: Config) -> None:
+    heads, groups = config.num_attention_heads, config.num_query_groups
+    _divides("hidden_size", config.hidden_size, "num_attention_heads", heads)
+    if groups is not None:
+        _divides("num_attention_heads", heads, "num_query_groups", groups)
+    positions = config.max_position_embeddings
+    if positions is not None and positions < config.seq_length:
+        raise UsageError(
+            f"max_position_embeddings is {positions}, less than seq_length {config.seq_length}"
+        )
+    width = config.hidden_size // heads
+    rotary = int(width * config.rotary_percent)
+    if config.position_embedding_type == "rope" and (rotary < 2 or rotary % 2):
+        raise UsageError(
+            f"rotary_percent {config.rotary_percent:g} of a head's {width} is {rotary}: rotary "
+            "positions need an even number of at least 2"
+        )
+
+
+def _check_batch(config: Config) -> None:
+    micro, batch = config.micro_batch_size, config.global_batch_size
+    _divides("global_batch_size", batch, "micro_batch_size", micro)
+    if config.rampup_batch_size is None:
+        return
+    if len(config.rampup_batch_size) != 3:
+        raise UsageError(
+            f"rampup_batch_size is {config.rampup_batch_size}, expected start, increment, samples"
+        )
+    start, increment, samples = config.rampup_batch_size
+    if start < 1 or increment < 1 or samples < 0 or start > batch:
+        raise UsageError(
+            f"rampup_batch_size is {start} {increment} {samples} with global_batch_size {batch}: "
+            "start and increment must be at least 1, samples at least 0, and start no larger than "
+            "the global batch"
+        )
+    if (batch - start) % increment:
+        raise UsageError(
+            f"rampup_batch_size {start} {increment} {samples} does not reach global_batch_size "
+            f"{batch}: {batch} - {start} is not a multiple of {increment}"
+        )
+    _divides("rampup_batch_size's start", start, "micro_batch_size", micro)
+    _divides("rampup_batch_size's increment", increment, "micro_batch_size", micro)
+
+
+def _check_schedule(config: Config) -> None:
+    for names in (
+        ("train_samples", "train_iters"),
+        ("lr_decay_samples", "lr_decay_iters"),
+        ("lr_warmup_samples", "lr_warmup_iters", "lr_warmup_fraction"),
+    ):
+        given = [f"{name} {getattr(config, name)}" for name in names if getattr(config, name)]
+        if len(given) > 1:
+            raise UsageError(f"{' and '.join(given)} are given: give one of them")
+    if config.min_lr > config.lr:
+        raise UsageError(f"min_lr is {config.min_lr:g}, above lr {config.lr:g}")
+
+
+def _check_parallel(config: Config) -> None:
+    tensor, stages = config.tensor_model_parallel_size, config.pipeline_model_parallel_size
+    for name in ("num_attention_heads", "num_query_groups", "hidden_size", "ffn_hidden_size"):
+        if (value := getattr(config, name)) is not None:
+            _divides(name, value, "tensor_model_parallel_size", tensor)
+    split = config.pipeline_split
+    if split is None:
+        _divides("num_layers", config.num_layers, "pipeline_model_parallel_size", stages)
+    elif len(split) != stages or sum(split) != config.num_layers or min(split) < 0:
+        raise UsageError(
+            f"pipeline_split is {' '.join(map(str, split))} ({len(split)} stages, {sum(split)} "
+            f"layers), expected {stages} stages and {config.num_layers} layers"
+        )
+
+
+def _divides(name: str, value: int, divisor_name: str, divisor: int) -> None:
+    if value % divisor:
+        raise UsageError(f"{name} {value} is not a multiple of {divisor_name} {divisor}")
