@@ -1,0 +1,157 @@
+"""The schedule of a run against a slow twin that follows Megatron's own arithmetic."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from tokpack.errors import UsageError
+from tokpack.trainer.config import Config
+from tokpack.trainer.schedule import Schedule
+
+
+def config(**settings: Any) -> Config:
+    return Config(**{"micro_batch_size": 1, **settings})
+
+
+def twin_steps(samples: int, batch: int, rampup: tuple[int, int, int] | None) -> list[int]:
+    """Batch sizes of all steps, counted as a calculator that is told after each step."""
+    sizes, consumed = [], 0
+    while True:
+        size = batch
+        if rampup is not None and consumed <= rampup[2] and rampup[2] and batch > rampup[0]:
+            rises = (batch - rampup[0]) / rampup[1]
+            size = rampup[0] + int(consumed / (rampup[2] / rises)) * rampup[1]
+        if consumed + size > samples:
+            return sizes
+        sizes.append(size)
+        consumed += size
+
+
+@st.composite
+def rampups(draw: st.DrawFn) -> tuple[int, tuple[int, int, int]]:
+    start, increment, rises = (draw(st.integers(1, 6)) for _ in range(3))
+    samples = draw(st.integers(0, 300))
+    return start + increment * (rises - 1), (start, increment, samples)
+
+
+@given(st.one_of(rampups(), st.tuples(st.integers(1, 9), st.none())), st.integers(1, 500))
+def test_steps_are_the_twins(shape: Any, samples: int) -> None:
+    batch, rampup = shape
+    expected = twin_steps(samples, batch, rampup)
+    assume(expected)
+    schedule = Schedule.of(
+        config(global_batch_size=batch, rampup_batch_size=rampup, train_samples=samples), 1
+    )
+    steps = list(schedule.steps())
+    assert [size for _, size in steps] == expected
+    assert {size for _, size in steps} <= set(schedule.batch_sizes())
+    for number, (first, _) in enumerate(steps):
+        assert first == sum(expected[:number])
+        assert schedule.count_steps(first) == len(steps) - number
+        assert list(schedule.steps(first)) == steps[number:]
+
+
+def test_the_ramp_of_bigscience() -> None:
+    schedule = Schedule.of(
+        config(global_batch_size=16, rampup_batch_size=(2, 2, 1000), train_samples=10_000), 1
+    )
+    assert [schedule.batch_size(k) for k in (0, 142, 143, 999, 1000, 1001)] == [2, 2, 4, 14, 16, 16]
+    assert schedule.batch_sizes() == (2, 4, 6, 8, 10, 12, 14, 16)
+
+
+def twin_lr(schedule: Schedule, k: int) -> float:
+    s = schedule
+    if s.warmup and k <= s.warmup:
+        return s.max_lr * k / s.warmup
+    if s.style == "constant":
+        return s.max_lr
+    if k > s.decay:
+        return s.min_lr
+    ratio = (k - s.warmup) / (s.decay - s.warmup)
+    return {
+        "linear": s.min_lr + (1 - ratio) * (s.max_lr - s.min_lr),
+        "cosine": s.min_lr + (s.max_lr - s.min_lr) * 0.5 * (math.cos(math.pi * ratio) + 1),
+        "inverse-square-root": max(s.min_lr, s.max_lr * max(s.warmup, 1) ** 0.5 / max(k, 1) ** 0.5),
+    }[s.style]
+
+
+STYLES = ("constant", "linear", "cosine", "inverse-square-root")
+
+
+@given(
+    st.sampled_from(STYLES),
+    st.tuples(st.integers(0, 90), st.integers(1, 200)),
+    st.floats(1e-6, 1),
+    st.floats(0, 1),
+    st.integers(0, 500),
+)
+def test_learning_rates(
+    style: str, lengths: tuple[int, int], top: float, share: float, k: int
+) -> None:
+    warmup, decay = lengths
+    assume(warmup < decay)
+    schedule = Schedule.of(
+        config(
+            lr_decay_style=style,
+            lr=top,
+            min_lr=top * share,
+            lr_warmup_samples=warmup,
+            lr_decay_samples=decay,
+            train_samples=500,
+        ),
+        1,
+    )
+    assert schedule.lr(k) == pytest.approx(twin_lr(schedule, k), rel=1e-12)
+    assert 0 <= schedule.lr(k) <= top * (1 + 1e-12)
+    if k > warmup:
+        assert schedule.lr(k) >= top * share * (1 - 1e-12)
+        assert schedule.lr(k + 1) <= schedule.lr(k) * (1 + 1e-12)
+    assert schedule.lr(warmup) == pytest.approx(top)
+
+
+def test_iterations_and_fractions_are_samples() -> None:
+    base = config(global_batch_size=8, train_iters=100, lr_decay_style="cosine")
+    by_iterations = Schedule.of(replace(base, lr_warmup_iters=5, lr_decay_iters=50), 1)
+    assert (by_iterations.train_samples, by_iterations.warmup, by_iterations.decay) == (
+        800,
+        40,
+        400,
+    )
+    assert by_iterations.count_steps() == 100
+    by_share = Schedule.of(replace(base, lr_warmup_fraction=0.01), 1)
+    assert (by_share.warmup, by_share.decay) == (8, 800)
+    assert Schedule.of(config(global_batch_size=8), 83).count_steps() == 10  # one epoch
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"train_iters": 9, "global_batch_size": 8, "rampup_batch_size": (2, 2, 50)},
+            "train_iters 9 .* 2 2 50: give train_samples",
+        ),
+        ({"train_samples": 7, "global_batch_size": 8}, "7 samples do not fill the first .* of 8"),
+        (
+            {"train_samples": 900, "lr_warmup_samples": 900},
+            "warm-up of 900 samples .* decay of 900 samples",
+        ),
+        ({"train_iters": 10, "lr_warmup_fraction": 1.0}, "warm-up of 40 samples"),
+    ],
+)
+def test_what_cannot_be_scheduled(settings: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        Schedule.of(config(**settings), 1)
+
+
+def test_schedules_need_no_torch() -> None:
+    code = "import sys, tokpack.trainer.schedule; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
