@@ -12,7 +12,7 @@ import yaml
 from tokpack.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
 
 @dataclass(frozen=True)
@@ -170,37 +170,19 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "zero_stage": (0, 1, 2, 3),
 }
 
-# What each number may be: a phrase, a test, and the fields.
-_RANGES: tuple[tuple[str, Callable[[float], bool], str], ...] = (
-    (
-        "at least 1",
-        lambda value: value >= 1,
-        "num_layers hidden_size num_attention_heads ffn_hidden_size num_query_groups seq_length "
-        "max_position_embeddings vocab_size make_vocab_size_divisible_by micro_batch_size "
-        "global_batch_size train_samples train_iters lr_decay_samples lr_decay_iters hysteresis "
-        "loss_scale_window tensor_model_parallel_size pipeline_model_parallel_size save_interval "
-        "distributed_timeout_minutes checkpoint_num_layers eval_interval log_interval "
-        "exit_interval tensorboard_queue_size",
-    ),
-    (
-        "at least 0",
-        lambda value: value >= 0,
-        "lr min_lr lr_warmup_samples lr_warmup_iters weight_decay clip_grad loss_scale eval_iters "
-        "keep_checkpoints seed",
-    ),
-    (
-        "a number above 0",
-        lambda value: value > 0,
-        "rotary_base layernorm_epsilon init_method_std adam_eps initial_loss_scale min_loss_scale "
-        "exit_duration_in_mins",
-    ),
-    (
-        "at least 0 and below 1",
-        lambda value: 0 <= value < 1,
-        "hidden_dropout attention_dropout adam_beta1 adam_beta2",
-    ),
-    ("above 0 and at most 1", lambda value: 0 < value <= 1, "rotary_percent"),
-    ("from 0 to 1", lambda value: 0 <= value <= 1, "lr_warmup_fraction"),
+# Numbers are at least 1 when they are whole, and above 0 when they are not, but for these.
+_ZERO_ALLOWED = (
+    "lr min_lr lr_warmup_samples lr_warmup_iters lr_warmup_fraction weight_decay clip_grad "
+    "loss_scale eval_iters keep_checkpoints seed zero_stage hidden_dropout attention_dropout "
+    "adam_beta1 adam_beta2"
+)
+_BELOW_ONE = ("hidden_dropout", "attention_dropout", "adam_beta1", "adam_beta2")
+_AT_MOST_ONE = ("rotary_percent", "lr_warmup_fraction")
+# Of each of these at most one can be given.
+EXCLUSIVE = (
+    ("train_samples", "train_iters"),
+    ("lr_decay_samples", "lr_decay_iters"),
+    ("lr_warmup_samples", "lr_warmup_iters", "lr_warmup_fraction"),
 )
 
 
@@ -210,11 +192,23 @@ def _check_ranges(config: Config) -> None:
         if value is not None and value not in choices:
             expected = ", ".join(map(str, choices))
             raise UsageError(f"{name} is {value!r}, expected one of {expected}")
-    for phrase, good, names in _RANGES:
-        for name in names.split():
-            value = getattr(config, name)
-            if value is not None and not (math.isfinite(value) and good(value)):
-                raise UsageError(f"{name} is {value}, expected {phrase}")
+    for name in FIELDS:
+        value = getattr(config, name)
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            _check_number(name, value)
+
+
+def _check_number(name: str, value: float) -> None:
+    expected = "at least 0" if name in _ZERO_ALLOWED.split() else "at least 1"
+    good = value >= int(expected[-1])
+    if FIELDS[name].type in ("float", "float | None") and expected == "at least 1":
+        expected, good = "above 0", value > 0
+    if name in _BELOW_ONE:
+        expected, good = f"{expected} and below 1", good and value < 1
+    if name in _AT_MOST_ONE:
+        expected, good = f"{expected} and at most 1", good and value <= 1
+    if not (good and math.isfinite(value)):
+        raise UsageError(f"{name} is {value}, expected {expected}")
 
 
 def _check_model(config: Config) -> None:
@@ -262,11 +256,7 @@ def _check_batch(config: Config) -> None:
 
 
 def _check_schedule(config: Config) -> None:
-    for names in (
-        ("train_samples", "train_iters"),
-        ("lr_decay_samples", "lr_decay_iters"),
-        ("lr_warmup_samples", "lr_warmup_iters", "lr_warmup_fraction"),
-    ):
+    for names in EXCLUSIVE:
         given = [f"{name} {getattr(config, name)}" for name in names if getattr(config, name)]
         if len(given) > 1:
             raise UsageError(f"{' and '.join(given)} are given: give one of them")
@@ -279,6 +269,8 @@ def _check_parallel(config: Config) -> None:
     for name in ("num_attention_heads", "num_query_groups", "hidden_size", "ffn_hidden_size"):
         if (value := getattr(config, name)) is not None:
             _divides(name, value, "tensor_model_parallel_size", tensor)
+    if config.zero_stage and config.engine == "torch":
+        raise UsageError(f"zero_stage {config.zero_stage} needs engine deepspeed, this is torch")
     split = config.pipeline_split
     if split is None:
         _divides("num_layers", config.num_layers, "pipeline_model_parallel_size", stages)
