@@ -1,0 +1,75 @@
+"""What a training engine does, whichever library does it."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from torch import Tensor, nn
+
+    from .config import Config
+    from .model import Batch, ModelConfig
+    from .parallel import Topology
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """One step. Tensors stay on the device, the same on every rank: reading one waits for it."""
+
+    loss: Tensor  # float32 []: mean over the global batch's micro batches
+    grad_norm: Tensor  # float32 []: before clipping; not finite where fp16 overflowed
+    loss_scale: float
+    skipped: bool  # fp16 overflowed: no weight was changed
+
+
+class Engine(Protocol):
+    """Every method is a collective: all ranks call it, in the same order."""
+
+    topology: Topology
+    model: nn.Module
+    steps: int  # optimizer steps made, without skipped ones
+
+    def train_batch(self, micro_batches: Sequence[Batch], lr: float) -> StepResult:
+        """One optimizer step over this data rank's micro batches.
+
+        A micro batch holds tokens, labels, position_ids int64 [B, S], loss_mask float32 [B, S] and,
+        for attention inside documents, cu_seqlens int32 [B, S + 1]. Every pipeline and tensor rank
+        of a data rank is given the same ones; all data ranks are given equally many.
+        """
+        ...
+
+    def evaluate(self, micro_batches: Sequence[Batch]) -> Tensor:
+        """Mean loss, float32 [], over these micro batches and all data ranks."""
+        ...
+
+    def full_state(self) -> Iterator[tuple[str, dict[str, Tensor]]]:
+        """This stage's parameters one by one: global name, {parameter, exp_avg, exp_avg_sq}.
+
+        Tensors are whole, float32, on the CPU, without padding of the vocabulary. Ranks that do not
+        write (data or tensor rank above 0) are given the name and {}. A tied head is not repeated.
+        """
+        ...
+
+    def load_full_state(self, read: Callable[[str], dict[str, Tensor]], *, optimizer: bool) -> None:
+        """Take every parameter, and with ``optimizer`` its moments, from ``read(global name)``."""
+        ...
+
+    def scalars(self) -> dict[str, Any]:
+        """The rest of the state, as JSON knows it: steps, the loss scale."""
+        ...
+
+    def load_scalars(self, values: dict[str, Any]) -> None:
+        """Take back what ``scalars`` gave."""
+        ...
+
+
+def make_engine(config: Config, model_config: ModelConfig, topology: Topology) -> Engine:
+    """The engine that the configuration names, with weights initialised from its seed."""
+    names = {"torch": "engine_torch", "deepspeed": "engine_ds"}
+    module = importlib.import_module(f".{names[config.engine]}", __package__)
+    engine: Engine = module.make(config, model_config, topology)
+    return engine
