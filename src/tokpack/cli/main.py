@@ -40,6 +40,7 @@ COMMANDS = {
     "split": Command("tokpack.cli.split", "a dataset -> parts, train and valid", False),
     "convert": Command("tokpack.cli.convert", "from and to other formats, other dtypes", False),
     "blend": Command("tokpack.cli.blend", "datasets and weights -> the plan of a blend", False),
+    "train": Command("tokpack.cli.train", "a blend -> a GPT, on one CPU or many GPUs", False),
 }
 
 HELP = """\

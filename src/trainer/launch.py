@@ -1,0 +1,98 @@
+"""``tokpack train``: this process, or one for each rank of this machine. No torch here.
+
+What torchrun and DeepSpeed's launcher start comes here too, with their WORLD_SIZE set.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from tokpack.errors import UsageError
+
+from .flags import resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import FrameType
+
+GRACE = 15.0  # seconds from the end of one rank to the end of all
+_FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+
+
+def run(argv: Sequence[str]) -> int:
+    """Train as ``argv`` says and return the exit code. Raises UsageError, InputError, FormatError.
+
+    With ``--nproc N`` this process starts N others and waits for them.
+    """
+    started = "WORLD_SIZE" in os.environ
+    config, nproc = resolve(argv, int(os.environ["WORLD_SIZE"]) if started else 1)
+    if started and nproc not in (None, int(os.environ["WORLD_SIZE"])):
+        raise UsageError(f"--nproc {nproc} in a world of {os.environ['WORLD_SIZE']} processes")
+    if nproc and nproc > 1 and not started:
+        return start([sys.executable, "-m", "tokpack.trainer", *argv], nproc)
+    from .loop import train
+
+    return train(config)
+
+
+def start(command: Sequence[str], count: int) -> int:
+    """Run ``command`` as ranks 0 to ``count`` - 1, with the environment that torchrun gives.
+
+    Signals go on to every rank. When one fails, the others get SIGTERM, and SIGKILL ``GRACE``
+    seconds later; its exit code is returned, or 128 + the number of the signal that ended it.
+    """
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    world = {
+        "WORLD_SIZE": str(count),
+        "LOCAL_WORLD_SIZE": str(count),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }
+    threads = {"OMP_NUM_THREADS": str(max((os.cpu_count() or 1) // count, 1))}
+    ranks = []
+    for rank in range(count):
+        place = {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+        environment = {**threads, **os.environ, **world, **place}
+        # In sessions of their own: Ctrl-C reaches them once, from here.
+        ranks.append(subprocess.Popen(command, env=environment, start_new_session=True))
+
+    def forward(number: int, _frame: FrameType | None) -> None:
+        _send(ranks, number)
+
+    before = {number: signal.signal(number, forward) for number in _FORWARDED}
+    try:
+        return _wait(ranks)
+    finally:
+        _send(ranks, signal.SIGKILL)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _wait(ranks: Sequence[subprocess.Popen[bytes]]) -> int:
+    while not (failed := [i for i, rank in enumerate(ranks) if rank.poll()]):
+        if all(rank.returncode == 0 for rank in ranks):
+            return 0
+        time.sleep(0.05)
+    code = ranks[failed[0]].returncode
+    if code < 0:
+        name = signal.Signals(-code).name
+        sys.stderr.write(f"tokpack: rank {failed[0]} was ended by {name}; stopping the others\n")
+    _send(ranks, signal.SIGTERM)
+    end = time.monotonic() + GRACE
+    while any(rank.poll() is None for rank in ranks) and time.monotonic() < end:
+        time.sleep(0.05)
+    return code if code > 0 else 128 - code
+
+
+def _send(ranks: Sequence[subprocess.Popen[bytes]], number: int) -> None:
+    for rank in ranks:
+        if rank.poll() is None:
+            rank.send_signal(number)

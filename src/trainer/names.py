@@ -1,0 +1,117 @@
+"""What other programs call the settings of Config: tables only. Names are written with underscores.
+
+From Megatron-LM (v1.1.5 and later), Megatron-DeepSpeed, GPT-NeoX and DeepSpeed's JSON.
+"""
+
+# A setting: its other names. A dotted name is a path in DeepSpeed's JSON.
+OTHER_NAMES = {
+    "activation": "activation_function",
+    "adam_eps": "optimizer.params.eps",
+    "betas": "optimizer.params.betas",
+    "checkpoint_activations": "recompute_activations",
+    "checkpoint_in_cpu": "activation_checkpointing.cpu_checkpointing cpu_checkpointing",
+    "checkpoint_num_layers": "recompute_num_layers activations_checkpoint_num_layers",
+    "clip_grad": "gradient_clipping",
+    "contiguous_checkpointing": "contigious_checkpointing "
+    "activation_checkpointing.contiguous_memory_optimization",
+    "exit_duration_in_mins": "exit_duration",
+    "ffn_hidden_size": "intermediate_size",
+    "global_batch_size": "train_batch_size",
+    "gradient_accumulation_steps": "gas",
+    "hysteresis": "fp16.hysteresis loss_scale_hysteresis",
+    "initial_scale_power": "fp16.initial_scale_power",
+    "keep_checkpoints": "keep_last_n_checkpoints",
+    "layernorm_epsilon": "norm_epsilon",
+    "loss_scale": "fp16.loss_scale",
+    "loss_scale_window": "fp16.loss_scale_window",
+    "lr": "optimizer.params.lr",
+    "lr_warmup_fraction": "warmup",
+    "micro_batch_size": "batch_size train_micro_batch_size_per_gpu",
+    "min_loss_scale": "fp16.min_loss_scale min_scale",
+    "normalization": "norm",
+    "num_query_groups": "num_key_value_heads num_kv_heads",
+    "parallel_residual": "gpt_j_residual",
+    "partition_activations": "distribute_checkpointed_activations "
+    "activation_checkpointing.partition_activations",
+    "pipeline_model_parallel_size": "pipe_parallel_size",
+    "position_embedding_type": "pos_emb",
+    "profile_backward": "activation_checkpointing.profile",
+    "recompute_granularity": "recompute_method activations_checkpoint_method",
+    "rotary_base": "rotary_emb_base rotary_position_embeddings_theta",
+    "rotary_percent": "rotary_pct",
+    "save_interval": "checkpoint_factor",
+    "synchronize_each_layer": "activation_checkpointing.synchronize_checkpoint_boundary",
+    "tensor_model_parallel_size": "model_parallel_size",
+    "test_data_path": "test_data_paths",
+    "tokenizer": "tokenizer_model tokenizer_name_or_path",
+    "train_data_path": "train_data_paths",
+    "untie_embeddings_and_output_weights": "no_weight_tying",
+    "valid_data_path": "valid_data_paths",
+    "weight_decay": "optimizer.params.weight_decay",
+    "zero_optimization.allgather_bucket_size": "zero_allgather_bucket_size",
+    "zero_optimization.reduce_bucket_size": "zero_reduce_bucket_size",
+    "zero_stage": "zero_optimization.stage",
+}
+
+# A name that is true or false, and the setting that it makes when it is true.
+SWITCHES = {
+    "bf16": ("precision", "bf16"),
+    "bf16.enabled": ("precision", "bf16"),
+    "bfloat16.enabled": ("precision", "bf16"),
+    "deepspeed": ("engine", "deepspeed"),
+    "disable_bias_linear": ("add_bias_linear", False),
+    "fp16": ("precision", "fp16"),
+    "fp16.enabled": ("precision", "fp16"),
+    "swiglu": ("activation", "swiglu"),
+    "use_rotary_position_embeddings": ("position_embedding_type", "rope"),
+    "zero_contigious_gradients": ("zero_optimization.contiguous_gradients", True),
+    "zero_reduce_scatter": ("zero_optimization.reduce_scatter", True),
+}
+
+# Words for a value that have another name here.
+WORDS = {
+    "absolute": "learned_absolute",
+    "bfloat16": "bf16",
+    "layernorm": "LayerNorm",
+    "learned": "learned_absolute",
+    "rmsnorm": "RMSNorm",
+    "rotary": "rope",
+}
+
+# Settings with one possible value.
+ONLY = {
+    "attention_config": ("[[['global'], 'all']]", "[[['flash'], 'all']]"),
+    "context_parallel_size": ("1",),
+    "dataloader_type": ("single",),
+    "ds_sequence_parallel_size": ("1",),
+    "gpt_j_tied": ("false",),
+    "num_experts": ("1",),
+    "optimizer": ("adam", "adamw"),
+    "optimizer.type": ("adam", "adamw"),
+    "scheduler.type": (),
+}
+
+# Known, with nothing to do here: how many words follow such a flag, and the flags.
+NOTHING = {
+    0: "accumulate_allreduce_grads_in_fp32 attention_softmax_in_fp32 bias_dropout_fusion "
+    "bias_gelu_fusion deepspeed_mpi fp16_lm_cross_entropy fp32_residual_connection "
+    "log_optimizer_states_to_tensorboard memory_centric_tiled_linear mmap_warmup "
+    "no_async_tensor_model_parallel_allreduce no_bias_dropout_fusion no_bias_gelu_fusion "
+    "no_gradient_accumulation_fusion no_load_rng no_masked_softmax_fusion no_pipeline_parallel "
+    "no_query_key_layer_scaling no_save_rng override_lr_scheduler override_opt_param_scheduler "
+    "scaled_masked_softmax_fusion scaled_upper_triang_masked_softmax_fusion scattered_embeddings "
+    "split_transformers use_checkpoint_lr_scheduler use_checkpoint_opt_param_scheduler "
+    "use_contiguous_buffers_in_ddp use_cpu_initialization use_flash_attn use_flash_attn_builder "
+    "use_flash_attn_triton use_flash_attn_v1 use_flash_attn_v2 use_mcore_models debug",
+    1: "attention_backend checkpoint_scale data_impl ddp_impl distributed_backend fp16.fp16 "
+    "hostfile include launcher local_rank master_addr master_port max_restarts num_gpus num_nodes "
+    "num_workers output_layer_init_method output_layer_parallelism rdzv_backend rdzv_endpoint tee "
+    "tensorboard_log_interval tile_factor tokenizer_type transformer_impl",
+}
+
+# DeepSpeed's blocks, and names beside them, that a configuration file may hold.
+DEEPSPEED = (
+    "activation_checkpointing bf16 bfloat16 comms_logger deepspeed_json dump_state flops_profiler "
+    "fp16 gradient_predivide_factor memory_breakdown optimizer prescale_gradients scheduler "
+    "steps_per_print wall_clock_breakdown zero_allow_untested_optimizer zero_optimization"
+)
