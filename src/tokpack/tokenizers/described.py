@@ -1,0 +1,96 @@
+"""A tokenizer again: from what a manifest says of it, and as files for ``transformers``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tokpack.errors import TokenizerError, TokpackError
+from tokpack.tokenizers.load import load_tokenizer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from tokpack.tokenizers.base import Tokenizer
+
+_TYPES = {"whitespace vocabulary": "Whitespace", "SentencePiece": "SentencePieceTokenizer"}
+
+
+def tokenizer_of(
+    entry: Mapping[str, Any] | None,
+    *,
+    name: str | None = None,
+    vocab_file: str | None = None,
+    merge_file: str | None = None,
+) -> Tokenizer:
+    """The tokenizer that a checkpoint's entry describes, or the one that is named.
+
+    TokenizerError where it is not found, or is another one than the entry says.
+    """
+    if entry is None and name is None and vocab_file is None:
+        raise TokenizerError(
+            "the checkpoint does not say its tokenizer: add --tokenizer, or --vocab-file and "
+            "--merge-file"
+        )
+    found = list(_candidates(entry, name, vocab_file, merge_file))
+    same = [t for t in found if entry is None or t.fingerprint == entry["sha256"]]
+    if same:
+        return same[0]
+    assert entry is not None
+    other = f"; {found[0].name} is another one ({found[0].fingerprint})" if found else ""
+    raise TokenizerError(
+        f"the tokenizer of the checkpoint, {entry['name']} ({entry['sha256']}), is not found"
+        f"{other}: add --tokenizer, or --vocab-file and --merge-file"
+    )
+
+
+def _candidates(
+    entry: Mapping[str, Any] | None, name: str | None, vocab: str | None, merges: str | None
+) -> Iterator[Tokenizer]:
+    """Whatever the request may mean: its types differ in how they take special tokens."""
+    asked = name is not None or vocab is not None
+    names = [name] if asked or entry is None else [entry["name"], str(Path(entry["name"]).parent)]
+    kind = None if entry is None else _TYPES.get(entry["kind"])
+    for candidate in names:
+        for tokenizer_type in (kind,) if kind else (None, "HFGPT2Tokenizer"):
+            try:
+                yield load_tokenizer(
+                    candidate,
+                    vocab_file=vocab,
+                    merge_file=merges,
+                    tokenizer_type=tokenizer_type,
+                )
+            except TokpackError:
+                if asked:
+                    raise
+
+
+def files_of(tokenizer: Tokenizer, max_length: int) -> dict[str, bytes]:
+    """The files by which ``transformers`` loads a tokenizer; none for a vocabulary of words."""
+    raw: bytes | None = getattr(tokenizer, "raw", None)
+    reference: tuple[bytes, ...] = getattr(tokenizer, "reference", (raw,) if raw else ())
+    kind = "PreTrainedTokenizerFast"
+    if len(reference) == 2:
+        files, kind = (
+            dict(zip(("vocab.json", "merges.txt"), reference, strict=True)),
+            "GPT2Tokenizer",
+        )
+    elif reference and tokenizer.kind == "SentencePiece":
+        files, kind = {"tokenizer.model": reference[0]}, "LlamaTokenizer"
+    elif reference:
+        files = {"tokenizer.json": reference[0]}
+    else:
+        return {}
+    eod = None if tokenizer.eod_id is None else tokenizer.decode([tokenizer.eod_id])
+    settings = {
+        "tokenizer_class": kind,
+        "model_max_length": max_length,
+        "bos_token": eod,
+        "eos_token": eod,
+        "unk_token": eod,
+        "add_bos_token": False,
+        "add_prefix_space": False,
+    }
+    known = {key: value for key, value in settings.items() if value is not None}
+    return {**files, "tokenizer_config.json": (json.dumps(known, indent=2) + "\n").encode()}

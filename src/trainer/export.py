@@ -1,0 +1,256 @@
+"""A checkpoint -> a folder that ``transformers`` loads: GPT-2, GPT-NeoX or Llama."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+from torch.nn import functional
+
+from tokpack.errors import InputError, OutputError, UsageError
+from tokpack.indexed.output import writing
+from tokpack.tokenizers.described import files_of
+
+from .checkpoint import Checkpoint, find, sync, write_tensors
+from .neox_weights import NeoxWeights, is_neox
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator
+
+    from torch import Tensor
+
+    from tokpack.tokenizers import Tokenizer
+
+    from .model import ModelConfig
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+FAMILIES = ("GPT2LMHeadModel", "GPTNeoXForCausalLM", "LlamaForCausalLM")
+GPT2, NEOX, LLAMA = range(3)
+_TYPES = ("gpt2", "gpt_neox", "llama")
+_ACTIVATIONS = {"gelu": "gelu_pytorch_tanh", "gelu_erf": "gelu", "swiglu": "silu"}
+
+# Our modules, and where they are in the three families.
+_MODULES = {
+    "blocks": ("transformer.h", "gpt_neox.layers", "model.layers"),
+    "embedding.word": ("transformer.wte", "gpt_neox.embed_in", "model.embed_tokens"),
+    "embedding.position": ("transformer.wpe", "", ""),
+    "attention_norm": ("ln_1", "input_layernorm", "input_layernorm"),
+    "attention.qkv": ("attn.c_attn", "attention.query_key_value", "self_attn.{q,k,v}_proj"),
+    "attention.out": ("attn.c_proj", "attention.dense", "self_attn.o_proj"),
+    "mlp_norm": ("ln_2", "post_attention_layernorm", "post_attention_layernorm"),
+    "mlp.up": ("mlp.c_fc", "mlp.dense_h_to_4h", "mlp.{gate,up}_proj"),
+    "mlp.down": ("mlp.c_proj", "mlp.dense_4h_to_h", "mlp.down_proj"),
+    "norm": ("transformer.ln_f", "gpt_neox.final_layer_norm", "model.norm"),
+    "head": ("lm_head", "embed_out", "lm_head"),
+}
+# Our settings, and their names in the families' config.json.
+_SETTINGS = {
+    "vocab_size": ("vocab_size", "vocab_size", "vocab_size"),
+    "hidden_size": ("n_embd", "hidden_size", "hidden_size"),
+    "num_layers": ("n_layer", "num_hidden_layers", "num_hidden_layers"),
+    "num_attention_heads": ("n_head", "num_attention_heads", "num_attention_heads"),
+    "num_query_groups": ("", "", "num_key_value_heads"),
+    "ffn_hidden_size": ("n_inner", "intermediate_size", "intermediate_size"),
+    "max_position_embeddings": ("n_positions", *("max_position_embeddings",) * 2),
+    "layernorm_epsilon": ("layer_norm_epsilon", "layer_norm_eps", "rms_norm_eps"),
+    "hidden_dropout": ("resid_pdrop", "hidden_dropout", ""),
+    "attention_dropout": ("attn_pdrop", "attention_dropout", "attention_dropout"),
+    "init_method_std": ("initializer_range",) * 3,
+    "parallel_residual": ("", "use_parallel_residual", ""),
+    "rotary_percent": ("", "rotary_pct", ""),
+    "rotary_base": ("", "rotary_emb_base", "rope_theta"),
+}
+
+
+class Weights(Protocol):
+    """What can be exported: a Checkpoint, NeoxWeights."""
+
+    @property
+    def model(self) -> ModelConfig: ...
+    def read(self, name: str) -> dict[str, Tensor]: ...
+
+
+def open_weights(
+    folder: str | os.PathLike[str], neox: ModelConfig | None = None
+) -> Checkpoint | NeoxWeights:
+    """Open the latest checkpoint of a folder, verified, or NeoX layer files of the model ``neox``.
+
+    InputError where there is none, FormatError for a broken one, UsageError for another model.
+    """
+    path = find(folder)
+    if path is None:
+        raise InputError(f"{folder}: there is no checkpoint")
+    if is_neox(path):
+        if neox is None:
+            raise UsageError(f"{path}: layer files do not say which model they are: add --config")
+        return NeoxWeights(path, neox)
+    checkpoint = Checkpoint(path)
+    checkpoint.verify()
+    return checkpoint
+
+
+def export(
+    weights: Weights,
+    output: str | os.PathLike[str],
+    *,
+    tokenizer: Tokenizer | None = None,
+    dtype: str = "fp32",
+    shard_bytes: int = 5_000_000_000,
+    overwrite: bool = False,
+) -> str:
+    """Write the folder ``output``, whole or not at all; returns the class that loads it.
+
+    The vocabulary has no padding. ``tokenizer``'s files go with the model. UsageError for a model
+    that no class of ``transformers`` computes, OutputError where ``output`` exists.
+    """
+    model, kind = weights.model, DTYPES[dtype]
+    family = family_of(model)
+    target = Path(output)
+    if target.exists() and not overwrite:
+        raise OutputError(f"{target} exists: choose another output, or replace it with --overwrite")
+    work = target.with_name(target.name + ".unfinished")
+    eod = None if tokenizer is None else tokenizer.eod_id
+    ends = {"bos_token_id": eod, "eos_token_id": eod}
+    with writing(str(target)):
+        shutil.rmtree(work, ignore_errors=True)
+        work.mkdir(parents=True)
+        _write_shards(work, tensors_of(weights, family), kind, shard_bytes)
+        config = {**config_of(model, family), "dtype": str(kind).removeprefix("torch."), **ends}
+        _write_json(work / "config.json", config)
+        _write_json(work / "generation_config.json", ends)
+        if tokenizer is not None:
+            for name, content in files_of(tokenizer, model.max_position_embeddings).items():
+                (work / name).write_bytes(content)
+        for path in (*work.iterdir(), work):
+            sync(path)
+        if target.exists():
+            shutil.rmtree(target)
+        work.rename(target)
+        sync(target.parent)
+    return FAMILIES[family]
+
+
+def family_of(model: ModelConfig) -> int:
+    """The index in FAMILIES of the class that computes the same. UsageError where there is none."""
+    rotary, parallel = model.position_embedding_type == "rope", model.parallel_residual
+    gelu = model.normalization == "LayerNorm" and model.activation != "swiglu"
+    swiglu = model.normalization == "RMSNorm" and model.activation == "swiglu"
+    grouped = model.num_query_groups != model.num_attention_heads
+    if gelu and model.add_bias_linear and not grouped and (rotary or not parallel):
+        return NEOX if rotary else GPT2
+    whole = rotary and model.rotary_percent == 1
+    if swiglu and whole and not model.add_bias_linear and not parallel:
+        return LLAMA
+    raise UsageError(
+        "no class of transformers computes this model: "
+        f"{model.position_embedding_type} positions ({model.rotary_percent:.0%} rotary), "
+        f"{model.normalization}, {model.activation}, {'' if model.add_bias_linear else 'no '}biases"
+        f", {'parallel' if parallel else 'sequential'} residual, {model.num_query_groups} query "
+        f"groups for {model.num_attention_heads} heads. GPT-2 has learned positions, LayerNorm, "
+        "gelu, biases and a sequential residual; GPT-NeoX rotary positions, LayerNorm, gelu and "
+        "biases; Llama fully rotary positions, RMSNorm, swiglu and a sequential residual"
+    )
+
+
+def config_of(model: ModelConfig, family: int) -> dict[str, Any]:
+    """The values of config.json, under the names of older and newer releases."""
+    rope = {"rope_type": "default", "rope_theta": model.rotary_base}
+    partial = {"partial_rotary_factor": model.rotary_percent}
+    gpt2 = {"activation_function": _ACTIVATIONS[model.activation]}
+    others = {"hidden_act": _ACTIVATIONS[model.activation]}
+    return {
+        "architectures": [FAMILIES[family]],
+        "model_type": _TYPES[family],
+        # A norm behind the word embedding is folded into it, which leaves another head.
+        "tie_word_embeddings": not (
+            model.untie_embeddings_and_output_weights or model.embed_layernorm
+        ),
+        **{n[family]: getattr(model, own) for own, n in _SETTINGS.items() if n[family]},
+        **(gpt2 | {"embd_pdrop": model.hidden_dropout} if family == GPT2 else others),
+        **({} if family == GPT2 else {"rope_parameters": rope | partial}),
+    }
+
+
+def tensors_of(weights: Weights, family: int) -> Iterator[tuple[str, Tensor]]:
+    """Names and whole tensors as the family has them, one of our parameters at a time."""
+    model = weights.model
+    for name in model.shapes():
+        module, _, kind = name.rpartition(".")
+        if module == "embedding.norm":
+            continue
+        tensor, block = weights.read(name)["parameter"], ""
+        if module.startswith("blocks."):
+            _, number, module = module.split(".", 2)
+            block = f"{_MODULES['blocks'][family]}.{number}."
+        if module == "embedding.word" and model.embed_layernorm:
+            if not model.untie_embeddings_and_output_weights:
+                yield f"{_MODULES['head'][family]}.weight", tensor
+            tensor = _normalised(weights, tensor)
+        first, brace, rest = _MODULES[module][family].partition("{")
+        choices, _, last = rest.partition("}")
+        targets = [first + choice + last for choice in choices.split(",")] if brace else [first]
+        parts = _parts(model, family, module, tensor)
+        for target, part in zip(targets, parts, strict=True):
+            yield f"{block}{target}.{kind}", part
+
+
+def _parts(model: ModelConfig, family: int, module: str, tensor: Tensor) -> list[Tensor]:
+    """What a family makes of one of our tensors."""
+    rest = tensor.shape[1:]
+    parts = [tensor]
+    if module == "attention.qkv" and family != NEOX:
+        heads = tensor.view(model.num_query_groups, -1, model.head_width, *rest)
+        parts = [heads[:, :-2], heads[:, -2], heads[:, -1]]
+    elif module == "mlp.up" and family == LLAMA:
+        parts = list(tensor.view(-1, 2, *rest).unbind(1))
+    parts = [part.reshape(-1, *rest) for part in parts]
+    if family == GPT2 and module.startswith(("attention.", "mlp.")):
+        return [torch.cat(parts).T]  # its linear layers are [inputs, outputs]
+    return parts
+
+
+def _normalised(weights: Weights, words: Tensor) -> Tensor:
+    """The word embedding behind its norm."""
+    model, scale = weights.model, weights.read("embedding.norm.weight")["parameter"]
+    if model.normalization == "RMSNorm":
+        return functional.rms_norm(words, scale.shape, scale, model.layernorm_epsilon)
+    bias = weights.read("embedding.norm.bias")["parameter"]
+    return functional.layer_norm(words, scale.shape, scale, bias, model.layernorm_epsilon)
+
+
+def _write_shards(
+    folder: Path, tensors: Iterator[tuple[str, Tensor]], dtype: torch.dtype, limit: int
+) -> None:
+    """Write model.safetensors, or, beyond ``limit`` bytes, files of that size and their index."""
+    shards: list[list[str]] = []
+    held: dict[str, Tensor] = {}
+
+    def write() -> None:
+        write_tensors(folder / f"{len(shards)}.shard", held)
+        shards.append(list(held))
+        held.clear()
+
+    total = 0
+    for name, tensor in tensors:
+        part = tensor.to(dtype).contiguous()
+        if held and sum(t.nbytes for t in held.values()) + part.nbytes > limit:
+            write()
+        held[name] = part
+        total += part.nbytes
+    write()
+    names = ["model.safetensors"]
+    if (count := len(shards)) > 1:
+        names = [f"model-{i + 1:05d}-of-{count:05d}.safetensors" for i in range(count)]
+        where = {key: name for keys, name in zip(shards, names, strict=True) for key in keys}
+        index = {"metadata": {"total_size": total}, "weight_map": where}
+        _write_json(folder / "model.safetensors.index.json", index)
+    for i, name in enumerate(names):
+        (folder / f"{i}.shard").rename(folder / name)
+
+
+def _write_json(path: Path, values: dict[str, Any]) -> None:
+    path.write_text(json.dumps(values, indent=2) + "\n")

@@ -1,0 +1,95 @@
+"""A continuation of a text, from the weights of a checkpoint."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from tokpack.errors import UsageError
+
+from .model import Stage
+from .parallel import Topology
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tokpack.tokenizers import Tokenizer
+
+    from .export import Weights
+
+
+@torch.no_grad()
+def load_model(weights: Weights, device: torch.device) -> Stage:
+    """The whole model in one process, ready to compute logits."""
+    with torch.device(device):
+        stage = Stage(weights.model, Topology(device=device))
+    for name, parameter in stage.named_parameters():
+        parameter.copy_(stage.own_part(name, weights.read(name)["parameter"]))
+    return stage.eval()
+
+
+@torch.no_grad()
+def continue_tokens(
+    stage: Stage, tokens: list[int], *, temperature: float = 1.0, top_k: int = 0, seed: int = 0
+) -> Iterator[int]:
+    """Token after token, without end; the model sees as many of the last as it has positions.
+
+    ``temperature`` 0 takes the likeliest; ``top_k`` above 0 draws from that many. The same seed
+    gives the same tokens.
+    """
+    device = stage.topology.device
+    generator = torch.Generator().manual_seed(seed)
+    seen = list(tokens)
+    while True:
+        window = seen[-stage.model.max_position_embeddings :]
+        logits = (
+            stage.logits({"tokens": torch.tensor([window], device=device)})[0, -1].float().cpu()
+        )
+        if temperature == 0:
+            seen.append(int(logits.argmax()))
+        else:
+            if 0 < top_k < len(logits):
+                logits[logits < logits.topk(top_k).values[-1]] = -torch.inf
+            chances = torch.softmax(logits / temperature, 0)
+            seen.append(int(torch.multinomial(chances, 1, generator=generator)))
+        yield seen[-1]
+
+
+def generate(
+    weights: Weights,
+    tokenizer: Tokenizer,
+    prompt: str,
+    *,
+    tokens: int = 100,
+    temperature: float = 1.0,
+    top_k: int = 0,
+    seed: int = 0,
+    device: str = "auto",
+) -> str:
+    """The continuation of ``prompt``: up to ``tokens`` tokens, less where a document ends.
+
+    An empty prompt begins a document. UsageError where the tokenizer does not fit the model.
+    """
+    if tokenizer.vocab_size > weights.model.vocab_size:
+        raise UsageError(
+            f"tokenizer {tokenizer.name} has {tokenizer.vocab_size} ids, the model "
+            f"{weights.model.vocab_size}: it was trained with another tokenizer"
+        )
+    data = np.frombuffer(prompt.encode(), np.uint8)
+    encoder = tokenizer.encoder(dtype="int32", append_eod=False)
+    ids = encoder.encode(data, np.array([[0, len(data)]], np.int64)).ids.tolist()
+    if not ids:
+        if tokenizer.eod_id is None:
+            raise UsageError("the prompt is empty, and the tokenizer has no token to begin with")
+        ids = [tokenizer.eod_id]
+    place = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
+    stage = load_model(weights, torch.device(place))
+    drawn: list[int] = []
+    steps = continue_tokens(stage, ids, temperature=temperature, top_k=top_k, seed=seed)
+    for token in steps:
+        if len(drawn) == tokens or token == tokenizer.eod_id:
+            break
+        drawn.append(token)
+    return tokenizer.decode(drawn)

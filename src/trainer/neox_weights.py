@@ -1,0 +1,163 @@
+"""Weights of GPT-NeoX, read safely: layer_XX-model_YY-model_states.pt, slim or full.
+
+XX counts the layers of a DeepSpeed pipeline, YY the ranks of tensor parallelism. What a layer is
+shows in its names, since programs count layers differently.
+"""
+
+from __future__ import annotations
+
+import pickle
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+
+from tokpack.errors import FormatError, UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from torch import Tensor
+
+    from .model import ModelConfig
+
+    Part = dict[str, Tensor]
+
+_FILE = re.compile(r"layer_(\d+)-model_(\d+)-model_states\.pt")
+
+# Our name of a module, and its names in NeoX and the Megatron-DeepSpeed forks.
+_MODULES = {
+    "embedding.word": ("word_embeddings",),
+    "embedding.position": ("position_embeddings",),
+    "embedding.norm": ("word_embeddings.norm",),
+    "attention_norm": ("input_layernorm",),
+    "attention.qkv": ("attention.query_key_value", "self_attention.query_key_value"),
+    "attention.out": ("attention.dense", "self_attention.dense"),
+    "mlp_norm": ("post_attention_layernorm",),
+    "mlp.up": ("mlp.dense_h_to_4h", "mlp.linear1"),
+    "mlp.down": ("mlp.dense_4h_to_h", "mlp.linear2"),
+    "norm": ("norm", ""),
+    "head": ("final_linear",),
+}
+_OURS = {theirs: ours for ours, names in _MODULES.items() for theirs in names}
+_COLUMN = re.compile(r"attention\.qkv\.|mlp\.up\.")
+_ROW = re.compile(r"attention\.out\.|mlp\.down\.")
+_VOCABULARY = re.compile(r"embedding\.word\.|head\.")
+_IGNORED = re.compile(r"rotary_emb|inv_freq|masked_bias|attention\.bias$")
+
+
+def is_neox(folder: Path) -> bool:
+    """Whether a folder holds layer files."""
+    return folder.is_dir() and any(_FILE.fullmatch(path.name) for path in folder.iterdir())
+
+
+class NeoxWeights:
+    """The weights of a folder, joined over the ranks of tensor parallelism.
+
+    ``model`` says what is expected; a vocabulary of 0 takes all rows. FormatError for files that
+    are missing or hold more than tensors, UsageError where the weights are of another model.
+    """
+
+    def __init__(self, folder: Path, model: ModelConfig) -> None:
+        self.path = folder
+        self._parts = _by_name(folder)
+        rows = sum(part.shape[0] for part in self._named("embedding.word.weight"))
+        self.model = replace(model, vocab_size=model.vocab_size or rows)
+        self._check()
+
+    def read(self, name: str) -> dict[str, Tensor]:
+        """The whole tensor of a parameter as fp32, under the key ``parameter``."""
+        parts, dim = self._named(name), _dim(name)
+        if dim is not None:
+            whole = torch.cat(parts, dim).float()
+        else:
+            # Each rank of a parallel residual adds its own bias before the one sum over the ranks.
+            whole = torch.stack(parts).float().sum(0)
+            added = self.model.parallel_residual and _ROW.search(name) is not None
+            whole = whole if added else whole / len(parts)
+        return {"parameter": whole[: self.model.vocab_size] if _VOCABULARY.match(name) else whole}
+
+    def _named(self, name: str) -> list[Tensor]:
+        if name not in self._parts:
+            raise FormatError(f"{self.path}: no layer file has the tensor of {name}")
+        return self._parts[name]
+
+    def _check(self) -> None:
+        """Compare every tensor's shape without reading it."""
+        expected = self.model.shapes()
+        blocks = {name.split(".")[1] for name in self._parts if name.startswith("blocks.")}
+        if len(blocks) != self.model.num_layers:
+            raise UsageError(
+                f"{self.path}: of another model: num_layers is {len(blocks)} there, "
+                f"{self.model.num_layers} here"
+            )
+        spare = [n for n in self._parts if n not in expected and n != "head.weight"]
+        if spare:
+            raise UsageError(f"{self.path}: the model here has no place for {', '.join(spare)}")
+        for name, shape in expected.items():
+            parts, dim = self._named(name), _dim(name)
+            there = list(parts[0].shape)
+            if dim is not None:
+                there[dim] = sum(part.shape[dim] for part in parts)
+            if _VOCABULARY.match(name):
+                there[0] = min(there[0], shape[0])
+            if tuple(there) != shape:
+                raise UsageError(
+                    f"{self.path}: the weights are of another model: {name} is {there} there, "
+                    f"{list(shape)} here"
+                )
+
+
+def _dim(name: str) -> int | None:
+    """The dimension along which the parts of a tensor are joined; None: they are added."""
+    if _COLUMN.search(name) or _VOCABULARY.match(name):
+        return 0
+    return 1 if _ROW.search(name) and name.endswith("weight") else None
+
+
+def _by_name(folder: Path) -> dict[str, list[Tensor]]:
+    """Global name -> the parts of its tensor, by rank of tensor parallelism. Maps the files."""
+    layers: dict[int, dict[int, Path]] = {}
+    for path in folder.iterdir():
+        if match := _FILE.fullmatch(path.name):
+            layers.setdefault(int(match[1]), {})[int(match[2])] = path
+    ranks = max(len(files) for files in layers.values())
+    found: dict[str, list[Tensor]] = {}
+    block = 0
+    for number, files in sorted(layers.items()):
+        if sorted(files) != list(range(ranks)):
+            raise FormatError(
+                f"{folder}: layer {number} has files of the ranks {sorted(files)}, expected 0 to "
+                f"{ranks - 1}"
+            )
+        parts = [_load(files[rank]) for rank in range(ranks)]
+        in_block = any("layernorm" in key for key in parts[0])
+        for key in parts[0]:
+            name = _ours(key, files[0])
+            if name is not None:
+                name = f"blocks.{block}.{name}" if in_block else name
+                found.setdefault(name, [part[key] for part in parts])
+        block += in_block
+    return found
+
+
+def _ours(key: str, path: Path) -> str | None:
+    """Our name of a tensor inside its layer; None for one that is no parameter."""
+    if _IGNORED.search(key):
+        return None
+    module, _, kind = key.rpartition(".")
+    if module not in _OURS or kind not in ("weight", "bias", "scale"):
+        raise FormatError(f"{path}: the tensor {key} is of a model that cannot be read here")
+    return f"{_OURS[module]}.{'weight' if kind == 'scale' else kind}"
+
+
+def _load(path: Path) -> Part:
+    try:
+        part = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except (pickle.UnpicklingError, RuntimeError, OSError, EOFError, ValueError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise FormatError(f"{path}: cannot be read as tensors alone: {reason}") from None
+    if not isinstance(part, dict) or not all(isinstance(t, torch.Tensor) for t in part.values()):
+        raise FormatError(f"{path}: holds more than named tensors, so it is not read")
+    return part
