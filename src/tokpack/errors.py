@@ -59,3 +59,9 @@ class WorkerError(TokpackError):
     """A worker process died or failed; the run can be resumed."""
 
     exit_code = 2
+
+
+class TrainingError(TokpackError):
+    """A training run cannot go on: its loss is not finite, or one of its processes is gone."""
+
+    exit_code = 2

@@ -1,0 +1,129 @@
+"""What is measured in a run, and what is known before: rates, use of the hardware, memory."""
+
+from __future__ import annotations
+
+import math
+import resource
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from tokpack.errors import TrainingError
+
+if TYPE_CHECKING:
+    from .config import Config
+    from .engine import StepResult
+    from .model import ModelConfig
+    from .parallel import Topology
+
+# Dense bf16 (or fp16) TFLOP/s by what the device's name holds; the first that fits counts.
+PEAKS = {
+    "B200": 2250, "H200": 989, "H100 PCIe": 756, "H100 NVL": 835, "H100": 989, "H800": 989,
+    "H20": 148, "A100": 312, "A800": 312, "L40S": 362, "L40": 181, "L4": 121, "A40": 150,
+    "A6000": 155, "A10": 125, "V100": 125, "T4": 65, "4090": 165, "3090": 71, "MI300X": 1307,
+}  # fmt: skip
+STREAK = 10  # skipped steps in a row, the loss scale not falling, that end a run
+
+
+@dataclass
+class Meter:
+    """Adds up steps until somebody looks; results stay on the device till then."""
+
+    flops_per_token: float
+    seq_length: int
+    topology: Topology
+    results: list[StepResult] = field(default_factory=list)
+    samples: int = 0
+    streak: int = 0
+    _scale: float = math.inf
+    _waited: float = 0.0
+    _begin: float = field(default_factory=time.perf_counter)
+
+    def add(self, result: StepResult, samples: int) -> None:
+        """Note a step. Raises TrainingError where too many in a row were skipped."""
+        self.results.append(result)
+        self.samples += samples
+        stuck = result.skipped and result.loss_scale >= self._scale
+        self.streak = self.streak + 1 if stuck else 0
+        self._scale = result.loss_scale
+        if self.streak >= STREAK:
+            raise TrainingError(
+                f"{STREAK} steps in a row were skipped: gradients are not finite at a loss scale "
+                f"of {result.loss_scale:g}; lower the learning rate, or use bf16"
+            )
+
+    def restart(self, waited: float) -> None:
+        """Forget the steps; what comes until the next one does not count as theirs."""
+        self.results.clear()
+        self.samples = 0
+        self._waited, self._begin = waited, time.perf_counter()
+
+    def read(self, waited: float) -> dict[str, Any]:
+        """Means and rates of the steps since the last look: waits for the device.
+
+        ``loss`` is the mean of steps that were not skipped, ``data_wait`` a share of the time,
+        ``waited`` seconds since the run began. Raises TrainingError where a loss is not finite.
+        """
+        made = [result for result in self.results if not result.skipped]
+        losses = torch.stack([r.loss for r in made]).tolist() if made else []
+        norm = float(self.results[-1].grad_norm)
+        seconds = max(time.perf_counter() - self._begin, 1e-9)
+        if not all(map(math.isfinite, losses)) or (made and not math.isfinite(made[-1].grad_norm)):
+            raise TrainingError(
+                f"the loss is {next((v for v in losses if not math.isfinite(v)), losses[-1])}, the "
+                f"norm of the gradients {norm:g}: nothing was saved since; lower the learning "
+                "rate, or look at the data"
+            )
+        rate = self.samples * self.seq_length / seconds
+        own = rate / self.topology.world_size
+        peak = _peak(self.topology.device)
+        return {
+            "loss": sum(losses) / len(losses) if losses else None,
+            "grad_norm": norm,
+            "loss_scale": self.results[-1].loss_scale,
+            "skipped": len(self.results) - len(made),
+            "seconds_per_step": seconds / len(self.results),
+            "tokens_per_second": rate,
+            "tokens_per_second_per_gpu": own,
+            "tflops_per_gpu": own * self.flops_per_token / 1e12,
+            "mfu": own * self.flops_per_token / peak if peak else None,
+            "data_wait": (waited - self._waited) / seconds,
+        }
+
+
+def peak_memory(device: torch.device) -> int:
+    """The most bytes that this process has held: of the GPU, or of the machine."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def _peak(device: torch.device) -> float | None:
+    """FLOP/s that the device can do at most, where it is known."""
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
+    return next((peak * 1e12 for key, peak in PEAKS.items() if key in name), None)
+
+
+def memory_estimate(
+    config: Config, model: ModelConfig, topology: Topology, half: bool
+) -> tuple[float, float]:
+    """Bytes of weights, gradients and optimizer, and of activations, on one process; about."""
+    weights, gradients, moments = (4, 4, 8)
+    if half and config.engine == "deepspeed":
+        weights, gradients, moments = (2, 2, 12)
+    ranks = topology.data_size
+    each = weights / (ranks if config.zero_stage > 2 else 1)
+    each += gradients / (ranks if config.zero_stage > 1 else 1)
+    each += moments / (ranks if config.zero_stage > 0 else 1)
+    states = each * model.parameters / (topology.tensor_size * topology.pipeline_size)
+    element = config.micro_batch_size * model.seq_length * model.hidden_size * (1 if half else 2)
+    block = 34 * element / topology.tensor_size
+    layers = model.num_layers / topology.pipeline_size
+    kept = layers * block
+    if config.checkpoint_activations:
+        kept = 2 * element * layers / config.checkpoint_num_layers
+        kept += block * min(config.checkpoint_num_layers, layers)
+    micro_batches = config.global_batch_size // (config.micro_batch_size * ranks)
+    return states, kept * min(topology.pipeline_size, micro_batches)
