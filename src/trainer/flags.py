@@ -32,6 +32,7 @@ _DERIVED = {
     "betas": "tuple[float, ...]",
     "initial_scale_power": "int",
     "init_method": "str",
+    "output_layer_init_method": "str",
     "recompute_granularity": "str",
     "train_data_weights": "tuple[float, ...]",
     "valid_data_weights": "tuple[float, ...]",
@@ -63,7 +64,8 @@ class _Source:
                 expected = " or ".join(ONLY[name]) or "none"
                 raise UsageError(f"{written} is not supported: only {expected}")
         elif name in _NOTHING:
-            self.ignored.append(written)
+            if name not in ("debug", "local_rank"):  # a launcher's word needs no answer
+                self.ignored.append(written)
         elif name in SWITCHES and str(value).lower() == "false":
             self.refused[SWITCHES[name]] = written
         elif name in SWITCHES:
@@ -101,7 +103,7 @@ def resolve(argv: Sequence[str], world_size: int = 1) -> tuple[Config, int | Non
 def _read_flags(argv: Sequence[str]) -> tuple[_Source, list[str]]:
     source, words, i = _Source(), [], 0
     while i < len(argv):
-        if not argv[i].startswith("--"):
+        if not argv[i].startswith("-"):
             words.append(argv[i])
             i += 1
             continue
@@ -143,7 +145,7 @@ def _read_file(path: str) -> _Source:
         name = _name(key)
         if name not in _KNOWN and name.split(".")[0] not in DEEPSPEED.split():
             raise UsageError(f"{path}: unknown setting {key}{_hint(name)}")
-        source.add(name.removeprefix("deepspeed_json."), value, f"{key} {_plain(value)} in {path}")
+        source.add(name.removeprefix("deepspeed_json."), value, f"{key} {_plain(value)}")
     return source
 
 
@@ -190,20 +192,24 @@ def _config(given: dict[str, Any], world_size: int, notes: tuple[str, ...]) -> C
         given.setdefault("initial_loss_scale", 2.0**power)
     if given.pop("recompute_granularity", None):
         given.setdefault("checkpoint_activations", True)
+    if given.pop("output_layer_init_method", None):
+        notes += ("output layers begin with init_method_std / sqrt(2 x num_layers), as Megatron's",)
     if given.pop("init_method", None) == "small_init":
         width = given.get("hidden_size", FIELDS["hidden_size"].default)
         given.setdefault("init_method_std", math.sqrt(2 / (5 * width)))
     for name in ("train_data", "valid_data", "test_data"):
         if weights := given.pop(f"{name}_weights", None):
-            paths = given[f"{name}_path"]
-            given[f"{name}_path"] = tuple(
-                str(word) for pair in zip(weights, paths, strict=True) for word in pair
-            )
+            paths = given.get(f"{name}_path", ())
+            if len(weights) != len(paths):
+                raise UsageError(f"{len(weights)} {name}_weights for {len(paths)} datasets")
+            pairs = zip(weights, paths, strict=True)
+            given[f"{name}_path"] = tuple(str(word) for pair in pairs for word in pair)
     if given.get("zero_stage"):
         given.setdefault("engine", "deepspeed")
     given = _batch(given, world_size)
-    extras = _nested({name: given.pop(name) for name in list(given) if name not in FIELDS})
-    return Config(**given, deepspeed_json=extras, notes=notes)
+    extras = {name: given.pop(name) for name in list(given) if name not in FIELDS}
+    given["deepspeed_json"] = _nested(extras)
+    return Config(**given, notes=notes)
 
 
 def _batch(given: dict[str, Any], world_size: int) -> dict[str, Any]:

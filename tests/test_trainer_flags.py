@@ -1,0 +1,487 @@
+"""Flags, files and DeepSpeed's JSON -> Config, and every example script at its full size."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tokpack.cli import train as command
+from tokpack.errors import FormatError, InputError, UsageError
+from tokpack.trainer import flags, names
+from tokpack.trainer.config import CHOICES, FIELDS, Config
+from tokpack.trainer.flags import resolve
+
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples" / "train"
+
+
+def config(line: str, world_size: int = 1) -> Config:
+    return resolve(line.split(), world_size)[0]
+
+
+def changed(found: Config) -> dict[str, Any]:
+    """What is not as it is by default."""
+    default = Config()
+    return {n: getattr(found, n) for n in FIELDS if getattr(found, n) != getattr(default, n)}
+
+
+def write(path: Path, values: Any) -> str:
+    path.write_text(json.dumps(values))
+    return str(path)
+
+
+def test_the_first_command_of_the_manual() -> None:
+    found = config("--data-path 0.35 wiki 0.65 owt --num-layers 24")
+    assert changed(found) == {"data_path": ("0.35", "wiki", "0.65", "owt"), "num_layers": 24}
+    assert found.notes == ()
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("--train-samples 10_000", {"train_samples": 10_000}),
+        ("--train-tokens 1e6 --seq-length 100", {"train_samples": 10_000, "seq_length": 100}),
+        ("--warmup .01", {"lr_warmup_fraction": 0.01}),
+        ("--lr=1e-4", {"lr": 1e-4}),
+        ("--tensor_model_parallel_size 1", {}),
+        ("--bf16", {"precision": "bf16"}),
+        ("--precision bfloat16", {"precision": "bf16"}),
+        ("--swiglu --normalization rmsnorm", {"activation": "swiglu", "normalization": "RMSNorm"}),
+        ("--disable-bias-linear", {"add_bias_linear": False}),
+        ("--no-add-bias-linear", {"add_bias_linear": False}),
+        ("--no-compile", {"compile": False}),
+        ("--compile", {"compile": True}),
+        ("--use-rotary-position-embeddings", {"position_embedding_type": "rope"}),
+        ("--recompute-granularity full", {"checkpoint_activations": True}),
+        ("--pipeline-split 6,6", {"pipeline_split": (6, 6)}),
+        ("--initial-loss-scale 4096", {"initial_loss_scale": 4096.0}),
+        ("--zero-stage 2", {"zero_stage": 2, "engine": "deepspeed"}),
+        ("--zero-stage 0", {}),
+        ("--local_rank=1 --debug", {}),
+    ],
+)
+def test_what_a_flag_sets(line: str, expected: dict[str, Any]) -> None:
+    stages = len(expected.get("pipeline_split", (1,)))
+    parallel = f" --pipe-parallel-size {stages}" if stages > 1 else ""
+    found = changed(config(line + parallel, stages))
+    found.pop("pipeline_model_parallel_size", None)
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("--num-layer 3", r"unknown flag --num-layer; did you mean --num-layers\?"),
+        ("--zzz", r"unknown flag --zzz$"),
+        ("--no-zzz", "unknown flag --no-zzz"),
+        ("-x", "unknown flag -x"),
+        ("--lr", "--lr needs a value"),
+        ("--lr fast", "--lr fast: expected a number"),
+        ("--num-layers 1.5", "--num-layers 1.5: expected a whole number"),
+        ("--embed-layernorm=maybe", "expected true or false"),
+        ("--optimizer sgd", "--optimizer sgd is not supported: only adam or adamw"),
+        ("--context-parallel-size 2", "is not supported: only 1"),
+        ("--train-iters 5 --train-samples 9", "train_samples 9 and train_iters 5"),
+        ("--num-layers 0", "num_layers is 0, expected at least 1"),
+        ("--hidden-size 30 --num-attention-heads 4", "hidden_size 30 is not a multiple of"),
+        ("--num-attention-heads 3 --tensor-model-parallel-size 2 --nproc 2", "heads 3 is not"),
+        ("--tensor-model-parallel-size 2", "1 processes do not divide into"),
+        ("--pipe-parallel-size 2 --nproc 3", "3 processes do not divide into"),
+        ("--pipe-parallel-size 5 --nproc 5", "num_layers 12 is not a multiple of pipeline"),
+        ("--pipeline-split 3 8 --pipe-parallel-size 2 --nproc 2", "2 stages, 11 layers"),
+        ("--global-batch-size 6 --micro-batch-size 4", "global_batch_size 6 is not a multiple"),
+        ("--global-batch-size 6 --micro-batch-size 2 --nproc 2", "2 data parallel processes"),
+        ("--global-batch-size 8 --micro-batch-size 2 --gas 2", "x 2 gradient accumulation steps"),
+        ("--rampup-batch-size 4 3 100 --global-batch-size 8", "does not reach global_batch_size 8"),
+        ("--rampup-batch-size 4 3 --global-batch-size 8", "expected start, increment, samples"),
+        ("--min-lr 1e-3 --lr 1e-4", r"min_lr is 0.001, above lr 0.0001"),
+        ("--engine torch --zero-stage 1", "zero_stage 1 needs engine deepspeed"),
+        ("--max-position-embeddings 8 --seq-length 16", "8, less than seq_length 16"),
+        ("--lr-decay-style sudden", "lr_decay_style is 'sudden', expected one of constant"),
+        ("--position-embedding-type rope --rotary-percent .01", "of a head's 64 is 0"),
+        ("a.yaml b.yaml", "expected one configuration file, not a.yaml b.yaml"),
+    ],
+)
+def test_what_is_refused(line: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        config(line)
+
+
+def test_what_needs_nothing_is_said_once() -> None:
+    found = config("--DDP-impl local --distributed-backend nccl --num-workers 2 --use-flash-attn")
+    assert changed(found) == {}
+    assert found.notes == (
+        "accepted, with nothing to do: --DDP-impl local, --distributed-backend nccl, "
+        "--num-workers 2, --use-flash-attn",
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "world", "micro", "batch"),
+    [
+        ("", 1, 4, 4),
+        ("", 3, 4, 12),
+        ("--batch-size 8", 2, 8, 16),
+        ("--batch-size 8 --gas 4", 2, 8, 64),
+        ("--global-batch-size 6", 1, 2, 6),
+        ("--global-batch-size 6", 3, 2, 6),
+        ("--global-batch-size 16 --gas 2", 4, 2, 16),
+        ("--global-batch-size 16 --rampup-batch-size 2 2 9", 2, 1, 16),
+        ("--global-batch-size 16 --tensor-model-parallel-size 4", 8, 4, 16),
+    ],
+)
+def test_batch_sizes(line: str, world: int, micro: int, batch: int) -> None:
+    found = config(line, world)
+    assert (found.micro_batch_size, found.global_batch_size) == (micro, batch)
+
+
+DEEPSPEED = {
+    "train_micro_batch_size_per_gpu": 2,
+    "train_batch_size": 16,
+    "gradient_clipping": 0.5,
+    "optimizer": {"type": "AdamW", "params": {"lr": 1e-3, "betas": [0.8, 0.9], "eps": 1e-6}},
+    "zero_optimization": {"stage": 1, "overlap_comm": True, "reduce_bucket_size": 1000},
+    "fp16": {"enabled": True, "loss_scale": 0, "initial_scale_power": 12, "hysteresis": 3},
+    "activation_checkpointing": {"partition_activations": True, "profile": True},
+    "steps_per_print": 10,
+}
+
+
+def test_deepspeed_json(tmp_path: Path) -> None:
+    path = write(tmp_path / "ds.json", DEEPSPEED)
+    found = config(f"--deepspeed --deepspeed_config {path} --fp16 --clip-grad 0.5 --zero-stage 1")
+    assert changed(found) == {
+        "micro_batch_size": 2,
+        "global_batch_size": 16,
+        "clip_grad": 0.5,
+        "lr": 1e-3,
+        "adam_beta1": 0.8,
+        "adam_beta2": 0.9,
+        "adam_eps": 1e-6,
+        "zero_stage": 1,
+        "precision": "fp16",
+        "initial_loss_scale": 4096.0,
+        "hysteresis": 3,
+        "partition_activations": True,
+        "profile_backward": True,
+        "engine": "deepspeed",
+        "deepspeed_json": {
+            "zero_optimization": {"overlap_comm": True, "reduce_bucket_size": 1000},
+            "steps_per_print": 10,
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("flag", "message"),
+    [
+        ("--zero-stage 2", "--zero-stage 2 contradicts zero_optimization.stage 1"),
+        ("--clip-grad 1", "--clip-grad 1 contradicts gradient_clipping 0.5"),
+        ("--global-batch-size 8", "--global-batch-size 8 contradicts train_batch_size 16"),
+        ("--batch-size 1", "--batch-size 1 contradicts train_micro_batch_size_per_gpu 2"),
+        ("--lr 1e-4", "--lr 1e-4 contradicts optimizer.params.lr 0.001"),
+        ("--bf16", "--bf16 contradicts fp16.enabled true"),
+        ("--zero-reduce-bucket-size 5", "contradicts zero_optimization.reduce_bucket_size 1000"),
+        ("--no-partition-activations", "contradicts activation_checkpointing.partition_activ"),
+        ("--hysteresis 2", "--hysteresis 2 contradicts fp16.hysteresis 3"),
+    ],
+)
+def test_a_flag_that_contradicts_the_json(tmp_path: Path, flag: str, message: str) -> None:
+    path = write(tmp_path / "ds.json", DEEPSPEED)
+    with pytest.raises(UsageError, match=re.escape(message)) as caught:
+        config(f"--deepspeed_config {path} {flag}")
+    assert path in str(caught.value)
+
+
+def test_fp16_that_the_json_turns_off(tmp_path: Path) -> None:
+    path = write(tmp_path / "ds.json", {"fp16": {"enabled": False}})
+    assert config(f"--deepspeed_config {path}").precision is None
+    assert config(f"--deepspeed_config {path} --bf16").precision == "bf16"
+    with pytest.raises(UsageError, match=r"--fp16 contradicts fp16\.enabled false"):
+        config(f"--deepspeed_config {path} --fp16")
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no\.json: No such file"):
+        config(f"--deepspeed_config {tmp_path}/no.json")
+    (tmp_path / "bad.json").write_text("{")
+    with pytest.raises(FormatError, match=r"bad\.json: not JSON"):
+        config(f"--deepspeed_config {tmp_path}/bad.json")
+    (tmp_path / "bad.yaml").write_text("a: [")
+    with pytest.raises(FormatError, match=r"bad\.yaml: not YAML"):
+        config(f"{tmp_path}/bad.yaml")
+    (tmp_path / "list.yaml").write_text("[1]")
+    with pytest.raises(FormatError, match=r"expected names and values, found list"):
+        config(f"{tmp_path}/list.yaml")
+    (tmp_path / "unknown.yaml").write_text("num-layer: 3")
+    with pytest.raises(UsageError, match=r"unknown setting num-layer; did you mean --num-layers"):
+        config(f"{tmp_path}/unknown.yaml")
+
+
+def test_defaults_then_the_file_then_flags(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text("num-layers: 6\nhidden_size: 96\nlr: 1e-3\ntrain-iters: 7\nbf16: true\n")
+    found = config(f"{path} --lr 1e-4 --train-samples 70 --fp16")
+    assert changed(found) == {
+        "num_layers": 6,
+        "hidden_size": 96,
+        "lr": 1e-4,
+        "train_samples": 70,
+        "precision": "fp16",
+    }
+
+
+def test_a_saved_blend_is_the_data(tmp_path: Path) -> None:
+    path = tmp_path / "blend.yaml"
+    path.write_text("tokpack_blend: 1\n")
+    assert config(f"{path} --lr 1e-4").data_path == (str(path),)
+
+
+def test_weights_beside_paths(tmp_path: Path) -> None:
+    path = tmp_path / "neox.yml"
+    path.write_text("train-data-paths: [a, b]\ntrain-data-weights: [1, 2.5]\nvalid-data-paths: [c]")
+    found = config(str(path))
+    assert found.train_data_path == ("1.0", "a", "2.5", "b")
+    assert found.valid_data_path == ("c",)
+    path.write_text("train-data-paths: [a, b]\ntrain-data-weights: [1]")
+    with pytest.raises(UsageError, match="1 train_data_weights for 2 datasets"):
+        config(str(path))
+
+
+def test_every_alias_leads_to_a_setting() -> None:
+    known = set(flags._TYPES)
+    assert set(names.OTHER_NAMES) <= known
+    assert {name for name, _ in names.SWITCHES.values() if "." not in name} <= set(FIELDS)
+    others = [other for group in names.OTHER_NAMES.values() for other in group.split()]
+    assert len(others) == len(set(others))
+    assert not set(others) & known
+    everything = [*others, *names.SWITCHES, *names.ONLY, *" ".join(names.NOTHING.values()).split()]
+    assert len(everything) == len(set(everything)), "a name has two meanings"
+
+
+def test_the_help_page_shows_every_setting() -> None:
+    shown = {
+        flag.split()[0].removeprefix("[no-]").replace("-", "_").removeprefix("no_")
+        for group in command.GROUPS.values()
+        for flag in group
+    }
+    own = {"nproc", "deepspeed_config", "debug"}
+    assert shown == {*FIELDS, *own} - {"deepspeed_json"}
+    assert max(map(len, command.page().splitlines())) <= 100
+
+
+NUMBERS = {
+    "lr": st.floats(1e-3, 1),
+    "min_lr": st.floats(0, 1e-4),
+    "clip_grad": st.floats(0, 1e9),
+    "adam_eps": st.floats(1e-30, 1),
+    "seed": st.integers(0, 2**63),
+    "hidden_dropout": st.floats(0, 0.99),
+    "exit_duration_in_mins": st.none() | st.floats(1e-6, 1e9),
+    "train_samples": st.none() | st.integers(1, 2**50),
+    "lr_warmup_samples": st.integers(0, 2**50),
+    "save_interval": st.none() | st.integers(1, 2**31),
+    "compile": st.none() | st.booleans(),
+    "embed_layernorm": st.booleans(),
+    "data_path": st.lists(st.text(min_size=1, max_size=8), max_size=4).map(tuple),
+    "save": st.none() | st.text(max_size=8),
+    "split": st.text(max_size=8),
+    "rampup_batch_size": st.none() | st.integers(0, 2**40).map(lambda n: (4, 4, n)),
+    "deepspeed_json": st.dictionaries(
+        st.sampled_from(["zero_optimization", "comms_logger"]),
+        st.dictionaries(st.sampled_from("ab"), st.integers() | st.booleans() | st.just([1, 2])),
+    ),
+    **{name: st.sampled_from(choices) for name, choices in CHOICES.items()},
+}
+
+
+@settings(max_examples=25, deadline=None)
+@given(values=st.fixed_dictionaries({}, optional=NUMBERS))
+def test_a_saved_configuration_is_read_back(
+    tmp_path_factory: pytest.TempPathFactory, values: dict[str, Any]
+) -> None:
+    if values.get("zero_stage"):
+        values["engine"] = "deepspeed"
+    saved = Config(**{"global_batch_size": 16, **values})
+    assert Config.from_dict(yaml.safe_load(saved.to_yaml())) == saved
+    path = tmp_path_factory.mktemp("saved") / "config.yaml"
+    path.write_text(saved.to_yaml(), encoding="utf-8")
+    found, nproc = resolve([str(path)])
+    assert found == saved
+    assert nproc is None
+
+
+def test_a_saved_configuration_in_another_world(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(config("--global-batch-size 16 --micro-batch-size 2").to_yaml())
+    assert config(str(path), 4).global_batch_size == 16
+    assert config(f"{path} --global-batch-size 32", 4).global_batch_size == 32
+
+
+def test_no_torch_is_loaded() -> None:
+    code = "import sys, tokpack.trainer.launch; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+RECORD = """\
+#!{python}
+import sys
+words = sys.argv[1:]
+open({out!r}, "w").write("\\n".join(words[words.index("tokpack.trainer") + 1:]))
+"""
+
+
+def script_flags(tmp_path: Path, script: str, *words: str, **names: str) -> list[str]:
+    """The flags that an example gives to the trainer, as it stands."""
+    out, folder = tmp_path / "words", tmp_path / "bin"
+    folder.mkdir(exist_ok=True)
+    for launcher in ("python", "python3", "torchrun", "deepspeed"):
+        (folder / launcher).write_text(RECORD.format(python=sys.executable, out=str(out)))
+        (folder / launcher).chmod(0o755)
+    path = f"{folder}{os.pathsep}{os.environ['PATH']}"
+    bash = shutil.which("bash")
+    assert bash is not None
+    subprocess.run(
+        [bash, str(EXAMPLES / script), *words],
+        cwd=tmp_path,
+        env={"PATH": path, **names},
+        check=True,
+        timeout=60,
+    )
+    return out.read_text().splitlines()
+
+
+def test_bigscience(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = script_flags(tmp_path, "bigscience_gpt2.sh")
+    monkeypatch.chdir(tmp_path)
+    found = resolve(words, 2)[0]
+    values = changed(found)
+    assert values.pop("deepspeed_json") == {"steps_per_print": 2000, "wall_clock_breakdown": False}
+    assert values == {
+        "num_layers": 2,
+        "hidden_size": 8,
+        "num_attention_heads": 2,
+        "seq_length": 512,
+        "max_position_embeddings": 512,
+        "embed_layernorm": True,
+        "micro_batch_size": 1,
+        "global_batch_size": 16,
+        "rampup_batch_size": (2, 2, 1000),
+        "train_samples": 10000,
+        "lr": 1e-4,
+        "min_lr": 1e-6,
+        "lr_decay_style": "cosine",
+        "lr_decay_samples": 12,
+        "lr_warmup_samples": 5,
+        "weight_decay": 0.1,
+        "adam_beta2": 0.95,
+        "precision": "fp16",
+        "initial_loss_scale": 4096.0,
+        "loss_scale_window": 500,
+        "tensor_model_parallel_size": 2,
+        "engine": "deepspeed",
+        "zero_stage": 1,
+        "checkpoint_activations": True,
+        "partition_activations": True,
+        "deepspeed_activation_checkpointing": True,
+        "data_path": ("data/meg-gpt2-oscar-en-10k_text_document",),
+        "seed": 42,
+        "vocab_file": "data/gpt2-vocab.json",
+        "merge_file": "data/gpt2-merges.txt",
+        "save": "checkpoints/gpt2",
+        "load": "checkpoints/gpt2",
+        "save_interval": 50,
+        "eval_interval": 100,
+        "eval_iters": 10,
+        "exit_interval": 100,
+        "kill_switch_path": "/tmp/kill-switch",
+        "tensorboard_dir": "output_dir/tensorboard",
+        "tensorboard_queue_size": 5,
+        "log_timers_to_tensorboard": True,
+        "log_batch_size_to_tensorboard": True,
+        "log_validation_ppl_to_tensorboard": True,
+    }
+    assert found.notes == ("accepted, with nothing to do: --distributed-backend nccl",)
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2])
+def test_megatron_1_1_5(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: int) -> None:
+    words = script_flags(tmp_path, "megatron_1.1.5.sh", STAGE=str(stage))
+    monkeypatch.chdir(tmp_path)
+    found = resolve(["--local_rank=0", *words], 2)[0]
+    assert (found.num_layers, found.micro_batch_size, found.global_batch_size) == (24, 8, 16)
+    assert (found.engine, found.zero_stage, found.split) == ("deepspeed", stage, "900,50,50")
+    assert (found.train_iters, found.lr_decay_iters) == (320000, 320000)
+    assert found.lr_warmup_fraction == 0.01
+    assert found.checkpoint_activations
+    assert found.checkpoint_in_cpu
+    assert found.synchronize_each_layer
+    assert found.contiguous_checkpointing
+    assert found.profile_backward
+    assert found.deepspeed_json["zero_optimization"] == {
+        "overlap_comm": True,
+        "reduce_bucket_size": 50000000,
+        "allgather_bucket_size": 5000000000,
+        "contiguous_gradients": True,
+        "reduce_scatter": True,
+    }
+
+
+def test_microsoft_gpt3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = script_flags(tmp_path, "microsoft_gpt3.sh")
+    monkeypatch.chdir(tmp_path)
+    found = resolve(words, 64)[0]
+    assert (found.tensor_model_parallel_size, found.pipeline_model_parallel_size) == (8, 8)
+    assert (found.micro_batch_size, found.global_batch_size) == (1, 1536)
+    assert found.data_path == (
+        *("0.35", "data/wiki_text_document"),
+        *("0.65", "data/openwebtext_text_document"),
+    )
+    assert found.data_cache_path == "gpt3_175b/index-cache"
+    assert found.train_samples == 300_000_000_000 // 2048
+    assert found.lr_decay_samples == 260_000_000_000 // 2048
+    assert found.lr_warmup_samples == 375_000_000 // 2048
+    assert found.precision == "bf16"
+    assert "--use-flash-attn-v2" in found.notes[0]
+
+
+@pytest.mark.parametrize("stage", ["", "0", "1"])
+def test_libai_comparison(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str) -> None:
+    words = ("1", "8", "0", "10.10.0.8", "2", "4", "true", "true", "24", "384")
+    words = script_flags(
+        tmp_path, "libai_comparison.sh", *words, ZERO_STAGE=stage, STAGES="7 7 6 4"
+    )
+    monkeypatch.chdir(tmp_path)
+    found = resolve(words, 8)[0]
+    assert (found.tensor_model_parallel_size, found.pipeline_split) == (2, (7, 7, 6, 4))
+    assert found.engine == ("deepspeed" if stage else "torch")
+    assert found.zero_stage == int(stage or 0)
+    assert (found.precision, found.checkpoint_activations) == ("fp16", True)
+
+
+def test_neox_20b() -> None:
+    found = resolve([str(EXAMPLES / "neox_20b.yml")], 96)[0]
+    assert (found.num_layers, found.hidden_size, found.num_attention_heads) == (44, 6144, 64)
+    assert (found.position_embedding_type, found.rotary_percent) == ("rope", 0.25)
+    assert found.parallel_residual
+    assert found.untie_embeddings_and_output_weights
+    assert (found.tensor_model_parallel_size, found.pipeline_model_parallel_size) == (2, 4)
+    assert (found.micro_batch_size, found.global_batch_size) == (4, 4 * 32 * 12)
+    assert (found.lr, found.min_lr, found.adam_beta2) == (0.97e-4, 0.97e-5, 0.95)
+    assert (found.precision, found.initial_loss_scale) == ("fp16", 4096.0)
+    assert (found.engine, found.zero_stage) == ("deepspeed", 1)
+    assert found.deepspeed_json["zero_optimization"]["overlap_comm"] is True
+    assert found.deepspeed_json["steps_per_print"] == 2
+    assert (found.save_interval, found.lr_warmup_fraction) == (500, 0.01)
+    assert found.init_method_std == pytest.approx((2 / (5 * 6144)) ** 0.5)
+    assert any("output layers begin" in note for note in found.notes)
