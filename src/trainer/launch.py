@@ -72,6 +72,8 @@ def start(command: Sequence[str], count: int) -> int:
         return _wait(ranks)
     finally:
         _send(ranks, signal.SIGKILL)
+        for rank in ranks:
+            rank.wait()
         for number, handler in before.items():
             signal.signal(number, handler)
 

@@ -1,0 +1,153 @@
+"""--nproc: ranks as processes, their environment, signals, exit codes. No torch is needed here."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tokpack.trainer import launch
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SRC = "from tokpack.trainer.launch import start; import sys; sys.exit(start({command!r}, {count}))"
+RANK = "import os, sys, time, signal; rank = int(os.environ['RANK']); "
+
+
+def script(body: str) -> list[str]:
+    return [sys.executable, "-c", RANK + body]
+
+
+def start_elsewhere(body: str, count: int) -> subprocess.Popen[str]:
+    """A launcher in a process of its own, which a signal can hit."""
+    code = SRC.format(command=script(body), count=count)
+    return subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def wait_for(path: Path, count: int) -> None:
+    end = time.monotonic() + 30
+    while len(list(path.iterdir())) < count and time.monotonic() < end:
+        time.sleep(0.02)
+    assert len(list(path.iterdir())) == count
+
+
+def test_every_rank_knows_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MASTER_PORT", "1")  # of some other run
+    names = ["RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"]
+    body = (
+        f"open({str(tmp_path)!r} + f'/{{rank}}', 'w').write(' '.join(map(os.environ.get, {names})))"
+    )
+    assert launch.start(script(body), 3) == 0
+    rows = sorted(path.read_text().split() for path in tmp_path.iterdir())
+    port = rows[0][-1]
+    assert port != "1"
+    assert rows == [[str(r), str(r), "3", "3", "127.0.0.1", port] for r in range(3)]
+
+
+def test_the_first_failure_is_the_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "GRACE", 0.5)
+    begin = time.monotonic()
+    assert launch.start(script("rank == 1 and sys.exit(7); time.sleep(60)"), 3) == 7
+    assert time.monotonic() - begin < 30
+
+
+def test_a_rank_that_ignores_sigterm_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "GRACE", 0.5)
+    body = (
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+        "time.sleep(0.5 if rank else 60); sys.exit(3)"
+    )
+    begin = time.monotonic()
+    assert launch.start(script(body), 2) == 3
+    assert time.monotonic() - begin < 30
+
+
+def test_a_killed_rank_is_named(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(launch, "GRACE", 0.5)
+    body = "rank == 1 and os.kill(os.getpid(), signal.SIGKILL); time.sleep(60)"
+    assert launch.start(script(body), 2) == 128 + signal.SIGKILL
+    assert "rank 1 was ended by SIGKILL; stopping the others" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR2])
+def test_signals_go_on_to_every_rank(tmp_path: Path, number: signal.Signals) -> None:
+    body = (
+        f"signal.signal({int(number)}, lambda *_: (print('got', rank, flush=True), sys.exit(0))); "
+        f"open({str(tmp_path)!r} + f'/{{rank}}', 'w').close(); time.sleep(60)"
+    )
+    launcher = start_elsewhere(body, 2)
+    wait_for(tmp_path, 2)
+    launcher.send_signal(number)
+    out, err = launcher.communicate(timeout=30)
+    assert (launcher.returncode, err) == (0, "")
+    assert sorted(out.split("\n")) == ["", "got 0", "got 1"]
+
+
+def test_no_rank_outlives_a_launcher_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    ranks: list[subprocess.Popen[bytes]] = []
+
+    def fail(found: list[subprocess.Popen[bytes]]) -> int:
+        ranks.extend(found)
+        raise RuntimeError("the launcher fails")
+
+    monkeypatch.setattr(launch, "_wait", fail)
+    with pytest.raises(RuntimeError):
+        launch.start(script("time.sleep(60)"), 2)
+    assert [rank.wait(30) for rank in ranks] == [-signal.SIGKILL] * 2
+
+
+def test_nproc_inside_another_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(launch.UsageError, match="--nproc 4 in a world of 2 processes"):
+        launch.run(["--nproc", "4"])
+
+
+def ranks_of(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tokpack", "train", *words],
+        env={**os.environ, "NO_COLOR": "1"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_a_wrong_request_is_one_message_before_any_rank() -> None:
+    done = ranks_of("--nproc", "2", "--tensor-model-parallel-size", "3")
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [
+        "tokpack: error: 2 processes do not divide into tensor_model_parallel_size 3 x "
+        "pipeline_model_parallel_size 1"
+    ]
+
+
+def test_one_rank_says_what_all_ranks_find() -> None:
+    pytest.importorskip("torch")
+    done = ranks_of("--nproc", "2", "--data-path", "/nowhere/data")
+    assert done.returncode == 1
+    assert [line for line in done.stderr.splitlines() if "/nowhere/data" in line] == [
+        line for line in done.stderr.splitlines() if line.startswith("tokpack:")
+    ]
+    assert len([line for line in done.stderr.splitlines() if "/nowhere/data" in line]) == 1
+
+
+def test_the_module_has_no_help_page_of_its_own() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tokpack.trainer", "--help"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout == "The flags are those of `tokpack train --help`.\n"
