@@ -1,0 +1,193 @@
+"""The decoder layer: attention, MLP, rotary positions, document masks, recomputed activations."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+from .parallel import ColumnLinear, RowLinear, Topology, gather_whole, own_part
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .config import Config
+    from .model import ModelConfig
+
+Rotary = tuple[Tensor, Tensor]  # cos and sin, float32 [B, 1, S, rotary width]
+
+
+class Attention(nn.Module):
+    """Causal self-attention. Rows of ``qkv`` are [group, (its queries, key, value), width]."""
+
+    def __init__(self, model: ModelConfig, topology: Topology) -> None:
+        super().__init__()
+        self.width, self.dropout = model.head_width, model.attention_dropout
+        self.queries = model.num_attention_heads // model.num_query_groups
+        rows = (model.num_attention_heads + 2 * model.num_query_groups) * self.width
+        self.qkv = ColumnLinear(model.hidden_size, rows, model.add_bias_linear, topology)
+        self.out = RowLinear(model.hidden_size, model.hidden_size, model.add_bias_linear, topology)
+
+    def forward(self, x: Tensor, rotary: Rotary | None, documents: Any) -> Tensor:
+        qkv = self.qkv(x).unflatten(2, (-1, self.queries + 2, self.width))
+        q = qkv[:, :, :, : self.queries].flatten(2, 3).transpose(1, 2)
+        k, v = (qkv[:, :, :, i].transpose(1, 2) for i in (-2, -1))
+        if rotary is not None:
+            q, k = _rotate(q, *rotary), _rotate(k, *rotary)
+        y = self._attend(q, k, v, documents)
+        return self.out(y.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
+
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, documents: Any) -> Tensor:
+        grouped = self.queries > 1
+        if documents is not None and not isinstance(documents, Tensor):
+            from torch.nn.attention.flex_attention import flex_attention
+
+            return flex_attention(q, k, v, block_mask=documents, enable_gqa=grouped)
+        return functional.scaled_dot_product_attention(
+            q,
+            k,
+            v,
+            attn_mask=documents,
+            dropout_p=self.dropout if self.training else 0.0,
+            is_causal=documents is None,
+            enable_gqa=grouped,
+        )
+
+
+class MLP(nn.Module):
+    """Two linear layers. With swiglu the rows of ``up`` are [width, (gate, up)]."""
+
+    def __init__(self, model: ModelConfig, topology: Topology) -> None:
+        super().__init__()
+        self.activation, wide = model.activation, model.ffn_hidden_size
+        rows = 2 * wide if model.activation == "swiglu" else wide
+        self.up = ColumnLinear(model.hidden_size, rows, model.add_bias_linear, topology)
+        self.down = RowLinear(wide, model.hidden_size, model.add_bias_linear, topology)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.up(x)
+        if self.activation == "swiglu":
+            gate, up = y.unflatten(-1, (-1, 2)).unbind(-1)
+            y = functional.silu(gate) * up
+        else:
+            tanh = self.activation == "gelu"
+            y = functional.gelu(y, approximate="tanh" if tanh else "none")
+        return self.down(y)  # type: ignore[no-any-return]
+
+
+class Block(nn.Module):
+    """One pre-norm decoder layer: [B, S, H] -> [B, S, H]."""
+
+    def __init__(self, model: ModelConfig, topology: Topology) -> None:
+        super().__init__()
+        self.parallel, self.dropout = model.parallel_residual, model.hidden_dropout
+        self.random, self.tensor_rank = model.random, topology.tensor_rank
+        self.attention_norm = norm_of(model)
+        self.attention = Attention(model, topology)
+        self.mlp_norm = norm_of(model)
+        self.mlp = MLP(model, topology)
+
+    def forward(
+        self,
+        x: Tensor,
+        rotary: Rotary | None,
+        documents: Any = None,
+        key: tuple[object, ...] = (),
+    ) -> Tensor:
+        """``documents`` is a document_mask or None; ``key`` decides what dropout drops."""
+        random = self.random and self.training
+        if random:  # heads are split, so tensor ranks drop differently
+            reseed(*key, "attention", self.tensor_rank)
+        attended = self.attention(self.attention_norm(x), rotary, documents)
+        if random:  # what follows is whole on all tensor ranks and stays equal
+            reseed(*key, "hidden")
+        attended = functional.dropout(attended, self.dropout, self.training)
+        if not self.parallel:
+            x = x + attended
+        y = functional.dropout(self.mlp(self.mlp_norm(x)), self.dropout, self.training)
+        return y + attended + x if self.parallel else y + x
+
+
+def norm_of(model: ModelConfig) -> nn.Module:
+    """A fresh norm over the hidden size."""
+    kind = nn.LayerNorm if model.normalization == "LayerNorm" else nn.RMSNorm
+    return kind(model.hidden_size, eps=model.layernorm_epsilon)
+
+
+def random_seed(*key: object) -> int:
+    """A seed that is a function of ``key``, the same on every machine."""
+    digest = hashlib.blake2b(repr(key).encode(), digest_size=7).digest()
+    return int.from_bytes(digest, "little")
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def reseed(*key: object) -> None:
+    """Seed what draws next, so that it is the same in a resumed run and when computed again."""
+    torch.manual_seed(random_seed(*key))
+
+
+def rotary_of(positions: Tensor, width: int, base: float) -> Rotary:
+    """Angles of positions int64 [B, S] for the first ``width`` of each head."""
+    steps = torch.arange(0, width, 2, device=positions.device, dtype=torch.float32)
+    angles = positions[:, None, :, None].float() * (1.0 / base ** (steps / width))
+    angles = torch.cat((angles, angles), dim=-1)
+    return angles.cos(), angles.sin()
+
+
+def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Turn the first of each head's width, halves paired as GPT-NeoX does."""
+    turned, rest = x.tensor_split((cos.shape[-1],), dim=-1)
+    first, second = turned.chunk(2, dim=-1)
+    turned = turned * cos + torch.cat((-second, first), dim=-1) * sin
+    return torch.cat((turned.to(x.dtype), rest), dim=-1)
+
+
+def document_mask(cu_seqlens: Tensor, length: int, flex: bool) -> Any:
+    """Causal attention inside documents that begin at ``cu_seqlens`` int32 [B, S + 1].
+
+    A BlockMask of FlexAttention, or bool [B, 1, S, S].
+    """
+    place = torch.arange(length, device=cu_seqlens.device, dtype=cu_seqlens.dtype)
+    place = place.repeat(len(cu_seqlens), 1)
+    document = torch.searchsorted(cu_seqlens.contiguous(), place, right=True)
+    if flex:
+        from torch.nn.attention.flex_attention import create_block_mask
+
+        def allowed(b: Tensor, _: Tensor, q: Tensor, k: Tensor) -> Tensor:
+            return (q >= k) & (document[b, q] == document[b, k])
+
+        return create_block_mask(allowed, len(place), None, length, length, place.device)
+    return (document[:, :, None] == document[:, None, :]).tril()[:, None]
+
+
+def recomputation(config: Config, topology: Topology) -> Callable[..., Tensor] | None:
+    """``f(run, x, *rest)``: ``run(x, *rest)``, of which only ``x`` is kept for the way back.
+
+    With ``partition_activations`` each tensor rank keeps its part of x, with ``checkpoint_in_cpu``
+    it lies in the CPU's memory. None where nothing is to be recomputed.
+    """
+    if not config.checkpoint_activations:
+        return None
+    in_cpu, split = config.checkpoint_in_cpu, config.partition_activations
+    if not (in_cpu or (split and topology.tensor_group)):
+        return lambda run, *x: checkpoint(run, *x, use_reentrant=False, preserve_rng_state=False)
+    dim = 0 if split else None
+
+    def pack(x: Tensor) -> tuple[torch.Size, torch.device, Tensor]:
+        part = own_part(x.detach().flatten(), dim, topology).clone()
+        return x.shape, x.device, part.to("cpu") if in_cpu else part
+
+    def unpack(packed: tuple[torch.Size, torch.device, Tensor]) -> Tensor:
+        shape, device, part = packed
+        return gather_whole(part.to(device), dim, topology).view(shape)
+
+    def run_packed(run: Callable[..., Tensor], *x: Any) -> Tensor:
+        with saved_tensors_hooks(pack, unpack):  # only this variant saves its input by the hooks
+            return checkpoint(run, *x, use_reentrant=True, preserve_rng_state=False)  # type: ignore[no-any-return]
+
+    return run_packed
