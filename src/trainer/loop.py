@@ -94,7 +94,8 @@ def _prepare(config: Config, topology: Topology) -> Run:
     meter = Meter(model.flops_per_token, config.seq_length, topology)
     for text in (*config.notes, *data.notes):
         log.say(f"note: {text}")
-    for text in describe(config, topology, data, model, schedule, consumed, entropy):
+    plan = describe(config, topology, data, model, schedule, consumed=consumed, entropy=entropy)
+    for text in plan:
         log.say(text)
     return Run(
         config, topology, data, model, schedule, engine, log, meter, entropy, step, consumed, step

@@ -189,6 +189,7 @@ def describe(
     data: Data,
     model: ModelConfig,
     schedule: Schedule,
+    *,
     consumed: int,
     entropy: float,
 ) -> Iterator[str]:
