@@ -96,7 +96,7 @@ def test_signals_go_on_to_every_rank(tmp_path: Path, number: signal.Signals) -> 
 def test_no_rank_outlives_a_launcher_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     ranks: list[subprocess.Popen[bytes]] = []
 
-    def fail(found: list[subprocess.Popen[bytes]]) -> int:
+    def fail(found: list[subprocess.Popen[bytes]], received: list[int]) -> int:
         ranks.extend(found)
         raise RuntimeError("the launcher fails")
 

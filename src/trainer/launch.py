@@ -19,7 +19,6 @@ from .flags import resolve
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from types import FrameType
 
 GRACE = 15.0  # seconds from the end of one rank to the end of all
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
@@ -57,31 +56,31 @@ def start(command: Sequence[str], count: int) -> int:
         "MASTER_PORT": str(port),
     }
     threads = {"OMP_NUM_THREADS": str(max((os.cpu_count() or 1) // count, 1))}
-    ranks = []
-    for rank in range(count):
-        place = {"RANK": str(rank), "LOCAL_RANK": str(rank)}
-        environment = {**threads, **os.environ, **world, **place}
-        # In sessions of their own: Ctrl-C reaches them once, from here.
-        ranks.append(subprocess.Popen(command, env=environment, start_new_session=True))
-
-    def forward(number: int, _frame: FrameType | None) -> None:
-        _send(ranks, number)
-
-    before = {number: signal.signal(number, forward) for number in _FORWARDED}
+    ranks: list[subprocess.Popen[bytes]] = []
+    received: list[int] = []
+    before = {n: signal.signal(n, lambda n, _: received.append(n)) for n in _FORWARDED}
     try:
-        return _wait(ranks)
+        for rank in range(count):
+            place = {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+            environment = {**threads, **os.environ, **world, **place}
+            # In sessions of their own: Ctrl-C reaches them once, from here.
+            ranks.append(subprocess.Popen(command, env=environment, start_new_session=True))
+        return _wait(ranks, received)
     finally:
         _send(ranks, signal.SIGKILL)
-        for rank in ranks:
-            rank.wait()
+        for process in ranks:
+            process.wait()
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
-def _wait(ranks: Sequence[subprocess.Popen[bytes]]) -> int:
+def _wait(ranks: Sequence[subprocess.Popen[bytes]], received: list[int]) -> int:
+    """Wait for all to end well or one to fail, passing on the signals that are received."""
     while not (failed := [i for i, rank in enumerate(ranks) if rank.poll()]):
         if all(rank.returncode == 0 for rank in ranks):
             return 0
+        while received:
+            _send(ranks, received.pop(0))
         time.sleep(0.05)
     code = ranks[failed[0]].returncode
     if code < 0:
