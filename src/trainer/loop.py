@@ -88,9 +88,11 @@ def _prepare(config: Config, topology: Topology) -> Run:
     _check_batches(config, schedule, topology)
     entropy = checkpoint.on_main(lambda: data.unigram_entropy(schedule.train_samples))
     model = ModelConfig.of(config, data.vocab_size)
+    _claim(config)
     engine = make_engine(config, model, topology)
     step, consumed = _load(config, data, model, engine)
-    log = Log(config, topology, step + schedule.count_steps(consumed), step)
+    steps = step + schedule.count_steps(consumed)
+    log = checkpoint.agree(lambda: Log(config, topology, steps, step))
     meter = Meter(model.flops_per_token, config.seq_length, topology)
     for text in (*config.notes, *data.notes):
         log.say(f"note: {text}")
@@ -112,17 +114,22 @@ def _check_batches(config: Config, schedule: Schedule, topology: Topology) -> No
             )
 
 
+def _claim(config: Config) -> None:
+    """Take the folder that this run saves to; another run's checkpoints are not mixed with ours."""
+    if not (folder := config.save):
+        return
+    checkpoint.agree(lambda: os.makedirs(folder, exist_ok=True))
+    checkpoint.claim(folder)
+    found = checkpoint.on_main(lambda: checkpoint.find(folder))
+    if found and os.path.realpath(config.load or "") != os.path.realpath(folder):
+        raise UsageError(
+            f"save: {folder} holds {found.name} of another run: go on from it with --load "
+            f"{folder}, or save to another folder"
+        )
+
+
 def _load(config: Config, data: Data, model: ModelConfig, engine: Engine) -> tuple[int, int]:
     """Steps made and samples consumed by the run that is continued; 0 and 0 for a new one."""
-    if config.save:
-        os.makedirs(config.save, exist_ok=True)
-        checkpoint.claim(config.save)
-        found = checkpoint.on_main(lambda: checkpoint.find(config.save or ""))
-        if found and os.path.realpath(config.load or "") != os.path.realpath(config.save):
-            raise UsageError(
-                f"save: {config.save} holds {found.name} of another run: go on from it with "
-                f"--load {config.save}, or save to another folder"
-            )
     if not config.load:
         return 0, 0
     state = checkpoint.load(engine, config.load, model, finetune=config.finetune)
