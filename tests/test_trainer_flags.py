@@ -173,9 +173,9 @@ def test_deepspeed_json(tmp_path: Path) -> None:
         "initial_loss_scale": 4096.0,
         "hysteresis": 3,
         "partition_activations": True,
-        "profile_backward": True,
         "engine": "deepspeed",
         "deepspeed_json": {
+            "activation_checkpointing": {"profile": True},
             "zero_optimization": {"overlap_comm": True, "reduce_bucket_size": 1000},
             "steps_per_print": 10,
         },
@@ -209,6 +209,14 @@ def test_fp16_that_the_json_turns_off(tmp_path: Path) -> None:
     assert config(f"--deepspeed_config {path} --bf16").precision == "bf16"
     with pytest.raises(UsageError, match=r"--fp16 contradicts fp16\.enabled false"):
         config(f"--deepspeed_config {path} --fp16")
+
+
+def test_settings_of_deepspeed_without_it() -> None:
+    found = config("--zero-reduce-bucket-size 5 --profile-backward")
+    assert found.notes == (
+        "of no use to engine torch: zero_optimization.reduce_bucket_size, "
+        "activation_checkpointing.profile",
+    )
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
@@ -393,11 +401,9 @@ def test_bigscience(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "zero_stage": 1,
         "checkpoint_activations": True,
         "partition_activations": True,
-        "deepspeed_activation_checkpointing": True,
         "data_path": ("data/meg-gpt2-oscar-en-10k_text_document",),
         "seed": 42,
         "vocab_file": "data/gpt2-vocab.json",
-        "merge_file": "data/gpt2-merges.txt",
         "save": "checkpoints/gpt2",
         "load": "checkpoints/gpt2",
         "save_interval": 50,
@@ -411,7 +417,10 @@ def test_bigscience(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "log_batch_size_to_tensorboard": True,
         "log_validation_ppl_to_tensorboard": True,
     }
-    assert found.notes == ("accepted, with nothing to do: --distributed-backend nccl",)
+    assert found.notes == (
+        "accepted, with nothing to do: --distributed-backend nccl, --merge-file "
+        "data/gpt2-merges.txt, --deepspeed-activation-checkpointing",
+    )
 
 
 @pytest.mark.parametrize("stage", [0, 1, 2])
@@ -425,9 +434,11 @@ def test_megatron_1_1_5(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: 
     assert found.lr_warmup_fraction == 0.01
     assert found.checkpoint_activations
     assert found.checkpoint_in_cpu
-    assert found.synchronize_each_layer
-    assert found.contiguous_checkpointing
-    assert found.profile_backward
+    assert found.deepspeed_json["activation_checkpointing"] == {
+        "contiguous_memory_optimization": True,
+        "synchronize_checkpoint_boundary": True,
+        "profile": True,
+    }
     assert found.deepspeed_json["zero_optimization"] == {
         "overlap_comm": True,
         "reduce_bucket_size": 50000000,
@@ -447,7 +458,7 @@ def test_microsoft_gpt3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         *("0.35", "data/wiki_text_document"),
         *("0.65", "data/openwebtext_text_document"),
     )
-    assert found.data_cache_path == "gpt3_175b/index-cache"
+    assert "--data-cache-path gpt3_175b/index-cache" in found.notes[0]
     assert found.train_samples == 300_000_000_000 // 2048
     assert found.lr_decay_samples == 260_000_000_000 // 2048
     assert found.lr_warmup_samples == 375_000_000 // 2048

@@ -125,4 +125,4 @@ fi
 
 deepspeed ${HOSTFILE:+--hostfile $HOSTFILE} \
     --num_nodes $NUM_WORKERS --num_gpus $NUM_GPUS_PER_WORKER --master_port ${MASTER_PORT:-29500} \
-    --module tokpack.trainer "$@" $gpt_options $deepspeed_options $chkp_opt
+    --module tokpack.trainer $gpt_options $deepspeed_options $chkp_opt "$@"

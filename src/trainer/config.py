@@ -80,17 +80,13 @@ class Config:
     pipeline_split: tuple[int, ...] | None = None  # layers of each stage; equal parts
     engine: str = "torch"
     zero_stage: int = 0
-    deepspeed_json: dict[str, Any] = field(default_factory=dict)
+    deepspeed_json: dict[str, Any] = field(default_factory=dict)  # what no other field says
     distributed_timeout_minutes: int = 10
     # activations
     checkpoint_activations: bool = False
     checkpoint_num_layers: int = 1
     partition_activations: bool = False
     checkpoint_in_cpu: bool = False
-    contiguous_checkpointing: bool = False
-    synchronize_each_layer: bool = False
-    profile_backward: bool = False
-    deepspeed_activation_checkpointing: bool = False
     # data
     data_path: tuple[str, ...] = ()  # prefix | weight prefix ... | prefix ... | blend.yaml
     train_data_path: tuple[str, ...] = ()
@@ -99,12 +95,10 @@ class Config:
     split: str = "969,30,1"
     order: str = "stateless"
     seed: int = 1234
-    data_cache_path: str | None = None
     reset_position_ids: bool = False
     reset_attention_mask: bool = False
     eod_mask_loss: bool = False
     vocab_file: str | None = None
-    merge_file: str | None = None
     tokenizer: str | None = None
     # run
     save: str | None = None

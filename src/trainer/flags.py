@@ -23,24 +23,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _DERIVED = {
-    "deepspeed_config": "str",
-    "nproc": "int",
-    "gradient_accumulation_steps": "int",
-    "train_tokens": "int",
-    "lr_decay_tokens": "int",
-    "lr_warmup_tokens": "int",
-    "betas": "tuple[float, ...]",
-    "initial_scale_power": "int",
-    "init_method": "str",
-    "output_layer_init_method": "str",
-    "recompute_granularity": "str",
-    "train_data_weights": "tuple[float, ...]",
-    "valid_data_weights": "tuple[float, ...]",
-    "test_data_weights": "tuple[float, ...]",
-    "zero_optimization.reduce_bucket_size": "int",
-    "zero_optimization.allgather_bucket_size": "int",
+    "int": "nproc gradient_accumulation_steps train_tokens lr_decay_tokens lr_warmup_tokens "
+    "initial_scale_power zero_optimization.reduce_bucket_size "
+    "zero_optimization.allgather_bucket_size",
+    "str": "deepspeed_config init_method output_layer_init_method recompute_granularity",
+    "tuple[float, ...]": "betas train_data_weights valid_data_weights test_data_weights",
 }
-_TYPES = {name: str(item.type).removesuffix(" | None") for name, item in FIELDS.items()} | _DERIVED
+_TYPES = {name: str(item.type).removesuffix(" | None") for name, item in FIELDS.items()}
+_TYPES |= {name: kind for kind, names in _DERIVED.items() for name in names.split()}
 _ALIASES = {other: name for name, others in OTHER_NAMES.items() for other in others.split()}
 _NOTHING = {name: count for count, names in NOTHING.items() for name in names.split()}
 _KNOWN = {*_TYPES, *_ALIASES, *SWITCHES, *ONLY, *_NOTHING}
@@ -209,6 +199,8 @@ def _config(given: dict[str, Any], world_size: int, notes: tuple[str, ...]) -> C
     given = _batch(given, world_size)
     extras = {name: given.pop(name) for name in list(given) if name not in FIELDS}
     given["deepspeed_json"] = _nested(extras)
+    if extras and given.get("engine", "torch") == "torch":
+        notes += (f"of no use to engine torch: {', '.join(extras)}",)
     return Config(**given, notes=notes)
 
 

@@ -12,8 +12,6 @@ OTHER_NAMES = {
     "checkpoint_in_cpu": "activation_checkpointing.cpu_checkpointing cpu_checkpointing",
     "checkpoint_num_layers": "recompute_num_layers activations_checkpoint_num_layers",
     "clip_grad": "gradient_clipping",
-    "contiguous_checkpointing": "contigious_checkpointing "
-    "activation_checkpointing.contiguous_memory_optimization",
     "exit_duration_in_mins": "exit_duration",
     "ffn_hidden_size": "intermediate_size",
     "global_batch_size": "train_batch_size",
@@ -35,12 +33,10 @@ OTHER_NAMES = {
     "activation_checkpointing.partition_activations",
     "pipeline_model_parallel_size": "pipe_parallel_size",
     "position_embedding_type": "pos_emb",
-    "profile_backward": "activation_checkpointing.profile",
     "recompute_granularity": "recompute_method activations_checkpoint_method",
     "rotary_base": "rotary_emb_base rotary_position_embeddings_theta",
     "rotary_percent": "rotary_pct",
     "save_interval": "checkpoint_factor",
-    "synchronize_each_layer": "activation_checkpointing.synchronize_checkpoint_boundary",
     "tensor_model_parallel_size": "model_parallel_size",
     "test_data_path": "test_data_paths",
     "tokenizer": "tokenizer_model tokenizer_name_or_path",
@@ -58,11 +54,17 @@ SWITCHES = {
     "bf16": ("precision", "bf16"),
     "bf16.enabled": ("precision", "bf16"),
     "bfloat16.enabled": ("precision", "bf16"),
+    "contigious_checkpointing": (
+        "activation_checkpointing.contiguous_memory_optimization",
+        True,
+    ),
     "deepspeed": ("engine", "deepspeed"),
     "disable_bias_linear": ("add_bias_linear", False),
     "fp16": ("precision", "fp16"),
     "fp16.enabled": ("precision", "fp16"),
+    "profile_backward": ("activation_checkpointing.profile", True),
     "swiglu": ("activation", "swiglu"),
+    "synchronize_each_layer": ("activation_checkpointing.synchronize_checkpoint_boundary", True),
     "use_rotary_position_embeddings": ("position_embedding_type", "rope"),
     "zero_contigious_gradients": ("zero_optimization.contiguous_gradients", True),
     "zero_reduce_scatter": ("zero_optimization.reduce_scatter", True),
@@ -94,22 +96,23 @@ ONLY = {
 # Known, with nothing to do here: how many words follow such a flag, and the flags.
 NOTHING = {
     0: "accumulate_allreduce_grads_in_fp32 attention_softmax_in_fp32 bias_dropout_fusion "
-    "bias_gelu_fusion debug deepspeed_mpi fp16_lm_cross_entropy fp32_residual_connection "
-    "group_query_attention log_optimizer_states_to_tensorboard log_throughput "
-    "memory_centric_tiled_linear mmap_warmup no_async_tensor_model_parallel_allreduce "
-    "no_bias_dropout_fusion no_bias_gelu_fusion no_gradient_accumulation_fusion no_load_rng "
-    "no_masked_softmax_fusion no_pipeline_parallel no_query_key_layer_scaling no_rope_fusion "
-    "no_save_rng overlap_grad_reduce overlap_param_gather override_lr_scheduler "
-    "override_opt_param_scheduler rope_fusion scaled_masked_softmax_fusion "
-    "scaled_upper_triang_masked_softmax_fusion scattered_embeddings sequence_parallel "
-    "split_transformers use_checkpoint_lr_scheduler use_checkpoint_opt_param_scheduler "
-    "use_contiguous_buffers_in_ddp use_cpu_initialization use_distributed_optimizer "
-    "use_flash_attn use_flash_attn_builder use_flash_attn_triton use_flash_attn_v1 "
-    "use_flash_attn_v2 use_mcore_models",
-    1: "attention_backend checkpoint_scale data_impl ddp_impl distributed_backend fp16.fp16 "
-    "hostfile include launcher local_rank master_addr master_port max_restarts num_gpus "
-    "num_nodes num_workers output_layer_parallelism rdzv_backend rdzv_endpoint tee "
-    "tensorboard_log_interval tile_factor timing_log_level tokenizer_type transformer_impl",
+    "bias_gelu_fusion debug deepspeed_activation_checkpointing deepspeed_mpi "
+    "fp16_lm_cross_entropy fp32_residual_connection group_query_attention "
+    "log_optimizer_states_to_tensorboard log_throughput memory_centric_tiled_linear mmap_warmup "
+    "no_async_tensor_model_parallel_allreduce no_bias_dropout_fusion no_bias_gelu_fusion "
+    "no_gradient_accumulation_fusion no_load_rng no_masked_softmax_fusion no_pipeline_parallel "
+    "no_query_key_layer_scaling no_rope_fusion no_save_rng overlap_grad_reduce "
+    "overlap_param_gather override_lr_scheduler override_opt_param_scheduler rope_fusion "
+    "scaled_masked_softmax_fusion scaled_upper_triang_masked_softmax_fusion scattered_embeddings "
+    "sequence_parallel split_transformers use_checkpoint_lr_scheduler "
+    "use_checkpoint_opt_param_scheduler use_contiguous_buffers_in_ddp use_cpu_initialization "
+    "use_distributed_optimizer use_flash_attn use_flash_attn_builder use_flash_attn_triton "
+    "use_flash_attn_v1 use_flash_attn_v2 use_mcore_models",
+    1: "attention_backend checkpoint_scale data_cache_path data_impl ddp_impl distributed_backend "
+    "fp16.fp16 hostfile include launcher local_rank master_addr master_port max_restarts "
+    "merge_file num_gpus num_nodes num_workers output_layer_parallelism rdzv_backend "
+    "rdzv_endpoint tee tensorboard_log_interval tile_factor timing_log_level tokenizer_type "
+    "transformer_impl",
 }
 
 # DeepSpeed's blocks, and names beside them, that a configuration file may hold.
