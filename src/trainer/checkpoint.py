@@ -104,8 +104,13 @@ def _lock(folder: Path) -> None:
     name = str(folder.resolve())
     if name not in _locks:
         _locks[name] = Lock(WorkFolder(name)).__enter__()
-        atexit.register(_locks[name].__exit__, None, None, None)
     _locks[name].beat()
+
+
+@atexit.register
+def _release() -> None:
+    while _locks:
+        _locks.popitem()[1].__exit__(None, None, None)
 
 
 # Saving
@@ -205,7 +210,7 @@ def _commit(work: Path, target: Path, values: dict[str, Any], keep: int) -> None
         replace_file(target.parent / "latest", [f"{target.name}\n".encode()])
         # Later steps are what another run left: they stay.
         before = [path for path in _complete(target.parent) if _step(path) < _step(target)]
-        for path in before[: len(before) + 1 - keep] if keep else []:
+        for path in before[: max(len(before) + 1 - keep, 0)] if keep else []:
             _discard(path)
         for pattern in ("step_*.unfinished", "step_*.old"):
             for path in target.parent.glob(pattern):
@@ -245,7 +250,7 @@ def _complete(folder: Path) -> list[Path]:
 def _latest(folder: Path) -> str:
     try:
         return (folder / "latest").read_text().strip() or "?"
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return "?"
 
 

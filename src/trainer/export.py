@@ -209,7 +209,7 @@ def _parts(model: ModelConfig, family: int, module: str, tensor: Tensor) -> list
         parts = list(tensor.view(-1, 2, *rest).unbind(1))
     parts = [part.reshape(-1, *rest) for part in parts]
     if family == GPT2 and module.startswith(("attention.", "mlp.")):
-        return [torch.cat(parts).T]  # its linear layers are [inputs, outputs]
+        return [torch.cat(parts).t()]  # its linear layers are [inputs, outputs]
     return parts
 
 

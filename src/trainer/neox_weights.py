@@ -155,9 +155,11 @@ def _ours(key: str, path: Path) -> str | None:
 def _load(path: Path) -> Part:
     try:
         part = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    except (pickle.UnpicklingError, RuntimeError, OSError, EOFError, ValueError) as error:
+    except pickle.UnpicklingError:
+        raise FormatError(f"{path}: is not read: it is no file of tensors alone") from None
+    except (RuntimeError, OSError, EOFError, ValueError) as error:
         reason = str(error).strip().partition("\n")[0]
-        raise FormatError(f"{path}: cannot be read as tensors alone: {reason}") from None
+        raise FormatError(f"{path}: cannot be read: {reason}") from None
     if not isinstance(part, dict) or not all(isinstance(t, torch.Tensor) for t in part.values()):
-        raise FormatError(f"{path}: holds more than named tensors, so it is not read")
+        raise FormatError(f"{path}: is not read: it holds more than named tensors")
     return part
