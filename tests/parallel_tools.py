@@ -1,0 +1,198 @@
+"""Small training runs in one process or in many, on gloo, for the tests of the trainer.
+
+torch is imported inside functions, so that this module loads where torch is not installed.
+"""
+
+from __future__ import annotations
+
+import multiprocessing as mp
+import os
+import socket
+import traceback
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+VOCABULARY = 500
+BATCHES = 4  # of data that repeat
+TINY: dict[str, Any] = {
+    "num_layers": 4,
+    "hidden_size": 64,
+    "num_attention_heads": 4,
+    "seq_length": 64,
+    "micro_batch_size": 2,
+    "global_batch_size": 8,
+    "weight_decay": 0.1,
+    "device": "cpu",
+}
+NEOX: dict[str, Any] = {
+    "position_embedding_type": "rope",
+    "rotary_percent": 0.25,
+    "parallel_residual": True,
+    "untie_embeddings_and_output_weights": True,
+    "activation": "gelu_erf",
+}
+LLAMA: dict[str, Any] = {
+    "position_embedding_type": "rope",
+    "num_query_groups": 2,
+    "activation": "swiglu",
+    "normalization": "RMSNorm",
+    "add_bias_linear": False,
+    "embed_layernorm": True,
+    "make_vocab_size_divisible_by": 200,  # 600 rows, and 800 of two tensor ranks
+}
+TP = {"tensor_model_parallel_size": 2}
+PP = {"pipeline_model_parallel_size": 2}
+
+Figures = dict[str, list[float]]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run: settings beyond TINY, processes, steps, micro batches in the whole batch."""
+
+    settings: dict[str, Any]
+    world: int = 1
+    steps: int = 6
+    micro_batches: int = 4
+    documents: bool = False
+
+
+def batches(run: Run, data_rank: int, data_size: int) -> list[list[dict[str, Any]]]:
+    """Micro batches of each step; data rank r takes the r-th of every ``data_size``."""
+    import torch
+
+    generator = torch.Generator().manual_seed(7)
+    shape = (BATCHES, run.micro_batches, 2, 65)
+    walks = torch.randn(shape, generator=generator).mul(3).round().long().cumsum(-1)
+    counted = (torch.rand(shape, generator=generator) > 0.1).float()
+    pairs = zip((walks * 7) % VOCABULARY, counted, strict=True)
+    mine = slice(data_rank, None, data_size)
+    return [
+        [micro_batch(t, m, run.documents) for t, m in zip(tokens[mine], mask[mine], strict=True)]
+        for tokens, mask in pairs
+    ]
+
+
+def micro_batch(tokens: Any, mask: Any, documents: bool) -> dict[str, Any]:
+    """A micro batch of int64 [2, 65]; its samples hold two and three documents, if any."""
+    import torch
+
+    batch = {
+        "tokens": tokens[:, :-1],
+        "labels": tokens[:, 1:],
+        "loss_mask": mask[:, 1:],
+        "position_ids": torch.arange(64).expand(2, 64),
+    }
+    if documents:
+        edges = torch.full((2, 65), 64, dtype=torch.int32)
+        edges[0, :2] = torch.tensor([0, 20])
+        edges[1, :3] = torch.tensor([0, 7, 40])
+        batch["cu_seqlens"] = edges
+    return batch
+
+
+def open_engine(settings: dict[str, Any]) -> Any:
+    """The engine of TINY with other settings, among the processes of the environment."""
+    import torch
+
+    from tokpack.trainer import parallel
+    from tokpack.trainer.config import Config
+    from tokpack.trainer.engine import make_engine
+    from tokpack.trainer.model import ModelConfig
+
+    torch.set_num_threads(1)
+    config = Config(**{**TINY, **settings})
+    return make_engine(config, ModelConfig.of(config, VOCABULARY), parallel.start(config))
+
+
+def train(run: Run) -> Figures:
+    """What a run reports at each step, and the loss of an evaluation."""
+    engine = open_engine(run.settings)
+    data = batches(run, engine.topology.data_rank, engine.topology.data_size)
+    found: Figures = {"loss": [], "norm": [], "scale": [], "skipped": []}
+    for step in range(run.steps):
+        result = engine.train_batch(data[step % BATCHES], 1e-3)
+        found["loss"].append(result.loss.item())
+        found["norm"].append(result.grad_norm.item())
+        found["scale"].append(result.loss_scale)
+        found["skipped"].append(float(result.skipped))
+    return {**found, "evaluation": [engine.evaluate(data[0]).item()], "steps": [engine.steps]}
+
+
+def in_processes(jobs: list[tuple[int, Callable[[Any], Any], Any]]) -> list[list[Any]]:
+    """Call each (processes, function, argument) in its processes, one job after the other.
+
+    Returns what the ranks of each job returned. Raises AssertionError with a rank's traceback.
+    """
+    context = mp.get_context("forkserver")
+    context.set_forkserver_preload(["tokpack.trainer.engine_torch"])
+    os.environ["OMP_NUM_THREADS"] = "1"
+    results = context.Queue()
+    work = [(*job, _free_port()) for job in jobs]
+    ranks = range(max(world for world, *_ in jobs))
+    processes = [context.Process(target=_work, args=(rank, work, results)) for rank in ranks]
+    for process in processes:
+        process.start()
+    try:
+        found: list[dict[int, Any]] = [{} for _ in jobs]
+        for _ in range(sum(world for world, *_ in jobs)):
+            number, rank, value, error = results.get(timeout=120)
+            assert not error, f"rank {rank} of job {number}, {jobs[number][2]}: {error}"
+            found[number][rank] = value
+    finally:
+        for process in processes:
+            process.kill()
+            process.join()
+    return [[values[rank] for rank in sorted(values)] for values in found]
+
+
+def train_many(runs: list[Run]) -> list[Figures]:
+    """Train each in its processes; all ranks must report the same."""
+    found = in_processes([(run.world, train, run) for run in runs])
+    for run, ranks in zip(runs, found, strict=True):
+        assert len(set(map(repr, ranks))) == 1, f"ranks of {run} differ: {ranks}"
+    return [ranks[0] for ranks in found]
+
+
+def difference(one: Figures, other: Figures, name: str = "loss") -> float:
+    """The largest difference of two runs at the same step."""
+    return max(abs(a - b) for a, b in zip(one[name], other[name], strict=True))
+
+
+def check(runs: list[Run], tolerance: float) -> list[Figures]:
+    """All runs must give the losses and norms of the first, which learns."""
+    found = train_many(runs)
+    assert found[0]["loss"][-1] < found[0]["loss"][0] - 0.1
+    for run, figures in zip(runs, found, strict=True):
+        for name in ("loss", "evaluation", "norm"):
+            apart = difference(figures, found[0], name)
+            wanted = tolerance * (100 if name == "norm" and tolerance > 1e-5 else 1)
+            assert apart <= wanted, f"{name} of {run} differs by {apart} from one process"
+    return found
+
+
+def _work(rank: int, jobs: list[tuple[int, Callable[[Any], Any], Any, int]], results: Any) -> None:
+    warnings.simplefilter("ignore")
+    for number, (world, function, argument, port) in enumerate(jobs):
+        if rank >= world:
+            continue
+        where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        os.environ.update(where, RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world))
+        try:
+            from tokpack.trainer import parallel
+
+            results.put((number, rank, function(argument), ""))
+            parallel.stop()
+        except Exception:
+            results.put((number, rank, None, traceback.format_exc()))
+            return
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,123 @@
+"""The torch engine: shapes, dropout, recomputation and state, over several ranks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+from parallel_tools import (
+    BATCHES,
+    LLAMA,
+    PP,
+    TP,
+    Run,
+    batches,
+    check,
+    difference,
+    in_processes,
+    open_engine,
+    train_many,
+)
+
+from tokpack.errors import UsageError
+from tokpack.trainer import parallel
+from tokpack.trainer.config import Config
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+RECOMPUTE = {"checkpoint_activations": True, "checkpoint_num_layers": 3}
+DROPOUT = {"hidden_dropout": 0.1, "attention_dropout": 0.1}
+
+
+def test_other_shapes_of_the_model_and_of_the_pipeline() -> None:
+    """Grouped queries, gated MLP, a vocabulary padded differently, unequal stages."""
+    uneven = {**PP, "pipeline_split": (1, 3)}
+    check([Run(LLAMA), Run({**LLAMA, **TP}, 2), Run({**LLAMA, **uneven}, 2)], 1e-5)
+
+
+def test_fewer_micro_batches_than_stages() -> None:
+    stages = {"pipeline_model_parallel_size": 4}
+    check([Run({}, micro_batches=2), Run(stages, 4, micro_batches=2)], 1e-5)
+
+
+def test_documents_reach_all_ranks() -> None:
+    check([Run({}, documents=True), Run({**TP, **PP}, 4, documents=True)], 1e-5)
+
+
+def test_dropout_is_a_function_of_the_batch() -> None:
+    """Data and pipeline ranks, and a second computation, drop what one process drops."""
+    recompute = {**DROPOUT, **RECOMPUTE}
+    others = [{**DROPOUT, **PP}, DROPOUT, recompute, {**recompute, "checkpoint_in_cpu": True}]
+    worlds = (2, 2, 1, 1)
+    found = check([Run(DROPOUT), *map(Run, others, worlds)], 1e-5)
+    assert difference(found[0], train_many([Run({})])[0]) > 1e-3
+
+
+def test_activations_in_parts_and_in_the_cpus_memory() -> None:
+    base = {**DROPOUT, **TP}
+    parts = {**base, **RECOMPUTE, "partition_activations": True}
+    runs = [base, {**base, **RECOMPUTE}, parts, {**parts, "checkpoint_in_cpu": True}]
+    check([Run(settings, 2) for settings in runs], 1e-6)
+
+
+def save_state(argument: tuple[Run, str]) -> None:
+    """Train, and write this stage's whole tensors and the scalars."""
+    run, path = argument
+    engine = open_engine(run.settings)
+    topology = engine.topology
+    data = batches(run, topology.data_rank, topology.data_size)
+    for step in range(run.steps):
+        engine.train_batch(data[step % BATCHES], 1e-3)
+    whole = dict(engine.full_state())
+    if topology.data_rank == topology.tensor_rank == 0:
+        torch.save((whole, engine.scalars()), f"{path}.{topology.pipeline_rank}")
+    else:
+        assert not any(whole.values())
+
+
+def go_on(argument: tuple[Run, list[str]]) -> list[float]:
+    """The next losses of an engine that takes what ``save_state`` wrote."""
+    run, paths = argument
+    engine = open_engine(run.settings)
+    stages = [torch.load(path) for path in paths]
+    whole = {name: state for stage, _ in stages for name, state in stage.items()}
+    assert len(whole) == sum(len(stage) for stage, _ in stages)  # a tied head is not repeated
+    engine.load_full_state(whole.__getitem__, optimizer=True)
+    engine.load_scalars(stages[0][1])
+    data = batches(run, engine.topology.data_rank, engine.topology.data_size)
+    return [engine.train_batch(data[step % BATCHES], 1e-3).loss.item() for step in range(6, 12)]
+
+
+def test_state_goes_from_any_ranks_to_any_others(tmp_path: Path) -> None:
+    many, one = Run({**LLAMA, **TP, **PP}, 4, 6), Run(LLAMA, steps=6)
+    path = str(tmp_path / "state")
+    in_processes([(4, save_state, (many, path)), (1, save_state, (one, f"{path}.one"))])
+    whole = [f"{path}.0", f"{path}.1"]
+    to_one, to_two, alone = in_processes(
+        [(1, go_on, (one, whole)), (2, go_on, (one, whole)), (1, go_on, (one, [f"{path}.one.0"]))]
+    )
+    straight = train_many([replace(one, steps=12)])[0]["loss"][6:]
+    assert alone[0] == straight  # bit by bit in the same topology
+    for losses in (to_one[0], *to_two):
+        assert max(abs(a - b) for a, b in zip(losses, straight, strict=True)) < 1e-5
+
+
+def test_processes_that_do_not_divide_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "6")
+    with pytest.raises(UsageError, match=r"6 processes do not divide by .* 2 x .* 2; .* of 4"):
+        parallel.start(Config(**TP, **PP))
+
+
+def test_one_process_needs_no_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    topology = parallel.start(Config(device="cpu"))
+    assert topology == parallel.Topology()
+    assert topology.is_main
+    assert topology.first_stage
+    assert topology.last_stage
