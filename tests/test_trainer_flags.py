@@ -86,6 +86,8 @@ def test_what_a_flag_sets(line: str, expected: dict[str, Any]) -> None:
         ("--no-zzz", "unknown flag --no-zzz"),
         ("-x", "unknown flag -x"),
         ("--lr", "--lr needs a value"),
+        ("--micro-batch-size 0", "are 1, 1, 0: expected at least 1"),
+        ("--betas 0.9", "--betas 0.9: expected two numbers"),
         ("--lr fast", "--lr fast: expected a number"),
         ("--num-layers 1.5", "--num-layers 1.5: expected a whole number"),
         ("--embed-layernorm=maybe", "expected true or false"),
@@ -190,6 +192,8 @@ def test_deepspeed_json(tmp_path: Path) -> None:
         ("--global-batch-size 8", "--global-batch-size 8 contradicts train_batch_size 16"),
         ("--batch-size 1", "--batch-size 1 contradicts train_micro_batch_size_per_gpu 2"),
         ("--lr 1e-4", "--lr 1e-4 contradicts optimizer.params.lr 0.001"),
+        ("--adam-beta2 0.95", "--adam-beta2 0.95 contradicts optimizer.params.betas [0.8, 0.9]"),
+        ("--initial-loss-scale 8", "contradicts fp16.initial_scale_power 12"),
         ("--bf16", "--bf16 contradicts fp16.enabled true"),
         ("--zero-reduce-bucket-size 5", "contradicts zero_optimization.reduce_bucket_size 1000"),
         ("--no-partition-activations", "contradicts activation_checkpointing.partition_activ"),
@@ -247,6 +251,31 @@ def test_defaults_then_the_file_then_flags(tmp_path: Path) -> None:
         "train_samples": 70,
         "precision": "fp16",
     }
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "expected"),
+    [
+        ("gas: 4\nbatch-size: 2", "--global-batch-size 6", (2, 6)),
+        ("global-batch-size: 6\nbatch-size: 2", "--gas 2", (2, 4)),
+        ("global-batch-size: 6", "--batch-size 3", (3, 6)),
+    ],
+)
+def test_a_flag_replaces_another_way_to_say_it(
+    tmp_path: Path, file: str, line: str, expected: tuple[int, int]
+) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(file)
+    found = config(f"{path} {line}")
+    assert (found.micro_batch_size, found.global_batch_size) == expected
+
+
+def test_tokens_replace_the_samples_of_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text("train-iters: 5\nseq-length: 10")
+    assert config(f"{path} --train-tokens 100").train_samples == 10
+    path.write_text("train-tokens: 1000\ntrain-samples: 30\nseq-length: 10")
+    assert config(str(path)).train_samples == 30
 
 
 def test_a_saved_blend_is_the_data(tmp_path: Path) -> None:

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 _DERIVED = {
     "int": "nproc gradient_accumulation_steps train_tokens lr_decay_tokens lr_warmup_tokens "
-    "initial_scale_power zero_optimization.reduce_bucket_size "
-    "zero_optimization.allgather_bucket_size",
+    "zero_optimization.reduce_bucket_size zero_optimization.allgather_bucket_size",
     "str": "deepspeed_config init_method output_layer_init_method recompute_granularity",
+    "float": "initial_scale_power",
     "tuple[float, ...]": "betas train_data_weights valid_data_weights test_data_weights",
 }
 _TYPES = {name: str(item.type).removesuffix(" | None") for name, item in FIELDS.items()}
@@ -34,6 +34,11 @@ _TYPES |= {name: kind for kind, names in _DERIVED.items() for name in names.spli
 _ALIASES = {other: name for name, others in OTHER_NAMES.items() for other in others.split()}
 _NOTHING = {name: count for count, names in NOTHING.items() for name in names.split()}
 _KNOWN = {*_TYPES, *_ALIASES, *SWITCHES, *ONLY, *_NOTHING}
+# A flag replaces what a file says in another way.
+_REPLACED = [
+    *((*names, names[0].replace("samples", "tokens")) for names in EXCLUSIVE),
+    ("global_batch_size", "gradient_accumulation_steps"),
+]
 _MICRO_BATCH = 4
 
 
@@ -62,8 +67,16 @@ class _Source:
             name, switched = SWITCHES[name]
             self.settings[name], self.written[name] = switched, written
         elif value is not None:
-            self.settings[name] = _convert(name, value, written)
-            self.written[name] = written
+            value = _convert(name, value, written)
+            if name == "betas" and len(value) != 2:
+                raise UsageError(f"{written}: expected two numbers")
+            made = {name: value}
+            if name == "betas":
+                made = {"adam_beta1": value[0], "adam_beta2": value[1]}
+            elif name == "initial_scale_power":
+                made = {"initial_loss_scale": 2.0**value}
+            self.settings |= made
+            self.written |= dict.fromkeys(made, written)
 
 
 def resolve(argv: Sequence[str], world_size: int = 1) -> tuple[Config, int | None]:
@@ -76,7 +89,7 @@ def resolve(argv: Sequence[str], world_size: int = 1) -> tuple[Config, int | Non
     if len(files) > 1:
         raise UsageError(f"expected one configuration file, not {' '.join(files)}")
     file = _read_file(files[0]) if files else _Source()
-    for names in EXCLUSIVE:  # a flag also replaces what the file says in another way
+    for names in _REPLACED:
         if any(name in flags.settings for name in names):
             file.settings = {k: v for k, v in file.settings.items() if k not in names}
     given = {**file.settings, **flags.settings}
@@ -176,10 +189,6 @@ def _config(given: dict[str, Any], world_size: int, notes: tuple[str, ...]) -> C
         if tokens := given.pop(f"{name}_tokens", None):
             samples = given.get(f"{name}_samples") or math.inf
             given[f"{name}_samples"] = min(samples, max(tokens // seq_length, 1))
-    if betas := given.pop("betas", None):
-        given["adam_beta1"], given["adam_beta2"] = betas
-    if power := given.pop("initial_scale_power", None):
-        given.setdefault("initial_loss_scale", 2.0**power)
     if given.pop("recompute_granularity", None):
         given.setdefault("checkpoint_activations", True)
     if given.pop("output_layer_init_method", None):
@@ -206,29 +215,27 @@ def _config(given: dict[str, Any], world_size: int, notes: tuple[str, ...]) -> C
 
 def _batch(given: dict[str, Any], world_size: int) -> dict[str, Any]:
     """Fill in micro and global batch size; raise UsageError where they do not fit the world."""
-    tensor = given.get("tensor_model_parallel_size", 1)
-    stages = given.get("pipeline_model_parallel_size", 1)
-    if tensor < 1 or stages < 1 or world_size % (tensor * stages):
+    sizes = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "micro_batch_size")
+    tensor, stages, micro = (given.get(name, 1) for name in sizes)
+    if min(tensor, stages, micro) < 1:
+        raise UsageError(f"{', '.join(sizes)} are {tensor}, {stages}, {micro}: expected at least 1")
+    if world_size % (tensor * stages):
         raise UsageError(
             f"{world_size} processes do not divide into tensor_model_parallel_size {tensor} x "
             f"pipeline_model_parallel_size {stages}"
         )
     data_size = world_size // (tensor * stages)
-    micro, batch = given.get("micro_batch_size"), given.get("global_batch_size")
+    batch, ramp = given.get("global_batch_size"), given.get("rampup_batch_size") or ()
     steps = given.pop("gradient_accumulation_steps", None)
-    ramp = given.get("rampup_batch_size") or ()
-    if micro is None and batch is not None:
-        parts = [size // data_size for size in (batch, *ramp[:2])]
-        micro = batch // data_size // steps if steps else math.gcd(_MICRO_BATCH, *parts)
-    micro = max(micro or 0, 1) if micro is not None else _MICRO_BATCH
+    if "micro_batch_size" not in given:
+        parts = [size // data_size for size in (batch or 0, *ramp[:2])]
+        micro = max(parts[0] // steps if batch and steps else math.gcd(_MICRO_BATCH, *parts), 1)
     given["micro_batch_size"] = micro
     batch = given.setdefault("global_batch_size", micro * data_size * (steps or 1))
     arithmetic = f"micro_batch_size {micro} x {data_size} data parallel processes"
-    for name, size in (
-        ("global_batch_size", batch),
-        *(("rampup_batch_size", n) for n in ramp[:2]),
-    ):
+    for i, size in enumerate((batch, *ramp[:2])):
         if size % (micro * data_size):
+            name = "rampup_batch_size" if i else "global_batch_size"
             raise UsageError(f"{name} {size} is not a multiple of {arithmetic}")
     if steps and batch != micro * data_size * steps:
         raise UsageError(
