@@ -72,7 +72,7 @@ def test_a_run_says_and_writes_what_it_does(
         assert f"iteration {step['iteration']}/40 | {step['consumed_samples']} samples" in said
         assert f"loss {step['loss']:.4f}" in said
     evaluations = [(e["name"], e["iteration"]) for e in records(tmp_path, "evaluation")]
-    assert evaluations == [("validation", 20), ("validation", 40), ("validation", 40), ("test", 40)]
+    assert evaluations == [("valid", 20), ("valid", 40), ("valid", 40), ("test", 40)]
     for evaluation in records(tmp_path, "evaluation"):
         assert evaluation["perplexity"] == pytest.approx(math.exp(evaluation["loss"]))
     entropy = float(said.split("unigram entropy: ")[1].split()[0])
@@ -197,16 +197,17 @@ def test_curves_have_megatrons_names(prefix: str, tmp_path: Path) -> None:
     for name in ("lm loss", "learning-rate", "grad-norm", "batch-size", "iteration-time"):
         assert {name, f"{name} vs samples"} <= names
         assert [event.step for event in events.Scalars(name)] == [1, 2]
-    assert {"lm loss validation", "lm loss validation ppl"} <= names
+    assert {"lm loss valid", "lm loss valid ppl"} <= names
 
 
 @pytest.mark.parametrize(
     ("more", "message"),
     [
         ({"global_batch_size": 10, "micro_batch_size": 4}, "10 .* 4"),
-        ({"split": "99999,1,0", "eval_iters": 1}, "validation data: .* leaves nothing for part 1"),
+        ({"split": "99999,1,0", "eval_iters": 1},
+         "leaves (nothing for part 1|.* tokens of .*corpus for valid)"),
         ({"split": "98,2,0", "eval_iters": 1, "micro_batch_size": 64, "global_batch_size": 64},
-         "validation: [0-9]+ samples .* micro batch on every rank, 64"),
+         "valid: [0-9]+ samples .* micro batch on every rank, 64"),
         ({"seq_length": 100_000}, "tokens in 180 sequences do not fill one sample of 100001"),
         ({"vocab_size": 100}, "token id 1[0-9][0-9], the vocabulary has 100 ids"),
         ({"vocab_size": None}, "no manifest says the vocabulary of .*corpus"),
@@ -262,7 +263,7 @@ def test_other_data_is_not_gone_on_with(prefix: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"holds step_00000002 of another run: go on .* --load"):
         train(config)
     config = replace(config, load=str(tmp_path))
-    with pytest.raises(ResumeError, match="data, weights, seed"):
+    with pytest.raises(ResumeError, match="data, seed"):
         train(replace(config, seed=7))
     again = replace(config, save=None, seed=7, finetune=True, log_dir=str(tmp_path / "new"))
     assert train(again) == 0

@@ -17,7 +17,13 @@ import torch
 
 from tokpack.errors import FormatError, InputError, UsageError
 from tokpack.indexed import MMapIndexedDataset, bin_path
-from tokpack.samples import BlendedDataset, GPTDataset, collate, parse_split
+from tokpack.samples import (
+    BlendedDataset,
+    GPTDataset,
+    SampleIterator,
+    collate,
+    parse_split,
+)
 from tokpack.samples.megatron import blend_request
 from tokpack.samples.plan import find_prefix, load_blend
 
@@ -50,7 +56,18 @@ class Data:
 
     def state(self, consumed: int) -> dict[str, Any]:
         """What a checkpoint keeps: the samples consumed, and what they were samples of."""
-        return {"consumed_samples": consumed, "fingerprint": self.train.fingerprint}
+        return SampleIterator(self.train, 1, consumed_samples=consumed).state_dict()
+
+    def check(self, state: dict[str, Any]) -> None:
+        """ResumeError where ``state`` was not of these samples."""
+        SampleIterator(self.train, 1).load_state_dict(state)
+
+    def shares(self, size: int) -> Iterator[tuple[str, float, float, int]]:
+        """Of each dataset in the first ``size`` samples: prefix, samples, epochs, tokens."""
+        counts = self.train.counts(size) if isinstance(self.train, BlendedDataset) else [size]
+        for dataset, count in zip(members(self.train), counts, strict=True):
+            epochs = count / max(dataset.samples_per_epoch, 1)
+            yield dataset.path_prefix, count, epochs, dataset.tokens
 
     def unigram_entropy(self, size: int) -> float:
         """Nats a token of the frequencies alone, in a sample of the first ``size`` samples."""
@@ -93,7 +110,7 @@ def _open_held_out(
     config: Config, data: Data, part: int, words: tuple[str, ...], step: int
 ) -> None:
     """Add a validation set (part 1), or a test set (part 2), to the data of a run."""
-    found, kind = (data.valid, "validation") if part == 1 else (data.test, "test")
+    found, kind = (data.valid, "valid") if part == 1 else (data.test, "test")
     size = config.eval_iters * config.global_batch_size
     try:
         if words:
@@ -151,7 +168,7 @@ def _open(config: Config, words: Sequence[str], size: int | None, part: int | No
             raise UsageError(f"a weighted blend in the order {config.order} needs train_samples")
         asked = blend_request(weights, size, config.order)
         counts, shares, size = list(asked.samples), list(asked.weights), asked.size
-    elif not stateless and len(prefixes) == 1:
+    elif len(prefixes) == 1 and (part in (None, 0) or not stateless):
         counts = [size]
     datasets = [
         GPTDataset(
@@ -170,7 +187,7 @@ def _open(config: Config, words: Sequence[str], size: int | None, part: int | No
     ]
     if len(datasets) == 1:
         return datasets[0]
-    return BlendedDataset(datasets, shares, None if stateless else size)
+    return BlendedDataset(datasets, shares, size if part in (None, 0) or not stateless else None)
 
 
 def _vocabulary(config: Config, datasets: Iterable[GPTDataset]) -> int:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
-from tokpack.errors import ResumeError, TrainingError, UsageError
+from tokpack.errors import TrainingError, UsageError
 
 from . import checkpoint
 from .data import Data, Loader, open_data
@@ -135,12 +135,7 @@ def _load(config: Config, data: Data, model: ModelConfig, engine: Engine) -> tup
     state = checkpoint.load(engine, config.load, model, finetune=config.finetune)
     if state is None or not state.consumed_samples:
         return 0, 0
-    there, here = state.data_state.get("fingerprint"), data.train.fingerprint
-    if there != here:
-        raise ResumeError(
-            f"{config.load} was trained on samples {there}, this data gives {here}: data, weights, "
-            "seed, sequence length, split or order differ; --finetune begins anew with its weights"
-        )
+    data.check(state.data_state)
     return state.step, state.consumed_samples
 
 

@@ -36,7 +36,7 @@ class Meter:
     topology: Topology
     results: list[StepResult] = field(default_factory=list)
     samples: int = 0
-    streak: int = 0
+    _streak: int = 0
     _scale: float = math.inf
     _waited: float = 0.0
     _begin: float = field(default_factory=time.perf_counter)
@@ -46,36 +46,34 @@ class Meter:
         self.results.append(result)
         self.samples += samples
         stuck = result.skipped and result.loss_scale >= self._scale
-        self.streak = self.streak + 1 if stuck else 0
-        self._scale = result.loss_scale
-        if self.streak >= STREAK:
+        self._streak, self._scale = self._streak + 1 if stuck else 0, result.loss_scale
+        if self._streak >= STREAK:
             raise TrainingError(
                 f"{STREAK} steps in a row were skipped: gradients are not finite at a loss scale "
                 f"of {result.loss_scale:g}; lower the learning rate, or use bf16"
             )
 
     def restart(self, waited: float) -> None:
-        """Forget the steps; what comes until the next one does not count as theirs."""
-        self.results.clear()
-        self.samples = 0
+        """Forget the steps; time up to here is not theirs."""
+        self.results, self.samples = [], 0
         self._waited, self._begin = waited, time.perf_counter()
 
     def read(self, waited: float) -> dict[str, Any]:
-        """Means and rates of the steps since the last look: waits for the device.
+        """Means and rates of the steps since the restart: waits for the device.
 
         ``loss`` is the mean of steps that were not skipped, ``data_wait`` a share of the time,
         ``waited`` seconds since the run began. Raises TrainingError where a loss is not finite.
         """
         made = [result for result in self.results if not result.skipped]
-        losses = torch.stack([r.loss for r in made]).tolist() if made else []
+        losses = [float(result.loss) for result in made]
         norm = float(self.results[-1].grad_norm)
         seconds = max(time.perf_counter() - self._begin, 1e-9)
-        if not all(map(math.isfinite, losses)) or (made and not math.isfinite(made[-1].grad_norm)):
-            raise TrainingError(
-                f"the loss is {next((v for v in losses if not math.isfinite(v)), losses[-1])}, the "
-                f"norm of the gradients {norm:g}: nothing was saved since; lower the learning "
-                "rate, or look at the data"
-            )
+        for loss in losses:
+            if not math.isfinite(loss + (norm if made[-1:] == self.results[-1:] else 0)):
+                raise TrainingError(
+                    f"the loss is {loss}, the norm of the gradients {norm:g}: nothing was saved "
+                    "since; lower the learning rate, or look at the data"
+                )
         rate = self.samples * self.seq_length / seconds
         own = rate / self.topology.world_size
         peak = _peak(self.topology.device)
@@ -106,24 +104,20 @@ def _peak(device: torch.device) -> float | None:
     return next((peak * 1e12 for key, peak in PEAKS.items() if key in name), None)
 
 
-def memory_estimate(
-    config: Config, model: ModelConfig, topology: Topology, half: bool
-) -> tuple[float, float]:
-    """Bytes of weights, gradients and optimizer, and of activations, on one process; about."""
-    weights, gradients, moments = (4, 4, 8)
-    if half and config.engine == "deepspeed":
-        weights, gradients, moments = (2, 2, 12)
-    ranks = topology.data_size
-    each = weights / (ranks if config.zero_stage > 2 else 1)
-    each += gradients / (ranks if config.zero_stage > 1 else 1)
-    each += moments / (ranks if config.zero_stage > 0 else 1)
+def memory_estimate(config: Config, model: ModelConfig, topology: Topology) -> tuple[float, float]:
+    """Bytes of weights, gradients and moments, and of activations, on one process; about."""
+    default = "bf16" if topology.device.type == "cuda" else "fp32"
+    half = (config.precision or default) != "fp32"
+    shares = (2, 2, 12) if half and config.engine == "deepspeed" else (4, 4, 8)
+    shards = [topology.data_size if config.zero_stage >= stage else 1 for stage in (3, 2, 1)]
+    each = sum(share / shard for share, shard in zip(shares, shards, strict=True))
     states = each * model.parameters / (topology.tensor_size * topology.pipeline_size)
-    element = config.micro_batch_size * model.seq_length * model.hidden_size * (1 if half else 2)
-    block = 34 * element / topology.tensor_size
-    layers = model.num_layers / topology.pipeline_size
-    kept = layers * block
+
+    layers, group = model.num_layers / topology.pipeline_size, config.checkpoint_num_layers
+    layer = config.micro_batch_size * model.seq_length * model.hidden_size * (2 if half else 4)
+    inside = 17 * layer / topology.tensor_size
+    kept = layers * inside
     if config.checkpoint_activations:
-        kept = 2 * element * layers / config.checkpoint_num_layers
-        kept += block * min(config.checkpoint_num_layers, layers)
-    micro_batches = config.global_batch_size // (config.micro_batch_size * ranks)
-    return states, kept * min(topology.pipeline_size, micro_batches)
+        kept = layer * layers / group + inside * min(group, layers)
+    batches = config.global_batch_size // (config.micro_batch_size * topology.data_size)
+    return states, kept * min(topology.pipeline_size, batches)
