@@ -295,6 +295,7 @@ class Checkpoint:
             self.files: dict[str, FileDigest] = values.pop("files")
             self.state = RunState(**values)
             self.model = ModelConfig(**self.state.model)
+            self.tokenizer = self.state.tokenizer
         except FormatError:
             raise
         except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:

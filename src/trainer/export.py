@@ -15,6 +15,8 @@ from tokpack.indexed.output import writing
 from tokpack.tokenizers.described import files_of
 
 from .checkpoint import Checkpoint, find, sync, write_tensors
+from .flags import resolve
+from .model import ModelConfig
 from .neox_weights import NeoxWeights, is_neox
 
 if TYPE_CHECKING:
@@ -24,8 +26,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from tokpack.tokenizers import Tokenizer
-
-    from .model import ModelConfig
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 FAMILIES = ("GPT2LMHeadModel", "GPTNeoXForCausalLM", "LlamaForCausalLM")
@@ -75,22 +75,24 @@ class Weights(Protocol):
 
 
 def open_weights(
-    folder: str | os.PathLike[str], neox: ModelConfig | None = None
+    folder: str | os.PathLike[str], *, neox_config: str | None = None
 ) -> Checkpoint | NeoxWeights:
-    """Open the latest checkpoint of a folder, verified, or NeoX layer files of the model ``neox``.
+    """Open the latest checkpoint of a folder, verified, or NeoX layer files with NeoX's YAML.
 
     InputError where there is none, FormatError for a broken one, UsageError for another model.
     """
     path = find(folder)
     if path is None:
         raise InputError(f"{folder}: there is no checkpoint")
-    if is_neox(path):
-        if neox is None:
-            raise UsageError(f"{path}: layer files do not say which model they are: add --config")
-        return NeoxWeights(path, neox)
-    checkpoint = Checkpoint(path)
-    checkpoint.verify()
-    return checkpoint
+    if not is_neox(path):
+        checkpoint = Checkpoint(path)
+        checkpoint.verify()
+        return checkpoint
+    if neox_config is None:
+        raise UsageError(f"{path}: layer files do not say which model they are of: add --config")
+    whole = ["--tensor-model-parallel-size", "1", "--pipeline-model-parallel-size", "1"]
+    config, _ = resolve([neox_config, *whole])
+    return NeoxWeights(path, ModelConfig.of(config, config.vocab_size or 0))
 
 
 def export(

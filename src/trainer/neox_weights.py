@@ -59,6 +59,8 @@ class NeoxWeights:
     are missing or hold more than tensors, UsageError where the weights are of another model.
     """
 
+    tokenizer = None  # layer files do not name it
+
     def __init__(self, folder: Path, model: ModelConfig) -> None:
         self.path = folder
         self._parts = _by_name(folder)

@@ -41,6 +41,8 @@ COMMANDS = {
     "convert": Command("tokpack.cli.convert", "from and to other formats, other dtypes", False),
     "blend": Command("tokpack.cli.blend", "datasets and weights -> the plan of a blend", False),
     "train": Command("tokpack.cli.train", "a blend -> a GPT, on one CPU or many GPUs", False),
+    "export": Command("tokpack.cli.export", "a checkpoint -> a Hugging Face model", False),
+    "generate": Command("tokpack.cli.generate", "a checkpoint goes on with a text", False),
 }
 
 HELP = """\

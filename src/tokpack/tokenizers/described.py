@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokpack.errors import TokenizerError, TokpackError
@@ -48,19 +47,18 @@ def tokenizer_of(
 def _candidates(
     entry: Mapping[str, Any] | None, name: str | None, vocab: str | None, merges: str | None
 ) -> Iterator[Tokenizer]:
-    """Whatever the request may mean: its types differ in how they take special tokens."""
+    """Whatever the request may mean; two types of GPT-2 differ in what special tokens become."""
     asked = name is not None or vocab is not None
-    names = [name] if asked or entry is None else [entry["name"], str(Path(entry["name"]).parent)]
+    sources = [{"name": name, "vocab_file": vocab, "merge_file": merges}]
+    if not asked and entry is not None:
+        own = entry["name"]  # of two files the vocabulary alone
+        other = own.replace("vocab.json", "merges.txt").replace("encoder.json", "vocab.bpe")
+        sources = [{"name": own}, {"vocab_file": own, "merge_file": other}]
     kind = None if entry is None else _TYPES.get(entry["kind"])
-    for candidate in names:
+    for source in sources:
         for tokenizer_type in (kind,) if kind else (None, "HFGPT2Tokenizer"):
             try:
-                yield load_tokenizer(
-                    candidate,
-                    vocab_file=vocab,
-                    merge_file=merges,
-                    tokenizer_type=tokenizer_type,
-                )
+                yield load_tokenizer(**source, tokenizer_type=tokenizer_type)
             except TokpackError:
                 if asked:
                     raise

@@ -1,0 +1,77 @@
+"""``tokpack export``: a checkpoint -> a folder that ``transformers`` loads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tokpack.cli import rewrite, terminal
+from tokpack.cli.parser import Group, Page, flag, parse, size
+from tokpack.cli.trained import CHECKPOINTS, PARTS, open_checkpoint, trainer
+from tokpack.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PAGE = Page(
+    "export",
+    "Write a checkpoint as a Hugging Face model: safetensors, config.json and the tokenizer.",
+    (
+        Group(
+            "flags",
+            (
+                flag("-o", "--output", metavar="DIR", help="the folder to make"),
+                flag(
+                    "--dtype",
+                    choices=("fp32", "bf16", "fp16"),
+                    default="fp32",
+                    help="type of the weights (fp32)",
+                ),
+                flag(
+                    "--max-shard-size",
+                    type=size,
+                    default=5_000_000_000,
+                    metavar="SIZE",
+                    help="bytes of one file (5GB)",
+                ),
+                rewrite.OVERWRITE,
+            ),
+        ),
+        PARTS,
+    ),
+    CHECKPOINTS
+    + """
+The folder loads with AutoModelForCausalLM.from_pretrained(DIR), as GPT2LMHeadModel,
+GPTNeoXForCausalLM or LlamaForCausalLM, and gives the same logits.
+
+examples:
+  tokpack export run -o my-gpt
+  tokpack export run/step_00010000 -o my-gpt --dtype bf16
+  tokpack export 20B/global_step150000 --config 20B.yml --vocab-file 20B_tokenizer.json -o neox
+""",
+)
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run ``tokpack export ARGV``."""
+    arguments = parse(PAGE, argv)
+    if arguments is None:
+        return 0
+    if not arguments.output:
+        raise UsageError("no output: add -o DIR")
+    weights, tokenizer = open_checkpoint(arguments)
+    missing = isinstance(tokenizer, Exception)
+    made = trainer("export").export(
+        weights,
+        arguments.output,
+        tokenizer=None if missing else tokenizer,
+        dtype=arguments.dtype,
+        shard_bytes=arguments.max_shard_size,
+        overwrite=arguments.overwrite,
+    )
+    if not arguments.quiet:
+        if missing:
+            terminal.note(f"the model goes without a tokenizer: {tokenizer}")
+        count = terminal.count_text(weights.model.parameters)
+        terminal.say(f"{arguments.output}: {made}, {count} parameters as {arguments.dtype}")
+    terminal.print_paths([arguments.output], said=not arguments.quiet)
+    return 0

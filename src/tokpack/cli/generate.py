@@ -1,0 +1,98 @@
+"""``tokpack generate``: a checkpoint and the beginning of a text -> its continuation."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from typing import TYPE_CHECKING
+
+from tokpack.cli.parser import Group, Page, flag, number, parse
+from tokpack.cli.trained import CHECKPOINTS, PARTS, open_checkpoint, trainer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def _temperature(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not (math.isfinite(value) and value >= 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 0")
+    return value
+
+
+PAGE = Page(
+    "generate",
+    "Print a text and how a checkpoint goes on with it.",
+    (
+        Group(
+            "flags",
+            (
+                flag("-p", "--prompt", default="", metavar="TEXT", help="where to begin ('')"),
+                flag(
+                    "-n",
+                    "--tokens",
+                    type=number(1),
+                    default=100,
+                    metavar="N",
+                    help="tokens to add, less where a document ends (100)",
+                ),
+                flag(
+                    "--temperature",
+                    type=_temperature,
+                    default=1.0,
+                    metavar="T",
+                    help="below 1 is safer, 0 takes the likeliest token (1)",
+                ),
+                flag(
+                    "--top-k",
+                    type=number(0),
+                    default=0,
+                    metavar="K",
+                    help="draw from the K likeliest tokens, 0 from all (0)",
+                ),
+                flag("--seed", type=number(0), default=0, metavar="S", help="of the draws (0)"),
+                flag(
+                    "--device",
+                    choices=("auto", "cpu", "cuda"),
+                    default="auto",
+                    help="where to compute (auto)",
+                ),
+            ),
+        ),
+        PARTS,
+    ),
+    CHECKPOINTS
+    + """
+The same seed gives the same text on the same machine.
+
+examples:
+  tokpack generate run --prompt "Once upon a time"
+  tokpack generate run --prompt "The capital of France" --temperature 0 --tokens 20
+""",
+)
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run ``tokpack generate ARGV``."""
+    arguments = parse(PAGE, argv)
+    if arguments is None:
+        return 0
+    weights, tokenizer = open_checkpoint(arguments)
+    if isinstance(tokenizer, Exception):
+        raise tokenizer
+    text = trainer("generate").generate(
+        weights,
+        tokenizer,
+        arguments.prompt,
+        tokens=arguments.tokens,
+        temperature=arguments.temperature,
+        top_k=arguments.top_k,
+        seed=arguments.seed,
+        device=arguments.device,
+    )
+    sys.stdout.write(f"{arguments.prompt}{text}\n")
+    return 0

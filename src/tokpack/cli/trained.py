@@ -1,0 +1,62 @@
+"""What export and generate share: flags for a checkpoint's parts, and how it is opened."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from tokpack.cli.parser import Group, flag
+from tokpack.errors import UsageError
+
+if TYPE_CHECKING:
+    import argparse
+
+PARTS = Group(
+    "where the checkpoint does not say it",
+    (
+        flag("--tokenizer", metavar="NAME", help="the tokenizer of its data: a name or a path"),
+        flag("--vocab-file", metavar="FILE", help="or its vocabulary"),
+        flag("--merge-file", metavar="FILE", help="and its merges"),
+        flag("--config", metavar="FILE", help="the model of NeoX layer files, as NeoX's YAML"),
+    ),
+)
+CHECKPOINTS = """\
+CHECKPOINT is a folder that `tokpack train` saved to (its latest checkpoint counts), one of the
+step_... folders in it, or a global_step... folder of GPT-NeoX's layer files, with its --config.
+"""
+
+
+def trainer(module: str) -> Any:
+    """A module of the trainer, by name: the command line and the trainer do not import each other.
+
+    UsageError where what it needs is not installed.
+    """
+    try:
+        return importlib.import_module(f"tokpack.trainer.{module}")
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] == "tokpack":
+            raise
+        raise UsageError(
+            f"this needs the package {error.name}: pip install 'tokpack[train]'"
+        ) from None
+
+
+def open_checkpoint(arguments: argparse.Namespace) -> tuple[Any, Any]:
+    """The weights that the flags name, and their tokenizer, or the reason why there is none."""
+    if len(arguments.inputs) != 1:
+        raise UsageError(f"{len(arguments.inputs)} inputs: name one CHECKPOINT")
+    weights = trainer("export").open_weights(arguments.inputs[0], neox_config=arguments.config)
+    from tokpack.errors import TokenizerError
+    from tokpack.tokenizers.described import tokenizer_of
+
+    try:
+        return weights, tokenizer_of(
+            weights.tokenizer,
+            name=arguments.tokenizer,
+            vocab_file=arguments.vocab_file,
+            merge_file=arguments.merge_file,
+        )
+    except TokenizerError as error:
+        if arguments.tokenizer or arguments.vocab_file:
+            raise
+        return weights, error
