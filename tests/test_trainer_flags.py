@@ -111,7 +111,6 @@ def test_what_a_flag_sets(line: str, expected: dict[str, Any]) -> None:
         ("--max-position-embeddings 8 --seq-length 16", "8, less than seq_length 16"),
         ("--lr-decay-style sudden", "lr_decay_style is 'sudden', expected one of constant"),
         ("--position-embedding-type rope --rotary-percent .01", "of a head's 64 is 0"),
-        ("a.yaml b.yaml", "expected one configuration file, not a.yaml b.yaml"),
     ],
 )
 def test_what_is_refused(line: str, message: str) -> None:
@@ -208,6 +207,9 @@ def test_a_flag_that_contradicts_the_json(tmp_path: Path, flag: str, message: st
 
 
 def test_fp16_that_the_json_turns_off(tmp_path: Path) -> None:
+    path = write(tmp_path / "s.json", {"scheduler": {"type": "WarmupLR"}})
+    with pytest.raises(UsageError, match=r"scheduler\.type warmuplr is not supported: only none"):
+        config(f"--deepspeed_config {path}")
     path = write(tmp_path / "ds.json", {"fp16": {"enabled": False}})
     assert config(f"--deepspeed_config {path}").precision is None
     assert config(f"--deepspeed_config {path} --bf16").precision == "bf16"
@@ -251,6 +253,27 @@ def test_defaults_then_the_file_then_flags(tmp_path: Path) -> None:
         "train_samples": 70,
         "precision": "fp16",
     }
+
+
+def test_several_files_as_neox_has_them(tmp_path: Path) -> None:
+    """A model of GPT-NeoX and the places of a cluster; the later file goes before."""
+    model, cluster, blend = (tmp_path / name for name in ("m.yml", "c.yml", "b.yaml"))
+    model.write_text(
+        '{"pipe-parallel-size": 0, "attention-config": [[["flash"], 12]], "save": "here", '
+        '"zero_optimization": {"stage": 0, "cpu_offload": false}, "gas": 2, "seq-length": 64}'
+    )
+    cluster.write_text('{"save": "there", "wandb_team": "ours"}')
+    blend.write_text("tokpack_blend: 1\n")
+    assert changed(config(f"{model} {cluster} {blend} --seq-length 32")) == {
+        "save": "there",
+        "seq_length": 32,
+        "global_batch_size": 8,
+        "deepspeed_json": {"zero_optimization": {"cpu_offload": False}},
+        "data_path": (str(blend),),
+    }
+    model.write_text('{"attention-config": [[["sparse_fixed"], 12]]}')
+    with pytest.raises(UsageError, match="is not supported: only"):
+        config(str(model))
 
 
 @pytest.mark.parametrize(

@@ -164,14 +164,14 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "zero_stage": (0, 1, 2, 3),
 }
 
-# Numbers are at least 1 when they are whole, and above 0 when they are not, but for these.
-_ZERO_ALLOWED = (
+# Whole numbers are at least 1, others above 0, but for these.
+_MAY_BE_ZERO = (
     "lr min_lr lr_warmup_samples lr_warmup_iters lr_warmup_fraction weight_decay clip_grad "
     "loss_scale eval_iters keep_checkpoints seed zero_stage hidden_dropout attention_dropout "
     "adam_beta1 adam_beta2"
 )
-_BELOW_ONE = ("hidden_dropout", "attention_dropout", "adam_beta1", "adam_beta2")
 _AT_MOST_ONE = ("rotary_percent", "lr_warmup_fraction")
+_BELOW_ONE = ("hidden_dropout", "attention_dropout", "adam_beta1", "adam_beta2")
 # Of each of these at most one can be given.
 EXCLUSIVE = (
     ("train_samples", "train_iters"),
@@ -193,14 +193,16 @@ def _check_ranges(config: Config) -> None:
 
 
 def _check_number(name: str, value: float) -> None:
-    expected = "at least 0" if name in _ZERO_ALLOWED.split() else "at least 1"
-    good = value >= int(expected[-1])
-    if FIELDS[name].type in ("float", "float | None") and expected == "at least 1":
+    if name in _MAY_BE_ZERO.split():
+        expected, good = "at least 0", value >= 0
+    elif "int" in str(FIELDS[name].type):
+        expected, good = "at least 1", value >= 1
+    else:
         expected, good = "above 0", value > 0
-    if name in _BELOW_ONE:
-        expected, good = f"{expected} and below 1", good and value < 1
     if name in _AT_MOST_ONE:
         expected, good = f"{expected} and at most 1", good and value <= 1
+    elif name in _BELOW_ONE:
+        expected, good = f"{expected} and below 1", good and value < 1
     if not (good and math.isfinite(value)):
         raise UsageError(f"{name} is {value}, expected {expected}")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import json
 import math
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -55,8 +56,8 @@ class _Source:
         """Take one setting in, under any of its names. Raises UsageError."""
         name = _ALIASES.get(name, name)
         if name in ONLY:
-            if _plain(value) not in ONLY[name]:
-                expected = " or ".join(ONLY[name]) or "none"
+            if not re.fullmatch(ONLY[name], _plain(value)):
+                expected = ONLY[name].replace("|", " or ") or "none"
                 raise UsageError(f"{written} is not supported: only {expected}")
         elif name in _NOTHING:
             if name not in ("debug", "local_rank"):  # a launcher's word needs no answer
@@ -68,6 +69,8 @@ class _Source:
             self.settings[name], self.written[name] = switched, written
         elif value is not None:
             value = _convert(name, value, written)
+            if name == "pipeline_model_parallel_size":
+                value = value or 1  # GPT-NeoX's 0
             if name == "betas" and len(value) != 2:
                 raise UsageError(f"{written}: expected two numbers")
             made = {name: value}
@@ -80,15 +83,15 @@ class _Source:
 
 
 def resolve(argv: Sequence[str], world_size: int = 1) -> tuple[Config, int | None]:
-    """The configuration that ``[FILE] --flags`` asks for, and the processes to start, if it says.
+    """The configuration that ``[FILE...] --flags`` asks for, and ``--nproc``, if it is given.
 
     Defaults < file < flags; what the DeepSpeed JSON says must not contradict them. ``world_size``
     processes run unless ``--nproc`` says otherwise. Raises UsageError, InputError and FormatError.
     """
-    flags, files = _read_flags(argv)
-    if len(files) > 1:
-        raise UsageError(f"expected one configuration file, not {' '.join(files)}")
-    file = _read_file(files[0]) if files else _Source()
+    flags, paths = _read_flags(argv)
+    file = _Source()
+    for path in paths:
+        _read_file(path, file)
     for names in _REPLACED:
         if any(name in flags.settings for name in names):
             file.settings = {k: v for k, v in file.settings.items() if k not in names}
@@ -139,17 +142,16 @@ def _values_of(name: str, written: str) -> float:
     return _NOTHING.get(target, math.inf if kind.startswith("tuple") else 1)
 
 
-def _read_file(path: str) -> _Source:
-    values, source = _load(path, yaml.safe_load, "YAML"), _Source()
+def _read_file(path: str, source: _Source) -> None:
+    """Take in a configuration, or a saved blend as the data; a later file goes before."""
+    values = _load(path, yaml.safe_load, "YAML")
     if "tokpack_blend" in values:
-        source.add("data_path", [path], f"data_path {path}")
-        return source
+        values = {"data_path": [path]}
     for key, value in _flat(values).items():
         name = _name(key)
         if name not in _KNOWN and name.split(".")[0] not in DEEPSPEED.split():
             raise UsageError(f"{path}: unknown setting {key}{_hint(name)}")
         source.add(name.removeprefix("deepspeed_json."), value, f"{key} {_plain(value)}")
-    return source
 
 
 def _read_json(path: str) -> _Source:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 SUMMARY = "Train a GPT on datasets that tokpack made, in one process or many."
-USAGE = "usage: tokpack train [config.yaml | blend.yaml] [flags]"
+USAGE = "usage: tokpack train [config.yaml...] [blend.yaml] [flags]"
 COLUMN = 34
 
 # What a page shows: a flag with its value, and what it says. All else that is accepted is in
