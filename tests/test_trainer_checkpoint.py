@@ -29,6 +29,7 @@ from trainer_model_tools import NEOX, Memory, model_of  # noqa: E402
 
 from tokpack.errors import FormatError, InputError, OutputError, UsageError  # noqa: E402
 from tokpack.trainer import checkpoint  # noqa: E402
+from tokpack.trainer import folder as folders  # noqa: E402
 from tokpack.trainer.checkpoint import Checkpoint, find, load, save  # noqa: E402
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ torch.set_num_threads(1)
 def _locks_go() -> Iterator[None]:
     """Let go of the folders that a test saved to, as the end of a process does."""
     yield
-    checkpoint._release()
+    folders.unlock()
 
 
 def weights_of(engine: Engine) -> dict[str, torch.Tensor]:
@@ -262,9 +263,9 @@ def test_a_failed_save_leaves_what_was(tmp_path: Path, monkeypatch: pytest.Monke
     def fail(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    for name in ("save_file", "replace_file"):
+    for module, name in ((checkpoint, "save_file"), (folders, "replace_file")):
         with monkeypatch.context() as patch:
-            patch.setattr(checkpoint, name, fail)
+            patch.setattr(module, name, fail)
             with pytest.raises(OutputError, match="No space left on device"):
                 save(engine, tmp_path, state(engine, 2, num_layers=1), keep=1)
         assert find(tmp_path) == tmp_path / "step_00000001"
@@ -324,8 +325,8 @@ def interrupted(
     with monkeypatch.context() as patch:
         patch.setattr(Path, "rename", counted(Path.rename))
         patch.setattr(Path, "mkdir", counted(Path.mkdir))
-        patch.setattr(checkpoint.shutil, "rmtree", counted(checkpoint.shutil.rmtree))
-        patch.setattr(checkpoint, "replace_file", counted(checkpoint.replace_file))
+        patch.setattr(folders.shutil, "rmtree", counted(folders.shutil.rmtree))
+        patch.setattr(folders, "replace_file", counted(folders.replace_file))
         patch.setattr(checkpoint, "save_file", counted(checkpoint.save_file))
         try:
             save(engine, folder, meta, keep=1)

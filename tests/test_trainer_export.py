@@ -281,7 +281,7 @@ def test_neox_of_three_ranks_and_bigscience_names(tmp_path: Path) -> None:
         layers.setdefault(number, {})[module + kind] = weights.read(name)["parameter"].clone()
     for number, part in layers.items():
         torch.save(part, folder / f"layer_{number:02d}-model_00-model_states.pt")
-    found = open_weights(folder, weights.model)
+    found = NeoxWeights(folder, weights.model)
     for name in weights.model.shapes():
         assert torch.equal(found.read(name)["parameter"], weights.read(name)["parameter"]), name
 
@@ -292,7 +292,7 @@ def test_neox_weights_are_exported(tmp_path: Path) -> None:
     (tmp_path / "run/latest").write_text("global_step7")
     with pytest.raises(UsageError, match="do not say which model"):
         open_weights(tmp_path / "run")
-    export(open_weights(tmp_path / "run", weights.model), tmp_path / "out")
+    export(NeoxWeights(tmp_path / "run/global_step7", weights.model), tmp_path / "out")
     difference = (logits_of(tmp_path / "out") - weights.logits(tokens())).abs().max()
     assert difference < 0.05  # NeoX stores fp16
 

@@ -20,7 +20,7 @@ from tokpack.cli.main import main  # noqa: E402
 from tokpack.errors import TokenizerError, UsageError  # noqa: E402
 from tokpack.tokenizers import load_tokenizer  # noqa: E402
 from tokpack.tokenizers.described import tokenizer_of  # noqa: E402
-from tokpack.trainer import checkpoint  # noqa: E402
+from tokpack.trainer import folder as folders  # noqa: E402
 from tokpack.trainer.checkpoint import RunState, save  # noqa: E402
 from tokpack.trainer.config import Config  # noqa: E402
 from tokpack.trainer.engine import make_engine  # noqa: E402
@@ -51,7 +51,7 @@ def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory, vocabulary: Path) -> Path:
     """A checkpoint of a model that has learned POEM by heart."""
-    tokenizer, folder = load_tokenizer(vocabulary), tmp_path_factory.mktemp("run")
+    tokenizer, made = load_tokenizer(vocabulary), tmp_path_factory.mktemp("run")
     config = Config(**{**SMALL, "vocab_size": tokenizer.vocab_size, "lr": 3e-3})
     model = ModelConfig.of(config, tokenizer.vocab_size)
     engine = make_engine(config, model, start(config))
@@ -66,9 +66,9 @@ def run(tmp_path_factory: pytest.TempPathFactory, vocabulary: Path) -> Path:
         loss = engine.train_batch([batch], 3e-3).loss
     assert loss < 0.2
     meta = RunState(40, 40, {}, {}, dataclasses.asdict(model), tokenizer.describe())
-    save(engine, folder, meta)
-    checkpoint._release()
-    return folder
+    save(engine, made, meta)
+    folders.unlock()
+    return made
 
 
 def ids_of(tokenizer: Tokenizer, text: str) -> list[int]:

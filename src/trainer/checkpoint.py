@@ -1,20 +1,12 @@
 """Checkpoints that no engine owns: whole fp32 tensors under global names, one file a layer.
 
-    SAVE/step_00000100/embedding.safetensors, layer_000.safetensors, ..., norm.safetensors
-    SAVE/step_00000100/state.json  counters, model, checksums; the last file of a checkpoint
-    SAVE/latest                    the name of the checkpoint to go on from
-    SAVE/lock                      held by the run that saves here
-
-A checkpoint in the making is ``step_X.unfinished``, one that goes away ``step_X.old``.
+step_00000100/embedding.safetensors, layer_000.safetensors, ..., norm, head
+step_00000100/state.json   counters, model, tokenizer, size and checksum of each file
 """
 
 from __future__ import annotations
 
-import atexit
 import json
-import os
-import re
-import shutil
 from dataclasses import asdict, dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -25,30 +17,31 @@ import xxhash
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from tokpack.encoding.folder import WorkFolder
-from tokpack.encoding.lock import Lock
 from tokpack.errors import FormatError, InputError, OutputError, TokpackError, UsageError
 from tokpack.indexed.manifest import FileDigest, digest_file
 from tokpack.indexed.output import writing
-from tokpack.indexed.writer import replace_file
 
+from . import folder as folders
 from .model import ModelConfig
-from .neox_weights import NeoxWeights, is_neox
+from .neox_weights import NeoxWeights
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Iterable, Sequence
 
     from torch import Tensor
 
     from .engine import Engine
 
+    AnyPath = str | os.PathLike[str]
+
 VERSION = 1
 KINDS = ("parameter", "exp_avg", "exp_avg_sq")
 # What may differ between the model of a checkpoint and the one that loads it.
 _FREE = "seq_length make_vocab_size_divisible_by hidden_dropout attention_dropout init_method_std"
 
-_locks: dict[str, Lock] = {}  # of the folders that this process saves to, until it ends
 T = TypeVar("T")
+find = folders.find
 
 
 @dataclass(frozen=True)
@@ -92,44 +85,26 @@ def on_main(work: Callable[[], T]) -> T:
     return cast("T", gather(agree(work if main else lambda: None))[0])
 
 
-def claim(folder: str | os.PathLike[str]) -> None:
-    """Keep other runs from saving to ``folder`` until this process ends; collective.
-
-    OutputError on every rank where another run has it.
-    """
-    on_main(lambda: _lock(Path(folder)))
+def claim(folder: AnyPath) -> None:
+    """Keep other runs from saving to ``folder`` until this process ends; collective."""
+    on_main(lambda: folders.lock(Path(folder)))
 
 
-def _lock(folder: Path) -> None:
-    name = str(folder.resolve())
-    if name not in _locks:
-        _locks[name] = Lock(WorkFolder(name)).__enter__()
-    _locks[name].beat()
-
-
-@atexit.register
-def _release() -> None:
-    while _locks:
-        _locks.popitem()[1].__exit__(None, None, None)
-
-
-# Saving
-
-
-def save(engine: Engine, folder: str | os.PathLike[str], meta: RunState, *, keep: int = 0) -> None:
+def save(engine: Engine, folder: AnyPath, meta: RunState, *, keep: int = 0) -> None:
     """Save a run as ``folder``/step_X; collective.
 
     The checkpoint is complete or absent, whenever the run dies. Then all but the last ``keep`` go,
     none with 0. OutputError on every rank where it cannot be written.
     """
     target = Path(folder) / f"step_{meta.step:08d}"
-    work = _unfinished(target)
-    on_main(lambda: _begin(work))
+    work = on_main(lambda: folders.begin(target))
     files: dict[str, FileDigest] = {}
     for written in gather(agree(lambda: _write_layers(engine, work))):
         files.update(written)
     values = {"tokpack_checkpoint": VERSION, **asdict(meta), "scalars": engine.scalars()}
-    on_main(lambda: _commit(work, target, values | {"files": files}, keep))
+    values["files"] = files
+    text = json.dumps({**values, "checksum": _checksum(values)}, indent=1)
+    on_main(lambda: folders.commit(target, text, keep))
 
 
 def file_of(name: str) -> str:
@@ -143,18 +118,8 @@ def _key(name: str, kind: str) -> str:
     return name if kind == "parameter" else f"{name}:{kind}"
 
 
-def _unfinished(path: Path) -> Path:
-    return path.with_name(path.name + ".unfinished")
-
-
-def _begin(work: Path) -> None:
-    with writing(str(work)):
-        _lock(work.parent)
-        latest = work.parent / _latest(work.parent)
-        if not latest.exists() and _is_whole(_unfinished(latest)):  # killed while it was replaced
-            _unfinished(latest).rename(latest)
-        shutil.rmtree(work, ignore_errors=True)
-        work.mkdir()
+def _checksum(values: dict[str, Any]) -> str:
+    return xxhash.xxh3_128_hexdigest(json.dumps(values, sort_keys=True).encode())
 
 
 def _write_layers(engine: Engine, work: Path) -> dict[str, FileDigest]:
@@ -188,93 +153,7 @@ def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
         except SafetensorError as error:
             raise OutputError(f"{path}: cannot be written: {error}") from None
         path.chmod(mode)
-        sync(path)
-
-
-def sync(path: Path) -> None:
-    """Bring a file, or the names in a folder, to the disk."""
-    number = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)
-
-
-def _commit(work: Path, target: Path, values: dict[str, Any], keep: int) -> None:
-    with writing(str(target)):
-        text = json.dumps({**values, "checksum": _checksum(values)}, indent=1)
-        replace_file(work / "state.json", [text.encode()])
-        if target.exists():
-            _discard(target)
-        work.rename(target)
-        replace_file(target.parent / "latest", [f"{target.name}\n".encode()])
-        # Later steps are what another run left: they stay.
-        before = [path for path in _complete(target.parent) if _step(path) < _step(target)]
-        for path in before[: max(len(before) + 1 - keep, 0)] if keep else []:
-            _discard(path)
-        for pattern in ("step_*.unfinished", "step_*.old"):
-            for path in target.parent.glob(pattern):
-                shutil.rmtree(path, ignore_errors=True)
-
-
-def _checksum(values: dict[str, Any]) -> str:
-    return xxhash.xxh3_128_hexdigest(json.dumps(values, sort_keys=True).encode())
-
-
-def _discard(path: Path) -> None:
-    old = path.with_name(path.name + ".old")
-    shutil.rmtree(old, ignore_errors=True)
-    path.rename(old)
-    shutil.rmtree(old, ignore_errors=True)
-
-
-# Loading
-
-
-def _is_whole(path: Path) -> bool:
-    return (path / "state.json").exists()
-
-
-def _step(path: Path) -> int:
-    """The step that a checkpoint's name says; -1 where it is no such name."""
-    match = re.fullmatch(r"step_(\d+)", path.name)
-    return int(match[1]) if match else -1
-
-
-def _complete(folder: Path) -> list[Path]:
-    """All checkpoints of a folder, by step."""
-    found = [path for path in folder.glob("step_*") if _step(path) >= 0 and _is_whole(path)]
-    return sorted(found, key=_step)
-
-
-def _latest(folder: Path) -> str:
-    try:
-        return (folder / "latest").read_text().strip() or "?"
-    except (FileNotFoundError, NotADirectoryError):
-        return "?"
-
-
-def find(folder: str | os.PathLike[str]) -> Path | None:
-    """The checkpoint that ``folder`` is, or the latest in it; None where there is none yet.
-
-    InputError for a folder that holds something else, FormatError where the latest is missing.
-    """
-    root = Path(folder)
-    latest, complete = root / _latest(root), _complete(root)
-    for path in (root, latest, _unfinished(latest)):
-        if _is_whole(path) or is_neox(path):
-            return path
-    if latest.name != "?":
-        raise FormatError(
-            f"{root}/latest names {latest.name}, which is no checkpoint; there is "
-            f"{', '.join(path.name for path in complete) or 'no other'}: load one by its own path"
-        )
-    if complete:
-        return complete[-1]
-    # A run that died before its first checkpoint left its lock, and perhaps a log.
-    if root.exists() and not (root / "lock").exists() and (root.is_file() or any(root.iterdir())):
-        raise InputError(f"{root}: neither a checkpoint nor empty: it has no state.json, no latest")
-    return None
+        folders.sync(path)
 
 
 class Checkpoint:
@@ -282,28 +161,25 @@ class Checkpoint:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        name = path / "state.json"
+        before = folders.earlier(path)
+        self._advice = f"; to go on from the one before: --load {before[-1]}" if before else ""
+        name = path / folders.STATE
         try:
             values: dict[str, Any] = json.loads(name.read_bytes())
-            version, checksum = values["tokpack_checkpoint"], values.pop("checksum")
-            if version != VERSION:
-                raise FormatError(f"{name}: version is {version!r}, this tokpack knows {VERSION}")
-            if checksum != _checksum(values):
-                raise FormatError(f"{name}: is broken: its checksum is wrong{self._advice()}")
-            del values["tokpack_checkpoint"]
-            self.scalars: dict[str, Any] = values.pop("scalars")
-            self.files: dict[str, FileDigest] = values.pop("files")
-            self.state = RunState(**values)
-            self.model = ModelConfig(**self.state.model)
-            self.tokenizer = self.state.tokenizer
-        except FormatError:
-            raise
+            checksum, version = values.pop("checksum"), values["tokpack_checkpoint"]
+            if version == VERSION and checksum == _checksum(values):
+                del values["tokpack_checkpoint"]
+                self.scalars: dict[str, Any] = values.pop("scalars")
+                self.files: dict[str, FileDigest] = values.pop("files")
+                self.state = RunState(**values)
+                self.model = ModelConfig(**self.state.model)
+                self.tokenizer = self.state.tokenizer
+                return
         except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
-            raise FormatError(f"{name}: cannot be read: {error!r}{self._advice()}") from None
-
-    def _advice(self) -> str:
-        others = [path for path in _complete(self.path.parent) if _step(path) < _step(self.path)]
-        return f"; to go on from the one before it: --load {others[-1]}" if others else ""
+            raise FormatError(f"{name}: cannot be read: {error!r}{self._advice}") from None
+        if version != VERSION:
+            raise FormatError(f"{name}: version is {version!r}, this tokpack knows {VERSION}")
+        raise FormatError(f"{name}: is broken: its checksum is wrong{self._advice}")
 
     def verify(self, names: Iterable[str] | None = None) -> None:
         """Compare files with their sizes and checksums. FormatError names the broken one."""
@@ -312,8 +188,8 @@ class Checkpoint:
             found = digest_file(path) if path.exists() else None
             if found != expected:
                 raise FormatError(
-                    f"{path}: is {'missing' if found is None else 'broken'}: found {found}, "
-                    f"expected {expected}{self._advice()}"
+                    f"{path}: is {'broken' if found else 'missing'}: found {found}, expected "
+                    f"{expected}{self._advice}"
                 )
 
     def read(self, name: str, kinds: Sequence[str] = KINDS) -> dict[str, Tensor]:
@@ -327,11 +203,7 @@ class Checkpoint:
 
 
 def load(
-    engine: Engine,
-    folder: str | os.PathLike[str],
-    model: ModelConfig,
-    *,
-    finetune: bool = False,
+    engine: Engine, folder: AnyPath, model: ModelConfig, *, finetune: bool = False
 ) -> RunState | None:
     """Load the latest checkpoint of ``folder`` into an engine of any topology; collective.
 
@@ -345,7 +217,7 @@ def load(
             raise InputError(f"{folder}: there is no checkpoint to finetune")
         return None
     fresh = RunState(0, 0, {}, {}, asdict(model))
-    if is_neox(path):
+    if folders.is_neox(path):
         if not finetune:
             raise UsageError(f"{path}: layer files are weights without a run: add --finetune")
         weights = agree(lambda: NeoxWeights(path, model))
@@ -369,9 +241,10 @@ def _check_model(path: Path, there: ModelConfig, here: ModelConfig) -> None:
     if here.position_embedding_type == "rope":
         free.append("max_position_embeddings")
     ours, theirs = asdict(here), asdict(there)
-    different = [n for n in theirs if n not in free and theirs[n] != ours[n]]
+    different = [
+        f"{name} is {value} there, {ours[name]} here"
+        for name, value in theirs.items()
+        if name not in free and value != ours[name]
+    ]
     if different:
-        table = "; ".join(
-            f"{name} is {theirs[name]} there, {ours[name]} here" for name in different
-        )
-        raise UsageError(f"{path}: the checkpoint is of another model: {table}")
+        raise UsageError(f"{path}: the checkpoint is of another model: {'; '.join(different)}")

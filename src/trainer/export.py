@@ -14,10 +14,11 @@ from tokpack.errors import InputError, OutputError, UsageError
 from tokpack.indexed.output import writing
 from tokpack.tokenizers.described import files_of
 
-from .checkpoint import Checkpoint, find, sync, write_tensors
+from .checkpoint import Checkpoint, write_tensors
 from .flags import resolve
+from .folder import find, is_neox, sync
 from .model import ModelConfig
-from .neox_weights import NeoxWeights, is_neox
+from .neox_weights import NeoxWeights
 
 if TYPE_CHECKING:
     import os

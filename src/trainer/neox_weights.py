@@ -15,6 +15,8 @@ import torch
 
 from tokpack.errors import FormatError, UsageError
 
+from .folder import LAYER_FILE
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -23,8 +25,6 @@ if TYPE_CHECKING:
     from .model import ModelConfig
 
     Part = dict[str, Tensor]
-
-_FILE = re.compile(r"layer_(\d+)-model_(\d+)-model_states\.pt")
 
 # Our name of a module, and its names in NeoX and the Megatron-DeepSpeed forks.
 _MODULES = {
@@ -45,11 +45,6 @@ _COLUMN = re.compile(r"attention\.qkv\.|mlp\.up\.")
 _ROW = re.compile(r"attention\.out\.|mlp\.down\.")
 _VOCABULARY = re.compile(r"embedding\.word\.|head\.")
 _IGNORED = re.compile(r"rotary_emb|inv_freq|masked_bias|attention\.bias$")
-
-
-def is_neox(folder: Path) -> bool:
-    """Whether a folder holds layer files."""
-    return folder.is_dir() and any(_FILE.fullmatch(path.name) for path in folder.iterdir())
 
 
 class NeoxWeights:
@@ -122,7 +117,7 @@ def _by_name(folder: Path) -> dict[str, list[Tensor]]:
     """Global name -> the parts of its tensor, by rank of tensor parallelism. Maps the files."""
     layers: dict[int, dict[int, Path]] = {}
     for path in folder.iterdir():
-        if match := _FILE.fullmatch(path.name):
+        if match := LAYER_FILE.fullmatch(path.name):
             layers.setdefault(int(match[1]), {})[int(match[2])] = path
     ranks = max(len(files) for files in layers.values())
     found: dict[str, list[Tensor]] = {}

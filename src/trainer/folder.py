@@ -1,0 +1,149 @@
+"""The folder of a run's checkpoints: what is complete, which one counts, and what may go. No torch here.
+
+    SAVE/step_00000100/  a checkpoint: whole when it has its state.json, which is written last
+    SAVE/latest          the name of the checkpoint to go on from
+    SAVE/lock            held by the run that saves here
+
+A checkpoint in the making is ``step_X.unfinished``, one that goes away ``step_X.old``.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+import shutil
+from pathlib import Path
+
+from tokpack.encoding.folder import WorkFolder
+from tokpack.encoding.lock import Lock
+from tokpack.errors import FormatError, InputError
+from tokpack.indexed.output import writing
+from tokpack.indexed.writer import replace_file
+
+STATE = "state.json"
+LAYER_FILE = re.compile(r"layer_(\d+)-model_(\d+)-model_states\.pt")  # of GPT-NeoX
+
+_locks: dict[str, Lock] = {}  # of the folders that this process saves to, until it ends
+
+
+def lock(folder: Path) -> None:
+    """Keep other runs out of ``folder`` until this process ends. OutputError where one is in it."""
+    name = str(folder.resolve())
+    if name not in _locks:
+        _locks[name] = Lock(WorkFolder(name)).__enter__()
+    _locks[name].beat()
+
+
+@atexit.register
+def unlock() -> None:
+    """Let other runs into the folders."""
+    while _locks:
+        _locks.popitem()[1].__exit__(None, None, None)
+
+
+def is_neox(path: Path) -> bool:
+    """Whether a folder holds NeoX's layer files."""
+    return path.is_dir() and any(LAYER_FILE.fullmatch(name) for name in os.listdir(path))
+
+
+def find(folder: str | os.PathLike[str]) -> Path | None:
+    """The checkpoint that ``folder`` is, or the latest in it; None where there is none yet.
+
+    InputError for a folder that holds something else, FormatError where the latest is missing.
+    """
+    root = Path(folder)
+    latest = root / _latest(root)
+    for path in (root, latest, unfinished(latest)):
+        if (path / STATE).exists() or is_neox(path):
+            return path
+    whole = checkpoints(root)
+    if latest.name != "?":
+        there = ", ".join(path.name for path in whole) or "no other"
+        raise FormatError(
+            f"{root}/latest names {latest.name}, which is no checkpoint; there is {there}: load "
+            "one by its own path"
+        )
+    # A run that died before its first checkpoint left its lock, and perhaps a log.
+    used = root.is_file() or (root.is_dir() and any(root.iterdir()))
+    if used and not whole and not (root / "lock").exists():
+        raise InputError(f"{root}: neither a checkpoint nor empty: it has no {STATE}, no latest")
+    return whole[-1] if whole else None
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """All whole checkpoints of a run, by step."""
+    found = [path for path in folder.glob("step_*") if step(path) >= 0 and (path / STATE).exists()]
+    return sorted(found, key=step)
+
+
+def earlier(path: Path) -> list[Path]:
+    """The whole checkpoints of the same folder from before ``path``, by step."""
+    return [other for other in checkpoints(path.parent) if step(other) < step(path)]
+
+
+def step(path: Path) -> int:
+    """The step that a checkpoint's name says; -1 where it is no such name."""
+    match = re.fullmatch(r"step_(\d+)", path.name)
+    return int(match[1]) if match else -1
+
+
+def unfinished(path: Path) -> Path:
+    """Where a checkpoint is made."""
+    return path.with_name(path.name + ".unfinished")
+
+
+def _latest(folder: Path) -> str:
+    try:
+        return (folder / "latest").read_text().strip() or "?"
+    except (FileNotFoundError, NotADirectoryError):
+        return "?"
+
+
+def begin(target: Path) -> Path:
+    """Make the empty folder in which the checkpoint ``target`` is made. OutputError."""
+    folder, work = target.parent, unfinished(target)
+    with writing(str(work)):
+        lock(folder)
+        latest = folder / _latest(folder)
+        if not latest.exists() and (unfinished(latest) / STATE).exists():  # a kill in `commit`
+            unfinished(latest).rename(latest)
+        shutil.rmtree(work, ignore_errors=True)
+        work.mkdir()
+    return work
+
+
+def commit(target: Path, state: str, keep: int) -> None:
+    """Complete a checkpoint, make it the latest, and remove all but ``keep`` (0: none).
+
+    What another run left behind it, at later steps, stays. OutputError.
+    """
+    work = unfinished(target)
+    with writing(str(target)):
+        replace_file(work / STATE, [state.encode()])
+        if target.exists():
+            _discard(target)
+        work.rename(target)
+        replace_file(target.parent / "latest", [f"{target.name}\n".encode()])
+        before = earlier(target)
+        for path in before[: len(before) + 1 - keep] if keep else []:
+            _discard(path)
+        for pattern in ("step_*.unfinished", "step_*.old"):
+            for path in target.parent.glob(pattern):
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _discard(path: Path) -> None:
+    old = path.with_name(path.name + ".old")
+    shutil.rmtree(old, ignore_errors=True)
+    path.rename(old)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def sync(path: Path) -> None:
+    """Bring a file, or the names in a folder, to the disk."""
+    number = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
