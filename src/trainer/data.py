@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import queue
-import threading
-import time
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -29,6 +26,7 @@ from tokpack.samples.plan import find_prefix, load_blend
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+    from concurrent.futures import Future
 
     import numpy.typing as npt
 
@@ -37,6 +35,8 @@ if TYPE_CHECKING:
 
     Samples = GPTDataset | BlendedDataset
     Batch = dict[str, torch.Tensor]
+
+T = TypeVar("T")
 
 AHEAD = 2  # steps whose samples wait for their turn
 SCANNED = 1 << 28  # tokens that are looked at before a run where no manifest knows the vocabulary
@@ -53,14 +53,6 @@ class Data:
     valid: dict[str, Samples] = field(default_factory=dict)
     test: dict[str, Samples] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-
-    def state(self, consumed: int) -> dict[str, Any]:
-        """What a checkpoint keeps: the samples consumed, and what they were samples of."""
-        return SampleIterator(self.train, 1, consumed_samples=consumed).state_dict()
-
-    def check(self, state: dict[str, Any]) -> None:
-        """ResumeError where ``state`` was not of these samples."""
-        SampleIterator(self.train, 1).load_state_dict(state)
 
     def shares(self, size: int) -> Iterator[tuple[str, float, float, int]]:
         """Of each dataset in the first ``size`` samples: prefix, samples, epochs, tokens."""
@@ -142,19 +134,13 @@ def _blend(words: Sequence[str]) -> tuple[list[str], list[float] | None]:
     if len(words) == 1 and words[0].endswith((".yaml", ".yml")):
         plan = load_blend(words[0])
         return [member.prefix for member in plan.members], list(plan.shares)
-    weights = [_number(word) for word in words[::2]]
-    if len(words) > 1 and None not in weights:
-        if len(words) % 2:
-            raise UsageError(f"{' '.join(words)}: the last weight has no dataset behind it")
-        return [find_prefix(w) for w in words[1::2]], [w for w in weights if w is not None]
-    return [find_prefix(word) for word in words], None
-
-
-def _number(word: str) -> float | None:
     try:
-        return float(word)
+        weights = [float(word) for word in words[::2]]
     except ValueError:
-        return None
+        return [find_prefix(word) for word in words], None
+    if len(words) % 2:
+        raise UsageError(f"{' '.join(words)}: the last weight has no dataset behind it")
+    return [find_prefix(word) for word in words[1::2]], weights
 
 
 def _open(config: Config, words: Sequence[str], size: int | None, part: int | None) -> Samples:
@@ -250,64 +236,44 @@ def gather(samples: Samples, numbers: list[int], vocab_size: int) -> dict[str, n
     return arrays
 
 
-class Loader:
-    """The micro batches of each step for one data rank, gathered by a thread ahead of the step.
+def stream(
+    data: Data, samples: Samples, config: Config, topology: Topology, consumed: int = 0
+) -> SampleIterator:
+    """The micro batches of this data rank from sample ``consumed`` on, made ahead by a thread.
 
-    ``steps`` are (first sample, batch size), as Schedule.steps gives them. A step takes a range of
-    samples; its j-th micro batch on rank r begins at j * micro * ranks + r * micro. A batch size
-    must divide by micro * ranks. Tensors are on the CPU, pinned where there is a GPU to send them
-    to. ``waited`` are the seconds that steps have waited, in all.
+    A step takes as many as its batch size needs. Tensors are on the CPU, pinned where there is a
+    GPU to send them to.
     """
 
-    def __init__(
-        self,
-        data: Data,
-        samples: Samples,
-        steps: Iterable[tuple[int, int]],
-        micro: int,
-        topology: Topology,
-    ) -> None:
-        self.waited = 0.0
-        self._micro, self._topology = micro, topology
-        self._gather = partial(gather, samples, vocab_size=data.vocab_size)
-        self._queue: queue.Queue[list[Batch] | Exception] = queue.Queue(AHEAD)
-        self._closed = False
-        self._thread = threading.Thread(target=self._fill, args=(steps,), daemon=True)
-        self._thread.start()
-
-    def __iter__(self) -> Iterator[list[Batch]]:
-        return self
-
-    def __next__(self) -> list[Batch]:
-        begin = time.perf_counter()
-        batches = self._queue.get()
-        self.waited += time.perf_counter() - begin
-        if isinstance(batches, Exception):
-            raise batches
-        return batches
-
-    def close(self) -> None:
-        """End the thread; what it has read ahead is dropped."""
-        self._closed = True
-        while self._thread.is_alive():
-            with contextlib.suppress(queue.Empty):
-                self._queue.get(timeout=0.01)
-
-    def _fill(self, steps: Iterable[tuple[int, int]]) -> None:
-        micro, topology = self._micro, self._topology
-        try:
-            for first, size in steps:
-                if self._closed:
-                    return
-                own = range(first + topology.data_rank * micro, first + size)
-                self._queue.put([self._batch(k) for k in own[:: micro * topology.data_size]])
-            self._queue.put(StopIteration())
-        except Exception as error:
-            self._queue.put(error)  # raised where the batch was wanted
-
-    def _batch(self, first: int) -> Batch:
-        arrays = self._gather(list(range(first, first + self._micro)))
+    def make(numbers: list[int]) -> Batch:
+        arrays = gather(samples, numbers, data.vocab_size)
         batch = {name: torch.from_numpy(arrays[name]) for name in ARRAYS if name in arrays}
-        if self._topology.device.type == "cuda":
+        if topology.device.type == "cuda":
             return {name: tensor.pin_memory() for name, tensor in batch.items()}
         return batch
+
+    micro, ranks = config.micro_batch_size, topology.data_size
+    count = AHEAD * config.global_batch_size // (micro * ranks)
+    return SampleIterator(
+        samples,
+        micro,
+        rank=topology.data_rank,
+        world_size=ranks,
+        consumed_samples=consumed,
+        load=lambda batches: _ahead(map(make, batches), count),
+    )
+
+
+def _ahead(items: Iterator[T], count: int) -> Iterator[T]:
+    """The same items, of which a thread makes up to ``count`` before they are asked for."""
+    coming: deque[Future[T | None]] = deque()
+    thread = ThreadPoolExecutor(1)
+    try:
+        while True:
+            while len(coming) <= count:
+                coming.append(thread.submit(next, items, None))
+            if (item := coming.popleft().result()) is None:
+                return
+            yield item
+    finally:
+        thread.shutdown(wait=False, cancel_futures=True)

@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,7 +16,7 @@ import torch.distributed as dist
 from tokpack.errors import TrainingError, UsageError
 
 from . import checkpoint
-from .data import Data, Loader, open_data
+from .data import Data, open_data, stream
 from .engine import make_engine
 from .metrics import Meter, peak_memory
 from .model import ModelConfig
@@ -25,6 +26,8 @@ from .schedule import Schedule
 
 if TYPE_CHECKING:
     from types import FrameType
+
+    from tokpack.samples import SampleIterator
 
     from .config import Config
     from .data import Samples
@@ -44,10 +47,11 @@ def train(config: Config) -> int:
     topology = start(config)
     try:
         run = _prepare(config, topology)
+        stops = Stops(config, topology)
         try:
-            reason = _make_steps(run)
-            _finish(run, reason)
+            _finish(run, _make_steps(run, stops))
         finally:
+            stops.close()
             run.log.close(run.entropy)
     except RuntimeError as error:
         if topology.world_size > 1 and ("gloo" in str(error) or isinstance(error, dist.DistError)):
@@ -70,12 +74,16 @@ class Run:
     model: ModelConfig
     schedule: Schedule
     engine: Engine
+    stream: SampleIterator
     log: Log
     meter: Meter
     entropy: float
     step: int
-    consumed: int
     saved: int  # the step of the newest checkpoint
+
+    @property
+    def consumed(self) -> int:
+        return self.stream.consumed_samples
 
     def at(self) -> dict[str, Any]:
         return {"iteration": self.step, "consumed_samples": self.consumed}
@@ -83,35 +91,30 @@ class Run:
 
 def _prepare(config: Config, topology: Topology) -> Run:
     """Open, check, build and load everything, and say what will be done."""
-    data = checkpoint.agree(lambda: open_data(config, config.micro_batch_size * topology.data_size))
-    schedule = Schedule.of(config, len(data.train))
-    _check_batches(config, schedule, topology)
+    least = config.micro_batch_size * topology.data_size
+    data = checkpoint.agree(lambda: open_data(config, least))
+    schedule = Schedule.of(config, len(data.train), least)
     entropy = checkpoint.on_main(lambda: data.unigram_entropy(schedule.train_samples))
     model = ModelConfig.of(config, data.vocab_size)
     _claim(config)
     engine = make_engine(config, model, topology)
-    step, consumed = _load(config, data, model, engine)
+    samples, step = stream(data, data.train, config, topology), 0
+    if config.load:
+        state = checkpoint.load(engine, config.load, model, finetune=config.finetune)
+        if state is not None and state.consumed_samples:
+            samples.load_state_dict(state.data_state)
+            step = state.step
+    consumed = samples.consumed_samples
     steps = step + schedule.count_steps(consumed)
     log = checkpoint.agree(lambda: Log(config, topology, steps, step))
-    meter = Meter(model.flops_per_token, config.seq_length, topology)
     for text in (*config.notes, *data.notes):
         log.say(f"note: {text}")
-    plan = describe(config, topology, data, model, schedule, consumed=consumed, entropy=entropy)
-    for text in plan:
+    for text in describe(config, topology, data, model, schedule, consumed, entropy):
         log.say(text)
+    meter = Meter(model.flops_per_token, config.seq_length, topology)
     return Run(
-        config, topology, data, model, schedule, engine, log, meter, entropy, step, consumed, step
+        config, topology, data, model, schedule, engine, samples, log, meter, entropy, step, step
     )
-
-
-def _check_batches(config: Config, schedule: Schedule, topology: Topology) -> None:
-    micro, ranks = config.micro_batch_size, topology.data_size
-    for size in schedule.batch_sizes():
-        if size % (micro * ranks):
-            raise UsageError(
-                f"a batch of {size} does not divide into micro batches of {micro} on {ranks} data "
-                f"parallel ranks: use multiples of {micro * ranks}"
-            )
 
 
 def _claim(config: Config) -> None:
@@ -128,67 +131,48 @@ def _claim(config: Config) -> None:
         )
 
 
-def _load(config: Config, data: Data, model: ModelConfig, engine: Engine) -> tuple[int, int]:
-    """Steps made and samples consumed by the run that is continued; 0 and 0 for a new one."""
-    if not config.load:
-        return 0, 0
-    state = checkpoint.load(engine, config.load, model, finetune=config.finetune)
-    if state is None or not state.consumed_samples:
-        return 0, 0
-    data.check(state.data_state)
-    return state.step, state.consumed_samples
-
-
-def _make_steps(run: Run) -> str:
+def _make_steps(run: Run, stops: Stops) -> str:
     """Train to the end, or until something asks to stop: what did, or an empty string."""
-    config, schedule, first_step = run.config, run.schedule, run.step
-    loader = Loader(
-        run.data,
-        run.data.train,
-        schedule.steps(run.consumed),
-        config.micro_batch_size,
-        run.topology,
-    )
-    stops = Stops(config, run.topology)
-    try:
-        run.meter.restart(loader.waited)
-        for first, size in schedule.steps(run.consumed):
-            if reason := stops.asked(run.step, run.step - first_step):
-                return reason
-            lr = schedule.lr(first)
-            result = run.engine.train_batch(next(loader), lr)
-            run.step, run.consumed = run.step + 1, first + size
-            run.meter.add(result, size)
-            run.log.progress(run.step)
-            if run.step % config.log_interval == 0:
-                _look(run, loader, lr, size)
-            if run.data.valid and run.step % config.eval_interval == 0:
-                _look(run, loader, lr, size)
-                _evaluate(run, run.data.valid)
-                run.meter.restart(loader.waited)
-            if config.save_interval and run.step % config.save_interval == 0:
-                _look(run, loader, lr, size)
-                _save(run)
-                run.meter.restart(loader.waited)
-        return ""
-    finally:
-        stops.close()
-        loader.close()
+    config, least = run.config, run.config.micro_batch_size * run.topology.data_size
+    begun = run.step
+    run.meter.restart()
+    for first, size in run.schedule.steps(run.consumed):
+        if reason := stops.asked(run.step, run.step - begun):
+            return reason
+        lr = run.schedule.lr(first)
+        begin = time.perf_counter()
+        batches = list(islice(run.stream, size // least))
+        run.meter.waited += time.perf_counter() - begin
+        run.meter.add(run.engine.train_batch(batches, lr), size, lr)
+        run.step += 1
+        run.log.progress(run.step)
+        evaluates = run.data.valid and run.step % config.eval_interval == 0
+        saves = config.save_interval and run.step % config.save_interval == 0
+        if evaluates or saves or run.step % config.log_interval == 0:
+            _look(run)
+        if evaluates:
+            _evaluate(run, run.data.valid)
+        if saves:
+            _save(run)
+        if evaluates or saves:
+            run.meter.restart()
+    return ""
 
 
-def _look(run: Run, loader: Loader, lr: float, size: int) -> None:
-    """Log the steps that nobody has looked at; TrainingError where a loss is not finite."""
-    if run.meter.results:
-        values = run.at() | {"batch_size": size, "lr": lr} | run.meter.read(loader.waited)
-        peak = checkpoint.gather(peak_memory(run.topology.device))
-        run.log.step(values | {"peak_memory_bytes": max(peak), "device": run.topology.device.type})
-        run.meter.restart(loader.waited)
+def _look(run: Run) -> None:
+    """Log the steps since the last look; TrainingError where a loss is not finite."""
+    values = run.at() | run.meter.read()
+    peak = checkpoint.gather(peak_memory(run.topology.device))
+    run.log.step(values | {"peak_memory_bytes": max(peak), "device": run.topology.device.type})
+    run.meter.restart()
 
 
 def _finish(run: Run, reason: str) -> None:
     """Save, and evaluate a run that came to its end."""
     if reason:
         run.log.say(f"stopped at iteration {run.step:,} by {reason}")
+    if run.meter.results:
+        _look(run)
     if run.config.save and run.saved != run.step:
         _save(run)
     if not reason:
@@ -197,36 +181,28 @@ def _finish(run: Run, reason: str) -> None:
 
 def _evaluate(run: Run, sets: dict[str, Samples]) -> None:
     """Loss over the first samples of each set: eval_iters batches, or as many as it has."""
-    batch = run.config.global_batch_size
-    step = run.config.micro_batch_size * run.topology.data_size
+    config, least = run.config, run.config.micro_batch_size * run.topology.data_size
     for name, samples in sets.items():
-        count = min(run.config.eval_iters * batch, len(samples)) // step * step
-        parts = [(first, min(batch, count - first)) for first in range(0, count, batch)]
-        loader = Loader(run.data, samples, parts, run.config.micro_batch_size, run.topology)
-        try:
-            losses = [run.engine.evaluate(batches) for batches in loader]
-        finally:
-            loader.close()
-        sizes = torch.tensor([size for _, size in parts], device=losses[0].device)
-        mean = float((torch.stack(losses) * sizes).sum() / count)
-        run.log.evaluation(name, mean, run.at())
+        count = min(config.eval_iters * config.global_batch_size, len(samples)) // least
+        batches = islice(stream(run.data, samples, config, run.topology), count)
+        loss = 0.0
+        while part := list(islice(batches, config.global_batch_size // least)):
+            loss += float(run.engine.evaluate(part)) * len(part) / count
+        run.log.evaluation(name, loss, run.at())
 
 
 def _save(run: Run) -> None:
-    folder = run.config.save
-    assert folder is not None
-    begin = time.perf_counter()
+    folder, begin = str(run.config.save), time.perf_counter()
     state = checkpoint.RunState(
         step=run.step,
         consumed_samples=run.consumed,
-        data_state=run.data.state(run.consumed),
+        data_state=run.stream.state_dict(),
         config=run.config.to_dict(),
         model=dataclasses.asdict(run.model),
         tokenizer=run.data.train.tokenizer,
     )
     checkpoint.save(run.engine, folder, state, keep=run.config.keep_checkpoints)
-    run.saved = run.step
-    seconds = time.perf_counter() - begin
+    run.saved, seconds = run.step, time.perf_counter() - begin
     run.log.say(f"saved iteration {run.step:,} to {folder} in {seconds:.1f} s")
     run.log.record("save", folder=folder, seconds=seconds, **run.at())
 

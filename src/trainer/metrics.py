@@ -29,22 +29,27 @@ STREAK = 10  # skipped steps in a row, the loss scale not falling, that end a ru
 
 @dataclass
 class Meter:
-    """Adds up steps until somebody looks; results stay on the device till then."""
+    """Adds up steps until somebody looks; results stay on the device till then.
+
+    ``waited`` are the seconds that steps waited for samples.
+    """
 
     flops_per_token: float
     seq_length: int
     topology: Topology
     results: list[StepResult] = field(default_factory=list)
     samples: int = 0
+    waited: float = 0.0
+    _last: dict[str, Any] = field(default_factory=dict)
     _streak: int = 0
     _scale: float = math.inf
-    _waited: float = 0.0
     _begin: float = field(default_factory=time.perf_counter)
 
-    def add(self, result: StepResult, samples: int) -> None:
+    def add(self, result: StepResult, samples: int, lr: float) -> None:
         """Note a step. Raises TrainingError where too many in a row were skipped."""
         self.results.append(result)
         self.samples += samples
+        self._last = {"batch_size": samples, "lr": lr}
         stuck = result.skipped and result.loss_scale >= self._scale
         self._streak, self._scale = self._streak + 1 if stuck else 0, result.loss_scale
         if self._streak >= STREAK:
@@ -53,16 +58,16 @@ class Meter:
                 f"of {result.loss_scale:g}; lower the learning rate, or use bf16"
             )
 
-    def restart(self, waited: float) -> None:
+    def restart(self) -> None:
         """Forget the steps; time up to here is not theirs."""
-        self.results, self.samples = [], 0
-        self._waited, self._begin = waited, time.perf_counter()
+        self.results, self.samples, self.waited = [], 0, 0.0
+        self._begin = time.perf_counter()
 
-    def read(self, waited: float) -> dict[str, Any]:
+    def read(self) -> dict[str, Any]:
         """Means and rates of the steps since the restart: waits for the device.
 
-        ``loss`` is the mean of steps that were not skipped, ``data_wait`` a share of the time,
-        ``waited`` seconds since the run began. Raises TrainingError where a loss is not finite.
+        ``loss`` is the mean of steps that were not skipped, ``data_wait`` a share of the time.
+        Raises TrainingError where a loss is not finite.
         """
         made = [result for result in self.results if not result.skipped]
         losses = [float(result.loss) for result in made]
@@ -78,6 +83,7 @@ class Meter:
         own = rate / self.topology.world_size
         peak = _peak(self.topology.device)
         return {
+            **self._last,
             "loss": sum(losses) / len(losses) if losses else None,
             "grad_norm": norm,
             "loss_scale": self.results[-1].loss_scale,
@@ -87,7 +93,7 @@ class Meter:
             "tokens_per_second_per_gpu": own,
             "tflops_per_gpu": own * self.flops_per_token / 1e12,
             "mfu": own * self.flops_per_token / peak if peak else None,
-            "data_wait": (waited - self._waited) / seconds,
+            "data_wait": self.waited / seconds,
         }
 
 

@@ -164,13 +164,12 @@ def draw(folder: Path, entropy: float) -> str:
     return f"plot: {folder / 'loss.png'}"
 
 
-def describe(
+def describe(  # noqa: PLR0917
     config: Config,
     topology: Topology,
     data: Data,
     model: ModelConfig,
     schedule: Schedule,
-    *,
     consumed: int,
     entropy: float,
 ) -> Iterator[str]:

@@ -32,10 +32,11 @@ class Schedule:
     decay: float
 
     @classmethod
-    def of(cls, config: Config, epoch: int) -> Schedule:
+    def of(cls, config: Config, epoch: int, least: int = 1) -> Schedule:
         """The schedule that a configuration asks for; ``epoch`` samples where it names no end.
 
-        Raises UsageError for a run without a step, and for a warm-up that has no end.
+        Raises UsageError for a run without a step, for a warm-up that has no end, and for batches
+        that are not multiples of ``least``, a micro batch on every rank.
         """
         batch, rampup = config.global_batch_size, config.rampup_batch_size
         if rampup is not None and config.train_iters is not None:
@@ -61,6 +62,12 @@ class Schedule:
                 f"{samples:,} samples do not fill the first batch of {made.batch_size(0):,}: "
                 "ask for more, or for a smaller batch"
             )
+        for size in made.batch_sizes():
+            if size % least:
+                raise UsageError(
+                    f"a batch of {size} samples is not a multiple of {least}: micro_batch_size "
+                    f"{config.micro_batch_size} on {least // config.micro_batch_size} data ranks"
+                )
         return made
 
     def batch_size(self, consumed: int) -> int:
