@@ -74,7 +74,7 @@ def run(script: str, cwd: Path, *words: str, **names: str) -> list[dict[str, Any
         env={**os.environ, **quiet, "PATH": path, "MASTER_PORT": str(port), **names},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
@@ -171,7 +171,7 @@ def test_neox_20b(tmp_path: Path, place: Place, extra: tuple[str, ...]) -> None:
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]

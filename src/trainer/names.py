@@ -19,7 +19,7 @@ OTHER_NAMES = {
     "hysteresis": "fp16.hysteresis loss_scale_hysteresis",
     "initial_scale_power": "fp16.initial_scale_power",
     "keep_checkpoints": "keep_last_n_checkpoints",
-    "layernorm_epsilon": "norm_epsilon",
+    "layernorm_epsilon": "norm_epsilon rms_norm_epsilon",
     "loss_scale": "fp16.loss_scale",
     "loss_scale_window": "fp16.loss_scale_window",
     "lr": "optimizer.params.lr",
