@@ -36,15 +36,13 @@ class Engine(Protocol):
     def train_batch(self, micro_batches: Sequence[Batch], lr: float) -> StepResult:
         """One optimizer step over this data rank's micro batches.
 
-        A micro batch holds tokens, labels, position_ids int64 [B, S], loss_mask float32 [B, S] and,
-        for attention inside documents, cu_seqlens int32 [B, S + 1]. Every pipeline and tensor rank
-        of a data rank is given the same ones; all data ranks are given equally many.
+        Each has tokens, labels, position_ids int64 [B, S], loss_mask float32 [B, S] and, for
+        attention inside documents, cu_seqlens int32 [B, S + 1]. Pipeline and tensor ranks of a data
+        rank are given the same ones, data ranks equally many.
         """
-        ...
 
     def evaluate(self, micro_batches: Sequence[Batch]) -> Tensor:
         """Mean loss, float32 [], over these micro batches and all data ranks."""
-        ...
 
     def full_state(self) -> Iterator[tuple[str, dict[str, Tensor]]]:
         """This stage's parameters one by one: global name, {parameter, exp_avg, exp_avg_sq}.
@@ -52,19 +50,15 @@ class Engine(Protocol):
         Tensors are whole, float32, on the CPU, without padding of the vocabulary. Ranks that do not
         write (data or tensor rank above 0) are given the name and {}. A tied head is not repeated.
         """
-        ...
 
     def load_full_state(self, read: Callable[[str], dict[str, Tensor]], *, optimizer: bool) -> None:
         """Take every parameter, and with ``optimizer`` its moments, from ``read(global name)``."""
-        ...
 
     def scalars(self) -> dict[str, Any]:
         """The rest of the state, as JSON knows it: steps, the loss scale."""
-        ...
 
     def load_scalars(self, values: dict[str, Any]) -> None:
         """Take back what ``scalars`` gave."""
-        ...
 
 
 def make_engine(config: Config, model_config: ModelConfig, topology: Topology) -> Engine:

@@ -136,6 +136,7 @@ class TorchEngine:
         model.recompute = recomputation(config, topology)
         model.recompute_layers = config.checkpoint_num_layers
         if cuda if config.compile is None else config.compile:
+            model.softmax = torch.compile(model.softmax)
             model.flex = cuda and not model.model.attention_dropout
             whole = topology.tensor_size == 1 and not model.model.random
             for block in model.blocks.values():

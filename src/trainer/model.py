@@ -14,7 +14,7 @@ from torch.nn import functional
 from . import parallel
 from .blocks import Block, document_mask, norm_of, random_seed, reseed, rotary_of
 from .parallel import Topology
-from .vocabulary import HeadLoss, VocabWeight
+from .vocabulary import HeadLoss, VocabWeight, softmax
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -152,6 +152,7 @@ class Stage(nn.Module):
         self.recompute: Callable[..., Tensor] | None = None
         self.recompute_layers = 1
         self.flex = False  # documents by FlexAttention: worth it where it is compiled
+        self.softmax = softmax
 
     def forward(
         self, batch: Mapping[str, Tensor], hidden: Tensor | None = None, key: tuple[int, ...] = ()
@@ -164,9 +165,8 @@ class Stage(nn.Module):
         if not self.topology.last_stage:
             return x
         labels, mask = batch["labels"].flatten(), batch["loss_mask"].flatten().float()
-        valid, x = self.model.vocab_size, x.flatten(0, 1)
-        loss: Tensor = HeadLoss.apply(x, self.head_weight, labels, mask, valid, self.topology)  # type: ignore[no-untyped-call]
-        return loss
+        rest = (labels, mask, self.model.vocab_size, self.topology, self.softmax)
+        return HeadLoss.apply(x.flatten(0, 1), self.head_weight, *rest)  # type: ignore[no-untyped-call, no-any-return]
 
     def logits(self, batch: Mapping[str, Tensor]) -> Tensor:
         """Logits [B, S, vocab_size] of a model in one process; ``batch`` needs tokens only."""

@@ -69,34 +69,19 @@ def start(config: Config) -> Topology:
             f"{world} processes do not divide by tensor_model_parallel_size {tensor} x "
             f"pipeline_model_parallel_size {pipeline}; start a multiple of {tensor * pipeline}"
         )
-    device, timeout = (
-        _device(config),
-        datetime.timedelta(minutes=config.distributed_timeout_minutes),
-    )
+    device = _device(config)
+    timeout = datetime.timedelta(minutes=config.distributed_timeout_minutes)
     if world > 1:
         _connect(device, timeout)
     grid = torch.arange(world).view(pipeline, -1, tensor)
-    lines = [grid.movedim(dim, -1).flatten(0, 1) for dim in range(3)]
-    ends = lines[0][:, [0, -1]] if pipeline > 1 else lines[0]
-    stages, datas, tensors, embeddings = (_group(x, rank, timeout) for x in (*lines, ends))
-    if stages is not None:  # NCCL wants a collective before the first point-to-point
-        dist.all_reduce(torch.zeros(1, device=device), group=stages)
-    place = (grid == rank).nonzero()[0].tolist()
-    return Topology(
-        rank=rank,
-        world_size=world,
-        tensor_size=tensor,
-        tensor_rank=place[2],
-        pipeline_size=pipeline,
-        pipeline_rank=place[0],
-        data_size=grid.shape[1],
-        data_rank=place[1],
-        device=device,
-        tensor_group=tensors,
-        data_group=datas,
-        pipeline_group=stages,
-        embedding_group=embeddings,
-    )
+    stage, place, part = (grid == rank).nonzero()[0].tolist()
+    columns, datas, parts = (grid.movedim(dim, -1).flatten(0, 1) for dim in range(3))
+    lines = (parts, datas, columns, columns[:, :: max(1, pipeline - 1)])
+    groups = [_group(line, rank, timeout) for line in lines]
+    if groups[2] is not None:  # NCCL wants a collective before the first point-to-point
+        dist.all_reduce(torch.zeros(1, device=device), group=groups[2])
+    sizes = (tensor, part, pipeline, stage, grid.shape[1], place)
+    return Topology(rank, world, *sizes, device, *groups)
 
 
 def stop() -> None:
@@ -123,11 +108,9 @@ def _device(config: Config) -> torch.device:
 
 
 def _connect(device: torch.device, timeout: datetime.timedelta) -> None:
-    cuda = device.type == "cuda"
+    backend, bound = ("nccl", device) if device.type == "cuda" else ("gloo", None)
     try:
-        dist.init_process_group(
-            "nccl" if cuda else "gloo", timeout=timeout, device_id=device if cuda else None
-        )
+        dist.init_process_group(backend, timeout=timeout, device_id=bound)
     except (dist.DistError, ValueError) as error:
         where = ":".join(os.environ.get(name, "?") for name in ("MASTER_ADDR", "MASTER_PORT"))
         raise UsageError(

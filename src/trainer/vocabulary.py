@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -11,7 +11,10 @@ from torch.nn import functional
 
 from .parallel import Group, Topology, reduce, sharded, total
 
-CHUNK = 1024  # rows of logits that exist at a time
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+CHUNKS = {"cpu": 1024, "cuda": 4096}  # rows of logits that exist at a time
 
 
 class VocabWeight(nn.Module):
@@ -42,8 +45,8 @@ class HeadLoss(torch.autograd.Function):
 
     ``hidden`` [N, H] decides the type of the products, ``weight`` [V / tensor_size, H] is the head,
     ``labels`` int64 [N], ``mask`` float32 [N]. Rows of the whole vocabulary from ``valid`` on are
-    padding and take no probability. Logits exist for CHUNK positions at a time: gradients are made
-    on the way forward, so nothing is computed twice.
+    padding and take no probability. ``softmax`` is the one below, compiled or not. Logits exist for
+    a chunk of positions at a time: gradients are made on the way forward, nothing is done twice.
     """
 
     @staticmethod
@@ -55,6 +58,7 @@ class HeadLoss(torch.autograd.Function):
         mask: Tensor,
         valid: int,
         topology: Topology,
+        softmax: Callable[..., tuple[Tensor, Tensor]],
     ) -> Tensor:
         ctx.group, first = topology.tensor_group, topology.tensor_rank * weight.shape[0]
         row, mine = _locate(labels, first, weight.shape[0])
@@ -62,15 +66,15 @@ class HeadLoss(torch.autograd.Function):
         grad_hidden = torch.empty_like(hidden) if learn else hidden
         grad_weight = torch.zeros_like(weight) if learn else weight
         loss, count = torch.zeros((), device=hidden.device), mask.sum().clamp(min=1)
-        for begin in range(0, len(hidden), CHUNK):
-            part = slice(begin, begin + CHUNK)
-            logits = (hidden[part] @ head.T).float()
-            logits[:, max(0, valid - first) :] = -torch.inf
-            losses = _softmax_(logits, row[part], mine[part], ctx.group)
-            loss += (losses * mask[part]).sum()
+        rows, padding = CHUNKS[hidden.device.type], max(0, valid - first)
+        for part in (slice(begin, begin + rows) for begin in range(0, len(hidden), rows)):
+            index, here, weights = row[part, None], mine[part, None], mask[part, None]
+            logits = hidden[part] @ head.T
+            losses, step = softmax(logits, index, here, weights, padding, ctx.group)
+            loss += (losses * weights).sum()
             if learn:
-                logits.scatter_add_(1, row[part, None], -mine[part, None].float())
-                step = logits.mul_(mask[part, None]).to(hidden.dtype)
+                label = (torch.expm1(-losses) * weights).to(step.dtype)  # its probability - 1
+                step.scatter_(1, index, label.where(here, step.gather(1, index)))
                 grad_hidden[part] = step @ head
                 grad_weight += step.T @ hidden[part]
         ctx.save_for_backward(grad_hidden, grad_weight, count)
@@ -80,16 +84,22 @@ class HeadLoss(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         grad_hidden, grad_weight, count = ctx.saved_tensors
         scale = grad / count
-        return total(grad_hidden * scale, ctx.group), grad_weight * scale, None, None, None, None
+        return total(grad_hidden * scale, ctx.group), grad_weight * scale, *[None] * 5
 
 
-def _softmax_(logits: Tensor, row: Tensor, mine: Tensor, group: Group | None) -> Tensor:
-    """Turn logits into probabilities over all tensor ranks; the cross entropy of each row."""
-    top = logits.amax(1, keepdim=True)
+def softmax(  # noqa: PLR0917
+    logits: Tensor, row: Tensor, mine: Tensor, mask: Tensor, padding: int, group: Group | None
+) -> tuple[Tensor, Tensor]:
+    """Cross entropy float32 [n, 1], and mask times probabilities, like ``logits`` [n, v].
+
+    ``row``, ``mine`` and ``mask`` are [n, 1]; logits from column ``padding`` on do not count.
+    """
+    x = logits.float()
+    x[:, padding:] = -torch.inf
+    top = x.amax(1, keepdim=True)
     if group is not None:
         dist.all_reduce(top, dist.ReduceOp.MAX, group=group)
-    logits.sub_(top)
-    label = total(logits.gather(1, row[:, None])[:, 0].where(mine, 0), group)
-    norm = total(logits.exp_().sum(1, keepdim=True), group)
-    logits.div_(norm)
-    return norm[:, 0].log() - label
+    x.sub_(top)
+    label = total(x.gather(1, row).where(mine, 0), group)
+    norm = total(x.exp_().sum(1, keepdim=True), group)
+    return norm.log() - label, x.mul_(mask / norm).to(logits.dtype)
