@@ -1,4 +1,4 @@
-"""The folder of a run's checkpoints: what is complete, which one counts, and what may go. No torch here.
+"""The folder of a run's checkpoints: what is complete, what counts, what may go. No torch here.
 
     SAVE/step_00000100/  a checkpoint: whole when it has its state.json, which is written last
     SAVE/latest          the name of the checkpoint to go on from
