@@ -124,7 +124,8 @@ def _claim(config: Config) -> None:
     checkpoint.agree(lambda: os.makedirs(folder, exist_ok=True))
     checkpoint.claim(folder)
     found = checkpoint.on_main(lambda: checkpoint.find(folder))
-    if found and os.path.realpath(config.load or "") != os.path.realpath(folder):
+    loaded = os.path.realpath(config.load) if config.load else ""
+    if found and os.path.realpath(folder) not in (loaded, os.path.dirname(loaded)):
         raise UsageError(
             f"save: {folder} holds {found.name} of another run: go on from it with --load "
             f"{folder}, or save to another folder"
@@ -237,7 +238,7 @@ class Stops:
         if self._topology.is_main and os.path.exists(config.kill_switch_path or ""):
             return 2
         limit = config.exit_duration_in_mins
-        if self._topology.is_main and limit is not None and minutes > limit:
+        if made and self._topology.is_main and limit is not None and minutes > limit:
             return 3
         return 4 if made and config.exit_interval and step % config.exit_interval == 0 else 0
 
