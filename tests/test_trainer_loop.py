@@ -140,7 +140,7 @@ def test_a_loss_that_is_no_number_ends_the_run_and_is_not_saved(
 
 
 def test_skipped_steps_that_do_not_end(prefix: str) -> None:
-    config = Config(**settings(prefix, precision="fp16", loss_scale=1e38))
+    config = Config(**settings(prefix, precision="fp16", loss_scale=1e38, save_interval=1))
     with pytest.raises(TrainingError, match=r"10 steps in a row were skipped.* 1e\+38"):
         train(config)
 

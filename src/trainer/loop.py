@@ -148,7 +148,8 @@ def _make_steps(run: Run, stops: Stops) -> str:
         run.step += 1
         run.log.progress(run.step)
         evaluates = run.data.valid and run.step % config.eval_interval == 0
-        saves = config.save_interval and run.step % config.save_interval == 0
+        every = config.save_interval if config.save else None
+        saves = every is not None and run.step % every == 0
         if evaluates or saves or run.step % config.log_interval == 0:
             _look(run)
         if evaluates:
@@ -193,7 +194,7 @@ def _evaluate(run: Run, sets: dict[str, Samples]) -> None:
 
 
 def _save(run: Run) -> None:
-    folder, begin = str(run.config.save), time.perf_counter()
+    folder, begin = run.config.save or "", time.perf_counter()
     state = checkpoint.RunState(
         step=run.step,
         consumed_samples=run.consumed,
