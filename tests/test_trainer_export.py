@@ -149,6 +149,11 @@ def test_an_output_is_whole_or_absent(tmp_path: Path) -> None:
     export(Memory(model_of(num_layers=2)), output, overwrite=True)
     assert json.loads((output / "config.json").read_text())["n_layer"] == 2
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home/letter").touch()
+    with pytest.raises(OutputError, match="is no exported model"):
+        export(Memory(model_of()), tmp_path / "home", overwrite=True)
+    assert (tmp_path / "home/letter").exists()
 
 
 TEXT = "Hello  world, it's 2026:\n\tnaïve façade 🙂<|endoftext|>Next."

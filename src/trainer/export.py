@@ -16,7 +16,7 @@ from tokpack.tokenizers.described import files_of
 
 from .checkpoint import Checkpoint, write_tensors
 from .flags import resolve
-from .folder import find, is_neox, sync
+from .folder import discard, find, is_neox, sync, unfinished
 from .model import ModelConfig
 from .neox_weights import NeoxWeights
 
@@ -115,7 +115,9 @@ def export(
     target = Path(output)
     if target.exists() and not overwrite:
         raise OutputError(f"{target} exists: choose another output, or replace it with --overwrite")
-    work = target.with_name(target.name + ".unfinished")
+    if target.exists() and not (target / "config.json").exists():
+        raise OutputError(f"{target} exists and is no exported model: it is not overwritten")
+    work = unfinished(target)
     eod = None if tokenizer is None else tokenizer.eod_id
     ends = {"bos_token_id": eod, "eos_token_id": eod}
     with writing(str(target)):
@@ -131,7 +133,7 @@ def export(
         for path in (*work.iterdir(), work):
             sync(path)
         if target.exists():
-            shutil.rmtree(target)
+            discard(target)
         work.rename(target)
         sync(target.parent)
     return FAMILIES[family]

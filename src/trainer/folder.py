@@ -89,7 +89,7 @@ def step(path: Path) -> int:
 
 
 def unfinished(path: Path) -> Path:
-    """Where a checkpoint is made."""
+    """Where a folder is made."""
     return path.with_name(path.name + ".unfinished")
 
 
@@ -122,18 +122,19 @@ def commit(target: Path, state: str, keep: int) -> None:
     with writing(str(target)):
         replace_file(work / STATE, [state.encode()])
         if target.exists():
-            _discard(target)
+            discard(target)
         work.rename(target)
         replace_file(target.parent / "latest", [f"{target.name}\n".encode()])
         before = earlier(target)
         for path in before[: len(before) + 1 - keep] if keep else []:
-            _discard(path)
+            discard(path)
         for pattern in ("step_*.unfinished", "step_*.old"):
             for path in target.parent.glob(pattern):
                 shutil.rmtree(path, ignore_errors=True)
 
 
-def _discard(path: Path) -> None:
+def discard(path: Path) -> None:
+    """Remove a folder: its name first, so that no part of it is taken for the whole."""
     old = path.with_name(path.name + ".old")
     shutil.rmtree(old, ignore_errors=True)
     path.rename(old)

@@ -84,6 +84,8 @@ def generate(
         if tokenizer.eod_id is None:
             raise UsageError("the prompt is empty, and the tokenizer has no token to begin with")
         ids = [tokenizer.eod_id]
+    if device == "cuda" and not torch.cuda.is_available():
+        raise UsageError("there is no GPU here that torch can use: add --device cpu")
     place = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
     stage = load_model(weights, torch.device(place))
     drawn: list[int] = []
