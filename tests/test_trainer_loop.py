@@ -139,10 +139,12 @@ def test_a_loss_that_is_no_number_ends_the_run_and_is_not_saved(
     assert not list(tmp_path.glob("step_*"))
 
 
-def test_skipped_steps_that_do_not_end(prefix: str) -> None:
-    config = Config(**settings(prefix, precision="fp16", loss_scale=1e38, save_interval=1))
+def test_skipped_steps_that_do_not_end(prefix: str, tmp_path: Path) -> None:
+    more = {"precision": "fp16", "loss_scale": 1e38, "save_interval": 1, "log_dir": str(tmp_path)}
+    config = Config(**settings(prefix, **more))
     with pytest.raises(TrainingError, match=r"10 steps in a row were skipped.* 1e\+38"):
         train(config)
+    assert {(step["skipped"], step["loss"]) for step in records(tmp_path)} == {(1, None)}
 
 
 def test_the_kill_switch_and_the_clock(

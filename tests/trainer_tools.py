@@ -10,6 +10,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from indexed_twin import Plain, write_plainly
 
 if TYPE_CHECKING:
@@ -96,7 +97,8 @@ def records(folder: Path, event: str = "step") -> list[dict[str, Any]]:
     if not path.exists():
         return []
     lines = path.read_text().splitlines(keepends=True)
-    values = [json.loads(line) for line in lines if line.endswith("\n")]
+    whole = [line for line in lines if line.endswith("\n")]
+    values = [json.loads(line, parse_constant=pytest.fail) for line in whole]
     return [value for value in values if value["event"] == event]
 
 

@@ -126,7 +126,7 @@ def commit(target: Path, state: str, keep: int) -> None:
         work.rename(target)
         replace_file(target.parent / "latest", [f"{target.name}\n".encode()])
         before = earlier(target)
-        for path in before[: len(before) + 1 - keep] if keep else []:
+        for path in before[: max(len(before) + 1 - keep, 0)] if keep else []:
             discard(path)
         for pattern in ("step_*.unfinished", "step_*.old"):
             for path in target.parent.glob(pattern):

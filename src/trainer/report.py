@@ -77,7 +77,10 @@ class Log:
             self._live.update(self._live.task_ids[0], completed=step)
 
     def record(self, event: str, **values: Any) -> None:
-        """A line of log.jsonl."""
+        """A line of log.jsonl; JSON has no infinity, so what is not finite is null there."""
+        for key, value in values.items():
+            if isinstance(value, float) and not math.isfinite(value):
+                values[key] = None
         if self._folder is not None:
             with (self._folder / "log.jsonl").open("a", encoding="utf-8") as file:
                 file.write(json.dumps({"event": event, **values}) + "\n")
