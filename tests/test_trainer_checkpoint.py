@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -310,13 +311,16 @@ def interrupted(
     class Killed(BaseException):
         pass
 
-    left = number
+    left, remove = number, shutil.rmtree
 
     def counted(original: Any) -> Any:
         def change(*args: Any, **kwargs: Any) -> Any:
             nonlocal left
             left -= 1
             if left < 0:
+                if original is remove:  # stopped in the middle
+                    for path in Path(args[0]).glob("layer*"):
+                        path.unlink()
                 raise Killed
             return original(*args, **kwargs)
 
@@ -325,7 +329,7 @@ def interrupted(
     with monkeypatch.context() as patch:
         patch.setattr(Path, "rename", counted(Path.rename))
         patch.setattr(Path, "mkdir", counted(Path.mkdir))
-        patch.setattr(folders.shutil, "rmtree", counted(folders.shutil.rmtree))
+        patch.setattr(folders.shutil, "rmtree", counted(remove))
         patch.setattr(folders, "replace_file", counted(folders.replace_file))
         patch.setattr(checkpoint, "save_file", counted(checkpoint.save_file))
         try:
@@ -343,9 +347,13 @@ def test_a_kill_between_any_two_changes(
     save(engine, tmp_path, state(engine, 1, **settings), keep=1)
     number, step = 0, 1 if again else 2
     while interrupted(monkeypatch, number, engine, tmp_path, state(engine, step, **settings)):
-        path = find(tmp_path)
-        assert path is not None, number
-        Checkpoint(path).verify()
+        for second in range(4):  # and the next run is killed as it begins
+            path = find(tmp_path)
+            assert path is not None, (number, second)
+            Checkpoint(path).verify()
+            folders.unlock()
+            meta = state(engine, step, **settings)
+            assert interrupted(monkeypatch, second, engine, tmp_path, meta)
         number += 1
         if not again:  # so that the next one replaces nothing
             step += 1
