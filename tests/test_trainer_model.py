@@ -86,6 +86,17 @@ def test_block_mask_allows_what_the_dense_mask_allows() -> None:
     assert dense[1, 0, 45].nonzero().flatten().tolist() == [40, 41, 42, 43, 44, 45]
 
 
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+@FAMILIES
+def test_flex_attention_gives_the_same_loss(family: dict[str, Any]) -> None:
+    """Forward only: its way back needs a GPU."""
+    stage, batch = stage_of({**family, "init_method_std": 0.1}), some_batch(documents=True)
+    with torch.no_grad():
+        dense = stage(batch)
+        stage.flex = True
+        torch.testing.assert_close(stage(batch), dense)
+
+
 @FAMILIES
 def test_logits_are_causal_and_agree_with_the_loss(family: dict[str, Any]) -> None:
     stage, batch = stage_of(family), some_batch()

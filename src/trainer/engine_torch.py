@@ -137,10 +137,10 @@ class TorchEngine:
         model.recompute_layers = config.checkpoint_num_layers
         if cuda if config.compile is None else config.compile:
             model.softmax = torch.compile(model.softmax)
-            model.flex = cuda and not model.model.attention_dropout
-            whole = topology.tensor_size == 1 and not model.model.random
+            shape = model.model  # FlexAttention's kernels drop nothing and want wide heads
+            model.flex = cuda and shape.head_width >= 16 and not shape.attention_dropout
             for block in model.blocks.values():
-                block.compile(fullgraph=whole)
+                block.compile(fullgraph=not model.model.random)  # seeding breaks the graph
 
     def train_batch(self, micro_batches: Sequence[Batch], lr: float) -> StepResult:
         self.model.train()
