@@ -321,6 +321,7 @@ def _library(topology: Topology) -> Any:
         backend = "nccl" if cuda else "gloo"
         dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
         os.environ.setdefault("LOCAL_RANK", "0")
+    deepspeed.init_distributed(dist_init_required=False)
     return deepspeed
 
 
