@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -112,6 +113,18 @@ def test_processes_that_do_not_divide_are_refused(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("WORLD_SIZE", "6")
     with pytest.raises(UsageError, match=r"6 processes do not divide by .* 2 x .* 2; .* of 4"):
         parallel.start(Config(**TP, **PP))
+
+
+def test_a_port_in_use_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        for name, value in {**where, "WORLD_SIZE": "2", "RANK": "0"}.items():
+            monkeypatch.setenv(name, value)
+        with pytest.raises(UsageError, match=rf"127\.0\.0\.1:{port}: .*; is the port in use"):
+            parallel.start(Config(device="cpu"))
 
 
 def test_one_process_needs_no_group(monkeypatch: pytest.MonkeyPatch) -> None:
