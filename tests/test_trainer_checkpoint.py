@@ -288,10 +288,10 @@ def wait(told: Path, lines: int) -> list[str]:
 
 def test_a_kill_at_any_moment(tmp_path: Path) -> None:
     chance, folder, told = random.Random(5), tmp_path / "run", tmp_path / "told"
-    for _ in range(6):
+    for _ in range(4):
         lines = told.read_text().split() if told.exists() else []
         run = begin(save_for_ever, str(folder), str(told))
-        wait(told, len(lines) + 3)
+        wait(told, len(lines) + 2)
         time.sleep(chance.uniform(0, 0.2))
         run.kill()
         run.join()
