@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+SHORT = ("--train-samples", "160")
+
+
 @pytest.fixture(scope="module")
 def prefix(tmp_path_factory: pytest.TempPathFactory) -> str:
     return write_tokens(tmp_path_factory.mktemp("data") / "corpus")
@@ -50,8 +53,8 @@ def _one_thread() -> None:
 def whole(prefix: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run of two processes that nothing disturbed."""
     folder = tmp_path_factory.mktemp("whole")
-    run(2, "--data-path", prefix, "--save", str(folder), "--save-interval", "10")
-    assert list(losses(folder)) == list(range(1, 41))
+    run(2, *SHORT, "--data-path", prefix, "--save", str(folder), "--save-interval", "5")
+    assert list(losses(folder)) == list(range(1, 21))
     return folder
 
 
@@ -89,7 +92,7 @@ def test_a_run_says_and_writes_what_it_does(
 def test_two_processes_stop_at_a_signal_and_go_on_bit_by_bit(
     prefix: str, whole: Path, tmp_path: Path
 ) -> None:
-    flags = ("--data-path", prefix, "--save", str(tmp_path), "--load", str(tmp_path))
+    flags = (*SHORT, "--data-path", prefix, "--save", str(tmp_path), "--load", str(tmp_path))
     ranks = start(2, *flags)
     wait_until(lambda: len(records(tmp_path)) >= 3, 60)
     ranks[1].send_signal(signal.SIGTERM)
@@ -97,24 +100,24 @@ def test_two_processes_stop_at_a_signal_and_go_on_bit_by_bit(
     assert [code for code, _ in done] == [0, 0], done
     assert "by a signal" in done[0][1]
     stopped = len(losses(tmp_path))
-    assert 3 <= stopped < 40, "the signal came too late to stop anything"
+    assert 3 <= stopped < 20, "the signal came too late to stop anything"
     assert (tmp_path / f"step_{stopped:08d}").is_dir()
     said = run(2, *flags)
-    assert f"{stopped * 8} samples are consumed, {40 - stopped} steps left" in said
+    assert f"{stopped * 8} samples are consumed, {20 - stopped} steps left" in said
     assert losses(tmp_path) == losses(whole)
 
 
 def test_other_numbers_of_processes_go_on_with_the_same_samples(
     prefix: str, whole: Path, tmp_path: Path
 ) -> None:
-    shutil.copytree(whole / "step_00000010", tmp_path / "step_00000010")
-    (tmp_path / "latest").write_text("step_00000010\n")
-    flags = ("--data-path", prefix, "--save", str(tmp_path), "--load", str(tmp_path))
-    said = run(1, *flags, "--exit-interval", "20")
-    assert "stopped at iteration 20 by exit_interval" in said
-    run(2, *flags, "--exit-interval", "30")
+    shutil.copytree(whole / "step_00000005", tmp_path / "step_00000005")
+    (tmp_path / "latest").write_text("step_00000005\n")
+    flags = (*SHORT, "--data-path", prefix, "--save", str(tmp_path), "--load", str(tmp_path))
+    said = run(1, *flags, "--exit-interval", "10")
+    assert "stopped at iteration 10 by exit_interval" in said
+    run(2, *flags, "--exit-interval", "15")
     found, expected = losses(tmp_path), losses(whole)
-    assert list(found) == list(range(11, 31))
+    assert list(found) == list(range(6, 16))
     for step, loss in found.items():
         assert loss == pytest.approx(expected[step], abs=1e-5)
 
