@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import asdict
 from functools import partial
 from operator import index as as_integer
 from typing import TYPE_CHECKING, Any, SupportsIndex
@@ -13,19 +14,17 @@ import xxhash
 
 from tokpack.errors import FormatError, InputError, UsageError
 from tokpack.indexed import Manifest, MMapIndexedDataset, manifest_path
-from tokpack.samples import masks
-from tokpack.samples.megatron import FLAVOURS, MegatronOrder
+from tokpack.samples.assemble import Assembler
+from tokpack.samples.orders import make_order
+from tokpack.samples.settings import Settings
 from tokpack.samples.split import parse_split, split_tokens
-from tokpack.samples.stateless import StatelessOrder, fingerprint
+from tokpack.samples.stateless import fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tokpack.samples.iterate import Sample
     from tokpack.samples.split import Range
-
-ORDERS = ("stateless", *FLAVOURS)
-SPLIT_BY = ("documents", "tokens")
 
 
 class GPTDataset:
@@ -86,38 +85,38 @@ class GPTDataset:
         reset_position_ids: bool = False,
         document_boundaries: bool = False,
     ) -> None:
+        self._settings = Settings(
+            seq_length=seq_length,
+            order=order,
+            seed=seed,
+            split=split,
+            split_index=split_index,
+            split_rule=split_rule,
+            split_by=split_by,
+            epochs=epochs,
+            num_samples=num_samples,
+            add_extra_token=add_extra_token,
+            drop_last=drop_last,
+            eod_id=eod_id,
+            eod_mask_loss=eod_mask_loss,
+            reset_position_ids=reset_position_ids,
+            document_boundaries=document_boundaries,
+        )
         if not isinstance(dataset, MMapIndexedDataset):
             dataset = MMapIndexedDataset(dataset)
-        self._settings: dict[str, Any] = {
-            "seq_length": seq_length,
-            "order": order,
-            "seed": seed,
-            "split": split,
-            "split_index": split_index,
-            "split_rule": split_rule,
-            "split_by": split_by,
-            "epochs": epochs,
-            "num_samples": num_samples,
-            "add_extra_token": add_extra_token,
-            "drop_last": drop_last,
-            "eod_id": eod_id,
-            "eod_mask_loss": eod_mask_loss,
-            "reset_position_ids": reset_position_ids,
-            "document_boundaries": document_boundaries,
-        }
-        _check(**self._settings)
         self._dataset = dataset
         self._tokenizer = _tokenizer(dataset.path_prefix)
-        self._seq_length = seq_length
-        self._extra = int(add_extra_token)
-        self._boundaries = document_boundaries
-        eod = self._eod(eod_id) if eod_mask_loss or reset_position_ids else -1
-        self._mask_eod = eod if eod_mask_loss else None
-        self._reset_at = eod if reset_position_ids and not document_boundaries else None
-        self._positions = np.arange(seq_length, dtype=np.int64)
+        eod = self._eod() if self._settings.needs_eod else None
         self._range = self._part()
         self._data = fingerprint(dataset)
-        self._order = self._new_order()
+        self._order = make_order(
+            self._settings,
+            dataset.sizes,
+            self._range,
+            fingerprint=self._data,
+            name=dataset.path_prefix,
+        )
+        self._assembler = Assembler(self._settings, eod, joined=self._order.joined)
         self._length = self._count()
 
     def __len__(self) -> int:
@@ -132,22 +131,7 @@ class GPTDataset:
 
     def sample(self, number: int) -> Sample:
         """Sample ``number`` >= 0, also behind the end: the order goes on, epoch after epoch."""
-        text, parts = self._gather(number)
-        tokens, labels = text[:-1], text[1:]
-        filled = sum(parts)
-        loss_mask = np.ones(self._seq_length, np.float32)
-        loss_mask[filled - 1 :] = 0.0  # labels that are not there
-        if self._mask_eod is not None:
-            masks.mask_eod(loss_mask, tokens[:filled], self._mask_eod)
-        sample: Sample = {"tokens": tokens, "labels": labels, "loss_mask": loss_mask}
-        if self._boundaries:
-            return sample | self._documents(parts)
-        if self._reset_at is not None:
-            starts = masks.document_starts(tokens[:filled], self._reset_at, self._seq_length)
-            sample["position_ids"] = masks.restart(starts, self._seq_length)
-        else:
-            sample["position_ids"] = self._positions.copy()
-        return sample
+        return self._assembler.sample(*self._gather(number))
 
     @property
     def path_prefix(self) -> str:
@@ -157,17 +141,17 @@ class GPTDataset:
     @property
     def seq_length(self) -> int:
         """Tokens in each sample."""
-        return self._seq_length
+        return self._settings.seq_length
 
     @property
     def samples_per_epoch(self) -> int:
         """Samples in which every token comes at most once."""
-        return max(self.tokens - self._extra, 0) // self._seq_length
+        return max(self.tokens - self._settings.extra, 0) // self._settings.seq_length
 
     @property
     def order(self) -> str:
         """The name of the order."""
-        return str(self._settings["order"])
+        return self._settings.order
 
     @property
     def tokens(self) -> int:
@@ -177,7 +161,7 @@ class GPTDataset:
     @property
     def limit(self) -> int | None:
         """How many samples there are at most; None in the stateless order, which has no end."""
-        return None if isinstance(self._order, StatelessOrder) else self._length
+        return None if self.order == "stateless" else self._length
 
     @property
     def fingerprint(self) -> str:
@@ -185,7 +169,7 @@ class GPTDataset:
         names = ["order", "seed", "seq_length", "add_extra_token"]
         if self.limit is not None:
             names += ["epochs", "num_samples", "drop_last"]
-        values = [self._settings[name] for name in names]
+        values = [getattr(self._settings, name) for name in names]
         return xxhash.xxh3_128_hexdigest(repr((self._data, self._range, *values)).encode())
 
     @property
@@ -194,34 +178,24 @@ class GPTDataset:
         return self._tokenizer
 
     def __reduce__(self) -> tuple[Callable[..., GPTDataset], tuple[MMapIndexedDataset]]:
-        return partial(type(self), **self._settings), (self._dataset,)
+        return partial(type(self), **asdict(self._settings)), (self._dataset,)
 
     def __repr__(self) -> str:
-        return f"GPTDataset({self.path_prefix!r}, {self._length} samples of {self._seq_length})"
+        return f"GPTDataset({self.path_prefix!r}, {self._length} samples of {self.seq_length})"
 
     def _gather(self, number: int) -> tuple[npt.NDArray[np.int64], list[int]]:
         """The tokens, 0 where there are none left, and how many each sequence gave."""
         rows = self._order.locate(number).tolist()
         parts = [row[2] for row in rows]
-        text = np.empty(self._seq_length + 1, np.int64)
+        text = np.empty(self._settings.seq_length + 1, np.int64)
         filled = sum(parts)
         get = self._dataset.get
         np.concatenate([get(*row) for row in rows], out=text[:filled])
         text[filled:] = 0
         return text, parts
 
-    def _documents(self, parts: list[int]) -> Sample:
-        length = self._seq_length
-        edges = masks.cumulative_lengths([p for p in parts if p], length, self._extra)
-        cu_seqlens = np.full(length + 1, length, np.int32)
-        cu_seqlens[: len(edges)] = edges
-        return {
-            "position_ids": masks.restart(edges[1:-1].astype(np.int64), length),
-            "cu_seqlens": cu_seqlens,
-            "max_seqlen": np.array(np.diff(edges).max(), np.int32),
-        }
-
-    def _eod(self, given: int | None) -> int:
+    def _eod(self) -> int:
+        given = self._settings.eod_id
         known = given if given is not None else (self._tokenizer or {}).get("eod_id")
         if known is None:
             raise UsageError(
@@ -232,17 +206,16 @@ class GPTDataset:
 
     def _part(self) -> Range:
         """The sequences that the split leaves."""
-        settings, count = self._settings, len(self._dataset)
-        if not count or not len(self._dataset.sizes) or not self._dataset.sizes.any():
+        text, number = self._settings.split, self._settings.split_index
+        sizes, count = self._dataset.sizes, len(self._dataset)
+        if not count or not len(sizes) or not sizes.any():
             raise InputError(f"{self.path_prefix}: no tokens in {count} sequences: nothing to read")
-        text: str | None = settings["split"]
-        number: int = settings["split_index"]
         if text is None:
             return 0, count
-        if settings["split_by"] == "tokens":
-            parts = split_tokens(text, self._dataset.sizes)
+        if self._settings.split_by == "tokens":
+            parts = split_tokens(text, sizes)
         else:
-            parts = parse_split(text, count, settings["split_rule"] or self._own_rule())
+            parts = parse_split(text, count, self._settings.rule)
         if not 0 <= number < len(parts):
             raise UsageError(f"split_index is {number}, expected 0 to {len(parts) - 1} in {text!r}")
         found = parts[number]
@@ -253,81 +226,13 @@ class GPTDataset:
             )
         return found
 
-    def _own_rule(self) -> str:
-        return "core" if self.order == "stateless" else FLAVOURS[self.order].split_rule
-
-    def _new_order(self) -> StatelessOrder | MegatronOrder:
-        begin, end = self._range
-        sizes, settings = self._dataset.sizes, self._settings
-        tokens = int(np.sum(sizes[begin:end], dtype=np.int64))
-        # The other programs let one sample run on from one epoch into the next.
-        needed = self._seq_length + self._extra if self.order == "stateless" else 1
-        if tokens < needed:
-            raise UsageError(
-                f"{self.path_prefix}: {tokens} tokens in {end - begin} sequences do not fill "
-                f"one sample of {self._seq_length + self._extra} tokens (seq_length "
-                f"{self._seq_length} and {self._extra} more): use a shorter one, or more data"
-            )
-        if self.order == "stateless":
-            return StatelessOrder(
-                sizes,
-                begin,
-                end,
-                self._seq_length,
-                extra=self._extra,
-                seed=settings["seed"],
-                fingerprint=self._data,
-            )
-        wanted = settings["num_samples"]
-        if settings["epochs"] is not None:
-            wanted = (settings["epochs"] * tokens - self._extra) // self._seq_length
-        return MegatronOrder(
-            sizes,
-            begin,
-            end,
-            self._seq_length,
-            wanted,
-            seed=settings["seed"],
-            flavour=self.order,
-            add_extra_token=settings["add_extra_token"],
-            drop_last=settings["drop_last"],
-        )
-
     def _count(self) -> int:
-        if not isinstance(self._order, StatelessOrder):
-            return len(self._order)
-        wanted: int | None = self._settings["num_samples"]
+        if self._settings.order != "stateless":
+            return self._order.samples
+        wanted = self._settings.num_samples
         if wanted is not None:
             return wanted
-        return self._order.samples * (self._settings["epochs"] or 1)
-
-
-def _check(
-    *,
-    seq_length: int,
-    order: str,
-    seed: int,
-    split_by: str,
-    epochs: int | None,
-    num_samples: int | None,
-    drop_last: bool,
-    **_: Any,
-) -> None:
-    if order not in ORDERS:
-        raise UsageError(f"order {order!r} is unknown: use one of {', '.join(ORDERS)}")
-    if order == "stateless" and not drop_last:
-        raise UsageError("drop_last=False: the stateless order has whole samples only")
-    if split_by not in SPLIT_BY:
-        raise UsageError(f"split_by is {split_by!r}, expected one of {', '.join(SPLIT_BY)}")
-    if seq_length < 1:
-        raise UsageError(f"seq_length is {seq_length}, expected 1 or more")
-    if not 0 <= seed < 2**64:
-        raise UsageError(f"seed is {seed}, expected 0 to 2**64 - 1")
-    if epochs is not None and num_samples is not None:
-        raise UsageError(f"epochs is {epochs} and num_samples is {num_samples}: give one of them")
-    for name, value in (("epochs", epochs), ("num_samples", num_samples)):
-        if value is not None and value < 1:
-            raise UsageError(f"{name} is {value}, expected 1 or more")
+        return self._order.samples * (self._settings.epochs or 1)
 
 
 def _tokenizer(prefix: str) -> dict[str, Any] | None:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from tokpack import _core
 from tokpack.errors import UsageError
 from tokpack.samples.megatron_flavours import FLAVOURS, Flavour, flavour_named
+from tokpack.samples.rows import Counts, Rows, locate_each
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,6 +55,8 @@ class MegatronOrder:
     document_index: npt.NDArray[np.int32]
     sample_index: npt.NDArray[Any]
     shuffle_index: npt.NDArray[Any]
+
+    joined = True
 
     def __init__(
         self,
@@ -97,6 +100,11 @@ class MegatronOrder:
         """Number of samples. (NeoX says one fewer, and reads the last one all the same.)"""
         return len(self.shuffle_index)
 
+    @property
+    def samples(self) -> int:
+        """Number of samples, of all epochs."""
+        return len(self)
+
     def locate(self, k: int) -> npt.NDArray[np.int64]:
         """Where the tokens of the k-th sample lie: int64 [parts, 3], in their order.
 
@@ -116,6 +124,10 @@ class MegatronOrder:
         rows[0, 1] = begin
         rows[0, 2] -= begin
         return rows
+
+    def locate_many(self, samples: Sequence[int] | npt.NDArray[np.int64]) -> tuple[Rows, Counts]:
+        """``locate`` of each: all rows, one after the other, and how many each sample has."""
+        return locate_each(self.locate, samples)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,11 +16,12 @@ import xxhash
 
 from tokpack import _core
 from tokpack.indexed.virtual import VirtualIndexedDataset
+from tokpack.samples.rows import Counts, Rows, locate_each
 
 if TYPE_CHECKING:
-    from tokpack.indexed import MMapIndexedDataset
+    from collections.abc import Sequence
 
-Rows = npt.NDArray[np.int64]  # [k, 3]: sequence, first token in it, number of tokens
+    from tokpack.indexed import MMapIndexedDataset
 
 _SEQUENCES, _SAMPLES = 0, 1  # what a key is for
 _KEPT = 2  # epochs in memory: one ends while the next begins
@@ -36,6 +37,8 @@ class StatelessOrder:
     a sample is the first of another where ``extra`` is 1. Fewer than ``seq_length`` tokens at the
     end of an epoch's order are left out, other ones in every epoch.
     """
+
+    joined = True
 
     def __init__(
         self,
@@ -72,6 +75,10 @@ class StatelessOrder:
         rows: Rows = documents.locate(samples.at(place))
         rows[:, 0] += self._begin
         return rows
+
+    def locate_many(self, samples: Sequence[int] | npt.NDArray[np.int64]) -> tuple[Rows, Counts]:
+        """``locate`` of each: all rows, one after the other, and how many each sample has."""
+        return locate_each(self.locate, samples)
 
     def _orders(self, epoch: int) -> tuple[_core.DocumentOrder, _core.Permutation]:
         orders = self._epochs.get(epoch)

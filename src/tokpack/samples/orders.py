@@ -1,0 +1,88 @@
+"""Orders by name: which tokens sample k has."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from tokpack.errors import UsageError
+from tokpack.samples.megatron import MegatronOrder
+from tokpack.samples.stateless import StatelessOrder
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tokpack.samples.rows import Counts, Rows
+    from tokpack.samples.settings import Settings
+    from tokpack.samples.split import Range
+
+
+class Order(Protocol):
+    """Where the tokens of every sample lie.
+
+    ``tokens`` are those of the chosen part, ``samples`` the samples of an epoch (in the orders of
+    other programs, of all epochs). ``joined``: the pieces of a sample are one running text;
+    otherwise they are separate documents, and the label that would lead from one into the next does
+    not count.
+    """
+
+    @property
+    def tokens(self) -> int: ...
+    @property
+    def samples(self) -> int: ...
+    @property
+    def joined(self) -> bool: ...
+
+    def locate(self, sample: int) -> Rows:
+        """The pieces of a sample: int64 [k, 3], sequence, first token in it, number of tokens.
+
+        The numbers add up to ``seq_length + extra``, or less: the rest is padding.
+        """
+
+    def locate_many(self, samples: Sequence[int] | npt.NDArray[np.int64]) -> tuple[Rows, Counts]:
+        """``locate`` of each sample: all rows, one after the other, and int64 [B], rows of each."""
+
+
+def make_order(
+    settings: Settings,
+    sizes: npt.NDArray[np.int32],
+    part: Range,
+    *,
+    fingerprint: int,
+    name: str,
+) -> Order:
+    """The order that ``settings`` name, of the sequences ``part`` of the dataset ``name``.
+
+    ``sizes`` int32 [n] are the tokens of all its sequences, ``fingerprint`` is that of its data.
+    UsageError where they do not fill one sample.
+    """
+    begin, end = part
+    tokens = int(np.sum(sizes[begin:end], dtype=np.int64))
+    length, extra = settings.seq_length, settings.extra
+    # The other programs let one sample run on from one epoch into the next.
+    if tokens < (length + extra if settings.order == "stateless" else 1):
+        raise UsageError(
+            f"{name}: {tokens} tokens in {end - begin} sequences do not fill one sample of "
+            f"{length + extra} tokens (seq_length {length} and {extra} more): use a shorter one, "
+            "or more data"
+        )
+    if settings.order == "stateless":
+        return StatelessOrder(
+            sizes, begin, end, length, extra=extra, seed=settings.seed, fingerprint=fingerprint
+        )
+    wanted = settings.num_samples
+    if settings.epochs is not None:
+        wanted = (settings.epochs * tokens - extra) // length
+    return MegatronOrder(
+        sizes,
+        begin,
+        end,
+        length,
+        wanted,
+        seed=settings.seed,
+        flavour=settings.order,
+        add_extra_token=settings.add_extra_token,
+        drop_last=settings.drop_last,
+    )

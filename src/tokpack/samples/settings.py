@@ -1,0 +1,70 @@
+"""What a GPTDataset is told besides its data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tokpack.errors import UsageError
+from tokpack.samples.megatron_flavours import FLAVOURS
+
+ORDERS = ("stateless", *FLAVOURS)
+SPLIT_BY = ("documents", "tokens")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The options of GPTDataset, see there. UsageError for a value that means nothing."""
+
+    seq_length: int
+    order: str = "stateless"
+    seed: int = 1234
+    split: str | None = None
+    split_index: int = 0
+    split_rule: str | None = None
+    split_by: str = "documents"
+    epochs: int | None = None
+    num_samples: int | None = None
+    add_extra_token: bool = True
+    drop_last: bool = True
+    eod_id: int | None = None
+    eod_mask_loss: bool = False
+    reset_position_ids: bool = False
+    document_boundaries: bool = False
+
+    def __post_init__(self) -> None:
+        if self.order not in ORDERS:
+            raise UsageError(f"order {self.order!r} is unknown: use one of {', '.join(ORDERS)}")
+        if self.order == "stateless" and not self.drop_last:
+            raise UsageError("drop_last=False: the stateless order has whole samples only")
+        if self.split_by not in SPLIT_BY:
+            raise UsageError(
+                f"split_by is {self.split_by!r}, expected one of {', '.join(SPLIT_BY)}"
+            )
+        if self.seq_length < 1:
+            raise UsageError(f"seq_length is {self.seq_length}, expected 1 or more")
+        if not 0 <= self.seed < 2**64:
+            raise UsageError(f"seed is {self.seed}, expected 0 to 2**64 - 1")
+        if self.epochs is not None and self.num_samples is not None:
+            raise UsageError(
+                f"epochs is {self.epochs} and num_samples is {self.num_samples}: give one of them"
+            )
+        for name, value in (("epochs", self.epochs), ("num_samples", self.num_samples)):
+            if value is not None and value < 1:
+                raise UsageError(f"{name} is {value}, expected 1 or more")
+
+    @property
+    def extra(self) -> int:
+        """Tokens that a sample reads besides its ``seq_length``: 1 or 0."""
+        return int(self.add_extra_token)
+
+    @property
+    def needs_eod(self) -> bool:
+        """Whether somebody looks for EOD among the tokens."""
+        return self.eod_mask_loss or self.reset_position_ids
+
+    @property
+    def rule(self) -> str:
+        """How a split string is rounded: as asked for, else as the order's program does."""
+        if self.split_rule is not None:
+            return self.split_rule
+        return "core" if self.order == "stateless" else FLAVOURS[self.order].split_rule
