@@ -82,8 +82,8 @@ class SampleIterator:
 
     Without it samples are gathered here, one batch after the other. The state counts what was
     handed out, whatever workers have fetched ahead. It may be loaded with another rank, world size
-    or micro batch size: the samples go on where the run stopped. ResumeError where the dataset is
-    another one.
+    or micro batch size: the samples go on where the run stopped. ResumeError where the dataset has
+    other samples; a blend may have other weights from there on, see ``fingerprint_at``.
     """
 
     def __init__(
@@ -127,17 +127,22 @@ class SampleIterator:
 
     def state_dict(self) -> dict[str, Any]:
         """What to put into a checkpoint: the samples consumed, and what they were samples of."""
-        return {"consumed_samples": self._consumed, "fingerprint": self._dataset.fingerprint}
+        return {
+            "consumed_samples": self._consumed,
+            "fingerprint": _past(self._dataset, self._consumed),
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on behind the samples that the state has consumed."""
-        if state["fingerprint"] != self._dataset.fingerprint:
+        consumed = int(state["consumed_samples"])
+        if state["fingerprint"] != (found := _past(self._dataset, consumed)):
             raise ResumeError(
-                f"the state is of samples {state['fingerprint']}, the dataset gives "
-                f"{self._dataset.fingerprint}: data, seed, sequence length, split, order or "
-                "weights differ, so its samples are others"
+                f"the state is of samples {state['fingerprint']}, the dataset gives {found} "
+                f"before sample {consumed:,}: data, seed, sequence length, split, order or weights "
+                "differ, so its samples are others; weights may change from there on, with a "
+                "schedule that says so"
             )
-        self._start(int(state["consumed_samples"]))
+        self._start(consumed)
 
     def _start(self, consumed: int) -> None:
         self._batches = MicroBatches(len(self._dataset), consumed_samples=consumed, **self._shape)
@@ -146,6 +151,12 @@ class SampleIterator:
 
     def _gather(self, batches: MicroBatches) -> Iterator[Sample]:
         return (collate([self._dataset[number] for number in batch]) for batch in batches)
+
+
+def _past(dataset: Samples, consumed: int) -> str:
+    """The fingerprint of the first ``consumed`` samples, where a dataset tells them apart."""
+    at: Callable[[int], str] | None = getattr(dataset, "fingerprint_at", None)
+    return dataset.fingerprint if at is None else at(consumed)
 
 
 def collate(samples: list[Sample]) -> Sample:
