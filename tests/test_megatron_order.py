@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import megatron_twin as twin
@@ -186,6 +186,19 @@ def test_the_same_blends_without_weights(folder: str, part: str, shared: Path) -
         check_equal(stored[f"{part}_dataset_sample_index"], built[1])
 
 
+def make_walk(
+    lengths: np.ndarray[Any, Any],
+    documents: np.ndarray[Any, Any],
+    seq_length: int,
+    *,
+    first: int = 0,
+    extra: bool = True,
+) -> _core.SampleWalk:
+    narrow = np.empty(len(lengths), np.uint16)
+    assert _core.narrow_lengths(lengths, narrow) == int(lengths.sum(dtype=np.int64))
+    return _core.SampleWalk(lengths, narrow, first, documents, seq_length, extra=extra)
+
+
 @given(
     n=st.integers(0, 3000) | st.sampled_from([65535, 65536, 65537]),
     seed=st.integers(0, 2**32 - 1),
@@ -221,24 +234,31 @@ def test_shuffle_refuses_what_it_cannot_shuffle(values: np.ndarray[Any, Any]) ->
     extra=st.booleans(),
     wide=st.booleans(),
     seed=st.integers(0, 99),
+    cut=st.integers(0, 30),
 )
 @settings(max_examples=300, deadline=None)
 def test_sample_index_is_the_walk(
-    *, lengths: list[int], seq_length: int, epochs: int, extra: bool, wide: bool, seed: int
+    *,
+    lengths: list[int],
+    seq_length: int,
+    epochs: int,
+    extra: bool,
+    wide: bool,
+    seed: int,
+    cut: int,
 ) -> None:
     documents = np.tile(np.arange(len(lengths), dtype=np.int32), epochs)
     np.random.RandomState(seed).shuffle(documents)
     samples = max((epochs * sum(lengths) - extra) // seq_length, 0)
+    cut = min(cut, samples + 1)
     values = np.array(lengths, np.int32)
-    build = partial(
-        _core.megatron_sample_index, values, documents, seq_length, extra=extra, wide=wide
-    )
-    index = build(samples=samples)
+    walk = make_walk(values, documents, seq_length, extra=extra)
+    index = np.concatenate([walk.rows(n, wide=wide) for n in (cut, samples + 1 - cut) if n >= 0])
     assert index.dtype == (np.int64 if wide else np.int32)
     expected = twin.sample_index(lengths, documents.tolist(), seq_length, extra, samples)
     assert list(map(tuple, index.tolist())) == expected
     with pytest.raises(ValueError, match="too few tokens"):
-        build(samples=samples + 2)
+        walk.rows(2, wide=wide)
 
 
 @given(
@@ -331,6 +351,37 @@ def test_lengths_need_not_be_aligned() -> None:
     np.testing.assert_array_equal(plain.locate(7), moved.locate(7))
 
 
+@given(
+    lengths=st.lists(st.integers(0, 9) | st.integers(65530, 70000), min_size=1, max_size=12),
+    first=st.integers(0, 5),
+)
+@settings(max_examples=100, deadline=None)
+def test_long_sequences_are_looked_up(lengths: list[int], first: int) -> None:
+    """Lengths are kept in 16 bits; those that do not fit are read where they are."""
+    documents = np.arange(first, first + len(lengths), dtype=np.int32)[::-1].copy()
+    stored = np.frombuffer(b"\0" + np.array(lengths, np.int32).tobytes(), np.int32, offset=1)
+    samples = max(sum(lengths) - 1, 0) // 1000
+    walk = make_walk(stored, documents, 1000, first=first)
+    index = walk.rows(samples + 1, wide=False)
+    ends = np.cumsum(lengths[::-1])
+    places = np.searchsorted(ends, np.arange(1, samples + 1) * 1000, side="right")
+    assert index[1:, 0].tolist() == places.tolist()
+    starts = (ends - lengths[::-1])[index[1:, 0]] + index[1:, 1]
+    assert starts.tolist() == [1000 * k for k in range(1, samples + 1)]
+
+
+def test_what_a_walk_refuses() -> None:
+    values, narrow = np.array([3, -1], np.int32), np.empty(2, np.uint16)
+    with pytest.raises(ValueError, match="a sequence has -1 tokens"):
+        _core.narrow_lengths(values, narrow)
+    with pytest.raises(ValueError, match="as many"):
+        _core.narrow_lengths(values, narrow[:1])
+    for documents in ([2], [0, -1], [0, 1, 2]):
+        walk = make_walk(np.array([3, 4], np.int32), np.array(documents, np.int32), 2)
+        with pytest.raises(ValueError, match="has no length"):
+            walk.rows(10, wide=False)
+
+
 LENGTHS = np.array([5, 0, 0, 7], np.int32)
 
 
@@ -387,9 +438,7 @@ def test_positions_beyond_31_bits() -> None:
     count = 2**31 + 10_000_000
     documents = np.zeros(count, np.int32)  # never written: all of it is one page of zeros
     samples = (count - 1) // 2048
-    index = _core.megatron_sample_index(
-        np.ones(1, np.int32), documents, 2048, extra=True, samples=samples, wide=True
-    )
+    index = make_walk(np.ones(1, np.int32), documents, 2048).rows(samples + 1, wide=True)
     assert index[-1].tolist() == [samples * 2048, 0]
     assert int(index[:, 0].min()) == 0
 

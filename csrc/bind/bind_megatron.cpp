@@ -35,41 +35,67 @@ py::tuple random_state(const Mt19937& random) {
       random.position());
 }
 
-template <class T>
-py::array_t<T> build_index(const Bytes& lengths, std::span<const std::int32_t> documents,
-                           std::int64_t seq_length, bool extra, std::int64_t samples) {
-  py::array_t<T> rows({static_cast<py::ssize_t>(samples) + 1, py::ssize_t{2}});
-  const std::span<T> span = elements<T>(rows);
-  std::size_t built = 0;
-  {
-    const py::gil_scoped_release release;
-    built = megatron_sample_index(lengths.span().data(), documents, seq_length, extra, span);
-  }
-  if (built != static_cast<std::size_t>(samples) + 1) {
-    throw py::value_error("the documents have too few tokens for so many samples");
-  }
-  return rows;
-}
-
-py::array sample_index(const py::array& lengths,
-                       const py::array_t<std::int32_t, py::array::c_style>& documents,
-                       std::int64_t seq_length, bool extra, std::int64_t samples, bool wide) {
+void check_lengths(const py::array& lengths, const py::array& narrow) {
   if (lengths.dtype().kind() != 'i' || lengths.itemsize() != 4) {
     throw py::value_error("lengths must be int32");
   }
-  if (seq_length < 1) throw py::value_error("seq_length must be positive");
-  if (samples < 0) throw py::value_error("samples must not be negative");
-  const Bytes bytes(lengths);
-  const std::span<const std::int32_t> span(documents.data(),
-                                           static_cast<std::size_t>(documents.size()));
-  for (const std::int32_t document : span) {
-    if (document < 0 || document >= lengths.size()) {
-      throw py::value_error("document " + std::to_string(document) + " has no length");
-    }
+  if (lengths.ndim() != 1 || narrow.ndim() != 1 || lengths.size() != narrow.size()) {
+    throw py::value_error("lengths and narrow ones must be as many");
   }
-  if (wide) return build_index<std::int64_t>(bytes, span, seq_length, extra, samples);
-  return build_index<std::int32_t>(bytes, span, seq_length, extra, samples);
 }
+
+std::int64_t narrow(const py::array& lengths, py::array_t<std::uint16_t, py::array::c_style> out) {
+  check_lengths(lengths, out);
+  const Bytes bytes(lengths);
+  const std::span<std::uint16_t> span = elements<std::uint16_t>(out);
+  const py::gil_scoped_release release;
+  return narrow_lengths(bytes.span().data(), span);
+}
+
+// A walk, and the arrays that it reads, which are not copied.
+class HeldSampleWalk {
+ public:
+  using Documents = py::array_t<std::int32_t, py::array::c_style>;
+  using Narrow = py::array_t<std::uint16_t, py::array::c_style>;
+
+  HeldSampleWalk(const py::array& lengths, Narrow narrow, std::int64_t first, Documents documents,
+                 std::int64_t seq_length, bool extra)
+      : bytes_(lengths), narrow_(std::move(narrow)), documents_(std::move(documents)) {
+    check_lengths(lengths, narrow_);
+    if (seq_length < 1) throw py::value_error("seq_length must be positive");
+    const Lengths known{
+        bytes_.span().data(), {narrow_.data(), static_cast<std::size_t>(narrow_.size())}, first};
+    const std::span<const std::int32_t> span(documents_.data(),
+                                             static_cast<std::size_t>(documents_.size()));
+    walk_ = std::make_unique<SampleWalk>(known, span, seq_length, extra);
+  }
+
+  py::array rows(std::int64_t count, bool wide) {
+    return wide ? take<std::int64_t>(count) : take<std::int32_t>(count);
+  }
+
+ private:
+  template <class T>
+  py::array take(std::int64_t count) {
+    if (count < 0) throw py::value_error("the number of rows must not be negative");
+    py::array_t<T> rows({static_cast<py::ssize_t>(count), py::ssize_t{2}});
+    const std::span<T> span = elements<T>(rows);
+    std::size_t filled = 0;
+    {
+      const py::gil_scoped_release release;
+      filled = walk_->fill(span);
+    }
+    if (filled != static_cast<std::size_t>(count)) {
+      throw py::value_error("the documents have too few tokens for so many samples");
+    }
+    return rows;
+  }
+
+  Bytes bytes_;
+  Narrow narrow_;
+  Documents documents_;
+  std::unique_ptr<SampleWalk> walk_;
+};
 
 py::tuple blend(const py::array_t<double, py::array::c_style>& weights, std::int64_t size,
                 const std::vector<std::int64_t>& limits, bool fused) {
@@ -99,9 +125,13 @@ void bind_megatron(py::module_& module) {
       .def(py::init<std::uint32_t>(), py::arg("seed"))
       .def("shuffle", &shuffle, py::arg("values").noconvert())
       .def("state", &random_state);
-  module.def("megatron_sample_index", &sample_index, py::arg("lengths"), py::arg("documents"),
-             py::arg("seq_length"), py::kw_only(), py::arg("extra"), py::arg("samples"),
-             py::arg("wide"));
+  module.def("narrow_lengths", &narrow, py::arg("lengths"), py::arg("out").noconvert());
+  py::class_<HeldSampleWalk>(module, "SampleWalk")
+      .def(py::init<const py::array&, HeldSampleWalk::Narrow, std::int64_t,
+                    HeldSampleWalk::Documents, std::int64_t, bool>(),
+           py::arg("lengths"), py::arg("narrow").noconvert(), py::arg("first"),
+           py::arg("documents").noconvert(), py::arg("seq_length"), py::kw_only(), py::arg("extra"))
+      .def("rows", &HeldSampleWalk::rows, py::arg("count"), py::kw_only(), py::arg("wide"));
   module.def("megatron_blend", &blend, py::arg("weights"), py::arg("size"), py::kw_only(),
              py::arg("limits") = std::vector<std::int64_t>{}, py::arg("fused") = false);
 }

@@ -7,6 +7,8 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <stdexcept>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -61,53 +63,64 @@ void shuffle(Mt19937& random, std::span<T> values) {
   }
 }
 
-std::int64_t length_at(const std::uint8_t* lengths, std::int32_t document) {
-  std::int32_t length;
-  std::memcpy(&length, lengths + static_cast<std::ptrdiff_t>(document) * 4, sizeof length);
-  return length;
-}
-
-template <class T>
-std::size_t sample_index(const std::uint8_t* lengths, std::span<const std::int32_t> documents,
-                         std::int64_t seq_length, bool extra, std::span<T> rows) {
-  if (rows.size() < 2) return 0;
-  rows[0] = rows[1] = 0;
-  std::size_t row = 1;
-  const std::size_t count = rows.size() / 2;
-  // Without the extra token a sample may begin behind the last token of a sequence.
-  std::int64_t target = extra ? seq_length : seq_length - 1;  // the sample begins in the sequence
-  std::int64_t begin = 0;                                     // that ends behind this token
-  for (std::size_t position = 0; position < documents.size() && row < count; ++position) {
-    if (position + kAhead < documents.size()) {
-      __builtin_prefetch(lengths + static_cast<std::ptrdiff_t>(documents[position + kAhead]) * 4);
-    }
-    const std::int64_t end = begin + length_at(lengths, documents[position]);
-    for (; end > target && row < count; ++row, target += seq_length) {
-      rows[2 * row] = static_cast<T>(position);
-      rows[2 * row + 1] = static_cast<T>(target + (extra ? 0 : 1) - begin);
-    }
-    begin = end;
-  }
-  return row;
-}
-
 }  // namespace
 
 void numpy_shuffle(Mt19937& random, std::span<std::uint32_t> values) { shuffle(random, values); }
 
 void numpy_shuffle(Mt19937& random, std::span<std::uint64_t> values) { shuffle(random, values); }
 
-std::size_t megatron_sample_index(const std::uint8_t* lengths,
-                                  std::span<const std::int32_t> documents, std::int64_t seq_length,
-                                  bool extra, std::span<std::int32_t> rows) {
-  return sample_index(lengths, documents, seq_length, extra, rows);
+std::int64_t narrow_lengths(const std::uint8_t* lengths, std::span<std::uint16_t> narrow) {
+  std::int64_t tokens = 0;
+  std::int32_t least = 0;
+  for (std::size_t i = 0; i < narrow.size(); ++i) {
+    std::int32_t length;
+    std::memcpy(&length, lengths + i * sizeof length, sizeof length);
+    least = std::min(least, length);
+    tokens += length;
+    narrow[i] = static_cast<std::uint16_t>(std::min<std::int32_t>(length, Lengths::kLong));
+  }
+  if (least < 0) throw std::invalid_argument("a sequence has " + std::to_string(least) + " tokens");
+  return tokens;
 }
 
-std::size_t megatron_sample_index(const std::uint8_t* lengths,
-                                  std::span<const std::int32_t> documents, std::int64_t seq_length,
-                                  bool extra, std::span<std::int64_t> rows) {
-  return sample_index(lengths, documents, seq_length, extra, rows);
+SampleWalk::SampleWalk(const Lengths& lengths, std::span<const std::int32_t> documents,
+                       std::int64_t seq_length, bool extra)
+    : lengths_(lengths),
+      documents_(documents),
+      seq_length_(seq_length),
+      late_(extra ? 0 : 1),
+      target_(-late_) {}
+
+template <class T>
+std::size_t SampleWalk::fill_rows(std::span<T> rows) {
+  const std::size_t count = rows.size() / 2;
+  std::size_t row = 0;
+  if (first_ && count > 0) {  // also where the first sequences are empty
+    rows[0] = rows[1] = 0;
+    row = 1;
+    target_ += seq_length_;
+    first_ = false;
+  }
+  while (row < count) {
+    for (; end_ > target_ && row < count; ++row, target_ += seq_length_) {
+      rows[2 * row] = static_cast<T>(position_ - 1);
+      rows[2 * row + 1] = static_cast<T>(target_ + late_ - begin_);
+    }
+    if (row == count || position_ == documents_.size()) break;
+    if (position_ + kAhead < documents_.size()) {
+      const std::size_t ahead = lengths_.place(documents_[position_ + kAhead]);
+      if (ahead < lengths_.narrow.size()) __builtin_prefetch(&lengths_.narrow[ahead]);
+    }
+    begin_ = end_;
+    end_ += lengths_.at(documents_[position_]);
+    ++position_;
+  }
+  return row;
 }
+
+std::size_t SampleWalk::fill(std::span<std::int32_t> rows) { return fill_rows(rows); }
+
+std::size_t SampleWalk::fill(std::span<std::int64_t> rows) { return fill_rows(rows); }
 
 std::size_t megatron_blend(std::span<const double> weights, std::span<const std::int64_t> limits,
                            bool fused, std::span<std::int16_t> datasets,

@@ -141,6 +141,48 @@ class DocumentOrder:
     def locate(self, j: int) -> npt.NDArray[np.int64]:
         """The pieces of sample j, [k, 3]: document, offset and length in tokens, never 0."""
 
+def pack(
+    lengths: npt.NDArray[np.int32],  # [n], aligned or not
+    seq_length: int,
+    extra: int,
+    key: int,
+    *,
+    together: bool,
+) -> dict[str, npt.NDArray[Any]]:
+    """Documents packed into samples, best-fit in windows, or not ``together``: one piece a sample.
+
+    - ``entries`` uint16: place of each piece's document in its window; + 2^15 begins a sample
+    - ``starts`` int64: the entry of every 64th sample
+    - ``windows`` int64 [w + 1, 3]: the first sample, the first of full pieces, and its entry
+    - ``totals`` int64 [5]: tokens, tokens left out, pieces, tokens of all pieces, labels
+    """
+
+class Packing:
+    """Finds the pieces of packed samples; the arrays are those of ``pack`` and are not copied.
+
+    ValueError where they cannot be of these lengths.
+    """
+
+    def __init__(
+        self,
+        lengths: npt.NDArray[np.int32],
+        seq_length: int,
+        extra: int,
+        key: int,
+        *,
+        entries: npt.NDArray[np.uint16],
+        starts: npt.NDArray[np.int64],
+        windows: npt.NDArray[np.int64],
+    ) -> None: ...
+    def __len__(self) -> int: ...
+    def locate(self, sample: int) -> npt.NDArray[np.int64]:
+        """The pieces of a sample, [k, 3]: document, offset and length in tokens, 2 or more."""
+
+    def locate_many(
+        self, samples: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The pieces of all samples, one after the other, and how many each has."""
+
 class RandomState:
     """numpy's ``RandomState(seed)``, for its shuffle: equal permutations, several times faster."""
 
@@ -151,19 +193,31 @@ class RandomState:
     def state(self) -> tuple[npt.NDArray[np.uint32], int]:
         """The 624 words of the generator, and how many of them are taken."""
 
-def megatron_sample_index(
-    lengths: npt.NDArray[np.int32],  # aligned or not
-    documents: npt.NDArray[np.int32],
-    seq_length: int,
-    *,
-    extra: bool,
-    samples: int,
-    wide: bool,
-) -> npt.NDArray[Any]:
-    """Position in ``documents`` and offset where each sample begins, and where the last one ends.
+def narrow_lengths(lengths: npt.NDArray[np.int32], out: npt.NDArray[np.uint16]) -> int:
+    """Write int32 lengths, aligned or not, in 16 bits, longer ones as 65535; returns their sum.
 
-    int32 [samples + 1, 2], int64 where ``wide``.
+    Raises ValueError where one is negative.
     """
+
+class SampleWalk:
+    """Where samples begin: a position in ``documents`` and an offset in tokens into the sequence.
+
+    ``lengths`` int32, aligned or not, and the same in 16 bits are those of the sequences ``first``,
+    ``first + 1`` and so on. Nothing is copied, and nothing may change.
+    """
+
+    def __init__(
+        self,
+        lengths: npt.NDArray[np.int32],
+        narrow: npt.NDArray[np.uint16],
+        first: int,
+        documents: npt.NDArray[np.int32],
+        seq_length: int,
+        *,
+        extra: bool,
+    ) -> None: ...
+    def rows(self, count: int, *, wide: bool) -> npt.NDArray[Any]:
+        """The next rows, int32 or int64 [count, 2]; ValueError where the tokens do not suffice."""
 
 def megatron_blend(
     weights: npt.NDArray[np.float64],

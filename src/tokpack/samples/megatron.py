@@ -6,7 +6,7 @@ program's own count overflows or rounds, this has the value that it should have 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,26 +14,20 @@ import numpy.typing as npt
 
 from tokpack import _core
 from tokpack.errors import UsageError
-from tokpack.samples.megatron_flavours import FLAVOURS, Flavour, flavour_named
+from tokpack.samples.cache import collect
+from tokpack.samples.megatron_build import build_parts, make_plan
+from tokpack.samples.megatron_flavours import FLAVOURS, flavour_named
 from tokpack.samples.rows import Counts, Rows, locate_each
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tokpack.samples.cache import Entry, IndexCache
+
 __all__ = ["FLAVOURS", "BlendRequest", "MegatronOrder", "blend_request", "megatron_blend"]
 
 _INT32_MAX = 2**31 - 1
 _UINT32_MAX = 2**32 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """How many samples, and which of them belong to epochs that are shuffled apart."""
-
-    epochs: int
-    samples: int
-    partial: bool  # the last sample is shorter than the others
-    apart: int  # samples before a last epoch of its own; 0 without one
 
 
 class MegatronOrder:
@@ -48,6 +42,9 @@ class MegatronOrder:
     - ``document_index`` int32 [epochs * (end - begin)]: sequences, shuffled
     - ``sample_index`` [samples + 1, 2], int32 or int64: position in it, offset in tokens
     - ``shuffle_index`` uint32 or int64 [samples]: the sample that comes k-th
+
+    ``tokens`` is the sum of the lengths, where it is known. With a ``cache`` the arrays are mapped
+    from a file in it, built when it is absent; ``fingerprint`` tells the data from other data.
 
     UsageError for settings that leave nothing, or with which the program itself stops.
     """
@@ -70,31 +67,43 @@ class MegatronOrder:
         flavour: str = "megatron",
         add_extra_token: bool = True,
         drop_last: bool = True,
+        tokens: int | None = None,
+        cache: IndexCache | None = None,
+        fingerprint: int | None = None,
     ) -> None:
         rules = flavour_named(flavour)
         _check(lengths, begin, end, seq_length, num_samples, seed=seed)
         self.flavour = rules.name
         self._lengths = lengths
         self._extra = int(add_extra_token)
-        self.tokens = int(np.sum(lengths[begin:end], dtype=np.int64))
+        self.tokens = tokens or int(np.sum(lengths[begin:end], dtype=np.int64))
         if self.tokens == 0:
             raise UsageError(f"sequences {begin} to {end} have no tokens: there is no sample in it")
-        plan = _plan(
-            rules, self.tokens, seq_length, num_samples, extra=self._extra, drop_last=drop_last
-        )
-        self.epochs = plan.epochs
-        random = _core.RandomState(seed)
-        self.document_index = _document_index(begin, end, plan, random)
-        positions = len(self.document_index)
-        self.sample_index = _sample_index(
-            lengths,
-            self.document_index,
-            seq_length,
-            plan,
+        plan = make_plan(
+            rules,
+            self.tokens,
+            begin,
+            end,
+            seq_length=seq_length,
+            num_samples=num_samples,
+            seed=seed,
             extra=self._extra,
-            wide=positions > _INT32_MAX or rules.is_wide(plan.samples + 1, positions),
+            drop_last=drop_last,
         )
-        self.shuffle_index = _shuffle_index(plan, random)
+        self.plan = plan
+        self.epochs = plan.epochs
+        self.entry: Entry | None = None
+        if cache is None:
+            arrays = collect(build_parts(lengths, plan))
+        else:
+            if fingerprint is None:
+                raise UsageError("a cache needs the fingerprint of the data")
+            settings = {"fingerprint": fingerprint, **asdict(plan)}
+            self.entry = cache.entry("megatron", settings, lambda: build_parts(lengths, plan))
+            arrays = self.entry.arrays
+        self.document_index = arrays["document_index"]
+        self.sample_index = arrays["sample_index"]
+        self.shuffle_index = arrays["shuffle_index"]
 
     def __len__(self) -> int:
         """Number of samples. (NeoX says one fewer, and reads the last one all the same.)"""
@@ -227,84 +236,6 @@ def _check(
         raise UsageError(f"{num_samples} samples: ask for 0 or more")
     if not 0 <= seed <= _UINT32_MAX:
         raise UsageError(f"seed {seed}: these orders know 0 to {_UINT32_MAX}")
-
-
-def _plan(
-    rules: Flavour,
-    tokens: int,
-    seq_length: int,
-    num_samples: int | None,
-    *,
-    extra: int,
-    drop_last: bool,
-) -> _Plan:
-    epochs = 1
-    if num_samples is not None:
-        epochs = max(1, -(-(num_samples * seq_length + extra) // tokens))
-    usable = epochs * tokens - extra
-    samples = usable // seq_length
-    partial = not drop_last and usable % seq_length > 0
-    apart = 0
-    if epochs > 1 and num_samples is not None and rules.last_epoch_share > 0:
-        before = ((epochs - 1) * tokens - extra) // seq_length
-        in_epoch = (tokens - extra) // seq_length
-        wanted = num_samples - before
-        if wanted > in_epoch + rules.last_epoch_slack:
-            raise UsageError(
-                f"{num_samples} samples of {seq_length} tokens need {wanted} of a last epoch that "
-                f"has {in_epoch} by {rules.name}'s count, with which it stops; ask for one fewer"
-            )
-        if wanted < int(rules.last_epoch_share * in_epoch):
-            apart = before
-    if samples + partial == 0:
-        raise UsageError(
-            f"the sequences have {tokens} tokens, too few for one sample of {seq_length + extra}"
-        )
-    return _Plan(epochs, samples + partial, partial, apart)
-
-
-def _document_index(
-    begin: int, end: int, plan: _Plan, random: _core.RandomState
-) -> npt.NDArray[np.int32]:
-    index = np.empty((plan.epochs, end - begin), np.int32)
-    index[:] = np.arange(begin, end, dtype=np.int32)
-    together = plan.epochs - 1 if plan.apart else plan.epochs
-    random.shuffle(index[:together].reshape(-1))
-    if plan.apart:
-        random.shuffle(index[-1])
-    return index.reshape(-1)
-
-
-def _sample_index(
-    lengths: npt.NDArray[np.int32],
-    documents: npt.NDArray[np.int32],
-    seq_length: int,
-    plan: _Plan,
-    *,
-    extra: int,
-    wide: bool,
-) -> npt.NDArray[Any]:
-    index = _core.megatron_sample_index(
-        lengths,
-        documents,
-        seq_length,
-        extra=bool(extra),
-        samples=plan.samples - plan.partial,
-        wide=wide,
-    )
-    if not plan.partial:
-        return index
-    end = len(documents) - 1, int(lengths[documents[-1]]) - extra
-    return np.concatenate([index, np.array([end], index.dtype)])
-
-
-def _shuffle_index(plan: _Plan, random: _core.RandomState) -> npt.NDArray[Any]:
-    dtype = np.int64 if plan.samples >= _UINT32_MAX - 1 else np.uint32
-    index = np.arange(plan.samples, dtype=dtype)
-    random.shuffle(index[: plan.apart or plan.samples])
-    if plan.apart:
-        random.shuffle(index[plan.apart :])
-    return index
 
 
 def _normalise(weights: Sequence[float] | npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
