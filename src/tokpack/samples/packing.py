@@ -1,0 +1,166 @@
+"""Documents packed into samples, each whole where it fits: best-fit, or one document a sample.
+
+Which documents share a sample is the same in all epochs; the order of the samples is another in
+each. Two bytes a document are stored: its place in a window of documents, sample after sample. The
+rest is computed from the lengths.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tokpack import _core
+from tokpack.errors import FormatError, UsageError
+from tokpack.samples.cache import IndexCache
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping, Sequence
+
+    from tokpack.samples.rows import Counts, Rows
+
+PACKED = ("best_fit", "document")
+LONGEST_SAMPLE = 2**24 - 1
+
+_WINDOWS, _SAMPLES = 2, 3  # what a key is for; the stateless order has 0 and 1
+_KEPT = 2  # epochs in memory: one ends while the next begins
+
+
+@dataclass(frozen=True)
+class PackingStats:
+    """What packing did to the sequences of a dataset.
+
+    ``tokens`` are all of them, ``left_out`` those of sequences, or ends of them, of fewer than two
+    tokens, in which there is nothing to predict. ``pieces`` have ``placed`` tokens: where a
+    sequence is cut, one token is in both pieces, as label and as input. ``labels`` are the tokens
+    predicted from the tokens before. ``padding`` is what the samples have room for besides.
+    """
+
+    samples: int
+    pieces: int
+    tokens: int
+    left_out: int
+    placed: int
+    labels: int
+    padding: int
+
+    @property
+    def fill(self) -> float:
+        """The share of the samples that is not padding."""
+        return self.placed / (self.placed + self.padding)
+
+
+class PackedOrder:
+    """The samples of the sequences [begin, end), epoch after epoch without end.
+
+    ``lengths`` int32 [n] are the tokens of every sequence of the dataset. A sequence of more than
+    ``seq_length + extra`` tokens is cut: piece k is its tokens from ``k * seq_length`` on. So with
+    ``extra`` 1 each token but a sequence's first is a label exactly once in an epoch.
+
+    ``packing`` is "best_fit": within windows of 32,768 sequences in random order the longest
+    piece goes first, to the sample with the least room that it fits in; or "document": one piece a
+    sample. ``cache`` is a folder for the result, see IndexCache; None keeps it in memory.
+
+    UsageError where no sequence has two tokens.
+    """
+
+    joined = False
+
+    def __init__(
+        self,
+        lengths: npt.NDArray[np.int32],
+        begin: int,
+        end: int,
+        seq_length: int,
+        *,
+        extra: int,
+        seed: int,
+        fingerprint: int,
+        packing: str = "best_fit",
+        cache: str | os.PathLike[str] | None = None,
+    ) -> None:
+        part = lengths[begin:end]
+        self._begin = begin
+        self._key = (seed, fingerprint, begin, end)
+        key = _core.mix(*self._key, _WINDOWS)
+
+        def build() -> Mapping[str, npt.NDArray[Any]]:
+            return _core.pack(part, seq_length, extra, key, together=packing == "best_fit")
+
+        settings = {
+            "data": fingerprint,
+            "begin": begin,
+            "end": end,
+            "seq_length": seq_length,
+            "extra": extra,
+            "seed": seed,
+            "packing": packing,
+        }
+        arrays = build() if cache is None else IndexCache(cache).arrays("packing", settings, build)
+        try:
+            self._packing = _core.Packing(
+                part,
+                seq_length,
+                extra,
+                key,
+                entries=arrays["entries"],
+                starts=arrays["starts"],
+                windows=arrays["windows"],
+            )
+        except ValueError as error:
+            raise FormatError(f"{cache}: {error}: delete it, and it is built again") from error
+        self.samples = len(self._packing)
+        if self.samples == 0:
+            raise UsageError(
+                f"sequences {begin} to {end}: none has two tokens in a sample of "
+                f"{seq_length + extra}, so there is nothing to predict"
+            )
+        self.stats = _stats(arrays["totals"], self.samples, seq_length + extra)
+        self.tokens = self.stats.tokens
+        self._epochs: OrderedDict[int, _core.Permutation] = OrderedDict()
+
+    def locate(self, sample: int) -> Rows:
+        """Where the tokens of sample ``sample`` >= 0 lie: int64 [k, 3].
+
+        A row is a sequence of the dataset, the first of its tokens and their number, 2 or more; the
+        numbers add up to ``seq_length + extra`` or less.
+        """
+        if sample < 0:
+            raise IndexError(f"sample {sample}: they are counted from 0")
+        epoch, place = divmod(sample, self.samples)
+        rows: Rows = self._packing.locate(self._order(epoch).at(place))
+        rows[:, 0] += self._begin
+        return rows
+
+    def locate_many(self, samples: Sequence[int] | npt.NDArray[np.int64]) -> tuple[Rows, Counts]:
+        """``locate`` of each sample: all rows, one after the other, and int64 [B], rows of each."""
+        numbers = np.asarray(samples, np.int64)
+        if len(numbers) and numbers.min() < 0:
+            raise IndexError(f"sample {numbers.min()}: they are counted from 0")
+        epochs, places = np.divmod(numbers, self.samples)
+        for epoch in np.unique(epochs).tolist():
+            here = epochs == epoch
+            places[here] = self._order(epoch).many(places[here])
+        rows, counts = self._packing.locate_many(places)
+        rows[:, 0] += self._begin
+        return rows, counts
+
+    def _order(self, epoch: int) -> _core.Permutation:
+        order = self._epochs.get(epoch)
+        if order is None:
+            order = _core.Permutation(self.samples, _core.mix(*self._key, epoch, _SAMPLES))
+            kept = list(self._epochs.items())[1 - _KEPT :]
+            self._epochs = OrderedDict([*kept, (epoch, order)])  # readers keep the old one
+        return order
+
+
+def _stats(totals: npt.NDArray[np.int64], samples: int, capacity: int) -> PackingStats:
+    tokens, left_out, pieces, placed, labels = totals.tolist()
+    return PackingStats(
+        samples, pieces, tokens, left_out, placed, labels, samples * capacity - placed
+    )
