@@ -9,6 +9,7 @@ from collections import Counter
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+import masks_twin as masks
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -18,7 +19,6 @@ from samples_twin import some_lengths, write_dataset, write_manifest
 from tokpack import GPTDataset
 from tokpack.errors import InputError, UsageError
 from tokpack.indexed import MMapIndexedDataset
-from tokpack.samples import masks
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -141,6 +141,99 @@ class DocumentOrder:
     def locate(self, j: int) -> npt.NDArray[np.int64]:
         """The pieces of sample j, [k, 3]: document, offset and length in tokens, never 0."""
 
+    def locate_many(
+        self, samples: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The pieces of all samples, one after the other, and how many each has."""
+
+def lay_out(
+    rows: npt.NDArray[np.int64],
+    counts: npt.NDArray[np.int64],
+    places: npt.NDArray[np.int64],
+    text: npt.NDArray[np.int64],
+) -> npt.NDArray[np.int64]:
+    """Where in ``text`` (int64 [B, S + 1], all of it flat) the tokens of each row go.
+
+    Rows are those of ``locate_many``; sample i goes to ``text[places[i]]``, and the tokens that it
+    lacks are set to 0. ValueError for what does not fit.
+    """
+
+class TokenFile:
+    """The .bin of a dataset and its index, [n] each, aligned or not; nothing is copied or believed.
+
+    Both functions copy tokens into ``text`` and return -1, or the first row that lies outside its
+    sequence, or whose sequence has a wrong entry in the index; those before it are copied.
+    """
+
+    def __init__(
+        self,
+        tokens: npt.NDArray[Any],
+        pointers: npt.NDArray[np.int64],
+        lengths: npt.NDArray[np.int32],
+        level: Level = "auto",
+    ) -> None: ...
+    def gather(
+        self,
+        rows: npt.NDArray[np.int64],
+        targets: npt.NDArray[np.int64],
+        text: npt.NDArray[np.int64],
+    ) -> int:
+        """Copy each row to its target, see ``lay_out``."""
+
+    def gather_samples(
+        self,
+        rows: npt.NDArray[np.int64],
+        counts: npt.NDArray[np.int64],
+        places: npt.NDArray[np.int64],
+        text: npt.NDArray[np.int64],
+    ) -> int:
+        """``lay_out`` and ``gather``."""
+
+class Assembly:
+    """Makes masks, positions and document boundaries of samples of ``length`` input tokens."""
+
+    def __init__(
+        self,
+        length: int,
+        *,
+        extra: bool,
+        joined: bool,
+        boundaries: bool,
+        mask_eod: int | None,
+        reset_at: int | None,
+    ) -> None: ...
+    def fill(
+        self,
+        text: npt.NDArray[np.int64],  # [B, length + 1]
+        rows: npt.NDArray[np.int64],
+        counts: npt.NDArray[np.int64],
+        places: npt.NDArray[np.int64],
+        loss_mask: npt.NDArray[np.float32],  # [B, length]
+        position_ids: npt.NDArray[np.int64],  # [B, length]
+        cu_seqlens: npt.NDArray[np.int32] | None,  # [B, length + 1]
+        max_seqlen: npt.NDArray[np.int32] | None,  # [B]
+    ) -> None:
+        """Write the lines ``places`` of the arrays; the last two with ``boundaries`` only."""
+
+class ListedSamples:
+    """The samples of a sample index and a shuffle index; the arrays are not copied."""
+
+    def __init__(
+        self,
+        lengths: npt.NDArray[np.int32],  # aligned or not
+        documents: npt.NDArray[np.int32],
+        index: npt.NDArray[Any],  # int32 or int64 [samples + 1, 2]
+        shuffle: npt.NDArray[Any],  # uint32 or int64 [samples]
+        extra: bool,
+    ) -> None: ...
+    def locate_many(
+        self, samples: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The rows of all samples, one after the other, and how many each has.
+
+        ValueError for entries that are out of range.
+        """
+
 def pack(
     lengths: npt.NDArray[np.int32],  # [n], aligned or not
     seq_length: int,

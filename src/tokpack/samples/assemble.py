@@ -1,16 +1,17 @@
-"""From the tokens of a sample to the arrays of a training step."""
+"""From the tokens of samples to the arrays of a training step."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-import numpy.typing as npt
-
-from tokpack.samples import masks
+from tokpack import _core
+from tokpack.samples.batch import Batch
 
 if TYPE_CHECKING:
-    from tokpack.samples.iterate import Sample
+    import numpy as np
+    import numpy.typing as npt
+
+    from tokpack.samples.rows import Counts, Rows
     from tokpack.samples.settings import Settings
 
 
@@ -22,45 +23,32 @@ class Assembler:
 
     def __init__(self, settings: Settings, eod: int | None, *, joined: bool) -> None:
         self._length = settings.seq_length
-        self._extra = settings.extra
-        self._joined = joined
-        self._boundaries = settings.document_boundaries or not joined
-        self._mask_eod = eod if settings.eod_mask_loss else None
-        self._reset_at = eod if settings.reset_position_ids and not self._boundaries else None
-        self._positions = np.arange(settings.seq_length, dtype=np.int64)
+        self.boundaries = settings.document_boundaries or not joined
+        self._rules = _core.Assembly(
+            settings.seq_length,
+            extra=bool(settings.extra),
+            joined=joined,
+            boundaries=self.boundaries,
+            mask_eod=eod if settings.eod_mask_loss else None,
+            reset_at=eod if settings.reset_position_ids else None,
+        )
 
-    def sample(self, text: npt.NDArray[np.int64], parts: list[int]) -> Sample:
-        """The arrays of one sample.
+    def empty(self, samples: int) -> Batch:
+        """A batch to be filled."""
+        return Batch.empty(samples, self._length, boundaries=self.boundaries)
 
-        ``text`` int64 [S + 1] are its tokens, 0 where there are none; ``parts`` how many of them
-        each piece gave.
+    def fill(self, batch: Batch, rows: Rows, counts: Counts, places: npt.NDArray[np.int64]) -> None:
+        """Make everything but the text, which is there, 0 where it ends early.
+
+        Sample i has ``counts[i]`` of the rows and stands at ``places[i]`` of the batch.
         """
-        tokens, labels = text[:-1], text[1:]
-        filled = sum(parts)
-        loss_mask = np.ones(self._length, np.float32)
-        loss_mask[max(filled - 1, 0) :] = 0.0  # labels that are not there
-        if not self._joined:
-            ends = np.cumsum(parts, dtype=np.int64)
-            loss_mask[ends[(ends > 0) & (ends <= self._length)] - 1] = 0.0
-        if self._mask_eod is not None:
-            masks.mask_eod(loss_mask, tokens[:filled], self._mask_eod)
-        sample: Sample = {"tokens": tokens, "labels": labels, "loss_mask": loss_mask}
-        if self._boundaries:
-            return sample | self._documents(parts)
-        if self._reset_at is not None:
-            starts = masks.document_starts(tokens[:filled], self._reset_at, self._length)
-            sample["position_ids"] = masks.restart(starts, self._length)
-        else:
-            sample["position_ids"] = self._positions.copy()
-        return sample
-
-    def _documents(self, parts: list[int]) -> Sample:
-        length = self._length
-        edges = masks.cumulative_lengths([p for p in parts if p], length, self._extra)
-        cu_seqlens = np.full(length + 1, length, np.int32)
-        cu_seqlens[: len(edges)] = edges
-        return {
-            "position_ids": masks.restart(edges[1:-1].astype(np.int64), length),
-            "cu_seqlens": cu_seqlens,
-            "max_seqlen": np.array(np.diff(edges).max(), np.int32),
-        }
+        self._rules.fill(
+            batch.text,
+            rows,
+            counts,
+            places,
+            batch.loss_mask,
+            batch.position_ids,
+            batch.cu_seqlens,
+            batch.max_seqlen,
+        )

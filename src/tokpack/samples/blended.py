@@ -18,8 +18,10 @@ from tokpack.samples.schedule import Segment, check_firsts, longest, make_order
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from tokpack.samples.batch import Batch
     from tokpack.samples.gpt import GPTDataset
     from tokpack.samples.iterate import Sample
+    from tokpack.samples.rows import Numbers
     from tokpack.samples.schedule import BlendOrder
 
 SMALLEST_SHARE = 1e-15  # the order counts in steps of 2**-64
@@ -84,10 +86,36 @@ class BlendedDataset:
         return self._size
 
     def __getitem__(self, index: SupportsIndex) -> Sample:
-        number = as_integer(index)
-        if not -self._size <= number < self._size:
-            raise IndexError(f"sample {number} of a blend of {self._size}")
-        return self.sample(number % self._size)
+        return self.sample(self._number(index))
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Sample]:
+        """Several samples at once, as torch's DataLoader asks for them: views of one batch."""
+        numbers = [self._number(index) for index in indices]
+        batch = self.empty(len(numbers))
+        self.fill(batch, numbers)
+        return [batch.sample(place) for place in range(len(numbers))]
+
+    def batch(self, numbers: Numbers) -> Sample:
+        """Samples as ``sample`` gives them, stacked: new arrays [B, ...]."""
+        batch = self.empty(len(numbers))
+        self.fill(batch, numbers)
+        return batch.arrays()
+
+    def empty(self, samples: int) -> Batch:
+        """Arrays for a batch, to be filled."""
+        return self._datasets[0].empty(samples)
+
+    def fill(self, batch: Batch, numbers: Numbers, places: Numbers | None = None) -> None:
+        """Write samples ``numbers`` to ``places`` of a batch, by default one after the other."""
+        where = range(len(numbers)) if places is None else places
+        members: dict[int, tuple[list[int], list[int]]] = {}
+        for number, place in zip(numbers, where, strict=True):
+            dataset, own = self.locate(int(number))
+            owns, own_places = members.setdefault(dataset, ([], []))
+            owns.append(own)
+            own_places.append(int(place))
+        for dataset, (owns, own_places) in members.items():
+            self._datasets[dataset].fill(batch, owns, own_places)
 
     def sample(self, number: int) -> Sample:
         """Sample ``number`` >= 0, also behind the end."""
@@ -162,6 +190,12 @@ class BlendedDataset:
     def __repr__(self) -> str:
         shares = ", ".join(f"{w:.3g} {d.path_prefix}" for d, w in self._pairs())
         return f"BlendedDataset({shares}; {self._size} samples of {self.seq_length})"
+
+    def _number(self, index: SupportsIndex) -> int:
+        number = as_integer(index)
+        if not -self._size <= number < self._size:
+            raise IndexError(f"sample {number} of a blend of {self._size}")
+        return number % self._size
 
     def _pairs(self) -> list[tuple[GPTDataset | BlendedDataset, float]]:
         return list(zip(self._datasets, self.weights, strict=True))

@@ -9,21 +9,23 @@ from operator import index as as_integer
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
-import numpy.typing as npt
 import xxhash
 
 from tokpack.errors import FormatError, InputError, UsageError
 from tokpack.indexed import Manifest, MMapIndexedDataset, manifest_path
 from tokpack.samples.assemble import Assembler
+from tokpack.samples.gather import Gatherer
 from tokpack.samples.orders import make_order
 from tokpack.samples.settings import Settings
 from tokpack.samples.split import parse_split, split_tokens
 from tokpack.samples.stateless import fingerprint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from tokpack.samples.batch import Batch
     from tokpack.samples.iterate import Sample
+    from tokpack.samples.rows import Numbers
     from tokpack.samples.split import Range
 
 
@@ -116,6 +118,7 @@ class GPTDataset:
             fingerprint=self._data,
             name=dataset.path_prefix,
         )
+        self._gatherer = Gatherer(dataset)
         self._assembler = Assembler(self._settings, eod, joined=self._order.joined)
         self._length = self._count()
 
@@ -124,14 +127,37 @@ class GPTDataset:
         return self._length
 
     def __getitem__(self, index: SupportsIndex) -> Sample:
-        number = as_integer(index)
-        if not -self._length <= number < self._length:
-            raise IndexError(f"{self.path_prefix}: sample {number} of {self._length}")
-        return self.sample(number % self._length)
+        return self.sample(self._number(index))
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Sample]:
+        """Several samples at once, as torch's DataLoader asks for them: views of one batch."""
+        numbers = [self._number(index) for index in indices]
+        batch = self.empty(len(numbers))
+        self.fill(batch, numbers)
+        return [batch.sample(place) for place in range(len(numbers))]
 
     def sample(self, number: int) -> Sample:
         """Sample ``number`` >= 0, also behind the end: the order goes on, epoch after epoch."""
-        return self._assembler.sample(*self._gather(number))
+        batch = self.empty(1)
+        self.fill(batch, [number])
+        return batch.sample(0)
+
+    def batch(self, numbers: Numbers) -> Sample:
+        """Samples as ``sample`` gives them, stacked: new arrays [B, ...], all made at once."""
+        batch = self.empty(len(numbers))
+        self.fill(batch, numbers)
+        return batch.arrays()
+
+    def empty(self, samples: int) -> Batch:
+        """Arrays for a batch, to be filled."""
+        return self._assembler.empty(samples)
+
+    def fill(self, batch: Batch, numbers: Numbers, places: Numbers | None = None) -> None:
+        """Write samples ``numbers`` to ``places`` of a batch, by default one after the other."""
+        where = np.arange(len(numbers)) if places is None else np.asarray(places, np.int64)
+        rows, counts = self._order.locate_many(numbers)
+        self._gatherer.fill(batch.text, rows, counts, where)
+        self._assembler.fill(batch, rows, counts, where)
 
     @property
     def path_prefix(self) -> str:
@@ -183,16 +209,11 @@ class GPTDataset:
     def __repr__(self) -> str:
         return f"GPTDataset({self.path_prefix!r}, {self._length} samples of {self.seq_length})"
 
-    def _gather(self, number: int) -> tuple[npt.NDArray[np.int64], list[int]]:
-        """The tokens, 0 where there are none left, and how many each sequence gave."""
-        rows = self._order.locate(number).tolist()
-        parts = [row[2] for row in rows]
-        text = np.empty(self._settings.seq_length + 1, np.int64)
-        filled = sum(parts)
-        get = self._dataset.get
-        np.concatenate([get(*row) for row in rows], out=text[:filled])
-        text[filled:] = 0
-        return text, parts
+    def _number(self, index: SupportsIndex) -> int:
+        number = as_integer(index)
+        if not -self._length <= number < self._length:
+            raise IndexError(f"{self.path_prefix}: sample {number} of {self._length}")
+        return number % self._length
 
     def _eod(self) -> int:
         given = self._settings.eod_id

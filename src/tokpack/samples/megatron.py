@@ -13,16 +13,16 @@ import numpy as np
 import numpy.typing as npt
 
 from tokpack import _core
-from tokpack.errors import UsageError
+from tokpack.errors import FormatError, UsageError
 from tokpack.samples.cache import collect
 from tokpack.samples.megatron_build import build_parts, make_plan
 from tokpack.samples.megatron_flavours import FLAVOURS, flavour_named
-from tokpack.samples.rows import Counts, Rows, locate_each
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tokpack.samples.cache import Entry, IndexCache
+    from tokpack.samples.rows import Counts, Numbers, Rows
 
 __all__ = ["FLAVOURS", "BlendRequest", "MegatronOrder", "blend_request", "megatron_blend"]
 
@@ -76,6 +76,7 @@ class MegatronOrder:
         self.flavour = rules.name
         self._lengths = lengths
         self._extra = int(add_extra_token)
+        self._listed: _core.ListedSamples | None = None
         self.tokens = tokens or int(np.sum(lengths[begin:end], dtype=np.int64))
         if self.tokens == 0:
             raise UsageError(f"sequences {begin} to {end} have no tokens: there is no sample in it")
@@ -134,9 +135,27 @@ class MegatronOrder:
         rows[0, 2] -= begin
         return rows
 
-    def locate_many(self, samples: Sequence[int] | npt.NDArray[np.int64]) -> tuple[Rows, Counts]:
-        """``locate`` of each: all rows, one after the other, and how many each sample has."""
-        return locate_each(self.locate, samples)
+    def locate_many(self, samples: Numbers) -> tuple[Rows, Counts]:
+        """``locate`` of each: all rows, one after the other, and how many each sample has.
+
+        FormatError where the arrays, which may come from a file, are out of range.
+        """
+        numbers = np.asarray(samples, np.int64)
+        if len(numbers) and not 0 <= numbers.min() <= numbers.max() < len(self):
+            wrong = numbers[(numbers < 0) | (numbers >= len(self))][0]
+            raise IndexError(f"sample {wrong} of {len(self)}")
+        if self._listed is None:
+            self._listed = _core.ListedSamples(
+                self._lengths,
+                self.document_index,
+                self.sample_index,
+                self.shuffle_index,
+                bool(self._extra),
+            )
+        try:
+            return self._listed.locate_many(numbers)
+        except ValueError as error:
+            raise FormatError(f"the index of the order {self.flavour} is broken: {error}") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,7 @@ from tokpack.samples.megatron import MegatronOrder
 from tokpack.samples.stateless import StatelessOrder
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tokpack.samples.rows import Counts, Rows
+    from tokpack.samples.rows import Counts, Numbers, Rows
     from tokpack.samples.settings import Settings
     from tokpack.samples.split import Range
 
@@ -41,7 +39,7 @@ class Order(Protocol):
         The numbers add up to ``seq_length + extra``, or less: the rest is padding.
         """
 
-    def locate_many(self, samples: Sequence[int] | npt.NDArray[np.int64]) -> tuple[Rows, Counts]:
+    def locate_many(self, samples: Numbers) -> tuple[Rows, Counts]:
         """``locate`` of each sample: all rows, one after the other, and int64 [B], rows of each."""
 
 

@@ -10,13 +10,13 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    Numbers = Sequence[int] | npt.NDArray[np.int64]  # of samples
+
 Rows = npt.NDArray[np.int64]  # [k, 3]: sequence, first token in it, number of tokens
 Counts = npt.NDArray[np.int64]  # [B]: rows of each sample
 
 
-def locate_each(
-    locate: Callable[[int], Rows], samples: Sequence[int] | npt.NDArray[np.int64]
-) -> tuple[Rows, Counts]:
+def locate_each(locate: Callable[[int], Rows], samples: Numbers) -> tuple[Rows, Counts]:
     """``locate`` of each sample: all rows, one after the other, and how many each has."""
     found = [locate(int(sample)) for sample in samples]
     counts = np.array([len(rows) for rows in found], np.int64)

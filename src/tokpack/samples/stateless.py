@@ -8,6 +8,7 @@ place, and the lengths' sums are kept at every 64th sequence.
 from __future__ import annotations
 
 from collections import OrderedDict
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,12 +17,10 @@ import xxhash
 
 from tokpack import _core
 from tokpack.indexed.virtual import VirtualIndexedDataset
-from tokpack.samples.rows import Counts, Rows, locate_each
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from tokpack.indexed import MMapIndexedDataset
+    from tokpack.samples.rows import Counts, Numbers, Rows
 
 _SEQUENCES, _SAMPLES = 0, 1  # what a key is for
 _KEPT = 2  # epochs in memory: one ends while the next begins
@@ -76,9 +75,29 @@ class StatelessOrder:
         rows[:, 0] += self._begin
         return rows
 
-    def locate_many(self, samples: Sequence[int] | npt.NDArray[np.int64]) -> tuple[Rows, Counts]:
+    def locate_many(self, samples: Numbers) -> tuple[Rows, Counts]:
         """``locate`` of each: all rows, one after the other, and how many each sample has."""
-        return locate_each(self.locate, samples)
+        numbers = np.asarray(samples, np.int64)
+        if not len(numbers):
+            return np.empty((0, 3), np.int64), np.empty(0, np.int64)
+        if numbers.min() < 0:
+            raise IndexError(f"sample {numbers.min()}: they are counted from 0")
+        epochs, places = np.divmod(numbers, self.samples)
+        changes = np.flatnonzero(np.diff(epochs)) + 1
+        found = [
+            self._locate_in(int(epochs[begin]), places[begin:end])
+            for begin, end in pairwise([0, *changes.tolist(), len(numbers)])
+        ]
+        if len(found) == 1:
+            return found[0]
+        rows, counts = zip(*found, strict=True)
+        return np.concatenate(rows), np.concatenate(counts)
+
+    def _locate_in(self, epoch: int, places: npt.NDArray[np.int64]) -> tuple[Rows, Counts]:
+        documents, samples = self._orders(epoch)
+        rows, counts = documents.locate_many(samples.many(places))
+        rows[:, 0] += self._begin
+        return rows, counts
 
     def _orders(self, epoch: int) -> tuple[_core.DocumentOrder, _core.Permutation]:
         orders = self._epochs.get(epoch)

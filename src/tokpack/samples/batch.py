@@ -1,0 +1,55 @@
+"""The arrays of a batch of samples, made to be written into."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from tokpack.samples.iterate import Sample
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """B samples of S tokens, see GPTDataset; tokens and labels are views of ``text``."""
+
+    text: npt.NDArray[np.int64]  # [B, S + 1]
+    loss_mask: npt.NDArray[np.float32]  # [B, S]
+    position_ids: npt.NDArray[np.int64]  # [B, S]
+    cu_seqlens: npt.NDArray[np.int32] | None  # [B, S + 1]
+    max_seqlen: npt.NDArray[np.int32] | None  # [B]
+
+    @classmethod
+    def empty(cls, samples: int, seq_length: int, *, boundaries: bool) -> Batch:
+        """A batch without values, with ``cu_seqlens`` and ``max_seqlen`` if ``boundaries``."""
+        return cls(
+            np.empty((samples, seq_length + 1), np.int64),
+            np.empty((samples, seq_length), np.float32),
+            np.empty((samples, seq_length), np.int64),
+            np.empty((samples, seq_length + 1), np.int32) if boundaries else None,
+            np.empty(samples, np.int32) if boundaries else None,
+        )
+
+    def arrays(self) -> Sample:
+        """What a trainer gets: all arrays by name, [B, ...]."""
+        return self._named(self.text[:, :-1], self.text[:, 1:], slice(None))
+
+    def sample(self, place: int) -> Sample:
+        """The arrays of one sample, views of the batch."""
+        text = self.text[place]
+        return self._named(text[:-1], text[1:], (place, ...))
+
+    def _named(self, tokens: npt.NDArray[Any], labels: npt.NDArray[Any], place: Any) -> Sample:
+        named: Sample = {
+            "tokens": tokens,
+            "labels": labels,
+            "loss_mask": self.loss_mask[place],
+            "position_ids": self.position_ids[place],
+        }
+        if self.cu_seqlens is not None and self.max_seqlen is not None:
+            named["cu_seqlens"] = self.cu_seqlens[place]
+            named["max_seqlen"] = self.max_seqlen[place]
+        return named
