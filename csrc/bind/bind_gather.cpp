@@ -242,6 +242,12 @@ class HeldListedSamples {
 
   py::tuple locate_many(const Int64s& samples) const {
     const auto numbers = vector_of(samples, "samples");
+    const py::ssize_t known = std::visit([](const auto& array) { return array.size(); }, shuffle_);
+    for (const std::int64_t k : numbers) {
+      if (k < 0 || k >= known) {
+        throw py::index_error("sample " + std::to_string(k) + " of " + std::to_string(known));
+      }
+    }
     thread_local std::vector<Row> rows;
     rows.clear();
     Int64s counts(samples.size());

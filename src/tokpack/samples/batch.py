@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from tokpack.samples.iterate import Sample
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(NamedTuple):
     """B samples of S tokens, see GPTDataset; tokens and labels are views of ``text``."""
 
     text: npt.NDArray[np.int64]  # [B, S + 1]
@@ -53,3 +52,11 @@ class Batch:
             named["cu_seqlens"] = self.cu_seqlens[place]
             named["max_seqlen"] = self.max_seqlen[place]
         return named
+
+
+@lru_cache
+def first_places(count: int) -> npt.NDArray[np.int64]:
+    """0 to count - 1, read-only."""
+    places = np.arange(count, dtype=np.int64)
+    places.flags.writeable = False
+    return places

@@ -14,6 +14,7 @@ import xxhash
 from tokpack.errors import FormatError, InputError, UsageError
 from tokpack.indexed import Manifest, MMapIndexedDataset, manifest_path
 from tokpack.samples.assemble import Assembler
+from tokpack.samples.batch import Batch, first_places
 from tokpack.samples.gather import Gatherer
 from tokpack.samples.orders import make_order
 from tokpack.samples.settings import Settings
@@ -23,7 +24,6 @@ from tokpack.samples.stateless import fingerprint
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tokpack.samples.batch import Batch
     from tokpack.samples.iterate import Sample
     from tokpack.samples.rows import Numbers
     from tokpack.samples.split import Range
@@ -154,7 +154,7 @@ class GPTDataset:
 
     def fill(self, batch: Batch, numbers: Numbers, places: Numbers | None = None) -> None:
         """Write samples ``numbers`` to ``places`` of a batch, by default one after the other."""
-        where = np.arange(len(numbers)) if places is None else np.asarray(places, np.int64)
+        where = first_places(len(numbers)) if places is None else np.asarray(places, np.int64)
         rows, counts = self._order.locate_many(numbers)
         self._gatherer.fill(batch.text, rows, counts, where)
         self._assembler.fill(batch, rows, counts, where)

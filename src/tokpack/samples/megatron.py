@@ -14,8 +14,7 @@ import numpy.typing as npt
 
 from tokpack import _core
 from tokpack.errors import FormatError, UsageError
-from tokpack.samples.cache import collect
-from tokpack.samples.megatron_build import build_parts, make_plan
+from tokpack.samples.megatron_build import build_arrays, build_parts, make_plan, total_tokens
 from tokpack.samples.megatron_flavours import FLAVOURS, flavour_named
 
 if TYPE_CHECKING:
@@ -77,7 +76,7 @@ class MegatronOrder:
         self._lengths = lengths
         self._extra = int(add_extra_token)
         self._listed: _core.ListedSamples | None = None
-        self.tokens = tokens or int(np.sum(lengths[begin:end], dtype=np.int64))
+        self.tokens = tokens or total_tokens(lengths[begin:end])
         if self.tokens == 0:
             raise UsageError(f"sequences {begin} to {end} have no tokens: there is no sample in it")
         plan = make_plan(
@@ -95,7 +94,7 @@ class MegatronOrder:
         self.epochs = plan.epochs
         self.entry: Entry | None = None
         if cache is None:
-            arrays = collect(build_parts(lengths, plan))
+            arrays = build_arrays(lengths, plan)
         else:
             if fingerprint is None:
                 raise UsageError("a cache needs the fingerprint of the data")
@@ -141,9 +140,6 @@ class MegatronOrder:
         FormatError where the arrays, which may come from a file, are out of range.
         """
         numbers = np.asarray(samples, np.int64)
-        if len(numbers) and not 0 <= numbers.min() <= numbers.max() < len(self):
-            wrong = numbers[(numbers < 0) | (numbers >= len(self))][0]
-            raise IndexError(f"sample {wrong} of {len(self)}")
         if self._listed is None:
             self._listed = _core.ListedSamples(
                 self._lengths,

@@ -72,31 +72,44 @@ class StatelessOrder:
         epoch, place = divmod(sample, self.samples)
         documents, samples = self._orders(epoch)
         rows: Rows = documents.locate(samples.at(place))
-        rows[:, 0] += self._begin
+        if self._begin:
+            rows[:, 0] += self._begin
         return rows
 
     def locate_many(self, samples: Numbers) -> tuple[Rows, Counts]:
         """``locate`` of each: all rows, one after the other, and how many each sample has."""
+        if len(samples) == 1:
+            rows = self.locate(int(samples[0]))
+            return rows, np.array([len(rows)], np.int64)
         numbers = np.asarray(samples, np.int64)
         if not len(numbers):
             return np.empty((0, 3), np.int64), np.empty(0, np.int64)
-        if numbers.min() < 0:
-            raise IndexError(f"sample {numbers.min()}: they are counted from 0")
+        lowest = int(numbers.min())
+        if lowest < 0:
+            raise IndexError(f"sample {lowest}: they are counted from 0")
+        epoch = lowest // self.samples
+        if int(numbers.max()) < (epoch + 1) * self.samples:
+            return self._locate_in(epoch, numbers - epoch * self.samples)
+        return self._locate_across(numbers)
+
+    def _locate_across(self, numbers: npt.NDArray[np.int64]) -> tuple[Rows, Counts]:
+        """``locate_many`` of samples of several epochs."""
         epochs, places = np.divmod(numbers, self.samples)
         changes = np.flatnonzero(np.diff(epochs)) + 1
-        found = [
-            self._locate_in(int(epochs[begin]), places[begin:end])
-            for begin, end in pairwise([0, *changes.tolist(), len(numbers)])
-        ]
-        if len(found) == 1:
-            return found[0]
-        rows, counts = zip(*found, strict=True)
+        rows, counts = zip(
+            *(
+                self._locate_in(int(epochs[begin]), places[begin:end])
+                for begin, end in pairwise([0, *changes.tolist(), len(numbers)])
+            ),
+            strict=True,
+        )
         return np.concatenate(rows), np.concatenate(counts)
 
     def _locate_in(self, epoch: int, places: npt.NDArray[np.int64]) -> tuple[Rows, Counts]:
         documents, samples = self._orders(epoch)
         rows, counts = documents.locate_many(samples.many(places))
-        rows[:, 0] += self._begin
+        if self._begin:
+            rows[:, 0] += self._begin
         return rows, counts
 
     def _orders(self, epoch: int) -> tuple[_core.DocumentOrder, _core.Permutation]:
