@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import mmap
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -186,6 +187,9 @@ def test_the_same_blends_without_weights(folder: str, part: str, shared: Path) -
         check_equal(stored[f"{part}_dataset_sample_index"], built[1])
 
 
+ENTRY = np.dtype([("sequence", "<u4"), ("length", "<u2")])
+
+
 def make_walk(
     lengths: np.ndarray[Any, Any],
     documents: np.ndarray[Any, Any],
@@ -194,9 +198,10 @@ def make_walk(
     first: int = 0,
     extra: bool = True,
 ) -> _core.SampleWalk:
-    narrow = np.empty(len(lengths), np.uint16)
-    assert _core.narrow_lengths(lengths, narrow) == int(lengths.sum(dtype=np.int64))
-    return _core.SampleWalk(lengths, narrow, first, documents, seq_length, extra=extra)
+    entries = np.empty(len(lengths), ENTRY)
+    _core.number_sequences(lengths, first, entries)
+    order = entries[documents - first]
+    return _core.SampleWalk(order, lengths, first, seq_length, extra=extra)
 
 
 @given(
@@ -216,6 +221,18 @@ def test_shuffle_is_numpys_and_leaves_its_state(n: int, seed: int, dtype: Any) -
     state = theirs.get_state()
     np.testing.assert_array_equal(words, state[1])
     assert taken == state[2]
+
+
+@given(n=st.integers(0, 3000) | st.just(65537), seed=st.integers(0, 2**32 - 1))
+@settings(max_examples=30, deadline=None)
+def test_entries_are_shuffled_alike(n: int, seed: int) -> None:
+    plain, entries = np.arange(n, dtype=np.int32), np.empty(n, ENTRY)
+    lengths = plain * 7 % 1000
+    _core.number_sequences(lengths, 0, entries)
+    for values in (plain, entries):
+        _core.RandomState(seed).shuffle(values)
+    np.testing.assert_array_equal(entries["sequence"], plain)
+    np.testing.assert_array_equal(entries["length"], plain * 7 % 1000 + 1)
 
 
 @pytest.mark.parametrize(
@@ -371,14 +388,19 @@ def test_long_sequences_are_looked_up(lengths: list[int], first: int) -> None:
 
 
 def test_what_a_walk_refuses() -> None:
-    values, narrow = np.array([3, -1], np.int32), np.empty(2, np.uint16)
+    lengths, entries = np.array([3, -1], np.int32), np.zeros(2, ENTRY)
     with pytest.raises(ValueError, match="a sequence has -1 tokens"):
-        _core.narrow_lengths(values, narrow)
-    with pytest.raises(ValueError, match="as many"):
-        _core.narrow_lengths(values, narrow[:1])
-    for documents in ([2], [0, -1], [0, 1, 2]):
-        walk = make_walk(np.array([3, 4], np.int32), np.array(documents, np.int32), 2)
-        with pytest.raises(ValueError, match="has no length"):
+        _core.number_sequences(lengths, 0, entries)
+    with pytest.raises(ValueError, match="an entry for each"):
+        _core.number_sequences(lengths, 0, entries[:1])
+    with pytest.raises(ValueError, match="32 bits"):
+        _core.number_sequences(lengths, 2**32 - 1, entries)
+    with pytest.raises(ValueError, match="structures"):
+        _core.number_sequences(lengths, 0, np.zeros(2, np.int32))
+    for sequence in (1, 4, 2**32 - 1):
+        entries["sequence"], entries["length"] = sequence, 0  # a length that must be looked up
+        walk = _core.SampleWalk(entries, np.array([70000, 7], np.int32), 2, 10, extra=True)
+        with pytest.raises(ValueError, match=f"sequence {sequence} has no length"):
             walk.rows(10, wide=False)
 
 
@@ -436,9 +458,13 @@ def test_too_many_datasets_for_the_flavour() -> None:
 def test_positions_beyond_31_bits() -> None:
     """More entries than int32 can number; programs that write them as int32 go negative here."""
     count = 2**31 + 10_000_000
-    documents = np.zeros(count, np.int32)  # never written: all of it is one page of zeros
+    memory = mmap.mmap(-1, count * ENTRY.itemsize)  # never written: all of it is one page of zeros
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    entries = np.frombuffer(memory, ENTRY)
     samples = (count - 1) // 2048
-    index = make_walk(np.ones(1, np.int32), documents, 2048).rows(samples + 1, wide=True)
+    walk = _core.SampleWalk(entries, np.ones(1, np.int32), 0, 2048, extra=True)
+    index = walk.rows(samples + 1, wide=True)
     assert index[-1].tolist() == [samples * 2048, 0]
     assert int(index[:, 0].min()) == 0
 

@@ -9,23 +9,42 @@ std::span<T> elements(py::array& array) {
   return {static_cast<T*>(array.mutable_data()), static_cast<std::size_t>(array.size())};
 }
 
+template <class T>
+void shuffle_as(Mt19937& random, py::array& values) {
+  const auto span = elements<T>(values);
+  const py::gil_scoped_release release;
+  numpy_shuffle(random, span);
+}
+
+bool is_contiguous(const py::array& values) {
+  return values.ndim() == 1 && (values.shape(0) < 2 || values.strides(0) == values.itemsize());
+}
+
+bool is_aligned(const py::array& values, std::size_t alignment) {
+  return reinterpret_cast<std::uintptr_t>(values.data()) % alignment == 0;
+}
+
+// Entries of sequences are numpy's structures of six bytes.
+void check_entries(const py::array& entries) {
+  if (!is_contiguous(entries) || entries.dtype().kind() != 'V' ||
+      entries.itemsize() != sizeof(SequenceEntry) || !is_aligned(entries, alignof(SequenceEntry))) {
+    throw py::value_error("entries must be contiguous structures of uint32 and uint16 [n]");
+  }
+}
+
 void shuffle(Mt19937& random, py::array values) {
-  if (values.ndim() != 1 || values.dtype().kind() == 'f' ||
-      (values.shape(0) > 1 && values.strides(0) != values.itemsize()) ||
-      (values.itemsize() != 4 && values.itemsize() != 8) ||
-      reinterpret_cast<std::uintptr_t>(values.data()) %
-          static_cast<std::size_t>(values.itemsize())) {
+  const py::ssize_t size = values.itemsize();
+  if (values.dtype().kind() == 'V' && size == sizeof(SequenceEntry)) {
+    check_entries(values);
+    return shuffle_as<SequenceEntry>(random, values);
+  }
+  if (!is_contiguous(values) || (size != 4 && size != 8) ||
+      (values.dtype().kind() != 'i' && values.dtype().kind() != 'u') ||
+      !is_aligned(values, static_cast<std::size_t>(size))) {
     throw py::value_error("only a contiguous, aligned array of 32-bit or 64-bit integers [n]");
   }
-  if (values.itemsize() == 4) {
-    const auto span = elements<std::uint32_t>(values);
-    const py::gil_scoped_release release;
-    numpy_shuffle(random, span);
-  } else {
-    const auto span = elements<std::uint64_t>(values);
-    const py::gil_scoped_release release;
-    numpy_shuffle(random, span);
-  }
+  if (size == 4) return shuffle_as<std::uint32_t>(random, values);
+  shuffle_as<std::uint64_t>(random, values);
 }
 
 py::tuple random_state(const Mt19937& random) {
@@ -35,39 +54,39 @@ py::tuple random_state(const Mt19937& random) {
       random.position());
 }
 
-void check_lengths(const py::array& lengths, const py::array& narrow) {
-  if (lengths.dtype().kind() != 'i' || lengths.itemsize() != 4) {
-    throw py::value_error("lengths must be int32");
-  }
-  if (lengths.ndim() != 1 || narrow.ndim() != 1 || lengths.size() != narrow.size()) {
-    throw py::value_error("lengths and narrow ones must be as many");
+void check_lengths(const py::array& lengths) {
+  if (lengths.ndim() != 1 || lengths.dtype().kind() != 'i' || lengths.itemsize() != 4) {
+    throw py::value_error("lengths must be int32 [n]");
   }
 }
 
-std::int64_t narrow(const py::array& lengths, py::array_t<std::uint16_t, py::array::c_style> out) {
-  check_lengths(lengths, out);
+void number(const py::array& lengths, std::int64_t first, py::array entries) {
+  check_lengths(lengths);
+  check_entries(entries);
+  if (entries.size() != lengths.size()) throw py::value_error("an entry for each length");
+  if (first < 0 || first + lengths.size() > std::int64_t{1} << 32) {
+    throw py::value_error("sequences are numbered with 32 bits");
+  }
   const Bytes bytes(lengths);
-  const std::span<std::uint16_t> span = elements<std::uint16_t>(out);
+  const auto span = elements<SequenceEntry>(entries);
   const py::gil_scoped_release release;
-  return narrow_lengths(bytes.span().data(), span);
+  number_sequences(bytes.span().data(), first, span);
 }
 
 // A walk, and the arrays that it reads, which are not copied.
 class HeldSampleWalk {
  public:
-  using Documents = py::array_t<std::int32_t, py::array::c_style>;
-  using Narrow = py::array_t<std::uint16_t, py::array::c_style>;
-
-  HeldSampleWalk(const py::array& lengths, Narrow narrow, std::int64_t first, Documents documents,
+  HeldSampleWalk(py::array entries, const py::array& lengths, std::int64_t first,
                  std::int64_t seq_length, bool extra)
-      : bytes_(lengths), narrow_(std::move(narrow)), documents_(std::move(documents)) {
-    check_lengths(lengths, narrow_);
+      : entries_(std::move(entries)), lengths_(lengths) {
+    check_entries(entries_);
+    check_lengths(lengths);
     if (seq_length < 1) throw py::value_error("seq_length must be positive");
-    const Lengths known{
-        bytes_.span().data(), {narrow_.data(), static_cast<std::size_t>(narrow_.size())}, first};
-    const std::span<const std::int32_t> span(documents_.data(),
-                                             static_cast<std::size_t>(documents_.size()));
-    walk_ = std::make_unique<SampleWalk>(known, span, seq_length, extra);
+    const std::span<const SequenceEntry> span(static_cast<const SequenceEntry*>(entries_.data()),
+                                              static_cast<std::size_t>(entries_.size()));
+    walk_ = std::make_unique<SampleWalk>(span, lengths_.span().data(),
+                                         static_cast<std::size_t>(lengths.size()), first,
+                                         seq_length, extra);
   }
 
   py::array rows(std::int64_t count, bool wide) {
@@ -91,9 +110,8 @@ class HeldSampleWalk {
     return rows;
   }
 
-  Bytes bytes_;
-  Narrow narrow_;
-  Documents documents_;
+  py::array entries_;
+  Bytes lengths_;
   std::unique_ptr<SampleWalk> walk_;
 };
 
@@ -125,12 +143,12 @@ void bind_megatron(py::module_& module) {
       .def(py::init<std::uint32_t>(), py::arg("seed"))
       .def("shuffle", &shuffle, py::arg("values").noconvert())
       .def("state", &random_state);
-  module.def("narrow_lengths", &narrow, py::arg("lengths"), py::arg("out").noconvert());
+  module.def("number_sequences", &number, py::arg("lengths"), py::arg("first"),
+             py::arg("entries").noconvert());
   py::class_<HeldSampleWalk>(module, "SampleWalk")
-      .def(py::init<const py::array&, HeldSampleWalk::Narrow, std::int64_t,
-                    HeldSampleWalk::Documents, std::int64_t, bool>(),
-           py::arg("lengths"), py::arg("narrow").noconvert(), py::arg("first"),
-           py::arg("documents").noconvert(), py::arg("seq_length"), py::kw_only(), py::arg("extra"))
+      .def(py::init<py::array, const py::array&, std::int64_t, std::int64_t, bool>(),
+           py::arg("entries").noconvert(), py::arg("lengths"), py::arg("first"),
+           py::arg("seq_length"), py::kw_only(), py::arg("extra"))
       .def("rows", &HeldSampleWalk::rows, py::arg("count"), py::kw_only(), py::arg("wide"));
   module.def("megatron_blend", &blend, py::arg("weights"), py::arg("size"), py::kw_only(),
              py::arg("limits") = std::vector<std::int64_t>{}, py::arg("fused") = false);

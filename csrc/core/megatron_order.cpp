@@ -69,52 +69,67 @@ void numpy_shuffle(Mt19937& random, std::span<std::uint32_t> values) { shuffle(r
 
 void numpy_shuffle(Mt19937& random, std::span<std::uint64_t> values) { shuffle(random, values); }
 
-std::int64_t narrow_lengths(const std::uint8_t* lengths, std::span<std::uint16_t> narrow) {
-  std::int64_t tokens = 0;
-  std::int32_t least = 0;
-  for (std::size_t i = 0; i < narrow.size(); ++i) {
+void numpy_shuffle(Mt19937& random, std::span<SequenceEntry> values) { shuffle(random, values); }
+
+void number_sequences(const std::uint8_t* lengths, std::int64_t first,
+                      std::span<SequenceEntry> entries) {
+  for (std::size_t i = 0; i < entries.size(); ++i) {
     std::int32_t length;
     std::memcpy(&length, lengths + i * sizeof length, sizeof length);
-    least = std::min(least, length);
-    tokens += length;
-    narrow[i] = static_cast<std::uint16_t>(std::min<std::int32_t>(length, Lengths::kLong));
+    if (length < 0) {
+      throw std::invalid_argument("a sequence has " + std::to_string(length) + " tokens");
+    }
+    entries[i].set(static_cast<std::uint32_t>(first + static_cast<std::int64_t>(i)), length);
   }
-  if (least < 0) throw std::invalid_argument("a sequence has " + std::to_string(least) + " tokens");
-  return tokens;
 }
 
-SampleWalk::SampleWalk(const Lengths& lengths, std::span<const std::int32_t> documents,
-                       std::int64_t seq_length, bool extra)
-    : lengths_(lengths),
-      documents_(documents),
+SampleWalk::SampleWalk(std::span<const SequenceEntry> entries, const std::uint8_t* lengths,
+                       std::size_t count, std::int64_t first, std::int64_t seq_length, bool extra)
+    : entries_(entries),
+      lengths_(lengths),
+      count_(count),
+      first_sequence_(first),
       seq_length_(seq_length),
       late_(extra ? 0 : 1),
       target_(-late_) {}
+
+std::int64_t SampleWalk::look_up(std::uint32_t sequence) const {
+  const auto i = static_cast<std::size_t>(std::int64_t{sequence} - first_sequence_);
+  if (i >= count_) {
+    throw std::invalid_argument("sequence " + std::to_string(sequence) + " has no length");
+  }
+  std::int32_t length;
+  std::memcpy(&length, lengths_ + i * sizeof length, sizeof length);
+  return length;
+}
 
 template <class T>
 std::size_t SampleWalk::fill_rows(std::span<T> rows) {
   const std::size_t count = rows.size() / 2;
   std::size_t row = 0;
-  if (first_ && count > 0) {  // also where the first sequences are empty
+  if (at_start_ && count > 0) {  // also where the first sequences are empty
     rows[0] = rows[1] = 0;
     row = 1;
     target_ += seq_length_;
-    first_ = false;
+    at_start_ = false;
   }
+  // Copies, which the compiler knows that no row written can change.
+  std::size_t position = position_;
+  std::int64_t begin = begin_, end = end_, target = target_;
   while (row < count) {
-    for (; end_ > target_ && row < count; ++row, target_ += seq_length_) {
-      rows[2 * row] = static_cast<T>(position_ - 1);
-      rows[2 * row + 1] = static_cast<T>(target_ + late_ - begin_);
+    for (; end > target && row < count; ++row, target += seq_length_) {
+      rows[2 * row] = static_cast<T>(position - 1);
+      rows[2 * row + 1] = static_cast<T>(target + late_ - begin);
     }
-    if (row == count || position_ == documents_.size()) break;
-    if (position_ + kAhead < documents_.size()) {
-      const std::size_t ahead = lengths_.place(documents_[position_ + kAhead]);
-      if (ahead < lengths_.narrow.size()) __builtin_prefetch(&lengths_.narrow[ahead]);
-    }
-    begin_ = end_;
-    end_ += lengths_.at(documents_[position_]);
-    ++position_;
+    if (row == count || position == entries_.size()) break;
+    const SequenceEntry& entry = entries_[position++];
+    begin = end;
+    end += entry.is_long() ? look_up(entry.sequence()) : entry.length();
   }
+  position_ = position;
+  begin_ = begin;
+  end_ = end;
+  target_ = target;
   return row;
 }
 

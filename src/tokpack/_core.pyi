@@ -281,30 +281,32 @@ class RandomState:
 
     def __init__(self, seed: int) -> None: ...
     def shuffle(self, values: npt.NDArray[Any]) -> None:
-        """Shuffle a contiguous array of 32-bit or 64-bit integers [n] in place."""
+        """Shuffle a contiguous array of 32-bit or 64-bit integers, or of entries, [n] in place."""
 
     def state(self) -> tuple[npt.NDArray[np.uint32], int]:
         """The 624 words of the generator, and how many of them are taken."""
 
-def narrow_lengths(lengths: npt.NDArray[np.int32], out: npt.NDArray[np.uint16]) -> int:
-    """Write int32 lengths, aligned or not, in 16 bits, longer ones as 65535; returns their sum.
+def number_sequences(
+    lengths: npt.NDArray[np.int32], first: int, entries: npt.NDArray[np.void]
+) -> None:
+    """Write the entries of the sequences ``first``, ``first + 1`` and so on.
 
-    Raises ValueError where one is negative.
+    ``lengths`` int32 [n], aligned or not. An entry is a structure of uint32, the sequence, and
+    uint16: its length and one, or 0 where that does not fit. ValueError for a negative length.
     """
 
 class SampleWalk:
-    """Where samples begin: a position in ``documents`` and an offset in tokens into the sequence.
+    """Where samples begin: a position in ``entries`` and an offset in tokens into the sequence.
 
-    ``lengths`` int32, aligned or not, and the same in 16 bits are those of the sequences ``first``,
-    ``first + 1`` and so on. Nothing is copied, and nothing may change.
+    ``lengths`` int32, aligned or not, are those of the sequences ``first``, ``first + 1`` and so
+    on. Nothing is copied, and nothing may change.
     """
 
     def __init__(
         self,
+        entries: npt.NDArray[np.void],
         lengths: npt.NDArray[np.int32],
-        narrow: npt.NDArray[np.uint16],
         first: int,
-        documents: npt.NDArray[np.int32],
         seq_length: int,
         *,
         extra: bool,

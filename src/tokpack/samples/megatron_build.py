@@ -22,6 +22,7 @@ _UINT32_MAX = 2**32 - 1
 _INT32_MAX = 2**31 - 1
 _ROWS = 1 << 19  # of the sample index at a time
 _LENGTHS = 1 << 24  # read at a time
+_ENTRY = np.dtype([("sequence", "<u4"), ("length", "<u2")])  # as the native core knows it
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,17 +85,27 @@ def make_plan(
 def build_parts(lengths: npt.NDArray[np.int32], plan: Plan) -> Iterator[Part]:
     """document_index, sample_index and shuffle_index, each made when it is asked for.
 
-    ``lengths`` int32 are those of all sequences of the dataset. In memory are the document index,
-    lengths in 16 bits, and a part of the rest at a time.
+    ``lengths`` int32 are those of all sequences of the dataset. Six bytes of memory for each entry
+    of the document index, and a part of the rest at a time.
     """
     random = _core.RandomState(plan.seed)
-    documents = _document_index(plan, random)
-    yield Part.of("document_index", documents)
-    chunks = _sample_index(lengths, documents, plan)
-    dtype = np.dtype(np.int64 if plan.wide else np.int32)
-    yield Part("sample_index", dtype, (plan.samples + 1, 2), chunks)
-    del documents, chunks
+    entries = _shuffled_entries(lengths, plan, random).view(_ENTRY)
+    yield Part("document_index", np.dtype(np.int32), entries.shape, _documents(entries))
+    yield _sample_index(entries, lengths, plan)
+    del entries
     yield Part.of("shuffle_index", _shuffle_index(plan, random))
+
+
+def build_arrays(lengths: npt.NDArray[np.int32], plan: Plan) -> dict[str, npt.NDArray[Any]]:
+    """The same arrays, in memory; the document index stays where the entries were."""
+    random = _core.RandomState(plan.seed)
+    memory = _shuffled_entries(lengths, plan, random)
+    sample_index = _sample_index(memory.view(_ENTRY), lengths, plan).array()
+    return {
+        "document_index": _compact(memory),
+        "sample_index": sample_index,
+        "shuffle_index": _shuffle_index(plan, random),
+    }
 
 
 def release(array: npt.NDArray[Any]) -> None:
@@ -107,50 +118,82 @@ def release(array: npt.NDArray[Any]) -> None:
         base.madvise(mmap.MADV_DONTNEED)
 
 
-def _document_index(plan: Plan, random: _core.RandomState) -> npt.NDArray[np.int32]:
-    index = np.empty((plan.epochs, plan.end - plan.begin), np.int32)
-    for epoch in index:
-        _count_up(epoch, plan.begin)
-    together = plan.epochs - 1 if plan.apart else plan.epochs
-    random.shuffle(index[:together].reshape(-1))
-    if plan.apart:
-        random.shuffle(index[-1])
-    return index.reshape(-1)
+def total_tokens(lengths: npt.NDArray[np.int32]) -> int:
+    """The sum of the lengths, without keeping the file that they are mapped from in memory."""
+    tokens = 0
+    for start in range(0, len(lengths), _LENGTHS):
+        tokens += int(np.sum(lengths[start : start + _LENGTHS], dtype=np.int64))
+        release(lengths)
+    return tokens
 
 
-def _count_up(values: npt.NDArray[Any], first: int) -> None:
-    """Write first, first + 1 ... without a second array of this size."""
-    for start in range(0, len(values), _ROWS):
-        piece = values[start : start + _ROWS]
-        piece[:] = np.arange(first + start, first + start + len(piece), dtype=values.dtype)
+def _shuffled_entries(
+    lengths: npt.NDArray[np.int32], plan: Plan, random: _core.RandomState
+) -> npt.NDArray[np.uint8]:
+    """The sequences of all epochs with their lengths, in the order of the document index."""
+    count = plan.end - plan.begin
+    memory = np.empty(plan.epochs * count * _ENTRY.itemsize, np.uint8)
+    entries = memory.view(_ENTRY)
+    for start in range(0, count, _LENGTHS):
+        stop = min(start + _LENGTHS, count)
+        piece = lengths[plan.begin + start : plan.begin + stop]
+        _core.number_sequences(piece, plan.begin + start, entries[start:stop])
+        release(lengths)
+    memory.reshape(plan.epochs, -1)[1:] = memory[: count * _ENTRY.itemsize]
+    together = (plan.epochs - 1 if plan.apart else plan.epochs) * count
+    random.shuffle(entries[:together])
+    random.shuffle(entries[together:])
+    return memory
+
+
+def _documents(entries: npt.NDArray[np.void]) -> Iterator[npt.NDArray[np.int32]]:
+    for start in range(0, len(entries), _ROWS):
+        yield entries["sequence"][start : start + _ROWS].astype(np.int32)
+
+
+def _compact(memory: npt.NDArray[np.uint8]) -> npt.NDArray[np.int32]:
+    """The document index, moved together in the memory of the entries, the rest of which goes.
+
+    Nobody may look at the entries any more.
+    """
+    size = len(memory) // _ENTRY.itemsize * 4
+    documents = memory[:size].view(np.int32)
+    start = 0
+    for piece in _documents(memory.view(_ENTRY)):  # copies: what is written over was read
+        documents[start : start + len(piece)] = piece
+        start += len(piece)
+    del documents
+    memory.resize(size, refcheck=False)
+    return memory.view(np.int32)
 
 
 def _sample_index(
-    lengths: npt.NDArray[np.int32], documents: npt.NDArray[np.int32], plan: Plan
+    entries: npt.NDArray[np.void], lengths: npt.NDArray[np.int32], plan: Plan
+) -> Part:
+    dtype = np.dtype(np.int64 if plan.wide else np.int32)
+    rows = _rows(entries, lengths, plan)
+    return Part("sample_index", dtype, (plan.samples + 1, 2), rows)
+
+
+def _rows(
+    entries: npt.NDArray[np.void], lengths: npt.NDArray[np.int32], plan: Plan
 ) -> Iterator[npt.NDArray[Any]]:
     part = lengths[plan.begin : plan.end]
-    narrow = np.empty(len(part), np.uint16)
-    for start in range(0, len(part), _LENGTHS):
-        piece = slice(start, start + _LENGTHS)
-        _core.narrow_lengths(part[piece], narrow[piece])
-        release(lengths)
-    walk = _core.SampleWalk(
-        part, narrow, plan.begin, documents, plan.seq_length, extra=bool(plan.extra)
-    )
+    walk = _core.SampleWalk(entries, part, plan.begin, plan.seq_length, extra=bool(plan.extra))
     missing = plan.samples + 1 - plan.partial
     while missing:
         count = min(_ROWS, missing)
         yield walk.rows(count, wide=plan.wide)
         missing -= count
     if plan.partial:
-        end = len(documents) - 1, int(lengths[documents[-1]]) - plan.extra
+        end = len(entries) - 1, int(lengths[entries[-1]["sequence"]]) - plan.extra
         yield np.array([end], np.int64 if plan.wide else np.int32)
     release(lengths)
 
 
 def _shuffle_index(plan: Plan, random: _core.RandomState) -> npt.NDArray[Any]:
-    index = np.empty(plan.samples, np.int64 if plan.samples >= _UINT32_MAX - 1 else np.uint32)
-    _count_up(index, 0)
+    dtype = np.int64 if plan.samples >= _UINT32_MAX - 1 else np.uint32
+    index: npt.NDArray[Any] = np.arange(plan.samples, dtype=dtype)
     random.shuffle(index[: plan.apart or plan.samples])
     if plan.apart:
         random.shuffle(index[plan.apart :])
