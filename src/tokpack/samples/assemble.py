@@ -33,9 +33,9 @@ class Assembler:
             reset_at=eod if settings.reset_position_ids else None,
         )
 
-    def empty(self, samples: int) -> Batch:
-        """A batch to be filled."""
-        return Batch.empty(samples, self._length, boundaries=self.boundaries)
+    def empty(self, samples: int, *, labels: bool = False) -> Batch:
+        """A batch to be filled; with labels of their own if ``labels``."""
+        return Batch.empty(samples, self._length, boundaries=self.boundaries, labels=labels)
 
     def fill(self, batch: Batch, rows: Rows, counts: Counts, places: npt.NDArray[np.int64]) -> None:
         """Make everything but the text, which is there, 0 where it ends early.

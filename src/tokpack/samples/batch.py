@@ -13,33 +13,43 @@ if TYPE_CHECKING:
 
 
 class Batch(NamedTuple):
-    """B samples of S tokens, see GPTDataset; tokens and labels are views of ``text``."""
+    """B samples of S tokens, see GPTDataset; tokens are views of ``text``.
+
+    Labels are views of ``label_text``, without it of ``text``.
+    """
 
     text: npt.NDArray[np.int64]  # [B, S + 1]
     loss_mask: npt.NDArray[np.float32]  # [B, S]
     position_ids: npt.NDArray[np.int64]  # [B, S]
     cu_seqlens: npt.NDArray[np.int32] | None  # [B, S + 1]
     max_seqlen: npt.NDArray[np.int32] | None  # [B]
+    label_text: npt.NDArray[np.int64] | None = None  # [B, S + 1]
 
     @classmethod
-    def empty(cls, samples: int, seq_length: int, *, boundaries: bool) -> Batch:
-        """A batch without values, with ``cu_seqlens`` and ``max_seqlen`` if ``boundaries``."""
+    def empty(
+        cls, samples: int, seq_length: int, *, boundaries: bool, labels: bool = False
+    ) -> Batch:
+        """A batch without values, with ``cu_seqlens`` and ``max_seqlen`` if ``boundaries``, and
+        ``label_text`` if ``labels``.
+        """
         return cls(
             np.empty((samples, seq_length + 1), np.int64),
             np.empty((samples, seq_length), np.float32),
             np.empty((samples, seq_length), np.int64),
             np.empty((samples, seq_length + 1), np.int32) if boundaries else None,
             np.empty(samples, np.int32) if boundaries else None,
+            np.empty((samples, seq_length + 1), np.int64) if labels else None,
         )
 
     def arrays(self) -> Sample:
         """What a trainer gets: all arrays by name, [B, ...]."""
-        return self._named(self.text[:, :-1], self.text[:, 1:], slice(None))
+        labels = self.text if self.label_text is None else self.label_text
+        return self._named(self.text[:, :-1], labels[:, 1:], slice(None))
 
     def sample(self, place: int) -> Sample:
         """The arrays of one sample, views of the batch."""
-        text = self.text[place]
-        return self._named(text[:-1], text[1:], (place, ...))
+        labels = self.text if self.label_text is None else self.label_text
+        return self._named(self.text[place, :-1], labels[place, 1:], (place, ...))
 
     def _named(self, tokens: npt.NDArray[Any], labels: npt.NDArray[Any], place: Any) -> Sample:
         named: Sample = {

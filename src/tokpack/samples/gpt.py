@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict
+from dataclasses import fields
 from functools import partial
 from operator import index as as_integer
 from typing import TYPE_CHECKING, Any, SupportsIndex
@@ -15,8 +15,11 @@ from tokpack.errors import FormatError, InputError, UsageError
 from tokpack.indexed import Manifest, MMapIndexedDataset, manifest_path
 from tokpack.samples.assemble import Assembler
 from tokpack.samples.batch import Batch, first_places
+from tokpack.samples.fim import FIM, FillInTheMiddle
 from tokpack.samples.gather import Gatherer
+from tokpack.samples.labels import Labels
 from tokpack.samples.orders import make_order
+from tokpack.samples.packing import PackedOrder, PackingStats
 from tokpack.samples.settings import Settings
 from tokpack.samples.split import parse_split, split_tokens
 from tokpack.samples.stateless import fingerprint
@@ -44,6 +47,8 @@ class GPTDataset:
         cu_seqlens    int32 [S + 1]  where documents begin in the sample, then S to the end
         max_seqlen    int32 []       tokens of the longest
 
+    With ``packing`` the pieces of a sample are separate documents, as with ``document_boundaries``.
+
     It is a map-style dataset as torch knows it, without torch. A pickle holds settings and path.
 
     ``dataset`` is an MMapIndexedDataset or its prefix. ``split`` and ``split_index`` choose a part
@@ -62,6 +67,11 @@ class GPTDataset:
     (by default that of the manifest) among the input tokens, as Megatron does: no loss where it
     is, and positions that begin anew behind it. With ``document_boundaries`` positions begin anew
     with every document of the index.
+
+    ``packing`` "best_fit" puts whole documents together, "document" one into a sample, see
+    PackedOrder; "pack_until_overflow" and "unpacked" are NeoX's, see NeoxPackedOrder. ``fim``
+    rearranges documents for filling in the middle, see FIM. ``labels`` is a dataset, or its prefix,
+    with a label for every token, see Labels.
 
     UsageError for a request that cannot be met, InputError for a dataset that is missing or has
     no tokens.
@@ -86,6 +96,9 @@ class GPTDataset:
         eod_mask_loss: bool = False,
         reset_position_ids: bool = False,
         document_boundaries: bool = False,
+        packing: str = "none",
+        fim: FIM | None = None,
+        labels: MMapIndexedDataset | str | os.PathLike[str] | None = None,
     ) -> None:
         self._settings = Settings(
             seq_length=seq_length,
@@ -103,10 +116,15 @@ class GPTDataset:
             eod_mask_loss=eod_mask_loss,
             reset_position_ids=reset_position_ids,
             document_boundaries=document_boundaries,
+            packing=packing,
+            fim=fim,
         )
+        if fim is not None and labels is not None:
+            raise UsageError("fim moves tokens away from their labels: give fim or labels")
         if not isinstance(dataset, MMapIndexedDataset):
             dataset = MMapIndexedDataset(dataset)
         self._dataset = dataset
+        self._labels = None if labels is None else Labels(labels, dataset)
         self._tokenizer = _tokenizer(dataset.path_prefix)
         eod = self._eod() if self._settings.needs_eod else None
         self._range = self._part()
@@ -117,7 +135,9 @@ class GPTDataset:
             self._range,
             fingerprint=self._data,
             name=dataset.path_prefix,
+            labels=None if self._labels is None else self._labels.dataset,
         )
+        self._fim = self._new_fim(eod)
         self._gatherer = Gatherer(dataset)
         self._assembler = Assembler(self._settings, eod, joined=self._order.joined)
         self._length = self._count()
@@ -150,14 +170,18 @@ class GPTDataset:
 
     def empty(self, samples: int) -> Batch:
         """Arrays for a batch, to be filled."""
-        return self._assembler.empty(samples)
+        return self._assembler.empty(samples, labels=self._labels is not None)
 
     def fill(self, batch: Batch, numbers: Numbers, places: Numbers | None = None) -> None:
         """Write samples ``numbers`` to ``places`` of a batch, by default one after the other."""
         where = first_places(len(numbers)) if places is None else np.asarray(places, np.int64)
         rows, counts = self._order.locate_many(numbers)
         self._gatherer.fill(batch.text, rows, counts, where)
+        if self._fim is not None:
+            rows = self._fim.fill(batch.text, rows, counts, where, numbers)
         self._assembler.fill(batch, rows, counts, where)
+        if self._labels is not None:
+            self._labels.fill(batch, rows, counts, where)
 
     @property
     def path_prefix(self) -> str:
@@ -172,6 +196,8 @@ class GPTDataset:
     @property
     def samples_per_epoch(self) -> int:
         """Samples in which every token comes at most once."""
+        if self._settings.packing != "none":
+            return self._order.samples
         return max(self.tokens - self._settings.extra, 0) // self._settings.seq_length
 
     @property
@@ -196,7 +222,19 @@ class GPTDataset:
         if self.limit is not None:
             names += ["epochs", "num_samples", "drop_last"]
         values = [getattr(self._settings, name) for name in names]
+        # What is not asked for leaves no trace: samples that stay the same keep their fingerprint.
+        if self._settings.packing != "none":
+            values.append(("packing", self._settings.packing))
+        if self._settings.fim is not None:
+            values.append(("fim", *self._settings.fim.identity))
+        if self._labels is not None:
+            values.append(("labels", fingerprint(self._labels.dataset)))
         return xxhash.xxh3_128_hexdigest(repr((self._data, self._range, *values)).encode())
+
+    @property
+    def packing_stats(self) -> PackingStats | None:
+        """What best-fit packing, or one document a sample, made of the data; None without."""
+        return self._order.stats if isinstance(self._order, PackedOrder) else None
 
     @property
     def tokenizer(self) -> dict[str, Any] | None:
@@ -204,7 +242,10 @@ class GPTDataset:
         return self._tokenizer
 
     def __reduce__(self) -> tuple[Callable[..., GPTDataset], tuple[MMapIndexedDataset]]:
-        return partial(type(self), **asdict(self._settings)), (self._dataset,)
+        settings = {known.name: getattr(self._settings, known.name) for known in fields(Settings)}
+        if self._labels is not None:
+            settings["labels"] = self._labels.dataset
+        return partial(type(self), **settings), (self._dataset,)
 
     def __repr__(self) -> str:
         return f"GPTDataset({self.path_prefix!r}, {self._length} samples of {self.seq_length})"
@@ -215,12 +256,19 @@ class GPTDataset:
             raise IndexError(f"{self.path_prefix}: sample {number} of {self._length}")
         return number % self._length
 
+    def _new_fim(self, eod: int | None) -> FillInTheMiddle | None:
+        fim, settings = self._settings.fim, self._settings
+        if fim is None or eod is None:
+            return None
+        key = (settings.seed, self._data, *self._range)
+        return FillInTheMiddle(fim, eod, settings.seq_length + settings.extra, key)
+
     def _eod(self) -> int:
         given = self._settings.eod_id
         known = given if given is not None else (self._tokenizer or {}).get("eod_id")
         if known is None:
             raise UsageError(
-                f"{self.path_prefix}: eod_mask_loss and reset_position_ids need eod_id: "
+                f"{self.path_prefix}: eod_mask_loss, reset_position_ids and fim need eod_id: "
                 "its manifest names none, or it has no manifest"
             )
         return int(known)

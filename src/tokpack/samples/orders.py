@@ -9,9 +9,12 @@ import numpy.typing as npt
 
 from tokpack.errors import UsageError
 from tokpack.samples.megatron import MegatronOrder
+from tokpack.samples.neox_packing import NEOX_PACKED, NeoxPackedOrder
+from tokpack.samples.packing import PACKED, PackedOrder
 from tokpack.samples.stateless import StatelessOrder
 
 if TYPE_CHECKING:
+    from tokpack.indexed import MMapIndexedDataset
     from tokpack.samples.rows import Counts, Numbers, Rows
     from tokpack.samples.settings import Settings
     from tokpack.samples.split import Range
@@ -50,16 +53,34 @@ def make_order(
     *,
     fingerprint: int,
     name: str,
+    labels: MMapIndexedDataset | None = None,
 ) -> Order:
     """The order that ``settings`` name, of the sequences ``part`` of the dataset ``name``.
 
     ``sizes`` int32 [n] are the tokens of all its sequences, ``fingerprint`` is that of its data.
+    ``labels`` is the dataset of labels, which NeoX's packing looks at.
     UsageError where they do not fill one sample.
     """
     begin, end = part
     tokens = int(np.sum(sizes[begin:end], dtype=np.int64))
     length, extra = settings.seq_length, settings.extra
     # The other programs let one sample run on from one epoch into the next.
+    if settings.packing in PACKED:
+        try:
+            return PackedOrder(
+                sizes,
+                begin,
+                end,
+                length,
+                extra=extra,
+                seed=settings.seed,
+                fingerprint=fingerprint,
+                packing=settings.packing,
+            )
+        except UsageError as error:
+            raise UsageError(f"{name}: {error}") from None
+    if settings.packing in NEOX_PACKED:
+        return _neox_packed(settings, sizes, part, labels, name)
     if tokens < (length + extra if settings.order == "stateless" else 1):
         raise UsageError(
             f"{name}: {tokens} tokens in {end - begin} sequences do not fill one sample of "
@@ -83,4 +104,30 @@ def make_order(
         flavour=settings.order,
         add_extra_token=settings.add_extra_token,
         drop_last=settings.drop_last,
+    )
+
+
+def _neox_packed(
+    settings: Settings,
+    sizes: npt.NDArray[np.int32],
+    part: Range,
+    labels: MMapIndexedDataset | None,
+    name: str,
+) -> NeoxPackedOrder:
+    begin, end = part
+    if begin > 0:
+        raise UsageError(
+            f"{name}: with packing={settings.packing!r} NeoX counts sequences from the first of "
+            f"the file, so instead of {begin} to {end} it would read some of the training part: "
+            "give this part a dataset of its own"
+        )
+    assert settings.num_samples is not None
+    return NeoxPackedOrder(
+        sizes,
+        end,
+        settings.seq_length,
+        settings.num_samples,
+        seed=settings.seed,
+        packing=settings.packing,
+        labels=labels,
     )

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tokpack.errors import UsageError
+from tokpack.samples.fim import FIM
 from tokpack.samples.megatron_flavours import FLAVOURS
+from tokpack.samples.neox_packing import NEOX_PACKED
+from tokpack.samples.packing import LONGEST_SAMPLE, PACKED
 
 ORDERS = ("stateless", *FLAVOURS)
 SPLIT_BY = ("documents", "tokens")
+PACKINGS = ("none", *PACKED, *NEOX_PACKED)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +35,8 @@ class Settings:
     eod_mask_loss: bool = False
     reset_position_ids: bool = False
     document_boundaries: bool = False
+    packing: str = "none"
+    fim: FIM | None = None
 
     def __post_init__(self) -> None:
         if self.order not in ORDERS:
@@ -51,6 +58,30 @@ class Settings:
         for name, value in (("epochs", self.epochs), ("num_samples", self.num_samples)):
             if value is not None and value < 1:
                 raise UsageError(f"{name} is {value}, expected 1 or more")
+        self._check_packing()
+        if isinstance(self.fim, Mapping):  # from a file
+            object.__setattr__(self, "fim", FIM.of(self.fim))
+
+    def _check_packing(self) -> None:
+        if self.packing not in PACKINGS:
+            raise UsageError(f"packing is {self.packing!r}, expected one of {', '.join(PACKINGS)}")
+        if self.packing == "none":
+            return
+        order = "neox" if self.packing in NEOX_PACKED else "stateless"
+        if self.order != order:
+            raise UsageError(
+                f"packing={self.packing!r} goes with order={order!r}, not {self.order!r}"
+            )
+        if order == "stateless" and self.seq_length > LONGEST_SAMPLE:
+            raise UsageError(
+                f"seq_length is {self.seq_length}: documents are packed into {LONGEST_SAMPLE} "
+                "tokens or fewer"
+            )
+        if order == "neox" and not (self.num_samples and self.add_extra_token and self.drop_last):
+            raise UsageError(
+                f"packing={self.packing!r} needs num_samples, which NeoX takes from its training "
+                "iterations, add_extra_token and drop_last"
+            )
 
     @property
     def extra(self) -> int:
@@ -60,7 +91,7 @@ class Settings:
     @property
     def needs_eod(self) -> bool:
         """Whether somebody looks for EOD among the tokens."""
-        return self.eod_mask_loss or self.reset_position_ids
+        return self.eod_mask_loss or self.reset_position_ids or self.fim is not None
 
     @property
     def rule(self) -> str:
