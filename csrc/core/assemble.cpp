@@ -29,7 +29,7 @@ void count_from_zero(std::int64_t* begin, std::int64_t* end) {
 }
 
 // Edges, longest and positions. Padding belongs to the last document, which is none where all that
-// it has is a label.
+// it has is a label; behind separate documents it is one more.
 void divide(const SampleRules& rules, std::span<const Row> rows, std::size_t filled,
             const SampleArrays& out) {
   const std::size_t label = rules.joined && rules.extra && filled > 0 ? 1 : 0;
@@ -45,6 +45,7 @@ void divide(const SampleRules& rules, std::span<const Row> rows, std::size_t fil
     if (row.count > 0 && start > 0 && start < inputs) close(start);
     start += static_cast<std::size_t>(row.count);
   }
+  if (!rules.joined && filled > 0 && filled < rules.length) close(filled);
   close(rules.length);
   std::fill(out.edges + written, out.edges + rules.length + 1,
             static_cast<std::int32_t>(rules.length));

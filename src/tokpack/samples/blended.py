@@ -268,6 +268,17 @@ class BlendedDataset:
                     f"{first.path_prefix} has samples of {first.seq_length} tokens, "
                     f"{dataset.path_prefix} of {dataset.seq_length}: they must be equal in a blend"
                 )
+            names, expected = (list(one.empty(0).arrays()) for one in (dataset, first))
+            if names != expected:
+                raise UsageError(
+                    f"{first.path_prefix} gives {', '.join(expected)}, {dataset.path_prefix} "
+                    f"{', '.join(names)}: set document_boundaries or packing for all in a blend"
+                )
+            if (dataset.empty(0).label_text is None) != (first.empty(0).label_text is None):
+                raise UsageError(
+                    f"{first.path_prefix} and {dataset.path_prefix}: only one has labels of its "
+                    "own; where every token counts, give its own prefix as labels"
+                )
             if dataset.order != first.order:
                 raise UsageError(
                     f"{first.path_prefix} has the order {first.order}, {dataset.path_prefix} "
