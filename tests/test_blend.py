@@ -16,7 +16,6 @@ from tokpack.indexed import MMapIndexedDatasetBuilder
 from tokpack.samples import plan_blend
 from tokpack.samples.plan import BlendPlan, make_plan
 
-
 if TYPE_CHECKING:
     from pathlib import Path
 

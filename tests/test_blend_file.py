@@ -15,7 +15,6 @@ from tokpack.samples import load_blend, open_blend, plan_blend, save_blend
 from tokpack.samples.blend_file import parse_blend
 from tokpack.samples.spec import Entry
 
-
 if TYPE_CHECKING:
     from tokpack.samples.plan import BlendPlan
 
