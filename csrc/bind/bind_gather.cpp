@@ -1,6 +1,9 @@
 // Bindings of what makes samples of rows: gathering, and the arrays of a training step.
+#include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <variant>
 
@@ -214,6 +217,55 @@ class Assembly {
   SampleRules rules_{};
 };
 
+// Memory for arrays, used again when nobody holds an array in it any more: the kernel needs longer
+// to hand out fresh pages than a batch needs to be gathered.
+class ArrayPool {
+ public:
+  py::array empty(const std::vector<py::ssize_t>& shape, const py::dtype& dtype) {
+    auto bytes = static_cast<std::size_t>(dtype.itemsize());
+    for (const py::ssize_t side : shape) {
+      if (side < 0 || (side > 0 && bytes > kMost / static_cast<std::size_t>(side))) {
+        throw py::value_error("a shape that no array has");
+      }
+      bytes *= static_cast<std::size_t>(side);
+    }
+    auto owner = std::make_unique<Block>(take(bytes));
+    const py::capsule capsule(owner.get(), [](void* block) { delete static_cast<Block*>(block); });
+    Block& block = *owner.release();
+    return py::array(dtype, shape, block->memory.get(), capsule);
+  }
+
+ private:
+  struct Memory {
+    std::unique_ptr<std::byte[]> memory;
+    std::size_t bytes;
+  };
+  using Block = std::shared_ptr<Memory>;
+
+  // As many as the arrays of two batches: a loop still holds one while it makes the next.
+  static constexpr std::size_t kKept = 10;
+  static constexpr std::size_t kLargestKept = std::size_t{64} << 20;
+  static constexpr std::size_t kMost = std::size_t{1} << 62;
+
+  Block take(std::size_t bytes) {
+    for (const Block& block : kept_) {
+      if (block.use_count() == 1 && block->bytes == bytes) return block;
+    }
+    auto block = std::make_shared<Memory>(Memory{
+        std::make_unique_for_overwrite<std::byte[]>(std::max(bytes, std::size_t{1})), bytes});
+    if (bytes > kLargestKept) return block;
+    if (kept_.size() < kKept) {
+      kept_.push_back(block);
+    } else {
+      kept_[next_++ % kKept] = block;
+    }
+    return block;
+  }
+
+  std::vector<Block> kept_;
+  std::size_t next_ = 0;
+};
+
 // The arrays of a listed order, which are not copied.
 class HeldListedSamples {
  public:
@@ -307,6 +359,10 @@ void bind_gather(py::module_& module) {
       .def("fill", &Assembly::fill, py::arg("text").noconvert(), py::arg("rows"), py::arg("counts"),
            py::arg("places"), py::arg("loss_mask").noconvert(), py::arg("position_ids").noconvert(),
            py::arg("cu_seqlens").noconvert(), py::arg("max_seqlen").noconvert());
+
+  py::class_<ArrayPool>(module, "ArrayPool")
+      .def(py::init<>())
+      .def("empty", &ArrayPool::empty, py::arg("shape"), py::arg("dtype"));
 
   py::class_<HeldListedSamples>(module, "ListedSamples")
       .def(py::init<Array<std::int32_t>, Array<std::int32_t>, HeldListedSamples::Index,

@@ -215,6 +215,13 @@ class Assembly:
     ) -> None:
         """Write the lines ``places`` of the arrays; the last two with ``boundaries`` only."""
 
+class ArrayPool:
+    """Memory for arrays, used again when nobody holds an array in it any more."""
+
+    def __init__(self) -> None: ...
+    def empty(self, shape: Sequence[int], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+        """A new array without values."""
+
 class ListedSamples:
     """The samples of a sample index and a shuffle index; the arrays are not copied."""
 

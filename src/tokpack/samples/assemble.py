@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tokpack import _core
-from tokpack.samples.batch import Batch
+from tokpack.samples.batch import Batches
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from tokpack.samples.batch import Batch
     from tokpack.samples.rows import Counts, Rows
     from tokpack.samples.settings import Settings
 
@@ -22,8 +23,8 @@ class Assembler:
     """
 
     def __init__(self, settings: Settings, eod: int | None, *, joined: bool) -> None:
-        self._length = settings.seq_length
         self.boundaries = settings.document_boundaries or not joined
+        self._batches = Batches(settings.seq_length, boundaries=self.boundaries)
         self._rules = _core.Assembly(
             settings.seq_length,
             extra=bool(settings.extra),
@@ -35,7 +36,7 @@ class Assembler:
 
     def empty(self, samples: int, *, labels: bool = False) -> Batch:
         """A batch to be filled; with labels of their own if ``labels``."""
-        return Batch.empty(samples, self._length, boundaries=self.boundaries, labels=labels)
+        return self._batches.empty(samples, labels=labels)
 
     def fill(self, batch: Batch, rows: Rows, counts: Counts, places: npt.NDArray[np.int64]) -> None:
         """Make everything but the text, which is there, 0 where it ends early.

@@ -8,8 +8,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from tokpack import _core
+
 if TYPE_CHECKING:
     from tokpack.samples.iterate import Sample
+
+
+_INT32, _INT64, _FLOAT32 = np.dtype(np.int32), np.dtype(np.int64), np.dtype(np.float32)
+_POOLED = 1 << 13  # tokens of a batch; less memory than this the allocator keeps itself
 
 
 class Batch(NamedTuple):
@@ -24,22 +30,6 @@ class Batch(NamedTuple):
     cu_seqlens: npt.NDArray[np.int32] | None  # [B, S + 1]
     max_seqlen: npt.NDArray[np.int32] | None  # [B]
     label_text: npt.NDArray[np.int64] | None = None  # [B, S + 1]
-
-    @classmethod
-    def empty(
-        cls, samples: int, seq_length: int, *, boundaries: bool, labels: bool = False
-    ) -> Batch:
-        """A batch without values, with ``cu_seqlens`` and ``max_seqlen`` if ``boundaries``, and
-        ``label_text`` if ``labels``.
-        """
-        return cls(
-            np.empty((samples, seq_length + 1), np.int64),
-            np.empty((samples, seq_length), np.float32),
-            np.empty((samples, seq_length), np.int64),
-            np.empty((samples, seq_length + 1), np.int32) if boundaries else None,
-            np.empty(samples, np.int32) if boundaries else None,
-            np.empty((samples, seq_length + 1), np.int64) if labels else None,
-        )
 
     def arrays(self) -> Sample:
         """What a trainer gets: all arrays by name, [B, ...]."""
@@ -62,6 +52,32 @@ class Batch(NamedTuple):
             named["cu_seqlens"] = self.cu_seqlens[place]
             named["max_seqlen"] = self.max_seqlen[place]
         return named
+
+
+class Batches:
+    """Makes batches for samples of ``seq_length`` tokens.
+
+    They have ``cu_seqlens`` and ``max_seqlen`` if ``boundaries``. The memory of a batch that nobody
+    holds any more is used again.
+    """
+
+    def __init__(self, seq_length: int, *, boundaries: bool) -> None:
+        self._seq_length = seq_length
+        self._boundaries = boundaries
+        self._pool = _core.ArrayPool()
+
+    def empty(self, samples: int, *, labels: bool = False) -> Batch:
+        """A batch without values, with ``label_text`` if ``labels``."""
+        length = self._seq_length
+        new = np.empty if samples * length < _POOLED else self._pool.empty
+        return Batch(
+            new((samples, length + 1), _INT64),
+            new((samples, length), _FLOAT32),
+            new((samples, length), _INT64),
+            new((samples, length + 1), _INT32) if self._boundaries else None,
+            new((samples,), _INT32) if self._boundaries else None,
+            new((samples, length + 1), _INT64) if labels else None,
+        )
 
 
 @lru_cache
