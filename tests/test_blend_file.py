@@ -68,7 +68,7 @@ def test_a_saved_blend_comes_back(text: str) -> None:
     assert [e.fingerprint for e in entries] == [None] * len(entries)
     for before, after in zip(entries, marked, strict=True):
         member = plan.opened[before.prefix]
-        assert after == (before.prefix, before.weight, member.fingerprint, member.checksum)
+        assert after[:4] == (before.prefix, before.weight, member.fingerprint, member.checksum)
     assert again.spec.changed(datasets=(), valid={}, test=()) == plan.spec.changed(
         datasets=(), valid={}, test=()
     )

@@ -12,8 +12,10 @@ from samples_twin import some_lengths, write_dataset
 
 from tokpack import BlendedDataset, GPTDataset, open_blend
 from tokpack.errors import InputError, UsageError
-from tokpack.samples import SampleIterator, plan_blend
+from tokpack.samples import SampleIterator, plan_blend, save_blend
+from tokpack.samples.fim import FIM
 from tokpack.samples.megatron import blend_request
+from tokpack.samples.spec import Entry
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -294,6 +296,50 @@ def test_without_tokens_there_is_an_error_and_no_endless_loop(folder: Path) -> N
     write_dataset(folder / "nothing", [0, 0])
     with pytest.raises(InputError, match="nothing: no tokens in it"):
         open_blend({"datasets": "nothing", "seq_length": 8})
+
+
+@pytest.mark.parametrize("packing", ["best_fit", "document"])
+def test_packed_blends(packing: str) -> None:
+    values = {"datasets": {"wiki": 1, "owt": 2}, "seq_length": 32, "packing": packing}
+    blends = open_blend(values, split="8,2")
+    valid = blends.valid["valid"]
+    for blend, mixture in ((blends.train, blends.plan.train), (valid, blends.plan.valid["valid"])):
+        assert isinstance(blend, BlendedDataset)
+        assert "cu_seqlens" in blend[0]
+        if packing == "document":  # the plan knows how many there are
+            assert len(blend) == mixture.samples
+        else:
+            assert len(blend) == pytest.approx(mixture.samples, rel=0.3)
+    if packing == "document":
+        real = [dataset.samples_per_epoch for dataset in blends.train.datasets]
+        rules = blends.plan.train.rules
+        assert [rules.epoch_samples([p]) for p in blends.plan.train.portions] == real
+    counts = valid.counts(len(valid))
+    assert all(c <= d.samples_per_epoch for c, d in zip(counts, valid.datasets, strict=True))
+    # Documents too short to fill a sample are enough.
+    assert len(open_blend(values, datasets=(Entry("eleven"),), seq_length=999).train) >= 1
+
+
+def test_filling_in_the_middle_and_labels(folder: Path) -> None:
+    fim = {"prefix_id": 1, "middle_id": 2, "suffix_id": 3, "rate": 1.0}
+    values = {"datasets": ["wiki", "owt"], "seq_length": 32, "eod_id": 0}
+    plain, filled = open_blend(values).train, open_blend(values, fim=fim).train
+    assert filled.fingerprint != plain.fingerprint
+    assert {1, 2, 3} & tokens_of(filled)
+    saved = folder / "fim.yaml"
+    for given in (fim, FIM(**fim)):
+        save_blend(open_blend(values, fim=given).plan, saved)
+        assert open_blend(saved).train.fingerprint == filled.fingerprint
+    with pytest.raises(UsageError, match=r"FIM: .*midle_id"):
+        open_blend(values, fim={"prefix_id": 1, "midle_id": 2, "suffix_id": 3})
+    labelled = [{"prefix": name, "labels": name} for name in ("wiki", "owt")]
+    save_blend(open_blend({**values, "datasets": labelled}).plan, saved)
+    train = open_blend(saved).train
+    assert train.fingerprint != plain.fingerprint
+    assert all(np.array_equal(train[0][key], plain[0][key]) for key in plain[0])
+    saved.write_text(saved.read_text().replace("labels: owt", "labels: wiki"))
+    with pytest.raises(InputError, match="wiki has changed since"):
+        open_blend(saved)
 
 
 def test_other_requests_that_are_refused() -> None:

@@ -13,14 +13,15 @@ from tokpack.errors import FormatError, InputError
 from tokpack.indexed.writer import replace_file
 from tokpack.samples.plan import BlendPlan, make_plan
 from tokpack.samples.settings import Settings
-from tokpack.samples.spec import KEYS, OPTIONS, BlendSpec, Entries, Entry, unknown
+from tokpack.samples.spec import KEYS, OPTIONS, BlendSpec, Entries, Entry, plain_option, unknown
 
 if TYPE_CHECKING:
     from tokpack.samples.mixture import Changes
 
 BLEND_VERSION = 1
 VERSION_KEY = "tokpack_blend"
-_ENTRY = ("prefix", "weight", "fingerprint", "checksum", "tokens", "documents")
+_MARKS = ("fingerprint", "checksum", "labels_fingerprint")
+_ENTRY = ("prefix", "weight", "labels", *_MARKS, "tokens", "documents")
 _WHOLE = ("seq_length", "samples", "valid_samples", "test_samples", "seed")
 _REAL = ("tokens", "epochs", "temperature", "surplus")
 _TEXT = ("by", "split", "split_by", "split_rule", "order")
@@ -117,6 +118,8 @@ class _Parser:
     def _option(self, key: str, value: Any) -> Any:
         if isinstance(getattr(Settings, key), bool) and not isinstance(value, bool):
             self._fail(f"{key} is {value!r}, expected true or false")
+        if key == "cache":
+            return os.path.join(self._folder, str(value))
         return value
 
     def _entries(self, where: str, value: Any) -> Entries:
@@ -149,9 +152,10 @@ class _Parser:
                 weight = _real(weight)
             except (TypeError, ValueError):
                 self._fail(f"the weight of {prefix} is {weight!r}, expected a number")
-        known = [value.get(key) for key in ("fingerprint", "checksum")]
-        marks = [None if mark is None else str(mark) for mark in known]
-        return Entry(os.path.join(self._folder, prefix), weight, *marks)
+        marks = {key: str(value[key]) for key in _MARKS if value.get(key) is not None}
+        if (labels := value.get("labels")) is not None:
+            labels = os.path.join(self._folder, str(labels))
+        return Entry(os.path.join(self._folder, prefix), weight, labels=labels, **marks)
 
     def _valid(self, value: Any) -> dict[str, Entries]:
         """One set, or a mapping of names to sets."""
@@ -241,7 +245,7 @@ def save_blend(plan: BlendPlan, path: str | os.PathLike[str]) -> None:
         value = getattr(spec, known.name)
         if known.name in _KINDS and (known.name in _ALWAYS or value != known.default):
             values[known.name] = value
-    values |= spec.options
+    values |= {name: plain_option(value) for name, value in spec.options.items()}
     groups = dict(spec.groups())
     values["datasets"] = _saved(groups.pop("train"), plan, folder)
     if spec.schedule:
@@ -269,6 +273,10 @@ def _saved(entries: Entries, plan: BlendPlan, folder: str) -> list[dict[str, Any
             "fingerprint": member.fingerprint,
             "checksum": member.checksum,
         }
+        if entry.labels is not None:
+            labels = plan.opened[entry.labels]
+            row["labels"] = _relative(labels.prefix, folder)
+            row["labels_fingerprint"] = labels.fingerprint
         rows.append({key: value for key, value in row.items() if value is not None})
     return rows
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tokpack.samples.split import Range
 
 _SUFFIXES = ("", "_text_document", "_text_sentence")
+_CHUNK = 1 << 20
 _MANY = 2**40  # sequences, of which any share that is meant leaves some
 
 
@@ -52,11 +53,20 @@ class Portion:
     end: int
     documents: int
     tokens: int
+    labels: str | None = None  # a dataset with a label for each token
 
     @property
     def prefix(self) -> str:
         """The name of the dataset."""
         return self.member.prefix
+
+    def pieces(self, seq_length: int) -> int:
+        """Samples of one sequence each, of which longer ones make several."""
+        sizes, total = self.member.dataset.sizes, 0
+        for begin in range(self.begin, self.end, _CHUNK):
+            part = sizes[begin : min(begin + _CHUNK, self.end)].astype(np.int64)
+            total += int(np.sum(-(-np.maximum(part - 1, 0) // seq_length)))
+        return total
 
 
 def find_prefix(name: str) -> str:

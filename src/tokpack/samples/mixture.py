@@ -30,7 +30,7 @@ class Rules:
     seq_length: int
     extra: int
     order: str
-    padded: bool  # samples may be filled up, so that any document makes one
+    packing: str
 
     def shares(
         self, weights: Sequence[float] | None, portions: Sequence[Portion]
@@ -62,14 +62,26 @@ class Rules:
             return list(weights)
         return list(self.shares(weights, portions))
 
-    def epoch_samples(self, tokens: int) -> int:
-        """Samples of ``tokens`` tokens in which every one comes at most once."""
+    def epoch_samples(self, portions: Sequence[Portion], epochs: float = 1.0) -> int:
+        """Samples of all portions together in which every token comes at most so often.
+
+        An estimate for "best_fit", which fills samples nearly to the last token.
+        """
+        if self.packing == "document":
+            return int(epochs * sum(portion.pieces(self.seq_length) for portion in portions))
+        tokens = int(epochs * sum(portion.tokens for portion in portions))
+        if self.packing == "best_fit":
+            return -(-tokens // (self.seq_length + self.extra))
         return max(tokens - self.extra, 0) // self.seq_length
 
     @property
     def least(self) -> int:
         """Tokens that make a sample; the other programs let one run on into the next epoch."""
-        return 1 if self.padded or self.order != "stateless" else self.seq_length + self.extra
+        return (
+            1
+            if self.packing != "none" or self.order != "stateless"
+            else self.seq_length + self.extra
+        )
 
 
 def _root(value: float, temperature: float) -> float:
@@ -130,11 +142,11 @@ class Mixture:
             return 0
         if self.asked is not None and not self.is_used_up:
             return self.asked
-        lengths = [self.rules.epoch_samples(portion.tokens) for portion in self.portions]
+        lengths = [self.rules.epoch_samples([portion]) for portion in self.portions]
         if self.is_used_up:
             return sum(lengths) if self.asked is None else min(self.asked, sum(lengths))
         if self.name == "train" or self.rules.order != "stateless" or len(self.portions) == 1:
-            return self.rules.epoch_samples(self.tokens)
+            return self.rules.epoch_samples(self.portions)
         return longest(make_order(self.segments), lengths)
 
     @property
@@ -158,8 +170,11 @@ class Mixture:
     @property
     def epochs(self) -> tuple[float, ...]:
         """How often each dataset is seen."""
+        rules = self.rules
         return tuple(
-            count * self.rules.seq_length / portion.tokens
+            count / rules.epoch_samples([portion])
+            if rules.packing == "document"
+            else count * rules.seq_length / portion.tokens
             for count, portion in zip(self.member_samples, self.portions, strict=True)
         )
 

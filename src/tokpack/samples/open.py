@@ -108,11 +108,13 @@ class _Opener:
 
     def _epoch(self) -> int | None:
         """Samples of one epoch by the plan; None where only the dataset can tell."""
-        padded, other = self._mixture.rules.padded, self._spec.order != "stateless"
-        return None if padded or other else self._mixture.samples
+        packing, other = self._mixture.rules.packing, self._spec.order != "stateless"
+        return None if packing == "best_fit" or other else self._mixture.samples
 
     def _dataset(self, portion: Portion, num_samples: int | None = None) -> GPTDataset:
-        return GPTDataset(portion.member.dataset, num_samples=num_samples, **self._options)
+        labels = {} if portion.labels is None else {"labels": portion.labels}
+        options = {**self._options, **labels, "num_samples": num_samples}
+        return GPTDataset(portion.member.dataset, **options)
 
     def _stateless(self) -> BlendedDataset:
         mixture, rules = self._mixture, self._mixture.rules

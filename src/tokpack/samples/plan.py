@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tokpack.errors import InputError, UsageError
@@ -16,7 +16,7 @@ from tokpack.samples.members import (
     whole,
 )
 from tokpack.samples.mixture import Mixture, Rules
-from tokpack.samples.spec import PARTS, BlendSpec, Entries, Entry, check_spec
+from tokpack.samples.spec import PARTS, BlendSpec, Entries, Entry, check_spec, plain_option
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -45,7 +45,8 @@ class BlendPlan:
     @property
     def members(self) -> list[Member]:
         """All datasets, each once."""
-        return list({member.prefix: member for member in self.opened.values()}.values())
+        found = [self.opened[e.prefix] for _, entries in self.spec.groups() for e in entries]
+        return list({member.prefix: member for member in found}.values())
 
     def warnings(self, max_epochs: float) -> list[str]:
         """What the user should know before a GPU does."""
@@ -102,7 +103,7 @@ def make_plan(spec: BlendSpec) -> BlendPlan:
         seq_length=spec.seq_length,
         extra=settings.extra,
         order=spec.order,
-        padded=spec.options.get("packing", "none") != "none",
+        packing=settings.packing,
     )
     opened = _open(spec)
     parts = _split(spec, settings, opened, rules)
@@ -132,14 +133,22 @@ def _open(spec: BlendSpec) -> dict[str, Member]:
             if entry.prefix not in opened:
                 member = read_member(entry.prefix)
                 opened[entry.prefix] = known.setdefault(member.prefix, member)
-            _check_unchanged(spec.source, entry, opened[entry.prefix])
+            marks = {"fingerprint": entry.fingerprint, "checksum": entry.checksum}
+            _check_unchanged(spec.source, opened[entry.prefix], marks)
     check_tokenizers(list(known.values()))
+    for _, entries in spec.groups():
+        for entry in entries:
+            if entry.labels is not None:
+                labels = opened.get(entry.labels) or read_member(entry.labels)
+                opened[entry.labels] = labels
+                marks = {"fingerprint": entry.labels_fingerprint}
+                _check_unchanged(spec.source, labels, marks)
     return opened
 
 
-def _check_unchanged(source: str, entry: Entry, member: Member) -> None:
-    for what in ("fingerprint", "checksum"):
-        then, now = getattr(entry, what), getattr(member, what)
+def _check_unchanged(source: str, member: Member, marks: Mapping[str, str | None]) -> None:
+    for what, then in marks.items():
+        now = getattr(member, what)
         if then is not None and now is not None and then != now:
             raise InputError(
                 f"{source}: {member.prefix} has changed since the blend was saved ({what} {now}, "
@@ -151,13 +160,21 @@ def _split(
     spec: BlendSpec, settings: Settings, opened: Mapping[str, Member], rules: Rules
 ) -> dict[str, Mixture]:
     """What ``datasets`` give for training, validation and test."""
-    members = [opened[entry.prefix] for entry in spec.datasets]
     if spec.split is None:
-        return {"train": _train(spec, [whole(member) for member in members], rules)}
+        portions = [_whole(entry, opened) for entry in spec.datasets]
+        return {"train": _train(spec, portions, rules)}
     wanted = wanted_parts(spec.split)
     if not wanted[0]:
         raise UsageError(f"split {spec.split!r} leaves nothing for training")
-    rows = [split_member(m, spec.split, spec.split_by, settings.rule) for m in members]
+    rows = [
+        [
+            replace(portion, labels=_labels(entry, opened))
+            for portion in split_member(
+                opened[entry.prefix], spec.split, spec.split_by, settings.rule
+            )
+        ]
+        for entry in spec.datasets
+    ]
     found = {"train": _train(spec, [row[0] for row in rows], rules)}
     for part, asked in ((1, spec.valid_samples), (2, spec.test_samples)):
         if wanted[part]:
@@ -178,7 +195,7 @@ def _train(spec: BlendSpec, portions: Sequence[Portion], rules: Rules) -> Mixtur
     if spec.tokens is not None:
         asked = int(spec.tokens) // spec.seq_length
     elif spec.epochs is not None:
-        asked = rules.epoch_samples(int(found.tokens * spec.epochs))
+        asked = rules.epoch_samples(found.portions, spec.epochs)
     kept = [number for number, portion in enumerate(portions) if portion in found.portions]
     changes = tuple((first, tuple(row[i] for i in kept)) for first, row in spec.schedule)
     return Mixture(
@@ -196,8 +213,16 @@ def _train(spec: BlendSpec, portions: Sequence[Portion], rules: Rules) -> Mixtur
 def _own(
     name: str, entries: Entries, opened: Mapping[str, Member], rules: Rules, asked: int | None
 ) -> Mixture:
-    pairs = [(whole(opened[entry.prefix]), entry.weight) for entry in entries]
+    pairs = [(_whole(entry, opened), entry.weight) for entry in entries]
     return _with_enough(name, pairs, rules, asked, None)
+
+
+def _whole(entry: Entry, opened: Mapping[str, Member]) -> Portion:
+    return replace(whole(opened[entry.prefix]), labels=_labels(entry, opened))
+
+
+def _labels(entry: Entry, opened: Mapping[str, Member]) -> str | None:
+    return None if entry.labels is None else opened[entry.labels].prefix
 
 
 def _with_enough(
@@ -257,7 +282,7 @@ def as_json(plan: BlendPlan, max_epochs: float) -> dict[str, Any]:
         "temperature": spec.temperature,
         "split": spec.split,
         "split_by": spec.split_by,
-        "options": dict(spec.options),
+        "options": {name: plain_option(value) for name, value in spec.options.items()},
         **_mixture_json(plan.train),
         "schedule": [
             {"from": segment.first, "shares": segment.shares} for segment in plan.train.segments
@@ -293,6 +318,7 @@ def _mixture_json(mixture: Mixture) -> dict[str, Any]:
                 "tokenizer": portion.member.tokenizer_name,
                 "fingerprint": portion.member.fingerprint,
                 "checksum": portion.member.checksum,
+                "labels": portion.labels,
             }
             for portion, weight, share, samples, epochs in rows
         ],

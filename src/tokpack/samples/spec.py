@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import difflib
 import math
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokpack.errors import UsageError
+from tokpack.samples.fim import FIM
 from tokpack.samples.members import wanted_parts
 from tokpack.samples.schedule import check_firsts
 from tokpack.samples.settings import Settings
@@ -32,6 +33,8 @@ class Entry(NamedTuple):
     weight: float | None = None
     fingerprint: str | None = None
     checksum: str | None = None
+    labels: str | None = None
+    labels_fingerprint: str | None = None
 
 
 Entries = tuple[Entry, ...]
@@ -87,13 +90,24 @@ class BlendSpec:
 
     def settings(self) -> Settings:
         """The options of the datasets, without those that say how much of them is taken."""
-        return Settings(**{name: getattr(self, name) for name in _SHARED}, **self.options)
+        values = {name: getattr(self, name) for name in _SHARED} | dict(self.options)
+        # NeoX's packing must know a number: each dataset is told its own when it is opened.
+        return Settings(**values, num_samples=1)
 
 
 KEYS = (
     tuple(known.name for known in fields(BlendSpec) if known.name not in ("options", "source"))
     + OPTIONS
 )
+
+
+def plain_option(value: Any) -> Any:
+    """An option as a file has it."""
+    if not isinstance(value, FIM):
+        return value
+    if value.tokenizer is not None:
+        raise UsageError("FIM with a tokenizer cannot be written down: give it to open_blend")
+    return {k: v for k, v in asdict(value).items() if v is not None}
 
 
 def check_names(names: Iterable[str]) -> None:
