@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from tokpack import _core
 from tokpack.errors import UsageError
+from tokpack.samples.cache import IndexCache
 from tokpack.samples.packing import PackedOrder
 
 if TYPE_CHECKING:
@@ -227,10 +228,11 @@ def test_a_folder_keeps_the_result(tmp_path: Path) -> None:
     lengths = [k * 37 % 900 for k in range(3000)]
     plain = order(lengths, 128)
     for _ in range(2):
-        kept = order(lengths, 128, cache=tmp_path)
+        kept = order(lengths, 128, cache=IndexCache(tmp_path))
         assert kept.locate_many(range(500))[0].tolist() == plain.locate_many(range(500))[0].tolist()
         assert kept.stats == plain.stats
+        assert kept.entry is not None
     assert len(list(tmp_path.iterdir())) == 1
-    order(lengths, 128, cache=tmp_path, packing="document")
-    order(lengths, 128, cache=tmp_path, seed=2)
+    order(lengths, 128, cache=IndexCache(tmp_path), packing="document")
+    order(lengths, 128, cache=IndexCache(tmp_path), seed=2)
     assert len(list(tmp_path.iterdir())) == 3

@@ -16,13 +16,12 @@ import numpy.typing as npt
 
 from tokpack import _core
 from tokpack.errors import FormatError, UsageError
-from tokpack.samples.cache import IndexCache
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
-    from tokpack.samples.rows import Counts, Rows
+    from tokpack.samples.cache import Entry, IndexCache
+    from tokpack.samples.rows import Counts, Numbers, Rows
 
 PACKED = ("best_fit", "document")
 LONGEST_SAMPLE = 2**24 - 1
@@ -64,7 +63,8 @@ class PackedOrder:
 
     ``packing`` is "best_fit": within windows of 32,768 sequences in random order the longest
     piece goes first, to the sample with the least room that it fits in; or "document": one piece a
-    sample. ``cache`` is a folder for the result, see IndexCache; None keeps it in memory.
+    sample. With a ``cache`` the arrays are mapped from a file, and ``entry`` says which; without one
+    they are built in memory.
 
     UsageError where no sequence has two tokens.
     """
@@ -82,7 +82,7 @@ class PackedOrder:
         seed: int,
         fingerprint: int,
         packing: str = "best_fit",
-        cache: str | os.PathLike[str] | None = None,
+        cache: IndexCache | None = None,
     ) -> None:
         part = lengths[begin:end]
         self._begin = begin
@@ -101,7 +101,12 @@ class PackedOrder:
             "seed": seed,
             "packing": packing,
         }
-        arrays = build() if cache is None else IndexCache(cache).arrays("packing", settings, build)
+        self.entry: Entry | None = None
+        if cache is None:
+            arrays = dict(build())
+        else:
+            self.entry = cache.entry("packing", settings, build)
+            arrays = self.entry.arrays
         try:
             self._packing = _core.Packing(
                 part,
@@ -113,7 +118,8 @@ class PackedOrder:
                 windows=arrays["windows"],
             )
         except ValueError as error:
-            raise FormatError(f"{cache}: {error}: delete it, and it is built again") from error
+            where = None if self.entry is None else self.entry.path
+            raise FormatError(f"{where}: {error}: delete it, and it is built again") from error
         self.samples = len(self._packing)
         if self.samples == 0:
             raise UsageError(
@@ -137,7 +143,7 @@ class PackedOrder:
         rows[:, 0] += self._begin
         return rows
 
-    def locate_many(self, samples: Sequence[int] | npt.NDArray[np.int64]) -> tuple[Rows, Counts]:
+    def locate_many(self, samples: Numbers) -> tuple[Rows, Counts]:
         """``locate`` of each sample: all rows, one after the other, and int64 [B], rows of each."""
         numbers = np.asarray(samples, np.int64)
         if len(numbers) and numbers.min() < 0:
