@@ -63,8 +63,8 @@ class PackedOrder:
 
     ``packing`` is "best_fit": within windows of 32,768 sequences in random order the longest
     piece goes first, to the sample with the least room that it fits in; or "document": one piece a
-    sample. With a ``cache`` the arrays are mapped from a file, and ``entry`` says which; without one
-    they are built in memory.
+    sample. With a ``cache`` the arrays are mapped from a file, and ``entry`` says which; else they
+    are built in memory.
 
     UsageError where no sequence has two tokens.
     """
