@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokpack.errors import ResumeError, UsageError
+from tokpack.samples.ahead import ahead
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -80,8 +81,9 @@ class SampleIterator:
 
         load=lambda batches: DataLoader(dataset, batch_sampler=batches, num_workers=4)
 
-    Without it samples are gathered here, one batch after the other. The state counts what was
-    handed out, whatever workers have fetched ahead. It may be loaded with another rank, world size
+    Without it samples are gathered here, one batch after the other; with ``prefetch`` a thread
+    gathers so many batches ahead, which hides the time that a disk takes. The state counts what was
+    handed out, whatever was fetched ahead. It may be loaded with another rank, world size
     or micro batch size: the samples go on where the run stopped. ResumeError where the dataset has
     other samples; a blend may have other weights from there on, see ``fingerprint_at``.
     """
@@ -95,9 +97,13 @@ class SampleIterator:
         world_size: int = 1,
         consumed_samples: int = 0,
         load: Callable[[MicroBatches], Iterable[Any]] | None = None,
+        prefetch: int = 0,
     ) -> None:
+        if prefetch < 0:
+            raise UsageError(f"prefetch is {prefetch}, expected 0 or more")
         self._dataset = dataset
         self._load = load if load is not None else self._gather
+        self._prefetch = prefetch
         self._stream: Iterator[Any] | None = None
         self._shape = {
             "micro_batch_size": micro_batch_size,
@@ -111,7 +117,8 @@ class SampleIterator:
 
     def __next__(self) -> Any:
         if self._stream is None:
-            self._stream = iter(self._load(self._batches))
+            batches = self._load(self._batches)
+            self._stream = ahead(batches, self._prefetch) if self._prefetch else iter(batches)
         batch = next(self._stream)
         self._consumed += self._batches.step
         return batch
@@ -150,7 +157,10 @@ class SampleIterator:
         self._stream = None
 
     def _gather(self, batches: MicroBatches) -> Iterator[Sample]:
-        return (collate([self._dataset[number] for number in batch]) for batch in batches)
+        batch = getattr(self._dataset, "batch", None)
+        if batch is None:
+            return (collate([self._dataset[number] for number in numbers]) for numbers in batches)
+        return map(batch, batches)
 
 
 def _past(dataset: Samples, consumed: int) -> str:
