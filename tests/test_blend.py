@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from samples_twin import write_manifest
 
+import tokpack
+from tokpack import GPTDataset, open_blend
 from tokpack.cli import main
 from tokpack.errors import InputError, UsageError
 from tokpack.indexed import MMapIndexedDatasetBuilder
@@ -185,20 +187,194 @@ class TestCommand:
         assert message in capsys.readouterr().err
 
 
-def test_different_tokenizers(shared: Path, tmp_path: Path) -> None:
-    import tokpack
+@pytest.mark.usefixtures("folder")
+class TestSplits:
+    def test_rows_for_every_split(self, capsys: pytest.CaptureFixture[str]) -> None:
+        words = ["1", "small", "3", "large", "--seq-length=10", "--split=80,10,10"]
+        assert main(["blend", *words, "--valid", "more=one", "--valid", "more=small"]) == 0
+        rows = [line.split() for line in capsys.readouterr().out.split("\n\n")[1].splitlines()]
+        assert rows == [
+            ["split", "datasets", "documents", "tokens", "samples"],
+            ["train", "2", "40", "7.2k", "719"],
+            ["valid", "2", "5", "900", "38"],
+            ["more", "2", "11", "6k", "598"],
+            ["test", "2", "5", "900", "38"],
+        ]
 
-    texts = tmp_path / "a.jsonl"
-    texts.write_text('{"text": "one two three four five"}\n' * 50)
+    def test_a_split_that_leaves_nothing(self, capsys: pytest.CaptureFixture[str]) -> None:
+        words = ["blend", "small", "large", "--seq-length=10", "--split=97,3"]
+        assert main(words) == 0
+        out, err = capsys.readouterr()
+        assert "the split leaves 0 tokens of small for valid, less than one sample" in err
+        assert out.splitlines()[-1].split() == [
+            "valid",
+            "1",
+            "1",
+            "200",
+            "19",
+            "nothing",
+            "of",
+            "small",
+        ]
+        assert main([*words, "-o", "b.yaml", "--allow-empty"]) == 0
+        assert len(open_blend("b.yaml").valid["valid"]) == 19
+
+    def test_megatrons_flags(self, capsys: pytest.CaptureFixture[str]) -> None:
+        words = ["0.5", "small", "0.5", "large", "--order=megatron", "--seq-length=10"]
+        more = ["--samples=50", "--valid-data-path", "2", "one", "1", "small", "--valid-samples=7"]
+        assert main(["blend", *words, *more, "--test_data_path", "one", "--json", "-q"]) == 0
+        plan = json.loads(capsys.readouterr().out)
+        assert (plan["order"], plan["samples"], plan["valid"]["valid"]["samples"]) == (
+            "megatron",
+            50,
+            7,
+        )
+        assert [d["weight"] for d in plan["valid"]["valid"]["datasets"]] == [2, 1]
+        assert plan["test"]["datasets"][0]["weight"] is None
+
+
+@pytest.mark.usefixtures("folder")
+class TestInputs:
+    def test_flags_take_the_place_of_what_a_file_says(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        saved = ["1", "small", "3", "large", "--seq-length=10", "--epochs=2", "--seed=5"]
+        assert main(["blend", *saved, "-o", "b.yaml", "-q"]) == 0
+        flags = [
+            "--samples=5",
+            "--by=epochs",
+            "--temperature=2",
+            "--split=9,1",
+            "--packing=document",
+        ]
+        assert main(["blend", "b.yaml", *flags, "-o", "c.yaml", "-q"]) == 0
+        spec = open_blend("c.yaml", allow_empty=True).plan.spec
+        assert (spec.samples, spec.epochs, spec.by, spec.temperature) == (5, None, "epochs", 2)
+        assert (spec.split, spec.seed, spec.seq_length) == ("9,1", 5, 10)
+        assert spec.options == {"packing": "document"}
+        capsys.readouterr()
+        assert main(["blend", "c.yaml", "b.yaml"]) == 1
+        assert "a blend file must be the only input" in capsys.readouterr().err
+        assert main(["blend", "nope.yaml"]) == 1
+        assert "nope.yaml: No such file" in capsys.readouterr().err
+
+    def test_a_pattern_finds_each_dataset_once(
+        self, folder: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        write_manifest(folder / "one", "gpt2", "aa")
+        words = sorted(path.name for path in folder.iterdir())
+        assert len(words) == 7
+        assert main(["blend", *words, "--seq-length=10", "--json", "-q"]) == 0
+        plan = json.loads(capsys.readouterr().out)
+        assert [d["prefix"] for d in plan["datasets"]] == ["large_text_document", "one", "small"]
+        (folder / "notes.json").write_text("{}")
+        assert main(["blend", "notes.json", "small"]) == 1
+        assert "notes.json: no such dataset" in capsys.readouterr().err
+
+    def test_names_with_spaces_and_controls(
+        self, folder: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        name = "my data\x1b[31m"
+        for suffix in (".bin", ".idx"):
+            (folder / f"{name}{suffix}").write_bytes((folder / f"small{suffix}").read_bytes())
+        assert main(["blend", "1", name, "1", "large", "--seq-length=10", "-o", "b c.yaml"]) == 0
+        assert main(["blend", "b c.yaml"]) == 0
+        out = capsys.readouterr().out
+        assert out.count("my data\\x1b[31m") == 2
+        assert "\x1b" not in out
+
+
+def encoded(shared: Path, folder: Path, name: str, texts: list[str], **tokenizer: str) -> str:
+    source = folder / f"{name}.jsonl"
+    source.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    tokpack.encode(str(source), str(folder / name), workers=1, **tokenizer)
+    return str(folder / name)
+
+
+class TestShow:
+    TEXTS = tuple(f"Document number {n}\nhas two lines of its own." for n in range(60))
+
+    @pytest.fixture
+    def words(self, shared: Path, tmp_path: Path) -> list[str]:
+        tokens = shared / "tokenizers"
+        gpt2 = {
+            "vocab_file": str(tokens / "gpt2-vocab.json"),
+            "merge_file": str(tokens / "gpt2-merges.txt"),
+        }
+        names = [
+            encoded(shared, tmp_path, name, list(self.TEXTS[begin:end]), **gpt2)
+            for name, begin, end in (("first", 0, 30), ("second", 30, 60))
+        ]
+        return ["blend", "1", names[0], "3", names[1], "--seq-length=32"]
+
+    def test_text_with_documents_apart(
+        self, words: list[str], capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert main([*words, "--show=3", "--max-tokens=0"]) == 0
+        shown = capsys.readouterr().out.split("\n\nsample ")[1:]
+        assert [text.split(":")[0] for text in shown] == ["0", "1", "2"]
+        for text in shown:
+            head, *rows = text.splitlines()
+            documents = sum(row.startswith("  ── ") for row in rows)
+            assert f", epoch 0, {documents} document" in head
+            assert 1 <= documents <= 4
+        assert any(
+            "Document number" in text and "has two lines of its own." in text for text in shown
+        )
+
+    def test_for_machines(self, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+        assert main([*words, "--show=4", "--json"]) == 0
+        plan = json.loads(capsys.readouterr().out)
+        train = open_blend({"datasets": {words[2]: 1, words[4]: 3}, "seq_length": 32}).train
+        for number, sample in enumerate(plan["shown"]):
+            ids = [token for document in sample["documents"] for token in document["ids"]]
+            assert ids == train[number]["tokens"].tolist()
+            place, own = train.locate(number)
+            assert sample["dataset"] == words[2 + 2 * place]
+            assert (sample["sample"], sample["dataset_sample"], sample["epoch"]) == (number, own, 0)
+            whole = "".join(document["text"] for document in sample["documents"])
+            assert len(whole) > 60
+
+    def test_little_of_each_document(
+        self, words: list[str], capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert main([*words, "--show=1", "--max-tokens=1", "--packing=best_fit"]) == 0
+        out = capsys.readouterr().out
+        assert out.count("  ── ") == out.count("more; --max-tokens 0 shows all") == 2
+
+    def test_padding_is_not_shown(
+        self, words: list[str], capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert main([*words, "--show=5", "--json", "--packing=document"]) == 0
+        for sample in json.loads(capsys.readouterr().out)["shown"]:
+            (document,) = sample["documents"]
+            assert document["text"] in (f"{text}<|endoftext|>" for text in self.TEXTS)
+
+    @pytest.mark.usefixtures("folder")
+    def test_without_a_tokenizer_there_are_ids(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["blend", "small", "--seq-length=10", "--show=1", "--order=megatron"]) == 0
+        out, err = capsys.readouterr()
+        sample = GPTDataset("small", 10, order="megatron")[0]["tokens"].tolist()
+        assert " ".join(map(str, sample)) in " ".join(out.split())
+        assert "epoch" not in out.split("sample 0")[1]
+        assert "no manifest names the tokenizer" in err
+
+
+def test_different_tokenizers(shared: Path, tmp_path: Path) -> None:
+    texts = ["one two three four five"] * 50
     folder = shared / "tokenizers"
     gpt2 = {
         "vocab_file": str(folder / "gpt2-vocab.json"),
         "merge_file": str(folder / "gpt2-merges.txt"),
     }
-    tokpack.encode(str(texts), str(tmp_path / "gpt2"), workers=1, **gpt2)
     neox = str(folder / "20B_tokenizer.json")
-    tokpack.encode(str(texts), str(tmp_path / "neox"), workers=1, tokenizer=neox)
-    names = [str(tmp_path / "gpt2"), str(tmp_path / "neox")]
-    with pytest.raises(UsageError, match=r"gpt2 and .*neox were made with different tokenizers"):
+    names = [
+        encoded(shared, tmp_path, "gpt2", texts, **gpt2),
+        encoded(shared, tmp_path, "neox", texts, tokenizer=neox),
+    ]
+    with pytest.raises(
+        UsageError, match=r"gpt2 and .*neox were made with different tokenizers.*vocab.json .*20B"
+    ):
         plan_blend(names, seq_length=16)
     assert isinstance(plan_blend(names[:1], seq_length=16), BlendPlan)
+    assert main(["blend", names[0], "--seq-length=16", "--valid", f"other={names[1]}"]) == 1

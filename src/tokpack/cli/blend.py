@@ -135,6 +135,7 @@ PAGE = Page(
             (
                 flag("--order", metavar="NAME", help="stateless, megatron, neox, ... (stateless)"),
                 flag("--seed", type=number(0), metavar="N", help="of the order (1234)"),
+                flag("--packing", metavar="NAME", help="none, best_fit, document (none)"),
             ),
         ),
         Group(
@@ -181,6 +182,7 @@ _SETTINGS = (
     "test_samples",
     "order",
     "seed",
+    "packing",
 )
 
 

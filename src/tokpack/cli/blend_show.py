@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from tokpack.samples import BlendedDataset, GPTDataset
     from tokpack.samples.plan import BlendPlan
 
+_LEAST = 8  # tokens
+
 
 class Shown(NamedTuple):
     """A sample: where it comes from, and the tokens of each document in it."""
@@ -50,14 +52,16 @@ def print_samples(plan: BlendPlan, arguments: argparse.Namespace) -> None:
 def samples_json(plan: BlendPlan, arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """The first samples of a blend for machines."""
     pieces = _pieces(plan, arguments)
-    limit = arguments.max_tokens or None
     return [
         {
             "sample": sample.number,
             "dataset": sample.prefix,
             "dataset_sample": sample.own,
             "epoch": sample.epoch,
-            "documents": [_document(ids, pieces) for ids in _first(sample.documents, limit)],
+            "documents": [
+                _document(ids, _limit(sample.documents, arguments.max_tokens), pieces)
+                for ids in sample.documents
+            ],
         }
         for sample in _samples(plan, arguments.show)
     ]
@@ -95,31 +99,26 @@ def _documents(sample: dict[str, Any]) -> list[list[int]]:
     return [tokens[begin:end].tolist() for begin, end in pairwise(edges)]
 
 
-def _first(documents: list[list[int]], limit: int | None) -> Iterator[list[int]]:
-    """The first ``limit`` tokens."""
-    left = limit
-    for ids in documents:
-        if left is None:
-            yield ids
-        elif left > 0:
-            yield ids[:left]
-            left -= len(ids)
+def _limit(documents: list[list[int]], most: int | None) -> int | None:
+    """Tokens to show of each document, so that something of each is seen."""
+    return max(most // len(documents), _LEAST) if most else None
 
 
-def _document(ids: list[int], pieces: Pieces | None) -> dict[str, Any]:
-    entry: dict[str, Any] = {"length": len(ids), "ids": ids}
+def _document(ids: list[int], limit: int | None, pieces: Pieces | None) -> dict[str, Any]:
+    entry: dict[str, Any] = {"length": len(ids), "ids": ids[:limit]}
     if pieces:
-        entry["text"] = pieces.text(ids).decode("utf-8", "replace")
+        entry["text"] = pieces.text(ids[:limit]).decode("utf-8", "replace")
     return entry
 
 
-def _print_documents(documents: list[list[int]], pieces: Pieces | None, limit: int) -> None:
-    for ids, part in zip(documents, _first(documents, limit or None), strict=False):
+def _print_documents(documents: list[list[int]], pieces: Pieces | None, most: int) -> None:
+    limit = _limit(documents, most)
+    for ids in documents:
+        part = ids[:limit]
         put(dim(f"  ── {count(len(ids), 'token')}"))
         text = pieces.text(part).decode("utf-8", "replace") if pieces else " ".join(map(str, part))
-        for line in text.split("\n"):
+        for line in text.rstrip("\n").split("\n"):
             for row in textwrap.wrap(shown(line), width() - 2) or [""]:
                 put(f"  {row}".rstrip())
-    hidden = sum(map(len, documents)) - limit
-    if limit and hidden > 0:
-        put(dim(f"  … {count(hidden, 'token')} more; --max-tokens 0 shows all"))
+        if len(part) < len(ids):
+            put(dim(f"  … {count(len(ids) - len(part), 'token')} more; --max-tokens 0 shows all"))
