@@ -138,23 +138,34 @@ class PackedOrder:
         """
         if sample < 0:
             raise IndexError(f"sample {sample}: they are counted from 0")
-        epoch, place = divmod(sample, self.samples)
-        rows: Rows = self._packing.locate(self._order(epoch).at(place))
-        rows[:, 0] += self._begin
+        rows: Rows = self._packing.locate(self._place(sample))
+        if self._begin:
+            rows[:, 0] += self._begin
         return rows
 
     def locate_many(self, samples: Numbers) -> tuple[Rows, Counts]:
         """``locate`` of each sample: all rows, one after the other, and int64 [B], rows of each."""
+        if len(samples) == 1:
+            rows = self.locate(int(samples[0]))
+            return rows, np.array([len(rows)], np.int64)
         numbers = np.asarray(samples, np.int64)
-        if len(numbers) and numbers.min() < 0:
-            raise IndexError(f"sample {numbers.min()}: they are counted from 0")
-        epochs, places = np.divmod(numbers, self.samples)
-        for epoch in np.unique(epochs).tolist():
-            here = epochs == epoch
-            places[here] = self._order(epoch).many(places[here])
+        lowest, highest = (int(numbers.min()), int(numbers.max())) if len(numbers) else (0, 0)
+        if lowest < 0:
+            raise IndexError(f"sample {lowest}: they are counted from 0")
+        epoch = lowest // self.samples
+        if highest < (epoch + 1) * self.samples:
+            places = self._order(epoch).many(numbers - epoch * self.samples)
+        else:
+            places = np.array([self._place(number) for number in numbers.tolist()], np.int64)
         rows, counts = self._packing.locate_many(places)
-        rows[:, 0] += self._begin
+        if self._begin:
+            rows[:, 0] += self._begin
         return rows, counts
+
+    def _place(self, sample: int) -> int:
+        """Which of the stored samples this is."""
+        epoch, place = divmod(sample, self.samples)
+        return self._order(epoch).at(place)
 
     def _order(self, epoch: int) -> _core.Permutation:
         order = self._epochs.get(epoch)
