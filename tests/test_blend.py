@@ -197,7 +197,7 @@ class TestSplits:
             ["split", "datasets", "documents", "tokens", "samples"],
             ["train", "2", "40", "7.2k", "719"],
             ["valid", "2", "5", "900", "38"],
-            ["more", "2", "11", "6k", "598"],
+            ["more", "2", "11", "6k", "597"],
             ["test", "2", "5", "900", "38"],
         ]
 
