@@ -66,7 +66,7 @@ class PackedOrder:
     sample. With a ``cache`` the arrays are mapped from a file, and ``entry`` says which; else they
     are built in memory.
 
-    UsageError where no sequence has two tokens.
+    ``stored_bytes`` is the size of the arrays. UsageError where no sequence has two tokens.
     """
 
     joined = False
@@ -120,6 +120,7 @@ class PackedOrder:
         except ValueError as error:
             where = None if self.entry is None else self.entry.path
             raise FormatError(f"{where}: {error}: delete it, and it is built again") from error
+        self.stored_bytes = sum(array.nbytes for array in arrays.values())
         self.samples = len(self._packing)
         if self.samples == 0:
             raise UsageError(
