@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -15,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from tokpack import GPTDataset, MMapIndexedDatasetBuilder
 from tokpack.samples import cache as cache_module
-from tokpack.samples import cache_format
+from tokpack.samples import cache_format, lengths
 from tokpack.samples.cache import IndexCache, Part
 
 if TYPE_CHECKING:
@@ -287,3 +289,69 @@ def test_what_build_raises_comes_through(tmp_path: Path) -> None:
     with pytest.raises(KeyError, match="build"):
         IndexCache(tmp_path).arrays("test", SETTINGS, fail)
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("order", ["megatron", "neox", "bigscience"])
+def test_a_cached_dataset_has_the_same_samples(shared: Path, tmp_path: Path, order: str) -> None:
+    prefix = shared / "index" / "short"
+    options: dict[str, Any] = {"order": order, "num_samples": 3000, "split": "9,1", "seed": 3}
+    plain = GPTDataset(prefix, 64, **options)
+    assert plain.cached is None
+    for built in (True, False):
+        cached = GPTDataset(prefix, 64, **options, cache=tmp_path)
+        entry = cached.cached
+        assert entry is not None
+        assert entry.built == built
+        assert entry.path is not None
+        assert os.path.dirname(entry.path) == str(tmp_path)
+        assert cached.fingerprint == plain.fingerprint
+        assert len(cached) == len(plain)
+        for number in range(0, len(plain), 97):
+            np.testing.assert_array_equal(cached[number]["tokens"], plain[number]["tokens"])
+    again = pickle.loads(pickle.dumps(cached))
+    assert again.cached.path == entry.path
+    assert not again.cached.built
+    # What does not change the arrays does not change the file either; what does, does.
+    for change, same in (
+        ({"num_samples": 3001}, True),
+        ({"num_samples": 9000}, False),
+        ({"seed": 4}, False),
+        ({"split_index": 1}, False),
+        ({"add_extra_token": False}, False),
+    ):
+        other = GPTDataset(prefix, 64, **(options | change), cache=tmp_path)
+        assert other.cached is not None
+        assert (other.cached.path == entry.path) == same, change
+
+
+def test_other_data_under_the_same_name_is_not_mistaken(tmp_path: Path) -> None:
+    def write(seed: int) -> None:
+        random = np.random.default_rng(seed)
+        with MMapIndexedDatasetBuilder(f"{tmp_path}/d.bin", np.uint16) as builder:
+            for _ in range(200):
+                builder.add_item(random.integers(0, 9, 25).astype(np.uint16))
+            builder.finalize(f"{tmp_path}/d.idx")
+
+    for seed in (1, 2):
+        for name in ("d.bin", "d.idx"):
+            (tmp_path / name).unlink(missing_ok=True)
+        write(seed)
+        dataset = GPTDataset(tmp_path / "d", 16, order="megatron", cache=tmp_path / "cache")
+        plain = GPTDataset(tmp_path / "d", 16, order="megatron")
+        np.testing.assert_array_equal(dataset[3]["tokens"], plain[3]["tokens"])
+    assert len(list((tmp_path / "cache").iterdir())) == 2
+
+
+def test_reading_lengths_leaves_them_whole(tmp_path: Path) -> None:
+    values = np.arange(5000, dtype=np.int32)
+    (tmp_path / "lengths").write_bytes(values.tobytes())
+    mapped = np.memmap(tmp_path / "lengths", np.int32, "r")
+    private = np.memmap(tmp_path / "lengths", np.int32, "c")
+    private[:] = 7
+    for array in (values.copy(), mapped, private):
+        kept = array.copy()
+        lengths.release(array[10:])
+        np.testing.assert_array_equal(array, kept)
+    assert lengths.total_tokens(mapped) == int(values.sum())
+    assert lengths.has_tokens(mapped)
+    assert not lengths.has_tokens(mapped[:1])

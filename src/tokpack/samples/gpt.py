@@ -18,6 +18,7 @@ from tokpack.samples.batch import Batch, first_places
 from tokpack.samples.fim import FIM, FillInTheMiddle
 from tokpack.samples.gather import Gatherer
 from tokpack.samples.labels import Labels
+from tokpack.samples.lengths import has_tokens
 from tokpack.samples.orders import make_order
 from tokpack.samples.packing import PackedOrder, PackingStats
 from tokpack.samples.settings import Settings
@@ -27,6 +28,7 @@ from tokpack.samples.stateless import fingerprint
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from tokpack.samples.cache import Entry
     from tokpack.samples.iterate import Sample
     from tokpack.samples.rows import Numbers
     from tokpack.samples.split import Range
@@ -73,6 +75,10 @@ class GPTDataset:
     rearranges documents for filling in the middle, see FIM. ``labels`` is a dataset, or its prefix,
     with a label for every token, see Labels.
 
+    ``cache`` is a folder, see IndexCache: the arrays of the other orders and of best-fit packing
+    are mapped from a file in it, which is written when it is absent. Without it they are built in
+    memory, each time. The stateless order needs none.
+
     UsageError for a request that cannot be met, InputError for a dataset that is missing or has
     no tokens.
     """
@@ -99,6 +105,7 @@ class GPTDataset:
         packing: str = "none",
         fim: FIM | None = None,
         labels: MMapIndexedDataset | str | os.PathLike[str] | None = None,
+        cache: str | os.PathLike[str] | None = None,
     ) -> None:
         self._settings = Settings(
             seq_length=seq_length,
@@ -118,6 +125,7 @@ class GPTDataset:
             document_boundaries=document_boundaries,
             packing=packing,
             fim=fim,
+            cache=None if cache is None else os.fspath(cache),
         )
         if fim is not None and labels is not None:
             raise UsageError("fim moves tokens away from their labels: give fim or labels")
@@ -237,6 +245,11 @@ class GPTDataset:
         return self._order.stats if isinstance(self._order, PackedOrder) else None
 
     @property
+    def cached(self) -> Entry | None:
+        """Where the order's arrays are mapped from; None without a cache, or without arrays."""
+        return getattr(self._order, "entry", None)
+
+    @property
     def tokenizer(self) -> dict[str, Any] | None:
         """What the manifest says of the tokenizer; None where there is no manifest."""
         return self._tokenizer
@@ -277,7 +290,7 @@ class GPTDataset:
         """The sequences that the split leaves."""
         text, number = self._settings.split, self._settings.split_index
         sizes, count = self._dataset.sizes, len(self._dataset)
-        if not count or not len(sizes) or not sizes.any():
+        if not count or not len(sizes) or not has_tokens(sizes):
             raise InputError(f"{self.path_prefix}: no tokens in {count} sequences: nothing to read")
         if text is None:
             return 0, count

@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from tokpack import _core
 from tokpack.errors import FormatError, UsageError
-from tokpack.samples.megatron_build import build_arrays, build_parts, make_plan, total_tokens
+from tokpack.samples.lengths import total_tokens
+from tokpack.samples.megatron_build import build_arrays, build_parts, make_plan
 from tokpack.samples.megatron_flavours import FLAVOURS, flavour_named
 
 if TYPE_CHECKING:

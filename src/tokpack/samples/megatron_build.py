@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ import numpy.typing as npt
 from tokpack import _core
 from tokpack.errors import UsageError
 from tokpack.samples.cache import Part
+from tokpack.samples.lengths import pieces, release
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 _UINT32_MAX = 2**32 - 1
 _INT32_MAX = 2**31 - 1
 _ROWS = 1 << 19  # of the sample index at a time
-_LENGTHS = 1 << 24  # read at a time
 _ENTRY = np.dtype([("sequence", "<u4"), ("length", "<u2")])  # as the native core knows it
 
 
@@ -108,25 +107,6 @@ def build_arrays(lengths: npt.NDArray[np.int32], plan: Plan) -> dict[str, npt.ND
     }
 
 
-def release(array: npt.NDArray[Any]) -> None:
-    """Let go of the memory with which a mapped file is read; what is read again is mapped again."""
-    base: Any = array
-    while isinstance(base, np.ndarray | memoryview):
-        base = base.obj if isinstance(base, memoryview) else base.base
-    # Other memory than that of a file, or a private copy of one, would lose what is in it.
-    if isinstance(base, mmap.mmap) and memoryview(base).readonly and hasattr(base, "madvise"):
-        base.madvise(mmap.MADV_DONTNEED)
-
-
-def total_tokens(lengths: npt.NDArray[np.int32]) -> int:
-    """The sum of the lengths, without keeping the file that they are mapped from in memory."""
-    tokens = 0
-    for start in range(0, len(lengths), _LENGTHS):
-        tokens += int(np.sum(lengths[start : start + _LENGTHS], dtype=np.int64))
-        release(lengths)
-    return tokens
-
-
 def _shuffled_entries(
     lengths: npt.NDArray[np.int32], plan: Plan, random: _core.RandomState
 ) -> npt.NDArray[np.uint8]:
@@ -134,10 +114,9 @@ def _shuffled_entries(
     count = plan.end - plan.begin
     memory = np.empty(plan.epochs * count * _ENTRY.itemsize, np.uint8)
     entries = memory.view(_ENTRY)
-    for start in range(0, count, _LENGTHS):
-        stop = min(start + _LENGTHS, count)
-        piece = lengths[plan.begin + start : plan.begin + stop]
-        _core.number_sequences(piece, plan.begin + start, entries[start:stop])
+    part = lengths[plan.begin : plan.end]
+    for piece in pieces(count):
+        _core.number_sequences(part[piece], plan.begin + piece.start, entries[piece])
         release(lengths)
     memory.reshape(plan.epochs, -1)[1:] = memory[: count * _ENTRY.itemsize]
     together = (plan.epochs - 1 if plan.apart else plan.epochs) * count

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-import numpy as np
-import numpy.typing as npt
-
 from tokpack.errors import UsageError
+from tokpack.samples.cache import IndexCache
+from tokpack.samples.lengths import total_tokens
 from tokpack.samples.megatron import MegatronOrder
 from tokpack.samples.neox_packing import NEOX_PACKED, NeoxPackedOrder
 from tokpack.samples.packing import PACKED, PackedOrder
 from tokpack.samples.stateless import StatelessOrder
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
     from tokpack.indexed import MMapIndexedDataset
     from tokpack.samples.rows import Counts, Numbers, Rows
     from tokpack.samples.settings import Settings
@@ -62,7 +64,8 @@ def make_order(
     UsageError where they do not fill one sample.
     """
     begin, end = part
-    tokens = int(np.sum(sizes[begin:end], dtype=np.int64))
+    cache = None if settings.cache is None else IndexCache(settings.cache)
+    tokens = total_tokens(sizes[begin:end])
     length, extra = settings.seq_length, settings.extra
     # The other programs let one sample run on from one epoch into the next.
     if settings.packing in PACKED:
@@ -76,6 +79,7 @@ def make_order(
                 seed=settings.seed,
                 fingerprint=fingerprint,
                 packing=settings.packing,
+                cache=cache,
             )
         except UsageError as error:
             raise UsageError(f"{name}: {error}") from None
@@ -104,6 +108,9 @@ def make_order(
         flavour=settings.order,
         add_extra_token=settings.add_extra_token,
         drop_last=settings.drop_last,
+        tokens=tokens,
+        cache=cache,
+        fingerprint=fingerprint,
     )
 
 

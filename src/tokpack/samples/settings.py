@@ -37,6 +37,7 @@ class Settings:
     document_boundaries: bool = False
     packing: str = "none"
     fim: FIM | None = None
+    cache: str | None = None
 
     def __post_init__(self) -> None:
         if self.order not in ORDERS:

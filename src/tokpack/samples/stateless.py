@@ -17,6 +17,7 @@ import xxhash
 
 from tokpack import _core
 from tokpack.indexed.virtual import VirtualIndexedDataset
+from tokpack.samples.lengths import release
 
 if TYPE_CHECKING:
     from tokpack.indexed import MMapIndexedDataset
@@ -137,6 +138,7 @@ def fingerprint(dataset: MMapIndexedDataset) -> int:
     state = xxhash.xxh3_64(f"{dataset.dtype} {len(lengths)} ".encode())
     for start in range(0, len(lengths), _CHUNK):
         state.update(np.ascontiguousarray(lengths[start : start + _CHUNK], "<i4").tobytes())
+        release(lengths)
     if isinstance(dataset, VirtualIndexedDataset):
         places = [dataset[number] for number in _spread(len(dataset))]
         state.update(b"".join(place[:_PROBE].tobytes() for place in places))
