@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tokpack.samples.blend_file import load_blend, save_blend
 from tokpack.samples.blended import BlendedDataset
+from tokpack.samples.fim import FIM
 from tokpack.samples.gpt import GPTDataset
 from tokpack.samples.iterate import MicroBatches, SampleIterator, collate
 from tokpack.samples.open import Blends, open_blend
@@ -11,6 +12,7 @@ from tokpack.samples.plan import plan_blend
 from tokpack.samples.split import parse_split, split_tokens
 
 __all__ = [
+    "FIM",
     "BlendedDataset",
     "Blends",
     "GPTDataset",

@@ -93,6 +93,7 @@ class PackedOrder:
             return _core.pack(part, seq_length, extra, key, together=packing == "best_fit")
 
         settings = {
+            "layout": 1,  # of the arrays; another one is another file
             "data": fingerprint,
             "begin": begin,
             "end": end,
