@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <limits>
 
 namespace tokpack {
 namespace {
@@ -41,7 +42,10 @@ bool append_rows(const ListedSamples& listed, const Bounds& bounds, std::vector<
     std::memcpy(&length, listed.lengths.data() + static_cast<std::size_t>(document) * 4, 4);
     rows.push_back({document, 0, length});
   }
-  if (bounds.end < -1 || bounds.begin < 0) return false;
+  constexpr std::int64_t kLongest = std::numeric_limits<std::int32_t>::max();  // of a sequence
+  if (bounds.begin < 0 || bounds.begin > kLongest || bounds.end < -1 || bounds.end > kLongest) {
+    return false;
+  }
   rows.back().count = std::max<std::int64_t>(bounds.end + (listed.extra ? 1 : 0), 0);
   rows[before].first = bounds.begin;
   rows[before].count -= bounds.begin;
