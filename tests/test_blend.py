@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 import math
+from decimal import Decimal, localcontext
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from samples_twin import write_manifest
+from hypothesis import given
+from hypothesis import strategies as st
+from samples_twin import write_dataset, write_manifest
 
 import tokpack
-from tokpack import GPTDataset, open_blend
+from tokpack import BlendedDataset, GPTDataset, open_blend
 from tokpack.cli import main
 from tokpack.errors import InputError, UsageError
 from tokpack.indexed import MMapIndexedDatasetBuilder
 from tokpack.samples import plan_blend
+from tokpack.samples.mixture import root
 from tokpack.samples.plan import BlendPlan, make_plan
 
 if TYPE_CHECKING:
@@ -61,6 +65,16 @@ class TestPlan:
     def test_temperature_flattens(self) -> None:
         shares = plan_blend(["small", "large"], temperature=2, seq_length=10).train.shares
         assert shares[1] / shares[0] == pytest.approx(math.sqrt(8), rel=1e-15)
+        sharp = plan_blend(["small", "large"], temperature=0.01, seq_length=10).train.shares
+        assert sharp == (pytest.approx(8.0**-100), 1)
+
+    def test_datasets_of_two_dtypes(self, folder: Path) -> None:
+        write_dataset(folder / "wide", [100] * 10, 1 << 20)
+        train = open_blend({"datasets": {"small": 1, "wide": 1}, "seq_length": 10}).train
+        assert isinstance(train, BlendedDataset)
+        for number in range(20):
+            wide = train.locate(number)[0] == 1
+            assert (train[number]["tokens"].min() >= 1 << 20) == wide
 
     def test_one_epoch_never_begins_a_second(self) -> None:
         """Ten tokens more than the samples have would be needed for the last label."""
@@ -137,6 +151,14 @@ class TestPlan:
         )
         with pytest.raises(InputError, match="empty: no tokens in it"):
             plan_blend(["empty"])
+
+
+@given(st.floats(1e-9, 1e18), st.floats(0.01, 100))
+def test_roots_are_rounded_right(value: float, temperature: float) -> None:
+    """So they are the same on every machine, whatever its library makes of a power."""
+    with localcontext(prec=80, Emin=-(10**6), Emax=10**6):
+        exact = Decimal(value) ** (1 / Decimal(temperature))
+    assert root(value, temperature) == float(exact)
 
 
 @pytest.mark.usefixtures("folder")

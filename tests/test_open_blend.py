@@ -227,6 +227,14 @@ def test_named_validation_sets_and_a_test_set() -> None:
     assert {len(valid) for valid in some.valid.values()} == {5}
 
 
+def test_documents_that_are_trained_on_too_are_told() -> None:
+    values = {"datasets": ["wiki", "owt"], "seq_length": 8, "split": "9,1"}
+    own = {"valid": {"more": ["code", "owt"]}, "test": {"wiki": 1}}
+    told = [w.split(",")[0] for w in open_blend({**values, **own}).plan.warnings(99)]
+    assert told[:2] == ["owt is in more", "wiki is in test"]
+    assert [w for w in open_blend(values).plan.warnings(99) if "trained" in w] == []
+
+
 def test_a_blend_is_what_blended_dataset_gives() -> None:
     datasets = [GPTDataset(name, 8, seed=5) for name in NAMES]
     blends = open_blend(plan_blend(NAMES, [3, 2, 1], seq_length=8, samples=300, seed=5))

@@ -244,7 +244,8 @@ def save_blend(plan: BlendPlan, path: str | os.PathLike[str]) -> None:
     for known in fields(BlendSpec):
         value = getattr(spec, known.name)
         if known.name in _KINDS and (known.name in _ALWAYS or value != known.default):
-            values[known.name] = value
+            whole = isinstance(value, float) and known.name in ("tokens", "epochs")
+            values[known.name] = int(value) if whole and value == int(value) else value
     values |= {name: plain_option(value) for name, value in spec.options.items()}
     groups = dict(spec.groups())
     values["datasets"] = _saved(groups.pop("train"), plan, folder)

@@ -41,7 +41,9 @@ class Rules:
         else:
             pairs = zip(weights, portions, strict=True)
             values = [weight * self._tokens_a_weight(portion) for weight, portion in pairs]
-        raw = [_root(value, self.temperature) for value in values]
+        if self.temperature != 1 and 0 < max(values) < math.inf:
+            values = [value / max(values) for value in values]  # no power overflows
+        raw = [root(value, self.temperature) for value in values]
         total = math.fsum(raw) if all(map(math.isfinite, raw)) else math.inf
         if not 0 < total < math.inf:
             raise UsageError(f"the weights add up to {total}: give numbers nearer to 1")
@@ -84,7 +86,7 @@ class Rules:
         )
 
 
-def _root(value: float, temperature: float) -> float:
+def root(value: float, temperature: float) -> float:
     """``value ** (1 / temperature)``, the same on every machine: C libraries round it freely."""
     if temperature == 1 or value == 0 or not math.isfinite(value):
         return value

@@ -53,6 +53,8 @@ class BlendPlan:
         found = []
         for mixture in self.mixtures:
             found += mixture.warnings(max_epochs) + _twice(mixture)
+            if mixture is not self.train:
+                found += _trained_on(mixture, self.train)
         if unknown := [m.prefix for m in self.members if m.checksum is None]:
             found.append(
                 f"no manifest says which tokenizer made {', '.join(unknown)}, nor whether it is "
@@ -74,6 +76,19 @@ def _twice(mixture: Mixture) -> list[str]:
         if first != portion.prefix:
             found.append(f"{first} and {portion.prefix} hold the same tokens")
     return found
+
+
+def _trained_on(mixture: Mixture, train: Mixture) -> list[str]:
+    return [
+        f"{portion.prefix} is in {mixture.name}, and its documents are trained on too: measure on "
+        "others"
+        for portion in mixture.portions
+        if any(
+            one.member.fingerprint == portion.member.fingerprint
+            and max(one.begin, portion.begin) < min(one.end, portion.end)
+            for one in train.portions
+        )
+    ]
 
 
 def plan_blend(
