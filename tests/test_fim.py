@@ -194,6 +194,16 @@ def test_a_sample_depends_on_its_number_alone(tmp_path: Path, packing: str) -> N
             assert np.array_equal(off.sample(number)[name], array)
 
 
+def test_the_seed_decides(tmp_path: Path) -> None:
+    write_plainly(tmp_path / "data", Plain("i", [[*range(1, 60), EOD]], [0, 1]))
+    options: dict[str, Any] = {"packing": "document", "fim": FIM(**IDS, rate=1), "eod_id": EOD}
+    samples = [
+        GPTDataset(tmp_path / "data", 80, seed=seed, **options)[0]["tokens"].tolist()
+        for seed in range(5)
+    ]
+    assert len(set(map(tuple, samples))) == 5
+
+
 def test_workers_and_resumed_runs_see_the_same(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed")
     write_documents(tmp_path / "data")
@@ -288,6 +298,12 @@ def test_a_cut_may_lie_within_a_token(characters: Characters) -> None:
     ids = characters.encode("internationalization")
     found = [token for k in range(20) for token in characters.rearrange(ids, k)]
     assert set(found) - {*ids, *NAMES.values()}
+
+
+def test_special_tokens_stay_special(characters: Characters) -> None:
+    ids = characters.encode("x<|endoftext|>y")
+    assert 0 in ids
+    assert any(0 in characters.rearrange(ids, k) for k in range(20))
 
 
 def test_half_a_character_is_not_lost(characters: Characters) -> None:

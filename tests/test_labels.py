@@ -82,10 +82,12 @@ def test_labels_that_are_the_tokens_change_nothing(tmp_path: Path) -> None:
 
 
 def test_neox_leaves_out_what_has_no_label(tmp_path: Path) -> None:
-    lengths = [3, 0, 9, 4, 5, 2]
+    lengths = [9, 0, 9, 4, 5, 2]
     sequences = write_dataset(tmp_path / "text", lengths)
     labels = [[-100] * len(sequence) for sequence in sequences]
-    labels[2][8] = labels[3][1] = labels[5][0] = 7  # that of 2 is beyond what is read
+    labels[3][1] = labels[5][0] = 7
+    labels[0][7] = 7  # beyond a sample
+    labels[2][6] = 7  # the last token of a sample, at which NeoX's unpacked does not look
     write_plainly(tmp_path / "labels", Plain("i", labels, list(range(7))))
     options: dict[str, Any] = {"order": "neox", "labels": tmp_path / "labels", "num_samples": 4}
     unpacked = GPTDataset(tmp_path / "text", 6, packing="unpacked", **options)
@@ -94,7 +96,7 @@ def test_neox_leaves_out_what_has_no_label(tmp_path: Path) -> None:
     assert order.document_index.tolist() == [3, 5, 3, 5, 3]
     assert order.locate(0)[0].tolist() == [[3, 0, 4], [5, 0, 2]][int(order.shuffle_index[0]) % 2]
     until: Any = GPTDataset(tmp_path / "text", 6, packing="pack_until_overflow", **options)._order
-    assert set(until.document_index.tolist()) == {3, 5}
+    assert set(until.document_index.tolist()) == {2, 3, 5}
     write_plainly(
         tmp_path / "none", Plain("i", [[-100] * len(s) for s in sequences], list(range(7)))
     )
