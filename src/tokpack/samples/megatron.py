@@ -22,9 +22,18 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tokpack.samples.cache import Entry, IndexCache
+    from tokpack.samples.megatron_build import Plan
     from tokpack.samples.rows import Counts, Numbers, Rows
 
-__all__ = ["FLAVOURS", "BlendRequest", "MegatronOrder", "blend_request", "megatron_blend"]
+__all__ = [
+    "FLAVOURS",
+    "BlendRequest",
+    "MegatronOrder",
+    "blend_request",
+    "megatron_blend",
+    "megatron_plan",
+    "normalise",
+]
 
 _INT32_MAX = 2**31 - 1
 _UINT32_MAX = 2**32 - 1
@@ -71,27 +80,23 @@ class MegatronOrder:
         cache: IndexCache | None = None,
         fingerprint: int | None = None,
     ) -> None:
-        rules = flavour_named(flavour)
-        _check(lengths, begin, end, seq_length, num_samples, seed=seed)
-        self.flavour = rules.name
+        self.flavour = flavour_named(flavour).name
         self._lengths = lengths
         self._extra = int(add_extra_token)
         self._listed: _core.ListedSamples | None = None
-        self.tokens = tokens or total_tokens(lengths[begin:end])
-        if self.tokens == 0:
-            raise UsageError(f"sequences {begin} to {end} have no tokens: there is no sample in it")
-        plan = make_plan(
-            rules,
-            self.tokens,
+        self.tokens = total_tokens(lengths[begin:end]) if tokens is None else tokens
+        self.plan = plan = megatron_plan(
+            lengths,
             begin,
             end,
-            seq_length=seq_length,
-            num_samples=num_samples,
+            seq_length,
+            num_samples,
             seed=seed,
-            extra=self._extra,
+            flavour=flavour,
+            add_extra_token=add_extra_token,
             drop_last=drop_last,
+            tokens=self.tokens,
         )
-        self.plan = plan
         self.epochs = plan.epochs
         self.entry: Entry | None = None
         if cache is None:
@@ -155,6 +160,39 @@ class MegatronOrder:
             raise FormatError(f"the index of the order {self.flavour} is broken: {error}") from None
 
 
+def megatron_plan(
+    lengths: npt.NDArray[np.int32],
+    begin: int,
+    end: int,
+    seq_length: int,
+    num_samples: int | None,
+    *,
+    seed: int,
+    flavour: str = "megatron",
+    add_extra_token: bool = True,
+    drop_last: bool = True,
+    tokens: int | None = None,
+) -> Plan:
+    """What a MegatronOrder of these arguments is built from; see there."""
+    rules = flavour_named(flavour)
+    _check(lengths, begin, end, seq_length, num_samples, seed=seed)
+    if tokens is None:
+        tokens = total_tokens(lengths[begin:end])
+    if tokens == 0:
+        raise UsageError(f"sequences {begin} to {end} have no tokens: there is no sample in it")
+    return make_plan(
+        rules,
+        tokens,
+        begin,
+        end,
+        seq_length=seq_length,
+        num_samples=num_samples,
+        seed=seed,
+        extra=int(add_extra_token),
+        drop_last=drop_last,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class BlendRequest:
     """What a blend asks of its datasets.
@@ -184,10 +222,10 @@ def blend_request(
     rules = flavour_named(flavour)
     if num_samples < 0:
         raise UsageError(f"{num_samples} samples: ask for 0 or more")
-    shares = _normalise(weights)
+    shares = normalise(weights)
     if rules.blend_sums_in_python:
         total = sum(weights)  # rounds otherwise than numpy's sum
-        shares = _normalise([weight / total for weight in weights])
+        shares = normalise([weight / total for weight in weights])
     if rules.blend_size == "targets":
         targets = [int(np.ceil(num_samples * share)) for share in shares]
         asked = [int(np.ceil(target * (1 + surplus))) for target in targets]
@@ -213,7 +251,7 @@ def megatron_blend(
     a multiply and a subtraction, which breaks ties otherwise.
     """
     rules = flavour_named(flavour)
-    shares = _normalise(weights)
+    shares = normalise(weights)
     if len(shares) > rules.blend_datasets:
         raise UsageError(
             f"a blend of {len(shares)} datasets: {flavour} has no more than {rules.blend_datasets}"
@@ -254,7 +292,8 @@ def _check(
         raise UsageError(f"seed {seed}: these orders know 0 to {_UINT32_MAX}")
 
 
-def _normalise(weights: Sequence[float] | npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def normalise(weights: Sequence[float] | npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Weights divided by their sum, as the programs do; UsageError for any that cannot work."""
     values = np.array(weights, np.float64)
     if values.ndim != 1 or len(values) == 0:
         raise UsageError("a blend needs one weight for each dataset, and at least one dataset")
