@@ -4,8 +4,8 @@
 
 A dataset of lognormal documents (605 tokens on average) is made in a temporary folder, larger than
 the caches of the processor. Every method then takes the same samples of it, one method after the
-other, in each of ``--runs`` rounds; a row is one method in one round. Before the clock starts, every
-array of all samples of tokpack's order "megatron" is compared with Megatron-core's.
+other, in each of ``--runs`` rounds; a row is one method in one round. Before the clock
+starts, every array of all samples of tokpack's order "megatron" is compared with Megatron-core's.
 
 - ``memcpy stored``: libc's memcpy of the pieces of every sample as they lie in the .bin, at the
   places where the gather reads them, into one array. Called from a loop in C.
@@ -15,7 +15,8 @@ array of all samples of tokpack's order "megatron" is compared with Megatron-cor
 - ``locate``: the rows of samples, in batches.
 - ``batch``: GPTDataset.batch, tokens, labels, loss_mask and position_ids.
 - ``getitem``: one sample after the other, as a DataLoader without ``__getitems__`` takes them.
-- ``loader``: torch's DataLoader with 0 and 2 workers, batches of ``--batch``.
+- ``loader``: torch's DataLoader with 0 and 2 workers, batches of ``--batch``; its workers start
+  inside the clock. ``whole batches``: the same with WholeBatches.
 
 What is unfair: Megatron-core gives torch tensors and shares its position ids and (cached) masks
 between samples, tokpack's ``batch`` makes new numpy arrays of all; Megatron-core is asked for no
@@ -32,6 +33,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import importlib.util
 import logging
 import statistics
 import subprocess
@@ -40,6 +42,7 @@ import tempfile
 import time
 import warnings
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +53,7 @@ import common
 
 from tokpack import GPTDataset
 from tokpack.indexed.format import index_chunks
+from tokpack.samples import WholeBatches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -133,16 +137,20 @@ class Bench:
 
     def loaders(self, name: str, dataset: Any) -> dict[str, Callable[[], Any]]:
         """torch's DataLoader; none without torch."""
-        try:
-            from torch.utils.data import DataLoader
-        except ImportError:
+        if importlib.util.find_spec("torch") is None:
             return {}
-
-        def loader(workers: int) -> Callable[[], Any]:
-            batches = [list(range(i, i + self.batch)) for i in range(0, self.samples, self.batch)]
-            return lambda: drain(DataLoader(dataset, batch_sampler=batches, num_workers=workers))
-
-        return {f"{name} loader, {workers} workers": loader(workers) for workers in (0, 2)}
+        batches = [list(range(i, i + self.batch)) for i in range(0, self.samples, self.batch)]
+        found = {}
+        for workers in (0, 2):
+            samples = {"dataset": dataset, "batch_sampler": batches, "num_workers": workers}
+            found[f"{name} loader, {workers} workers"] = partial(drain_loader, **samples)
+            if hasattr(dataset, "batch"):
+                whole = WholeBatches(dataset)
+                options = {"sampler": batches, "batch_size": None, "num_workers": workers}
+                found[f"{name} whole batches, {workers} workers"] = partial(
+                    drain_loader, dataset=whole, **options
+                )
+        return found
 
     def copies(self, dataset: GPTDataset, groups: list[Any], memcpy: Memcpy) -> dict[str, Any]:
         """memcpy of the same bytes at the same places."""
@@ -183,6 +191,13 @@ def drain(values: Iterable[Any]) -> None:
     """Take everything and keep nothing."""
     for _ in values:
         pass
+
+
+def drain_loader(**options: Any) -> None:
+    """Take everything out of a DataLoader."""
+    from torch.utils.data import DataLoader
+
+    drain(DataLoader(**options))
 
 
 def touch(array: np.ndarray) -> None:

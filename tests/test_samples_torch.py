@@ -11,7 +11,7 @@ from gather_twin import stacked
 from samples_twin import some_lengths, write_dataset
 
 from tokpack import BlendedDataset, GPTDataset
-from tokpack.samples import MicroBatches, SampleIterator
+from tokpack.samples import MicroBatches, SampleIterator, WholeBatches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -85,6 +85,20 @@ def test_a_batch_of_numpy_becomes_tensors_without_a_copy(blend: BlendedDataset) 
     check(tensors, blend, list(range(8)))
     tensors["loss_mask"][0, 0] = -5  # not read-only
     assert batch["loss_mask"][0, 0] == -5
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_whole_batches(blend: BlendedDataset, workers: int) -> None:
+    whole = WholeBatches(blend)
+    assert len(whole) == 240
+
+    def load(batches: MicroBatches) -> DataLoader[Any]:
+        return DataLoader(whole, batch_size=None, sampler=batches, num_workers=workers)
+
+    iterator = SampleIterator(blend, 8, load=load)
+    for place, batch in enumerate(iterator):
+        check(batch, blend, list(range(8 * place, 8 * place + 8)))
+    assert iterator.consumed_samples == 240
 
 
 def rank_iterator(dataset: Any, micro: int, rank: int, world: int, workers: int) -> SampleIterator:

@@ -6,7 +6,7 @@ from tokpack.samples.blend_file import load_blend, save_blend
 from tokpack.samples.blended import BlendedDataset
 from tokpack.samples.fim import FIM
 from tokpack.samples.gpt import GPTDataset
-from tokpack.samples.iterate import MicroBatches, SampleIterator, collate
+from tokpack.samples.iterate import MicroBatches, SampleIterator, WholeBatches, collate
 from tokpack.samples.open import Blends, open_blend
 from tokpack.samples.plan import plan_blend
 from tokpack.samples.split import parse_split, split_tokens
@@ -18,6 +18,7 @@ __all__ = [
     "GPTDataset",
     "MicroBatches",
     "SampleIterator",
+    "WholeBatches",
     "collate",
     "load_blend",
     "open_blend",
