@@ -138,6 +138,19 @@ def test_prefixes_are_relative_to_the_file(folder: Path, monkeypatch: pytest.Mon
     (folder.parent / "moved").rename(folder)
 
 
+def test_a_cache_is_relative_to_the_file_too(folder: Path) -> None:
+    (folder / "configs").mkdir()
+    values = {"datasets": "data/wiki", "seq_length": 16, "order": "megatron", "samples": 90}
+    plan = open_blend(values, cache="indices").plan
+    save_blend(plan, "configs/blend.yaml")
+    assert "cache: ../indices" in Path("configs/blend.yaml").read_text()
+    kept = {path.name for path in (folder / "indices").rglob("*") if path.is_file()}
+    assert kept
+    opened = open_blend("configs/blend.yaml").train
+    assert {path.name for path in (folder / "indices").rglob("*") if path.is_file()} == kept
+    assert opened.fingerprint == open_blend(values).train.fingerprint
+
+
 def test_a_file_reached_by_a_link_has_the_same_datasets(folder: Path) -> None:
     (folder / "deep" / "configs").mkdir(parents=True)
     (folder / "link").symlink_to("deep/configs")

@@ -135,6 +135,14 @@ def test_blends_without_weights_are_those_of_megatron(shared: Path) -> None:
             assert [blend.locate(number) for number in range(count)] == list(expected)
 
 
+def test_without_weights_no_more_than_there_is(shared: Path) -> None:
+    names = [path_of(shared, name) for name in ("long", "short")]
+    values = {"datasets": names, "seq_length": 128, "order": "megatron"}
+    all_of_it = open_blend(values).train
+    asked = open_blend(values, samples=10**6)
+    assert asked.plan.train.samples == len(asked.train) == len(all_of_it)
+
+
 def test_a_single_dataset_is_blended_where_megatron_does(shared: Path) -> None:
     values = {"order": "megatron", "seq_length": 64, "samples": 900, "seed": 3}
     short, long = path_of(shared, "short"), path_of(shared, "long")
@@ -287,6 +295,15 @@ def test_a_missing_dataset_keeps_the_schedule_in_step() -> None:
     train = open_blend(values, allow_empty=True).train
     assert isinstance(train, BlendedDataset)
     assert [segment.shares for segment in train.schedule] == [(1 / 3, 2 / 3), (0.75, 0.25)]
+
+
+def test_validation_has_the_weights_that_training_begins_with() -> None:
+    values = {"datasets": {"wiki": 1, "owt": 0, "code": 3}, "schedule": {50: [1, 1, 1]}}
+    blends = open_blend(values, split="8,2", seq_length=8)
+    valid = blends.valid["valid"]
+    assert isinstance(valid, BlendedDataset)
+    assert (valid.path_prefix, valid.weights) == ("wiki, code", [0.25, 0.75])
+    assert blends.train.path_prefix == "wiki, owt, code"
 
 
 def test_a_part_that_nobody_asked_for_is_not_there() -> None:

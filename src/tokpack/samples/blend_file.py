@@ -247,6 +247,8 @@ def save_blend(plan: BlendPlan, path: str | os.PathLike[str]) -> None:
             whole = isinstance(value, float) and known.name in ("tokens", "epochs")
             values[known.name] = int(value) if whole and value == int(value) else value
     values |= {name: plain_option(value) for name, value in spec.options.items()}
+    if spec.options.get("cache") is not None:
+        values["cache"] = _relative(os.fspath(spec.options["cache"]), folder)
     groups = dict(spec.groups())
     values["datasets"] = _saved(groups.pop("train"), plan, folder)
     if spec.schedule:
