@@ -13,6 +13,7 @@ import pytest
 import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_orders import golden
 
 from tokpack import _core
 from tokpack.errors import UsageError
@@ -139,6 +140,12 @@ def test_an_epoch_has_every_sample_once_in_an_order_of_its_own() -> None:
 
 
 def test_values_never_change() -> None:
+    for words, number, values in golden("packing"):
+        documents, modulus, *shape, together = map(int, words)
+        lengths = [i % modulus for i in range(documents)]
+        seq_length, extra, key = shape
+        packing, _ = packed(lengths, seq_length, extra, key, together=bool(together))
+        assert packing.locate(number).ravel().tolist() == values
     lengths = [k * k * 31 % 997 for k in range(5000)]
     for packing, digest in (("best_fit", BEST_FIT), ("document", DOCUMENT)):
         rows, counts = order(lengths, 256, packing=packing).locate_many(range(3000))

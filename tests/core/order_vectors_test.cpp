@@ -11,6 +11,7 @@
 #include "core/blend_order.hpp"
 #include "core/document_order.hpp"
 #include "core/megatron_order.hpp"
+#include "core/packing.hpp"
 #include "core/permutation.hpp"
 
 namespace tokpack::test {
@@ -72,17 +73,17 @@ Numbers blended(const Line& line) {
 }
 
 // Documents of i % modulus tokens.
-Numbers located(const Line& line) {
-  const Numbers given = numbers(line);
-  std::vector<unsigned char> lengths(given[0] * sizeof(std::int32_t));
-  for (std::size_t i = 0; i < given[0]; ++i) {
-    const auto length = static_cast<std::int32_t>(i % given[1]);
+std::vector<unsigned char> document_lengths(std::size_t documents, std::size_t modulus) {
+  std::vector<unsigned char> lengths(documents * sizeof(std::int32_t));
+  for (std::size_t i = 0; i < documents; ++i) {
+    const auto length = static_cast<std::int32_t>(i % modulus);
     std::memcpy(lengths.data() + i * sizeof(length), &length, sizeof(length));
   }
-  const DocumentOrder order(lengths.data(), given[0], static_cast<std::int64_t>(given[2]),
-                            static_cast<std::int64_t>(given[3]), given[4]);
-  std::vector<DocumentOrder::Piece> pieces;
-  order.locate(static_cast<std::int64_t>(line.begin), pieces);
+  return lengths;
+}
+
+template <class Pieces>
+Numbers flat(const Pieces& pieces) {
   Numbers result;
   for (const auto& piece : pieces) {
     for (const std::int64_t value : {piece.document, piece.offset, piece.length}) {
@@ -90,6 +91,30 @@ Numbers located(const Line& line) {
     }
   }
   return result;
+}
+
+Numbers located(const Line& line) {
+  const Numbers given = numbers(line);
+  const std::vector<unsigned char> lengths = document_lengths(given[0], given[1]);
+  const DocumentOrder order(lengths.data(), given[0], static_cast<std::int64_t>(given[2]),
+                            static_cast<std::int64_t>(given[3]), given[4]);
+  std::vector<DocumentOrder::Piece> pieces;
+  order.locate(static_cast<std::int64_t>(line.begin), pieces);
+  return flat(pieces);
+}
+
+Numbers packed(const Line& line) {
+  const Numbers given = numbers(line);
+  const std::vector<unsigned char> lengths = document_lengths(given[0], given[1]);
+  const PackingInput input{lengths.data(), given[0], static_cast<std::int64_t>(given[2]),
+                           static_cast<std::int64_t>(given[3]), given[4]};
+  const PackedSamples samples = pack(input, given[5] != 0);
+  const Packing packing(input, samples.entries, samples.starts, samples.windows);
+  const auto sample = static_cast<std::int64_t>(line.begin);
+  std::int64_t count = 0;
+  std::vector<Packing::Piece> pieces;
+  packing.locate({&sample, 1}, pieces, {&count, 1});
+  return flat(pieces);
 }
 
 Numbers shuffled(const Line& line) {
@@ -113,6 +138,7 @@ Numbers computed(const Line& line) {
   if (line.what == "permutation") return permuted(line);
   if (line.what == "blend") return blended(line);
   if (line.what == "documents") return located(line);
+  if (line.what == "packing") return packed(line);
   if (line.what == "shuffle") return shuffled(line);
   return greedy(line, line.what == "greedy-fused");
 }
@@ -128,7 +154,7 @@ void test_vectors(const std::string& path) {
     CHECK(equal);
     ++lines;
   }
-  CHECK(lines >= 69);
+  CHECK(lines >= 87);
 }
 
 }  // namespace
