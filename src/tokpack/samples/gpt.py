@@ -204,7 +204,7 @@ class GPTDataset:
     @property
     def samples_per_epoch(self) -> int:
         """Samples in which every token comes at most once."""
-        if self._settings.packing != "none":
+        if isinstance(self._order, PackedOrder):
             return self._order.samples
         return max(self.tokens - self._settings.extra, 0) // self._settings.seq_length
 
