@@ -13,14 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from samples_twin import write_dataset, write_manifest
 
-import tokpack
-from tokpack import BlendedDataset, GPTDataset, open_blend
+from tokpack import BlendedDataset, open_blend
 from tokpack.cli import main
 from tokpack.errors import InputError, UsageError
 from tokpack.indexed import MMapIndexedDatasetBuilder
 from tokpack.samples import plan_blend
 from tokpack.samples.mixture import root
-from tokpack.samples.plan import BlendPlan, make_plan
+from tokpack.samples.plan import make_plan
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -200,6 +199,7 @@ class TestCommand:
             (["0.3", "small", "large"], "do not alternate"),
             (["-1", "small", "2", "large"], "the weight of small is -1"),
             (["1", "nope"], "no such dataset"),
+            (["small", "-o", "small.bin"], "small.bin: a plan is saved as YAML"),
         ],
     )
     def test_what_is_refused(
@@ -304,99 +304,3 @@ class TestInputs:
         out = capsys.readouterr().out
         assert out.count("my data\\x1b[31m") == 2
         assert "\x1b" not in out
-
-
-def encoded(shared: Path, folder: Path, name: str, texts: list[str], **tokenizer: str) -> str:
-    source = folder / f"{name}.jsonl"
-    source.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    tokpack.encode(str(source), str(folder / name), workers=1, **tokenizer)
-    return str(folder / name)
-
-
-class TestShow:
-    TEXTS = tuple(f"Document number {n}\nhas two lines of its own." for n in range(60))
-
-    @pytest.fixture
-    def words(self, shared: Path, tmp_path: Path) -> list[str]:
-        tokens = shared / "tokenizers"
-        gpt2 = {
-            "vocab_file": str(tokens / "gpt2-vocab.json"),
-            "merge_file": str(tokens / "gpt2-merges.txt"),
-        }
-        names = [
-            encoded(shared, tmp_path, name, list(self.TEXTS[begin:end]), **gpt2)
-            for name, begin, end in (("first", 0, 30), ("second", 30, 60))
-        ]
-        return ["blend", "1", names[0], "3", names[1], "--seq-length=32"]
-
-    def test_text_with_documents_apart(
-        self, words: list[str], capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        assert main([*words, "--show=3", "--max-tokens=0"]) == 0
-        shown = capsys.readouterr().out.split("\n\nsample ")[1:]
-        assert [text.split(":")[0] for text in shown] == ["0", "1", "2"]
-        for text in shown:
-            head, *rows = text.splitlines()
-            documents = sum(row.startswith("  ── ") for row in rows)
-            assert f", epoch 0, {documents} document" in head
-            assert 1 <= documents <= 4
-        assert any(
-            "Document number" in text and "has two lines of its own." in text for text in shown
-        )
-
-    def test_for_machines(self, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-        assert main([*words, "--show=4", "--json"]) == 0
-        plan = json.loads(capsys.readouterr().out)
-        train = open_blend({"datasets": {words[2]: 1, words[4]: 3}, "seq_length": 32}).train
-        for number, sample in enumerate(plan["shown"]):
-            ids = [token for document in sample["documents"] for token in document["ids"]]
-            assert ids == train[number]["tokens"].tolist()
-            place, own = train.locate(number)
-            assert sample["dataset"] == words[2 + 2 * place]
-            assert (sample["sample"], sample["dataset_sample"], sample["epoch"]) == (number, own, 0)
-            whole = "".join(document["text"] for document in sample["documents"])
-            assert len(whole) > 60
-
-    def test_little_of_each_document(
-        self, words: list[str], capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        assert main([*words, "--show=1", "--max-tokens=1", "--packing=best_fit"]) == 0
-        out = capsys.readouterr().out
-        assert out.count("  ── ") == out.count("more; --max-tokens 0 shows all") == 2
-
-    def test_padding_is_not_shown(
-        self, words: list[str], capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        assert main([*words, "--show=5", "--json", "--packing=document"]) == 0
-        for sample in json.loads(capsys.readouterr().out)["shown"]:
-            (document,) = sample["documents"]
-            assert document["text"] in (f"{text}<|endoftext|>" for text in self.TEXTS)
-
-    @pytest.mark.usefixtures("folder")
-    def test_without_a_tokenizer_there_are_ids(self, capsys: pytest.CaptureFixture[str]) -> None:
-        assert main(["blend", "small", "--seq-length=10", "--show=1", "--order=megatron"]) == 0
-        out, err = capsys.readouterr()
-        sample = GPTDataset("small", 10, order="megatron")[0]["tokens"].tolist()
-        assert " ".join(map(str, sample)) in " ".join(out.split())
-        assert "epoch" not in out.split("sample 0")[1]
-        assert "no manifest names the tokenizer" in err
-
-
-def test_different_tokenizers(shared: Path, tmp_path: Path) -> None:
-    texts = ["one two three four five"] * 50
-    folder = shared / "tokenizers"
-    gpt2 = {
-        "vocab_file": str(folder / "gpt2-vocab.json"),
-        "merge_file": str(folder / "gpt2-merges.txt"),
-    }
-    neox = str(folder / "20B_tokenizer.json")
-    names = [
-        encoded(shared, tmp_path, "gpt2", texts, **gpt2),
-        encoded(shared, tmp_path, "neox", texts, tokenizer=neox),
-    ]
-    with pytest.raises(
-        UsageError, match=r"gpt2 and .*neox were made with different tokenizers.*vocab.json .*20B"
-    ):
-        plan_blend(names, seq_length=16)
-    assert isinstance(plan_blend(names[:1], seq_length=16), BlendPlan)
-    assert main(["blend", names[0], "--seq-length=16", "--valid", f"other={names[1]}"]) == 1

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tokpack.samples.spec import BlendSpec, Entries
 
 MAX_EPOCHS = 4.0
+_BLEND_FILE = (".yaml", ".yml")
 _FILES = (".bin", ".idx", ".json", ".trace")
 
 
@@ -194,6 +195,8 @@ def run(argv: Sequence[str]) -> int:
     from tokpack.samples.blend_file import save_blend
     from tokpack.samples.plan import make_plan
 
+    if arguments.output and not arguments.output.endswith(_BLEND_FILE):
+        raise UsageError(f"{arguments.output}: a plan is saved as YAML: name it so, as blend.yaml")
     plan = make_plan(resolve(arguments.inputs).changed(**_changes(arguments)))
     if arguments.output:
         save_blend(plan, arguments.output)
@@ -231,7 +234,7 @@ def resolve(words: Sequence[str]) -> BlendSpec:
     from tokpack.samples.blend_file import read_blend
     from tokpack.samples.spec import BlendSpec
 
-    files = [word for word in words if word.endswith((".yaml", ".yml"))]
+    files = [word for word in words if word.endswith(_BLEND_FILE)]
     if files and len(words) > 1:
         raise UsageError(
             f"{files[0]}: a blend file must be the only input, given: {' '.join(words)}"
