@@ -240,6 +240,9 @@ def test_wrong_requests_are_named(tmp_path: Path) -> None:
     from_file: Any = {"prefix_id": 1, "midle_id": 2}
     with pytest.raises(UsageError, match="midle_id"):
         GPTDataset(tmp_path / "data", 8, fim=from_file, eod_id=1)
+    from_file = True
+    with pytest.raises(UsageError, match="fim is True, expected a FIM or its options"):
+        GPTDataset(tmp_path / "data", 8, fim=from_file, eod_id=1)
     from_file = IDS | {"rate": 1}
     dataset = GPTDataset(tmp_path / "data", 8, fim=from_file, eod_id=0)
     assert PREFIX in dataset[0]["tokens"]

@@ -62,6 +62,8 @@ class Settings:
         self._check_packing()
         if isinstance(self.fim, Mapping):  # from a file
             object.__setattr__(self, "fim", FIM.of(self.fim))
+        if not isinstance(self.fim, FIM | None):
+            raise UsageError(f"fim is {self.fim!r}, expected a FIM or its options by name")
 
     def _check_packing(self) -> None:
         if self.packing not in PACKINGS:
