@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from tokpack.samples.settings import Settings
 
+_NAMED = 8  # datasets in one warning
+
 
 @dataclass(frozen=True)
 class BlendPlan:
@@ -56,9 +58,10 @@ class BlendPlan:
             if mixture is not self.train:
                 found += _trained_on(mixture, self.train)
         if unknown := [m.prefix for m in self.members if m.checksum is None]:
+            more = f" and {len(unknown) - _NAMED} more" if len(unknown) > _NAMED else ""
             found.append(
-                f"no manifest says which tokenizer made {', '.join(unknown)}, nor whether it is "
-                "whole"
+                f"no manifest says which tokenizer made {', '.join(unknown[:_NAMED])}{more}, nor "
+                "whether it is whole"
             )
         return found
 
