@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import pickle
 import subprocess
 import sys
 from functools import lru_cache
@@ -15,8 +16,9 @@ import numpy as np
 import pytest
 from conftest import SHARED
 
-from tokpack import MMapIndexedDataset
+from tokpack import BlendedDataset, GPTDataset, MMapIndexedDataset
 from tokpack.errors import UsageError
+from tokpack.samples.megatron import blend_request
 from tokpack.samples.megatron_cache import PARTS, Request, Written, write_index_files
 from tokpack.samples.open import open_blend
 
@@ -294,3 +296,41 @@ def test_requests_that_cannot_be_met(
     with pytest.raises(UsageError, match=message):
         list(write_index_files(tmp_path, Request(**(values | change)), [source]))
     assert not list(tmp_path.glob("*.tmp"))
+
+
+def test_blends_of_arm_processors(shared: Path, tmp_path: Path) -> None:
+    """Ties break otherwise there; the names of the files are the same."""
+    names = ("short", "long", "edge")
+    paths = tuple(str(shared / "index" / name) for name in names)
+    found = []
+    for fused in (False, True):
+        request = Request(
+            paths=paths,
+            weights=(30.0, 20.0, 50.0),
+            samples=(1000, 0, 0),
+            seq_length=16,
+            seed=1,
+            split="1,0,0",
+            tokenizer=TOKENIZER,
+            fused=fused,
+        )
+        sources = [MMapIndexedDataset(path) for path in paths]
+        *_, blend = write_index_files(tmp_path / str(fused), request, sources)
+        found.append((Path(blend.paths[0]).name, np.load(blend.paths[0])))
+    assert found[0][0] == found[1][0]
+    assert np.flatnonzero(found[0][1] != found[1][1])[0] == 10
+    asked = blend_request([30.0, 20.0, 50.0], 1000)
+    datasets = [
+        GPTDataset(path, 16, order="megatron", seed=1, num_samples=count)
+        for path, count in zip(paths, asked.samples, strict=True)
+    ]
+    blends = [
+        BlendedDataset(datasets, asked.weights.tolist(), asked.size, fused=fused)
+        for fused in (False, True)
+    ]
+    for (_, array), one in zip(found, blends, strict=True):
+        assert [one.locate(k)[0] for k in range(1000)] == array.tolist()
+    assert blends[0].fingerprint != blends[1].fingerprint
+    assert pickle.loads(pickle.dumps(blends[1])).fingerprint == blends[1].fingerprint
+    with pytest.raises(UsageError, match="the same on all processors"):
+        BlendedDataset([GPTDataset(paths[0], 16)], fused=True)

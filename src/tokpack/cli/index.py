@@ -65,6 +65,11 @@ PAGE = Page(
                     metavar="OLD=NEW",
                     help="how prefixes begin where the program runs",
                 ),
+                flag(
+                    "--fused",
+                    action="store_true",
+                    help="the blend as ARM processors build it (GH200, GB200)",
+                ),
                 rewrite.JSON,
             ),
         ),
@@ -115,6 +120,7 @@ def run(argv: Sequence[str]) -> int:
                     arguments.megatron_cache,
                     tokenizer=_tokenizer_ids(arguments.tokenizer_ids),
                     renamed=dict(arguments.rename or ()),
+                    fused=arguments.fused,
                 )
             )
         else:

@@ -45,7 +45,8 @@ class BlendedDataset:
 
     Datasets in the order of another program are blended as that program does: then ``weights``
     and ``size`` are those of ``blend_request``, and each dataset has the ``num_samples`` that it
-    says; without weights each is used up.
+    says; without weights each is used up. ``fused`` gives the blend of that program on processors
+    whose compilers fuse a multiply and a subtraction, such as ARM's, where ties break otherwise.
 
     UsageError for weights or datasets that do not fit, also for datasets of two tokenizers.
     """
@@ -57,6 +58,7 @@ class BlendedDataset:
         size: int | None = None,
         *,
         schedule: Sequence[tuple[int, Sequence[float]]] | None = None,
+        fused: bool = False,
     ) -> None:
         self._datasets = list(datasets)
         if not self._datasets:
@@ -67,6 +69,7 @@ class BlendedDataset:
         lengths = [len(dataset) for dataset in self._datasets]
         self._given = None if weights is None else [float(weight) for weight in weights]
         self._asked = size
+        self._fused = fused
         self._changes: list[tuple[int, list[float]]] | None = None
         if schedule is None:
             given = lengths if self._given is None else self._given
@@ -185,7 +188,7 @@ class BlendedDataset:
 
     def __reduce__(self) -> tuple[Callable[..., BlendedDataset], tuple[Any, ...]]:
         arguments = self._datasets, self._given, self._asked
-        return partial(type(self), schedule=self._changes), arguments
+        return partial(type(self), schedule=self._changes, fused=self._fused), arguments
 
     def __repr__(self) -> str:
         shares = ", ".join(f"{w:.3g} {d.path_prefix}" for d, w in self._pairs())
@@ -213,6 +216,8 @@ class BlendedDataset:
             parts += [(first, pairs)] if first else pairs
         if self.limit is not None:
             parts.append((self._given, self._asked))
+        if self._fused:
+            parts.append("fused")
         return xxhash.xxh3_128_hexdigest(repr(parts).encode())
 
     def _scheduled(self, changes: Sequence[tuple[int, Sequence[float]]]) -> list[Segment]:
@@ -294,13 +299,15 @@ class BlendedDataset:
 
     def _new_order(self, size: int | None) -> BlendOrder | _Listed:
         if self.order == "stateless":
+            if self._fused:
+                raise UsageError("fused: the stateless order is the same on all processors")
             return make_order(self._segments)
         lengths = [len(dataset) for dataset in self._datasets]
         if size is None and self._given is not None:
             raise UsageError(f"a blend in the order {self.order} with weights needs a size")
         # Their sums round in their own way, so they get the weights as they were given.
         weights = lengths if self._given is None else self._given
-        return _Listed(*megatron_blend(weights, size, self.order), len(lengths))
+        return _Listed(*megatron_blend(weights, size, self.order, fused=self._fused), len(lengths))
 
     def _check_limits(self) -> None:
         for dataset, count in zip(self._datasets, self.counts(self._size), strict=True):

@@ -61,6 +61,7 @@ class Request:
     surplus: float = 0.005
     add_extra_token: bool = True
     drop_last: bool = True  # of validation; the programs always do so elsewhere
+    fused: bool = False  # the blend as ARM processors build it, see megatron_blend
 
     def __post_init__(self) -> None:
         if self.order not in WRITABLE:
@@ -194,7 +195,7 @@ class _Part:
         size: int | None,
     ) -> Written:
         request, began = self._request, time.perf_counter()
-        datasets, samples = megatron_blend(weights, size, request.order)
+        datasets, samples = megatron_blend(weights, size, request.order, fused=request.fused)
         _check_counts(datasets, [plan.samples for plan, _ in plans], request)
         arrays = [Part.of("dataset_index", datasets), Part.of("dataset_sample_index", samples)]
         if request.order == "microsoft":

@@ -58,12 +58,13 @@ def index_files(
     *,
     tokenizer: Mapping[str, Any] | None = None,
     renamed: Mapping[str, str] | None = None,
+    fused: bool = False,
 ) -> Iterator[Written]:
     """Write the index files of the program whose order the blend has, see write_index_files.
 
     ``tokenizer`` are the ``unique_identifiers`` of Megatron-core's tokenizer. ``renamed`` says how
-    prefixes begin where the program runs: {"data/": "/cluster/data/"}. UsageError for what the
-    program's own blends do not have.
+    prefixes begin where the program runs: {"data/": "/cluster/data/"}. ``fused`` is for jobs on ARM
+    processors, see megatron_blend. UsageError for what the program's own blends do not have.
     """
     spec, train = plan.spec, plan.train
     if spec.order == "stateless":
@@ -92,6 +93,7 @@ def index_files(
         surplus=spec.surplus,
         add_extra_token=spec.options.get("add_extra_token", True),
         drop_last=spec.options.get("drop_last", True),
+        fused=fused,
     )
     return write_index_files(
         folder, request, [portion.member.dataset for portion in train.portions]
