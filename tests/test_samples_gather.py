@@ -106,7 +106,7 @@ def test_samples_are_those_of_the_twin(
 @pytest.mark.parametrize("size", [1, 5, 64])
 def test_large_batches_are_their_samples(tmp_path: Path, order: str, size: int) -> None:
     sequences = write_dataset(tmp_path / "data", some_lengths(900, longest=300))
-    chosen = {"order": order, "document_boundaries": True}
+    chosen = {"order": order, "document_boundaries": True, "split": "1,2", "split_index": 1}
     dataset = GPTDataset(tmp_path / "data", 257, epochs=2, **chosen)
     held = []
     for begin in range(0, len(dataset) - size, size):
