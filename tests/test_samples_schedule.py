@@ -112,6 +112,9 @@ def test_a_run_goes_on_with_other_weights_and_another_dataset(
     seen += texts(resumed, 25)
     assert seen == texts(SampleIterator(changed, 4), 50)
     own = [changed.locate(number) for number in range(200)]
+    alone = BlendedDataset(datasets[:1], [1], 500)
+    joined = BlendedDataset(datasets[:2], size=500, schedule=[(0, [1, 0]), (100, [1, 1])])
+    assert joined.fingerprint_at(100) == alone.fingerprint_at(100)
     for dataset in range(3):
         numbers = [k for i, k in own if i == dataset]
         assert numbers == list(range(len(numbers)))
@@ -191,3 +194,12 @@ def test_requests_that_do_not_go_together(datasets: list[GPTDataset], tmp_path: 
     with pytest.raises(IndexError):
         blend.locate(-1)
     assert np.sum(blend.counts(9)) == 9
+
+
+def test_batches_across_a_change_are_their_samples(datasets: list[GPTDataset]) -> None:
+    blend = BlendedDataset(datasets, size=300, schedule=[(0, [1, 2, 0]), (50, [0, 1, 1])])
+    numbers = [48, 51, 49, 50, 299, 0]
+    batch = blend.batch(numbers)
+    for place, number in enumerate(numbers):
+        for name, array in blend[number].items():
+            assert np.array_equal(batch[name][place], array)
