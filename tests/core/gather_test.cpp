@@ -2,6 +2,7 @@
 // that lie in every way.
 #include "core/gather.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <limits>
