@@ -164,6 +164,7 @@ def _rows(
         count = min(_ROWS, missing)
         yield walk.rows(count, wide=plan.wide)
         missing -= count
+        release(lengths)  # of a long sequence that is looked up, megabytes around it are mapped
     if plan.partial:
         end = len(entries) - 1, int(lengths[entries[-1]["sequence"]]) - plan.extra
         yield np.array([end], np.int64 if plan.wide else np.int32)
