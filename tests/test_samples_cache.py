@@ -253,7 +253,9 @@ def test_a_slow_writer_is_no_leftover(tmp_path: Path) -> None:
         time.sleep(0.01)
     os.utime(found[0], (0, 0))
     cache_module._remove_leftovers(str(folder))
+    assert found[0].exists()
     assert slow.communicate()[0] == "same\n"
+    assert builds.read_bytes() == b"x"
 
 
 def test_without_permission_the_arrays_are_in_memory(
