@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import megatron_twin as twin
@@ -186,6 +186,23 @@ def test_the_same_blends_without_weights(folder: str, part: str, shared: Path) -
         check_equal(stored[f"{part}_dataset_sample_index"], built[1])
 
 
+ENTRY = np.dtype([("sequence", "<u4"), ("length", "<u2")])
+
+
+def make_walk(
+    lengths: np.ndarray[Any, Any],
+    documents: np.ndarray[Any, Any],
+    seq_length: int,
+    *,
+    first: int = 0,
+    extra: bool = True,
+) -> _core.SampleWalk:
+    entries = np.empty(len(lengths), ENTRY)
+    _core.number_sequences(lengths, first, entries)
+    order = entries[documents - first]
+    return _core.SampleWalk(order, lengths, first, seq_length, extra=extra)
+
+
 @given(
     n=st.integers(0, 3000) | st.sampled_from([65535, 65536, 65537]),
     seed=st.integers(0, 2**32 - 1),
@@ -205,6 +222,18 @@ def test_shuffle_is_numpys_and_leaves_its_state(n: int, seed: int, dtype: Any) -
     assert taken == state[2]
 
 
+@given(n=st.integers(0, 3000) | st.just(65537), seed=st.integers(0, 2**32 - 1))
+@settings(max_examples=30, deadline=None)
+def test_entries_are_shuffled_alike(n: int, seed: int) -> None:
+    plain, entries = np.arange(n, dtype=np.int32), np.empty(n, ENTRY)
+    lengths = plain * 7 % 1000
+    _core.number_sequences(lengths, 0, entries)
+    for values in (plain, entries):
+        _core.RandomState(seed).shuffle(values)
+    np.testing.assert_array_equal(entries["sequence"], plain)
+    np.testing.assert_array_equal(entries["length"], plain * 7 % 1000 + 1)
+
+
 @pytest.mark.parametrize(
     "values",
     [np.zeros(4), np.zeros((2, 2), np.int32), np.zeros(8, np.int32)[::2], np.zeros(4, np.int16)],
@@ -221,24 +250,31 @@ def test_shuffle_refuses_what_it_cannot_shuffle(values: np.ndarray[Any, Any]) ->
     extra=st.booleans(),
     wide=st.booleans(),
     seed=st.integers(0, 99),
+    cut=st.integers(0, 30),
 )
 @settings(max_examples=300, deadline=None)
 def test_sample_index_is_the_walk(
-    *, lengths: list[int], seq_length: int, epochs: int, extra: bool, wide: bool, seed: int
+    *,
+    lengths: list[int],
+    seq_length: int,
+    epochs: int,
+    extra: bool,
+    wide: bool,
+    seed: int,
+    cut: int,
 ) -> None:
     documents = np.tile(np.arange(len(lengths), dtype=np.int32), epochs)
     np.random.RandomState(seed).shuffle(documents)
     samples = max((epochs * sum(lengths) - extra) // seq_length, 0)
+    cut = min(cut, samples + 1)
     values = np.array(lengths, np.int32)
-    build = partial(
-        _core.megatron_sample_index, values, documents, seq_length, extra=extra, wide=wide
-    )
-    index = build(samples=samples)
+    walk = make_walk(values, documents, seq_length, extra=extra)
+    index = np.concatenate([walk.rows(n, wide=wide) for n in (cut, samples + 1 - cut) if n >= 0])
     assert index.dtype == (np.int64 if wide else np.int32)
     expected = twin.sample_index(lengths, documents.tolist(), seq_length, extra, samples)
     assert list(map(tuple, index.tolist())) == expected
     with pytest.raises(ValueError, match="too few tokens"):
-        build(samples=samples + 2)
+        walk.rows(2, wide=wide)
 
 
 @given(
@@ -331,6 +367,42 @@ def test_lengths_need_not_be_aligned() -> None:
     np.testing.assert_array_equal(plain.locate(7), moved.locate(7))
 
 
+@given(
+    lengths=st.lists(st.integers(0, 9) | st.integers(65530, 70000), min_size=1, max_size=12),
+    first=st.integers(0, 5),
+)
+@settings(max_examples=100, deadline=None)
+def test_long_sequences_are_looked_up(lengths: list[int], first: int) -> None:
+    """Lengths are kept in 16 bits; those that do not fit are read where they are."""
+    documents = np.arange(first, first + len(lengths), dtype=np.int32)[::-1].copy()
+    stored = np.frombuffer(b"\0" + np.array(lengths, np.int32).tobytes(), np.int32, offset=1)
+    samples = max(sum(lengths) - 1, 0) // 1000
+    walk = make_walk(stored, documents, 1000, first=first)
+    index = walk.rows(samples + 1, wide=False)
+    ends = np.cumsum(lengths[::-1])
+    places = np.searchsorted(ends, np.arange(1, samples + 1) * 1000, side="right")
+    assert index[1:, 0].tolist() == places.tolist()
+    starts = (ends - lengths[::-1])[index[1:, 0]] + index[1:, 1]
+    assert starts.tolist() == [1000 * k for k in range(1, samples + 1)]
+
+
+def test_what_a_walk_refuses() -> None:
+    lengths, entries = np.array([3, -1], np.int32), np.zeros(2, ENTRY)
+    with pytest.raises(ValueError, match="a sequence has -1 tokens"):
+        _core.number_sequences(lengths, 0, entries)
+    with pytest.raises(ValueError, match="an entry for each"):
+        _core.number_sequences(lengths, 0, entries[:1])
+    with pytest.raises(ValueError, match="32 bits"):
+        _core.number_sequences(lengths, 2**32 - 1, entries)
+    with pytest.raises(ValueError, match="structures"):
+        _core.number_sequences(lengths, 0, np.zeros(2, np.int32))
+    for sequence in (1, 4, 2**32 - 1):
+        entries["sequence"], entries["length"] = sequence, 0  # a length that must be looked up
+        walk = _core.SampleWalk(entries, np.array([70000, 7], np.int32), 2, 10, extra=True)
+        with pytest.raises(ValueError, match=f"sequence {sequence} has no length"):
+            walk.rows(10, wide=False)
+
+
 LENGTHS = np.array([5, 0, 0, 7], np.int32)
 
 
@@ -385,11 +457,10 @@ def test_too_many_datasets_for_the_flavour() -> None:
 def test_positions_beyond_31_bits() -> None:
     """More entries than int32 can number; programs that write them as int32 go negative here."""
     count = 2**31 + 10_000_000
-    documents = np.zeros(count, np.int32)  # never written: all of it is one page of zeros
+    entries = np.zeros(count, ENTRY)  # never written: all of it is one page of zeros
     samples = (count - 1) // 2048
-    index = _core.megatron_sample_index(
-        np.ones(1, np.int32), documents, 2048, extra=True, samples=samples, wide=True
-    )
+    walk = _core.SampleWalk(entries, np.ones(1, np.int32), 0, 2048, extra=True)
+    index = walk.rows(samples + 1, wide=True)
     assert index[-1].tolist() == [samples * 2048, 0]
     assert int(index[:, 0].min()) == 0
 

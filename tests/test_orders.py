@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import numpy.typing as npt
 import orders_twin as twin
@@ -9,71 +11,41 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokpack._core import BlendOrder, DocumentOrder, Permutation, mix
+from tokpack._core import (
+    BlendOrder,
+    DocumentOrder,
+    Permutation,
+    RandomState,
+    megatron_blend,
+    mix,
+)
 
 KEYS = st.integers(0, 2**64 - 1)
 WEIGHTS = st.lists(st.floats(1e-6, 1.0), min_size=1, max_size=40)
 NEAR_POWERS = sorted({2**k + d for k in range(18) for d in (-1, 0, 1)} - {0})
 
 
-# Values that must never change, on any compiler or processor: orders of running trainings.
-MIXED = [
-    16294208416658607535,
-    6791897765849424158,
-    1825907084063272085,
-    12010090858347299276,
-    6691460064358114768,
-    11917333196513764506,
-]
-PERMUTED: list[tuple[int, int, list[int]]] = [
-    (1, 0, [0]),
-    (3, 1, [2, 0, 1]),
-    (10, 2, [8, 0, 4, 7, 5]),
-    (4095, 3, [2079, 2927, 2690, 2069, 333]),
-    (65537, 4, [40676, 57823, 22256, 22897, 54153]),
-    (100000000, 18446744073709551615, [18145155, 99583510, 3689625, 94047222, 44111635]),
-    (4294967297, 6, [1114204289, 1486135524, 3714443293, 674738267, 1616876028]),
-    (
-        4611686018427387904,
-        7,
-        [
-            3574523940032181942,
-            1711244123381296033,
-            155609998857851204,
-            2723971400227269763,
-            3030207747066433746,
-        ],
-    ),
-]
-BLENDED: list[tuple[list[int], int, list[list[int]]]] = [
-    ([30, 20, 50], 0, [[0, 0], [2, 0], [1, 0], [2, 1], [0, 1], [2, 2], [1, 1], [2, 3]]),
-    ([1, 1, 1], 0, [[1, 0], [2, 0], [0, 0], [1, 1], [2, 1], [0, 1]]),
-    (
-        [5, 1, 2, 100, 37],
-        0,
-        [[3, 0], [4, 0], [3, 1], [3, 2], [4, 1], [3, 3], [3, 4], [3, 5], [0, 0], [3, 6]],
-    ),
-    (
-        [30, 20, 50],
-        1000000000000000,
-        [[0, 300000000000000], [2, 500000000000000], [1, 200000000000000], [2, 500000000000001]],
-    ),
-    (
-        [3, 1, 7, 2],
-        1152921504606846976,
-        [
-            [3, 177372539170284150],
-            [2, 620803887095994526],
-            [0, 266058808755426225],
-            [2, 620803887095994527],
-        ],
-    ),
-]
-LOCATED = [[[112, 0, 1], [103, 0, 29], [23, 0, 21]], [[69, 14, 18], [179, 0, 31], [184, 0, 2]]]
+# Values that must never change: the core's own test reads them too, on other machines.
+GOLDEN = Path(__file__).parent / "golden" / "orders.txt"
+
+
+def golden(what: str) -> list[tuple[list[str], int, list[int]]]:
+    """The words, the begin and the values of every line about ``what``."""
+    found = []
+    for line in GOLDEN.read_text().splitlines():
+        name, _, rest = line.partition(" ")
+        if name == what:
+            given, _, values = rest.partition("=")
+            words, _, begin = given.partition("@")
+            found.append((words.split(), int(begin or 0), [int(v) for v in values.split()]))
+    assert found
+    return found
 
 
 def test_mix_keeps_its_values() -> None:
-    assert [mix(), mix(0), mix(0, 0), mix(1, 2), mix(2, 1), mix(2**64 - 1)] == MIXED
+    for words, _, values in golden("mix"):
+        numbers = [int(word) for word in words]
+        assert [mix(*numbers)] == [twin.mix(*numbers)] == values
 
 
 @given(st.lists(KEYS, max_size=6))
@@ -136,9 +108,9 @@ def test_many_equals_at(count: int) -> None:
 
 
 def test_permutation_keeps_its_values() -> None:
-    for size, key, first in PERMUTED:
-        order = Permutation(size, key)
-        assert [order.at(i) for i in range(min(size, 5))] == first
+    for words, begin, values in golden("permutation"):
+        order = Permutation(int(words[0]), int(words[1]))
+        assert [order.at(begin + i) for i in range(len(values))] == values
 
 
 def test_every_permutation_of_four_is_equally_likely() -> None:
@@ -245,9 +217,10 @@ def test_locate_counts_and_locate_many_agree_anywhere(weights: list[float], begi
 
 
 def test_blend_keeps_its_values() -> None:
-    for weights, begin, expected in BLENDED:
-        order = BlendOrder(np.array(weights, np.float64))
-        assert [list(order.locate(g)) for g in range(begin, begin + len(expected))] == expected
+    for words, begin, values in golden("blend"):
+        order = BlendOrder(np.array(words, np.float64))
+        places = [order.locate(begin + i) for i in range(len(values) // 2)]
+        assert [number for place in places for number in place] == values
 
 
 def test_only_the_ratio_of_weights_counts() -> None:
@@ -386,5 +359,24 @@ def test_documents_refused() -> None:
 
 
 def test_an_epoch_keeps_its_values() -> None:
-    order = DocumentOrder(np.arange(200, dtype=np.int32) % 37, 50, 1, 2**63 + 5)
-    assert [order.locate(j).tolist() for j in (0, order.samples - 1)] == LOCATED
+    for words, begin, values in golden("documents"):
+        documents, modulus, seq_length, extra, key = map(int, words)
+        lengths = np.arange(documents, dtype=np.int32) % modulus
+        order = DocumentOrder(lengths, seq_length, extra, key)
+        assert order.locate(begin).ravel().tolist() == values
+
+
+def test_the_shuffle_of_numpy_keeps_its_values() -> None:
+    for words, _, values in golden("shuffle"):
+        numbers, same = np.arange(int(words[1])), np.arange(int(words[1]))
+        RandomState(int(words[0])).shuffle(numbers)
+        np.random.RandomState(int(words[0])).shuffle(same)
+        assert numbers.tolist() == same.tolist() == values
+
+
+def test_greedy_blends_keep_their_values() -> None:
+    for name, fused in (("greedy", False), ("greedy-fused", True)):
+        for words, _, values in golden(name):
+            weights = np.array(words, np.float64)
+            datasets, _ = megatron_blend(weights, len(values), limits=[], fused=fused)
+            assert datasets.tolist() == values

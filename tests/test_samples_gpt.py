@@ -9,6 +9,7 @@ from collections import Counter
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+import masks_twin as masks
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -18,7 +19,6 @@ from samples_twin import some_lengths, write_dataset, write_manifest
 from tokpack import GPTDataset
 from tokpack.errors import InputError, UsageError
 from tokpack.indexed import MMapIndexedDataset
-from tokpack.samples import masks
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -200,12 +200,15 @@ def test_eod_comes_from_the_manifest(prefix: Path) -> None:
         GPTDataset(prefix, LENGTH, **options)
     write_manifest(prefix, "gpt2", "ab", eod_id=EOD)
     found, given_id = GPTDataset(prefix, LENGTH, **options), GPTDataset(prefix, LENGTH, eod_id=EOD)
-    assert GPTDataset(prefix, LENGTH, eod_id=9, **options)._mask_eod == 9
     number = next(k for k in range(len(found)) if EOD in found[k]["tokens"][:-1])
     place = found[number]["tokens"].tolist().index(EOD)
     assert found[number]["loss_mask"].tolist() == [float(k != place) for k in range(LENGTH)]
     assert found[number]["position_ids"][place + 1] == 0
     assert given_id[number]["loss_mask"].all()
+    other = next(sample for sample in found if 9 in sample["tokens"][:-1])["tokens"]
+    chosen = GPTDataset(prefix, LENGTH, eod_id=9, **options)
+    sample = next(sample for sample in chosen if np.array_equal(sample["tokens"], other))
+    assert sample["loss_mask"].tolist() == [float(token != 9) for token in other]
 
 
 def test_a_pickle_is_small_and_gives_the_same(prefix: Path) -> None:

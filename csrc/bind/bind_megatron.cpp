@@ -9,23 +9,42 @@ std::span<T> elements(py::array& array) {
   return {static_cast<T*>(array.mutable_data()), static_cast<std::size_t>(array.size())};
 }
 
+template <class T>
+void shuffle_as(Mt19937& random, py::array& values) {
+  const auto span = elements<T>(values);
+  const py::gil_scoped_release release;
+  numpy_shuffle(random, span);
+}
+
+bool is_contiguous(const py::array& values) {
+  return values.ndim() == 1 && (values.shape(0) < 2 || values.strides(0) == values.itemsize());
+}
+
+bool is_aligned(const py::array& values, std::size_t alignment) {
+  return reinterpret_cast<std::uintptr_t>(values.data()) % alignment == 0;
+}
+
+// Entries of sequences are numpy's structures of six bytes.
+void check_entries(const py::array& entries) {
+  if (!is_contiguous(entries) || entries.dtype().kind() != 'V' ||
+      entries.itemsize() != sizeof(SequenceEntry) || !is_aligned(entries, alignof(SequenceEntry))) {
+    throw py::value_error("entries must be contiguous structures of uint32 and uint16 [n]");
+  }
+}
+
 void shuffle(Mt19937& random, py::array values) {
-  if (values.ndim() != 1 || values.dtype().kind() == 'f' ||
-      (values.shape(0) > 1 && values.strides(0) != values.itemsize()) ||
-      (values.itemsize() != 4 && values.itemsize() != 8) ||
-      reinterpret_cast<std::uintptr_t>(values.data()) %
-          static_cast<std::size_t>(values.itemsize())) {
+  const py::ssize_t size = values.itemsize();
+  if (values.dtype().kind() == 'V' && size == sizeof(SequenceEntry)) {
+    check_entries(values);
+    return shuffle_as<SequenceEntry>(random, values);
+  }
+  if (!is_contiguous(values) || (size != 4 && size != 8) ||
+      (values.dtype().kind() != 'i' && values.dtype().kind() != 'u') ||
+      !is_aligned(values, static_cast<std::size_t>(size))) {
     throw py::value_error("only a contiguous, aligned array of 32-bit or 64-bit integers [n]");
   }
-  if (values.itemsize() == 4) {
-    const auto span = elements<std::uint32_t>(values);
-    const py::gil_scoped_release release;
-    numpy_shuffle(random, span);
-  } else {
-    const auto span = elements<std::uint64_t>(values);
-    const py::gil_scoped_release release;
-    numpy_shuffle(random, span);
-  }
+  if (size == 4) return shuffle_as<std::uint32_t>(random, values);
+  shuffle_as<std::uint64_t>(random, values);
 }
 
 py::tuple random_state(const Mt19937& random) {
@@ -35,41 +54,66 @@ py::tuple random_state(const Mt19937& random) {
       random.position());
 }
 
-template <class T>
-py::array_t<T> build_index(const Bytes& lengths, std::span<const std::int32_t> documents,
-                           std::int64_t seq_length, bool extra, std::int64_t samples) {
-  py::array_t<T> rows({static_cast<py::ssize_t>(samples) + 1, py::ssize_t{2}});
-  const std::span<T> span = elements<T>(rows);
-  std::size_t built = 0;
-  {
-    const py::gil_scoped_release release;
-    built = megatron_sample_index(lengths.span().data(), documents, seq_length, extra, span);
+void check_lengths(const py::array& lengths) {
+  if (lengths.ndim() != 1 || lengths.dtype().kind() != 'i' || lengths.itemsize() != 4) {
+    throw py::value_error("lengths must be int32 [n]");
   }
-  if (built != static_cast<std::size_t>(samples) + 1) {
-    throw py::value_error("the documents have too few tokens for so many samples");
-  }
-  return rows;
 }
 
-py::array sample_index(const py::array& lengths,
-                       const py::array_t<std::int32_t, py::array::c_style>& documents,
-                       std::int64_t seq_length, bool extra, std::int64_t samples, bool wide) {
-  if (lengths.dtype().kind() != 'i' || lengths.itemsize() != 4) {
-    throw py::value_error("lengths must be int32");
+void number(const py::array& lengths, std::int64_t first, py::array entries) {
+  check_lengths(lengths);
+  check_entries(entries);
+  if (entries.size() != lengths.size()) throw py::value_error("an entry for each length");
+  if (first < 0 || first + lengths.size() > std::int64_t{1} << 32) {
+    throw py::value_error("sequences are numbered with 32 bits");
   }
-  if (seq_length < 1) throw py::value_error("seq_length must be positive");
-  if (samples < 0) throw py::value_error("samples must not be negative");
   const Bytes bytes(lengths);
-  const std::span<const std::int32_t> span(documents.data(),
-                                           static_cast<std::size_t>(documents.size()));
-  for (const std::int32_t document : span) {
-    if (document < 0 || document >= lengths.size()) {
-      throw py::value_error("document " + std::to_string(document) + " has no length");
-    }
-  }
-  if (wide) return build_index<std::int64_t>(bytes, span, seq_length, extra, samples);
-  return build_index<std::int32_t>(bytes, span, seq_length, extra, samples);
+  const auto span = elements<SequenceEntry>(entries);
+  const py::gil_scoped_release release;
+  number_sequences(bytes.span().data(), first, span);
 }
+
+// A walk, and the arrays that it reads, which are not copied.
+class HeldSampleWalk {
+ public:
+  HeldSampleWalk(py::array entries, const py::array& lengths, std::int64_t first,
+                 std::int64_t seq_length, bool extra)
+      : entries_(std::move(entries)), lengths_(lengths) {
+    check_entries(entries_);
+    check_lengths(lengths);
+    if (seq_length < 1) throw py::value_error("seq_length must be positive");
+    const std::span<const SequenceEntry> span(static_cast<const SequenceEntry*>(entries_.data()),
+                                              static_cast<std::size_t>(entries_.size()));
+    walk_ = std::make_unique<SampleWalk>(span, lengths_.span().data(),
+                                         static_cast<std::size_t>(lengths.size()), first,
+                                         seq_length, extra);
+  }
+
+  py::array rows(std::int64_t count, bool wide) {
+    return wide ? take<std::int64_t>(count) : take<std::int32_t>(count);
+  }
+
+ private:
+  template <class T>
+  py::array take(std::int64_t count) {
+    if (count < 0) throw py::value_error("the number of rows must not be negative");
+    py::array_t<T> rows({static_cast<py::ssize_t>(count), py::ssize_t{2}});
+    const std::span<T> span = elements<T>(rows);
+    std::size_t filled = 0;
+    {
+      const py::gil_scoped_release release;
+      filled = walk_->fill(span);
+    }
+    if (filled != static_cast<std::size_t>(count)) {
+      throw py::value_error("the documents have too few tokens for so many samples");
+    }
+    return rows;
+  }
+
+  py::array entries_;
+  Bytes lengths_;
+  std::unique_ptr<SampleWalk> walk_;
+};
 
 py::tuple blend(const py::array_t<double, py::array::c_style>& weights, std::int64_t size,
                 const std::vector<std::int64_t>& limits, bool fused) {
@@ -99,9 +143,13 @@ void bind_megatron(py::module_& module) {
       .def(py::init<std::uint32_t>(), py::arg("seed"))
       .def("shuffle", &shuffle, py::arg("values").noconvert())
       .def("state", &random_state);
-  module.def("megatron_sample_index", &sample_index, py::arg("lengths"), py::arg("documents"),
-             py::arg("seq_length"), py::kw_only(), py::arg("extra"), py::arg("samples"),
-             py::arg("wide"));
+  module.def("number_sequences", &number, py::arg("lengths"), py::arg("first"),
+             py::arg("entries").noconvert());
+  py::class_<HeldSampleWalk>(module, "SampleWalk")
+      .def(py::init<py::array, const py::array&, std::int64_t, std::int64_t, bool>(),
+           py::arg("entries").noconvert(), py::arg("lengths"), py::arg("first"),
+           py::arg("seq_length"), py::kw_only(), py::arg("extra"))
+      .def("rows", &HeldSampleWalk::rows, py::arg("count"), py::kw_only(), py::arg("wide"));
   module.def("megatron_blend", &blend, py::arg("weights"), py::arg("size"), py::kw_only(),
              py::arg("limits") = std::vector<std::int64_t>{}, py::arg("fused") = false);
 }

@@ -116,13 +116,34 @@ class HeldDocumentOrder {
     checked(j, static_cast<std::uint64_t>(order_.samples()), "sample");
     thread_local std::vector<DocumentOrder::Piece> pieces;
     order_.locate(j, pieces);
+    return rows(pieces);
+  }
+
+  py::tuple locate_many(const Array<std::int64_t>& samples) const {
+    if (samples.ndim() != 1) throw py::value_error("the samples must have one dimension");
+    const std::span<const std::int64_t> numbers(samples.data(),
+                                                static_cast<std::size_t>(samples.size()));
+    for (const std::int64_t j : numbers) {
+      checked(j, static_cast<std::uint64_t>(order_.samples()), "sample");
+    }
+    thread_local std::vector<DocumentOrder::Piece> pieces;
+    Array<std::int64_t> counts(samples.size());
+    const std::span<std::int64_t> out(counts.mutable_data(), numbers.size());
+    {
+      const py::gil_scoped_release release;
+      order_.locate_many(numbers, pieces, out);
+    }
+    return py::make_tuple(rows(pieces), std::move(counts));
+  }
+
+ private:
+  static Array<std::int64_t> rows(const std::vector<DocumentOrder::Piece>& pieces) {
     static_assert(sizeof(DocumentOrder::Piece) == 3 * sizeof(std::int64_t));
     Array<std::int64_t> result({static_cast<py::ssize_t>(pieces.size()), py::ssize_t{3}});
     std::memcpy(result.mutable_data(), pieces.data(), pieces.size() * sizeof(pieces[0]));
     return result;
   }
 
- private:
   static DocumentOrder make(const Array<std::int32_t>& lengths, std::int64_t seq_length,
                             std::int64_t extra, std::uint64_t key) {
     if (lengths.ndim() != 1) throw py::value_error("the lengths must have one dimension");
@@ -172,7 +193,8 @@ void bind_samples(py::module_& module) {
                              [](const HeldDocumentOrder& held) { return held.order().tokens(); })
       .def_property_readonly("samples",
                              [](const HeldDocumentOrder& held) { return held.order().samples(); })
-      .def("locate", &HeldDocumentOrder::locate, py::arg("j"));
+      .def("locate", &HeldDocumentOrder::locate, py::arg("j"))
+      .def("locate_many", &HeldDocumentOrder::locate_many, py::arg("samples"));
 }
 
 }  // namespace tokpack

@@ -9,4 +9,6 @@ PYBIND11_MODULE(_core, module) {
   tokpack::bind_bpe(module);
   tokpack::bind_megatron(module);
   tokpack::bind_samples(module);
+  tokpack::bind_gather(module);
+  tokpack::bind_packing(module);
 }

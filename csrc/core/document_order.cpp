@@ -51,13 +51,45 @@ DocumentOrder::DocumentOrder(const unsigned char* lengths, std::size_t n, std::i
 
 void DocumentOrder::locate(std::int64_t j, std::vector<Piece>& pieces) const {
   pieces.clear();
+  Search search;
+  begin_search(j, search);
+  end_search(search, pieces);
+}
+
+void DocumentOrder::locate_many(std::span<const std::int64_t> samples, std::vector<Piece>& pieces,
+                                std::span<std::int64_t> counts) const {
+  constexpr std::size_t kAhead = 2;  // searches in flight
+  pieces.clear();
+  std::array<Search, kAhead + 1> searches;
+  for (std::size_t i = 0; i < samples.size() + kAhead; ++i) {
+    if (i + kAhead < samples.size()) {
+      const std::size_t guess = guess_block(samples[i + kAhead] * seq_length_);
+      prefetch(reinterpret_cast<const unsigned char*>(&begins_[guess]));
+    }
+    if (i < samples.size()) begin_search(samples[i], searches[i % searches.size()]);
+    if (i < kAhead) continue;
+    const std::size_t before = pieces.size();
+    end_search(searches[(i - kAhead) % searches.size()], pieces);
+    counts[i - kAhead] = static_cast<std::int64_t>(pieces.size() - before);
+  }
+}
+
+void DocumentOrder::begin_search(std::int64_t j, Search& out) const {
   const std::int64_t first = j * seq_length_;
-  std::int64_t missing = sample_tokens();
-  std::size_t b = find_block(first);
-  std::int64_t skip = first - begins_[b];
-  Block block;
-  for (; missing > 0 && b < begins_.size(); ++b) {
-    permute(b, block);
+  out.block = find_block(first);
+  out.skip = first - begins_[out.block];
+  out.fetched = 0;
+  for (std::size_t b = out.block; b < begins_.size() && out.fetched < out.blocks.size(); ++b) {
+    if (b > out.block && begins_[b] - first >= sample_tokens()) break;
+    permute(b, out.blocks[out.fetched++]);
+  }
+}
+
+void DocumentOrder::end_search(Search& search, std::vector<Piece>& pieces) const {
+  std::int64_t missing = sample_tokens(), skip = search.skip;
+  for (std::size_t n = 0; missing > 0 && search.block + n < begins_.size(); ++n) {
+    Block& block = search.blocks[n < search.fetched ? n : 0];
+    if (n >= search.fetched) permute(search.block + n, block);
     read_lengths(block);
     for (std::size_t i = 0; i < block.count && missing > 0; ++i) {
       const std::int64_t length = block.length[i];
@@ -94,13 +126,19 @@ std::int64_t DocumentOrder::length_of(std::uint64_t document) const {
   return length;
 }
 
-// The last block that begins at or before the token. Shuffled documents make the sums nearly a
-// straight line, so the search starts where that line says and widens in doubling steps.
-std::size_t DocumentOrder::find_block(std::int64_t token) const {
+// Shuffled documents make the sums nearly a straight line.
+std::size_t DocumentOrder::guess_block(std::int64_t token) const {
   const std::size_t blocks = begins_.size();
   const auto tokens_a_block =
       std::max<std::int64_t>(tokens_ / static_cast<std::int64_t>(blocks), 1);
-  const std::size_t guess = std::min(static_cast<std::size_t>(token / tokens_a_block), blocks - 1);
+  return std::min(static_cast<std::size_t>(token / tokens_a_block), blocks - 1);
+}
+
+// The last block that begins at or before the token: the search starts at the guess and widens in
+// doubling steps.
+std::size_t DocumentOrder::find_block(std::int64_t token) const {
+  const std::size_t blocks = begins_.size();
+  const std::size_t guess = guess_block(token);
   std::size_t low = guess, high = guess + 1;  // the block is in [low, high) in the end
   for (std::size_t step = 1; low > 0 && begins_[low] > token; step *= 2) {
     high = low;

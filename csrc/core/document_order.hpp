@@ -1,6 +1,7 @@
 // One epoch over a dataset: its documents in a keyed random order, cut into samples.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -34,6 +35,12 @@ class DocumentOrder {
   // sample_tokens(). Throws std::runtime_error when the lengths have changed since construction.
   void locate(std::int64_t j, std::vector<Piece>& pieces) const;
 
+  // The pieces of every sample, one after the other, and how many each has: counts[i] of
+  // samples[i]. Faster than one by one: the memory that samples need is fetched while others are
+  // located.
+  void locate_many(std::span<const std::int64_t> samples, std::vector<Piece>& pieces,
+                   std::span<std::int64_t> counts) const;
+
  private:
   static constexpr std::size_t kBlock = Permutation::kBatch;
 
@@ -44,6 +51,17 @@ class DocumentOrder {
     std::size_t count;
   };
 
+  // A sample whose blocks have been asked for: most lie in one, few in more than two.
+  struct Search {
+    std::size_t block;
+    std::int64_t skip;  // tokens of the block before the sample
+    std::size_t fetched;
+    std::array<Block, 2> blocks;
+  };
+
+  std::size_t guess_block(std::int64_t token) const;
+  void begin_search(std::int64_t j, Search& out) const;
+  void end_search(Search& search, std::vector<Piece>& pieces) const;
   void permute(std::size_t block, Block& out) const;  // also asks the caches for the lengths
   void read_lengths(Block& block) const;
   std::int64_t length_of(std::uint64_t document) const;

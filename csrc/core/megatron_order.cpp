@@ -7,6 +7,8 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <stdexcept>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -61,53 +63,79 @@ void shuffle(Mt19937& random, std::span<T> values) {
   }
 }
 
-std::int64_t length_at(const std::uint8_t* lengths, std::int32_t document) {
-  std::int32_t length;
-  std::memcpy(&length, lengths + static_cast<std::ptrdiff_t>(document) * 4, sizeof length);
-  return length;
-}
-
-template <class T>
-std::size_t sample_index(const std::uint8_t* lengths, std::span<const std::int32_t> documents,
-                         std::int64_t seq_length, bool extra, std::span<T> rows) {
-  if (rows.size() < 2) return 0;
-  rows[0] = rows[1] = 0;
-  std::size_t row = 1;
-  const std::size_t count = rows.size() / 2;
-  // Without the extra token a sample may begin behind the last token of a sequence.
-  std::int64_t target = extra ? seq_length : seq_length - 1;  // the sample begins in the sequence
-  std::int64_t begin = 0;                                     // that ends behind this token
-  for (std::size_t position = 0; position < documents.size() && row < count; ++position) {
-    if (position + kAhead < documents.size()) {
-      __builtin_prefetch(lengths + static_cast<std::ptrdiff_t>(documents[position + kAhead]) * 4);
-    }
-    const std::int64_t end = begin + length_at(lengths, documents[position]);
-    for (; end > target && row < count; ++row, target += seq_length) {
-      rows[2 * row] = static_cast<T>(position);
-      rows[2 * row + 1] = static_cast<T>(target + (extra ? 0 : 1) - begin);
-    }
-    begin = end;
-  }
-  return row;
-}
-
 }  // namespace
 
 void numpy_shuffle(Mt19937& random, std::span<std::uint32_t> values) { shuffle(random, values); }
 
 void numpy_shuffle(Mt19937& random, std::span<std::uint64_t> values) { shuffle(random, values); }
 
-std::size_t megatron_sample_index(const std::uint8_t* lengths,
-                                  std::span<const std::int32_t> documents, std::int64_t seq_length,
-                                  bool extra, std::span<std::int32_t> rows) {
-  return sample_index(lengths, documents, seq_length, extra, rows);
+void numpy_shuffle(Mt19937& random, std::span<SequenceEntry> values) { shuffle(random, values); }
+
+void number_sequences(const std::uint8_t* lengths, std::int64_t first,
+                      std::span<SequenceEntry> entries) {
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    std::int32_t length;
+    std::memcpy(&length, lengths + i * sizeof length, sizeof length);
+    if (length < 0) {
+      throw std::invalid_argument("a sequence has " + std::to_string(length) + " tokens");
+    }
+    entries[i].set(static_cast<std::uint32_t>(first + static_cast<std::int64_t>(i)), length);
+  }
 }
 
-std::size_t megatron_sample_index(const std::uint8_t* lengths,
-                                  std::span<const std::int32_t> documents, std::int64_t seq_length,
-                                  bool extra, std::span<std::int64_t> rows) {
-  return sample_index(lengths, documents, seq_length, extra, rows);
+SampleWalk::SampleWalk(std::span<const SequenceEntry> entries, const std::uint8_t* lengths,
+                       std::size_t count, std::int64_t first, std::int64_t seq_length, bool extra)
+    : entries_(entries),
+      lengths_(lengths),
+      count_(count),
+      first_sequence_(first),
+      seq_length_(seq_length),
+      late_(extra ? 0 : 1),
+      target_(-late_) {}
+
+std::int64_t SampleWalk::look_up(std::uint32_t sequence) const {
+  const auto i = static_cast<std::size_t>(std::int64_t{sequence} - first_sequence_);
+  if (i >= count_) {
+    throw std::invalid_argument("sequence " + std::to_string(sequence) + " has no length");
+  }
+  std::int32_t length;
+  std::memcpy(&length, lengths_ + i * sizeof length, sizeof length);
+  return length;
 }
+
+template <class T>
+std::size_t SampleWalk::fill_rows(std::span<T> rows) {
+  const std::size_t count = rows.size() / 2;
+  std::size_t row = 0;
+  if (at_start_ && count > 0) {  // also where the first sequences are empty
+    rows[0] = rows[1] = 0;
+    row = 1;
+    target_ += seq_length_;
+    at_start_ = false;
+  }
+  // Copies, which the compiler knows that no row written can change.
+  std::size_t position = position_;
+  std::int64_t begin = begin_, end = end_, target = target_;
+  while (row < count) {
+    for (; end > target && row < count; ++row, target += seq_length_) {
+      rows[2 * row] = static_cast<T>(position - 1);
+      rows[2 * row + 1] = static_cast<T>(target + late_ - begin);
+    }
+    if (row == count || position == entries_.size()) break;
+    const SequenceEntry& entry = entries_[position++];
+    begin = end;
+    end += entry.is_long() ? look_up(entry.sequence()) : entry.length();
+  }
+  position_ = position;
+  begin_ = begin;
+  end_ = end;
+  target_ = target;
+  return row;
+}
+
+std::size_t SampleWalk::fill(std::span<std::int32_t> rows) { return fill_rows(rows); }
+
+std::size_t SampleWalk::fill(std::span<std::int64_t> rows) { return fill_rows(rows); }
 
 std::size_t megatron_blend(std::span<const double> weights, std::span<const std::int64_t> limits,
                            bool fused, std::span<std::int16_t> datasets,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tokpack.encoding import Progress
     from tokpack.indexed import Manifest, MMapIndexedDataset, MMapIndexedDatasetBuilder, verify
-    from tokpack.samples import BlendedDataset, GPTDataset
+    from tokpack.samples import BlendedDataset, GPTDataset, open_blend
     from tokpack.tokenizers import load_tokenizer
 
 __all__ = [
@@ -43,6 +43,7 @@ __all__ = [
     "__version__",
     "encode",
     "load_tokenizer",
+    "open_blend",
     "verify",
 ]
 
@@ -56,6 +57,7 @@ _LAZY = {
     "MMapIndexedDatasetBuilder": "tokpack.indexed",
     "Manifest": "tokpack.indexed",
     "load_tokenizer": "tokpack.tokenizers",
+    "open_blend": "tokpack.samples",
     "verify": "tokpack.indexed",
 }
 

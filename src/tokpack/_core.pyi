@@ -141,29 +141,185 @@ class DocumentOrder:
     def locate(self, j: int) -> npt.NDArray[np.int64]:
         """The pieces of sample j, [k, 3]: document, offset and length in tokens, never 0."""
 
+    def locate_many(
+        self, samples: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The pieces of all samples, one after the other, and how many each has."""
+
+def lay_out(
+    rows: npt.NDArray[np.int64],
+    counts: npt.NDArray[np.int64],
+    places: npt.NDArray[np.int64],
+    text: npt.NDArray[np.int64],
+) -> npt.NDArray[np.int64]:
+    """Where in ``text`` (int64 [B, S + 1], all of it flat) the tokens of each row go.
+
+    Rows are those of ``locate_many``; sample i goes to ``text[places[i]]``, and the tokens that it
+    lacks are set to 0. ValueError for what does not fit.
+    """
+
+class TokenFile:
+    """The .bin of a dataset and its index, [n] each, aligned or not; nothing is copied or believed.
+
+    Both functions copy tokens into ``text`` and return -1, or the first row that lies outside its
+    sequence, or whose sequence has a wrong entry in the index; those before it are copied.
+    """
+
+    def __init__(
+        self,
+        tokens: npt.NDArray[Any],
+        pointers: npt.NDArray[np.int64],
+        lengths: npt.NDArray[np.int32],
+        level: Level = "auto",
+    ) -> None: ...
+    def gather(
+        self,
+        rows: npt.NDArray[np.int64],
+        targets: npt.NDArray[np.int64],
+        text: npt.NDArray[np.int64],
+    ) -> int:
+        """Copy each row to its target, see ``lay_out``."""
+
+    def gather_samples(
+        self,
+        rows: npt.NDArray[np.int64],
+        counts: npt.NDArray[np.int64],
+        places: npt.NDArray[np.int64],
+        text: npt.NDArray[np.int64],
+    ) -> int:
+        """``lay_out`` and ``gather``."""
+
+class Assembly:
+    """Makes masks, positions and document boundaries of samples of ``length`` input tokens."""
+
+    def __init__(
+        self,
+        length: int,
+        *,
+        extra: bool,
+        joined: bool,
+        boundaries: bool,
+        mask_eod: int | None,
+        reset_at: int | None,
+    ) -> None: ...
+    def fill(
+        self,
+        text: npt.NDArray[np.int64],  # [B, length + 1]
+        rows: npt.NDArray[np.int64],
+        counts: npt.NDArray[np.int64],
+        places: npt.NDArray[np.int64],
+        loss_mask: npt.NDArray[np.float32],  # [B, length]
+        position_ids: npt.NDArray[np.int64],  # [B, length]
+        cu_seqlens: npt.NDArray[np.int32] | None,  # [B, length + 1]
+        max_seqlen: npt.NDArray[np.int32] | None,  # [B]
+    ) -> None:
+        """Write the lines ``places`` of the arrays; the last two with ``boundaries`` only."""
+
+class ArrayPool:
+    """Memory for arrays, used again when nobody holds an array in it any more."""
+
+    def __init__(self) -> None: ...
+    def empty(self, shape: Sequence[int], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+        """A new array without values."""
+
+class ListedSamples:
+    """The samples of a sample index and a shuffle index; the arrays are not copied."""
+
+    def __init__(
+        self,
+        lengths: npt.NDArray[np.int32],  # aligned or not
+        documents: npt.NDArray[np.int32],
+        index: npt.NDArray[Any],  # int32 or int64 [samples + 1, 2]
+        shuffle: npt.NDArray[Any],  # uint32 or int64 [samples]
+        extra: bool,
+    ) -> None: ...
+    def locate_many(
+        self, samples: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The rows of all samples, one after the other, and how many each has.
+
+        ValueError for entries that are out of range.
+        """
+
+def pack(
+    lengths: npt.NDArray[np.int32],  # [n], aligned or not
+    seq_length: int,
+    extra: int,
+    key: int,
+    *,
+    together: bool,
+) -> dict[str, npt.NDArray[Any]]:
+    """Documents packed into samples, best-fit in windows, or not ``together``: one piece a sample.
+
+    - ``entries`` uint16: place of each piece's document in its window; + 2^15 begins a sample
+    - ``starts`` int64: the entry of every 64th sample
+    - ``windows`` int64 [w + 1, 3]: the first sample, the first of full pieces, and its entry
+    - ``totals`` int64 [5]: tokens, tokens left out, pieces, tokens of all pieces, labels
+    """
+
+class Packing:
+    """Finds the pieces of packed samples; the arrays are those of ``pack`` and are not copied.
+
+    ValueError where they cannot be of these lengths.
+    """
+
+    def __init__(
+        self,
+        lengths: npt.NDArray[np.int32],
+        seq_length: int,
+        extra: int,
+        key: int,
+        *,
+        entries: npt.NDArray[np.uint16],
+        starts: npt.NDArray[np.int64],
+        windows: npt.NDArray[np.int64],
+    ) -> None: ...
+    def __len__(self) -> int: ...
+    def locate(self, sample: int) -> npt.NDArray[np.int64]:
+        """The pieces of a sample, [k, 3]: document, offset and length in tokens, 2 or more."""
+
+    def locate_many(
+        self, samples: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The pieces of all samples, one after the other, and how many each has."""
+
 class RandomState:
     """numpy's ``RandomState(seed)``, for its shuffle: equal permutations, several times faster."""
 
     def __init__(self, seed: int) -> None: ...
     def shuffle(self, values: npt.NDArray[Any]) -> None:
-        """Shuffle a contiguous array of 32-bit or 64-bit integers [n] in place."""
+        """Shuffle a contiguous array of 32-bit or 64-bit integers, or of entries, [n] in place."""
 
     def state(self) -> tuple[npt.NDArray[np.uint32], int]:
         """The 624 words of the generator, and how many of them are taken."""
 
-def megatron_sample_index(
-    lengths: npt.NDArray[np.int32],  # aligned or not
-    documents: npt.NDArray[np.int32],
-    seq_length: int,
-    *,
-    extra: bool,
-    samples: int,
-    wide: bool,
-) -> npt.NDArray[Any]:
-    """Position in ``documents`` and offset where each sample begins, and where the last one ends.
+def number_sequences(
+    lengths: npt.NDArray[np.int32], first: int, entries: npt.NDArray[np.void]
+) -> None:
+    """Write the entries of the sequences ``first``, ``first + 1`` and so on.
 
-    int32 [samples + 1, 2], int64 where ``wide``.
+    ``lengths`` int32 [n], aligned or not. An entry is a structure of uint32, the sequence, and
+    uint16: its length and one, or 0 where that does not fit. ValueError for a negative length.
     """
+
+class SampleWalk:
+    """Where samples begin: a position in ``entries`` and an offset in tokens into the sequence.
+
+    ``lengths`` int32, aligned or not, are those of the sequences ``first``, ``first + 1`` and so
+    on. Nothing is copied, and nothing may change.
+    """
+
+    def __init__(
+        self,
+        entries: npt.NDArray[np.void],
+        lengths: npt.NDArray[np.int32],
+        first: int,
+        seq_length: int,
+        *,
+        extra: bool,
+    ) -> None: ...
+    def rows(self, count: int, *, wide: bool) -> npt.NDArray[Any]:
+        """The next rows, int32 or int64 [count, 2]; ValueError where the tokens do not suffice."""
 
 def megatron_blend(
     weights: npt.NDArray[np.float64],

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tokpack.cli import terminal
+from tokpack.cli.inspect import TOKENIZER
 from tokpack.cli.parser import Group, Page, flag, number, parse
 from tokpack.errors import UsageError
 
@@ -17,20 +16,30 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tokpack.samples.plan import BlendPlan
+    from tokpack.samples.spec import BlendSpec, Entries
 
-BAR = 24
-EIGHTHS = " ▏▎▍▌▋▊▉"
+MAX_EPOCHS = 4.0
+_BLEND_FILE = (".yaml", ".yml")
+_FILES = (".bin", ".idx", ".json", ".trace")
 
 
 def positive(text: str) -> float:
     """A converter for numbers above 0."""
     try:
-        value = float(text.replace("_", ""))
+        value = float(text.replace("_", "").replace(",", ""))
     except ValueError:
         value = 0.0
     if not value > 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
     return value
+
+
+def named(text: str) -> tuple[str, str]:
+    """A converter for NAME=PREFIX."""
+    name, equals, prefix = text.partition("=")
+    if not (name and equals and prefix):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=PREFIX")
+    return name, prefix
 
 
 PAGE = Page(
@@ -46,7 +55,6 @@ PAGE = Page(
                 flag(
                     "--seq-length",
                     type=number(1),
-                    default=2048,
                     metavar="S",
                     help="tokens of a sample (2048)",
                 ),
@@ -58,53 +66,125 @@ PAGE = Page(
                 flag(
                     "--by",
                     choices=("tokens", "documents", "epochs"),
-                    default="tokens",
                     help="what they are: shares of tokens, shares of documents, or epochs (tokens)",
                 ),
                 flag(
                     "--temperature",
                     type=positive,
-                    default=1.0,
                     metavar="T",
                     help="shares become share ** (1/T), and are normalised again (1)",
                 ),
                 flag(
                     "--max-epochs",
                     type=positive,
-                    default=4.0,
+                    default=MAX_EPOCHS,
                     metavar="E",
                     help="warn where a dataset is seen more often (4)",
                 ),
             ),
         ),
         Group(
+            "validation and test",
+            (
+                flag("--split", metavar="STRING", help="shares of each dataset, such as 969,30,1"),
+                flag(
+                    "--split-by",
+                    choices=("documents", "tokens"),
+                    help="what the shares are of (documents)",
+                ),
+                flag(
+                    "--allow-empty",
+                    action="store_true",
+                    default=None,
+                    help="leave a dataset out where the split has no sample of it",
+                ),
+                flag(
+                    "--valid",
+                    action="append",
+                    type=named,
+                    metavar="NAME=PREFIX",
+                    help="a dataset of the validation set NAME; repeat it for more",
+                ),
+                flag(
+                    "--valid-data-path",
+                    nargs="+",
+                    metavar="INPUT",
+                    help="datasets of the validation set, with or without weights",
+                ),
+                flag(
+                    "--test-data-path",
+                    nargs="+",
+                    metavar="INPUT",
+                    help="datasets of the test set, with or without weights",
+                ),
+                flag(
+                    "--valid-samples",
+                    type=number(0),
+                    metavar="N",
+                    help="samples of each validation set, 0: none (as many as come once)",
+                ),
+                flag(
+                    "--test-samples",
+                    type=number(0),
+                    metavar="N",
+                    help="samples of the test set, 0: none (as many as come once)",
+                ),
+            ),
+        ),
+        Group(
+            "order",
+            (
+                flag("--order", metavar="NAME", help="stateless, megatron, neox, ... (stateless)"),
+                flag("--seed", type=number(0), metavar="N", help="of the order (1234)"),
+                flag("--packing", metavar="NAME", help="none, best_fit, document (none)"),
+            ),
+        ),
+        Group(
             "output",
             (
                 flag("-o", "--output", metavar="FILE", help="save the plan, such as blend.yaml"),
+                flag("--show", type=number(1), metavar="N", help="show the text of N samples"),
+                flag(
+                    "--max-tokens",
+                    type=number(0),
+                    metavar="N",
+                    help="tokens that --show shows of a sample, 0: all (256; --json all)",
+                ),
                 flag("--json", action="store_true", help="print the plan as JSON on stdout"),
             ),
         ),
+        Group("tokenizer, for --show", TOKENIZER.flags),
     ),
     """\
 INPUT is WEIGHT PREFIX [WEIGHT PREFIX ...], or prefixes alone, which count by their size, or one
-file saved with -o. A name finds NAME.idx, or NAME_text_document.idx.
+blend file, saved with -o or written by hand; flags take the place of what it says. A name finds
+NAME.idx, or NAME_text_document.idx; data/* finds the datasets in a folder.
 
 examples:
   tokpack blend 0.35 wiki 0.65 owt
   tokpack blend wiki owt code --temperature 2 --tokens 3e9 -o blend.yaml
-  tokpack blend 2 wiki 1 owt --by epochs
-  tokpack blend blend.yaml
+  tokpack blend 2 wiki 1 owt --by epochs --split 969,30,1
+  tokpack blend wiki --valid news=news_valid --valid code=code_valid
+  tokpack blend blend.yaml --samples 1000000 --show 3
 """,
 )
 
-
-@dataclass(frozen=True)
-class Request:
-    """What is asked for: names with weights, or without, or a saved plan."""
-
-    names: tuple[str, ...]
-    weights: tuple[float, ...] | None
-    saved: str | None = None
+_SETTINGS = (
+    "samples",
+    "tokens",
+    "epochs",
+    "seq_length",
+    "by",
+    "temperature",
+    "split",
+    "split_by",
+    "allow_empty",
+    "valid_samples",
+    "test_samples",
+    "order",
+    "seed",
+    "packing",
+)
 
 
 def run(argv: Sequence[str]) -> int:
@@ -112,51 +192,87 @@ def run(argv: Sequence[str]) -> int:
     arguments = parse(PAGE, argv)
     if arguments is None:
         return 0
-    request = resolve(arguments.inputs)
-    from tokpack.samples.plan import as_json, load_blend, plan_blend
+    from tokpack.samples.blend_file import save_blend
+    from tokpack.samples.plan import make_plan
 
-    if request.saved is not None:
-        plan = load_blend(request.saved)
-    else:
-        plan = plan_blend(
-            request.names,
-            request.weights,
-            by=arguments.by,
-            temperature=arguments.temperature,
-            seq_length=arguments.seq_length,
-            samples=arguments.samples,
-            tokens=None if arguments.tokens is None else int(arguments.tokens),
-            epochs=arguments.epochs,
-        )
+    if arguments.output and not arguments.output.endswith(_BLEND_FILE):
+        raise UsageError(f"{arguments.output}: a plan is saved as YAML: name it so, as blend.yaml")
+    plan = make_plan(resolve(arguments.inputs).changed(**_changes(arguments)))
     if arguments.output:
-        plan.save(arguments.output)
-    if arguments.json:
-        sys.stdout.write(json.dumps(as_json(plan, arguments.max_epochs), indent=2) + "\n")
-    else:
-        sys.stdout.write(table(plan))
+        save_blend(plan, arguments.output)
     if not arguments.quiet:
         for warning in plan.warnings(arguments.max_epochs):
             terminal.say(f"tokpack: warning: {warning}")
-        if arguments.output:
-            terminal.say(f"{arguments.output}: saved")
+    if arguments.json:
+        _print_json(plan, arguments)
+    else:
+        from tokpack.cli.blend_table import print_plan
+
+        print_plan(plan)
+        if arguments.show:
+            from tokpack.cli.blend_show import print_samples
+
+            print_samples(plan, arguments)
+    if arguments.output and not arguments.quiet:
+        terminal.say(f"{arguments.output}: saved")
     return 0
 
 
-def resolve(words: Sequence[str]) -> Request:
+def _print_json(plan: BlendPlan, arguments: argparse.Namespace) -> None:
+    from tokpack.samples.plan import as_json
+
+    values = as_json(plan, arguments.max_epochs)
+    if arguments.show:
+        from tokpack.cli.blend_show import samples_json
+
+        values["shown"] = samples_json(plan, arguments)
+    sys.stdout.write(json.dumps(values, indent=2) + "\n")
+
+
+def resolve(words: Sequence[str]) -> BlendSpec:
+    """What the inputs ask for: a blend file, or datasets with or without weights."""
+    from tokpack.samples.blend_file import read_blend
+    from tokpack.samples.spec import BlendSpec
+
+    files = [word for word in words if word.endswith(_BLEND_FILE)]
+    if files and len(words) > 1:
+        raise UsageError(
+            f"{files[0]}: a blend file must be the only input, given: {' '.join(words)}"
+        )
+    return read_blend(files[0]) if files else BlendSpec(datasets=entries(words))
+
+
+def entries(words: Sequence[str]) -> Entries:
     """Tell weights from names: with an even number of words of which every first is a number."""
+    from tokpack.samples.spec import Entry
+
     if not words:
         raise UsageError("no datasets: give WEIGHT PREFIX [WEIGHT PREFIX ...], or prefixes alone")
-    if len(words) == 1 and words[0].endswith((".yaml", ".yml")) and os.path.exists(words[0]):
-        return Request((), None, words[0])
     weights = [_as_number(word) for word in words[::2]]
     if len(words) % 2 == 0 and None not in weights:
-        return Request(tuple(words[1::2]), tuple(w for w in weights if w is not None))
+        return tuple(map(Entry, words[1::2], weights))
     if any(weight is not None for weight in weights):
         raise UsageError(
             f"weights and datasets do not alternate in: {' '.join(words)}; give a weight before "
             "each dataset, or none at all"
         )
-    return Request(tuple(words), None)
+    return tuple(map(Entry, _prefixes(words)))
+
+
+def _prefixes(words: Sequence[str]) -> list[str]:
+    """The datasets whose files a pattern found, each once; other names as they are."""
+    from tokpack.indexed import MMapIndexedDataset
+
+    found: list[str] = []
+    seen: set[str] = set()
+    for word in words:
+        base = next((word.removesuffix(end) for end in _FILES if word.endswith(end)), None)
+        if base is None or not MMapIndexedDataset.exists(base):
+            found.append(word)
+        elif base not in seen:
+            seen.add(base)
+            found.append(base)
+    return found
 
 
 def _as_number(word: str) -> float | None:
@@ -166,48 +282,17 @@ def _as_number(word: str) -> float | None:
         return None
 
 
-def table(plan: BlendPlan) -> str:
-    """The plan as a table, a row a dataset."""
-    head = ("dataset", "documents", "tokens", "weight", "share", "samples", "epochs", "")
-    largest = max(plan.shares)
-    rows = [
-        (
-            member.prefix,
-            f"{member.documents:,}",
-            terminal.count_text(member.tokens),
-            f"{weight:.6g}",
-            f"{share:.2%}",
-            f"{samples:,.0f}",
-            f"{epochs:.2f}",
-            _bar(share / largest),
-        )
-        for member, weight, share, samples, epochs in zip(
-            plan.members, plan.weights, plan.shares, plan.member_samples, plan.epochs, strict=True
-        )
-    ]
-    total = (
-        "together",
-        f"{sum(member.documents for member in plan.members):,}",
-        terminal.count_text(sum(member.tokens for member in plan.members)),
-        "",
-        "100.00%",
-        f"{plan.samples:,}",
-        "",
-        "",
-    )
-    widths = [max(len(row[i]) for row in (head, *rows, total)) for i in range(len(head))]
-    lines = [
-        "  ".join(
-            cell.ljust(width) if i in (0, len(head) - 1) else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in (head, *rows, total)
-    ]
-    tokens = terminal.count_text(plan.samples * plan.seq_length)
-    lines.append(f"{plan.samples:,} samples of {plan.seq_length:,} tokens: {tokens} tokens")
-    return "\n".join(lines) + "\n"
-
-
-def _bar(share: float) -> str:
-    eighths = round(share * BAR * 8)
-    return "█" * (eighths // 8) + EIGHTHS[eighths % 8].strip()
+def _changes(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What flags say, and nothing of what they do not."""
+    given = {name: getattr(arguments, name) for name in _SETTINGS}
+    changes = {name: value for name, value in given.items() if value is not None}
+    valid: dict[str, Entries] = {}
+    for name, prefix in arguments.valid or ():
+        valid[name] = (*valid.get(name, ()), *entries([prefix]))
+    if arguments.valid_data_path:
+        valid["valid"] = (*valid.get("valid", ()), *entries(arguments.valid_data_path))
+    if valid:
+        changes["valid"] = valid
+    if arguments.test_data_path:
+        changes["test"] = entries(arguments.test_data_path)
+    return changes

@@ -40,6 +40,7 @@ COMMANDS = {
     "split": Command("tokpack.cli.split", "a dataset -> parts, train and valid", False),
     "convert": Command("tokpack.cli.convert", "from and to other formats, other dtypes", False),
     "blend": Command("tokpack.cli.blend", "datasets and weights -> the plan of a blend", False),
+    "index": Command("tokpack.cli.index", "build what a blend needs beforehand", False),
     "train": Command("tokpack.cli.train", "a blend -> a GPT, on one CPU or many GPUs", False),
     "export": Command("tokpack.cli.export", "a checkpoint -> a Hugging Face model", False),
     "generate": Command("tokpack.cli.generate", "a checkpoint goes on with a text", False),

@@ -147,6 +147,11 @@ class MMapIndexedDataset:
         return self._opened().index.doc_idx
 
     @property
+    def pointers(self) -> npt.NDArray[np.int64]:
+        """First byte of each sequence in the .bin: int64 [S], a read-only view, not aligned."""
+        return self._opened().index.pointers
+
+    @property
     def sequence_lengths(self) -> npt.NDArray[np.int32]:
         """Megatron-core's name for ``sizes``."""
         return self.sizes

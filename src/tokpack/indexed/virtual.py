@@ -184,6 +184,15 @@ class VirtualIndexedDataset(MMapIndexedDataset):
         opened, count = self._open, len(self._pieces)  # a walk outlives close()
         return (opened(number) for number in range(count))
 
+    def part(self, number: int) -> MMapIndexedDataset:
+        """Piece ``number``, opened."""
+        return self._open(number)
+
+    @property
+    def starts(self) -> npt.NDArray[np.int64]:
+        """First sequence of each piece, then S: int64 [pieces + 1]."""
+        return self._starts
+
     @property
     def pieces(self) -> list[Piece]:
         """What the manifest says about each piece."""

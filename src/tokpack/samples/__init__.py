@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+from tokpack.samples.blend_file import load_blend, save_blend
 from tokpack.samples.blended import BlendedDataset
+from tokpack.samples.fim import FIM
 from tokpack.samples.gpt import GPTDataset
-from tokpack.samples.iterate import MicroBatches, SampleIterator, collate
+from tokpack.samples.iterate import MicroBatches, SampleIterator, WholeBatches, collate
+from tokpack.samples.open import Blends, open_blend
+from tokpack.samples.plan import plan_blend
 from tokpack.samples.split import parse_split, split_tokens
 
 __all__ = [
+    "FIM",
     "BlendedDataset",
+    "Blends",
     "GPTDataset",
     "MicroBatches",
     "SampleIterator",
+    "WholeBatches",
     "collate",
+    "load_blend",
+    "open_blend",
     "parse_split",
+    "plan_blend",
+    "save_blend",
     "split_tokens",
 ]

@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 import os
+from dataclasses import fields
 from functools import partial
 from operator import index as as_integer
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
-import numpy.typing as npt
 import xxhash
 
 from tokpack.errors import FormatError, InputError, UsageError
 from tokpack.indexed import Manifest, MMapIndexedDataset, manifest_path
-from tokpack.samples import masks
-from tokpack.samples.megatron import FLAVOURS, MegatronOrder
+from tokpack.samples.assemble import Assembler
+from tokpack.samples.batch import Batch, first_places
+from tokpack.samples.fim import FIM, FillInTheMiddle
+from tokpack.samples.gather import Gatherer
+from tokpack.samples.labels import Labels
+from tokpack.samples.lengths import has_tokens
+from tokpack.samples.orders import make_order
+from tokpack.samples.packing import PackedOrder, PackingStats
+from tokpack.samples.settings import Settings
 from tokpack.samples.split import parse_split, split_tokens
-from tokpack.samples.stateless import StatelessOrder, fingerprint
+from tokpack.samples.stateless import fingerprint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from tokpack.samples.cache import Entry
     from tokpack.samples.iterate import Sample
+    from tokpack.samples.rows import Numbers
     from tokpack.samples.split import Range
-
-ORDERS = ("stateless", *FLAVOURS)
-SPLIT_BY = ("documents", "tokens")
 
 
 class GPTDataset:
@@ -42,6 +48,8 @@ class GPTDataset:
 
         cu_seqlens    int32 [S + 1]  where documents begin in the sample, then S to the end
         max_seqlen    int32 []       tokens of the longest
+
+    With ``packing`` the pieces of a sample are separate documents, as with ``document_boundaries``.
 
     It is a map-style dataset as torch knows it, without torch. A pickle holds settings and path.
 
@@ -61,6 +69,15 @@ class GPTDataset:
     (by default that of the manifest) among the input tokens, as Megatron does: no loss where it
     is, and positions that begin anew behind it. With ``document_boundaries`` positions begin anew
     with every document of the index.
+
+    ``packing`` "best_fit" puts whole documents together, "document" one into a sample, see
+    PackedOrder; "pack_until_overflow" and "unpacked" are NeoX's, see NeoxPackedOrder. ``fim``
+    rearranges documents for filling in the middle, see FIM. ``labels`` is a dataset, or its prefix,
+    with a label for every token, see Labels.
+
+    ``cache`` is a folder, see IndexCache: the arrays of the other orders and of best-fit packing
+    are mapped from a file in it, which is written when it is absent. Without it they are built in
+    memory, each time. The stateless order needs none.
 
     UsageError for a request that cannot be met, InputError for a dataset that is missing or has
     no tokens.
@@ -85,39 +102,52 @@ class GPTDataset:
         eod_mask_loss: bool = False,
         reset_position_ids: bool = False,
         document_boundaries: bool = False,
+        packing: str = "none",
+        fim: FIM | None = None,
+        labels: MMapIndexedDataset | str | os.PathLike[str] | None = None,
+        cache: str | os.PathLike[str] | None = None,
     ) -> None:
+        self._settings = Settings(
+            seq_length=seq_length,
+            order=order,
+            seed=seed,
+            split=split,
+            split_index=split_index,
+            split_rule=split_rule,
+            split_by=split_by,
+            epochs=epochs,
+            num_samples=num_samples,
+            add_extra_token=add_extra_token,
+            drop_last=drop_last,
+            eod_id=eod_id,
+            eod_mask_loss=eod_mask_loss,
+            reset_position_ids=reset_position_ids,
+            document_boundaries=document_boundaries,
+            packing=packing,
+            fim=fim,
+            cache=None if cache is None else os.fspath(cache),
+        )
+        if fim is not None and labels is not None:
+            raise UsageError("fim moves tokens away from their labels: give fim or labels")
         if not isinstance(dataset, MMapIndexedDataset):
             dataset = MMapIndexedDataset(dataset)
-        self._settings: dict[str, Any] = {
-            "seq_length": seq_length,
-            "order": order,
-            "seed": seed,
-            "split": split,
-            "split_index": split_index,
-            "split_rule": split_rule,
-            "split_by": split_by,
-            "epochs": epochs,
-            "num_samples": num_samples,
-            "add_extra_token": add_extra_token,
-            "drop_last": drop_last,
-            "eod_id": eod_id,
-            "eod_mask_loss": eod_mask_loss,
-            "reset_position_ids": reset_position_ids,
-            "document_boundaries": document_boundaries,
-        }
-        _check(**self._settings)
         self._dataset = dataset
+        self._labels = None if labels is None else Labels(labels, dataset)
         self._tokenizer = _tokenizer(dataset.path_prefix)
-        self._seq_length = seq_length
-        self._extra = int(add_extra_token)
-        self._boundaries = document_boundaries
-        eod = self._eod(eod_id) if eod_mask_loss or reset_position_ids else -1
-        self._mask_eod = eod if eod_mask_loss else None
-        self._reset_at = eod if reset_position_ids and not document_boundaries else None
-        self._positions = np.arange(seq_length, dtype=np.int64)
+        eod = self._eod() if self._settings.needs_eod else None
         self._range = self._part()
         self._data = fingerprint(dataset)
-        self._order = self._new_order()
+        self._order = make_order(
+            self._settings,
+            dataset.sizes,
+            self._range,
+            fingerprint=self._data,
+            name=dataset.path_prefix,
+            labels=None if self._labels is None else self._labels.dataset,
+        )
+        self._fim = self._new_fim(eod)
+        self._gatherer = Gatherer(dataset)
+        self._assembler = Assembler(self._settings, eod, joined=self._order.joined)
         self._length = self._count()
 
     def __len__(self) -> int:
@@ -125,29 +155,41 @@ class GPTDataset:
         return self._length
 
     def __getitem__(self, index: SupportsIndex) -> Sample:
-        number = as_integer(index)
-        if not -self._length <= number < self._length:
-            raise IndexError(f"{self.path_prefix}: sample {number} of {self._length}")
-        return self.sample(number % self._length)
+        return self.sample(self._number(index))
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Sample]:
+        """Several samples at once, as torch's DataLoader asks for them: views of one batch."""
+        numbers = [self._number(index) for index in indices]
+        batch = self.empty(len(numbers))
+        self.fill(batch, numbers)
+        return [batch.sample(place) for place in range(len(numbers))]
 
     def sample(self, number: int) -> Sample:
         """Sample ``number`` >= 0, also behind the end: the order goes on, epoch after epoch."""
-        text, parts = self._gather(number)
-        tokens, labels = text[:-1], text[1:]
-        filled = sum(parts)
-        loss_mask = np.ones(self._seq_length, np.float32)
-        loss_mask[filled - 1 :] = 0.0  # labels that are not there
-        if self._mask_eod is not None:
-            masks.mask_eod(loss_mask, tokens[:filled], self._mask_eod)
-        sample: Sample = {"tokens": tokens, "labels": labels, "loss_mask": loss_mask}
-        if self._boundaries:
-            return sample | self._documents(parts)
-        if self._reset_at is not None:
-            starts = masks.document_starts(tokens[:filled], self._reset_at, self._seq_length)
-            sample["position_ids"] = masks.restart(starts, self._seq_length)
-        else:
-            sample["position_ids"] = self._positions.copy()
-        return sample
+        batch = self.empty(1)
+        self.fill(batch, [number])
+        return batch.sample(0)
+
+    def batch(self, numbers: Numbers) -> Sample:
+        """Samples as ``sample`` gives them, stacked: new arrays [B, ...], all made at once."""
+        batch = self.empty(len(numbers))
+        self.fill(batch, numbers)
+        return batch.arrays()
+
+    def empty(self, samples: int) -> Batch:
+        """Arrays for a batch, to be filled."""
+        return self._assembler.empty(samples, labels=self._labels is not None)
+
+    def fill(self, batch: Batch, numbers: Numbers, places: Numbers | None = None) -> None:
+        """Write samples ``numbers`` to ``places`` of a batch, by default one after the other."""
+        where = first_places(len(numbers)) if places is None else np.asarray(places, np.int64)
+        rows, counts = self._order.locate_many(numbers)
+        self._gatherer.fill(batch.text, rows, counts, where)
+        if self._fim is not None:
+            rows = self._fim.fill(batch.text, rows, counts, where, numbers)
+        self._assembler.fill(batch, rows, counts, where)
+        if self._labels is not None:
+            self._labels.fill(batch, rows, counts, where)
 
     @property
     def path_prefix(self) -> str:
@@ -157,17 +199,19 @@ class GPTDataset:
     @property
     def seq_length(self) -> int:
         """Tokens in each sample."""
-        return self._seq_length
+        return self._settings.seq_length
 
     @property
     def samples_per_epoch(self) -> int:
         """Samples in which every token comes at most once."""
-        return max(self.tokens - self._extra, 0) // self._seq_length
+        if isinstance(self._order, PackedOrder):
+            return self._order.samples
+        return max(self.tokens - self._settings.extra, 0) // self._settings.seq_length
 
     @property
     def order(self) -> str:
         """The name of the order."""
-        return str(self._settings["order"])
+        return self._settings.order
 
     @property
     def tokens(self) -> int:
@@ -177,7 +221,7 @@ class GPTDataset:
     @property
     def limit(self) -> int | None:
         """How many samples there are at most; None in the stateless order, which has no end."""
-        return None if isinstance(self._order, StatelessOrder) else self._length
+        return None if self.order == "stateless" else self._length
 
     @property
     def fingerprint(self) -> str:
@@ -185,8 +229,25 @@ class GPTDataset:
         names = ["order", "seed", "seq_length", "add_extra_token"]
         if self.limit is not None:
             names += ["epochs", "num_samples", "drop_last"]
-        values = [self._settings[name] for name in names]
+        values = [getattr(self._settings, name) for name in names]
+        # What is not asked for leaves no trace: samples that stay the same keep their fingerprint.
+        if self._settings.packing != "none":
+            values.append(("packing", self._settings.packing))
+        if self._settings.fim is not None:
+            values.append(("fim", *self._settings.fim.identity))
+        if self._labels is not None:
+            values.append(("labels", fingerprint(self._labels.dataset)))
         return xxhash.xxh3_128_hexdigest(repr((self._data, self._range, *values)).encode())
+
+    @property
+    def packing_stats(self) -> PackingStats | None:
+        """What best-fit packing, or one document a sample, made of the data; None without."""
+        return self._order.stats if isinstance(self._order, PackedOrder) else None
+
+    @property
+    def cached(self) -> Entry | None:
+        """Where the order's arrays are mapped from; None without a cache, or without arrays."""
+        return getattr(self._order, "entry", None)
 
     @property
     def tokenizer(self) -> dict[str, Any] | None:
@@ -194,55 +255,49 @@ class GPTDataset:
         return self._tokenizer
 
     def __reduce__(self) -> tuple[Callable[..., GPTDataset], tuple[MMapIndexedDataset]]:
-        return partial(type(self), **self._settings), (self._dataset,)
+        settings = {known.name: getattr(self._settings, known.name) for known in fields(Settings)}
+        if self._labels is not None:
+            settings["labels"] = self._labels.dataset
+        return partial(type(self), **settings), (self._dataset,)
 
     def __repr__(self) -> str:
-        return f"GPTDataset({self.path_prefix!r}, {self._length} samples of {self._seq_length})"
+        return f"GPTDataset({self.path_prefix!r}, {self._length} samples of {self.seq_length})"
 
-    def _gather(self, number: int) -> tuple[npt.NDArray[np.int64], list[int]]:
-        """The tokens, 0 where there are none left, and how many each sequence gave."""
-        rows = self._order.locate(number).tolist()
-        parts = [row[2] for row in rows]
-        text = np.empty(self._seq_length + 1, np.int64)
-        filled = sum(parts)
-        get = self._dataset.get
-        np.concatenate([get(*row) for row in rows], out=text[:filled])
-        text[filled:] = 0
-        return text, parts
+    def _number(self, index: SupportsIndex) -> int:
+        number = as_integer(index)
+        if not -self._length <= number < self._length:
+            raise IndexError(f"{self.path_prefix}: sample {number} of {self._length}")
+        return number % self._length
 
-    def _documents(self, parts: list[int]) -> Sample:
-        length = self._seq_length
-        edges = masks.cumulative_lengths([p for p in parts if p], length, self._extra)
-        cu_seqlens = np.full(length + 1, length, np.int32)
-        cu_seqlens[: len(edges)] = edges
-        return {
-            "position_ids": masks.restart(edges[1:-1].astype(np.int64), length),
-            "cu_seqlens": cu_seqlens,
-            "max_seqlen": np.array(np.diff(edges).max(), np.int32),
-        }
+    def _new_fim(self, eod: int | None) -> FillInTheMiddle | None:
+        fim, settings = self._settings.fim, self._settings
+        if fim is None or eod is None:
+            return None
+        key = (settings.seed, self._data, *self._range)
+        return FillInTheMiddle(fim, eod, settings.seq_length + settings.extra, key)
 
-    def _eod(self, given: int | None) -> int:
+    def _eod(self) -> int:
+        given = self._settings.eod_id
         known = given if given is not None else (self._tokenizer or {}).get("eod_id")
         if known is None:
             raise UsageError(
-                f"{self.path_prefix}: eod_mask_loss and reset_position_ids need eod_id: "
+                f"{self.path_prefix}: eod_mask_loss, reset_position_ids and fim need eod_id: "
                 "its manifest names none, or it has no manifest"
             )
         return int(known)
 
     def _part(self) -> Range:
         """The sequences that the split leaves."""
-        settings, count = self._settings, len(self._dataset)
-        if not count or not len(self._dataset.sizes) or not self._dataset.sizes.any():
+        text, number = self._settings.split, self._settings.split_index
+        sizes, count = self._dataset.sizes, len(self._dataset)
+        if not count or not len(sizes) or not has_tokens(sizes):
             raise InputError(f"{self.path_prefix}: no tokens in {count} sequences: nothing to read")
-        text: str | None = settings["split"]
-        number: int = settings["split_index"]
         if text is None:
             return 0, count
-        if settings["split_by"] == "tokens":
-            parts = split_tokens(text, self._dataset.sizes)
+        if self._settings.split_by == "tokens":
+            parts = split_tokens(text, sizes)
         else:
-            parts = parse_split(text, count, settings["split_rule"] or self._own_rule())
+            parts = parse_split(text, count, self._settings.rule)
         if not 0 <= number < len(parts):
             raise UsageError(f"split_index is {number}, expected 0 to {len(parts) - 1} in {text!r}")
         found = parts[number]
@@ -253,81 +308,13 @@ class GPTDataset:
             )
         return found
 
-    def _own_rule(self) -> str:
-        return "core" if self.order == "stateless" else FLAVOURS[self.order].split_rule
-
-    def _new_order(self) -> StatelessOrder | MegatronOrder:
-        begin, end = self._range
-        sizes, settings = self._dataset.sizes, self._settings
-        tokens = int(np.sum(sizes[begin:end], dtype=np.int64))
-        # The other programs let one sample run on from one epoch into the next.
-        needed = self._seq_length + self._extra if self.order == "stateless" else 1
-        if tokens < needed:
-            raise UsageError(
-                f"{self.path_prefix}: {tokens} tokens in {end - begin} sequences do not fill "
-                f"one sample of {self._seq_length + self._extra} tokens (seq_length "
-                f"{self._seq_length} and {self._extra} more): use a shorter one, or more data"
-            )
-        if self.order == "stateless":
-            return StatelessOrder(
-                sizes,
-                begin,
-                end,
-                self._seq_length,
-                extra=self._extra,
-                seed=settings["seed"],
-                fingerprint=self._data,
-            )
-        wanted = settings["num_samples"]
-        if settings["epochs"] is not None:
-            wanted = (settings["epochs"] * tokens - self._extra) // self._seq_length
-        return MegatronOrder(
-            sizes,
-            begin,
-            end,
-            self._seq_length,
-            wanted,
-            seed=settings["seed"],
-            flavour=self.order,
-            add_extra_token=settings["add_extra_token"],
-            drop_last=settings["drop_last"],
-        )
-
     def _count(self) -> int:
-        if not isinstance(self._order, StatelessOrder):
-            return len(self._order)
-        wanted: int | None = self._settings["num_samples"]
+        if self._settings.order != "stateless":
+            return self._order.samples
+        wanted = self._settings.num_samples
         if wanted is not None:
             return wanted
-        return self._order.samples * (self._settings["epochs"] or 1)
-
-
-def _check(
-    *,
-    seq_length: int,
-    order: str,
-    seed: int,
-    split_by: str,
-    epochs: int | None,
-    num_samples: int | None,
-    drop_last: bool,
-    **_: Any,
-) -> None:
-    if order not in ORDERS:
-        raise UsageError(f"order {order!r} is unknown: use one of {', '.join(ORDERS)}")
-    if order == "stateless" and not drop_last:
-        raise UsageError("drop_last=False: the stateless order has whole samples only")
-    if split_by not in SPLIT_BY:
-        raise UsageError(f"split_by is {split_by!r}, expected one of {', '.join(SPLIT_BY)}")
-    if seq_length < 1:
-        raise UsageError(f"seq_length is {seq_length}, expected 1 or more")
-    if not 0 <= seed < 2**64:
-        raise UsageError(f"seed is {seed}, expected 0 to 2**64 - 1")
-    if epochs is not None and num_samples is not None:
-        raise UsageError(f"epochs is {epochs} and num_samples is {num_samples}: give one of them")
-    for name, value in (("epochs", epochs), ("num_samples", num_samples)):
-        if value is not None and value < 1:
-            raise UsageError(f"{name} is {value}, expected 1 or more")
+        return self._order.samples * (self._settings.epochs or 1)
 
 
 def _tokenizer(prefix: str) -> dict[str, Any] | None:

@@ -8,9 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tokpack.errors import ResumeError, UsageError
+from tokpack.samples.ahead import ahead
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 Sample = dict[str, npt.NDArray[Any]]
 
@@ -22,6 +23,13 @@ class Samples(Protocol):
     def __getitem__(self, index: int) -> Sample: ...
     @property
     def fingerprint(self) -> str: ...
+
+
+class Batched(Protocol):
+    """What makes whole batches: a GPTDataset, a BlendedDataset."""
+
+    def __len__(self) -> int: ...
+    def batch(self, numbers: Sequence[int]) -> Sample: ...
 
 
 class MicroBatches:
@@ -71,6 +79,25 @@ class MicroBatches:
             yield list(range(begin, begin + self.micro_batch_size))
 
 
+class WholeBatches:
+    """A dataset of batches: ``WholeBatches(ds)[numbers]`` is ``ds.batch(numbers)``.
+
+    Some times faster with torch's DataLoader than samples, which it would copy one by one::
+
+        DataLoader(WholeBatches(dataset), batch_size=None, sampler=batches, num_workers=4)
+    """
+
+    def __init__(self, dataset: Batched) -> None:
+        self._dataset = dataset
+
+    def __len__(self) -> int:
+        """Number of samples."""
+        return len(self._dataset)
+
+    def __getitem__(self, numbers: Sequence[int]) -> Sample:
+        return self._dataset.batch(numbers)
+
+
 class SampleIterator:
     """Iterates over the micro batches of one rank; its whole state is the samples consumed.
 
@@ -80,10 +107,12 @@ class SampleIterator:
 
         load=lambda batches: DataLoader(dataset, batch_sampler=batches, num_workers=4)
 
-    Without it samples are gathered here, one batch after the other. The state counts what was
-    handed out, whatever workers have fetched ahead. It may be loaded with another rank, world size
-    or micro batch size: the samples go on where the run stopped. ResumeError where the dataset is
-    another one.
+    or, faster, with WholeBatches. Without it samples are gathered here, one batch after the other;
+    with ``prefetch`` a thread gathers so many batches ahead, which hides the time that a disk
+    takes. The state counts what was handed out, whatever was fetched ahead. It may be loaded with
+    another rank, world size or micro batch size: the samples go on where the run stopped.
+    ResumeError where the dataset has other samples; a blend may have other weights from there on,
+    see ``fingerprint_at``.
     """
 
     def __init__(
@@ -95,9 +124,13 @@ class SampleIterator:
         world_size: int = 1,
         consumed_samples: int = 0,
         load: Callable[[MicroBatches], Iterable[Any]] | None = None,
+        prefetch: int = 0,
     ) -> None:
+        if prefetch < 0:
+            raise UsageError(f"prefetch is {prefetch}, expected 0 or more")
         self._dataset = dataset
         self._load = load if load is not None else self._gather
+        self._prefetch = prefetch
         self._stream: Iterator[Any] | None = None
         self._shape = {
             "micro_batch_size": micro_batch_size,
@@ -111,7 +144,8 @@ class SampleIterator:
 
     def __next__(self) -> Any:
         if self._stream is None:
-            self._stream = iter(self._load(self._batches))
+            batches = self._load(self._batches)
+            self._stream = ahead(batches, self._prefetch) if self._prefetch else iter(batches)
         batch = next(self._stream)
         self._consumed += self._batches.step
         return batch
@@ -127,17 +161,22 @@ class SampleIterator:
 
     def state_dict(self) -> dict[str, Any]:
         """What to put into a checkpoint: the samples consumed, and what they were samples of."""
-        return {"consumed_samples": self._consumed, "fingerprint": self._dataset.fingerprint}
+        return {
+            "consumed_samples": self._consumed,
+            "fingerprint": _past(self._dataset, self._consumed),
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on behind the samples that the state has consumed."""
-        if state["fingerprint"] != self._dataset.fingerprint:
+        consumed = int(state["consumed_samples"])
+        if state["fingerprint"] != (found := _past(self._dataset, consumed)):
             raise ResumeError(
-                f"the state is of samples {state['fingerprint']}, the dataset gives "
-                f"{self._dataset.fingerprint}: data, seed, sequence length, split, order or "
-                "weights differ, so its samples are others"
+                f"the state is of samples {state['fingerprint']}, the dataset gives {found} "
+                f"before sample {consumed:,}: data, seed, sequence length, split, order or weights "
+                "differ, so its samples are others; weights may change from there on, with a "
+                "schedule that says so"
             )
-        self._start(int(state["consumed_samples"]))
+        self._start(consumed)
 
     def _start(self, consumed: int) -> None:
         self._batches = MicroBatches(len(self._dataset), consumed_samples=consumed, **self._shape)
@@ -145,7 +184,16 @@ class SampleIterator:
         self._stream = None
 
     def _gather(self, batches: MicroBatches) -> Iterator[Sample]:
-        return (collate([self._dataset[number] for number in batch]) for batch in batches)
+        batch = getattr(self._dataset, "batch", None)
+        if batch is None:
+            return (collate([self._dataset[number] for number in numbers]) for numbers in batches)
+        return map(batch, batches)
+
+
+def _past(dataset: Samples, consumed: int) -> str:
+    """The fingerprint of the first ``consumed`` samples, where a dataset tells them apart."""
+    at: Callable[[int], str] | None = getattr(dataset, "fingerprint_at", None)
+    return dataset.fingerprint if at is None else at(consumed)
 
 
 def collate(samples: list[Sample]) -> Sample:

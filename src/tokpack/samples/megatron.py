@@ -6,33 +6,37 @@ program's own count overflows or rounds, this has the value that it should have 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tokpack import _core
-from tokpack.errors import UsageError
-from tokpack.samples.megatron_flavours import FLAVOURS, Flavour, flavour_named
+from tokpack.errors import FormatError, UsageError
+from tokpack.samples.lengths import total_tokens
+from tokpack.samples.megatron_build import build_arrays, build_parts, make_plan
+from tokpack.samples.megatron_flavours import FLAVOURS, flavour_named
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["FLAVOURS", "BlendRequest", "MegatronOrder", "blend_request", "megatron_blend"]
+    from tokpack.samples.cache import Entry, IndexCache
+    from tokpack.samples.megatron_build import Plan
+    from tokpack.samples.rows import Counts, Numbers, Rows
+
+__all__ = [
+    "FLAVOURS",
+    "BlendRequest",
+    "MegatronOrder",
+    "blend_request",
+    "megatron_blend",
+    "megatron_plan",
+    "normalise",
+]
 
 _INT32_MAX = 2**31 - 1
 _UINT32_MAX = 2**32 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """How many samples, and which of them belong to epochs that are shuffled apart."""
-
-    epochs: int
-    samples: int
-    partial: bool  # the last sample is shorter than the others
-    apart: int  # samples before a last epoch of its own; 0 without one
 
 
 class MegatronOrder:
@@ -48,12 +52,17 @@ class MegatronOrder:
     - ``sample_index`` [samples + 1, 2], int32 or int64: position in it, offset in tokens
     - ``shuffle_index`` uint32 or int64 [samples]: the sample that comes k-th
 
+    ``tokens`` is the sum of the lengths, where it is known. With a ``cache`` the arrays are mapped
+    from a file in it, built when it is absent; ``fingerprint`` tells the data from other data.
+
     UsageError for settings that leave nothing, or with which the program itself stops.
     """
 
     document_index: npt.NDArray[np.int32]
     sample_index: npt.NDArray[Any]
     shuffle_index: npt.NDArray[Any]
+
+    joined = True
 
     def __init__(
         self,
@@ -67,35 +76,49 @@ class MegatronOrder:
         flavour: str = "megatron",
         add_extra_token: bool = True,
         drop_last: bool = True,
+        tokens: int | None = None,
+        cache: IndexCache | None = None,
+        fingerprint: int | None = None,
     ) -> None:
-        rules = flavour_named(flavour)
-        _check(lengths, begin, end, seq_length, num_samples, seed=seed)
-        self.flavour = rules.name
+        self.flavour = flavour_named(flavour).name
         self._lengths = lengths
         self._extra = int(add_extra_token)
-        self.tokens = int(np.sum(lengths[begin:end], dtype=np.int64))
-        if self.tokens == 0:
-            raise UsageError(f"sequences {begin} to {end} have no tokens: there is no sample in it")
-        plan = _plan(
-            rules, self.tokens, seq_length, num_samples, extra=self._extra, drop_last=drop_last
+        self._listed: _core.ListedSamples | None = None
+        self.tokens = total_tokens(lengths[begin:end]) if tokens is None else tokens
+        self.plan = plan = megatron_plan(
+            lengths,
+            begin,
+            end,
+            seq_length,
+            num_samples,
+            seed=seed,
+            flavour=flavour,
+            add_extra_token=add_extra_token,
+            drop_last=drop_last,
+            tokens=self.tokens,
         )
         self.epochs = plan.epochs
-        random = _core.RandomState(seed)
-        self.document_index = _document_index(begin, end, plan, random)
-        positions = len(self.document_index)
-        self.sample_index = _sample_index(
-            lengths,
-            self.document_index,
-            seq_length,
-            plan,
-            extra=self._extra,
-            wide=positions > _INT32_MAX or rules.is_wide(plan.samples + 1, positions),
-        )
-        self.shuffle_index = _shuffle_index(plan, random)
+        self.entry: Entry | None = None
+        if cache is None:
+            arrays = build_arrays(lengths, plan)
+        else:
+            if fingerprint is None:
+                raise UsageError("a cache needs the fingerprint of the data")
+            settings = {"fingerprint": fingerprint, **asdict(plan)}
+            self.entry = cache.entry("megatron", settings, lambda: build_parts(lengths, plan))
+            arrays = self.entry.arrays
+        self.document_index = arrays["document_index"]
+        self.sample_index = arrays["sample_index"]
+        self.shuffle_index = arrays["shuffle_index"]
 
     def __len__(self) -> int:
         """Number of samples. (NeoX says one fewer, and reads the last one all the same.)"""
         return len(self.shuffle_index)
+
+    @property
+    def samples(self) -> int:
+        """Number of samples, of all epochs."""
+        return len(self)
 
     def locate(self, k: int) -> npt.NDArray[np.int64]:
         """Where the tokens of the k-th sample lie: int64 [parts, 3], in their order.
@@ -116,6 +139,58 @@ class MegatronOrder:
         rows[0, 1] = begin
         rows[0, 2] -= begin
         return rows
+
+    def locate_many(self, samples: Numbers) -> tuple[Rows, Counts]:
+        """``locate`` of each: all rows, one after the other, and how many each sample has.
+
+        FormatError where the arrays, which may come from a file, are out of range.
+        """
+        numbers = np.asarray(samples, np.int64)
+        if self._listed is None:
+            self._listed = _core.ListedSamples(
+                self._lengths,
+                self.document_index,
+                self.sample_index,
+                self.shuffle_index,
+                bool(self._extra),
+            )
+        try:
+            return self._listed.locate_many(numbers)
+        except ValueError as error:
+            raise FormatError(f"the index of the order {self.flavour} is broken: {error}") from None
+
+
+def megatron_plan(
+    lengths: npt.NDArray[np.int32],
+    begin: int,
+    end: int,
+    seq_length: int,
+    num_samples: int | None,
+    *,
+    seed: int,
+    flavour: str = "megatron",
+    add_extra_token: bool = True,
+    drop_last: bool = True,
+    tokens: int | None = None,
+) -> Plan:
+    """What a MegatronOrder of these arguments is built from; see there."""
+    rules = flavour_named(flavour)
+    _check(lengths, begin, end, seq_length, num_samples, seed=seed)
+    if tokens is None:
+        tokens = total_tokens(lengths[begin:end])
+    if tokens == 0:
+        raise UsageError(f"sequences {begin} to {end} have no tokens: there is no sample in it")
+    return make_plan(
+        rules,
+        tokens,
+        begin,
+        end,
+        seq_length=seq_length,
+        num_samples=num_samples,
+        seed=seed,
+        extra=int(add_extra_token),
+        drop_last=drop_last,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,10 +222,10 @@ def blend_request(
     rules = flavour_named(flavour)
     if num_samples < 0:
         raise UsageError(f"{num_samples} samples: ask for 0 or more")
-    shares = _normalise(weights)
+    shares = normalise(weights)
     if rules.blend_sums_in_python:
         total = sum(weights)  # rounds otherwise than numpy's sum
-        shares = _normalise([weight / total for weight in weights])
+        shares = normalise([weight / total for weight in weights])
     if rules.blend_size == "targets":
         targets = [int(np.ceil(num_samples * share)) for share in shares]
         asked = [int(np.ceil(target * (1 + surplus))) for target in targets]
@@ -176,7 +251,7 @@ def megatron_blend(
     a multiply and a subtraction, which breaks ties otherwise.
     """
     rules = flavour_named(flavour)
-    shares = _normalise(weights)
+    shares = normalise(weights)
     if len(shares) > rules.blend_datasets:
         raise UsageError(
             f"a blend of {len(shares)} datasets: {flavour} has no more than {rules.blend_datasets}"
@@ -217,85 +292,8 @@ def _check(
         raise UsageError(f"seed {seed}: these orders know 0 to {_UINT32_MAX}")
 
 
-def _plan(
-    rules: Flavour,
-    tokens: int,
-    seq_length: int,
-    num_samples: int | None,
-    *,
-    extra: int,
-    drop_last: bool,
-) -> _Plan:
-    epochs = 1
-    if num_samples is not None:
-        epochs = max(1, -(-(num_samples * seq_length + extra) // tokens))
-    usable = epochs * tokens - extra
-    samples = usable // seq_length
-    partial = not drop_last and usable % seq_length > 0
-    apart = 0
-    if epochs > 1 and num_samples is not None and rules.last_epoch_share > 0:
-        before = ((epochs - 1) * tokens - extra) // seq_length
-        in_epoch = (tokens - extra) // seq_length
-        wanted = num_samples - before
-        if wanted > in_epoch + rules.last_epoch_slack:
-            raise UsageError(
-                f"{num_samples} samples of {seq_length} tokens need {wanted} of a last epoch that "
-                f"has {in_epoch} by {rules.name}'s count, with which it stops; ask for one fewer"
-            )
-        if wanted < int(rules.last_epoch_share * in_epoch):
-            apart = before
-    if samples + partial == 0:
-        raise UsageError(
-            f"the sequences have {tokens} tokens, too few for one sample of {seq_length + extra}"
-        )
-    return _Plan(epochs, samples + partial, partial, apart)
-
-
-def _document_index(
-    begin: int, end: int, plan: _Plan, random: _core.RandomState
-) -> npt.NDArray[np.int32]:
-    index = np.empty((plan.epochs, end - begin), np.int32)
-    index[:] = np.arange(begin, end, dtype=np.int32)
-    together = plan.epochs - 1 if plan.apart else plan.epochs
-    random.shuffle(index[:together].reshape(-1))
-    if plan.apart:
-        random.shuffle(index[-1])
-    return index.reshape(-1)
-
-
-def _sample_index(
-    lengths: npt.NDArray[np.int32],
-    documents: npt.NDArray[np.int32],
-    seq_length: int,
-    plan: _Plan,
-    *,
-    extra: int,
-    wide: bool,
-) -> npt.NDArray[Any]:
-    index = _core.megatron_sample_index(
-        lengths,
-        documents,
-        seq_length,
-        extra=bool(extra),
-        samples=plan.samples - plan.partial,
-        wide=wide,
-    )
-    if not plan.partial:
-        return index
-    end = len(documents) - 1, int(lengths[documents[-1]]) - extra
-    return np.concatenate([index, np.array([end], index.dtype)])
-
-
-def _shuffle_index(plan: _Plan, random: _core.RandomState) -> npt.NDArray[Any]:
-    dtype = np.int64 if plan.samples >= _UINT32_MAX - 1 else np.uint32
-    index = np.arange(plan.samples, dtype=dtype)
-    random.shuffle(index[: plan.apart or plan.samples])
-    if plan.apart:
-        random.shuffle(index[plan.apart :])
-    return index
-
-
-def _normalise(weights: Sequence[float] | npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def normalise(weights: Sequence[float] | npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Weights divided by their sum, as the programs do; UsageError for any that cannot work."""
     values = np.array(weights, np.float64)
     if values.ndim != 1 or len(values) == 0:
         raise UsageError("a blend needs one weight for each dataset, and at least one dataset")

@@ -2,273 +2,343 @@
 
 from __future__ import annotations
 
-import math
-import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import yaml
-
-from tokpack.errors import FormatError, InputError, UsageError
-from tokpack.indexed import Manifest, MMapIndexedDataset, digest_file
-from tokpack.indexed.writer import replace_file
+from tokpack.errors import InputError, UsageError
+from tokpack.samples.members import (
+    Member,
+    Portion,
+    check_tokenizers,
+    read_member,
+    split_member,
+    wanted_parts,
+    whole,
+)
+from tokpack.samples.mixture import Mixture, Rules
+from tokpack.samples.spec import PARTS, BlendSpec, Entries, Entry, check_spec, plain_option
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-BLEND_VERSION = 1
-MEANINGS = ("tokens", "documents", "epochs")
-_SUFFIXES = ("", "_text_document", "_text_sentence")
+    from tokpack.samples.settings import Settings
 
-
-@dataclass(frozen=True)
-class Member:
-    """One dataset of a blend."""
-
-    prefix: str
-    documents: int
-    tokens: int
-    fingerprint: str  # xxh3_128 of the .bin where a manifest says it, else of the .idx
-    tokenizer: str | None  # sha256 of its definition, where a manifest says it
+_NAMED = 8  # datasets in one warning
 
 
 @dataclass(frozen=True)
 class BlendPlan:
-    """Datasets and the share of the samples that each gives.
+    """A blend whose datasets were opened: what it was asked for, and what that comes to.
 
-    ``weights`` are as given; what they mean is ``by``: shares of the tokens, shares of the
-    documents, or epochs. ``shares`` are of the tokens, and add up to 1. ``samples`` have
-    ``seq_length`` tokens each.
+    ``opened`` has the datasets by the names that ``spec`` has for them.
     """
 
-    members: tuple[Member, ...]
-    weights: tuple[float, ...]
-    by: str
-    temperature: float
-    seq_length: int
-    samples: int
+    spec: BlendSpec
+    train: Mixture
+    valid: Mapping[str, Mixture]
+    test: Mixture | None
+    opened: Mapping[str, Member] = field(repr=False)
 
     @property
-    def shares(self) -> tuple[float, ...]:
-        """The share of the tokens, and so of the samples, that each dataset gives."""
-        raw = [
-            (weight * self._tokens_a_weight(member)) ** (1 / self.temperature)
-            for weight, member in zip(self.weights, self.members, strict=True)
-        ]
-        return tuple(value / math.fsum(raw) for value in raw)
-
-    def _tokens_a_weight(self, member: Member) -> float:
-        if self.by == "documents":
-            return member.tokens / member.documents
-        return float(member.tokens) if self.by == "epochs" else 1.0
+    def mixtures(self) -> list[Mixture]:
+        """All of them, training first."""
+        return [self.train, *self.valid.values(), *([self.test] if self.test else [])]
 
     @property
-    def member_samples(self) -> tuple[float, ...]:
-        """Samples that each dataset gives; not whole, since the last ones depend on the order."""
-        return tuple(share * self.samples for share in self.shares)
-
-    @property
-    def epochs(self) -> tuple[float, ...]:
-        """How often each dataset is seen."""
-        return tuple(
-            count * self.seq_length / member.tokens
-            for count, member in zip(self.member_samples, self.members, strict=True)
-        )
+    def members(self) -> list[Member]:
+        """All datasets, each once."""
+        found = [self.opened[e.prefix] for _, entries in self.spec.groups() for e in entries]
+        return list({member.prefix: member for member in found}.values())
 
     def warnings(self, max_epochs: float) -> list[str]:
         """What the user should know before a GPU does."""
         found = []
-        for member, epochs, count in zip(
-            self.members, self.epochs, self.member_samples, strict=True
-        ):
-            if epochs > max_epochs:
-                found.append(
-                    f"{member.prefix} is seen {epochs:.2f} times, more than {max_epochs:g}: "
-                    "lower its weight, or raise --max-epochs"
-                )
-            if count < 1:
-                found.append(f"{member.prefix} gives less than one of {self.samples:,} samples")
-        seen: dict[str, str] = {}
-        for member in self.members:
-            if (first := seen.setdefault(member.fingerprint, member.prefix)) != member.prefix:
-                found.append(f"{first} and {member.prefix} hold the same tokens")
-        unknown = [member.prefix for member in self.members if member.tokenizer is None]
-        if unknown and len(unknown) < len(self.members):
-            found.append(f"no manifest says which tokenizer made {', '.join(unknown)}")
+        for mixture in self.mixtures:
+            found += mixture.warnings(max_epochs) + _twice(mixture)
+            if mixture is not self.train:
+                found += _trained_on(mixture, self.train)
+        if unknown := [m.prefix for m in self.members if m.checksum is None]:
+            more = f" and {len(unknown) - _NAMED} more" if len(unknown) > _NAMED else ""
+            found.append(
+                f"no manifest says which tokenizer made {', '.join(unknown[:_NAMED])}{more}, nor "
+                "whether it is whole"
+            )
         return found
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the plan as YAML, atomically. Raises OutputError."""
-        values = {
-            "tokpack_blend": BLEND_VERSION,
-            "seq_length": self.seq_length,
-            "samples": self.samples,
-            "by": self.by,
-            "temperature": self.temperature,
-            "datasets": [
-                {"prefix": m.prefix, "weight": w, "tokens": m.tokens, "fingerprint": m.fingerprint}
-                for m, w in zip(self.members, self.weights, strict=True)
-            ],
-        }
-        text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
-        replace_file(path, [text.encode()])
+
+def _twice(mixture: Mixture) -> list[str]:
+    names = [portion.prefix for portion in mixture.portions]
+    found = [
+        f"{name} comes {names.count(name)} times in {mixture.name}, each time with the same samples"
+        for name in dict.fromkeys(names)
+        if names.count(name) > 1
+    ]
+    seen: dict[str, str] = {}
+    for portion in mixture.portions:
+        first = seen.setdefault(portion.member.fingerprint, portion.prefix)
+        if first != portion.prefix:
+            found.append(f"{first} and {portion.prefix} hold the same tokens")
+    return found
 
 
-def find_prefix(name: str) -> str:
-    """The dataset that a user means: NAME, NAME.idx, NAME.bin or NAME_text_document."""
-    base = name[:-4] if name.endswith((".idx", ".bin")) else name
-    for suffix in _SUFFIXES:
-        if MMapIndexedDataset.exists(base + suffix):
-            return base + suffix
-    tried = ", ".join(f"{base}{suffix}.idx" for suffix in _SUFFIXES)
-    raise InputError(f"{name}: no such dataset; looked for {tried}, each with its .bin")
-
-
-def read_member(name: str) -> Member:
-    """Open a dataset and note what identifies it."""
-    prefix = find_prefix(name)
-    dataset = MMapIndexedDataset(prefix)
-    tokens = int(np.sum(dataset.sizes, dtype=np.int64))
-    if tokens == 0:
-        raise InputError(f"{prefix}: no tokens in it")
-    documents = len(dataset.doc_idx) - 1
-    if not os.path.exists(prefix + ".json"):
-        return Member(prefix, documents, tokens, digest_file(prefix + ".idx")["xxh3_128"], None)
-    manifest = Manifest.load(prefix)
-    sha256 = manifest.tokenizer.get("sha256")
-    return Member(prefix, documents, tokens, manifest.bin["xxh3_128"], sha256)
+def _trained_on(mixture: Mixture, train: Mixture) -> list[str]:
+    return [
+        f"{portion.prefix} is in {mixture.name}, and its documents are trained on too: measure on "
+        "others"
+        for portion in mixture.portions
+        if any(
+            one.member.fingerprint == portion.member.fingerprint
+            and max(one.begin, portion.begin) < min(one.end, portion.end)
+            for one in train.portions
+        )
+    ]
 
 
 def plan_blend(
-    names: Sequence[str],
-    weights: Sequence[float] | None = None,
-    *,
-    by: str = "tokens",
-    temperature: float = 1.0,
-    seq_length: int = 2048,
-    samples: int | None = None,
-    tokens: int | None = None,
-    epochs: float | None = None,
+    names: Sequence[str], weights: Sequence[float] | None = None, **settings: Any
 ) -> BlendPlan:
     """Plan a blend of the datasets ``names``; without ``weights`` each counts by its size.
 
-    Its length is ``samples``, or ``tokens``, or ``epochs`` over all datasets together; one epoch
-    when nothing is said. Raises InputError for a dataset that is missing or empty, UsageError for
-    weights that are not positive finite numbers, one for each dataset, and for datasets of
-    different tokenizers.
+    ``settings`` are those of BlendSpec, and options of GPTDataset. The length is ``samples``, or
+    ``tokens``, or ``epochs`` over all datasets together; one epoch when nothing is said. Raises
+    InputError for a dataset that is missing, empty or not what its manifest says, UsageError for
+    weights that are not positive finite numbers, one for each dataset, for datasets of different
+    tokenizers, and for a length of less than one sample.
     """
-    if not names:
-        raise UsageError("a blend needs at least one dataset")
-    if by not in MEANINGS:
-        raise UsageError(f"weights are by {', '.join(MEANINGS)}, not by {by!r}")
-    if not (math.isfinite(temperature) and temperature > 0):
-        raise UsageError(f"the temperature is {temperature}, expected a number above 0")
-    if seq_length < 1:
-        raise UsageError(f"the sequence length is {seq_length}, expected at least 1")
-    if sum(value is not None for value in (samples, tokens, epochs)) > 1:
-        raise UsageError("give samples, tokens or epochs, only one of them")
-    if weights is not None:
-        _check_weights(weights, names)
-    members = tuple(read_member(name) for name in names)
-    _check_tokenizers(members)
-    if weights is None:
-        weights, by = [float(member.tokens) for member in members], "tokens"
-    total = sum(member.tokens for member in members)
-    if samples is None:
-        if tokens is None:
-            tokens = int(total * (1.0 if epochs is None else epochs))
-        samples = tokens // seq_length
-    if samples < 1:
-        raise UsageError(
-            f"{tokens if tokens is not None else samples:,} tokens are less than one sample of "
-            f"{seq_length:,}: shorten the sequence length, or ask for more"
-        )
-    return BlendPlan(members, tuple(map(float, weights)), by, temperature, seq_length, samples)
+    if weights is not None and len(weights) != len(names):
+        raise UsageError(f"{len(weights)} weights for {len(names)} datasets")
+    given = [None] * len(names) if weights is None else map(float, weights)
+    datasets = tuple(Entry(name, weight) for name, weight in zip(names, given, strict=True))
+    return make_plan(BlendSpec(datasets=datasets).changed(**settings))
 
 
-def load_blend(path: str | os.PathLike[str]) -> BlendPlan:
-    """Read a plan written by ``save`` and check that its datasets are still the same.
-
-    Raises InputError or FormatError that names what is missing or has changed.
-    """
-    name = os.fspath(path)
-    try:
-        with open(path, encoding="utf-8") as file:
-            values = yaml.safe_load(file)
-    except OSError as error:
-        raise InputError(f"{name}: {error.strerror or error}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise FormatError(f"{name}: not YAML: {error}") from error
-    if not isinstance(values, dict) or "tokpack_blend" not in values:
-        raise FormatError(f"{name}: not a blend: expected the key tokpack_blend")
-    if values["tokpack_blend"] != BLEND_VERSION:
-        raise FormatError(
-            f"{name}: blend version is {values['tokpack_blend']!r}, this tokpack knows "
-            f"{BLEND_VERSION}"
-        )
-    try:
-        datasets = [dict(entry) for entry in values["datasets"]]
-        plan = plan_blend(
-            [str(entry["prefix"]) for entry in datasets],
-            [float(entry["weight"]) for entry in datasets],
-            by=str(values["by"]),
-            temperature=float(values["temperature"]),
-            seq_length=int(values["seq_length"]),
-            samples=int(values["samples"]),
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        if isinstance(error, UsageError):
-            raise
-        raise FormatError(f"{name}: not a blend: {error!r} is missing or wrong") from error
-    for entry, member in zip(datasets, plan.members, strict=True):
-        if entry.get("fingerprint") != member.fingerprint:
-            raise InputError(
-                f"{name}: {member.prefix} has changed since the blend was made (fingerprint "
-                f"{member.fingerprint}, then {entry.get('fingerprint')}): plan the blend again"
-            )
+def make_plan(spec: BlendSpec) -> BlendPlan:
+    """Open the datasets of a blend and count what each gives. Raises as ``plan_blend``."""
+    settings = check_spec(spec)
+    rules = Rules(
+        by=spec.by,
+        temperature=spec.temperature,
+        seq_length=spec.seq_length,
+        extra=settings.extra,
+        order=spec.order,
+        packing=settings.packing,
+    )
+    opened = _open(spec)
+    parts = _split(spec, settings, opened, rules)
+    for name, entries in spec.valid.items():
+        parts[name] = _own(name, entries, opened, rules, spec.valid_samples)
+    if spec.test:
+        parts["test"] = _own("test", spec.test, opened, rules, spec.test_samples)
+    train, test = parts.pop("train"), parts.pop("test", None)
+    plan = BlendPlan(
+        spec,
+        train,
+        {} if spec.valid_samples == 0 else parts,
+        None if spec.test_samples == 0 else test,
+        opened,
+    )
+    for mixture in plan.mixtures:
+        _check_mixture(mixture)
     return plan
 
 
-def _check_weights(weights: Sequence[float], names: Sequence[str]) -> None:
-    if len(weights) != len(names):
-        raise UsageError(f"{len(weights)} weights for {len(names)} datasets")
-    for weight, name in zip(weights, names, strict=True):
-        if not (math.isfinite(weight) and weight > 0):
-            raise UsageError(f"the weight of {name} is {weight:g}, expected a number above 0")
+def _open(spec: BlendSpec) -> dict[str, Member]:
+    """The datasets by the name that was given for them, unchanged since the blend was saved."""
+    opened: dict[str, Member] = {}
+    known: dict[str, Member] = {}
+    for _, entries in spec.groups():
+        for entry in entries:
+            if entry.prefix not in opened:
+                member = read_member(entry.prefix)
+                opened[entry.prefix] = known.setdefault(member.prefix, member)
+            marks = {"fingerprint": entry.fingerprint, "checksum": entry.checksum}
+            _check_unchanged(spec.source, opened[entry.prefix], marks)
+    check_tokenizers(list(known.values()))
+    for _, entries in spec.groups():
+        for entry in entries:
+            if entry.labels is not None:
+                labels = opened.get(entry.labels) or read_member(entry.labels)
+                opened[entry.labels] = labels
+                marks = {"fingerprint": entry.labels_fingerprint}
+                _check_unchanged(spec.source, labels, marks)
+    return opened
 
 
-def _check_tokenizers(members: Sequence[Member]) -> None:
-    known = [member for member in members if member.tokenizer is not None]
-    for member in known[1:]:
-        if member.tokenizer != known[0].tokenizer:
-            raise UsageError(
-                f"{known[0].prefix} and {member.prefix} were made with different tokenizers "
-                f"({known[0].tokenizer} and {member.tokenizer}): ids of one mean nothing in the "
-                "other"
+def _check_unchanged(source: str, member: Member, marks: Mapping[str, str | None]) -> None:
+    for what, then in marks.items():
+        now = getattr(member, what)
+        if then is not None and now is not None and then != now:
+            raise InputError(
+                f"{source}: {member.prefix} has changed since the blend was saved ({what} {now}, "
+                f"then {then}): put the old data back, or make the blend anew"
             )
 
 
+def _split(
+    spec: BlendSpec, settings: Settings, opened: Mapping[str, Member], rules: Rules
+) -> dict[str, Mixture]:
+    """What ``datasets`` give for training, validation and test."""
+    if spec.split is None:
+        portions = [_whole(entry, opened) for entry in spec.datasets]
+        return {"train": _train(spec, portions, rules)}
+    wanted = wanted_parts(spec.split)
+    if not wanted[0]:
+        raise UsageError(f"split {spec.split!r} leaves nothing for training")
+    rows = [
+        [
+            replace(portion, labels=_labels(entry, opened))
+            for portion in split_member(
+                opened[entry.prefix], spec.split, spec.split_by, settings.rule
+            )
+        ]
+        for entry in spec.datasets
+    ]
+    found = {"train": _train(spec, [row[0] for row in rows], rules)}
+    for part, asked in ((1, spec.valid_samples), (2, spec.test_samples)):
+        if wanted[part]:
+            pairs = [
+                (row[part], entry.weight)
+                for row, entry in zip(rows, spec.datasets, strict=True)
+                if entry.weight != 0
+            ]
+            found[PARTS[part]] = _with_enough(PARTS[part], pairs, rules, asked, part)
+    return found
+
+
+def _train(spec: BlendSpec, portions: Sequence[Portion], rules: Rules) -> Mixture:
+    weights = [entry.weight for entry in spec.datasets]
+    split = None if spec.split is None else 0
+    found = _with_enough("train", list(zip(portions, weights, strict=True)), rules, None, split)
+    asked = spec.samples
+    if spec.tokens is not None:
+        asked = int(spec.tokens) // spec.seq_length
+    elif spec.epochs is not None:
+        asked = rules.epoch_samples(found.portions, spec.epochs)
+    kept = [number for number, portion in enumerate(portions) if portion in found.portions]
+    changes = tuple((first, tuple(row[i] for i in kept)) for first, row in spec.schedule)
+    return Mixture(
+        found.name,
+        found.portions,
+        found.weights,
+        rules,
+        asked=asked,
+        changes=changes,
+        part=split,
+        missing=found.missing,
+    )
+
+
+def _own(
+    name: str, entries: Entries, opened: Mapping[str, Member], rules: Rules, asked: int | None
+) -> Mixture:
+    pairs = [(_whole(entry, opened), entry.weight) for entry in entries]
+    return _with_enough(name, pairs, rules, asked, None)
+
+
+def _whole(entry: Entry, opened: Mapping[str, Member]) -> Portion:
+    return replace(whole(opened[entry.prefix]), labels=_labels(entry, opened))
+
+
+def _labels(entry: Entry, opened: Mapping[str, Member]) -> str | None:
+    return None if entry.labels is None else opened[entry.labels].prefix
+
+
+def _with_enough(
+    name: str,
+    pairs: Sequence[tuple[Portion, float | None]],
+    rules: Rules,
+    asked: int | None,
+    part: int | None,
+) -> Mixture:
+    """A mixture of the portions that have a sample; without a split all must have one."""
+    kept = [(portion, weight) for portion, weight in pairs if portion.tokens >= rules.least]
+    missing = tuple(portion for portion, _ in pairs if portion.tokens < rules.least)
+    if missing and part is None:
+        raise UsageError(
+            f"{missing[0].prefix}: {missing[0].tokens:,} tokens are less than one sample of "
+            f"{rules.least:,} (seq_length {rules.seq_length:,} and {rules.extra} more): shorten "
+            "the sequence length, or leave it out"
+        )
+    weights = tuple(weight for _, weight in kept if weight is not None)
+    portions = tuple(portion for portion, _ in kept)
+    return Mixture(name, portions, weights or None, rules, asked=asked, part=part, missing=missing)
+
+
+def _check_mixture(mixture: Mixture) -> None:
+    """UsageError for a mixture of no samples, or of a number that its order must be told."""
+    if not mixture.portions:
+        if mixture.name != "train":
+            return  # a warning says so
+        raise UsageError(
+            f"the split leaves {mixture.missing[0].tokens:,} tokens of "
+            f"{mixture.missing[0].prefix} for training, less than one sample: give it more, or "
+            "shorten the sequence length"
+        )
+    mixture.segments  # noqa: B018  the weights have a sum
+    rules = mixture.rules
+    if mixture.samples < 1:
+        raise UsageError(
+            f"{mixture.name} is less than one sample of {rules.seq_length:,} tokens: shorten the "
+            "sequence length, or ask for more"
+        )
+    weights = rules.as_weights(mixture.weights, mixture.portions)
+    if rules.order != "stateless" and mixture.name != "train" and mixture.asked is None and weights:
+        raise UsageError(
+            f"the order {rules.order} must know how many samples a blend with weights has: "
+            f"give {'test' if mixture.name == 'test' else 'valid'}_samples, 0 for none"
+        )
+
+
 def as_json(plan: BlendPlan, max_epochs: float) -> dict[str, Any]:
-    """The plan for machines."""
+    """The plan for machines: the training mixture at the top, the others below it."""
+    spec = plan.spec
+    return {
+        "order": spec.order,
+        "seed": spec.seed,
+        "seq_length": spec.seq_length,
+        "by": spec.by,
+        "temperature": spec.temperature,
+        "split": spec.split,
+        "split_by": spec.split_by,
+        "options": {name: plain_option(value) for name, value in spec.options.items()},
+        **_mixture_json(plan.train),
+        "schedule": [
+            {"from": segment.first, "shares": segment.shares} for segment in plan.train.segments
+        ],
+        "valid": {name: _mixture_json(mixture) for name, mixture in plan.valid.items()},
+        "test": None if plan.test is None else _mixture_json(plan.test),
+        "warnings": plan.warnings(max_epochs),
+    }
+
+
+def _mixture_json(mixture: Mixture) -> dict[str, Any]:
+    weights = mixture.weights or [None] * len(mixture.portions)
     rows = zip(
-        plan.members, plan.weights, plan.shares, plan.member_samples, plan.epochs, strict=True
+        mixture.portions,
+        weights,
+        mixture.shares,
+        mixture.member_samples,
+        mixture.epochs,
+        strict=True,
     )
     return {
-        "seq_length": plan.seq_length,
-        "samples": plan.samples,
-        "tokens": plan.samples * plan.seq_length,
+        "samples": mixture.samples,
+        "tokens": mixture.samples * mixture.rules.seq_length,
         "datasets": [
             {
-                "prefix": member.prefix,
-                "documents": member.documents,
-                "tokens": member.tokens,
+                "prefix": portion.prefix,
+                "documents": portion.documents,
+                "tokens": portion.tokens,
                 "weight": weight,
                 "share": share,
                 "samples": samples,
                 "epochs": epochs,
+                "tokenizer": portion.member.tokenizer_name,
+                "fingerprint": portion.member.fingerprint,
+                "checksum": portion.member.checksum,
+                "labels": portion.labels,
             }
-            for member, weight, share, samples, epochs in rows
+            for portion, weight, share, samples, epochs in rows
         ],
-        "warnings": plan.warnings(max_epochs),
+        "missing": [portion.prefix for portion in mixture.missing],
     }

@@ -47,6 +47,18 @@ def parse_split(text: str, documents: int, rule: str = "core") -> list[Range | N
     return [pair if pair[0] < pair[1] else None for pair in ranges]
 
 
+def split_bounds(text: str) -> list[tuple[float, float] | None]:
+    """The shares [begin, end) that a split string of weights gives training, validation and test.
+
+    None for a part without any. UsageError for ranges, and for anything else.
+    """
+    shares = _shares(text)
+    if isinstance(shares[0], tuple):
+        raise UsageError(f"split {text!r}: Megatron knows weights, such as 969,30,1, not ranges")
+    edges = pairwise(accumulate([0, *shares]))
+    return [(begin, end) if begin < end else None for begin, end in edges]
+
+
 def split_tokens(text: str, lengths: npt.NDArray[np.int32]) -> list[Range | None]:
     """The ranges [begin, end) of sequences whose tokens have the shares of a split string.
 

@@ -8,6 +8,7 @@ place, and the lengths' sums are kept at every 64th sequence.
 from __future__ import annotations
 
 from collections import OrderedDict
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,11 +17,11 @@ import xxhash
 
 from tokpack import _core
 from tokpack.indexed.virtual import VirtualIndexedDataset
+from tokpack.samples.lengths import release
 
 if TYPE_CHECKING:
     from tokpack.indexed import MMapIndexedDataset
-
-Rows = npt.NDArray[np.int64]  # [k, 3]: sequence, first token in it, number of tokens
+    from tokpack.samples.rows import Counts, Numbers, Rows
 
 _SEQUENCES, _SAMPLES = 0, 1  # what a key is for
 _KEPT = 2  # epochs in memory: one ends while the next begins
@@ -36,6 +37,8 @@ class StatelessOrder:
     a sample is the first of another where ``extra`` is 1. Fewer than ``seq_length`` tokens at the
     end of an epoch's order are left out, other ones in every epoch.
     """
+
+    joined = True
 
     def __init__(
         self,
@@ -70,8 +73,45 @@ class StatelessOrder:
         epoch, place = divmod(sample, self.samples)
         documents, samples = self._orders(epoch)
         rows: Rows = documents.locate(samples.at(place))
-        rows[:, 0] += self._begin
+        if self._begin:
+            rows[:, 0] += self._begin
         return rows
+
+    def locate_many(self, samples: Numbers) -> tuple[Rows, Counts]:
+        """``locate`` of each: all rows, one after the other, and how many each sample has."""
+        if len(samples) == 1:
+            rows = self.locate(int(samples[0]))
+            return rows, np.array([len(rows)], np.int64)
+        numbers = np.asarray(samples, np.int64)
+        if not len(numbers):
+            return np.empty((0, 3), np.int64), np.empty(0, np.int64)
+        lowest = int(numbers.min())
+        if lowest < 0:
+            raise IndexError(f"sample {lowest}: they are counted from 0")
+        epoch = lowest // self.samples
+        if int(numbers.max()) < (epoch + 1) * self.samples:
+            return self._locate_in(epoch, numbers - epoch * self.samples)
+        return self._locate_across(numbers)
+
+    def _locate_across(self, numbers: npt.NDArray[np.int64]) -> tuple[Rows, Counts]:
+        """``locate_many`` of samples of several epochs."""
+        epochs, places = np.divmod(numbers, self.samples)
+        changes = np.flatnonzero(np.diff(epochs)) + 1
+        rows, counts = zip(
+            *(
+                self._locate_in(int(epochs[begin]), places[begin:end])
+                for begin, end in pairwise([0, *changes.tolist(), len(numbers)])
+            ),
+            strict=True,
+        )
+        return np.concatenate(rows), np.concatenate(counts)
+
+    def _locate_in(self, epoch: int, places: npt.NDArray[np.int64]) -> tuple[Rows, Counts]:
+        documents, samples = self._orders(epoch)
+        rows, counts = documents.locate_many(samples.many(places))
+        if self._begin:
+            rows[:, 0] += self._begin
+        return rows, counts
 
     def _orders(self, epoch: int) -> tuple[_core.DocumentOrder, _core.Permutation]:
         orders = self._epochs.get(epoch)
@@ -98,6 +138,7 @@ def fingerprint(dataset: MMapIndexedDataset) -> int:
     state = xxhash.xxh3_64(f"{dataset.dtype} {len(lengths)} ".encode())
     for start in range(0, len(lengths), _CHUNK):
         state.update(np.ascontiguousarray(lengths[start : start + _CHUNK], "<i4").tobytes())
+        release(lengths)
     if isinstance(dataset, VirtualIndexedDataset):
         places = [dataset[number] for number in _spread(len(dataset))]
         state.update(b"".join(place[:_PROBE].tobytes() for place in places))

@@ -1,4 +1,4 @@
-"""Loss masks, position ids and document boundaries of a sample, as Megatron makes them."""
+"""Loss masks, position ids and document boundaries, as Megatron makes them: slow and plain."""
 
 from __future__ import annotations
 

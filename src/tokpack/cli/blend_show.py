@@ -1,0 +1,124 @@
+"""The first samples of a blend as text."""
+
+from __future__ import annotations
+
+import textwrap
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from tokpack.cli.figures import bold, dim, put, width
+from tokpack.cli.inspect import MAX_TOKENS, load
+from tokpack.report.facts import count
+from tokpack.report.text import shown
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+    from tokpack.report import Pieces
+    from tokpack.samples import BlendedDataset, GPTDataset
+    from tokpack.samples.plan import BlendPlan
+
+_LEAST = 8  # tokens
+
+
+class Shown(NamedTuple):
+    """A sample: where it comes from, and the tokens of each document in it."""
+
+    number: int
+    prefix: str
+    own: int
+    epoch: int | None  # None in the order of another program, which mixes epochs
+    documents: list[list[int]]
+
+
+def print_samples(plan: BlendPlan, arguments: argparse.Namespace) -> None:
+    """Print the first samples of a blend, with a line where each document begins."""
+    limit = MAX_TOKENS if arguments.max_tokens is None else arguments.max_tokens
+    pieces = _pieces(plan, arguments)
+    for sample in _samples(plan, arguments.show):
+        put()
+        epoch = "" if sample.epoch is None else f", epoch {sample.epoch}"
+        put(
+            bold(f"sample {sample.number}")
+            + f": sample {sample.own} of {shown(sample.prefix)}{epoch}, "
+            + count(len(sample.documents), "document")
+        )
+        _print_documents(sample.documents, pieces, limit)
+
+
+def samples_json(plan: BlendPlan, arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """The first samples of a blend for machines."""
+    pieces = _pieces(plan, arguments)
+    return [
+        {
+            "sample": sample.number,
+            "dataset": sample.prefix,
+            "dataset_sample": sample.own,
+            "epoch": sample.epoch,
+            "documents": [
+                _document(ids, _limit(sample.documents, arguments.max_tokens), pieces)
+                for ids in sample.documents
+            ],
+        }
+        for sample in _samples(plan, arguments.show)
+    ]
+
+
+def _pieces(plan: BlendPlan, arguments: argparse.Namespace) -> Pieces | None:
+    known = [m.prefix for m in plan.members if m.tokenizer is not None]
+    prefix = known[0] if known else plan.members[0].prefix
+    return load(prefix, arguments)[1]
+
+
+def _samples(plan: BlendPlan, most: int) -> Iterator[Shown]:
+    from tokpack.samples import BlendedDataset, open_blend
+
+    how = {"document_boundaries": True, "eod_mask_loss": False, "reset_position_ids": False}
+    only = {"allow_empty": True, "valid_samples": 0, "test_samples": 0}
+    train = open_blend(plan, **how, **only).train
+    for number in range(min(most, len(train))):
+        dataset: GPTDataset | BlendedDataset = train
+        own = number
+        while isinstance(dataset, BlendedDataset):
+            place, own = dataset.locate(own)
+            dataset = dataset.datasets[place]
+        epoch = own // dataset.samples_per_epoch if dataset.order == "stateless" else None
+        yield Shown(number, dataset.path_prefix, own, epoch, _documents(train[number]))
+
+
+def _documents(sample: dict[str, Any]) -> list[list[int]]:
+    tokens = sample["tokens"]
+    counted = np.flatnonzero(sample["loss_mask"])
+    filled = min(
+        len(tokens), int(counted[-1]) + 2 if len(counted) else 1
+    )  # what follows is padding
+    edges = sorted({min(int(edge), filled) for edge in sample["cu_seqlens"]})
+    return [tokens[begin:end].tolist() for begin, end in pairwise(edges)]
+
+
+def _limit(documents: list[list[int]], most: int | None) -> int | None:
+    """Tokens to show of each document, so that something of each is seen."""
+    return max(most // len(documents), _LEAST) if most else None
+
+
+def _document(ids: list[int], limit: int | None, pieces: Pieces | None) -> dict[str, Any]:
+    entry: dict[str, Any] = {"length": len(ids), "ids": ids[:limit]}
+    if pieces:
+        entry["text"] = pieces.text(ids[:limit]).decode("utf-8", "replace")
+    return entry
+
+
+def _print_documents(documents: list[list[int]], pieces: Pieces | None, most: int) -> None:
+    limit = _limit(documents, most)
+    for ids in documents:
+        part = ids[:limit]
+        put(dim(f"  ── {count(len(ids), 'token')}"))
+        text = pieces.text(part).decode("utf-8", "replace") if pieces else " ".join(map(str, part))
+        for line in text.rstrip("\n").split("\n"):
+            for row in textwrap.wrap(shown(line), width() - 2) or [""]:
+                put(f"  {row}".rstrip())
+        if len(part) < len(ids):
+            put(dim(f"  … {count(len(ids) - len(part), 'token')} more; --max-tokens 0 shows all"))

@@ -1,0 +1,89 @@
+"""The plan of a blend as tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tokpack.cli.figures import bar, put, table
+from tokpack.cli.terminal import count_text
+from tokpack.report.text import shown
+
+if TYPE_CHECKING:
+    from tokpack.samples.mixture import Mixture
+    from tokpack.samples.plan import BlendPlan
+
+_BAR = 24
+_MOST_SHARES = 8
+
+
+def print_plan(plan: BlendPlan) -> None:
+    """Print what each dataset gives, how weights change, and what each split has."""
+    train, length = plan.train, plan.spec.seq_length
+    _print_datasets(train)
+    tokens = count_text(train.samples * length)
+    put(f"{train.samples:,} samples of {length:,} tokens: {tokens} tokens")
+    if train.changes:
+        put()
+        for segment in train.segments:
+            put(f"from sample {segment.first:,}: {_shares(train, segment.shares)}")
+    if len(plan.mixtures) > 1:
+        put()
+        _print_splits(plan)
+
+
+def _print_datasets(mixture: Mixture) -> None:
+    weights = mixture.weights or [None] * len(mixture.portions)
+    largest = max(mixture.shares)
+    rows = [["dataset", "documents", "tokens", "weight", "share", "samples", "epochs", ""]]
+    rows += [
+        [
+            shown(portion.prefix),
+            f"{portion.documents:,}",
+            count_text(portion.tokens),
+            "by size" if weight is None else f"{weight:.6g}",
+            f"{share:.2%}",
+            f"{samples:,.0f}",
+            f"{epochs:.2f}",
+            bar(share / largest, _BAR),
+        ]
+        for portion, weight, share, samples, epochs in zip(
+            mixture.portions,
+            weights,
+            mixture.shares,
+            mixture.member_samples,
+            mixture.epochs,
+            strict=True,
+        )
+    ]
+    total = f"{mixture.documents:,}", count_text(mixture.tokens), "", "100.00%"
+    rows.append(["together", *total, f"{mixture.samples:,}", "", ""])
+    table(rows, left=(0, 7))
+
+
+def _shares(mixture: Mixture, shares: tuple[float, ...]) -> str:
+    pairs = [
+        (portion.prefix, share)
+        for portion, share in zip(mixture.portions, shares, strict=True)
+        if share
+    ]
+    words = [f"{shown(prefix)} {share:.2%}" for prefix, share in pairs[:_MOST_SHARES]]
+    more = len(pairs) - _MOST_SHARES
+    return ", ".join(words) + (f" and {more} more" if more > 0 else "")
+
+
+def _print_splits(plan: BlendPlan) -> None:
+    rows = [["split", "datasets", "documents", "tokens", "samples", ""]]
+    rows += [
+        [
+            shown(mixture.name),
+            f"{len(mixture.portions):,}",
+            f"{mixture.documents:,}",
+            count_text(mixture.tokens),
+            f"{mixture.samples:,}",
+            f"nothing of {', '.join(shown(p.prefix) for p in mixture.missing)}"
+            if mixture.missing
+            else "",
+        ]
+        for mixture in plan.mixtures
+    ]
+    table(rows, left=(0, 5))

@@ -1,0 +1,104 @@
+"""What a GPTDataset is told besides its data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tokpack.errors import UsageError
+from tokpack.samples.fim import FIM
+from tokpack.samples.megatron_flavours import FLAVOURS
+from tokpack.samples.neox_packing import NEOX_PACKED
+from tokpack.samples.packing import LONGEST_SAMPLE, PACKED
+
+ORDERS = ("stateless", *FLAVOURS)
+SPLIT_BY = ("documents", "tokens")
+PACKINGS = ("none", *PACKED, *NEOX_PACKED)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The options of GPTDataset, see there. UsageError for a value that means nothing."""
+
+    seq_length: int
+    order: str = "stateless"
+    seed: int = 1234
+    split: str | None = None
+    split_index: int = 0
+    split_rule: str | None = None
+    split_by: str = "documents"
+    epochs: int | None = None
+    num_samples: int | None = None
+    add_extra_token: bool = True
+    drop_last: bool = True
+    eod_id: int | None = None
+    eod_mask_loss: bool = False
+    reset_position_ids: bool = False
+    document_boundaries: bool = False
+    packing: str = "none"
+    fim: FIM | None = None
+    cache: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.order not in ORDERS:
+            raise UsageError(f"order {self.order!r} is unknown: use one of {', '.join(ORDERS)}")
+        if self.order == "stateless" and not self.drop_last:
+            raise UsageError("drop_last=False: the stateless order has whole samples only")
+        if self.split_by not in SPLIT_BY:
+            raise UsageError(
+                f"split_by is {self.split_by!r}, expected one of {', '.join(SPLIT_BY)}"
+            )
+        if self.seq_length < 1:
+            raise UsageError(f"seq_length is {self.seq_length}, expected 1 or more")
+        if not 0 <= self.seed < 2**64:
+            raise UsageError(f"seed is {self.seed}, expected 0 to 2**64 - 1")
+        if self.epochs is not None and self.num_samples is not None:
+            raise UsageError(
+                f"epochs is {self.epochs} and num_samples is {self.num_samples}: give one of them"
+            )
+        for name, value in (("epochs", self.epochs), ("num_samples", self.num_samples)):
+            if value is not None and value < 1:
+                raise UsageError(f"{name} is {value}, expected 1 or more")
+        self._check_packing()
+        if isinstance(self.fim, Mapping):  # from a file
+            object.__setattr__(self, "fim", FIM.of(self.fim))
+        if not isinstance(self.fim, FIM | None):
+            raise UsageError(f"fim is {self.fim!r}, expected a FIM or its options by name")
+
+    def _check_packing(self) -> None:
+        if self.packing not in PACKINGS:
+            raise UsageError(f"packing is {self.packing!r}, expected one of {', '.join(PACKINGS)}")
+        if self.packing == "none":
+            return
+        order = "neox" if self.packing in NEOX_PACKED else "stateless"
+        if self.order != order:
+            raise UsageError(
+                f"packing={self.packing!r} goes with order={order!r}, not {self.order!r}"
+            )
+        if order == "stateless" and self.seq_length > LONGEST_SAMPLE:
+            raise UsageError(
+                f"seq_length is {self.seq_length}: documents are packed into {LONGEST_SAMPLE} "
+                "tokens or fewer"
+            )
+        if order == "neox" and not (self.num_samples and self.add_extra_token and self.drop_last):
+            raise UsageError(
+                f"packing={self.packing!r} needs num_samples, which NeoX takes from its training "
+                "iterations, add_extra_token and drop_last"
+            )
+
+    @property
+    def extra(self) -> int:
+        """Tokens that a sample reads besides its ``seq_length``: 1 or 0."""
+        return int(self.add_extra_token)
+
+    @property
+    def needs_eod(self) -> bool:
+        """Whether somebody looks for EOD among the tokens."""
+        return self.eod_mask_loss or self.reset_position_ids or self.fim is not None
+
+    @property
+    def rule(self) -> str:
+        """How a split string is rounded: as asked for, else as the order's program does."""
+        if self.split_rule is not None:
+            return self.split_rule
+        return "core" if self.order == "stateless" else FLAVOURS[self.order].split_rule
