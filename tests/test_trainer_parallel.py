@@ -25,7 +25,7 @@ RECOMPUTE = {"checkpoint_activations": True, "checkpoint_num_layers": 3}
 def test_each_parallelism_equals_one_process(family: dict[str, Any], clip: float) -> None:
     base = {**family, "clip_grad": clip}
     grids = [(TP, 2), (PP, 2), ({}, 2), (RECOMPUTE, 1)]
-    runs = [Run(base, steps=50), *(Run({**base, **grid}, n, 50) for grid, n in grids)]
+    runs = [Run(base, 1, 50, 2), *(Run({**base, **grid}, n, 50, 2) for grid, n in grids)]
     found = check(runs, 1e-5)
     assert max(found[0]["norm"]) > clip  # so clipping did something
 
