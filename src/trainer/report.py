@@ -205,7 +205,7 @@ def describe(  # noqa: PLR0917
     if consumed:
         left = schedule.count_steps(consumed)
         yield f"resumed: {consumed:,} samples are consumed, {left:,} steps left"
-    for prefix, count, epochs, tokens in data.shares(samples):
+    for prefix, count, epochs, tokens in data.shares():
         yield f"data: {prefix}: {count:,.0f} samples, {epochs:.3g} epochs of {tokens:,} tokens"
     for name, held_out in {**data.valid, **data.test}.items():
         used = min(config.eval_iters * batch, len(held_out)) // step * step
