@@ -1,0 +1,14 @@
+"""What the tests of the DeepSpeed engine share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+# Small parameters would stay whole on every rank.
+SPLIT = {"zero_optimization": {"stage3_param_persistence_threshold": 0}}
+
+
+def zero(stage: int, **settings: Any) -> dict[str, Any]:
+    """Settings of the DeepSpeed engine with a stage of ZeRO."""
+    base: dict[str, Any] = {"engine": "deepspeed", "zero_stage": stage, "deepspeed_json": SPLIT}
+    return base | settings

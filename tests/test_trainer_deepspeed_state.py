@@ -1,0 +1,161 @@
+"""The DeepSpeed engine's state, growing batches, and what it refuses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("deepspeed")
+
+import torch
+from deepspeed_tools import zero
+from parallel_tools import (
+    BATCHES,
+    LLAMA,
+    PP,
+    TINY,
+    TP,
+    VOCABULARY,
+    Run,
+    batches,
+    in_processes,
+    open_engine,
+    train_many,
+)
+
+from tokpack.errors import UsageError
+from tokpack.trainer import engine_ds
+from tokpack.trainer.config import Config
+from tokpack.trainer.model import ModelConfig
+from tokpack.trainer.parallel import Topology
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import Any
+
+
+def train_growing(run: Run) -> list[float]:
+    """Losses of a batch that grows from one micro batch a rank to all of them."""
+    engine = open_engine(run.settings)
+    data = batches(run, engine.topology.data_rank, engine.topology.data_size)
+    sizes = (1, 1, 2, 2, 2, 1)
+    return [engine.train_batch(data[0][:n], 1e-3).loss.item() for n in sizes]
+
+
+def test_the_batch_may_grow() -> None:
+    grids = [{}, zero(0), zero(1), zero(2), zero(3), zero(1, **PP)]
+    expected, *found = in_processes([(2, train_growing, Run(grid)) for grid in grids[:5]])
+    pipeline = (4, train_growing, Run(grids[5]))
+    found += in_processes([pipeline])
+    for ranks in found:
+        assert max(abs(a - b) for a, b in zip(ranks[0], expected[0], strict=True)) < 1e-5
+
+
+def save_state(argument: tuple[Run, str]) -> None:
+    """Train six steps, and write this stage's whole tensors and the scalars."""
+    run, path = argument
+    engine = open_engine(run.settings)
+    topology = engine.topology
+    data = batches(run, topology.data_rank, topology.data_size)
+    for step in range(6):
+        engine.train_batch(data[step % BATCHES], 1e-3)
+    whole = dict(engine.full_state())
+    if topology.data_rank == topology.tensor_rank == 0:
+        torch.save((whole, engine.scalars()), f"{path}.{topology.pipeline_rank}")
+    else:
+        assert not any(whole.values())
+
+
+def go_on(argument: tuple[Run, list[str]]) -> list[float]:
+    """The next losses of an engine that takes what ``save_state`` wrote."""
+    run, paths = argument
+    engine = open_engine(run.settings)
+    stages = [torch.load(path) for path in paths]
+    whole = {name: state for stage, _ in stages for name, state in stage.items()}
+    assert len(whole) == sum(len(stage) for stage, _ in stages)
+    engine.load_full_state(whole.__getitem__, optimizer=True)
+    engine.load_scalars(stages[0][1])
+    assert engine.steps == 6
+    data = batches(run, engine.topology.data_rank, engine.topology.data_size)
+    return [engine.train_batch(data[step % BATCHES], 1e-3).loss.item() for step in range(6, 12)]
+
+
+def test_state_goes_from_any_engine_to_any_other(tmp_path: Path) -> None:
+    """Also where parts do not divide: LLAMA's norms have no even number of elements a rank."""
+    path = str(tmp_path / "state")
+    one = Run(LLAMA)
+    sources = {
+        "torch": (2, {**LLAMA, **PP}),
+        "zero0": (2, zero(0, **LLAMA)),
+        "zero2": (2, zero(2, **LLAMA)),
+        "zero3": (2, zero(3, **LLAMA, **TP)),
+        "pipe": (4, zero(1, **LLAMA, **TP, **PP)),
+    }
+    in_processes([(n, save_state, (Run(s), f"{path}.{k}")) for k, (n, s) in sources.items()])
+    files = {name: sorted(map(str, tmp_path.glob(f"state.{name}.*"))) for name in sources}
+    targets = [
+        ("zero0", 1, LLAMA),
+        ("zero3", 1, zero(1, **LLAMA)),
+        ("zero2", 2, zero(3, **LLAMA)),
+        ("torch", 2, zero(3, **LLAMA)),
+        ("torch", 2, zero(1, **LLAMA, **PP)),
+        ("pipe", 2, zero(2, **LLAMA)),
+        ("zero2", 2, zero(2, **LLAMA)),
+        ("zero3", 4, zero(1, **LLAMA, **TP, **PP)),
+        ("pipe", 1, LLAMA),
+    ]
+    found = in_processes([(n, go_on, (Run(s), files[name])) for name, n, s in targets])
+    straight = train_many([replace(one, steps=12)])[0]["loss"][6:]
+    for (name, *_), ranks in zip(targets, found, strict=True):
+        apart = max(abs(a - b) for a, b in zip(ranks[0], straight, strict=True))
+        assert apart < 1e-5, f"from {name}: {apart}"
+
+
+def make(topology: Topology, **settings: Any) -> None:
+    config = Config(**{**TINY, **settings})
+    engine_ds.make(config, ModelConfig.of(config, VOCABULARY), topology)
+
+
+def test_what_cannot_work_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    import deepspeed
+
+    piped = Topology(world_size=2, pipeline_size=2)
+    for stage in (2, 3):
+        with pytest.raises(UsageError, match=rf"zero_stage {stage} .*parallel_size 2: use .* 1"):
+            make(piped, **zero(stage, **PP))
+    odd = zero(1, precision="fp16", initial_loss_scale=1000.0)
+    with pytest.raises(UsageError, match=r"initial_loss_scale is 1000: .* power of 2"):
+        make(Topology(), **odd)
+    for release in ("0.18.9", "0.19.2", "0.20.0"):
+        monkeypatch.setattr(deepspeed, "__version__", release)
+        with pytest.raises(UsageError, match=rf"{release}, expected at least 0.19.3 and before"):
+            make(Topology(), **zero(1))
+
+
+def test_what_is_changed_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    config = Config(
+        **TINY,
+        engine="deepspeed",
+        deepspeed_json={
+            "activation_checkpointing": {"profile": True, "number_checkpoints": 4},
+            "zero_optimization": {"overlap_comm": True},
+            "steps_per_print": 7,
+            "optimizer": {"params": {"bias_correction": True}},
+        },
+    )
+    assert engine_ds._zero_stage(config, "fp32", Topology()) == 0
+    assert engine_ds._zero_stage(config, "bf16", Topology()) == 1
+    settings = engine_ds._settings(config, "bf16", 1, Topology())
+    assert settings["zero_optimization"] == {"overlap_comm": True, "stage": 1}
+    assert settings["steps_per_print"] == 7
+    assert settings["bf16"]["enabled"]
+    assert not settings["fp16"]["enabled"]
+    assert not {"optimizer", "activation_checkpointing"} & set(settings)
+    said = capsys.readouterr().err
+    assert "zero_stage 1 is used, as 0 of DeepSpeed is not exact with bf16" in said
+    assert "without profile, number_checkpoints" in said
+    engine_ds._zero_stage(config, "bf16", Topology(rank=1))
+    assert not capsys.readouterr().err
