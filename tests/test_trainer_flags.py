@@ -510,7 +510,7 @@ def test_microsoft_gpt3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         *("0.35", "data/wiki_text_document"),
         *("0.65", "data/openwebtext_text_document"),
     )
-    assert "--data-cache-path gpt3_175b/index-cache" in found.notes[0]
+    assert found.data_cache_path == "gpt3_175b/index-cache"
     assert found.train_samples == 300_000_000_000 // 2048
     assert found.lr_decay_samples == 260_000_000_000 // 2048
     assert found.lr_warmup_samples == 375_000_000 // 2048

@@ -204,6 +204,22 @@ def test_a_blend_file_means_what_its_words_mean(
     assert found[0] == found[1]
 
 
+def test_arrays_of_other_orders_are_kept_in_a_cache(prefix: str, tmp_path: Path) -> None:
+    more: dict[str, Any] = {"order": "megatron", "train_samples": 24, "split": "1,0,0"}
+    found = []
+    for cache in (None, str(tmp_path / "cache"), str(tmp_path / "cache")):
+        folder = tmp_path / str(len(found))
+        config = Config(**settings(prefix, log_dir=str(folder), data_cache_path=cache, **more))
+        assert train(config) == 0
+        found.append(losses(folder))
+        made = sorted((tmp_path / "cache").glob("*-*"))
+        assert len(made) == (cache is not None)
+        if len(found) == 3:
+            assert made[0].stat().st_mtime_ns == written
+        written = made[0].stat().st_mtime_ns if made else 0
+    assert found[0] == found[1] == found[2]
+
+
 def test_ramps_that_two_ranks_cannot_share(prefix: str) -> None:
     for code, said in finish(start(2, "--data-path", prefix, "--rampup-batch-size", "2", "2", "9")):
         assert code == 1

@@ -98,6 +98,7 @@ class Config:
     reset_position_ids: bool = False
     reset_attention_mask: bool = False
     eod_mask_loss: bool = False
+    data_cache_path: str | None = None  # index arrays: built once, then shared
     vocab_file: str | None = None
     tokenizer: str | None = None
     # run

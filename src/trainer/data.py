@@ -118,6 +118,7 @@ def _settings(config: Config) -> dict[str, Any]:
         or None,
         "valid_samples": None if config.eval_iters else 0,
         "test_samples": None if config.eval_iters else 0,
+        "cache": config.data_cache_path,
         "eod_mask_loss": config.eod_mask_loss,
         "reset_position_ids": config.reset_position_ids,
         "document_boundaries": config.reset_attention_mask,

@@ -112,7 +112,7 @@ NOTHING = {
     "use_contiguous_buffers_in_ddp use_cpu_initialization use_distributed_optimizer "
     "use_flash_attn use_flash_attn_builder use_flash_attn_triton use_flash_attn_v1 "
     "use_flash_attn_v2 use_mcore_models",
-    1: "attention_backend checkpoint_scale data_cache_path data_impl ddp_impl distributed_backend "
+    1: "attention_backend checkpoint_scale data_impl ddp_impl distributed_backend "
     "fp16.fp16 hostfile include launcher local_rank log_level log_level_replica master_addr "
     "master_port max_restarts merge_file num_gpus num_nodes num_workers output_layer_parallelism "
     "rdzv_backend rdzv_endpoint tee tensorboard_log_interval tile_factor timing_log_level "

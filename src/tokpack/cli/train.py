@@ -26,6 +26,7 @@ GROUPS = {
         "split 969,30,1": "weights of training, validation and test (969,30,1)",
         "order NAME": "the order of samples: stateless, or another program's (stateless)",
         "seed N": "seed of order and initialisation (1234)",
+        "data-cache-path DIR": "indices of other orders and of packing, kept and shared",
         "reset-position-ids": "positions begin anew with each document",
         "reset-attention-mask": "attention stays inside documents",
         "eod-mask-loss": "no loss behind the end of a document",
