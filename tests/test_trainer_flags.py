@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -62,7 +61,7 @@ def test_the_first_command_of_the_manual() -> None:
         ("--no-compile", {"compile": False}),
         ("--compile", {"compile": True}),
         ("--use-rotary-position-embeddings", {"position_embedding_type": "rope"}),
-        ("--recompute-granularity full", {"checkpoint_activations": True}),
+        ("--recompute-activations", {"checkpoint_activations": True}),
         ("--pipeline-split 6,6", {"pipeline_split": (6, 6)}),
         ("--initial-loss-scale 4096", {"initial_loss_scale": 4096.0}),
         ("--zero-stage 2", {"zero_stage": 2, "engine": "deepspeed"}),
@@ -86,7 +85,7 @@ def test_what_a_flag_sets(line: str, expected: dict[str, Any]) -> None:
         ("--no-zzz", "unknown flag --no-zzz"),
         ("-x", "unknown flag -x"),
         ("--lr", "--lr needs a value"),
-        ("--micro-batch-size 0", "are 1, 1, 0: expected at least 1"),
+        ("--micro-batch-size 0", "micro_batch_size is 0, expected at least 1"),
         ("--betas 0.9", "--betas 0.9: expected two numbers"),
         ("--lr fast", "--lr fast: expected a number"),
         ("--num-layers 1.5", "--num-layers 1.5: expected a whole number"),
@@ -307,17 +306,6 @@ def test_a_saved_blend_is_the_data(tmp_path: Path) -> None:
     assert config(f"{path} --lr 1e-4").data_path == (str(path),)
 
 
-def test_weights_beside_paths(tmp_path: Path) -> None:
-    path = tmp_path / "neox.yml"
-    path.write_text("train-data-paths: [a, b]\ntrain-data-weights: [1, 2.5]\nvalid-data-paths: [c]")
-    found = config(str(path))
-    assert found.train_data_path == ("1.0", "a", "2.5", "b")
-    assert found.valid_data_path == ("c",)
-    path.write_text("train-data-paths: [a, b]\ntrain-data-weights: [1]")
-    with pytest.raises(UsageError, match="1 train_data_weights for 2 datasets"):
-        config(str(path))
-
-
 def test_every_alias_leads_to_a_setting() -> None:
     known = set(flags._TYPES)
     assert set(names.OTHER_NAMES) <= known
@@ -373,7 +361,6 @@ def test_a_saved_configuration_is_read_back(
     if values.get("zero_stage"):
         values["engine"] = "deepspeed"
     saved = Config(**{"global_batch_size": 16, **values})
-    assert Config.from_dict(yaml.safe_load(saved.to_yaml())) == saved
     path = tmp_path_factory.mktemp("saved") / "config.yaml"
     path.write_text(saved.to_yaml(), encoding="utf-8")
     found, nproc = resolve([str(path)])
@@ -389,7 +376,7 @@ def test_a_saved_configuration_in_another_world(tmp_path: Path) -> None:
 
 
 def test_no_torch_is_loaded() -> None:
-    code = "import sys, tokpack.trainer.launch; sys.exit('torch' in sys.modules)"
+    code = "import sys, tokpack.trainer.__main__; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tokpack.trainer import launch
+from tokpack.cli import ranks as launch
+from tokpack.errors import UsageError
+from tokpack.trainer import __main__ as rank
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-SRC = "from tokpack.trainer.launch import start; import sys; sys.exit(start({command!r}, {count}))"
+SRC = "from tokpack.cli.ranks import start; import sys; sys.exit(start({command!r}, {count}))"
 RANK = "import os, sys, time, signal; rank = int(os.environ['RANK']); "
 
 
@@ -108,8 +110,8 @@ def test_no_rank_outlives_a_launcher_that_fails(monkeypatch: pytest.MonkeyPatch)
 
 def test_nproc_inside_another_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(launch.UsageError, match="--nproc 4 in a world of 2 processes"):
-        launch.run(["--nproc", "4"])
+    with pytest.raises(UsageError, match="--nproc 4 in a world of 2 processes"):
+        rank.run(["--nproc", "4"])
 
 
 def ranks_of(*words: str) -> subprocess.CompletedProcess[str]:

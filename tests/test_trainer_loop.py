@@ -27,6 +27,7 @@ from trainer_tools import (
 from tokpack import cli
 from tokpack.errors import InputError, ResumeError, TokpackError, TrainingError, UsageError
 from tokpack.trainer.config import Config
+from tokpack.trainer.flags import resolve
 
 torch = pytest.importorskip("torch")
 
@@ -84,7 +85,7 @@ def test_a_run_says_and_writes_what_it_does(
     assert "320 samples = 10,240 tokens in 40 steps" in said
     assert (tmp_path / "step_00000020").is_dir()
     assert (tmp_path / "step_00000040").is_dir()
-    assert Config.from_dict(__import__("yaml").safe_load((tmp_path / "config.yaml").read_text()))
+    assert resolve([str(tmp_path / "config.yaml")])[0] == config
     pytest.importorskip("matplotlib")
     assert (tmp_path / "loss.png").stat().st_size > 5000
 

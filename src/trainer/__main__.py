@@ -6,10 +6,28 @@ import os
 import sys
 import time
 import traceback
+from typing import TYPE_CHECKING
 
-from tokpack.errors import TokpackError
+from tokpack.errors import TokpackError, UsageError
 
-from .launch import run
+from .flags import resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def run(argv: Sequence[str]) -> int:
+    """Train as ``argv`` says, with the other ranks; the exit code. Raises TokpackError."""
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    config, nproc = resolve(argv, world)
+    if nproc not in (None, world):
+        raise UsageError(
+            f"--nproc {nproc} in a world of {world} processes: `tokpack train --nproc {nproc}` "
+            "starts so many, and any other launcher is told so itself"
+        )
+    from .loop import train
+
+    return train(config)
 
 
 def main() -> int:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 import yaml
 
 from tokpack.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 @dataclass(frozen=True)
@@ -100,7 +96,6 @@ class Config:
     eod_mask_loss: bool = False
     data_cache_path: str | None = None  # index arrays: built once, then shared
     vocab_file: str | None = None
-    tokenizer: str | None = None
     # run
     save: str | None = None
     load: str | None = None
@@ -125,14 +120,14 @@ class Config:
     notes: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
-        _check_ranges(self)
+        for name in FIELDS:
+            _check_value(name, getattr(self, name))
         _check_model(self)
-        _check_batch(self)
-        _check_schedule(self)
+        _check_run(self)
         _check_parallel(self)
 
     def to_dict(self) -> dict[str, Any]:
-        """All fields but ``notes``, as JSON and YAML know them; ``from_dict`` takes them back."""
+        """All fields but ``notes``, as JSON and YAML know them."""
         values = {name: getattr(self, name) for name in FIELDS}
         return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
 
@@ -140,19 +135,8 @@ class Config:
         """The configuration as a file that ``tokpack train`` reads."""
         return yaml.safe_dump(self.to_dict(), sort_keys=False, allow_unicode=True)
 
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Config:
-        """The configuration whose ``to_dict`` is ``values``. Raises UsageError."""
-        if unknown := [name for name in values if name not in FIELDS]:
-            raise UsageError(f"no such setting of a run: {', '.join(unknown)}")
-        plain: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value
-            for name, value in values.items()
-        }
-        return cls(**plain)
 
-
-FIELDS = {item.name: item for item in dataclasses.fields(Config) if item.name != "notes"}
+FIELDS = {item.name: item for item in fields(Config) if item.name != "notes"}
 
 CHOICES: dict[str, tuple[Any, ...]] = {
     "position_embedding_type": ("learned_absolute", "rope"),
@@ -164,15 +148,13 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "device": ("auto", "cpu", "cuda"),
     "zero_stage": (0, 1, 2, 3),
 }
-
 # Whole numbers are at least 1, others above 0, but for these.
 _MAY_BE_ZERO = (
     "lr min_lr lr_warmup_samples lr_warmup_iters lr_warmup_fraction weight_decay clip_grad "
-    "loss_scale eval_iters keep_checkpoints seed zero_stage hidden_dropout attention_dropout "
-    "adam_beta1 adam_beta2"
+    "loss_scale eval_iters keep_checkpoints seed zero_stage"
 )
 _AT_MOST_ONE = ("rotary_percent", "lr_warmup_fraction")
-_BELOW_ONE = ("hidden_dropout", "attention_dropout", "adam_beta1", "adam_beta2")
+_FROM_ZERO_BELOW_ONE = ("hidden_dropout", "attention_dropout", "adam_beta1", "adam_beta2")
 # Of each of these at most one can be given.
 EXCLUSIVE = (
     ("train_samples", "train_iters"),
@@ -181,39 +163,31 @@ EXCLUSIVE = (
 )
 
 
-def _check_ranges(config: Config) -> None:
-    for name, choices in CHOICES.items():
-        value = getattr(config, name)
-        if value is not None and value not in choices:
-            expected = ", ".join(map(str, choices))
-            raise UsageError(f"{name} is {value!r}, expected one of {expected}")
-    for name in FIELDS:
-        value = getattr(config, name)
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
-            _check_number(name, value)
-
-
-def _check_number(name: str, value: float) -> None:
-    if name in _MAY_BE_ZERO.split():
-        expected, good = "at least 0", value >= 0
+def _check_value(name: str, value: Any) -> None:
+    """UsageError for a word that is no choice, and for a number out of its range."""
+    if name in CHOICES and value is not None and value not in CHOICES[name]:
+        expected = f"one of {', '.join(map(str, CHOICES[name]))}"
+        raise UsageError(f"{name} is {value!r}, expected {expected}")
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return
+    if name in _FROM_ZERO_BELOW_ONE:
+        good, expected = 0 <= value < 1, "at least 0 and below 1"
+    elif name in _MAY_BE_ZERO.split():
+        good, expected = value >= 0, "at least 0"
     elif "int" in str(FIELDS[name].type):
-        expected, good = "at least 1", value >= 1
+        good, expected = value >= 1, "at least 1"
     else:
-        expected, good = "above 0", value > 0
+        good, expected = value > 0, "above 0"
     if name in _AT_MOST_ONE:
-        expected, good = f"{expected} and at most 1", good and value <= 1
-    elif name in _BELOW_ONE:
-        expected, good = f"{expected} and below 1", good and value < 1
+        good, expected = good and value <= 1, f"{expected} and at most 1"
     if not (good and math.isfinite(value)):
         raise UsageError(f"{name} is {value}, expected {expected}")
 
 
 def _check_model(config: Config) -> None:
-    heads, groups = config.num_attention_heads, config.num_query_groups
+    heads, positions = config.num_attention_heads, config.max_position_embeddings
     _divides("hidden_size", config.hidden_size, "num_attention_heads", heads)
-    if groups is not None:
-        _divides("num_attention_heads", heads, "num_query_groups", groups)
-    positions = config.max_position_embeddings
+    _divides("num_attention_heads", heads, "num_query_groups", config.num_query_groups or 1)
     if positions is not None and positions < config.seq_length:
         raise UsageError(
             f"max_position_embeddings is {positions}, less than seq_length {config.seq_length}"
@@ -227,32 +201,18 @@ def _check_model(config: Config) -> None:
         )
 
 
-def _check_batch(config: Config) -> None:
-    micro, batch = config.micro_batch_size, config.global_batch_size
-    _divides("global_batch_size", batch, "micro_batch_size", micro)
-    if config.rampup_batch_size is None:
-        return
-    if len(config.rampup_batch_size) != 3:
-        raise UsageError(
-            f"rampup_batch_size is {config.rampup_batch_size}, expected start, increment, samples"
-        )
-    start, increment, samples = config.rampup_batch_size
-    if start < 1 or increment < 1 or samples < 0 or start > batch:
-        raise UsageError(
-            f"rampup_batch_size is {start} {increment} {samples} with global_batch_size {batch}: "
-            "start and increment must be at least 1, samples at least 0, and start no larger than "
-            "the global batch"
-        )
-    if (batch - start) % increment:
+def _check_run(config: Config) -> None:
+    batch, ramp = config.global_batch_size, config.rampup_batch_size
+    if ramp is not None and len(ramp) != 3:
+        raise UsageError(f"rampup_batch_size is {ramp}, expected start, increment, samples")
+    start, increment, samples = ramp or (batch, batch, 0)
+    if min(start, increment, samples + 1) < 1 or start > batch or (batch - start) % increment:
         raise UsageError(
             f"rampup_batch_size {start} {increment} {samples} does not reach global_batch_size "
-            f"{batch}: {batch} - {start} is not a multiple of {increment}"
+            f"{batch}: expected a start of 1 to {batch}, steps of at least 1 that lead from one to "
+            "the other, and samples of at least 0"
         )
-    _divides("rampup_batch_size's start", start, "micro_batch_size", micro)
-    _divides("rampup_batch_size's increment", increment, "micro_batch_size", micro)
-
-
-def _check_schedule(config: Config) -> None:
+    _divides("global_batch_size", batch, "micro_batch_size", config.micro_batch_size)
     for names in EXCLUSIVE:
         given = [f"{name} {getattr(config, name)}" for name in names if getattr(config, name)]
         if len(given) > 1:
@@ -262,13 +222,12 @@ def _check_schedule(config: Config) -> None:
 
 
 def _check_parallel(config: Config) -> None:
-    tensor, stages = config.tensor_model_parallel_size, config.pipeline_model_parallel_size
     for name in ("num_attention_heads", "num_query_groups", "hidden_size", "ffn_hidden_size"):
-        if (value := getattr(config, name)) is not None:
-            _divides(name, value, "tensor_model_parallel_size", tensor)
+        size = config.tensor_model_parallel_size
+        _divides(name, getattr(config, name) or size, "tensor_model_parallel_size", size)
     if config.zero_stage and config.engine == "torch":
         raise UsageError(f"zero_stage {config.zero_stage} needs engine deepspeed, this is torch")
-    split = config.pipeline_split
+    stages, split = config.pipeline_model_parallel_size, config.pipeline_split
     if split is None:
         _divides("num_layers", config.num_layers, "pipeline_model_parallel_size", stages)
     elif len(split) != stages or sum(split) != config.num_layers or min(split) < 0:

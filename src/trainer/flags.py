@@ -1,7 +1,7 @@
 """Flags, YAML files and DeepSpeed's JSON -> Config. No torch here.
 
-Each source becomes a dictionary of settings under their one name: a field of Config, one of
-``_DERIVED``, or a dotted path such as ``zero_optimization.overlap_comm``, which is DeepSpeed's.
+Each source becomes settings under their one name: a field of Config, one of ``_DERIVED``, or a
+dotted path such as ``zero_optimization.overlap_comm``, which is DeepSpeed's.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import math
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 _DERIVED = {
     "int": "nproc gradient_accumulation_steps train_tokens lr_decay_tokens lr_warmup_tokens "
     "zero_optimization.reduce_bucket_size zero_optimization.allgather_bucket_size",
-    "str": "deepspeed_config init_method output_layer_init_method recompute_granularity",
+    "str": "deepspeed_config init_method output_layer_init_method",
     "float": "initial_scale_power",
-    "tuple[float, ...]": "betas train_data_weights valid_data_weights test_data_weights",
+    "tuple[float, float]": "betas",
 }
 _TYPES = {name: str(item.type).removesuffix(" | None") for name, item in FIELDS.items()}
 _TYPES |= {name: kind for kind, names in _DERIVED.items() for name in names.split()}
@@ -40,46 +40,43 @@ _REPLACED = [
     *((*names, names[0].replace("samples", "tokens")) for names in EXCLUSIVE),
     ("global_batch_size", "gradient_accumulation_steps"),
 ]
+_EXPECTED = {"bool": "true or false", "int": "a whole number", "float": "a number"}
 _MICRO_BATCH = 4
+
+
+class _Setting(NamedTuple):
+    value: Any
+    written: str  # as its source has it
 
 
 @dataclass
 class _Source:
-    """What one source says: settings, how each was written, and what has nothing to do here."""
+    """What one source says: settings, what it turns off, and what has nothing to do here."""
 
-    settings: dict[str, Any] = field(default_factory=dict)
-    written: dict[str, str] = field(default_factory=dict)
-    refused: dict[tuple[str, Any], str] = field(default_factory=dict)
+    settings: dict[str, _Setting] = field(default_factory=dict)
+    refused: list[tuple[str, _Setting]] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
 
     def add(self, name: str, value: Any, written: str) -> None:
         """Take one setting in, under any of its names. Raises UsageError."""
         name = _ALIASES.get(name, name)
-        if name in ONLY:
-            if not re.fullmatch(ONLY[name], _plain(value)):
-                expected = ONLY[name].replace("|", " or ") or "none"
-                raise UsageError(f"{written} is not supported: only {expected}")
-        elif name in _NOTHING:
+        if name in ONLY and not re.fullmatch(ONLY[name], _plain(value)):
+            expected = ONLY[name].replace("|", " or ") or "none"
+            raise UsageError(f"{written} is not supported: only {expected}")
+        if name in ONLY or value is None:
+            return
+        if name in _NOTHING:
             if name not in ("debug", "local_rank"):  # a launcher's word needs no answer
                 self.ignored.append(written)
-        elif name in SWITCHES and str(value).lower() == "false":
-            self.refused[SWITCHES[name]] = written
         elif name in SWITCHES:
-            name, switched = SWITCHES[name]
-            self.settings[name], self.written[name] = switched, written
-        elif value is not None:
-            value = _convert(name, value, written)
-            if name == "pipeline_model_parallel_size":
-                value = value or 1  # GPT-NeoX's 0
-            if name == "betas" and len(value) != 2:
-                raise UsageError(f"{written}: expected two numbers")
-            made = {name: value}
-            if name == "betas":
-                made = {"adam_beta1": value[0], "adam_beta2": value[1]}
-            elif name == "initial_scale_power":
-                made = {"initial_loss_scale": 2.0**value}
-            self.settings |= made
-            self.written |= dict.fromkeys(made, written)
+            target, setting = SWITCHES[name][0], _Setting(SWITCHES[name][1], written)
+            if str(value).lower() == "false":
+                self.refused.append((target, setting))
+            else:
+                self.settings[target] = setting
+        else:
+            for target, converted in _convert(name, value, written).items():
+                self.settings[target] = _Setting(converted, written)
 
 
 def resolve(argv: Sequence[str], world_size: int = 1) -> tuple[Config, int | None]:
@@ -93,46 +90,48 @@ def resolve(argv: Sequence[str], world_size: int = 1) -> tuple[Config, int | Non
     for path in paths:
         _read_file(path, file)
     for names in _REPLACED:
-        if any(name in flags.settings for name in names):
+        if flags.settings.keys() & names:
             file.settings = {k: v for k, v in file.settings.items() if k not in names}
-    given = {**file.settings, **flags.settings}
-    if path := given.pop("deepspeed_config", None):
-        deepspeed = _read_json(path)
-        _refuse_contradictions(given, {**file.written, **flags.written}, deepspeed, path)
-        given = {**deepspeed.settings, "engine": "deepspeed", **given}
+    said = file.settings | flags.settings
+    if "deepspeed_config" in said:
+        path = said.pop("deepspeed_config").value
+        deepspeed = _Source()
+        for key, value in _flat(_load(path, json.loads, "JSON")).items():
+            deepspeed.add(key, value, f"{key} {_plain(value)}")
+        _refuse_contradictions(said, deepspeed, path)
+        said = {**deepspeed.settings, "engine": _Setting("deepspeed", ""), **said}
+    given = {name: setting.value for name, setting in said.items()}
     nproc = given.pop("nproc", None)
-    ignored = [*file.ignored, *flags.ignored]
-    notes = (f"accepted, with nothing to do: {', '.join(ignored)}",) if ignored else ()
+    ignored = ", ".join(file.ignored + flags.ignored)
+    notes = (f"accepted, with nothing to do: {ignored}",) if ignored else ()
     return _config(given, nproc or world_size, notes), nproc
 
 
 def _read_flags(argv: Sequence[str]) -> tuple[_Source, list[str]]:
-    source, words, i = _Source(), [], 0
-    while i < len(argv):
-        if not argv[i].startswith("-"):
-            words.append(argv[i])
-            i += 1
+    """What the flags say, and the words before, between and behind them: files."""
+    source, paths, words = _Source(), [], list(argv)
+    while words:
+        written, equals, value = words.pop(0).partition("=")
+        if not written.startswith("-"):
+            paths.append(written + equals + value)
             continue
-        written, equals, value = argv[i].partition("=")
-        name = _name(written)
+        name = written.removeprefix("--").replace("-", "_").lower()
         limit = _values_of(name, written)
-        end = i = i + 1
-        while not equals and end < len(argv) and end - i < limit and argv[end][:2] != "--":
-            end += 1
-        values = [value] if equals else argv[i:end]
+        values = [value] if equals else []
+        while not equals and words and len(values) < limit and words[0][:2] != "--":
+            values.append(words.pop(0))
         if limit and not values:
             raise UsageError(f"{written} needs a value")
-        if name not in _KNOWN:  # _values_of knows it: --no- and a field that is true or false
+        if name not in _KNOWN:
             source.add(name.removeprefix("no_"), False, written)
         else:
-            single = limit <= 1 and (values[0] if values else True)
-            source.add(name, single or list(values), " ".join((written, *values)))
-        i = end
-    return source, words
+            one = values[0] if values else True
+            source.add(name, values if limit > 1 else one, " ".join((written, *values)))
+    return source, paths
 
 
 def _values_of(name: str, written: str) -> float:
-    """How many words may follow a flag. Raises UsageError for an unknown one."""
+    """How many words may follow a flag. UsageError for one that is neither known nor --no-known."""
     target = _ALIASES.get(name, name)
     kind = _TYPES.get(target, "")
     if name not in _KNOWN and _TYPES.get(name.removeprefix("no_")) != "bool":
@@ -148,17 +147,10 @@ def _read_file(path: str, source: _Source) -> None:
     if "tokpack_blend" in values:
         values = {"data_path": [path]}
     for key, value in _flat(values).items():
-        name = _name(key)
+        name = key.replace("-", "_").lower()
         if name not in _KNOWN and name.split(".")[0] not in DEEPSPEED.split():
             raise UsageError(f"{path}: unknown setting {key}{_hint(name)}")
         source.add(name.removeprefix("deepspeed_json."), value, f"{key} {_plain(value)}")
-
-
-def _read_json(path: str) -> _Source:
-    source = _Source()
-    for key, value in _flat(_load(path, json.loads, "JSON")).items():
-        source.add(key, value, f"{key} {_plain(value)}")
-    return source
 
 
 def _load(path: str, read: Any, language: str) -> dict[str, Any]:
@@ -174,80 +166,64 @@ def _load(path: str, read: Any, language: str) -> dict[str, Any]:
     return values
 
 
-def _refuse_contradictions(
-    given: Mapping[str, Any], written: Mapping[str, str], deepspeed: _Source, path: str
-) -> None:
-    said = [(name, v, v != given.get(name)) for name, v in deepspeed.settings.items()]
-    said += [(name, v, v == given.get(name)) for name, v in deepspeed.refused]
-    for name, value, wrong in said:
-        if wrong and given.get(name) is not None:
-            other = deepspeed.refused.get((name, value)) or deepspeed.written[name]
-            raise UsageError(f"{written[name]} contradicts {other} in {path}: change one of them")
+def _refuse_contradictions(said: Mapping[str, _Setting], deepspeed: _Source, path: str) -> None:
+    pairs = [(name, there, False) for name, there in deepspeed.settings.items()]
+    pairs += [(name, there, True) for name, there in deepspeed.refused]
+    for name, there, refused in pairs:
+        if name in said and (said[name].value == there.value) is refused:
+            here = said[name].written
+            raise UsageError(f"{here} contradicts {there.written} in {path}: change one of them")
 
 
 def _config(given: dict[str, Any], world_size: int, notes: tuple[str, ...]) -> Config:
-    seq_length = given.get("seq_length", FIELDS["seq_length"].default)
+    """The configuration of settings, after those that only help to derive others."""
+
+    def default(name: str) -> Any:
+        return given.get(name, FIELDS[name].default)
+
     for name in ("train", "lr_decay", "lr_warmup"):
         if tokens := given.pop(f"{name}_tokens", None):
             samples = given.get(f"{name}_samples") or math.inf
-            given[f"{name}_samples"] = min(samples, max(tokens // seq_length, 1))
-    if given.pop("recompute_granularity", None):
-        given.setdefault("checkpoint_activations", True)
+            given[f"{name}_samples"] = min(samples, max(tokens // default("seq_length"), 1))
     if given.pop("output_layer_init_method", None):
         notes += ("output layers begin with init_method_std / sqrt(2 x num_layers), as Megatron's",)
     if given.pop("init_method", None) == "small_init":
-        width = given.get("hidden_size", FIELDS["hidden_size"].default)
-        given.setdefault("init_method_std", math.sqrt(2 / (5 * width)))
-    for name in ("train_data", "valid_data", "test_data"):
-        if weights := given.pop(f"{name}_weights", None):
-            paths = given.get(f"{name}_path", ())
-            if len(weights) != len(paths):
-                raise UsageError(f"{len(weights)} {name}_weights for {len(paths)} datasets")
-            pairs = zip(weights, paths, strict=True)
-            given[f"{name}_path"] = tuple(str(word) for pair in pairs for word in pair)
+        given.setdefault("init_method_std", math.sqrt(2 / (5 * default("hidden_size"))))
     if given.get("zero_stage"):
         given.setdefault("engine", "deepspeed")
-    given = _batch(given, world_size)
+    _fill_in_batch(given, world_size)
     extras = {name: given.pop(name) for name in list(given) if name not in FIELDS}
     given["deepspeed_json"] = _nested(extras)
-    if extras and given.get("engine", "torch") == "torch":
+    if extras and default("engine") == "torch":
         notes += (f"of no use to engine torch: {', '.join(extras)}",)
     return Config(**given, notes=notes)
 
 
-def _batch(given: dict[str, Any], world_size: int) -> dict[str, Any]:
-    """Fill in micro and global batch size; raise UsageError where they do not fit the world."""
-    sizes = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "micro_batch_size")
-    tensor, stages, micro = (given.get(name, 1) for name in sizes)
-    if min(tensor, stages, micro) < 1:
-        raise UsageError(f"{', '.join(sizes)} are {tensor}, {stages}, {micro}: expected at least 1")
+def _fill_in_batch(given: dict[str, Any], world_size: int) -> None:
+    """Micro and global batch size, where they are left out. UsageError if they do not fit."""
+    kinds = ("tensor_model_parallel_size", "pipeline_model_parallel_size")
+    given[kinds[1]] = given.get(kinds[1]) or 1  # GPT-NeoX writes 0
+    tensor, stages = (max(given.get(kind, 1), 1) for kind in kinds)
     if world_size % (tensor * stages):
         raise UsageError(
-            f"{world_size} processes do not divide into tensor_model_parallel_size {tensor} x "
-            f"pipeline_model_parallel_size {stages}"
+            f"{world_size} processes do not divide into {kinds[0]} {tensor} x {kinds[1]} {stages}"
         )
-    data_size = world_size // (tensor * stages)
+    ranks = world_size // (tensor * stages)
     batch, ramp = given.get("global_batch_size"), given.get("rampup_batch_size") or ()
     steps = given.pop("gradient_accumulation_steps", None)
-    if "micro_batch_size" not in given:
-        parts = [size // data_size for size in (batch or 0, *ramp[:2])]
-        micro = max(parts[0] // steps if batch and steps else math.gcd(_MICRO_BATCH, *parts), 1)
-    given["micro_batch_size"] = micro
-    batch = given.setdefault("global_batch_size", micro * data_size * (steps or 1))
-    arithmetic = f"micro_batch_size {micro} x {data_size} data parallel processes"
-    for i, size in enumerate((batch, *ramp[:2])):
-        if size % (micro * data_size):
-            name = "rampup_batch_size" if i else "global_batch_size"
-            raise UsageError(f"{name} {size} is not a multiple of {arithmetic}")
-    if steps and batch != micro * data_size * steps:
+    parts = [size // ranks for size in (batch or 0, *ramp[:2])]
+    whole = parts[0] // steps if batch and steps else math.gcd(_MICRO_BATCH, *parts)
+    micro = given.setdefault("micro_batch_size", max(whole, 1))
+    step = max(micro, 1) * ranks
+    batch = given.setdefault("global_batch_size", step * (steps or 1))
+    product = f"micro_batch_size {micro} x {ranks} data parallel processes"
+    for size, name in zip((batch, *ramp[:2]), ("global", "rampup", "rampup"), strict=False):
+        if size % step:
+            raise UsageError(f"{name}_batch_size {size} is not a multiple of {product}")
+    if steps and batch != step * steps:
         raise UsageError(
-            f"global_batch_size {batch} is not {arithmetic} x {steps} gradient accumulation steps"
+            f"global_batch_size {batch} is not {product} x {steps} gradient accumulation steps"
         )
-    return given
-
-
-def _name(written: str) -> str:
-    return written.removeprefix("--").replace("-", "_").lower()
 
 
 def _hint(name: str) -> str:
@@ -279,41 +255,42 @@ def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-def _convert(name: str, value: Any, written: str) -> Any:
-    """A value from a file or a word, as the type of its setting. Raises UsageError."""
+def _convert(name: str, value: Any, written: str) -> dict[str, Any]:
+    """The settings that a word, or a value of a file, makes. Raises UsageError."""
     kind = _TYPES.get(name, "")
     try:
-        if kind.startswith("tuple"):
+        if not kind.startswith("tuple"):
+            value = _single(kind, value)
+        else:
+            kind = kind.removeprefix("tuple[").split(",")[0]
             items = value if isinstance(value, (list, tuple)) else [value]
-            if kind != "tuple[str, ...]":
+            if kind != "str":
                 items = [part for item in items for part in str(item).replace(",", " ").split()]
-            return tuple(_single(kind[6:].split(",")[0], item) for item in items)
-        value = _single(kind, value)
-    except ValueError as error:
-        raise UsageError(f"{written}: expected {error}") from error
-    return WORDS.get(str(value).lower(), value) if name in CHOICES else value
+            value = tuple(_single(kind, item) for item in items)
+    except ValueError:
+        raise UsageError(f"{written}: expected {_EXPECTED[kind]}") from None
+    if name in CHOICES:
+        value = WORDS.get(str(value).lower(), value)
+    if name == "initial_scale_power":
+        return {"initial_loss_scale": 2.0**value}
+    if name != "betas":
+        return {name: value}
+    if len(value) != 2:
+        raise UsageError(f"{written}: expected two numbers")
+    return {"adam_beta1": value[0], "adam_beta2": value[1]}
 
 
 def _single(kind: str, value: Any) -> Any:
-    """One value as ``kind``. Raises ValueError, which says what was expected."""
-    if kind == "bool":
-        return _boolean(value)
+    """One value as ``kind``; as it is where nobody knows that. Raises ValueError."""
+    text = str(value)
     if kind == "str":
-        return str(value)
-    if kind not in ("int", "float"):
-        return value
-    try:
-        number = float(str(value))
-    except ValueError:
-        raise ValueError("a number") from None
+        return text
     if kind == "float":
-        return number
-    if not number.is_integer():
-        raise ValueError("a whole number")
-    return int(str(value)) if str(value).replace("_", "").isdigit() else int(number)
-
-
-def _boolean(value: Any) -> bool:
-    if str(value).lower() not in ("true", "false"):
-        raise ValueError("true or false")
-    return str(value).lower() == "true"
+        return float(text)
+    if kind == "bool":
+        return ("false", "true").index(text.lower()) == 1
+    if kind != "int":
+        return value
+    if not float(text).is_integer():
+        raise ValueError(text)
+    return int(text) if text.replace("_", "").isdigit() else int(float(text))

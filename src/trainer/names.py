@@ -5,7 +5,6 @@ From Megatron-LM (v1.1.5 and later), Megatron-DeepSpeed, GPT-NeoX and DeepSpeed'
 
 # A setting: its other names. A dotted name is a path in DeepSpeed's JSON.
 OTHER_NAMES = {
-    "activation": "activation_function",
     "adam_eps": "optimizer.params.eps",
     "betas": "optimizer.params.betas",
     "checkpoint_activations": "recompute_activations",
@@ -33,13 +32,11 @@ OTHER_NAMES = {
     "activation_checkpointing.partition_activations",
     "pipeline_model_parallel_size": "pipe_parallel_size",
     "position_embedding_type": "pos_emb",
-    "recompute_granularity": "recompute_method activations_checkpoint_method",
     "rotary_base": "rotary_emb_base rotary_position_embeddings_theta",
     "rotary_percent": "rotary_pct",
     "save_interval": "checkpoint_factor",
     "tensor_model_parallel_size": "model_parallel_size",
     "test_data_path": "test_data_paths",
-    "tokenizer": "tokenizer_model tokenizer_name_or_path",
     "train_data_path": "train_data_paths",
     "untie_embeddings_and_output_weights": "no_weight_tying",
     "valid_data_path": "valid_data_paths",
@@ -54,10 +51,7 @@ SWITCHES = {
     "bf16": ("precision", "bf16"),
     "bf16.enabled": ("precision", "bf16"),
     "bfloat16.enabled": ("precision", "bf16"),
-    "contigious_checkpointing": (
-        "activation_checkpointing.contiguous_memory_optimization",
-        True,
-    ),
+    "contigious_checkpointing": ("activation_checkpointing.contiguous_memory_optimization", True),
     "deepspeed": ("engine", "deepspeed"),
     "disable_bias_linear": ("add_bias_linear", False),
     "fp16": ("precision", "fp16"),
@@ -95,29 +89,27 @@ ONLY = {
 
 # Known, with nothing to do here: how many words follow such a flag, and the flags.
 NOTHING = {
-    0: "abort_on_unmet_fused_kernel_constraints accumulate_allreduce_grads_in_fp32 "
-    "attention_softmax_in_fp32 bias_dropout_fusion bias_gelu_fusion debug "
-    "deepspeed_activation_checkpointing deepspeed_mpi exit_signal_handler fp16_lm_cross_entropy "
-    "fp32_residual_connection group_query_attention log_learning_rate_to_tensorboard "
-    "log_loss_scale_to_tensorboard log_memory_to_tensorboard log_num_zeros_in_grad "
-    "log_optimizer_states_to_tensorboard log_params_norm log_throughput "
-    "log_world_size_to_tensorboard memory_centric_tiled_linear mmap_warmup "
-    "no_async_tensor_model_parallel_allreduce no_bias_dropout_fusion no_bias_gelu_fusion "
-    "no_gradient_accumulation_fusion no_load_rng no_masked_softmax_fusion no_pipeline_parallel "
-    "no_query_key_layer_scaling no_rope_fusion no_save_rng overlap_grad_reduce "
-    "overlap_param_gather override_lr_scheduler override_opt_param_scheduler rope_fusion "
-    "scaled_masked_softmax_fusion scaled_upper_triang_masked_softmax_fusion scattered_embeddings "
-    "sequence_parallel split_transformers sync_tp_duplicated_parameters "
-    "use_checkpoint_lr_scheduler use_checkpoint_opt_param_scheduler "
-    "use_contiguous_buffers_in_ddp use_cpu_initialization use_distributed_optimizer "
-    "use_flash_attn use_flash_attn_builder use_flash_attn_triton use_flash_attn_v1 "
-    "use_flash_attn_v2 use_mcore_models",
-    1: "attention_backend checkpoint_scale data_impl ddp_impl distributed_backend "
-    "fp16.fp16 hostfile include launcher local_rank log_level log_level_replica master_addr "
-    "master_port max_restarts merge_file num_gpus num_nodes num_workers output_layer_parallelism "
-    "rdzv_backend rdzv_endpoint tee tensorboard_log_interval tile_factor timing_log_level "
-    "tokenizer_type transformer_impl use_wandb valid_num_workers wandb_exp_name wandb_group "
-    "wandb_project wandb_save_dir wandb_team",
+    0: """
+    abort_on_unmet_fused_kernel_constraints accumulate_allreduce_grads_in_fp32
+    attention_softmax_in_fp32 bias_dropout_fusion bias_gelu_fusion debug
+    deepspeed_activation_checkpointing deepspeed_mpi fp16_lm_cross_entropy
+    fp32_residual_connection group_query_attention log_learning_rate_to_tensorboard
+    log_loss_scale_to_tensorboard log_memory_to_tensorboard log_num_zeros_in_grad
+    log_optimizer_states_to_tensorboard log_params_norm log_throughput
+    log_world_size_to_tensorboard mmap_warmup no_async_tensor_model_parallel_allreduce
+    no_bias_dropout_fusion no_bias_gelu_fusion no_gradient_accumulation_fusion no_load_rng
+    no_masked_softmax_fusion no_pipeline_parallel no_query_key_layer_scaling no_rope_fusion
+    no_save_rng overlap_grad_reduce overlap_param_gather override_opt_param_scheduler rope_fusion
+    scaled_masked_softmax_fusion scaled_upper_triang_masked_softmax_fusion scattered_embeddings
+    sequence_parallel split_transformers sync_tp_duplicated_parameters
+    use_checkpoint_opt_param_scheduler use_cpu_initialization use_distributed_optimizer
+    use_flash_attn use_flash_attn_v1 use_flash_attn_v2 use_mcore_models""",
+    1: """
+    attention_backend checkpoint_scale data_impl ddp_impl distributed_backend
+    fp16.fp16 hostfile include launcher local_rank master_addr master_port max_restarts merge_file
+    num_gpus num_nodes num_workers output_layer_parallelism rdzv_backend rdzv_endpoint tee
+    tensorboard_log_interval tokenizer_model tokenizer_name_or_path tokenizer_type
+    transformer_impl use_wandb wandb_group wandb_project wandb_team""",
 }
 
 # DeepSpeed's blocks, and names beside them, that a configuration file may hold.

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import os
 import shutil
 import sys
 import textwrap
 from typing import TYPE_CHECKING
+
+from tokpack.cli import ranks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +34,6 @@ GROUPS = {
         "reset-attention-mask": "attention stays inside documents",
         "eod-mask-loss": "no loss behind the end of a document",
         "vocab-file FILE": "the vocabulary, where no manifest names it",
-        "tokenizer NAME": "the tokenizer, where no manifest names it",
         "vocab-size N": "the size of the vocabulary, where nothing else says it",
     },
     "model": {
@@ -145,7 +147,11 @@ def run(argv: Sequence[str]) -> int:
         sys.stdout.write(page())
         return 0
     # By name: the command line and the trainer do not import each other.
-    code: int = importlib.import_module("tokpack.trainer.launch").run(argv)
+    if "WORLD_SIZE" not in os.environ:
+        _, nproc = importlib.import_module("tokpack.trainer.flags").resolve(argv)
+        if nproc is not None and nproc > 1:
+            return ranks.start([sys.executable, "-m", "tokpack.trainer", *argv], nproc)
+    code: int = importlib.import_module("tokpack.trainer.__main__").run(argv)
     return code
 
 

@@ -1,7 +1,4 @@
-"""``tokpack train``: this process, or one for each rank of this machine. No torch here.
-
-What torchrun and DeepSpeed's launcher start comes here too, with their WORLD_SIZE set.
-"""
+"""The ranks of one run on this machine, with the environment that torchrun gives. No torch here."""
 
 from __future__ import annotations
 
@@ -13,10 +10,6 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from tokpack.errors import UsageError
-
-from .flags import resolve
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -24,24 +17,8 @@ GRACE = 15.0  # seconds from the end of one rank to the end of all
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
-def run(argv: Sequence[str]) -> int:
-    """Train as ``argv`` says and return the exit code. Raises UsageError, InputError, FormatError.
-
-    With ``--nproc N`` this process starts N others and waits for them.
-    """
-    started = "WORLD_SIZE" in os.environ
-    config, nproc = resolve(argv, int(os.environ["WORLD_SIZE"]) if started else 1)
-    if started and nproc not in (None, int(os.environ["WORLD_SIZE"])):
-        raise UsageError(f"--nproc {nproc} in a world of {os.environ['WORLD_SIZE']} processes")
-    if nproc and nproc > 1 and not started:
-        return start([sys.executable, "-m", "tokpack.trainer", *argv], nproc)
-    from .loop import train
-
-    return train(config)
-
-
 def start(command: Sequence[str], count: int) -> int:
-    """Run ``command`` as ranks 0 to ``count`` - 1, with the environment that torchrun gives.
+    """Run ``command`` as ranks 0 to ``count`` - 1; the exit code.
 
     Signals go on to every rank. When one fails, the others get SIGTERM, and SIGKILL ``GRACE``
     seconds later; its exit code is returned, or 128 + the number of the signal that ended it.
