@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.nn import functional
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.utils.checkpoint import checkpoint
 
 from .parallel import ColumnLinear, RowLinear, Topology, gather_whole, own_part
@@ -34,29 +35,20 @@ class Attention(nn.Module):
         self.out = RowLinear(model.hidden_size, model.hidden_size, model.add_bias_linear, topology)
 
     def forward(self, x: Tensor, rotary: Rotary | None, documents: Any) -> Tensor:
-        qkv = self.qkv(x).unflatten(2, (-1, self.queries + 2, self.width))
-        q = qkv[:, :, :, : self.queries].flatten(2, 3).transpose(1, 2)
-        k, v = (qkv[:, :, :, i].transpose(1, 2) for i in (-2, -1))
+        parts = self.qkv(x).unflatten(2, (-1, self.queries + 2, self.width))
+        parts = parts.split((self.queries, 1, 1), 3)
+        q, k, v = (part.flatten(2, 3).transpose(1, 2) for part in parts)
         if rotary is not None:
             q, k = _rotate(q, *rotary), _rotate(k, *rotary)
-        y = self._attend(q, k, v, documents)
-        return self.out(y.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
-
-    def _attend(self, q: Tensor, k: Tensor, v: Tensor, documents: Any) -> Tensor:
         grouped = self.queries > 1
-        if documents is not None and not isinstance(documents, Tensor):
-            from torch.nn.attention.flex_attention import flex_attention
-
-            return flex_attention(q, k, v, block_mask=documents, enable_gqa=grouped)
-        return functional.scaled_dot_product_attention(
-            q,
-            k,
-            v,
-            attn_mask=documents,
-            dropout_p=self.dropout if self.training else 0.0,
-            is_causal=documents is None,
-            enable_gqa=grouped,
-        )
+        if documents is None or isinstance(documents, Tensor):
+            drop = self.dropout if self.training else 0.0
+            y = functional.scaled_dot_product_attention(
+                q, k, v, documents, drop, documents is None, enable_gqa=grouped
+            )
+        else:
+            y = flex_attention(q, k, v, block_mask=documents, enable_gqa=grouped)
+        return self.out(y.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 
 
 class MLP(nn.Module):
@@ -75,8 +67,7 @@ class MLP(nn.Module):
             gate, up = y.unflatten(-1, (-1, 2)).unbind(-1)
             y = functional.silu(gate) * up
         else:
-            tanh = self.activation == "gelu"
-            y = functional.gelu(y, approximate="tanh" if tanh else "none")
+            y = functional.gelu(y, approximate="tanh" if self.activation == "gelu" else "none")
         return self.down(y)  # type: ignore[no-any-return]
 
 
@@ -93,11 +84,7 @@ class Block(nn.Module):
         self.mlp = MLP(model, topology)
 
     def forward(
-        self,
-        x: Tensor,
-        rotary: Rotary | None,
-        documents: Any = None,
-        key: tuple[object, ...] = (),
+        self, x: Tensor, rotary: Rotary | None, documents: Any, key: tuple[object, ...]
     ) -> Tensor:
         """``documents`` is a document_mask or None; ``key`` decides what dropout drops."""
         random = self.random and self.training
@@ -155,14 +142,13 @@ def document_mask(cu_seqlens: Tensor, length: int, flex: bool) -> Any:
     place = torch.arange(length, device=cu_seqlens.device, dtype=cu_seqlens.dtype)
     place = place.repeat(len(cu_seqlens), 1)
     document = torch.searchsorted(cu_seqlens.contiguous(), place, right=True)
-    if flex:
-        from torch.nn.attention.flex_attention import create_block_mask
+    if not flex:
+        return (document[:, :, None] == document[:, None, :]).tril()[:, None]
 
-        def allowed(b: Tensor, _: Tensor, q: Tensor, k: Tensor) -> Tensor:
-            return (q >= k) & (document[b, q] == document[b, k])
+    def allowed(b: Tensor, _: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        return (q >= k) & (document[b, q] == document[b, k])
 
-        return create_block_mask(allowed, len(place), None, length, length, place.device)
-    return (document[:, :, None] == document[:, None, :]).tril()[:, None]
+    return create_block_mask(allowed, len(place), None, length, length, place.device)
 
 
 def recomputation(config: Config, topology: Topology) -> Callable[..., Tensor] | None:
@@ -174,17 +160,17 @@ def recomputation(config: Config, topology: Topology) -> Callable[..., Tensor] |
     if not config.checkpoint_activations:
         return None
     in_cpu, split = config.checkpoint_in_cpu, config.partition_activations
-    if not (in_cpu or (split and topology.tensor_group)):
+    if not (in_cpu or split):
         return lambda run, *x: checkpoint(run, *x, use_reentrant=False, preserve_rng_state=False)
     dim = 0 if split else None
 
-    def pack(x: Tensor) -> tuple[torch.Size, torch.device, Tensor]:
-        part = own_part(x.detach().flatten(), dim, topology).clone()
-        return x.shape, x.device, part.to("cpu") if in_cpu else part
+    def pack(x: Tensor) -> tuple[torch.Size, Tensor]:
+        part = own_part(x.detach().flatten(), dim, topology)
+        return x.shape, part.to("cpu" if in_cpu else x.device, copy=True)
 
-    def unpack(packed: tuple[torch.Size, torch.device, Tensor]) -> Tensor:
-        shape, device, part = packed
-        return gather_whole(part.to(device), dim, topology).view(shape)
+    def unpack(packed: tuple[torch.Size, Tensor]) -> Tensor:
+        shape, part = packed
+        return gather_whole(part.to(topology.device), dim, topology).view(shape)
 
     def run_packed(run: Callable[..., Tensor], *x: Any) -> Tensor:
         with saved_tensors_hooks(pack, unpack):  # only this variant saves its input by the hooks

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from torch import Tensor, nn
+    from torch import Tensor
 
     from .config import Config
-    from .model import Batch, ModelConfig
+    from .model import Batch, ModelConfig, Stage
     from .parallel import Topology
 
 
@@ -30,7 +30,7 @@ class Engine(Protocol):
     """Every method is a collective: all ranks call it, in the same order."""
 
     topology: Topology
-    model: nn.Module
+    model: Stage
     steps: int  # optimizer steps made, without skipped ones
 
     def train_batch(self, micro_batches: Sequence[Batch], lr: float) -> StepResult:
@@ -45,11 +45,7 @@ class Engine(Protocol):
         """Mean loss, float32 [], over these micro batches and all data ranks."""
 
     def full_state(self) -> Iterator[tuple[str, dict[str, Tensor]]]:
-        """This stage's parameters one by one: global name, {parameter, exp_avg, exp_avg_sq}.
-
-        Tensors are whole, float32, on the CPU, without padding of the vocabulary. Ranks that do not
-        write (data or tensor rank above 0) are given the name and {}. A tied head is not repeated.
-        """
+        """This stage's parameters one by one: see Stage.full_state."""
 
     def load_full_state(self, read: Callable[[str], dict[str, Tensor]], *, optimizer: bool) -> None:
         """Take every parameter, and with ``optimizer`` its moments, from ``read(global name)``."""
@@ -63,7 +59,7 @@ class Engine(Protocol):
 
 def make_engine(config: Config, model_config: ModelConfig, topology: Topology) -> Engine:
     """The engine that the configuration names, with weights initialised from its seed."""
-    names = {"torch": "engine_torch", "deepspeed": "engine_ds"}
-    module = importlib.import_module(f".{names[config.engine]}", __package__)
+    name = {"torch": "engine_torch", "deepspeed": "engine_ds"}[config.engine]
+    module = importlib.import_module(f".{name}", __package__)
     engine: Engine = module.make(config, model_config, topology)
     return engine

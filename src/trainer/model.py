@@ -11,17 +11,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from . import parallel
 from .blocks import Block, document_mask, norm_of, random_seed, reseed, rotary_of
-from .parallel import Topology
+from .parallel import Topology, gather_whole, global_norm, own_part
 from .vocabulary import HeadLoss, VocabWeight, softmax
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from .config import Config
 
 Batch = dict[str, Tensor]
+MOMENTS = ("exp_avg", "exp_avg_sq")  # of Adam
+KINDS = ("parameter", *MOMENTS)  # what there is of a parameter
+VOCABULARY = ("embedding.word.weight", "head.weight")  # parameters with padding
 
 
 @dataclass(frozen=True)
@@ -99,11 +101,11 @@ class ModelConfig:
         return 6.0 * products + 12.0 * self.num_layers * self.hidden_size * self.seq_length
 
 
-def stage_layers(config: Config, topology: Topology) -> tuple[int, int]:
-    """Blocks [first, last) of this pipeline stage."""
+def stage_layers(config: Config, topology: Topology) -> range:
+    """The blocks of this pipeline stage."""
     size, rank = topology.pipeline_size, topology.pipeline_rank
     split = config.pipeline_split or (config.num_layers // size,) * size
-    return sum(split[:rank]), sum(split[: rank + 1])
+    return range(sum(split[:rank]), sum(split[: rank + 1]))
 
 
 class Embedding(nn.Module):
@@ -125,25 +127,19 @@ class Embedding(nn.Module):
 
 
 class Stage(nn.Module):
-    """Blocks [first_layer, last_layer) of a model, with embedding and head where they belong.
+    """Some blocks of a model, by default all, with embedding and head where they belong.
 
     Weights are empty until ``initialise`` or a checkpoint fills them.
     """
 
-    def __init__(
-        self,
-        model: ModelConfig,
-        topology: Topology,
-        first_layer: int = 0,
-        last_layer: int | None = None,
-    ) -> None:
+    def __init__(self, model: ModelConfig, topology: Topology, layers: range | None = None) -> None:
         super().__init__()
         self.model, self.topology = model, topology
-        layers = range(first_layer, model.num_layers if last_layer is None else last_layer)
         self.tied = not model.untie_embeddings_and_output_weights
-        last, rows = topology.last_stage, model.padded_vocab_size(topology.tensor_size)
-        embeds = topology.first_stage or (last and self.tied)
-        self.embedding = Embedding(model, topology) if embeds else None
+        first, last = topology.first_stage, topology.last_stage
+        rows = model.padded_vocab_size(topology.tensor_size)
+        self.embedding = Embedding(model, topology) if first or (last and self.tied) else None
+        layers = range(model.num_layers) if layers is None else layers
         self.blocks = nn.ModuleDict({str(i): Block(model, topology) for i in layers})
         self.norm = norm_of(model) if last else None
         untied = last and not self.tied
@@ -153,6 +149,16 @@ class Stage(nn.Module):
         self.recompute_layers = 1
         self.flex = False  # documents by FlexAttention: worth it where it is compiled
         self.softmax = softmax
+
+    def compile_parts(self) -> None:
+        """Compile the blocks and the head's softmax when they are first used."""
+        model = self.model
+        self.softmax = torch.compile(softmax)
+        # FlexAttention's kernels drop nothing and want wide heads.
+        wide = model.head_width >= 16 and not model.attention_dropout
+        self.flex = wide and self.topology.device.type == "cuda"
+        for block in self.blocks.values():
+            block.compile(fullgraph=not model.random)  # seeding breaks the graph
 
     def forward(
         self, batch: Mapping[str, Tensor], hidden: Tensor | None = None, key: tuple[int, ...] = ()
@@ -213,28 +219,55 @@ class Stage(nn.Module):
         assert holder is not None
         return holder.weight
 
+    def owned(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """Parameters by global name, without the last stage's copy of a tied word embedding."""
+        for name, parameter in self.named_parameters():
+            if self.topology.first_stage or not name.startswith("embedding."):
+                yield name, parameter
+
+    def grad_norm(self) -> Tensor:
+        """Norm, float32 [], of the gradients of all tensor and pipeline ranks, each once."""
+        main = self.topology.tensor_rank == 0
+        mine = [p for name, p in self.owned() if main or self.shard_dim(name) is not None]
+        return global_norm([p.grad for p in mine if p.grad is not None], self.topology)
+
     def shard_dim(self, name: str) -> int | None:
         """The dimension of this parameter that tensor parallelism splits, None if none."""
-        return parallel.shard_dim(self.get_parameter(name))
+        dim: int | None = getattr(self.get_parameter(name), "shard_dim", None)
+        return dim
 
     def whole_shape(self, name: str) -> tuple[int, ...]:
         """Shape of a parameter over all tensor ranks, without padding of the vocabulary."""
         dim, shape = self.shard_dim(name), list(self.get_parameter(name).shape)
         if dim is not None:
             shape[dim] *= self.topology.tensor_size
-        return (self.model.vocab_size, *shape[1:]) if _is_vocabulary(name) else tuple(shape)
+        return (self.model.vocab_size, *shape[1:]) if name in VOCABULARY else tuple(shape)
 
     def own_part(self, name: str, whole: Tensor) -> Tensor:
         """This rank's part of a whole tensor; the vocabulary is padded with zeros first."""
-        if _is_vocabulary(name):
+        if name in VOCABULARY:
             rows = self.model.padded_vocab_size(self.topology.tensor_size)
             whole = functional.pad(whole, (0, 0, 0, rows - len(whole)))
-        return parallel.own_part(whole, self.shard_dim(name), self.topology)
+        return own_part(whole, self.shard_dim(name), self.topology)
 
     def gather_whole(self, name: str, part: Tensor) -> Tensor:
         """The whole tensor of which every tensor rank gives its ``part``; a collective."""
-        whole = parallel.gather_whole(part, self.shard_dim(name), self.topology)
-        return whole[: self.model.vocab_size] if _is_vocabulary(name) else whole
+        whole = gather_whole(part, self.shard_dim(name), self.topology)
+        return whole[: self.model.vocab_size] if name in VOCABULARY else whole
+
+    def full_state(
+        self, part: Callable[[nn.Parameter, str], Tensor]
+    ) -> Iterator[tuple[str, dict[str, Tensor]]]:
+        """Parameters one by one: global name, {parameter, exp_avg, exp_avg_sq}; a collective.
+
+        Tensors are whole, float32, on the CPU, without padding of the vocabulary. Ranks that do not
+        write (data or tensor rank above 0) are given the name and {}. A tied head is not repeated.
+        ``part`` gives what this tensor rank has of each.
+        """
+        writes = self.topology.data_rank == 0 and self.topology.tensor_rank == 0
+        for name, parameter in self.owned():
+            whole = {k: self.gather_whole(name, part(parameter, k)) for k in KINDS}
+            yield name, {k: x.to("cpu", copy=True) for k, x in whole.items()} if writes else {}
 
     @torch.no_grad()
     def initialise(self, seed: int) -> None:
@@ -252,10 +285,6 @@ class Stage(nn.Module):
             generator = torch.Generator().manual_seed(random_seed(seed, name))
             whole = torch.empty(self.whole_shape(name)).normal_(0.0, std, generator=generator)
             parameter.copy_(self.own_part(name, whole))
-
-
-def _is_vocabulary(name: str) -> bool:
-    return name in ("embedding.word.weight", "head.weight")
 
 
 def _computed(x: Tensor) -> Tensor:

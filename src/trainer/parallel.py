@@ -56,13 +56,17 @@ class Topology:
     def is_main(self) -> bool:
         return self.rank == 0
 
+    def micro_batch(self, number: int) -> int:
+        """The place in the global batch of this data rank's micro batch ``number``."""
+        return number * self.data_size + self.data_rank
+
 
 def start(config: Config) -> Topology:
     """Join the processes that torchrun started; without it this one is alone.
 
     Raises UsageError where sizes do not divide, a GPU is missing or the others are not reached.
     """
-    world, rank = _environment("WORLD_SIZE", 1), _environment("RANK", 0)
+    world, rank = (int(os.environ.get(name, n)) for name, n in (("WORLD_SIZE", "1"), ("RANK", "0")))
     tensor, pipeline = config.tensor_model_parallel_size, config.pipeline_model_parallel_size
     if world % (tensor * pipeline):
         raise UsageError(
@@ -86,16 +90,12 @@ def start(config: Config) -> Topology:
 
 def stop() -> None:
     """Leave the other processes."""
-    if dist.is_available() and dist.is_initialized():
+    if dist.is_initialized():
         dist.destroy_process_group()
 
 
-def _environment(name: str, default: int) -> int:
-    return int(os.environ.get(name, str(default)))
-
-
 def _device(config: Config) -> torch.device:
-    local, found = _environment("LOCAL_RANK", 0), torch.cuda.device_count()
+    local, found = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
     if config.device == "cpu" or (config.device == "auto" and not found):
         return CPU
     if local >= found:
@@ -173,12 +173,6 @@ def sharded(topology: Topology, dim: int, *shape: int) -> nn.Parameter:
     return parameter
 
 
-def shard_dim(parameter: Tensor) -> int | None:
-    """The dimension that tensor parallelism splits, None for a parameter that all ranks hold."""
-    dim: int | None = getattr(parameter, "shard_dim", None)
-    return dim
-
-
 class ColumnLinear(nn.Module):
     """A linear layer whose outputs are split: [..., inputs] -> [..., outputs / tensor_size]."""
 
@@ -208,6 +202,14 @@ class RowLinear(nn.Module):
             return functional.linear(x, self.weight, self.bias)
         y = reduce(functional.linear(x, self.weight), self.group)
         return y if self.bias is None else y + self.bias.to(y.dtype)
+
+
+def mean_loss(losses: Sequence[Tensor], topology: Topology) -> Tensor:
+    """Mean, float32 [], of the last stages' losses over all data ranks, on every rank."""
+    mean = torch.zeros((), device=topology.device)
+    if topology.last_stage:
+        mean = torch.stack(list(losses)).mean() / topology.data_size
+    return total(total(mean, topology.pipeline_group), topology.data_group)
 
 
 def global_norm(grads: Sequence[Tensor], topology: Topology) -> Tensor:

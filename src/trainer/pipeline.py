@@ -25,70 +25,56 @@ Backward = Callable[[int, Tensor, Tensor | None], None]
 
 
 class Link:
-    """Sends hidden states of one shape to the next stage, and their gradients back."""
+    """Sends hidden states of one shape to the next stage, and their gradients to the previous."""
 
     def __init__(self, topology: Topology, shape: tuple[int, ...], dtype: torch.dtype) -> None:
         stride = topology.world_size // topology.pipeline_size
         self.previous = None if topology.first_stage else topology.rank - stride
         self.next = None if topology.last_stage else topology.rank + stride
-        self.group, self.device = topology.pipeline_group, topology.device
-        self.shape, self.dtype = shape, dtype
+        self.topology, self.shape, self.dtype = topology, shape, dtype
 
-    def exchange(
-        self,
-        *,
-        forward: Tensor | None = None,
-        backward: Tensor | None = None,
-        from_previous: bool = False,
-        from_next: bool = False,
+    def swap(
+        self, sent: Tensor | None = None, to: int | None = None, source: int | None = None
     ) -> Tensor | None:
-        """Send ``forward`` on and ``backward`` back, and receive at most one tensor; at an end of
-        the pipeline there is nobody, nothing happens and None is received."""
-        sends = ((forward, self.next), (backward, self.previous))
-        operations = [
-            dist.P2POp(dist.isend, x.detach().contiguous(), peer, self.group)
-            for x, peer in sends
-            if x is not None and peer is not None
-        ]
-        source = self.previous if from_previous else self.next if from_next else None
-        received = None
+        """Send and receive at the same time; with nobody (None) there is nothing to do."""
+        works, received, group = [], None, self.topology.pipeline_group
+        if sent is not None and to is not None:
+            works.append(dist.P2POp(dist.isend, sent.detach().contiguous(), to, group))
         if source is not None:
-            received = torch.empty(self.shape, dtype=self.dtype, device=self.device)
-            operations.append(dist.P2POp(dist.irecv, received, source, self.group))
-        for work in dist.batch_isend_irecv(operations) if operations else ():
+            received = torch.empty(self.shape, dtype=self.dtype, device=self.topology.device)
+            works.append(dist.P2POp(dist.irecv, received, source, group))
+        for work in dist.batch_isend_irecv(works) if works else ():
             work.wait()
         return received
 
 
-def train(topology: Topology, link: Link, forward: Forward, backward: Backward, count: int) -> None:
+def train(link: Link, forward: Forward, backward: Backward, count: int) -> None:
     """Run ``count`` micro batches through this stage, forward and backward."""
-    ahead = min(count, topology.pipeline_size - 1 - topology.pipeline_rank)
+    previous, following, stages = link.previous, link.next, link.topology.pipeline_size
+    ahead = min(count, stages - 1 - link.topology.pipeline_rank)
     held: deque[tuple[Tensor | None, Tensor]] = deque()
 
-    def step_forward(number: int, x: Tensor | None) -> Tensor:
+    def go_forward(number: int, x: Tensor | None) -> Tensor:
         x = None if x is None else x.requires_grad_()
         held.append((x, y := forward(number, x)))
         return y
 
-    def step_backward(number: int, grad: Tensor | None) -> Tensor | None:
+    def go_back(number: int, grad: Tensor | None) -> Tensor | None:
         x, y = held.popleft()
         backward(number, y, grad)
         return None if x is None else x.grad
 
     for number in range(ahead):
-        link.exchange(forward=step_forward(number, link.exchange(from_previous=True)))
-    x = link.exchange(from_previous=True) if ahead < count else None
+        link.swap(go_forward(number, link.swap(source=previous)), to=following)
+    x = link.swap(source=previous) if ahead < count else None
     for number in range(count):
-        if number < count - ahead:
-            y = step_forward(number + ahead, x)
-            grad = link.exchange(forward=y, from_next=True)
-        else:
-            grad = link.exchange(from_next=True)
-        gone = step_backward(number, grad)
-        x = link.exchange(backward=gone, from_previous=number + 1 < count - ahead)
+        y = go_forward(number + ahead, x) if number + ahead < count else None
+        grad = link.swap(y, following, following)
+        more = number + ahead + 1 < count
+        x = link.swap(go_back(number, grad), previous, previous if more else None)
 
 
 def evaluate(link: Link, forward: Forward, count: int) -> None:
     """Run ``count`` micro batches through this stage, forward only."""
     for number in range(count):
-        link.exchange(forward=forward(number, link.exchange(from_previous=True)))
+        link.swap(forward(number, link.swap(source=link.previous)), to=link.next)
