@@ -27,7 +27,7 @@ from parallel_tools import (
 )
 
 from tokpack.errors import UsageError
-from tokpack.trainer import engine_ds
+from tokpack.trainer import deepspeed_setup, engine_ds
 from tokpack.trainer.config import Config
 from tokpack.trainer.model import ModelConfig
 from tokpack.trainer.parallel import Topology
@@ -136,26 +136,23 @@ def test_what_cannot_work_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_is_changed_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    config = Config(
-        **TINY,
-        engine="deepspeed",
-        deepspeed_json={
-            "activation_checkpointing": {"profile": True, "number_checkpoints": 4},
-            "zero_optimization": {"overlap_comm": True},
-            "steps_per_print": 7,
-            "optimizer": {"params": {"bias_correction": True}},
-        },
-    )
-    assert engine_ds._zero_stage(config, "fp32", Topology()) == 0
-    assert engine_ds._zero_stage(config, "bf16", Topology()) == 1
-    settings = engine_ds._settings(config, "bf16", 1, Topology())
+    given = {
+        "activation_checkpointing": {"profile": True, "number_checkpoints": 4},
+        "zero_optimization": {"overlap_comm": True},
+        "steps_per_print": 7,
+        "optimizer": {"params": {"bias_correction": True}},
+    }
+    config = Config(**TINY, engine="deepspeed", precision="bf16", deepspeed_json=given)
+    settings = deepspeed_setup.make_settings(config, Topology())
     assert settings["zero_optimization"] == {"overlap_comm": True, "stage": 1}
     assert settings["steps_per_print"] == 7
     assert settings["bf16"]["enabled"]
     assert not settings["fp16"]["enabled"]
     assert not {"optimizer", "activation_checkpointing"} & set(settings)
     said = capsys.readouterr().err
-    assert "zero_stage 1 is used, as 0 of DeepSpeed is not exact with bf16" in said
-    assert "without profile, number_checkpoints" in said
-    engine_ds._zero_stage(config, "bf16", Topology(rank=1))
+    assert "note: zero_stage 1 is used: DeepSpeed's 0 is not exact with bf16\n" in said
+    assert "not needed to recompute activations: profile, number_checkpoints\n" in said
+    deepspeed_setup.make_settings(config, Topology(rank=1))
     assert not capsys.readouterr().err
+    plain = deepspeed_setup.make_settings(replace(config, precision="fp32"), Topology())
+    assert plain["zero_optimization"]["stage"] == 0
