@@ -264,7 +264,7 @@ def test_a_failed_save_leaves_what_was(tmp_path: Path, monkeypatch: pytest.Monke
     def fail(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    for module, name in ((checkpoint, "save_file"), (folders, "replace_file")):
+    for module, name in ((checkpoint, "to_bytes"), (folders, "replace_file")):
         with monkeypatch.context() as patch:
             patch.setattr(module, name, fail)
             with pytest.raises(OutputError, match="No space left on device"):
@@ -329,9 +329,9 @@ def interrupted(
     with monkeypatch.context() as patch:
         patch.setattr(Path, "rename", counted(Path.rename))
         patch.setattr(Path, "mkdir", counted(Path.mkdir))
-        patch.setattr(folders.shutil, "rmtree", counted(remove))
+        patch.setattr(shutil, "rmtree", counted(remove))
         patch.setattr(folders, "replace_file", counted(folders.replace_file))
-        patch.setattr(checkpoint, "save_file", counted(checkpoint.save_file))
+        patch.setattr(checkpoint, "to_bytes", counted(checkpoint.to_bytes))
         try:
             save(engine, folder, meta, keep=1)
         except Killed:

@@ -7,7 +7,7 @@ step_00000100/state.json   counters, model, tokenizer, size and checksum of each
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, fields
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import torch.distributed as dist
 import xxhash
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save as to_bytes
 
-from tokpack.errors import FormatError, InputError, OutputError, TokpackError, UsageError
+from tokpack.encoding.folder import sync_file
+from tokpack.errors import FormatError, InputError, TokpackError, UsageError
 from tokpack.indexed.manifest import FileDigest, digest_file
 from tokpack.indexed.output import writing
 
 from . import folder as folders
-from .model import ModelConfig
+from .model import KINDS, ModelConfig
 from .neox_weights import NeoxWeights
 
 if TYPE_CHECKING:
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     AnyPath = str | os.PathLike[str]
 
 VERSION = 1
-KINDS = ("parameter", "exp_avg", "exp_avg_sq")
 # What may differ between the model of a checkpoint and the one that loads it.
 _FREE = "seq_length make_vocab_size_divisible_by hidden_dropout attention_dropout init_method_std"
 
@@ -54,7 +54,6 @@ class RunState:
     config: dict[str, Any]
     model: dict[str, Any]  # asdict of the ModelConfig
     tokenizer: dict[str, Any] | None = None  # as the manifest of the data describes it
-    extra: dict[str, Any] = field(default_factory=dict)
 
 
 def gather(value: T) -> list[T]:
@@ -125,18 +124,14 @@ def _checksum(values: dict[str, Any]) -> str:
 def _write_layers(engine: Engine, work: Path) -> dict[str, FileDigest]:
     """Write this rank's layers. All ranks take part to the end, also when a disk is full."""
     files: dict[str, FileDigest] = {}
-    failure: OutputError | None = None
+    failure: TokpackError | None = None
     for file, parameters in groupby(engine.full_state(), lambda item: file_of(item[0])):
-        tensors = {
-            _key(name, kind): tensor.contiguous()
-            for name, whole in parameters
-            for kind, tensor in whole.items()
-        }
+        tensors = {_key(name, kind): x for name, whole in parameters for kind, x in whole.items()}
         if tensors and failure is None:
             try:
                 write_tensors(work / file, tensors)
                 files[file] = digest_file(work / file)
-            except OutputError as error:
+            except TokpackError as error:
                 failure = error
     if failure is not None:
         raise failure
@@ -144,42 +139,31 @@ def _write_layers(engine: Engine, work: Path) -> dict[str, FileDigest]:
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
-    """Write a new safetensors file, durably and as readable as other files. OutputError."""
+    """Write a safetensors file, durably. OutputError."""
     with writing(str(path)):
-        path.touch(exist_ok=False)
-        mode = path.stat().st_mode
-        try:
-            save_file(tensors, path, {"format": "pt"})
-        except SafetensorError as error:
-            raise OutputError(f"{path}: cannot be written: {error}") from None
-        path.chmod(mode)
-        folders.sync(path)
+        path.write_bytes(to_bytes(tensors, {"format": "pt"}))
+        sync_file(str(path))
 
 
 class Checkpoint:
     """A checkpoint that is open for reading. FormatError where ``path`` is none, or a newer one."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        before = folders.earlier(path)
+        self.path, name, before = path, path / folders.STATE, folders.earlier(path)
         self._advice = f"; to go on from the one before: --load {before[-1]}" if before else ""
-        name = path / folders.STATE
         try:
             values: dict[str, Any] = json.loads(name.read_bytes())
             checksum, version = values.pop("checksum"), values["tokpack_checkpoint"]
-            if version == VERSION and checksum == _checksum(values):
-                del values["tokpack_checkpoint"]
-                self.scalars: dict[str, Any] = values.pop("scalars")
-                self.files: dict[str, FileDigest] = values.pop("files")
-                self.state = RunState(**values)
-                self.model = ModelConfig(**self.state.model)
-                self.tokenizer = self.state.tokenizer
-                return
         except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
             raise FormatError(f"{name}: cannot be read: {error!r}{self._advice}") from None
         if version != VERSION:
             raise FormatError(f"{name}: version is {version!r}, this tokpack knows {VERSION}")
-        raise FormatError(f"{name}: is broken: its checksum is wrong{self._advice}")
+        if checksum != _checksum(values):
+            raise FormatError(f"{name}: is broken: its checksum is wrong{self._advice}")
+        self.scalars: dict[str, Any] = values["scalars"]
+        self.files: dict[str, FileDigest] = values["files"]
+        self.state = RunState(**{field.name: values[field.name] for field in fields(RunState)})
+        self.model, self.tokenizer = ModelConfig(**self.state.model), self.state.tokenizer
 
     def verify(self, names: Iterable[str] | None = None) -> None:
         """Compare files with their sizes and checksums. FormatError names the broken one."""

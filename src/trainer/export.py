@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import json
-import shutil
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch.nn import functional
 
+from tokpack.encoding import whole_folder
 from tokpack.errors import InputError, OutputError, UsageError
 from tokpack.indexed.output import writing
 from tokpack.tokenizers.described import files_of
 
 from .checkpoint import Checkpoint, write_tensors
+from .engine_torch import TYPES
 from .flags import resolve
-from .folder import discard, find, is_neox, sync, unfinished
+from .folder import find, is_neox
 from .model import ModelConfig
 from .neox_weights import NeoxWeights
 
@@ -28,9 +30,8 @@ if TYPE_CHECKING:
 
     from tokpack.tokenizers import Tokenizer
 
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-FAMILIES = ("GPT2LMHeadModel", "GPTNeoXForCausalLM", "LlamaForCausalLM")
 GPT2, NEOX, LLAMA = range(3)
+FAMILIES = ("GPT2LMHeadModel", "GPTNeoXForCausalLM", "LlamaForCausalLM")
 _TYPES = ("gpt2", "gpt_neox", "llama")
 _ACTIVATIONS = {"gelu": "gelu_pytorch_tanh", "gelu_erf": "gelu", "swiglu": "silu"}
 
@@ -40,17 +41,17 @@ _MODULES = {
     "embedding.word": ("transformer.wte", "gpt_neox.embed_in", "model.embed_tokens"),
     "embedding.position": ("transformer.wpe", "", ""),
     "attention_norm": ("ln_1", "input_layernorm", "input_layernorm"),
-    "attention.qkv": ("attn.c_attn", "attention.query_key_value", "self_attn.{q,k,v}_proj"),
+    "attention.qkv": ("attn.c_attn", "attention.query_key_value", "self_attn.{}_proj q k v"),
     "attention.out": ("attn.c_proj", "attention.dense", "self_attn.o_proj"),
     "mlp_norm": ("ln_2", "post_attention_layernorm", "post_attention_layernorm"),
-    "mlp.up": ("mlp.c_fc", "mlp.dense_h_to_4h", "mlp.{gate,up}_proj"),
+    "mlp.up": ("mlp.c_fc", "mlp.dense_h_to_4h", "mlp.{}_proj gate up"),
     "mlp.down": ("mlp.c_proj", "mlp.dense_4h_to_h", "mlp.down_proj"),
     "norm": ("transformer.ln_f", "gpt_neox.final_layer_norm", "model.norm"),
     "head": ("lm_head", "embed_out", "lm_head"),
 }
 # Our settings, and their names in the families' config.json.
 _SETTINGS = {
-    "vocab_size": ("vocab_size", "vocab_size", "vocab_size"),
+    "vocab_size": ("vocab_size",) * 3,
     "hidden_size": ("n_embd", "hidden_size", "hidden_size"),
     "num_layers": ("n_layer", "num_hidden_layers", "num_hidden_layers"),
     "num_attention_heads": ("n_head", "num_attention_heads", "num_attention_heads"),
@@ -110,32 +111,24 @@ def export(
     The vocabulary has no padding. ``tokenizer``'s files go with the model. UsageError for a model
     that no class of ``transformers`` computes, OutputError where ``output`` exists.
     """
-    model, kind = weights.model, DTYPES[dtype]
+    model, kind, target = weights.model, TYPES[dtype], Path(output)
     family = family_of(model)
-    target = Path(output)
     if target.exists() and not overwrite:
         raise OutputError(f"{target} exists: choose another output, or replace it with --overwrite")
     if target.exists() and not (target / "config.json").exists():
         raise OutputError(f"{target} exists and is no exported model: it is not overwritten")
-    work = unfinished(target)
     eod = None if tokenizer is None else tokenizer.eod_id
     ends = {"bos_token_id": eod, "eos_token_id": eod}
+    config = {**config_of(model, family), "dtype": str(kind).removeprefix("torch."), **ends}
     with writing(str(target)):
-        shutil.rmtree(work, ignore_errors=True)
-        work.mkdir(parents=True)
-        _write_shards(work, tensors_of(weights, family), kind, shard_bytes)
-        config = {**config_of(model, family), "dtype": str(kind).removeprefix("torch."), **ends}
+        work = whole_folder.begin(target)
+        _write_weights(work, weights, family, kind, shard_bytes)
         _write_json(work / "config.json", config)
         _write_json(work / "generation_config.json", ends)
         if tokenizer is not None:
             for name, content in files_of(tokenizer, model.max_position_embeddings).items():
                 (work / name).write_bytes(content)
-        for path in (*work.iterdir(), work):
-            sync(path)
-        if target.exists():
-            discard(target)
-        work.rename(target)
-        sync(target.parent)
+        whole_folder.finish(target)
     return FAMILIES[family]
 
 
@@ -150,57 +143,77 @@ def family_of(model: ModelConfig) -> int:
     whole = rotary and model.rotary_percent == 1
     if swiglu and whole and not model.add_bias_linear and not parallel:
         return LLAMA
+    words = "position_embedding_type rotary_percent normalization activation add_bias_linear "
+    names = (words + "parallel_residual num_query_groups num_attention_heads").split()
     raise UsageError(
         "no class of transformers computes this model: "
-        f"{model.position_embedding_type} positions ({model.rotary_percent:.0%} rotary), "
-        f"{model.normalization}, {model.activation}, {'' if model.add_bias_linear else 'no '}biases"
-        f", {'parallel' if parallel else 'sequential'} residual, {model.num_query_groups} query "
-        f"groups for {model.num_attention_heads} heads. GPT-2 has learned positions, LayerNorm, "
-        "gelu, biases and a sequential residual; GPT-NeoX rotary positions, LayerNorm, gelu and "
-        "biases; Llama fully rotary positions, RMSNorm, swiglu and a sequential residual"
+        + ", ".join(f"{name} {getattr(model, name)}" for name in names)
+        + ". GPT-2 has learned positions, LayerNorm, gelu, biases and a sequential residual; "
+        "GPT-NeoX rotary positions, LayerNorm, gelu and biases; Llama fully rotary positions, "
+        "RMSNorm, swiglu and a sequential residual"
     )
 
 
 def config_of(model: ModelConfig, family: int) -> dict[str, Any]:
     """The values of config.json, under the names of older and newer releases."""
-    rope = {"rope_type": "default", "rope_theta": model.rotary_base}
-    partial = {"partial_rotary_factor": model.rotary_percent}
-    gpt2 = {"activation_function": _ACTIVATIONS[model.activation]}
-    others = {"hidden_act": _ACTIVATIONS[model.activation]}
-    return {
-        "architectures": [FAMILIES[family]],
-        "model_type": _TYPES[family],
-        # A norm behind the word embedding is folded into it, which leaves another head.
-        "tie_word_embeddings": not (
-            model.untie_embeddings_and_output_weights or model.embed_layernorm
-        ),
-        **{n[family]: getattr(model, own) for own, n in _SETTINGS.items() if n[family]},
-        **(gpt2 | {"embd_pdrop": model.hidden_dropout} if family == GPT2 else others),
-        **({} if family == GPT2 else {"rope_parameters": rope | partial}),
-    }
+    values = {n[family]: getattr(model, own) for own, n in _SETTINGS.items() if n[family]}
+    activation = _ACTIVATIONS[model.activation]
+    if family == GPT2:
+        values |= {"activation_function": activation, "embd_pdrop": model.hidden_dropout}
+    else:
+        rope = {"rope_theta": model.rotary_base, "partial_rotary_factor": model.rotary_percent}
+        values |= {"hidden_act": activation, "rope_parameters": {"rope_type": "default", **rope}}
+    # A norm behind the word embedding is folded into it, which leaves another head.
+    tied = not (model.untie_embeddings_and_output_weights or model.embed_layernorm)
+    names = {"architectures": [FAMILIES[family]], "model_type": _TYPES[family]}
+    return {**names, "tie_word_embeddings": tied, **values}
 
 
-def tensors_of(weights: Weights, family: int) -> Iterator[tuple[str, Tensor]]:
-    """Names and whole tensors as the family has them, one of our parameters at a time."""
-    model = weights.model
-    for name in model.shapes():
-        module, _, kind = name.rpartition(".")
-        if module == "embedding.norm":
-            continue
-        tensor, block = weights.read(name)["parameter"], ""
-        if module.startswith("blocks."):
-            _, number, module = module.split(".", 2)
-            block = f"{_MODULES['blocks'][family]}.{number}."
-        if module == "embedding.word" and model.embed_layernorm:
-            if not model.untie_embeddings_and_output_weights:
-                yield f"{_MODULES['head'][family]}.weight", tensor
-            tensor = _normalised(weights, tensor)
-        first, brace, rest = _MODULES[module][family].partition("{")
-        choices, _, last = rest.partition("}")
-        targets = [first + choice + last for choice in choices.split(",")] if brace else [first]
-        parts = _parts(model, family, module, tensor)
-        for target, part in zip(targets, parts, strict=True):
-            yield f"{block}{target}.{kind}", part
+def _write_weights(
+    folder: Path, weights: Weights, family: int, dtype: torch.dtype, limit: int
+) -> None:
+    """Write model.safetensors, or, beyond ``limit`` bytes, files of that size and their index."""
+    shards: list[list[str]] = [[]]
+    size = total = 0
+    for name, shape in weights.model.shapes().items():
+        count = math.prod(shape) * dtype.itemsize
+        if shards[-1] and size + count > limit:
+            shards.append([])
+            size = 0
+        shards[-1].append(name)
+        size += count
+        total += count
+    where: dict[str, str] = {}
+    for number, names in enumerate(shards, 1):
+        one = len(shards) == 1
+        file = f"model{'' if one else f'-{number:05d}-of-{len(shards):05d}'}.safetensors"
+        tensors = {k: x for name in names for k, x in _translated(weights, family, name)}
+        tensors = {key: tensor.to(dtype).contiguous() for key, tensor in tensors.items()}
+        write_tensors(folder / file, tensors)
+        where |= dict.fromkeys(tensors, file)
+    if len(shards) > 1:
+        index = {"metadata": {"total_size": total}, "weight_map": where}
+        _write_json(folder / "model.safetensors.index.json", index)
+
+
+def _translated(weights: Weights, family: int, name: str) -> Iterator[tuple[str, Tensor]]:
+    """What a family has in the place of one of our parameters."""
+    model, tensor = weights.model, weights.read(name)["parameter"]
+    module, _, kind = name.rpartition(".")
+    block = ""
+    if module.startswith("blocks."):
+        _, number, module = module.split(".", 2)
+        block = f"{_MODULES['blocks'][family]}.{number}."
+    if module == "embedding.norm":
+        return
+    if module == "embedding.word" and model.embed_layernorm:
+        if not model.untie_embeddings_and_output_weights:
+            yield f"{_MODULES['head'][family]}.weight", tensor
+        tensor = _normalised(weights, tensor)
+    target, *places = _MODULES[module][family].split()
+    parts = _parts(model, family, module, tensor)
+    for place, part in zip(places or [""], parts, strict=True):
+        yield f"{block}{target.format(place)}.{kind}", part
 
 
 def _parts(model: ModelConfig, family: int, module: str, tensor: Tensor) -> list[Tensor]:
@@ -225,36 +238,6 @@ def _normalised(weights: Weights, words: Tensor) -> Tensor:
         return functional.rms_norm(words, scale.shape, scale, model.layernorm_epsilon)
     bias = weights.read("embedding.norm.bias")["parameter"]
     return functional.layer_norm(words, scale.shape, scale, bias, model.layernorm_epsilon)
-
-
-def _write_shards(
-    folder: Path, tensors: Iterator[tuple[str, Tensor]], dtype: torch.dtype, limit: int
-) -> None:
-    """Write model.safetensors, or, beyond ``limit`` bytes, files of that size and their index."""
-    shards: list[list[str]] = []
-    held: dict[str, Tensor] = {}
-
-    def write() -> None:
-        write_tensors(folder / f"{len(shards)}.shard", held)
-        shards.append(list(held))
-        held.clear()
-
-    total = 0
-    for name, tensor in tensors:
-        part = tensor.to(dtype).contiguous()
-        if held and sum(t.nbytes for t in held.values()) + part.nbytes > limit:
-            write()
-        held[name] = part
-        total += part.nbytes
-    write()
-    names = ["model.safetensors"]
-    if (count := len(shards)) > 1:
-        names = [f"model-{i + 1:05d}-of-{count:05d}.safetensors" for i in range(count)]
-        where = {key: name for keys, name in zip(shards, names, strict=True) for key in keys}
-        index = {"metadata": {"total_size": total}, "weight_map": where}
-        _write_json(folder / "model.safetensors.index.json", index)
-    for i, name in enumerate(names):
-        (folder / f"{i}.shard").rename(folder / name)
 
 
 def _write_json(path: Path, values: dict[str, Any]) -> None:

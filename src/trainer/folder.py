@@ -1,10 +1,8 @@
 """The folder of a run's checkpoints: what is complete, what counts, what may go. No torch here.
 
-    SAVE/step_00000100/  a checkpoint: whole when it has its state.json, which is written last
-    SAVE/latest          the name of the checkpoint to go on from
-    SAVE/lock            held by the run that saves here
-
-A checkpoint in the making is ``step_X.unfinished``, one that goes away ``step_X.old``.
+SAVE/step_00000100/  a checkpoint: whole when it has its state.json, which is written last
+SAVE/latest          the name of the checkpoint to go on from
+SAVE/lock            held by the run that saves here
 """
 
 from __future__ import annotations
@@ -15,8 +13,10 @@ import re
 import shutil
 from pathlib import Path
 
+from tokpack.encoding import whole_folder
 from tokpack.encoding.folder import WorkFolder
 from tokpack.encoding.lock import Lock
+from tokpack.encoding.whole_folder import discard, unfinished
 from tokpack.errors import FormatError, InputError
 from tokpack.indexed.output import writing
 from tokpack.indexed.writer import replace_file
@@ -53,7 +53,7 @@ def find(folder: str | os.PathLike[str]) -> Path | None:
     InputError for a folder that holds something else, FormatError where the latest is missing.
     """
     root = Path(folder)
-    latest = root / _latest(root)
+    latest = _latest(root)
     for path in (root, latest, unfinished(latest)):
         if (path / STATE).exists() or is_neox(path):
             return path
@@ -73,44 +73,30 @@ def find(folder: str | os.PathLike[str]) -> Path | None:
 
 def checkpoints(folder: Path) -> list[Path]:
     """All whole checkpoints of a run, by step."""
-    found = [path for path in folder.glob("step_*") if step(path) >= 0 and (path / STATE).exists()]
-    return sorted(found, key=step)
+    found = folder.glob("step_" + 8 * "[0-9]")
+    return sorted(path for path in found if (path / STATE).exists())
 
 
 def earlier(path: Path) -> list[Path]:
     """The whole checkpoints of the same folder from before ``path``, by step."""
-    return [other for other in checkpoints(path.parent) if step(other) < step(path)]
+    return [other for other in checkpoints(path.parent) if other.name < path.name]
 
 
-def step(path: Path) -> int:
-    """The step that a checkpoint's name says; -1 where it is no such name."""
-    match = re.fullmatch(r"step_(\d+)", path.name)
-    return int(match[1]) if match else -1
-
-
-def unfinished(path: Path) -> Path:
-    """Where a folder is made."""
-    return path.with_name(path.name + ".unfinished")
-
-
-def _latest(folder: Path) -> str:
+def _latest(folder: Path) -> Path:
     try:
-        return (folder / "latest").read_text().strip() or "?"
+        return folder / ((folder / "latest").read_text().strip() or "?")
     except (FileNotFoundError, NotADirectoryError):
-        return "?"
+        return folder / "?"
 
 
 def begin(target: Path) -> Path:
     """Make the empty folder in which the checkpoint ``target`` is made. OutputError."""
-    folder, work = target.parent, unfinished(target)
-    with writing(str(work)):
-        lock(folder)
-        latest = folder / _latest(folder)
+    with writing(str(target)):
+        lock(target.parent)
+        latest = _latest(target.parent)
         if not latest.exists() and (unfinished(latest) / STATE).exists():  # a kill in `commit`
             unfinished(latest).rename(latest)
-        shutil.rmtree(work, ignore_errors=True)
-        work.mkdir()
-    return work
+        return whole_folder.begin(target)
 
 
 def commit(target: Path, state: str, keep: int) -> None:
@@ -118,12 +104,9 @@ def commit(target: Path, state: str, keep: int) -> None:
 
     What another run left behind it, at later steps, stays. OutputError.
     """
-    work = unfinished(target)
     with writing(str(target)):
-        replace_file(work / STATE, [state.encode()])
-        if target.exists():
-            discard(target)
-        work.rename(target)
+        replace_file(unfinished(target) / STATE, [state.encode()])
+        whole_folder.finish(target)
         replace_file(target.parent / "latest", [f"{target.name}\n".encode()])
         before = earlier(target)
         for path in before[: max(len(before) + 1 - keep, 0)] if keep else []:
@@ -131,20 +114,3 @@ def commit(target: Path, state: str, keep: int) -> None:
         for pattern in ("step_*.unfinished", "step_*.old"):
             for path in target.parent.glob(pattern):
                 shutil.rmtree(path, ignore_errors=True)
-
-
-def discard(path: Path) -> None:
-    """Remove a folder: its name first, so that no part of it is taken for the whole."""
-    old = path.with_name(path.name + ".old")
-    shutil.rmtree(old, ignore_errors=True)
-    path.rename(old)
-    shutil.rmtree(old, ignore_errors=True)
-
-
-def sync(path: Path) -> None:
-    """Bring a file, or the names in a folder, to the disk."""
-    number = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -39,14 +40,11 @@ def continue_tokens(
     ``temperature`` 0 takes the likeliest; ``top_k`` above 0 draws from that many. The same seed
     gives the same tokens.
     """
-    device = stage.topology.device
-    generator = torch.Generator().manual_seed(seed)
+    device, generator = stage.topology.device, torch.Generator().manual_seed(seed)
     seen = list(tokens)
     while True:
-        window = seen[-stage.model.max_position_embeddings :]
-        logits = (
-            stage.logits({"tokens": torch.tensor([window], device=device)})[0, -1].float().cpu()
-        )
+        window = torch.tensor([seen[-stage.model.max_position_embeddings :]], device=device)
+        logits = stage.logits({"tokens": window})[0, -1].float().cpu()
         if temperature == 0:
             seen.append(int(logits.argmax()))
         else:
@@ -77,21 +75,17 @@ def generate(
             f"tokenizer {tokenizer.name} has {tokenizer.vocab_size} ids, the model "
             f"{weights.model.vocab_size}: it was trained with another tokenizer"
         )
-    data = np.frombuffer(prompt.encode(), np.uint8)
+    data, end = np.frombuffer(prompt.encode(), np.uint8), tokenizer.eod_id
     encoder = tokenizer.encoder(dtype="int32", append_eod=False)
     ids = encoder.encode(data, np.array([[0, len(data)]], np.int64)).ids.tolist()
     if not ids:
-        if tokenizer.eod_id is None:
+        if end is None:
             raise UsageError("the prompt is empty, and the tokenizer has no token to begin with")
-        ids = [tokenizer.eod_id]
-    if device == "cuda" and not torch.cuda.is_available():
+        ids = [end]
+    cuda = torch.cuda.is_available()
+    if device == "cuda" and not cuda:
         raise UsageError("there is no GPU here that torch can use: add --device cpu")
-    place = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
-    stage = load_model(weights, torch.device(place))
-    drawn: list[int] = []
-    steps = continue_tokens(stage, ids, temperature=temperature, top_k=top_k, seed=seed)
-    for token in steps:
-        if len(drawn) == tokens or token == tokenizer.eod_id:
-            break
-        drawn.append(token)
-    return tokenizer.decode(drawn)
+    place = torch.device(("cuda" if cuda else "cpu") if device == "auto" else device)
+    stage = load_model(weights, place)
+    drawn = continue_tokens(stage, ids, temperature=temperature, top_k=top_k, seed=seed)
+    return tokenizer.decode(list(takewhile(lambda token: token != end, islice(drawn, tokens))))

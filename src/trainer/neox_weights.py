@@ -16,6 +16,8 @@ import torch
 from tokpack.errors import FormatError, UsageError
 
 from .folder import LAYER_FILE
+from .model import VOCABULARY, Stage
+from .parallel import Topology
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,26 +26,26 @@ if TYPE_CHECKING:
 
     from .model import ModelConfig
 
-    Part = dict[str, Tensor]
-
-# Our name of a module, and its names in NeoX and the Megatron-DeepSpeed forks.
-_MODULES = {
-    "embedding.word": ("word_embeddings",),
-    "embedding.position": ("position_embeddings",),
-    "embedding.norm": ("word_embeddings.norm",),
-    "attention_norm": ("input_layernorm",),
-    "attention.qkv": ("attention.query_key_value", "self_attention.query_key_value"),
-    "attention.out": ("attention.dense", "self_attention.dense"),
-    "mlp_norm": ("post_attention_layernorm",),
-    "mlp.up": ("mlp.dense_h_to_4h", "mlp.linear1"),
-    "mlp.down": ("mlp.dense_4h_to_h", "mlp.linear2"),
-    "norm": ("norm", ""),
-    "head": ("final_linear",),
+# Names of modules in NeoX and the Megatron-DeepSpeed forks, and ours.
+_OURS = {
+    "word_embeddings": "embedding.word",
+    "position_embeddings": "embedding.position",
+    "word_embeddings.norm": "embedding.norm",
+    "input_layernorm": "attention_norm",
+    "attention.query_key_value": "attention.qkv",
+    "attention.dense": "attention.out",
+    "self_attention.query_key_value": "attention.qkv",
+    "self_attention.dense": "attention.out",
+    "post_attention_layernorm": "mlp_norm",
+    "mlp.dense_h_to_4h": "mlp.up",
+    "mlp.dense_4h_to_h": "mlp.down",
+    "mlp.linear1": "mlp.up",
+    "mlp.linear2": "mlp.down",
+    "norm": "norm",
+    "": "norm",
+    "final_linear": "head",
 }
-_OURS = {theirs: ours for ours, names in _MODULES.items() for theirs in names}
-_COLUMN = re.compile(r"attention\.qkv\.|mlp\.up\.")
-_ROW = re.compile(r"attention\.out\.|mlp\.down\.")
-_VOCABULARY = re.compile(r"embedding\.word\.|head\.")
+_KINDS = {"weight": "weight", "scale": "weight", "bias": "bias"}
 _IGNORED = re.compile(r"rotary_emb|inv_freq|masked_bias|attention\.bias$")
 
 
@@ -61,24 +63,28 @@ class NeoxWeights:
         self._parts = _by_name(folder)
         rows = sum(part.shape[0] for part in self._named("embedding.word.weight"))
         self.model = replace(model, vocab_size=model.vocab_size or rows)
+        with torch.device("meta"):
+            self._stage = Stage(self.model, Topology())
         self._check()
 
     def read(self, name: str) -> dict[str, Tensor]:
         """The whole tensor of a parameter as fp32, under the key ``parameter``."""
-        parts, dim = self._named(name), _dim(name)
-        if dim is not None:
-            whole = torch.cat(parts, dim).float()
-        else:
-            # Each rank of a parallel residual adds its own bias before the one sum over the ranks.
-            whole = torch.stack(parts).float().sum(0)
-            added = self.model.parallel_residual and _ROW.search(name) is not None
-            whole = whole if added else whole / len(parts)
-        return {"parameter": whole[: self.model.vocab_size] if _VOCABULARY.match(name) else whole}
+        return {"parameter": self._join(name, self._named(name))}
 
     def _named(self, name: str) -> list[Tensor]:
         if name not in self._parts:
             raise FormatError(f"{self.path}: no layer file has the tensor of {name}")
         return self._parts[name]
+
+    def _join(self, name: str, parts: list[Tensor]) -> Tensor:
+        dim = self._stage.shard_dim(name)
+        if dim is not None:
+            whole = torch.cat(parts, dim).float()
+            return whole[: self.model.vocab_size] if name in VOCABULARY else whole
+        whole = torch.stack(parts).float().sum(0)
+        # Each rank of a parallel residual adds its own bias before the one sum over the ranks.
+        added = self.model.parallel_residual and name.endswith((".out.bias", ".down.bias"))
+        return whole if added else whole / len(parts)
 
     def _check(self) -> None:
         """Compare every tensor's shape without reading it."""
@@ -93,24 +99,12 @@ class NeoxWeights:
         if spare:
             raise UsageError(f"{self.path}: the model here has no place for {', '.join(spare)}")
         for name, shape in expected.items():
-            parts, dim = self._named(name), _dim(name)
-            there = list(parts[0].shape)
-            if dim is not None:
-                there[dim] = sum(part.shape[dim] for part in parts)
-            if _VOCABULARY.match(name):
-                there[0] = min(there[0], shape[0])
-            if tuple(there) != shape:
+            there = self._join(name, [part.to("meta") for part in self._named(name)]).shape
+            if there != shape:
                 raise UsageError(
-                    f"{self.path}: the weights are of another model: {name} is {there} there, "
-                    f"{list(shape)} here"
+                    f"{self.path}: the weights are of another model: {name} is {list(there)} "
+                    f"there, {list(shape)} here"
                 )
-
-
-def _dim(name: str) -> int | None:
-    """The dimension along which the parts of a tensor are joined; None: they are added."""
-    if _COLUMN.search(name) or _VOCABULARY.match(name):
-        return 0
-    return 1 if _ROW.search(name) and name.endswith("weight") else None
 
 
 def _by_name(folder: Path) -> dict[str, list[Tensor]]:
@@ -131,25 +125,19 @@ def _by_name(folder: Path) -> dict[str, list[Tensor]]:
         parts = [_load(files[rank]) for rank in range(ranks)]
         in_block = any("layernorm" in key for key in parts[0])
         for key in parts[0]:
-            name = _ours(key, files[0])
-            if name is not None:
-                name = f"blocks.{block}.{name}" if in_block else name
-                found.setdefault(name, [part[key] for part in parts])
+            if _IGNORED.search(key):
+                continue
+            module, _, kind = key.rpartition(".")
+            if module not in _OURS or kind not in _KINDS:
+                raise FormatError(f"{files[0]}: the tensor {key} has no place in GPT-2 or GPT-NeoX")
+            name = f"{_OURS[module]}.{_KINDS[kind]}"
+            name = f"blocks.{block}.{name}" if in_block else name
+            found.setdefault(name, [part[key] for part in parts])
         block += in_block
     return found
 
 
-def _ours(key: str, path: Path) -> str | None:
-    """Our name of a tensor inside its layer; None for one that is no parameter."""
-    if _IGNORED.search(key):
-        return None
-    module, _, kind = key.rpartition(".")
-    if module not in _OURS or kind not in ("weight", "bias", "scale"):
-        raise FormatError(f"{path}: the tensor {key} is of a model that cannot be read here")
-    return f"{_OURS[module]}.{'weight' if kind == 'scale' else kind}"
-
-
-def _load(path: Path) -> Part:
+def _load(path: Path) -> dict[str, Tensor]:
     try:
         part = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except pickle.UnpicklingError:
