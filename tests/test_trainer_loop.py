@@ -261,7 +261,7 @@ def test_curves_have_megatrons_names(prefix: str, tmp_path: Path) -> None:
         ({"vocab_size": 100}, "token id 1[0-9][0-9], the vocabulary has 100 ids"),
         ({"vocab_size": None}, "no manifest says the vocabulary of .*corpus"),
         ({"data_path": ()}, "either data_path or train_data_path"),
-        ({"data_path": ("0.5", "{prefix}", "0.5")}, "the last weight has no dataset"),
+        ({"data_path": ("0.5", "{prefix}", "0.5")}, "weights and datasets do not alternate"),
         ({"data_path": ("/nowhere/data",)}, "/nowhere/data: no such dataset"),
         ({"train_samples": 4}, "4 samples do not fill the first batch of 8"),
     ],

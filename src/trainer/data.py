@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from tokpack.errors import FormatError, InputError, UsageError
+from tokpack.errors import InputError, UsageError
 from tokpack.indexed import bin_path
-from tokpack.samples import SampleIterator, load_blend, open_blend, plan_blend
+from tokpack.samples import SampleIterator, open_blend
 from tokpack.samples.plan import make_plan
-from tokpack.samples.spec import Entry
+from tokpack.samples.words import entries, read_words
+from tokpack.tokenizers.ids import count_ids
 
 from .config import Config
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     import numpy.typing as npt
 
     from tokpack.samples import BlendedDataset, GPTDataset
@@ -39,20 +37,14 @@ ARRAYS = ("tokens", "labels", "loss_mask", "position_ids", "cu_seqlens")
 
 @dataclass
 class Data:
-    """The samples of a run; ``valid`` and ``test`` by name, each at least one step long."""
+    """The samples of a run; ``valid`` and ``test`` by name, each at least a micro batch a rank."""
 
     plan: BlendPlan
     train: Samples
     valid: dict[str, Samples]
     test: dict[str, Samples]
     vocab_size: int
-    notes: list[str] = field(default_factory=list)
-
-    def shares(self) -> Iterator[tuple[str, float, float, int]]:
-        """Of each training dataset: prefix, samples of it, epochs, tokens."""
-        mixture = self.plan.train
-        for row in zip(mixture.portions, mixture.member_samples, mixture.epochs, strict=True):
-            yield row[0].prefix, row[1], row[2], row[0].tokens
+    notes: list[str]
 
     def unigram_entropy(self, size: int) -> float:
         """Nats a token of the frequencies alone, in a sample of the first ``size`` samples."""
@@ -66,7 +58,7 @@ class Data:
 
 
 def open_data(config: Config, step: int) -> Data:
-    """Open all that a run reads; ``step`` samples are the smallest batch, a micro batch a rank.
+    """Open all that a run reads; ``step`` samples are a micro batch on every data rank.
 
     Raises UsageError, InputError or FormatError for what is missing, empty, too small, or of a
     larger vocabulary than the model's.
@@ -96,26 +88,21 @@ def _plan(config: Config) -> BlendPlan:
     """The datasets of a run, opened; settings that are not the default go before a blend file's."""
     if bool(config.data_path) == bool(config.train_data_path):
         raise UsageError("say where the data is: either data_path or train_data_path")
-    words = config.data_path or config.train_data_path
-    settings = _settings(config)
-    if len(words) == 1 and words[0].endswith((".yaml", ".yml")):
-        defaults = _settings(Config())
-        given = {k: v for k, v in settings.items() if k not in defaults or v != defaults[k]}
-        return load_blend(words[0], **given, seq_length=config.seq_length)
-    prefixes, weights = _blend(words)
-    return plan_blend(prefixes, weights, **settings, seq_length=config.seq_length)
+    spec = read_words(config.data_path or config.train_data_path)
+    settings, defaults = _settings(config), _settings(Config()) if spec.source else {}
+    given = {k: v for k, v in settings.items() if k not in defaults or v != defaults[k]}
+    return make_plan(spec.changed(**given, seq_length=config.seq_length))
 
 
 def _settings(config: Config) -> dict[str, Any]:
     """What a run asks of its blend."""
     apart = config.train_data_path or config.valid_data_path or config.test_data_path
+    iterations = (config.train_iters or 0) * config.global_batch_size
     settings = {
         "order": config.order,
         "seed": config.seed,
         "split": None if apart else config.split,
-        "samples": config.train_samples
-        or (config.train_iters or 0) * config.global_batch_size
-        or None,
+        "samples": config.train_samples or iterations or None,
         "valid_samples": None if config.eval_iters else 0,
         "test_samples": None if config.eval_iters else 0,
         "cache": config.data_cache_path,
@@ -123,33 +110,19 @@ def _settings(config: Config) -> dict[str, Any]:
         "reset_position_ids": config.reset_position_ids,
         "document_boundaries": config.reset_attention_mask,
     }
-    valid, test = _entries(config.valid_data_path), _entries(config.test_data_path)
-    if valid:
-        weighted = valid[0].weight is not None
-        settings["valid"] = {"valid": valid} if weighted else {e.prefix: (e,) for e in valid}
-    return settings | ({"test": test} if test else {})
-
-
-def _entries(words: Sequence[str]) -> tuple[Entry, ...]:
-    prefixes, weights = _blend(words)
-    return tuple(map(Entry, prefixes, weights) if weights else map(Entry, prefixes))
-
-
-def _blend(words: Sequence[str]) -> tuple[list[str], list[float] | None]:
-    """Prefixes and weights from: prefix | weight prefix ... | prefix ..."""
-    try:
-        weights = [float(word) for word in words[::2]]
-    except ValueError:
-        return list(words), None
-    if len(words) % 2:
-        raise UsageError(f"{' '.join(words)}: the last weight has no dataset behind it")
-    return list(words[1::2]), weights
+    if config.valid_data_path:
+        valid = entries(config.valid_data_path)
+        blend = valid[0].weight is not None
+        settings["valid"] = {"valid": valid} if blend else {one.prefix: (one,) for one in valid}
+    if config.test_data_path:
+        settings["test"] = entries(config.test_data_path)
+    return settings
 
 
 def _vocabulary(config: Config, samples: Samples) -> int:
     """The number of ids: as given, or that of the datasets' tokenizer."""
     size = (samples.tokenizer or {}).get("vocab_size")
-    in_file = None if config.vocab_file is None else _ids_in(config.vocab_file)
+    in_file = None if config.vocab_file is None else count_ids(config.vocab_file)
     if in_file is not None and size is not None and in_file != size:
         raise UsageError(
             f"{config.vocab_file} has {in_file:,} ids, the tokenizer of the data {size:,}: give "
@@ -163,20 +136,6 @@ def _vocabulary(config: Config, samples: Samples) -> int:
     if size is not None and given < size:
         raise UsageError(f"vocab_size is {given:,}, the tokenizer of the data has {size:,} ids")
     return int(given)
-
-
-def _ids_in(path: str) -> int:
-    """One more than the largest id of a vocab.json or tokenizer.json."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            values = json.load(file)
-        added = [token["id"] for token in values.get("added_tokens", [])]
-        ids = values["model"]["vocab"] if "model" in values else values
-        return 1 + int(max([*(range(len(ids)) if isinstance(ids, list) else ids.values()), *added]))
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from error
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise FormatError(f"{path}: not a vocabulary of ids by token: {error!r}") from error
 
 
 def _check_range(name: str, tokens: npt.NDArray[Any], vocab_size: int) -> None:
@@ -201,8 +160,7 @@ def stream(
 ) -> SampleIterator:
     """The micro batches of this data rank from sample ``consumed`` on, made ahead by a thread.
 
-    A step takes as many as its batch size needs. Tensors are on the CPU, pinned where there is a
-    GPU to send them to.
+    A step takes as many as its batch size needs. Tensors are on the CPU, pinned for a GPU.
     """
 
     def make(numbers: list[int]) -> Batch:

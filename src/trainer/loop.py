@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import signal
 import time
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -25,7 +27,7 @@ from .report import Log, describe
 from .schedule import Schedule
 
 if TYPE_CHECKING:
-    from types import FrameType
+    from collections.abc import Iterator
 
     from tokpack.samples import SampleIterator
 
@@ -35,7 +37,6 @@ if TYPE_CHECKING:
     from .parallel import Topology
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR2)
-REASONS = ("", "a signal", "the kill switch", "exit_duration_in_mins", "exit_interval")
 
 
 def train(config: Config) -> int:
@@ -47,12 +48,8 @@ def train(config: Config) -> int:
     topology = start(config)
     try:
         run = _prepare(config, topology)
-        stops = Stops(config, topology)
-        try:
-            _finish(run, _make_steps(run, stops))
-        finally:
-            stops.close()
-            run.log.close(run.entropy)
+        with closing(run.log), _received_signals() as signals:
+            _finish(run, _make_steps(run, signals))
     except RuntimeError as error:
         if topology.world_size > 1 and ("gloo" in str(error) or isinstance(error, dist.DistError)):
             raise TrainingError(
@@ -77,7 +74,6 @@ class Run:
     stream: SampleIterator
     log: Log
     meter: Meter
-    entropy: float
     step: int
     saved: int  # the step of the newest checkpoint
 
@@ -85,15 +81,20 @@ class Run:
     def consumed(self) -> int:
         return self.stream.consumed_samples
 
+    @property
+    def smallest(self) -> int:
+        """Samples of one micro batch on every data rank."""
+        return self.config.micro_batch_size * self.topology.data_size
+
     def at(self) -> dict[str, Any]:
         return {"iteration": self.step, "consumed_samples": self.consumed}
 
 
 def _prepare(config: Config, topology: Topology) -> Run:
     """Open, check, build and load everything, and say what will be done."""
-    least = config.micro_batch_size * topology.data_size
-    data = checkpoint.agree(lambda: open_data(config, least))
-    schedule = Schedule.of(config, len(data.train), least)
+    smallest = config.micro_batch_size * topology.data_size
+    data = checkpoint.agree(lambda: open_data(config, smallest))
+    schedule = Schedule.of(config, len(data.train))
     entropy = checkpoint.on_main(lambda: data.unigram_entropy(schedule.train_samples))
     model = ModelConfig.of(config, data.vocab_size)
     _claim(config)
@@ -104,17 +105,13 @@ def _prepare(config: Config, topology: Topology) -> Run:
         if state is not None and state.consumed_samples:
             samples.load_state_dict(state.data_state)
             step = state.step
-    consumed = samples.consumed_samples
-    steps = step + schedule.count_steps(consumed)
-    log = checkpoint.agree(lambda: Log(config, topology, steps, step))
-    for text in (*config.notes, *data.notes):
-        log.say(f"note: {text}")
-    for text in describe(config, topology, data, model, schedule, consumed, entropy):
-        log.say(text)
+    steps = step + schedule.count_steps(samples.consumed_samples)
+    log = checkpoint.agree(lambda: Log(config, topology, entropy, step, steps))
     meter = Meter(model.flops_per_token, config.seq_length, topology)
-    return Run(
-        config, topology, data, model, schedule, engine, samples, log, meter, entropy, step, step
-    )
+    run = Run(config, topology, data, model, schedule, engine, samples, log, meter, step, step)
+    for text in describe(run):
+        log.say(text)
+    return run
 
 
 def _claim(config: Config) -> None:
@@ -132,25 +129,27 @@ def _claim(config: Config) -> None:
         )
 
 
-def _make_steps(run: Run, stops: Stops) -> str:
+def _make_steps(run: Run, signals: list[int]) -> str:
     """Train to the end, or until something asks to stop: what did, or an empty string."""
-    config, least = run.config, run.config.micro_batch_size * run.topology.data_size
-    begun = run.step
+    config, begun, begin = run.config, run.step, time.monotonic()
+
+    def due(interval: int | None) -> bool:
+        return interval is not None and run.step % interval == 0
+
     run.meter.restart()
     for first, size in run.schedule.steps(run.consumed):
-        if reason := stops.asked(run.step, run.step - begun):
+        minutes = (time.monotonic() - begin) / 60 if run.step > begun else -1.0
+        if reason := _asked_to_stop(run, signals, minutes):
             return reason
-        lr = run.schedule.lr(first)
-        begin = time.perf_counter()
-        batches = list(islice(run.stream, size // least))
-        run.meter.waited += time.perf_counter() - begin
+        lr, asked = run.schedule.lr(first), time.perf_counter()
+        batches = list(islice(run.stream, size // run.smallest))
+        run.meter.waited += time.perf_counter() - asked
         run.meter.add(run.engine.train_batch(batches, lr), size, lr)
         run.step += 1
         run.log.progress(run.step)
-        evaluates = run.data.valid and run.step % config.eval_interval == 0
-        every = config.save_interval if config.save else None
-        saves = every is not None and run.step % every == 0
-        if evaluates or saves or run.step % config.log_interval == 0:
+        evaluates = due(config.eval_interval) and run.data.valid
+        saves = due(config.save_interval) and config.save
+        if evaluates or saves or due(config.log_interval):
             _look(run)
         if evaluates:
             _evaluate(run, run.data.valid)
@@ -161,11 +160,41 @@ def _make_steps(run: Run, stops: Stops) -> str:
     return ""
 
 
+def _asked_to_stop(run: Run, signals: list[int], minutes: float) -> str:
+    """Who asks to stop before the next step, if anybody; collective, the same on every rank.
+
+    ``minutes`` are those since the first step, -1 before it.
+    """
+    config, main = run.config, run.topology.is_main
+    asked = {
+        "a signal": bool(signals),
+        "the kill switch": main and os.path.exists(config.kill_switch_path or ""),
+        "exit_duration_in_mins": main and minutes > (config.exit_duration_in_mins or math.inf),
+        "exit_interval": minutes >= 0 and run.step % (config.exit_interval or math.inf) == 0,
+    }
+    votes = torch.tensor(list(asked.values()), dtype=torch.uint8)
+    if run.topology.world_size > 1:
+        dist.all_reduce(votes, dist.ReduceOp.MAX)
+    return next((reason for reason, vote in zip(asked, votes, strict=True) if vote), "")
+
+
+@contextmanager
+def _received_signals() -> Iterator[list[int]]:
+    """The signals that ask this process to stop, as they come."""
+    received: list[int] = []
+    before = {n: signal.signal(n, lambda n, _: received.append(n)) for n in SIGNALS}
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def _look(run: Run) -> None:
     """Log the steps since the last look; TrainingError where a loss is not finite."""
     values = run.at() | run.meter.read()
-    peak = checkpoint.gather(peak_memory(run.topology.device))
-    run.log.step(values | {"peak_memory_bytes": max(peak), "device": run.topology.device.type})
+    peak = max(checkpoint.gather(peak_memory(run.topology.device)))
+    run.log.step(values | {"peak_memory_bytes": peak, "device": run.topology.device.type})
     run.meter.restart()
 
 
@@ -178,17 +207,17 @@ def _finish(run: Run, reason: str) -> None:
     if run.config.save and run.saved != run.step:
         _save(run)
     if not reason:
-        _evaluate(run, {**run.data.valid, **run.data.test})
+        _evaluate(run, run.data.valid | run.data.test)
 
 
 def _evaluate(run: Run, sets: dict[str, Samples]) -> None:
     """Loss over the first samples of each set: eval_iters batches, or as many as it has."""
-    config, least = run.config, run.config.micro_batch_size * run.topology.data_size
+    size = run.config.global_batch_size
     for name, samples in sets.items():
-        count = min(config.eval_iters * config.global_batch_size, len(samples)) // least
-        batches = islice(stream(run.data, samples, config, run.topology), count)
+        count = min(run.config.eval_iters * size, len(samples)) // run.smallest
+        batches = islice(stream(run.data, samples, run.config, run.topology), count)
         loss = 0.0
-        while part := list(islice(batches, config.global_batch_size // least)):
+        while part := list(islice(batches, size // run.smallest)):
             loss += float(run.engine.evaluate(part)) * len(part) / count
         run.log.evaluation(name, loss, run.at())
 
@@ -207,41 +236,3 @@ def _save(run: Run) -> None:
     run.saved, seconds = run.step, time.perf_counter() - begin
     run.log.say(f"saved iteration {run.step:,} to {folder} in {seconds:.1f} s")
     run.log.record("save", folder=folder, seconds=seconds, **run.at())
-
-
-class Stops:
-    """Why a run should stop: a signal to any of its processes, or what rank 0 sees."""
-
-    def __init__(self, config: Config, topology: Topology) -> None:
-        self._config, self._topology = config, topology
-        self._begin = time.monotonic()
-        self._signalled = False
-        self._before = {number: signal.signal(number, self._note) for number in SIGNALS}
-        gpu = topology.world_size > 1 and topology.device.type == "cuda"
-        self._group = dist.new_group(backend="gloo") if gpu else None  # asks without a GPU's help
-
-    def close(self) -> None:
-        """Let signals do what they did before."""
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def asked(self, step: int, made: int) -> str:
-        """Who asks to stop before the next step, if anybody; collective, the same on every rank."""
-        reason = torch.tensor(self._own(step, made))
-        if self._topology.world_size > 1:
-            dist.all_reduce(reason, dist.ReduceOp.MAX, group=self._group)
-        return REASONS[int(reason)]
-
-    def _own(self, step: int, made: int) -> int:
-        config, minutes = self._config, (time.monotonic() - self._begin) / 60
-        if self._signalled:
-            return 1
-        if self._topology.is_main and os.path.exists(config.kill_switch_path or ""):
-            return 2
-        limit = config.exit_duration_in_mins
-        if made and self._topology.is_main and limit is not None and minutes > limit:
-            return 3
-        return 4 if made and config.exit_interval and step % config.exit_interval == 0 else 0
-
-    def _note(self, _number: int, _frame: FrameType | None) -> None:
-        self._signalled = True

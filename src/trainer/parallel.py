@@ -108,7 +108,8 @@ def _device(config: Config) -> torch.device:
 
 
 def _connect(device: torch.device, timeout: datetime.timedelta) -> None:
-    backend, bound = ("nccl", device) if device.type == "cuda" else ("gloo", None)
+    # Of the CPU's tensors too: whether to stop is asked without waiting for a GPU.
+    backend, bound = ("cpu:gloo,cuda:nccl", device) if device.type == "cuda" else ("gloo", None)
     try:
         dist.init_process_group(backend, timeout=timeout, device_id=bound)
     except (dist.DistError, ValueError) as error:

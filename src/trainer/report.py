@@ -6,6 +6,8 @@ import json
 import math
 import os
 import sys
+import time
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,11 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from .config import Config
-    from .data import Data
-    from .model import ModelConfig
+    from .loop import Run
     from .parallel import Topology
-    from .schedule import Schedule
-
 
 LINE = (
     "iteration {iteration:,}/{steps:,} | {consumed_samples:,} samples | loss {loss:.4f} | "
@@ -37,44 +36,49 @@ CURVES = {
     "loss_scale": "loss-scale",
     "tokens_per_second": "tokens-per-second",
 }
+CLEAR = "\r\x1b[K"  # the last line of a terminal
 
 
 def line(values: Mapping[str, Any], steps: int) -> str:
     """A log line for people; what is not known is left out."""
     unit = "GPU" if values["device"] == "cuda" else "process"
     more = {"steps": steps, "unit": unit, "peak_gb": values["peak_memory_bytes"] / 1e9}
-    known = {key: value for key, value in values.items() if value is not None} | more
-    gaps = [f"{{{key}:" for key in ("loss", "mfu") if key not in known]
-    gaps += ["{skipped"] if not values["skipped"] else []
-    parts = [part for part in LINE.split(" | ") if not any(gap in part for gap in gaps)]
-    return " | ".join(parts).format(**known)
+    absent = [f"{{{key}" for key in ("loss:", "mfu:") if values[key[:-1]] is None]
+    absent += [] if values["skipped"] else ["{skipped"]
+    parts = [part for part in LINE.split(" | ") if not any(key in part for key in absent)]
+    return " | ".join(parts).format(**values, **more)
 
 
 class Log:
     """What rank 0 says and writes; the other ranks have one that is silent."""
 
-    def __init__(self, config: Config, topology: Topology, steps: int, first: int) -> None:
-        self._main, self._config, self._steps = topology.is_main, config, steps
+    def __init__(
+        self, config: Config, topology: Topology, entropy: float, first: int, steps: int
+    ) -> None:
+        self.entropy, self._config, self._first, self._steps = entropy, config, first, steps
+        self._main, self._begin = topology.is_main, time.monotonic()
+        self._live = self._main and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         folder = config.log_dir or config.save
         self._folder = Path(folder) if folder and self._main else None
         if self._folder is not None:
             self._folder.mkdir(parents=True, exist_ok=True)
             (self._folder / "config.yaml").write_text(config.to_yaml(), encoding="utf-8")
         self._board = _board(config, first) if config.tensorboard_dir and self._main else None
-        live = self._main and sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
-        self._live = _progress(steps, first) if live else None
 
     def say(self, text: str) -> None:
         """A line to stderr, from rank 0."""
-        if self._live is not None:
-            self._live.console.print(text, markup=False, highlight=False, soft_wrap=True)
-        elif self._main:
-            print(text, file=sys.stderr, flush=True)
+        if self._main:
+            print(f"{CLEAR if self._live else ''}{text}", file=sys.stderr, flush=True)
 
     def progress(self, step: int) -> None:
-        """Move the progress bar of a terminal."""
-        if self._live is not None:
-            self._live.update(self._live.task_ids[0], completed=step)
+        """How far the run is, on the last line of a terminal."""
+        if self._live:
+            passed = time.monotonic() - self._begin
+            left = timedelta(
+                seconds=round(passed * (self._steps - step) / max(step - self._first, 1))
+            )
+            text = f"{CLEAR}{step:,} of {self._steps:,} steps, {left} left"
+            print(text, end="", file=sys.stderr, flush=True)
 
     def record(self, event: str, **values: Any) -> None:
         """A line of log.jsonl; JSON has no infinity, so what is not finite is null there."""
@@ -101,10 +105,8 @@ class Log:
         ppl = math.exp(min(loss, 700.0))
         self.say(f"iteration {at['iteration']:,} | {name} loss {loss:.4f} | perplexity {ppl:.4g}")
         self.record("evaluation", name=name, loss=loss, perplexity=ppl, **at)
-        curves = {f"lm loss {name}": loss}
-        if self._config.log_validation_ppl_to_tensorboard:
-            curves[f"lm loss {name} ppl"] = ppl
-        self._plot(curves, at)
+        shown = self._config.log_validation_ppl_to_tensorboard
+        self._plot({f"lm loss {name}": loss, f"lm loss {name} ppl": ppl if shown else None}, at)
 
     def _plot(self, curves: Mapping[str, float | None], at: dict[str, Any]) -> None:
         for name, value in curves.items():
@@ -112,26 +114,14 @@ class Log:
                 self._board.add_scalar(name, value, at["iteration"])
                 self._board.add_scalar(f"{name} vs samples", value, at["consumed_samples"])
 
-    def close(self, entropy: float) -> None:
-        """End the bar and the curves, and draw loss.png."""
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
+    def close(self) -> None:
+        """End the progress and the curves, and draw loss.png."""
+        if self._live:
+            print(CLEAR, end="", file=sys.stderr, flush=True)
         if self._board is not None:
             self._board.close()
         if self._folder is not None and (self._folder / "log.jsonl").exists():
-            self.say(draw(self._folder, entropy))
-
-
-def _progress(steps: int, first: int) -> Any:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
-
-    columns = (BarColumn(bar_width=24), MofNCompleteColumn(), TimeRemainingColumn())
-    bar = Progress(*columns, console=Console(stderr=True), transient=True)
-    bar.add_task("steps", total=steps, completed=first)
-    bar.start()
-    return bar
+            self.say(draw(self._folder, self.entropy))
 
 
 def _board(config: Config, first: int) -> Any:
@@ -159,33 +149,25 @@ def draw(folder: Path, entropy: float) -> str:
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.add_subplot(xlabel="iteration", ylabel="loss (nats a token)")
     for name, points in curves.items():
-        mark = "." if len(points) < 50 else ""
-        axes.plot(*zip(*sorted(points.items()), strict=True), marker=mark, label=name)
+        axes.plot(*zip(*sorted(points.items()), strict=True), marker=".", label=name)
     axes.axhline(entropy, linestyle="--", color="grey", label="unigram entropy")
     axes.legend()
     figure.savefig(folder / "loss.png", dpi=120)
     return f"plot: {folder / 'loss.png'}"
 
 
-def describe(  # noqa: PLR0917
-    config: Config,
-    topology: Topology,
-    data: Data,
-    model: ModelConfig,
-    schedule: Schedule,
-    consumed: int,
-    entropy: float,
-) -> Iterator[str]:
+def describe(run: Run) -> Iterator[str]:
     """Every number that follows from the configuration and the data, before the first step."""
-    t, samples, length = topology, schedule.train_samples, config.seq_length
-    batch, micro = config.global_batch_size, config.micro_batch_size
-    step = micro * t.data_size
-    states, activations = memory_estimate(config, model, topology)
-    padded, flops = model.padded_vocab_size(t.tensor_size), model.flops_per_token / 1e6
+    config, model, schedule, t = run.config, run.model, run.schedule, run.topology
+    batch, length, samples = config.global_batch_size, config.seq_length, schedule.train_samples
+    states, activations = memory_estimate(config, model, t)
+    for note in (*config.notes, *run.data.notes):
+        yield f"note: {note}"
     yield (
         f"model: {model.parameters:,} parameters, {model.num_layers} layers of "
-        f"{model.hidden_size}, vocabulary {model.vocab_size:,} padded to {padded:,}, "
-        f"{flops:,.4g} MFLOPs a token"
+        f"{model.hidden_size}, vocabulary {model.vocab_size:,} padded to "
+        f"{model.padded_vocab_size(t.tensor_size):,}, "
+        f"{model.flops_per_token / 1e6:,.4g} MFLOPs a token"
     )
     yield (
         f"processes: {t.world_size} = tensor {t.tensor_size} x pipeline {t.pipeline_size} x data "
@@ -196,21 +178,23 @@ def describe(  # noqa: PLR0917
         f"{activations / 1e9:.3g} GB of activations on each process"
     )
     yield (
-        f"step: {batch} samples of {length} = {batch * length:,} tokens: micro batch {micro} x "
-        f"{t.data_size} ranks x {batch // step}"
+        f"step: {batch} samples of {length} = {batch * length:,} tokens: micro batch "
+        f"{config.micro_batch_size} x {t.data_size} ranks x {batch // run.smallest}"
         + (f", from {schedule.batch_size(0)} samples on" if schedule.rampup else "")
     )
     tokens, steps = samples * length, schedule.count_steps()
     yield f"run: {samples:,} samples = {tokens:,} tokens in {steps:,} steps"
-    if consumed:
-        left = schedule.count_steps(consumed)
-        yield f"resumed: {consumed:,} samples are consumed, {left:,} steps left"
-    for prefix, count, epochs, tokens in data.shares():
-        yield f"data: {prefix}: {count:,.0f} samples, {epochs:.3g} epochs of {tokens:,} tokens"
-    for name, held_out in {**data.valid, **data.test}.items():
-        used = min(config.eval_iters * batch, len(held_out)) // step * step
+    if run.consumed:
+        left = schedule.count_steps(run.consumed)
+        yield f"resumed: {run.consumed:,} samples are consumed, {left:,} steps left"
+    train = run.data.plan.train
+    for one, count, epochs in zip(train.portions, train.member_samples, train.epochs, strict=True):
+        amount = f"{count:,.0f} samples, {epochs:.3g} epochs of {one.tokens:,} tokens"
+        yield f"data: {one.prefix}: {amount}"
+    for name, held_out in {**run.data.valid, **run.data.test}.items():
+        used = min(config.eval_iters * batch, len(held_out)) // run.smallest * run.smallest
         yield f"{name}: {used:,} of {len(held_out):,} samples"
     yield (
-        f"unigram entropy: {entropy:.4f} nats a token (perplexity {math.exp(entropy):,.4g}): what "
-        "a model reaches that knows frequencies only"
+        f"unigram entropy: {run.log.entropy:.4f} nats a token (perplexity "
+        f"{math.exp(run.log.entropy):,.4g}): what a model reaches that knows frequencies only"
     )

@@ -32,11 +32,10 @@ class Schedule:
     decay: float
 
     @classmethod
-    def of(cls, config: Config, epoch: int, least: int = 1) -> Schedule:
+    def of(cls, config: Config, epoch: int) -> Schedule:
         """The schedule that a configuration asks for; ``epoch`` samples where it names no end.
 
-        Raises UsageError for a run without a step, for a warm-up that has no end, and for batches
-        that are not multiples of ``least``, a micro batch on every rank.
+        Raises UsageError for a run without a step, and for a warm-up that has no end.
         """
         batch, rampup = config.global_batch_size, config.rampup_batch_size
         if rampup is not None and config.train_iters is not None:
@@ -62,12 +61,6 @@ class Schedule:
                 f"{samples:,} samples do not fill the first batch of {made.batch_size(0):,}: "
                 "ask for more, or for a smaller batch"
             )
-        for size in made.batch_sizes():
-            if size % least:
-                raise UsageError(
-                    f"a batch of {size} samples is not a multiple of {least}: micro_batch_size "
-                    f"{config.micro_batch_size} on {least // config.micro_batch_size} data ranks"
-                )
         return made
 
     def batch_size(self, consumed: int) -> int:
@@ -79,13 +72,6 @@ class Schedule:
         if consumed > samples or rises == 0 or samples == 0:
             return self.global_batch_size
         return start + int(consumed / (samples / rises)) * increment
-
-    def batch_sizes(self) -> tuple[int, ...]:
-        """Every batch size that may come, ascending."""
-        if self.rampup is None:
-            return (self.global_batch_size,)
-        start, increment, _ = self.rampup
-        return tuple(range(start, self.global_batch_size + 1, increment))
 
     def steps(self, consumed: int = 0) -> Iterator[tuple[int, int]]:
         """(first sample, batch size) of every step from ``consumed`` to the end."""

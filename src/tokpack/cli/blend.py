@@ -16,11 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tokpack.samples.plan import BlendPlan
-    from tokpack.samples.spec import BlendSpec, Entries
+    from tokpack.samples.spec import Entries
 
 MAX_EPOCHS = 4.0
 _BLEND_FILE = (".yaml", ".yml")
-_FILES = (".bin", ".idx", ".json", ".trace")
 
 
 def positive(text: str) -> float:
@@ -194,10 +193,11 @@ def run(argv: Sequence[str]) -> int:
         return 0
     from tokpack.samples.blend_file import save_blend
     from tokpack.samples.plan import make_plan
+    from tokpack.samples.words import read_words
 
     if arguments.output and not arguments.output.endswith(_BLEND_FILE):
         raise UsageError(f"{arguments.output}: a plan is saved as YAML: name it so, as blend.yaml")
-    plan = make_plan(resolve(arguments.inputs).changed(**_changes(arguments)))
+    plan = make_plan(read_words(arguments.inputs).changed(**_changes(arguments)))
     if arguments.output:
         save_blend(plan, arguments.output)
     if not arguments.quiet:
@@ -229,61 +229,10 @@ def _print_json(plan: BlendPlan, arguments: argparse.Namespace) -> None:
     sys.stdout.write(json.dumps(values, indent=2) + "\n")
 
 
-def resolve(words: Sequence[str]) -> BlendSpec:
-    """What the inputs ask for: a blend file, or datasets with or without weights."""
-    from tokpack.samples.blend_file import read_blend
-    from tokpack.samples.spec import BlendSpec
-
-    files = [word for word in words if word.endswith(_BLEND_FILE)]
-    if files and len(words) > 1:
-        raise UsageError(
-            f"{files[0]}: a blend file must be the only input, given: {' '.join(words)}"
-        )
-    return read_blend(files[0]) if files else BlendSpec(datasets=entries(words))
-
-
-def entries(words: Sequence[str]) -> Entries:
-    """Tell weights from names: with an even number of words of which every first is a number."""
-    from tokpack.samples.spec import Entry
-
-    if not words:
-        raise UsageError("no datasets: give WEIGHT PREFIX [WEIGHT PREFIX ...], or prefixes alone")
-    weights = [_as_number(word) for word in words[::2]]
-    if len(words) % 2 == 0 and None not in weights:
-        return tuple(map(Entry, words[1::2], weights))
-    if any(weight is not None for weight in weights):
-        raise UsageError(
-            f"weights and datasets do not alternate in: {' '.join(words)}; give a weight before "
-            "each dataset, or none at all"
-        )
-    return tuple(map(Entry, _prefixes(words)))
-
-
-def _prefixes(words: Sequence[str]) -> list[str]:
-    """The datasets whose files a pattern found, each once; other names as they are."""
-    from tokpack.indexed import MMapIndexedDataset
-
-    found: list[str] = []
-    seen: set[str] = set()
-    for word in words:
-        base = next((word.removesuffix(end) for end in _FILES if word.endswith(end)), None)
-        if base is None or not MMapIndexedDataset.exists(base):
-            found.append(word)
-        elif base not in seen:
-            seen.add(base)
-            found.append(base)
-    return found
-
-
-def _as_number(word: str) -> float | None:
-    try:
-        return float(word)
-    except ValueError:
-        return None
-
-
 def _changes(arguments: argparse.Namespace) -> dict[str, Any]:
     """What flags say, and nothing of what they do not."""
+    from tokpack.samples.words import entries
+
     given = {name: getattr(arguments, name) for name in _SETTINGS}
     changes = {name: value for name, value in given.items() if value is not None}
     valid: dict[str, Entries] = {}

@@ -104,12 +104,13 @@ def run(argv: Sequence[str]) -> int:
         return 0
     if arguments.cache and arguments.megatron_cache:
         raise UsageError("--cache and --megatron-cache: give one of them, twice if need be")
-    from tokpack.cli.blend import resolve
     from tokpack.samples.plan import make_plan
     from tokpack.samples.prebuild import index_files, prebuild
+    from tokpack.samples.words import read_words
 
     given = {name: getattr(arguments, name) for name in _SETTINGS}
-    spec = resolve(arguments.inputs).changed(**{k: v for k, v in given.items() if v is not None})
+    changes = {k: v for k, v in given.items() if v is not None}
+    spec = read_words(arguments.inputs).changed(**changes)
     plan = make_plan(spec)
     found: list[Any]
     with terminal.notes_from_log(quiet=arguments.quiet):
