@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tokpack.cli import train as command
 from tokpack.errors import FormatError, InputError, UsageError
 from tokpack.trainer import flags, names
-from tokpack.trainer.config import CHOICES, FIELDS, Config
+from tokpack.trainer.config import FIELDS, Config
 from tokpack.trainer.flags import resolve
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples" / "train"
@@ -308,10 +308,9 @@ def test_a_saved_blend_is_the_data(tmp_path: Path) -> None:
 
 def test_every_alias_leads_to_a_setting() -> None:
     known = set(flags._TYPES)
-    assert set(names.OTHER_NAMES) <= known
     assert {name for name, _ in names.SWITCHES.values() if "." not in name} <= set(FIELDS)
-    others = [other for group in names.OTHER_NAMES.values() for other in group.split()]
-    assert len(others) == len(set(others))
+    others = [other for group in flags._NAMES.values() for other in group.split()]
+    assert len(others) == len(set(others)) > 30
     assert not set(others) & known
     everything = [*others, *names.SWITCHES, *names.ONLY, *" ".join(names.NOTHING.values()).split()]
     assert len(everything) == len(set(everything)), "a name has two meanings"
@@ -349,7 +348,12 @@ NUMBERS = {
         st.sampled_from(["zero_optimization", "comms_logger"]),
         st.dictionaries(st.sampled_from("ab"), st.integers() | st.booleans() | st.just([1, 2])),
     ),
-    **{name: st.sampled_from(choices) for name, choices in CHOICES.items()},
+    "zero_stage": st.integers(0, 3),
+    **{
+        name: st.sampled_from(item.metadata["choices"].split())
+        for name, item in FIELDS.items()
+        if item.metadata.get("choices") and name != "zero_stage"
+    },
 }
 
 

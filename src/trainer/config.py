@@ -11,6 +11,18 @@ import yaml
 from tokpack.errors import UsageError
 
 
+def setting(
+    default: Any, names: str = "", *, choices: str = "", zero: bool = False, most: float = math.inf
+) -> Any:
+    """A field of Config that has other names elsewhere, or may not have every value.
+
+    ``names`` are those of Megatron-LM, Megatron-DeepSpeed and GPT-NeoX; a dotted one is a path in
+    DeepSpeed's JSON. Numbers are at ``most`` this.
+    """
+    rules = {"names": names, "choices": choices, "zero": zero, "most": most}
+    return field(default=default, metadata=rules)
+
+
 @dataclass(frozen=True)
 class Config:
     """All settings of a run, under Megatron's names.
@@ -24,73 +36,75 @@ class Config:
     num_layers: int = 12
     hidden_size: int = 768
     num_attention_heads: int = 12
-    ffn_hidden_size: int | None = None  # 4 * hidden_size
-    num_query_groups: int | None = None  # num_attention_heads
+    ffn_hidden_size: int | None = setting(None, "intermediate_size")  # 4 * hidden_size
+    num_query_groups: int | None = setting(None, "num_key_value_heads num_kv_heads")  # all
     seq_length: int = 1024
     max_position_embeddings: int | None = None  # seq_length
     vocab_size: int | None = None  # that of the dataset's tokenizer
     make_vocab_size_divisible_by: int = 128
-    position_embedding_type: str = "learned_absolute"
-    rotary_percent: float = 1.0
-    rotary_base: float = 10000.0
-    untie_embeddings_and_output_weights: bool = False
-    parallel_residual: bool = False
+    position_embedding_type: str = setting(
+        "learned_absolute", "pos_emb", choices="learned_absolute rope"
+    )
+    rotary_percent: float = setting(1.0, "rotary_pct", most=1)
+    rotary_base: float = setting(10000.0, "rotary_emb_base rotary_position_embeddings_theta")
+    untie_embeddings_and_output_weights: bool = setting(False, "no_weight_tying")
+    parallel_residual: bool = setting(False, "gpt_j_residual")
     embed_layernorm: bool = False
-    normalization: str = "LayerNorm"
-    activation: str = "gelu"
+    normalization: str = setting("LayerNorm", "norm", choices="LayerNorm RMSNorm")
+    activation: str = setting("gelu", choices="gelu gelu_erf swiglu")
     add_bias_linear: bool = True
-    hidden_dropout: float = 0.0
-    attention_dropout: float = 0.0
-    layernorm_epsilon: float = 1e-5
+    hidden_dropout: float = setting(0.0, most=1)
+    attention_dropout: float = setting(0.0, most=1)
+    layernorm_epsilon: float = setting(1e-5, "norm_epsilon rms_norm_epsilon")
     init_method_std: float = 0.02
     # batch
-    micro_batch_size: int = 4
-    global_batch_size: int = 4
+    micro_batch_size: int = setting(4, "batch_size train_micro_batch_size_per_gpu")
+    global_batch_size: int = setting(4, "train_batch_size")
     rampup_batch_size: tuple[int, int, int] | None = None  # start, increment, samples
     train_samples: int | None = None  # without it and train_iters: one epoch
     train_iters: int | None = None
     # optimizer
-    lr: float = 3e-4
+    lr: float = setting(3e-4, "optimizer.params.lr", zero=True)
     min_lr: float = 0.0
-    lr_decay_style: str = "linear"
+    lr_decay_style: str = setting("linear", choices="constant linear cosine inverse-square-root")
     lr_decay_samples: int | None = None  # to the end of the run
     lr_decay_iters: int | None = None
     lr_warmup_samples: int = 0
     lr_warmup_iters: int = 0
-    lr_warmup_fraction: float | None = None  # of the decay
-    weight_decay: float = 0.01
-    adam_beta1: float = 0.9
-    adam_beta2: float = 0.999
-    adam_eps: float = 1e-8
-    clip_grad: float = 1.0  # 0: no clipping
+    lr_warmup_fraction: float | None = setting(None, "warmup", zero=True, most=1)  # of the decay
+    weight_decay: float = setting(0.01, "optimizer.params.weight_decay", zero=True)
+    adam_beta1: float = setting(0.9, zero=True, most=1)
+    adam_beta2: float = setting(0.999, zero=True, most=1)
+    adam_eps: float = setting(1e-8, "optimizer.params.eps")
+    clip_grad: float = setting(1.0, "gradient_clipping", zero=True)  # 0: no clipping
     # precision
-    precision: str | None = None  # bf16 on a GPU, else fp32
-    loss_scale: float = 0.0  # 0: dynamic
+    precision: str | None = setting(None, choices="fp32 bf16 fp16")  # bf16 on a GPU, else fp32
+    loss_scale: float = setting(0.0, "fp16.loss_scale")  # 0: dynamic
     initial_loss_scale: float = 65536.0
-    loss_scale_window: int = 1000
-    hysteresis: int = 2
-    min_loss_scale: float = 1.0
+    loss_scale_window: int = setting(1000, "fp16.loss_scale_window")
+    hysteresis: int = setting(2, "fp16.hysteresis loss_scale_hysteresis")
+    min_loss_scale: float = setting(1.0, "fp16.min_loss_scale min_scale")
     # parallel
-    tensor_model_parallel_size: int = 1
-    pipeline_model_parallel_size: int = 1
+    tensor_model_parallel_size: int = setting(1, "model_parallel_size")
+    pipeline_model_parallel_size: int = setting(1, "pipe_parallel_size")
     pipeline_split: tuple[int, ...] | None = None  # layers of each stage; equal parts
-    engine: str = "torch"
-    zero_stage: int = 0
+    engine: str = setting("torch", choices="torch deepspeed")
+    zero_stage: int = setting(0, "zero_optimization.stage", choices="0 1 2 3")
     deepspeed_json: dict[str, Any] = field(default_factory=dict)  # what no other field says
     distributed_timeout_minutes: int = 10
     # activations
-    checkpoint_activations: bool = False
-    checkpoint_num_layers: int = 1
-    partition_activations: bool = False
-    checkpoint_in_cpu: bool = False
+    checkpoint_activations: bool = setting(False, "recompute_activations")
+    checkpoint_num_layers: int = setting(1, "recompute_num_layers")
+    partition_activations: bool = setting(False, "activation_checkpointing.partition_activations")
+    checkpoint_in_cpu: bool = setting(False, "activation_checkpointing.cpu_checkpointing")
     # data
     data_path: tuple[str, ...] = ()  # prefix | weight prefix ... | prefix ... | blend.yaml
-    train_data_path: tuple[str, ...] = ()
-    valid_data_path: tuple[str, ...] = ()
-    test_data_path: tuple[str, ...] = ()
+    train_data_path: tuple[str, ...] = setting((), "train_data_paths")
+    valid_data_path: tuple[str, ...] = setting((), "valid_data_paths")
+    test_data_path: tuple[str, ...] = setting((), "test_data_paths")
     split: str = "969,30,1"
     order: str = "stateless"
-    seed: int = 1234
+    seed: int = setting(1234, zero=True)
     reset_position_ids: bool = False
     reset_attention_mask: bool = False
     eod_mask_loss: bool = False
@@ -99,14 +113,14 @@ class Config:
     # run
     save: str | None = None
     load: str | None = None
-    save_interval: int | None = None
-    keep_checkpoints: int = 5  # 0: all
+    save_interval: int | None = setting(None, "checkpoint_factor")
+    keep_checkpoints: int = setting(5, "keep_last_n_checkpoints", zero=True)  # 0: all
     finetune: bool = False
     eval_interval: int = 1000
-    eval_iters: int = 100
+    eval_iters: int = setting(100, zero=True)
     log_interval: int = 10
     exit_interval: int | None = None
-    exit_duration_in_mins: float | None = None
+    exit_duration_in_mins: float | None = setting(None, "exit_duration")
     kill_switch_path: str | None = None
     tensorboard_dir: str | None = None
     tensorboard_queue_size: int = 1000
@@ -114,7 +128,7 @@ class Config:
     log_batch_size_to_tensorboard: bool = False
     log_validation_ppl_to_tensorboard: bool = False
     compile: bool | None = None  # on a GPU
-    device: str = "auto"
+    device: str = setting("auto", choices="auto cpu cuda")
     log_dir: str | None = None  # save
     # What was accepted and needs nothing here, said once by the main process; never saved.
     notes: tuple[str, ...] = field(default=(), compare=False)
@@ -137,24 +151,6 @@ class Config:
 
 
 FIELDS = {item.name: item for item in fields(Config) if item.name != "notes"}
-
-CHOICES: dict[str, tuple[Any, ...]] = {
-    "position_embedding_type": ("learned_absolute", "rope"),
-    "normalization": ("LayerNorm", "RMSNorm"),
-    "activation": ("gelu", "gelu_erf", "swiglu"),
-    "lr_decay_style": ("constant", "linear", "cosine", "inverse-square-root"),
-    "precision": ("fp32", "bf16", "fp16"),
-    "engine": ("torch", "deepspeed"),
-    "device": ("auto", "cpu", "cuda"),
-    "zero_stage": (0, 1, 2, 3),
-}
-# Whole numbers are at least 1, others above 0, but for these.
-_MAY_BE_ZERO = (
-    "lr min_lr lr_warmup_samples lr_warmup_iters lr_warmup_fraction weight_decay clip_grad "
-    "loss_scale eval_iters keep_checkpoints seed zero_stage"
-)
-_AT_MOST_ONE = ("rotary_percent", "lr_warmup_fraction")
-_FROM_ZERO_BELOW_ONE = ("hidden_dropout", "attention_dropout", "adam_beta1", "adam_beta2")
 # Of each of these at most one can be given.
 EXCLUSIVE = (
     ("train_samples", "train_iters"),
@@ -165,23 +161,21 @@ EXCLUSIVE = (
 
 def _check_value(name: str, value: Any) -> None:
     """UsageError for a word that is no choice, and for a number out of its range."""
-    if name in CHOICES and value is not None and value not in CHOICES[name]:
-        expected = f"one of {', '.join(map(str, CHOICES[name]))}"
-        raise UsageError(f"{name} is {value!r}, expected {expected}")
-    if not isinstance(value, (int, float)) or isinstance(value, bool):
-        return
-    if name in _FROM_ZERO_BELOW_ONE:
-        good, expected = 0 <= value < 1, "at least 0 and below 1"
-    elif name in _MAY_BE_ZERO.split():
-        good, expected = value >= 0, "at least 0"
-    elif "int" in str(FIELDS[name].type):
-        good, expected = value >= 1, "at least 1"
-    else:
-        good, expected = value > 0, "above 0"
-    if name in _AT_MOST_ONE:
-        good, expected = good and value <= 1, f"{expected} and at most 1"
-    if not (good and math.isfinite(value)):
-        raise UsageError(f"{name} is {value}, expected {expected}")
+    rules, default = FIELDS[name].metadata, FIELDS[name].default
+    if choices := rules.get("choices", "").split():
+        if value is not None and str(value) not in choices:
+            raise UsageError(f"{name} is {value!r}, expected one of {', '.join(choices)}")
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        if rules.get("zero") or default == 0:
+            good, expected = value >= 0, "at least 0"
+        elif "int" in str(FIELDS[name].type):
+            good, expected = value >= 1, "at least 1"
+        else:
+            good, expected = value > 0, "above 0"
+        if (most := rules.get("most", math.inf)) < math.inf:
+            good, expected = good and value <= most, f"{expected} and at most {most}"
+        if not (good and math.isfinite(value)):
+            raise UsageError(f"{name} is {value}, expected {expected}")
 
 
 def _check_model(config: Config) -> None:

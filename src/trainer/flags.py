@@ -1,6 +1,6 @@
 """Flags, YAML files and DeepSpeed's JSON -> Config. No torch here.
 
-Each source becomes settings under their one name: a field of Config, one of ``_DERIVED``, or a
+Each source becomes settings under their one name: a field of Config, one of ``DERIVED``, or a
 dotted path such as ``zero_optimization.overlap_comm``, which is DeepSpeed's.
 """
 
@@ -17,22 +17,17 @@ import yaml
 
 from tokpack.errors import FormatError, InputError, UsageError
 
-from .config import CHOICES, EXCLUSIVE, FIELDS, Config
-from .names import DEEPSPEED, NOTHING, ONLY, OTHER_NAMES, SWITCHES, WORDS
+from .config import EXCLUSIVE, FIELDS, Config
+from .names import DEEPSPEED, DERIVED, NOTHING, ONLY, SWITCHES, WORDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-_DERIVED = {
-    "int": "nproc gradient_accumulation_steps train_tokens lr_decay_tokens lr_warmup_tokens "
-    "zero_optimization.reduce_bucket_size zero_optimization.allgather_bucket_size",
-    "str": "deepspeed_config init_method output_layer_init_method",
-    "float": "initial_scale_power",
-    "tuple[float, float]": "betas",
-}
 _TYPES = {name: str(item.type).removesuffix(" | None") for name, item in FIELDS.items()}
-_TYPES |= {name: kind for kind, names in _DERIVED.items() for name in names.split()}
-_ALIASES = {other: name for name, others in OTHER_NAMES.items() for other in others.split()}
+_TYPES |= {name: kind for name, (kind, _) in DERIVED.items()}
+_NAMES = {name: item.metadata.get("names", "") for name, item in FIELDS.items()}
+_NAMES |= {name: names for name, (_, names) in DERIVED.items()}
+_ALIASES = {other: name for name, others in _NAMES.items() for other in others.split()}
 _NOTHING = {name: count for count, names in NOTHING.items() for name in names.split()}
 _KNOWN = {*_TYPES, *_ALIASES, *SWITCHES, *ONLY, *_NOTHING}
 # A flag replaces what a file says in another way.
@@ -269,7 +264,7 @@ def _convert(name: str, value: Any, written: str) -> dict[str, Any]:
             value = tuple(_single(kind, item) for item in items)
     except ValueError:
         raise UsageError(f"{written}: expected {_EXPECTED[kind]}") from None
-    if name in CHOICES:
+    if name in FIELDS and FIELDS[name].metadata.get("choices"):
         value = WORDS.get(str(value).lower(), value)
     if name == "initial_scale_power":
         return {"initial_loss_scale": 2.0**value}

@@ -1,49 +1,23 @@
-"""What other programs call the settings of Config: tables only. Names are written with underscores.
+"""What other programs say beside the names of Config's fields: tables only.
 
-From Megatron-LM (v1.1.5 and later), Megatron-DeepSpeed, GPT-NeoX and DeepSpeed's JSON.
+From Megatron-LM (v1.1.5 and later), Megatron-DeepSpeed, GPT-NeoX and DeepSpeed's JSON, in which a
+dotted name is a path. Names are written with underscores.
 """
 
-# A setting: its other names. A dotted name is a path in DeepSpeed's JSON.
-OTHER_NAMES = {
-    "adam_eps": "optimizer.params.eps",
-    "betas": "optimizer.params.betas",
-    "checkpoint_activations": "recompute_activations",
-    "checkpoint_in_cpu": "activation_checkpointing.cpu_checkpointing cpu_checkpointing",
-    "checkpoint_num_layers": "recompute_num_layers activations_checkpoint_num_layers",
-    "clip_grad": "gradient_clipping",
-    "exit_duration_in_mins": "exit_duration",
-    "ffn_hidden_size": "intermediate_size",
-    "global_batch_size": "train_batch_size",
-    "gradient_accumulation_steps": "gas",
-    "hysteresis": "fp16.hysteresis loss_scale_hysteresis",
-    "initial_scale_power": "fp16.initial_scale_power",
-    "keep_checkpoints": "keep_last_n_checkpoints",
-    "layernorm_epsilon": "norm_epsilon rms_norm_epsilon",
-    "loss_scale": "fp16.loss_scale",
-    "loss_scale_window": "fp16.loss_scale_window",
-    "lr": "optimizer.params.lr",
-    "lr_warmup_fraction": "warmup",
-    "micro_batch_size": "batch_size train_micro_batch_size_per_gpu",
-    "min_loss_scale": "fp16.min_loss_scale min_scale",
-    "normalization": "norm",
-    "num_query_groups": "num_key_value_heads num_kv_heads",
-    "parallel_residual": "gpt_j_residual",
-    "partition_activations": "distribute_checkpointed_activations "
-    "activation_checkpointing.partition_activations",
-    "pipeline_model_parallel_size": "pipe_parallel_size",
-    "position_embedding_type": "pos_emb",
-    "rotary_base": "rotary_emb_base rotary_position_embeddings_theta",
-    "rotary_percent": "rotary_pct",
-    "save_interval": "checkpoint_factor",
-    "tensor_model_parallel_size": "model_parallel_size",
-    "test_data_path": "test_data_paths",
-    "train_data_path": "train_data_paths",
-    "untie_embeddings_and_output_weights": "no_weight_tying",
-    "valid_data_path": "valid_data_paths",
-    "weight_decay": "optimizer.params.weight_decay",
-    "zero_optimization.allgather_bucket_size": "zero_allgather_bucket_size",
-    "zero_optimization.reduce_bucket_size": "zero_reduce_bucket_size",
-    "zero_stage": "zero_optimization.stage",
+# Settings that others are derived from, and DeepSpeed's own: their type and other names.
+DERIVED = {
+    "betas": ("tuple[float, float]", "optimizer.params.betas"),
+    "deepspeed_config": ("str", ""),
+    "gradient_accumulation_steps": ("int", "gas"),
+    "init_method": ("str", ""),
+    "initial_scale_power": ("float", "fp16.initial_scale_power"),
+    "lr_decay_tokens": ("int", ""),
+    "lr_warmup_tokens": ("int", ""),
+    "nproc": ("int", ""),
+    "output_layer_init_method": ("str", ""),
+    "train_tokens": ("int", ""),
+    "zero_optimization.allgather_bucket_size": ("int", "zero_allgather_bucket_size"),
+    "zero_optimization.reduce_bucket_size": ("int", "zero_reduce_bucket_size"),
 }
 
 # A name that is true or false, and the setting that it makes when it is true.
