@@ -28,6 +28,7 @@ from trainer_checkpoint_tools import (  # noqa: E402
 )
 from trainer_model_tools import NEOX, Memory, model_of  # noqa: E402
 
+from tokpack.encoding import lock  # noqa: E402
 from tokpack.errors import FormatError, InputError, OutputError, UsageError  # noqa: E402
 from tokpack.trainer import checkpoint  # noqa: E402
 from tokpack.trainer import folder as folders  # noqa: E402
@@ -46,7 +47,7 @@ torch.set_num_threads(1)
 def _locks_go() -> Iterator[None]:
     """Let go of the folders that a test saved to, as the end of a process does."""
     yield
-    folders.unlock()
+    lock.release()
 
 
 def weights_of(engine: Engine) -> dict[str, torch.Tensor]:
@@ -351,7 +352,7 @@ def test_a_kill_between_any_two_changes(
             path = find(tmp_path)
             assert path is not None, (number, second)
             Checkpoint(path).verify()
-            folders.unlock()
+            lock.release()
             meta = state(engine, step, **settings)
             assert interrupted(monkeypatch, second, engine, tmp_path, meta)
         number += 1

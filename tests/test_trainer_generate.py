@@ -17,10 +17,10 @@ from test_trainer_export import write_neox  # noqa: E402
 from trainer_model_tools import NEOX, SMALL, Memory  # noqa: E402
 
 from tokpack.cli.main import main  # noqa: E402
+from tokpack.encoding import lock  # noqa: E402
 from tokpack.errors import TokenizerError, UsageError  # noqa: E402
 from tokpack.tokenizers import load_tokenizer  # noqa: E402
 from tokpack.tokenizers.described import tokenizer_of  # noqa: E402
-from tokpack.trainer import folder as folders  # noqa: E402
 from tokpack.trainer.checkpoint import RunState, save  # noqa: E402
 from tokpack.trainer.config import Config  # noqa: E402
 from tokpack.trainer.engine import make_engine  # noqa: E402
@@ -67,7 +67,7 @@ def run(tmp_path_factory: pytest.TempPathFactory, vocabulary: Path) -> Path:
     assert loss < 0.2
     meta = RunState(40, 40, {}, {}, dataclasses.asdict(model), tokenizer.describe())
     save(engine, made, meta)
-    folders.unlock()
+    lock.release()
     return made
 
 

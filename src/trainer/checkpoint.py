@@ -18,6 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
 
 from tokpack.encoding.folder import sync_file
+from tokpack.encoding.lock import hold
 from tokpack.errors import FormatError, InputError, TokpackError, UsageError
 from tokpack.indexed.manifest import FileDigest, digest_file
 from tokpack.indexed.output import writing
@@ -86,7 +87,7 @@ def on_main(work: Callable[[], T]) -> T:
 
 def claim(folder: AnyPath) -> None:
     """Keep other runs from saving to ``folder`` until this process ends; collective."""
-    on_main(lambda: folders.lock(Path(folder)))
+    on_main(lambda: hold(Path(folder)))
 
 
 def save(engine: Engine, folder: AnyPath, meta: RunState, *, keep: int = 0) -> None:
@@ -108,8 +109,7 @@ def save(engine: Engine, folder: AnyPath, meta: RunState, *, keep: int = 0) -> N
 
 def file_of(name: str) -> str:
     """The file that holds a parameter."""
-    room, _, rest = name.partition(".")
-    number = rest.partition(".")[0]
+    room, number, *_ = name.split(".")
     return f"layer_{int(number):03d}.safetensors" if room == "blocks" else f"{room}.safetensors"
 
 

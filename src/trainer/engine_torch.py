@@ -11,7 +11,7 @@ from torch import Tensor
 from . import pipeline
 from .blocks import recomputation
 from .engine import StepResult
-from .model import MOMENTS, Stage, stage_layers
+from .model import KINDS, MOMENTS, Stage, stage_layers
 from .parallel import mean_loss, total
 
 if TYPE_CHECKING:
@@ -71,6 +71,12 @@ class TorchEngine:
         self._parameters = dict(model.named_parameters())
         self._grads = _flat_gradients(list(self._parameters.values()))
         self._optimizer = adamw(config, list(self._parameters.values()))
+        for parameter in self._parameters.values():
+            zeros = {kind: torch.zeros_like(parameter) for kind in MOMENTS}
+            self._optimizer.state[parameter] = {
+                "step": torch.zeros((), device=topology.device),
+                **zeros,
+            }
         model.recompute = recomputation(config, topology)
         model.recompute_layers = config.checkpoint_num_layers
         if cuda if config.compile is None else config.compile:
@@ -108,27 +114,14 @@ class TorchEngine:
         return mean_loss(losses, self.topology)
 
     def full_state(self) -> Iterator[tuple[str, dict[str, Tensor]]]:
-        def part(parameter: nn.Parameter, kind: str) -> Tensor:
-            weight = parameter.detach()
-            if kind == "parameter":
-                return weight
-            moment: Tensor | None = self._optimizer.state.get(parameter, {}).get(kind)
-            return torch.zeros_like(weight) if moment is None else moment
-
-        return self.model.full_state(part)
+        return self.model.full_state(self._part)
 
     @torch.no_grad()
     def load_full_state(self, read: Callable[[str], dict[str, Tensor]], *, optimizer: bool) -> None:
-        self._optimizer.state.clear()
         for name, parameter in self._parameters.items():
             whole = read(name)
-            parameter.copy_(self.model.own_part(name, whole["parameter"]))
-            if optimizer:
-                state = {"step": torch.tensor(float(self.steps), device=parameter.device)}
-                for kind in MOMENTS:
-                    part = self.model.own_part(name, whole[kind])
-                    state[kind] = torch.empty_like(parameter).copy_(part)
-                self._optimizer.state[parameter] = state
+            for kind in KINDS if optimizer else KINDS[:1]:
+                self._part(parameter, kind).copy_(self.model.own_part(name, whole[kind]))
 
     def scalars(self) -> dict[str, Any]:
         return {"steps": self.steps, "batches": self._batches, "loss_scale": asdict(self._scale)}
@@ -139,6 +132,11 @@ class TorchEngine:
             self._scale = LossScale(**values["loss_scale"])
         for state in self._optimizer.state.values():
             state["step"].fill_(self.steps)
+
+    def _part(self, parameter: nn.Parameter, kind: str) -> Tensor:
+        """A parameter or a moment of it, as this tensor rank has it; writable."""
+        state: dict[str, Tensor] = self._optimizer.state[parameter]
+        return parameter.detach() if kind == "parameter" else state[kind]
 
     def _pipeline(
         self, micro_batches: Sequence[Batch]

@@ -7,15 +7,13 @@ SAVE/lock            held by the run that saves here
 
 from __future__ import annotations
 
-import atexit
 import os
 import re
 import shutil
 from pathlib import Path
 
 from tokpack.encoding import whole_folder
-from tokpack.encoding.folder import WorkFolder
-from tokpack.encoding.lock import Lock
+from tokpack.encoding.lock import hold
 from tokpack.encoding.whole_folder import discard, unfinished
 from tokpack.errors import FormatError, InputError
 from tokpack.indexed.output import writing
@@ -23,23 +21,6 @@ from tokpack.indexed.writer import replace_file
 
 STATE = "state.json"
 LAYER_FILE = re.compile(r"layer_(\d+)-model_(\d+)-model_states\.pt")  # of GPT-NeoX
-
-_locks: dict[str, Lock] = {}  # of the folders that this process saves to, until it ends
-
-
-def lock(folder: Path) -> None:
-    """Keep other runs out of ``folder`` until this process ends. OutputError where one is in it."""
-    name = str(folder.resolve())
-    if name not in _locks:
-        _locks[name] = Lock(WorkFolder(name)).__enter__()
-    _locks[name].beat()
-
-
-@atexit.register
-def unlock() -> None:
-    """Let other runs into the folders."""
-    while _locks:
-        _locks.popitem()[1].__exit__(None, None, None)
 
 
 def is_neox(path: Path) -> bool:
@@ -92,7 +73,7 @@ def _latest(folder: Path) -> Path:
 def begin(target: Path) -> Path:
     """Make the empty folder in which the checkpoint ``target`` is made. OutputError."""
     with writing(str(target)):
-        lock(target.parent)
+        hold(target.parent)
         latest = _latest(target.parent)
         if not latest.exists() and (unfinished(latest) / STATE).exists():  # a kill in `commit`
             unfinished(latest).rename(latest)

@@ -1,7 +1,8 @@
-"""One run at a time in a work folder."""
+"""One run at a time in a folder."""
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import errno
 import json
@@ -14,6 +15,7 @@ from tokpack.encoding.folder import WorkFolder, cannot_write
 from tokpack.errors import OutputError
 
 if TYPE_CHECKING:
+    from pathlib import Path
     from types import TracebackType
 
 try:
@@ -127,6 +129,24 @@ class Lock:
         if owner and owner.get("host") != socket.gethostname():
             hint += f"; if it is dead, try again in {FOREIGN_SECONDS:.0f} seconds"
         return OutputError(f"{who} is writing to {self._folder.path}: {hint}")
+
+
+_held: dict[str, Lock] = {}  # of the folders that this process writes to until it ends
+
+
+def hold(folder: Path) -> None:
+    """Keep other runs out of ``folder`` until this process ends. OutputError where one is in it."""
+    name = str(folder.resolve())
+    if name not in _held:
+        _held[name] = Lock(WorkFolder(name)).__enter__()
+    _held[name].beat()
+
+
+@atexit.register
+def release() -> None:
+    """Let other runs into all folders that are held."""
+    while _held:
+        _held.popitem()[1].__exit__(None, None, None)
 
 
 def _flock(file: int) -> bool | None:
