@@ -2,178 +2,51 @@
 
 from __future__ import annotations
 
-import importlib.util
-import json
-import os
-import random
-import shutil
-import socket
-import subprocess
-import sys
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING
 
 import pytest
 
 pytest.importorskip("torch")
 
-EXAMPLES = Path(__file__).resolve().parents[1] / "examples" / "train"
-WORDS = "the of and to in is was that for it with as his on be at by had not are".split(" ")  # noqa: SIM905
-needs_deepspeed = pytest.mark.skipif(
-    importlib.util.find_spec("deepspeed") is None
-    or importlib.util.find_spec("tokpack.trainer.engine_ds") is None,
-    reason="deepspeed, or the engine that uses it, is not there",
+from script_tools import (
+    Place,
+    bigscience,
+    libai,
+    make_place,
+    megatron_1_1_5,
+    microsoft_gpt3,
+    neox_20b,
 )
 
-
-class Place(NamedTuple):
-    """Two datasets of a small vocabulary, as GPT-2's files and as one tokenizer.json."""
-
-    folder: Path
-    names: dict[str, str]
-
-
-def tokpack(*words: str, cwd: Path) -> None:
-    command = [sys.executable, "-m", "tokpack", *words]
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
-    folder = tmp_path_factory.mktemp("data")
-    for number, name in enumerate(("wiki", "owt")):
-        draw = random.Random(number)
-        texts = (" ".join(draw.choices(WORDS, k=draw.randint(20, 80))) for _ in range(400))
-        lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)
-        (folder / f"{name}.jsonl").write_text(lines)
-    tokpack("vocab", "wiki.jsonl", "-o", "tokenizer.json", "--size", "300", cwd=folder)
-    for name in ("wiki", "owt"):
-        tokpack("encode", f"{name}.jsonl", "--tokenizer", "tokenizer.json", "-q", cwd=folder)
-    model = json.loads((folder / "tokenizer.json").read_text())
-    ids = model["model"]["vocab"] | {t["content"]: t["id"] for t in model["added_tokens"]}
-    (folder / "vocab.json").write_text(json.dumps(ids))
-    pairs = [pair if isinstance(pair, str) else " ".join(pair) for pair in model["model"]["merges"]]
-    (folder / "merges.txt").write_text("#version: 0.2\n" + "\n".join(pairs) + "\n")
-    names = {"VOCAB_FILE": f"{folder}/vocab.json", "MERGE_FILE": f"{folder}/merges.txt"}
-    return Place(folder, names | {"DATA_PATH": f"{folder}/wiki"})
+    return make_place(tmp_path_factory.mktemp("data"))
 
 
-def run(script: str, cwd: Path, *words: str, **names: str) -> list[dict[str, Any]]:
-    """Run an example to its end; the lines of the log that it leaves under ``cwd``."""
-    bash = shutil.which("bash")
-    assert bash is not None
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    quiet = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
-    done = subprocess.run(
-        [bash, str(EXAMPLES / script), *words],
-        cwd=cwd,
-        env={**os.environ, **quiet, "PATH": path, "MASTER_PORT": str(port), **names},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    (log,) = cwd.rglob("log.jsonl")
-    return [json.loads(line) for line in log.read_text().splitlines()]
+TORCH = ("--engine", "torch")
 
 
-def steps(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [row for row in rows if row["event"] == "step"]
-
-
-BIGSCIENCE = {
-    "SEQ_LEN": "32",
-    "GLOBAL_BATCH_SIZE": "8",
-    "TRAIN_SAMPLES": "40",
-    "RAMPUP_SAMPLES": "1_2",
-    "SAVE_INTERVAL": "3",
-    "EXIT_INTERVAL": "6",
-    "EVAL_ITERS": "1",
-}
-
-
-@pytest.mark.parametrize(
-    ("stage", "extra"),
-    [("0", ("--engine", "torch")), pytest.param("1", (), marks=needs_deepspeed)],
-)
-def test_bigscience(tmp_path: Path, place: Place, stage: str, extra: tuple[str, ...]) -> None:
-    names = {**place.names, **BIGSCIENCE, "ZERO_STAGE": stage}
-    names["KILL_SWITCH"] = str(tmp_path / "kill")
-    rows = steps(run("bigscience_gpt2.sh", tmp_path, *extra, "--log-interval", "1", **names))
-    assert [row["batch_size"] for row in rows] == [2, 2, 4, 6, 8, 8]  # 40 samples hold 7 steps
+def test_bigscience(tmp_path: Path, place: Place) -> None:
+    rows = bigscience(tmp_path, place, "0", *TORCH)
     assert {row["loss_scale"] for row in rows} == {4096.0}
-    assert list(tmp_path.glob("output_dir/tensorboard/events*"))
-    assert sorted(path.name for path in tmp_path.glob("checkpoints/gpt2/step_*")) == [
-        "step_00000003",
-        "step_00000006",
-    ]
 
 
-@pytest.mark.skipif(importlib.util.find_spec("deepspeed") is None, reason="no deepspeed")
-@pytest.mark.parametrize(
-    ("stage", "extra"),
-    [
-        ("0", ("--engine", "torch")),
-        pytest.param("0", (), marks=needs_deepspeed),
-        pytest.param("1", (), marks=needs_deepspeed),
-        pytest.param("2", (), marks=needs_deepspeed),
-    ],
-)
-def test_megatron_1_1_5(tmp_path: Path, place: Place, stage: str, extra: tuple[str, ...]) -> None:
-    names = {"NUM_LAYERS": "2", "HIDDEN_SIZE": "32", "NUM_ATTN_HEADS": "4", "SEQ_LENGTH": "32"}
-    names |= {"BATCHSIZE": "2", "TRAIN_ITERS": "6", "EVAL_ITERS": "1", "STAGE": stage}
-    names |= {"VOCAB_PATH": place.names["VOCAB_FILE"], "MERGE_PATH": place.names["MERGE_FILE"]}
-    names["DATA_PATH"] = place.names["DATA_PATH"]
-    rows = run("megatron_1.1.5.sh", tmp_path, *extra, **names)
-    assert len(steps(rows)) == 6
+def test_megatron_1_1_5(tmp_path: Path, place: Place) -> None:
+    pytest.importorskip("deepspeed")  # its launcher
+    megatron_1_1_5(tmp_path, place, "0", *TORCH)
 
 
-@pytest.mark.parametrize("deepspeed", ["false", pytest.param("true", marks=needs_deepspeed)])
-def test_microsoft_gpt3(tmp_path: Path, place: Place, deepspeed: str) -> None:
-    names = {"TP": "2", "PP": "2", "NNODES": "1", "GPUS_PER_NODE": "4", "NLAYERS": "4"}
-    names |= {"HIDDEN": "32", "HEADS": "4", "SEQ": "32", "GLOBAL_BATCH": "4", "EVAL_ITERS": "1"}
-    names |= {"TRAIN_TOKENS": "768", "LR_WARMUP_TOKENS": "128", "LR_DECAY_TOKENS": "768"}
-    names |= {"DATASET_1": f"{place.folder}/wiki", "DATASET_2": f"{place.folder}/owt"}
-    names |= {"LOG_INTERVAL": "1", "USE_DEEPSPEED": deepspeed}
-    rows = run("microsoft_gpt3.sh", tmp_path, **place.names | names)
-    assert len(steps(rows)) == 6
-    assert {"tokens_per_second_per_gpu", "tflops_per_gpu", "loss"} <= set(steps(rows)[-1])
+def test_microsoft_gpt3(tmp_path: Path, place: Place) -> None:
+    microsoft_gpt3(tmp_path, place, "false")
 
 
-@pytest.mark.parametrize("stage", ["", pytest.param("1", marks=needs_deepspeed)])
-def test_libai_comparison(tmp_path: Path, place: Place, stage: str) -> None:
-    words = ("1", "2", "0", "127.0.0.1", "1", "2", "false", "true", "2", "8", "4", "5", "1")
-    names = {"HIDDEN": "32", "HEADS": "4", "SEQ": "32", "STAGES": "3 1", "EVAL_ITERS": "1"}
-    rows = run("libai_comparison.sh", tmp_path, *words, **place.names | names, ZERO_STAGE=stage)
-    assert len(steps(rows)) == 5
-    assert steps(rows)[-1]["peak_memory_bytes"] > 0
+def test_libai_comparison(tmp_path: Path, place: Place) -> None:
+    libai(tmp_path, place, "")
 
 
-@pytest.mark.parametrize(
-    "extra",
-    [("--engine", "torch", "--zero-stage", "0"), pytest.param((), marks=needs_deepspeed)],
-)
-def test_neox_20b(tmp_path: Path, place: Place, extra: tuple[str, ...]) -> None:
-    shutil.copy(EXAMPLES / "neox_20b.yml", tmp_path)
-    sizes = "--num-layers 4 --hidden-size 32 --num-attention-heads 4 --seq-length 32 --gas 2"
-    sizes += " --max-position-embeddings 32 --batch-size 1 --train-iters 4 --lr-decay-iters 4"
-    sizes += " --pipe-parallel-size 2 --model-parallel-size 2 --eval-iters 1 --log-interval 1"
-    files = ("--vocab-file", f"{place.folder}/tokenizer.json", "--data-path", f"{place.folder}/owt")
-    command = [sys.executable, "-m", "tokpack", "train", "neox_20b.yml", "--nproc", "4"]
-    done = subprocess.run(
-        [*command, *sizes.split(), *files, "--fp32-residual-connection", *extra],
-        cwd=tmp_path,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    log = (tmp_path / "logs" / "log.jsonl").read_text()
-    assert len(steps([json.loads(line) for line in log.splitlines()])) == 4
+def test_neox_20b(tmp_path: Path, place: Place) -> None:
+    neox_20b(tmp_path, place, *TORCH, "--zero-stage", "0")

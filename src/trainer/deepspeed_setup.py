@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 # Others, from 0.16 on, sum or shrink the gradients of a pipeline without a word.
 FIRST, BEFORE = (0, 19, 3), (0, 20)
 # Blocks of DeepSpeed's JSON that are not handed on: what they say is in Config, or of no use.
-OURS = ("activation_checkpointing", "optimizer", "scheduler", "bfloat16")
+OURS = ("activation_checkpointing", "optimizer")
+# What may stand beside the optimizer's numbers: torch's AdamW does just that.
+ADAMW = {"adam_w_mode": True, "amsgrad": False, "bias_correction": True, "torch_adam": True}
 
 
 def make_settings(config: Config, topology: Topology) -> dict[str, Any]:
@@ -40,6 +42,11 @@ def make_settings(config: Config, topology: Topology) -> dict[str, Any]:
         raise UsageError(
             f"initial_loss_scale is {config.initial_loss_scale:g}: DeepSpeed needs a power of 2"
         )
+    for name, value in given.get("optimizer", {}).get("params", {}).items():
+        if ADAMW.get(name) != value:
+            raise UsageError(
+                f"{name} {value} of the optimizer is not supported: it is torch's AdamW"
+            )
     unused = ", ".join(given.get("activation_checkpointing", {}))
     notes = [f"not needed to recompute activations: {unused}"] if unused else []
     if zero == 0 and (stages > 1 or precision != "fp32"):
@@ -55,6 +62,8 @@ def make_settings(config: Config, topology: Topology) -> dict[str, Any]:
         "hysteresis": config.hysteresis,
         "min_loss_scale": config.min_loss_scale,
     }
+    if precision == "bf16":  # a sum of 256 micro batches in bf16 takes no more
+        given = {"data_types": {"grad_accum_dtype": "fp32"}, **given}
     return {k: v for k, v in given.items() if k not in OURS} | {
         "train_batch_size": config.global_batch_size,
         "train_micro_batch_size_per_gpu": config.micro_batch_size,

@@ -177,8 +177,9 @@ class DeepSpeedEngine:
         """Make AdamW's moments, 0, so that they can be read and set before the first step."""
         optimizer, held = self._engine.optimizer, list(self._parameters.values())
         if self.zero:
-            flat = ("single_partition_of_fp32_groups", "fp32_partitioned_groups_flat")
-            held = getattr(optimizer, flat[self.zero == 3])
+            names = "fp32_partitioned_groups_flat single_partition_of_fp32_groups "
+            names += "fp32_groups_flat_partition"  # of ZeRO 3, ZeRO 1 and 2, and ZeRO 1 with bf16
+            held = next(x for name in names.split() if (x := getattr(optimizer, name, None)))
         for x in held:
             zeros = {kind: torch.zeros_like(x) for kind in MOMENTS}
             self._adamw.state[x] = {"step": torch.zeros((), device=x.device), **zeros}
