@@ -1,6 +1,6 @@
 # Needs Python 3.11 or newer and a C++ compiler; everything else goes into .venv.
 #
-#   make demo      set up, then train a tokenizer on Python's own sources and encode them
+#   make demo      set up; from Python's own sources to tokens, a blend, a small GPT and its text
 #   make test      set up, then run all tests
 #   make lint      ruff, mypy --strict and clang-format
 #   make sanitize  the core's own tests under ASan and UBSan
@@ -12,6 +12,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+TORCH := "torch==2.13.0"
 BUILD_NEEDS := "scikit-build-core>=0.11" "pybind11>=2.13" cmake ninja
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # Wildcards, not find: a new C++ file must rebuild as well as an edited one.
@@ -36,12 +37,19 @@ $(VENV)/installed: $(VENV)/created pyproject.toml $(NATIVE)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(PIP) install --no-build-isolation --editable .
 	@touch $@
 
-$(VENV)/developer: pyproject.toml | $(VENV)/installed
+# torch first and by itself, so that nothing that depends on it chooses another one.
+$(VENV)/trainer: pyproject.toml | $(VENV)/installed
+	@echo "installing $(TORCH) and what training needs; this may be a large download"
+	@$(PIP) install $(TORCH)
+	@$(PIP) install "tokpack[train]"
+	@touch $@
+
+$(VENV)/developer: pyproject.toml | $(VENV)/trainer
 	@echo "installing what the tests need"
 	@$(PIP) install "tokpack[dev]"
 	@touch $@
 
-demo: $(VENV)/installed
+demo: $(VENV)/trainer
 	@$(BIN)/python examples/demo.py
 
 test: $(VENV)/developer

@@ -300,10 +300,15 @@ def test_tokens_replace_the_samples_of_a_file(tmp_path: Path) -> None:
     assert config(str(path)).train_samples == 30
 
 
-def test_a_saved_blend_is_the_data(tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", ["tokpack_blend: 1\n", "datasets: {wiki: 0.3, owt: 0.7}\n"])
+def test_a_blend_file_is_the_data(tmp_path: Path, text: str) -> None:
     path = tmp_path / "blend.yaml"
-    path.write_text("tokpack_blend: 1\n")
+    path.write_text(text)
     assert config(f"{path} --lr 1e-4").data_path == (str(path),)
+    assert config(f"{path} --lr 1e-4").seq_length == 1024
+    path.write_text(f"{text}seq_length: 64\n")
+    assert config(str(path)).seq_length == 64
+    assert config(f"{path} --seq-length 32").seq_length == 32
 
 
 def test_every_alias_leads_to_a_setting() -> None:

@@ -137,10 +137,10 @@ def _values_of(name: str, written: str) -> float:
 
 
 def _read_file(path: str, source: _Source) -> None:
-    """Take in a configuration, or a saved blend as the data; a later file goes before."""
+    """Take in a configuration, or a blend file as the data; a later file goes before."""
     values = _load(path, yaml.safe_load, "YAML")
-    if "tokpack_blend" in values:
-        values = {"data_path": [path]}
+    if {"tokpack_blend", "datasets"} & set(values):
+        values = {"data_path": [path], "seq_length": values.get("seq_length")}
     for key, value in _flat(values).items():
         name = key.replace("-", "_").lower()
         if name not in _KNOWN and name.split(".")[0] not in DEEPSPEED.split():

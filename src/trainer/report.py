@@ -63,6 +63,7 @@ class Log:
         if self._folder is not None:
             self._folder.mkdir(parents=True, exist_ok=True)
             (self._folder / "config.yaml").write_text(config.to_yaml(), encoding="utf-8")
+        self.record("begin", iteration=first, steps=steps, unigram_entropy=entropy)
         self._board = _board(config, first) if config.tensorboard_dir and self._main else None
 
     def say(self, text: str) -> None:
