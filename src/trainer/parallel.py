@@ -135,34 +135,28 @@ def total(x: Tensor, group: Group | None) -> Tensor:
     return x
 
 
-class _Copy(torch.autograd.Function):
-    """Nothing forward, a sum over tensor ranks backward."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, group: Group) -> Tensor:
-        ctx.group = group
+def _summed(x: Tensor, group: Group | None) -> Tensor:
+    if group is None:
         return x.view_as(x)
+    return total(x.clone(memory_format=torch.contiguous_format), group)
+
+
+class _Sum(torch.autograd.Function):
+    """A sum over one group forward and over another one backward; None: over nobody."""
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return total(grad.clone(memory_format=torch.contiguous_format), ctx.group), None
-
-
-class _Reduce(torch.autograd.Function):
-    """A sum over tensor ranks forward, nothing backward."""
+    def forward(ctx: Any, x: Tensor, there: Group | None, back: Group | None) -> Tensor:
+        ctx.back = back
+        return _summed(x, there)
 
     @staticmethod
-    def forward(_: Any, x: Tensor, group: Group) -> Tensor:
-        return total(x.clone(memory_format=torch.contiguous_format), group)
-
-    @staticmethod
-    def backward(_: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return grad, None
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        return _summed(grad, ctx.back), None, None
 
 
 def reduce(x: Tensor, group: Group | None) -> Tensor:
     """The sum of ``x`` over tensor ranks, of which each then has its own copy."""
-    return x if group is None else _Reduce.apply(x, group)  # type: ignore[no-untyped-call]
+    return x if group is None else _Sum.apply(x, group, None)  # type: ignore[no-untyped-call]
 
 
 def sharded(topology: Topology, dim: int, *shape: int) -> nn.Parameter:
@@ -185,7 +179,7 @@ class ColumnLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if self.group is not None:
-            x = _Copy.apply(x, self.group)  # type: ignore[no-untyped-call]
+            x = _Sum.apply(x, None, self.group)  # type: ignore[no-untyped-call]
         return functional.linear(x, self.weight, self.bias)
 
 
