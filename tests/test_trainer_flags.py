@@ -91,7 +91,7 @@ def test_what_a_flag_sets(line: str, expected: dict[str, Any]) -> None:
         ("--num-layers 1.5", "--num-layers 1.5: expected a whole number"),
         ("--embed-layernorm=maybe", "expected true or false"),
         ("--optimizer sgd", "--optimizer sgd is not supported: only adam or adamw"),
-        ("--context-parallel-size 2", "is not supported: only 1"),
+        ("--num-experts 8", "unknown flag --num-experts"),
         ("--train-iters 5 --train-samples 9", "train_samples 9 and train_iters 5"),
         ("--num-layers 0", "num_layers is 0, expected at least 1"),
         ("--hidden-size 30 --num-attention-heads 4", "hidden_size 30 is not a multiple of"),

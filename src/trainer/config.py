@@ -147,7 +147,7 @@ class Config:
 
     def to_yaml(self) -> str:
         """The configuration as a file that ``tokpack train`` reads."""
-        return yaml.safe_dump(self.to_dict(), sort_keys=False, allow_unicode=True)
+        return yaml.safe_dump(self.to_dict(), sort_keys=False)
 
 
 FIELDS = {item.name: item for item in fields(Config) if item.name != "notes"}

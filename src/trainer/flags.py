@@ -29,7 +29,8 @@ _NAMES = {name: item.metadata.get("names", "") for name, item in FIELDS.items()}
 _NAMES |= {name: names for name, (_, names) in DERIVED.items()}
 _ALIASES = {other: name for name, others in _NAMES.items() for other in others.split()}
 _NOTHING = {name: count for count, names in NOTHING.items() for name in names.split()}
-_KNOWN = {*_TYPES, *_ALIASES, *SWITCHES, *ONLY, *_NOTHING}
+_SWITCHES = SWITCHES | {f"no_{n}": (n, False) for n, kind in _TYPES.items() if kind == "bool"}
+_KNOWN = {*_TYPES, *_ALIASES, *_SWITCHES, *ONLY, *_NOTHING}
 # A flag replaces what a file says in another way.
 _REPLACED = [
     *((*names, names[0].replace("samples", "tokens")) for names in EXCLUSIVE),
@@ -63,12 +64,10 @@ class _Source:
         if name in _NOTHING:
             if name not in ("debug", "local_rank"):  # a launcher's word needs no answer
                 self.ignored.append(written)
-        elif name in SWITCHES:
-            target, setting = SWITCHES[name][0], _Setting(SWITCHES[name][1], written)
-            if str(value).lower() == "false":
-                self.refused.append((target, setting))
-            else:
-                self.settings[target] = setting
+        elif name in _SWITCHES and str(value).lower() == "false":
+            self.refused.append((_SWITCHES[name][0], _Setting(_SWITCHES[name][1], written)))
+        elif name in _SWITCHES:
+            self.settings[_SWITCHES[name][0]] = _Setting(_SWITCHES[name][1], written)
         else:
             for target, converted in _convert(name, value, written).items():
                 self.settings[target] = _Setting(converted, written)
@@ -111,29 +110,25 @@ def _read_flags(argv: Sequence[str]) -> tuple[_Source, list[str]]:
             paths.append(written + equals + value)
             continue
         name = written.removeprefix("--").replace("-", "_").lower()
-        limit = _values_of(name, written)
+        if name not in _KNOWN:
+            raise UsageError(f"unknown flag {written}{_hint(name)}")
+        limit = _most_values(_ALIASES.get(name, name))
         values = [value] if equals else []
         while not equals and words and len(values) < limit and words[0][:2] != "--":
             values.append(words.pop(0))
         if limit and not values:
             raise UsageError(f"{written} needs a value")
-        if name not in _KNOWN:
-            source.add(name.removeprefix("no_"), False, written)
-        else:
-            one = values[0] if values else True
-            source.add(name, values if limit > 1 else one, " ".join((written, *values)))
+        one = values[0] if values else True
+        source.add(name, values if limit > 1 else one, " ".join((written, *values)))
     return source, paths
 
 
-def _values_of(name: str, written: str) -> float:
-    """How many words may follow a flag. UsageError for one that is neither known nor --no-known."""
-    target = _ALIASES.get(name, name)
-    kind = _TYPES.get(target, "")
-    if name not in _KNOWN and _TYPES.get(name.removeprefix("no_")) != "bool":
-        raise UsageError(f"unknown flag {written}{_hint(name)}")
-    if name not in _KNOWN or kind == "bool" or target in SWITCHES:
+def _most_values(name: str) -> float:
+    """How many words may follow a flag."""
+    kind = _TYPES.get(name, "")
+    if kind == "bool" or name in _SWITCHES:
         return 0
-    return _NOTHING.get(target, math.inf if kind.startswith("tuple") else 1)
+    return _NOTHING.get(name, math.inf if kind.startswith("tuple") else 1)
 
 
 def _read_file(path: str, source: _Source) -> None:

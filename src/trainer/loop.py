@@ -8,9 +8,8 @@ import os
 import signal
 import time
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
@@ -18,7 +17,7 @@ import torch.distributed as dist
 from tokpack.errors import TrainingError, UsageError
 
 from . import checkpoint
-from .data import Data, open_data, stream
+from .data import open_data, stream
 from .engine import make_engine
 from .metrics import Meter, peak_memory
 from .model import ModelConfig
@@ -29,11 +28,8 @@ from .schedule import Schedule
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tokpack.samples import SampleIterator
-
     from .config import Config
     from .data import Samples
-    from .engine import Engine
     from .parallel import Topology
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR2)
@@ -47,7 +43,9 @@ def train(config: Config) -> int:
     """
     topology = start(config)
     try:
-        run = _prepare(config, topology)
+        run = Run(config, topology)
+        for text in describe(run):
+            run.log.say(text)
         with closing(run.log), _received_signals() as signals:
             _finish(run, _make_steps(run, signals))
     except RuntimeError as error:
@@ -61,57 +59,45 @@ def train(config: Config) -> int:
     return 0
 
 
-@dataclass
 class Run:
     """All that a run is made of, and how far it has come."""
 
-    config: Config
-    topology: Topology
-    data: Data
-    model: ModelConfig
-    schedule: Schedule
-    engine: Engine
-    stream: SampleIterator
-    log: Log
-    meter: Meter
-    step: int
-    saved: int  # the step of the newest checkpoint
+    def __init__(self, config: Config, topology: Topology) -> None:
+        """Open, check, build and load everything; collective."""
+        self.config, self.topology = config, topology
+        self.smallest = config.micro_batch_size * topology.data_size  # samples
+        self.data = checkpoint.agree(lambda: open_data(config, self.smallest))
+        self.schedule = Schedule.of(config, len(self.data.train))
+        samples = self.schedule.train_samples
+        entropy = checkpoint.on_main(lambda: self.data.unigram_entropy(samples))
+        self.model = ModelConfig.of(config, self.data.vocab_size)
+        self.meter = Meter(self.model.flops_per_token, config.seq_length, topology)
+        _claim(config)
+        self.engine = make_engine(config, self.model, topology)
+        self.stream = stream(self.data, self.data.train, config, topology)
+        self.step = self.saved = self._load()
+        steps = self.step + self.schedule.count_steps(self.consumed)
+        self.log = checkpoint.agree(lambda: Log(config, topology, entropy, self.step, steps))
+
+    def _load(self) -> int:
+        """The step to go on from, after its weights and samples were loaded."""
+        config = self.config
+        if not config.load:
+            return 0
+        state = checkpoint.load(self.engine, config.load, self.model, finetune=config.finetune)
+        if state is None or not state.consumed_samples:
+            return 0
+        self.stream.load_state_dict(state.data_state)
+        return state.step
 
     @property
     def consumed(self) -> int:
+        """Samples that all processes have taken."""
         return self.stream.consumed_samples
 
-    @property
-    def smallest(self) -> int:
-        """Samples of one micro batch on every data rank."""
-        return self.config.micro_batch_size * self.topology.data_size
-
-    def at(self) -> dict[str, Any]:
+    def at(self) -> dict[str, int]:
+        """How far it has come, as logs have it."""
         return {"iteration": self.step, "consumed_samples": self.consumed}
-
-
-def _prepare(config: Config, topology: Topology) -> Run:
-    """Open, check, build and load everything, and say what will be done."""
-    smallest = config.micro_batch_size * topology.data_size
-    data = checkpoint.agree(lambda: open_data(config, smallest))
-    schedule = Schedule.of(config, len(data.train))
-    entropy = checkpoint.on_main(lambda: data.unigram_entropy(schedule.train_samples))
-    model = ModelConfig.of(config, data.vocab_size)
-    _claim(config)
-    engine = make_engine(config, model, topology)
-    samples, step = stream(data, data.train, config, topology), 0
-    if config.load:
-        state = checkpoint.load(engine, config.load, model, finetune=config.finetune)
-        if state is not None and state.consumed_samples:
-            samples.load_state_dict(state.data_state)
-            step = state.step
-    steps = step + schedule.count_steps(samples.consumed_samples)
-    log = checkpoint.agree(lambda: Log(config, topology, entropy, step, steps))
-    meter = Meter(model.flops_per_token, config.seq_length, topology)
-    run = Run(config, topology, data, model, schedule, engine, samples, log, meter, step, step)
-    for text in describe(run):
-        log.say(text)
-    return run
 
 
 def _claim(config: Config) -> None:

@@ -73,12 +73,13 @@ class Meter:
         losses = [float(result.loss) for result in made]
         norm = float(self.results[-1].grad_norm)
         seconds = max(time.perf_counter() - self._begin, 1e-9)
-        for loss in losses:
-            if not math.isfinite(loss + (norm if made[-1:] == self.results[-1:] else 0)):
-                raise TrainingError(
-                    f"the loss is {loss}, the norm of the gradients {norm:g}: nothing was saved "
-                    "since; lower the learning rate, or look at the data"
-                )
+        finite = self.results[-1].skipped or math.isfinite(norm)
+        if not (finite and all(map(math.isfinite, losses))):
+            worst = next((loss for loss in losses if not math.isfinite(loss)), losses[-1])
+            raise TrainingError(
+                f"the loss is {worst}, the norm of the gradients {norm:g}: nothing was saved "
+                "since; lower the learning rate, or look at the data"
+            )
         rate = self.samples * self.seq_length / seconds
         own = rate / self.topology.world_size
         peak = _peak(self.topology.device)
@@ -112,8 +113,7 @@ def _peak(device: torch.device) -> float | None:
 
 def memory_estimate(config: Config, model: ModelConfig, topology: Topology) -> tuple[float, float]:
     """Bytes of weights, gradients and moments, and of activations, on one process; about."""
-    default = "bf16" if topology.device.type == "cuda" else "fp32"
-    half = (config.precision or default) != "fp32"
+    half = (config.precision or ("bf16" if topology.device.type == "cuda" else "fp32")) != "fp32"
     shares = (2, 2, 12) if half and config.engine == "deepspeed" else (4, 4, 8)
     shards = [topology.data_size if config.zero_stage >= stage else 1 for stage in (3, 2, 1)]
     each = sum(share / shard for share, shard in zip(shares, shards, strict=True))

@@ -40,7 +40,6 @@ SWITCHES = {
 
 # Words for a value that have another name here.
 WORDS = {
-    "absolute": "learned_absolute",
     "bfloat16": "bf16",
     "layernorm": "LayerNorm",
     "learned": "learned_absolute",
@@ -51,11 +50,6 @@ WORDS = {
 # Settings with one possible value: what it is, as a regular expression.
 ONLY = {
     "attention_config": r"\[\[\['(global|flash)'\], .*\]\]",
-    "context_parallel_size": "1",
-    "dataloader_type": "single",
-    "ds_sequence_parallel_size": "1",
-    "gpt_j_tied": "false",
-    "num_experts": "1",
     "optimizer": "adam|adamw",
     "optimizer.type": "adam|adamw",
     "scheduler.type": "",

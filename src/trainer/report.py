@@ -29,13 +29,16 @@ LINE = (
     "{tflops_per_gpu:.3g} TFLOP/s a {unit} | MFU {mfu:.1%} | peak {peak_gb:.2f} GB | "
     "data wait {data_wait:.2%} | {skipped} skipped"
 )
-CURVES = {
-    "loss": "lm loss",
-    "lr": "learning-rate",
-    "grad_norm": "grad-norm",
-    "loss_scale": "loss-scale",
-    "tokens_per_second": "tokens-per-second",
-}
+CURVES = (  # what a step has, its name in TensorBoard, and the flag that asks for it
+    ("loss", "lm loss", ""),
+    ("lr", "learning-rate", ""),
+    ("grad_norm", "grad-norm", ""),
+    ("loss_scale", "loss-scale", ""),
+    ("tokens_per_second", "tokens-per-second", ""),
+    ("batch_size", "batch-size", "log_batch_size_to_tensorboard"),
+    ("seconds_per_step", "iteration-time", "log_timers_to_tensorboard"),
+    ("data_wait", "data-wait-share", "log_timers_to_tensorboard"),
+)
 CLEAR = "\r\x1b[K"  # the last line of a terminal
 
 
@@ -69,56 +72,49 @@ class Log:
     def say(self, text: str) -> None:
         """A line to stderr, from rank 0."""
         if self._main:
-            print(f"{CLEAR if self._live else ''}{text}", file=sys.stderr, flush=True)
+            sys.stderr.write(f"{CLEAR if self._live else ''}{text}\n")
 
     def progress(self, step: int) -> None:
         """How far the run is, on the last line of a terminal."""
         if self._live:
-            passed = time.monotonic() - self._begin
-            left = timedelta(
-                seconds=round(passed * (self._steps - step) / max(step - self._first, 1))
-            )
-            text = f"{CLEAR}{step:,} of {self._steps:,} steps, {left} left"
-            print(text, end="", file=sys.stderr, flush=True)
+            pace = (time.monotonic() - self._begin) / (step - self._first)
+            left = timedelta(seconds=round(pace * (self._steps - step)))
+            sys.stderr.write(f"{CLEAR}{step:,} of {self._steps:,} steps, {left} left")
 
     def record(self, event: str, **values: Any) -> None:
         """A line of log.jsonl; JSON has no infinity, so what is not finite is null there."""
-        for key, value in values.items():
-            if isinstance(value, float) and not math.isfinite(value):
-                values[key] = None
+        unknown = [k for k, v in values.items() if isinstance(v, float) and not math.isfinite(v)]
         if self._folder is not None:
+            text = json.dumps({"event": event, **values, **dict.fromkeys(unknown)})
             with (self._folder / "log.jsonl").open("a", encoding="utf-8") as file:
-                file.write(json.dumps({"event": event, **values}) + "\n")
+                file.write(text + "\n")
 
     def step(self, values: dict[str, Any]) -> None:
         """The numbers of the last steps: a line, a record, and TensorBoard's curves."""
         self.say(line(values, self._steps))
         self.record("step", **values)
-        names = dict(CURVES)
-        if self._config.log_batch_size_to_tensorboard:
-            names["batch_size"] = "batch-size"
-        if self._config.log_timers_to_tensorboard:
-            names |= {"seconds_per_step": "iteration-time", "data_wait": "data-wait-share"}
-        self._plot({name: values[key] for key, name in names.items()}, values)
+        for key, name, flag in CURVES:
+            if not flag or getattr(self._config, flag):
+                self._point(name, values[key], values)
 
     def evaluation(self, name: str, loss: float, at: dict[str, Any]) -> None:
         """Loss and perplexity of a validation or test set."""
         ppl = math.exp(min(loss, 700.0))
         self.say(f"iteration {at['iteration']:,} | {name} loss {loss:.4f} | perplexity {ppl:.4g}")
         self.record("evaluation", name=name, loss=loss, perplexity=ppl, **at)
-        shown = self._config.log_validation_ppl_to_tensorboard
-        self._plot({f"lm loss {name}": loss, f"lm loss {name} ppl": ppl if shown else None}, at)
+        self._point(f"lm loss {name}", loss, at)
+        if self._config.log_validation_ppl_to_tensorboard:
+            self._point(f"lm loss {name} ppl", ppl, at)
 
-    def _plot(self, curves: Mapping[str, float | None], at: dict[str, Any]) -> None:
-        for name, value in curves.items():
-            if self._board is not None and value is not None:
-                self._board.add_scalar(name, value, at["iteration"])
-                self._board.add_scalar(f"{name} vs samples", value, at["consumed_samples"])
+    def _point(self, curve: str, value: float | None, at: dict[str, Any]) -> None:
+        if self._board is not None and value is not None:
+            self._board.add_scalar(curve, value, at["iteration"])
+            self._board.add_scalar(f"{curve} vs samples", value, at["consumed_samples"])
 
     def close(self) -> None:
         """End the progress and the curves, and draw loss.png."""
         if self._live:
-            print(CLEAR, end="", file=sys.stderr, flush=True)
+            sys.stderr.write(CLEAR)
         if self._board is not None:
             self._board.close()
         if self._folder is not None and (self._folder / "log.jsonl").exists():
