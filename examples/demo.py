@@ -126,8 +126,11 @@ def show_result() -> None:
     lines = [json.loads(line) for line in (RUN / "log.jsonl").read_text().splitlines()]
     entropy = next(line["unigram_entropy"] for line in lines if line["event"] == "begin")
     loss = next(line["loss"] for line in reversed(lines) if "loss" in line)
-    print(f"The loss came down to {loss:.2f} nats a token. Whoever knows only how frequent each")
-    print(f"token is has {entropy:.2f}. The curve is in {RUN / 'loss.png'}.\n")
+    print(f"Who knows only how frequent each token is has a loss of {entropy:.2f} nats a token.")
+    if loss < entropy:
+        print(f"The model came down to {loss:.2f}: {RUN / 'loss.png'} shows how.\n")
+    else:
+        print(f"The model came down to {loss:.2f}: this machine was too busy for more.\n")
 
 
 def main() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import random
 import shutil
 import signal
 import warnings
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from encoding_tools import wait_until
+from indexed_twin import Plain, write_plainly
 from samples_twin import write_manifest
 from trainer_tools import (
     VOCABULARY,
@@ -31,6 +33,7 @@ from tokpack.trainer.flags import resolve
 
 torch = pytest.importorskip("torch")
 
+from tokpack.trainer.data import open_data  # noqa: E402
 from tokpack.trainer.loop import train  # noqa: E402
 
 if TYPE_CHECKING:
@@ -207,18 +210,30 @@ def test_a_blend_file_means_what_its_words_mean(
 
 def test_arrays_of_other_orders_are_kept_in_a_cache(prefix: str, tmp_path: Path) -> None:
     more: dict[str, Any] = {"order": "megatron", "train_samples": 24, "split": "1,0,0"}
-    found = []
+    found, times = [], []
     for cache in (None, str(tmp_path / "cache"), str(tmp_path / "cache")):
         folder = tmp_path / str(len(found))
         config = Config(**settings(prefix, log_dir=str(folder), data_cache_path=cache, **more))
         assert train(config) == 0
         found.append(losses(folder))
-        made = sorted((tmp_path / "cache").glob("*-*"))
-        assert len(made) == (cache is not None)
-        if len(found) == 3:
-            assert made[0].stat().st_mtime_ns == written
-        written = made[0].stat().st_mtime_ns if made else 0
+        times.append([path.stat().st_mtime_ns for path in (tmp_path / "cache").glob("*-*")])
     assert found[0] == found[1] == found[2]
+    assert (len(times[0]), len(times[1])) == (0, 1)
+    assert times[1] == times[2], "the second run has built it again"
+
+
+def test_padding_counts_neither_in_the_loss_nor_in_the_entropy(tmp_path: Path) -> None:
+    draw = random.Random(0)
+    documents = [[draw.randrange(16) for _ in range(9)] for _ in range(400)]
+    write_plainly(tmp_path / "short", Plain("H", documents, list(range(401))))
+    blend = tmp_path / "blend.yaml"
+    blend.write_text("datasets: short\npacking: document\n")
+    more: dict[str, Any] = {"data_path": (str(blend),), "train_data_path": (), "split": "1,0,0"}
+    config = Config(**settings("", log_dir=str(tmp_path), **more))
+    assert open_data(config, 1).unigram_entropy(400) == pytest.approx(math.log(16), abs=0.02)
+    assert train(config) == 0
+    # 8 labels of a sample are random, 24 are padding, all alike.
+    assert records(tmp_path)[-1]["loss"] == pytest.approx(math.log(16), abs=0.3)
 
 
 def test_ramps_that_two_ranks_cannot_share(prefix: str) -> None:

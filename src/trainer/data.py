@@ -47,12 +47,13 @@ class Data:
     notes: list[str]
 
     def unigram_entropy(self, size: int) -> float:
-        """Nats a token of the frequencies alone, in a sample of the first ``size`` samples."""
+        """Nats of a label, from frequencies alone, in some of the first ``size`` samples."""
         wanted = min(size, max(1, COUNTED // self.train.seq_length))
         counts = np.zeros(self.vocab_size, np.int64)
         for number in np.unique(np.linspace(0, size - 1, wanted).astype(np.int64)).tolist():
-            labels = gather(self.train, [number], self.vocab_size)["labels"]
-            counts += np.bincount(labels.ravel(), minlength=self.vocab_size)
+            sample = gather(self.train, [number], self.vocab_size)
+            labels = sample["labels"][sample["loss_mask"] > 0]
+            counts += np.bincount(labels, minlength=self.vocab_size)
         shares = counts[counts > 0] / counts.sum()
         return float(-np.sum(shares * np.log(shares)))
 
