@@ -47,7 +47,7 @@ def test_steps_are_the_twins(shape: Any, samples: int) -> None:
     batch, rampup = shape
     expected = twin_steps(samples, batch, rampup)
     assume(expected)
-    schedule = Schedule.of(
+    schedule = Schedule(
         config(global_batch_size=batch, rampup_batch_size=rampup, train_samples=samples), 1
     )
     steps = list(schedule.steps())
@@ -59,27 +59,27 @@ def test_steps_are_the_twins(shape: Any, samples: int) -> None:
 
 
 def test_the_ramp_of_bigscience() -> None:
-    schedule = Schedule.of(
+    schedule = Schedule(
         config(global_batch_size=16, rampup_batch_size=(2, 2, 1000), train_samples=10_000), 1
     )
     assert [schedule.batch_size(k) for k in (0, 142, 143, 999, 1000, 1001)] == [2, 2, 4, 14, 16, 16]
     assert {size for _, size in schedule.steps()} == set(range(2, 17, 2))
 
 
-def twin_lr(schedule: Schedule, k: int) -> float:
+def twin_lr(c: Config, schedule: Schedule, k: int) -> float:
     s = schedule
     if s.warmup and k <= s.warmup:
-        return s.max_lr * k / s.warmup
-    if s.style == "constant":
-        return s.max_lr
+        return c.lr * k / s.warmup
+    if c.lr_decay_style == "constant":
+        return c.lr
     if k > s.decay:
-        return s.min_lr
+        return c.min_lr
     ratio = (k - s.warmup) / (s.decay - s.warmup)
     return {
-        "linear": s.min_lr + (1 - ratio) * (s.max_lr - s.min_lr),
-        "cosine": s.min_lr + (s.max_lr - s.min_lr) * 0.5 * (math.cos(math.pi * ratio) + 1),
-        "inverse-square-root": max(s.min_lr, s.max_lr * max(s.warmup, 1) ** 0.5 / max(k, 1) ** 0.5),
-    }[s.style]
+        "linear": c.min_lr + (1 - ratio) * (c.lr - c.min_lr),
+        "cosine": c.min_lr + (c.lr - c.min_lr) * 0.5 * (math.cos(math.pi * ratio) + 1),
+        "inverse-square-root": max(c.min_lr, c.lr * max(s.warmup, 1) ** 0.5 / max(k, 1) ** 0.5),
+    }[c.lr_decay_style]
 
 
 STYLES = ("constant", "linear", "cosine", "inverse-square-root")
@@ -97,18 +97,16 @@ def test_learning_rates(
 ) -> None:
     warmup, decay = lengths
     assume(warmup < decay)
-    schedule = Schedule.of(
-        config(
-            lr_decay_style=style,
-            lr=top,
-            min_lr=top * share,
-            lr_warmup_samples=warmup,
-            lr_decay_samples=decay,
-            train_samples=500,
-        ),
-        1,
+    settings = config(
+        lr_decay_style=style,
+        lr=top,
+        min_lr=top * share,
+        lr_warmup_samples=warmup,
+        lr_decay_samples=decay,
+        train_samples=500,
     )
-    assert schedule.lr(k) == pytest.approx(twin_lr(schedule, k), rel=1e-12)
+    schedule = Schedule(settings, 1)
+    assert schedule.lr(k) == pytest.approx(twin_lr(settings, schedule, k), rel=1e-12)
     assert 0 <= schedule.lr(k) <= top * (1 + 1e-12)
     if k > warmup:
         assert schedule.lr(k) >= top * share * (1 - 1e-12)
@@ -118,16 +116,16 @@ def test_learning_rates(
 
 def test_iterations_and_fractions_are_samples() -> None:
     base = config(global_batch_size=8, train_iters=100, lr_decay_style="cosine")
-    by_iterations = Schedule.of(replace(base, lr_warmup_iters=5, lr_decay_iters=50), 1)
+    by_iterations = Schedule(replace(base, lr_warmup_iters=5, lr_decay_iters=50), 1)
     assert (by_iterations.train_samples, by_iterations.warmup, by_iterations.decay) == (
         800,
         40,
         400,
     )
     assert by_iterations.count_steps() == 100
-    by_share = Schedule.of(replace(base, lr_warmup_fraction=0.01), 1)
+    by_share = Schedule(replace(base, lr_warmup_fraction=0.01), 1)
     assert (by_share.warmup, by_share.decay) == (8, 800)
-    assert Schedule.of(config(global_batch_size=8), 83).count_steps() == 10  # one epoch
+    assert Schedule(config(global_batch_size=8), 83).count_steps() == 10  # one epoch
 
 
 @pytest.mark.parametrize(
@@ -147,7 +145,7 @@ def test_iterations_and_fractions_are_samples() -> None:
 )
 def test_what_cannot_be_scheduled(settings: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        Schedule.of(config(**settings), 1)
+        Schedule(config(**settings), 1)
 
 
 def test_schedules_need_no_torch() -> None:

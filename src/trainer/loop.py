@@ -67,7 +67,7 @@ class Run:
         self.config, self.topology = config, topology
         self.smallest = config.micro_batch_size * topology.data_size  # samples
         self.data = checkpoint.agree(lambda: open_data(config, self.smallest))
-        self.schedule = Schedule.of(config, len(self.data.train))
+        self.schedule = Schedule(config, len(self.data.train))
         samples = self.schedule.train_samples
         entropy = checkpoint.on_main(lambda: self.data.unigram_entropy(samples))
         self.model = ModelConfig.of(config, self.data.vocab_size)

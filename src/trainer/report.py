@@ -177,7 +177,7 @@ def describe(run: Run) -> Iterator[str]:
     yield (
         f"step: {batch} samples of {length} = {batch * length:,} tokens: micro batch "
         f"{config.micro_batch_size} x {t.data_size} ranks x {batch // run.smallest}"
-        + (f", from {schedule.batch_size(0)} samples on" if schedule.rampup else "")
+        + (f", from {schedule.batch_size(0)} samples on" if config.rampup_batch_size else "")
     )
     tokens, steps = samples * length, schedule.count_steps()
     yield f"run: {samples:,} samples = {tokens:,} tokens in {steps:,} steps"
