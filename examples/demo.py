@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import json
+import os
 import shlex
 import shutil
 import subprocess
@@ -101,7 +102,10 @@ def write_text() -> None:
 def run(*arguments: str) -> None:
     """Show a command as a user would type it, and run it."""
     print(f"$ {shlex.join(('tokpack', *arguments))}", flush=True)
-    code = subprocess.run([sys.executable, "-m", "tokpack", *arguments], check=False).returncode
+    # So small a model gains little from more threads, and loses much where others use the cores.
+    environment = {"OMP_NUM_THREADS": "1", **os.environ}
+    command = [sys.executable, "-m", "tokpack", *arguments]
+    code = subprocess.run(command, check=False, env=environment).returncode
     if code:
         sys.exit(code)
     print(flush=True)
