@@ -176,8 +176,8 @@ class Checkpoint:
                     f"{expected}{self._advice}"
                 )
 
-    def read(self, name: str, kinds: Sequence[str] = KINDS) -> dict[str, Tensor]:
-        """The whole fp32 tensors of a parameter: itself and Adam's moments."""
+    def read(self, name: str, kinds: Sequence[str] = KINDS[:1]) -> dict[str, Tensor]:
+        """The whole fp32 tensors of a parameter: itself, and Adam's moments if they are asked."""
         path = self.path / file_of(name)
         try:
             with safe_open(path, "pt") as file:
@@ -200,23 +200,26 @@ def load(
         if finetune:
             raise InputError(f"{folder}: there is no checkpoint to finetune")
         return None
-    fresh = RunState(0, 0, {}, {}, asdict(model))
+    weights = agree(lambda: _open(path, model, finetune=finetune))
+    if finetune or isinstance(weights, NeoxWeights):
+        engine.load_full_state(weights.read, optimizer=False)
+        return RunState(0, 0, {}, {}, asdict(model))
+    engine.load_full_state(lambda name: weights.read(name, KINDS), optimizer=True)
+    engine.load_scalars(weights.scalars)
+    return weights.state
+
+
+def _open(path: Path, model: ModelConfig, *, finetune: bool) -> Checkpoint | NeoxWeights:
+    """Open what is to be loaded, and check it: each rank some of the files."""
     if folders.is_neox(path):
         if not finetune:
             raise UsageError(f"{path}: layer files are weights without a run: add --finetune")
-        weights = agree(lambda: NeoxWeights(path, model))
-        engine.load_full_state(weights.read, optimizer=False)
-        return fresh
-    checkpoint = agree(lambda: Checkpoint(path))
-    agree(lambda: _check_model(path, checkpoint.model, model))
+        return NeoxWeights(path, model)
+    checkpoint = Checkpoint(path)
+    _check_model(path, checkpoint.model, model)
     rank, ranks = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
-    agree(lambda: checkpoint.verify(list(checkpoint.files)[rank::ranks]))
-    if finetune:
-        engine.load_full_state(lambda name: checkpoint.read(name, KINDS[:1]), optimizer=False)
-        return fresh
-    engine.load_full_state(checkpoint.read, optimizer=True)
-    engine.load_scalars(checkpoint.scalars)
-    return checkpoint.state
+    checkpoint.verify(list(checkpoint.files)[rank::ranks])
+    return checkpoint
 
 
 def _check_model(path: Path, there: ModelConfig, here: ModelConfig) -> None:

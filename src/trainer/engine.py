@@ -36,9 +36,7 @@ class Engine(Protocol):
     def train_batch(self, micro_batches: Sequence[Batch], lr: float) -> StepResult:
         """One optimizer step over this data rank's micro batches.
 
-        Each has tokens, labels, position_ids int64 [B, S], loss_mask float32 [B, S] and, for
-        attention inside documents, cu_seqlens int32 [B, S + 1]. Pipeline and tensor ranks of a data
-        rank are given the same ones, data ranks equally many.
+        Pipeline and tensor ranks of a data rank are given the same ones, data ranks equally many.
         """
 
     def evaluate(self, micro_batches: Sequence[Batch]) -> Tensor:

@@ -184,14 +184,17 @@ def _write_weights(
         size += count
         total += count
     where: dict[str, str] = {}
+    last = len(shards)
     for number, names in enumerate(shards, 1):
-        one = len(shards) == 1
-        file = f"model{'' if one else f'-{number:05d}-of-{len(shards):05d}'}.safetensors"
-        tensors = {k: x for name in names for k, x in _translated(weights, family, name)}
-        tensors = {key: tensor.to(dtype).contiguous() for key, tensor in tensors.items()}
+        file = f"model-{number:05d}-of-{last:05d}.safetensors" if last > 1 else "model.safetensors"
+        tensors = {
+            key: tensor.to(dtype).contiguous()
+            for name in names
+            for key, tensor in _translated(weights, family, name)
+        }
         write_tensors(folder / file, tensors)
         where |= dict.fromkeys(tensors, file)
-    if len(shards) > 1:
+    if last > 1:
         index = {"metadata": {"total_size": total}, "weight_map": where}
         _write_json(folder / "model.safetensors.index.json", index)
 

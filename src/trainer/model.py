@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from .config import Config
 
+# tokens, labels and position_ids int64 [B, S], loss_mask float32 [B, S], and, for attention inside
+# documents, cu_seqlens int32 [B, S + 1].
 Batch = dict[str, Tensor]
 MOMENTS = ("exp_avg", "exp_avg_sq")  # of Adam
 KINDS = ("parameter", *MOMENTS)  # what there is of a parameter
