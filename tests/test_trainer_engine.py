@@ -115,6 +115,16 @@ def test_processes_that_do_not_divide_are_refused(monkeypatch: pytest.MonkeyPatc
         parallel.start(Config(**TP, **PP))
 
 
+def test_a_gpu_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    with pytest.raises(UsageError, match=r"no GPU here .* --device cpu"):
+        parallel.start(Config(device="cuda"))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setenv("LOCAL_RANK", "2")
+    with pytest.raises(UsageError, match="process 2 of this machine finds 2 GPUs"):
+        parallel.start(Config())
+
+
 def test_a_port_in_use_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -279,6 +279,8 @@ def test_curves_have_megatrons_names(prefix: str, tmp_path: Path) -> None:
         ({"data_path": ("0.5", "{prefix}", "0.5")}, "weights and datasets do not alternate"),
         ({"data_path": ("/nowhere/data",)}, "/nowhere/data: no such dataset"),
         ({"train_samples": 4}, "4 samples do not fill the first batch of 8"),
+        ({"save": "/dev/null/x"}, "/dev/null/x: cannot be written"),
+        ({"tensorboard_dir": "/dev/null/x"}, "/dev/null/x: cannot be written"),
     ],
 )  # fmt: skip
 def test_bad_requests_end_before_a_step(

@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 
 from tokpack.errors import TrainingError, UsageError
+from tokpack.indexed.output import writing
 
 from . import checkpoint
 from .data import open_data, stream
@@ -104,7 +105,8 @@ def _claim(config: Config) -> None:
     """Take the folder that this run saves to; another run's checkpoints are not mixed with ours."""
     if not (folder := config.save):
         return
-    checkpoint.agree(lambda: os.makedirs(folder, exist_ok=True))
+    with writing(folder):
+        checkpoint.agree(lambda: os.makedirs(folder, exist_ok=True))
     checkpoint.claim(folder)
     found = checkpoint.on_main(lambda: checkpoint.find(folder))
     loaded = os.path.realpath(config.load) if config.load else ""

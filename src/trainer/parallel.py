@@ -98,6 +98,8 @@ def _device(config: Config) -> torch.device:
     local, found = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
     if config.device == "cpu" or (config.device == "auto" and not found):
         return CPU
+    if not found:
+        raise UsageError("there is no GPU here that torch can use: add --device cpu")
     if local >= found:
         raise UsageError(
             f"process {local} of this machine finds {found} GPUs; start at most {found} processes "

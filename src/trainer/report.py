@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokpack.errors import UsageError
+from tokpack.indexed.output import writing
 
 from .metrics import memory_estimate
 
@@ -64,8 +65,9 @@ class Log:
         folder = config.log_dir or config.save
         self._folder = Path(folder) if folder and self._main else None
         if self._folder is not None:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            (self._folder / "config.yaml").write_text(config.to_yaml(), encoding="utf-8")
+            with writing(str(self._folder)):
+                self._folder.mkdir(parents=True, exist_ok=True)
+                (self._folder / "config.yaml").write_text(config.to_yaml(), encoding="utf-8")
         self.record("begin", iteration=first, steps=steps, unigram_entropy=entropy)
         self._board = _board(config, first) if config.tensorboard_dir and self._main else None
 
@@ -128,7 +130,8 @@ def _board(config: Config, first: int) -> Any:
         message = "tensorboard_dir needs the package tensorboard: pip install tensorboard"
         raise UsageError(message) from error
     size, again = config.tensorboard_queue_size, first + 1 if first else None
-    return SummaryWriter(config.tensorboard_dir, purge_step=again, max_queue=size)
+    with writing(config.tensorboard_dir or ""):
+        return SummaryWriter(config.tensorboard_dir, purge_step=again, max_queue=size)
 
 
 def draw(folder: Path, entropy: float) -> str:
