@@ -216,8 +216,8 @@ def _check_run(config: Config) -> None:
 
 
 def _check_parallel(config: Config) -> None:
+    size = config.tensor_model_parallel_size
     for name in ("num_attention_heads", "num_query_groups", "hidden_size", "ffn_hidden_size"):
-        size = config.tensor_model_parallel_size
         _divides(name, getattr(config, name) or size, "tensor_model_parallel_size", size)
     if config.zero_stage and config.engine == "torch":
         raise UsageError(f"zero_stage {config.zero_stage} needs engine deepspeed, this is torch")
