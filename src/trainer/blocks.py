@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.nn import functional
-from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.utils.checkpoint import checkpoint
 
 from .parallel import ColumnLinear, RowLinear, Topology, gather_whole, own_part
@@ -47,6 +46,8 @@ class Attention(nn.Module):
                 q, k, v, documents, drop, documents is None, enable_gqa=grouped
             )
         else:
+            from torch.nn.attention.flex_attention import flex_attention  # slow to import
+
             y = flex_attention(q, k, v, block_mask=documents, enable_gqa=grouped)
         return self.out(y.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 
@@ -78,6 +79,7 @@ class Block(nn.Module):
         super().__init__()
         self.parallel, self.dropout = model.parallel_residual, model.hidden_dropout
         self.random, self.tensor_rank = model.random, topology.tensor_rank
+        self.reseed: Callable[..., None] = reseed
         self.attention_norm = norm_of(model)
         self.attention = Attention(model, topology)
         self.mlp_norm = norm_of(model)
@@ -89,10 +91,10 @@ class Block(nn.Module):
         """``documents`` is a document_mask or None; ``key`` decides what dropout drops."""
         random = self.random and self.training
         if random:  # heads are split, so tensor ranks drop differently
-            reseed(*key, "attention", self.tensor_rank)
+            self.reseed(*key, "attention", self.tensor_rank)
         attended = self.attention(self.attention_norm(x), rotary, documents)
         if random:  # what follows is whole on all tensor ranks and stays equal
-            reseed(*key, "hidden")
+            self.reseed(*key, "hidden")
         attended = functional.dropout(attended, self.dropout, self.training)
         if not self.parallel:
             x = x + attended
@@ -112,7 +114,6 @@ def random_seed(*key: object) -> int:
     return int.from_bytes(digest, "little")
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
 def reseed(*key: object) -> None:
     """Seed what draws next, so that it is the same in a resumed run and when computed again."""
     torch.manual_seed(random_seed(*key))
@@ -144,6 +145,8 @@ def document_mask(cu_seqlens: Tensor, length: int, flex: bool) -> Any:
     document = torch.searchsorted(cu_seqlens.contiguous(), place, right=True)
     if not flex:
         return (document[:, :, None] == document[:, None, :]).tril()[:, None]
+
+    from torch.nn.attention.flex_attention import create_block_mask
 
     def allowed(b: Tensor, _: Tensor, q: Tensor, k: Tensor) -> Tensor:
         return (q >= k) & (document[b, q] == document[b, k])

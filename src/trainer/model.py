@@ -160,7 +160,9 @@ class Stage(nn.Module):
         wide = model.head_width >= 16 and not model.attention_dropout
         self.flex = wide and self.topology.device.type == "cuda"
         for block in self.blocks.values():
-            block.compile(fullgraph=not model.random)  # seeding breaks the graph
+            if model.random:  # not itself compiled, seeding breaks the graph
+                block.reseed = torch.compiler.disable(reseed)  # type: ignore[no-untyped-call]
+            block.compile(fullgraph=not model.random)
 
     def forward(
         self, batch: Mapping[str, Tensor], hidden: Tensor | None = None, key: tuple[int, ...] = ()
