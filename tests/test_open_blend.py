@@ -355,7 +355,7 @@ def test_filling_in_the_middle_and_labels(folder: Path) -> None:
     for given in (fim, FIM(**fim)):
         save_blend(open_blend(values, fim=given).plan, saved)
         assert open_blend(saved).train.fingerprint == filled.fingerprint
-    with pytest.raises(UsageError, match=r"FIM: .*midle_id"):
+    with pytest.raises(UsageError, match=r"fim has no setting 'midle_id'; it has prefix_id"):
         open_blend(values, fim={"prefix_id": 1, "midle_id": 2, "suffix_id": 3})
     labelled = [{"prefix": name, "labels": name} for name in ("wiki", "owt")]
     save_blend(open_blend({**values, "datasets": labelled}).plan, saved)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import index as as_integer
 
 from tokpack.errors import UsageError
 from tokpack.samples.fim import FIM
@@ -40,6 +41,7 @@ class Settings:
     cache: str | None = None
 
     def __post_init__(self) -> None:
+        self._check_kinds()
         if self.order not in ORDERS:
             raise UsageError(f"order {self.order!r} is unknown: use one of {', '.join(ORDERS)}")
         if self.order == "stateless" and not self.drop_last:
@@ -64,6 +66,18 @@ class Settings:
             object.__setattr__(self, "fim", FIM.of(self.fim))
         if not isinstance(self.fim, FIM | None):
             raise UsageError(f"fim is {self.fim!r}, expected a FIM or its options by name")
+
+    def _check_kinds(self) -> None:
+        for name in ("seq_length", "seed", "split_index", "epochs", "num_samples", "eod_id"):
+            value = getattr(self, name)
+            if value is None and getattr(Settings, name, 0) is None:
+                continue
+            try:  # numpy's integers become Python's, which all compare and print alike
+                object.__setattr__(self, name, as_integer(value))
+            except TypeError:
+                raise UsageError(f"{name} is {value!r}, expected a whole number") from None
+        if not isinstance(self.split, str | None):
+            raise UsageError(f"split is {self.split!r}, expected text such as '969,30,1'")
 
     def _check_packing(self) -> None:
         if self.packing not in PACKINGS:

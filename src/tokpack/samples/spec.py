@@ -165,9 +165,12 @@ def _check_lengths(spec: BlendSpec) -> None:
 
 
 def _check_weights(entries: Entries, *, zero: bool) -> None:
-    given = [entry.weight for entry in entries if entry.weight is not None]
-    if len(given) not in (0, len(entries)):
-        raise UsageError(f"{len(given)} weights for {len(entries)} datasets")
+    without = [entry.prefix for entry in entries if entry.weight is None]
+    if without and len(without) < len(entries):
+        raise UsageError(
+            f"{len(entries) - len(without)} weights for {len(entries)} datasets: "
+            f"{without[0]} has none; give each one, or none"
+        )
     for entry in entries:
         if entry.weight is not None and not (
             0 < entry.weight < math.inf or (zero and entry.weight == 0)
