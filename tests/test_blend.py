@@ -125,6 +125,10 @@ class TestPlan:
             plan_blend(["small", "large"], [1])
         with pytest.raises(InputError, match=r"nope: no such dataset; looked for nope\.idx"):
             plan_blend(["small", "nope"])
+        with pytest.raises(InputError, match=r"smal\.idx, .*; did you mean small\?"):
+            plan_blend(["smal"])
+        with pytest.raises(InputError, match=r"there is no folder data$"):
+            plan_blend(["data/small"])
         with pytest.raises(UsageError, match="small: 1,000 tokens are less than one sample of 20"):
             plan_blend(["small"], seq_length=20_000)
         with pytest.raises(UsageError, match="train is less than one sample of 2,048 tokens"):
@@ -191,6 +195,10 @@ class TestCommand:
     def test_a_warning_is_talk(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["blend", "9", "small", "1", "large", "--seq-length", "10"]) == 0
         assert "small is seen 8.09 times" in capsys.readouterr().err
+        assert main(["blend", "small", "--seq-length", "10", "--samples", "1e3", "-q"]) == 0
+        captured = capsys.readouterr()
+        assert "1,000 samples of 10 tokens" in captured.out
+        assert not captured.err
 
     @pytest.mark.parametrize(
         ("words", "message"),
@@ -199,6 +207,8 @@ class TestCommand:
             (["0.3", "small", "large"], "do not alternate"),
             (["-1", "small", "2", "large"], "the weight of small is -1"),
             (["1", "nope"], "no such dataset"),
+            (["small", "0.3", "large", "0.7"], "before its dataset: 0.3 small, not small 0.3"),
+            (["small", "--samples", "1k"], "'1k' is not a whole number of at least 1"),
             (["small", "-o", "small.bin"], "small.bin: a plan is saved as YAML"),
         ],
     )

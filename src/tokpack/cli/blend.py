@@ -30,7 +30,7 @@ def positive(text: str) -> float:
     except ValueError:
         value = 0.0
     if not value > 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0, such as 3e9")
     return value
 
 
@@ -200,15 +200,14 @@ def run(argv: Sequence[str]) -> int:
     plan = make_plan(resolve(arguments.inputs).changed(**_changes(arguments)))
     if arguments.output:
         save_blend(plan, arguments.output)
-    if not arguments.quiet:
-        for warning in plan.warnings(arguments.max_epochs):
-            terminal.say(f"tokpack: warning: {warning}")
     if arguments.json:
         _print_json(plan, arguments)
+        _warn(plan, arguments)
     else:
         from tokpack.cli.blend_table import print_plan
 
         print_plan(plan)
+        _warn(plan, arguments)
         if arguments.show:
             from tokpack.cli.blend_show import print_samples
 
@@ -216,6 +215,15 @@ def run(argv: Sequence[str]) -> int:
     if arguments.output and not arguments.quiet:
         terminal.say(f"{arguments.output}: saved")
     return 0
+
+
+def _warn(plan: BlendPlan, arguments: argparse.Namespace) -> None:
+    """Say what to beware of, below the table that shows it."""
+    if arguments.quiet:
+        return
+    sys.stdout.flush()
+    for warning in plan.warnings(arguments.max_epochs):
+        terminal.say(f"tokpack: warning: {warning}")
 
 
 def _print_json(plan: BlendPlan, arguments: argparse.Namespace) -> None:
@@ -244,6 +252,7 @@ def resolve(words: Sequence[str]) -> BlendSpec:
 
 def entries(words: Sequence[str]) -> Entries:
     """Tell weights from names: with an even number of words of which every first is a number."""
+    from tokpack.indexed import MMapIndexedDataset
     from tokpack.samples.spec import Entry
 
     if not words:
@@ -256,6 +265,9 @@ def entries(words: Sequence[str]) -> Entries:
             f"weights and datasets do not alternate in: {' '.join(words)}; give a weight before "
             "each dataset, or none at all"
         )
+    for name, word in zip(words[::2], words[1::2], strict=False):
+        if _as_number(word) is not None and not MMapIndexedDataset.exists(word):
+            raise UsageError(f"a weight comes before its dataset: {word} {name}, not {name} {word}")
     return tuple(map(Entry, _prefixes(words)))
 
 

@@ -278,8 +278,8 @@ def _check_mixture(mixture: Mixture) -> None:
     rules = mixture.rules
     if mixture.samples < 1:
         raise UsageError(
-            f"{mixture.name} is less than one sample of {rules.seq_length:,} tokens: shorten the "
-            "sequence length, or ask for more"
+            f"{mixture.name} is less than one sample of {rules.seq_length:,} tokens: ask for "
+            "more tokens or epochs, or shorten the sequence length"
         )
     weights = rules.as_weights(mixture.weights, mixture.portions)
     if rules.order != "stateless" and mixture.name != "train" and mixture.asked is None and weights:
