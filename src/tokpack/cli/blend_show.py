@@ -77,6 +77,7 @@ def _samples(plan: BlendPlan, most: int) -> Iterator[Shown]:
     from tokpack.samples import BlendedDataset, open_blend
 
     how = {"document_boundaries": True, "eod_mask_loss": False, "reset_position_ids": False}
+    how["reset_attention_mask"] = False
     only = {"allow_empty": True, "valid_samples": 0, "test_samples": 0}
     train = open_blend(plan, **how, **only).train
     for number in range(min(most, len(train))):

@@ -35,6 +35,7 @@ class Settings:
     eod_id: int | None = None
     eod_mask_loss: bool = False
     reset_position_ids: bool = False
+    reset_attention_mask: bool = False
     document_boundaries: bool = False
     packing: str = "none"
     fim: FIM | None = None
@@ -61,6 +62,11 @@ class Settings:
         for name, value in (("epochs", self.epochs), ("num_samples", self.num_samples)):
             if value is not None and value < 1:
                 raise UsageError(f"{name} is {value}, expected 1 or more")
+        if self.reset_attention_mask and self.document_boundaries:
+            raise UsageError(
+                "reset_attention_mask takes documents from EOD, document_boundaries from the "
+                "index: give one of them"
+            )
         self._check_packing()
         if isinstance(self.fim, Mapping):  # from a file
             object.__setattr__(self, "fim", FIM.of(self.fim))
@@ -85,6 +91,11 @@ class Settings:
         if self.packing == "none":
             return
         order = "neox" if self.packing in NEOX_PACKED else "stateless"
+        if self.reset_attention_mask and order == "stateless":
+            raise UsageError(
+                f"packing={self.packing!r} has the boundaries of its documents already: leave out "
+                "reset_attention_mask"
+            )
         if self.order != order:
             raise UsageError(
                 f"packing={self.packing!r} goes with order={order!r}, not {self.order!r}"
@@ -108,7 +119,8 @@ class Settings:
     @property
     def needs_eod(self) -> bool:
         """Whether somebody looks for EOD among the tokens."""
-        return self.eod_mask_loss or self.reset_position_ids or self.fim is not None
+        resets = self.reset_position_ids or self.reset_attention_mask
+        return self.eod_mask_loss or resets or self.fim is not None
 
     @property
     def rule(self) -> str:
