@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from decimal import Decimal, localcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -66,6 +66,15 @@ class TestPlan:
         assert shares[1] / shares[0] == pytest.approx(math.sqrt(8), rel=1e-15)
         sharp = plan_blend(["small", "large"], temperature=0.01, seq_length=10).train.shares
         assert sharp == (pytest.approx(8.0**-100), 1)
+
+    def test_with_a_document_a_sample_every_document_is_seen_equally_often(self) -> None:
+        options: dict[str, Any] = {"packing": "document", "seq_length": 128}
+        train = plan_blend(["small", "large"], **options).train
+        assert (train.samples, train.epochs) == (90, pytest.approx((1, 1)))
+        train = plan_blend(["small", "large"], [2, 1], by="epochs", **options).train
+        assert train.epochs[0] == pytest.approx(2 * train.epochs[1])
+        train = plan_blend(["small", "large"], [1, 1], by="documents", **options).train
+        assert train.member_samples[0] * 2 == pytest.approx(train.member_samples[1])
 
     def test_datasets_of_two_dtypes(self, folder: Path) -> None:
         write_dataset(folder / "wide", [100] * 10, 1 << 20)
@@ -191,6 +200,15 @@ class TestCommand:
         plan = json.loads(capsys.readouterr().out)
         assert plan["samples"] == 90
         assert [d["samples"] for d in plan["datasets"]] == pytest.approx([10, 80])
+
+    def test_padding_is_shown(self, capsys: pytest.CaptureFixture[str]) -> None:
+        words = ["blend", "small", "--seq-length", "128", "--packing"]
+        assert main([*words, "document"]) == 0
+        assert (
+            "10 samples of 128 tokens: 1.28k tokens, 22% of them padding" in capsys.readouterr().out
+        )
+        assert main([*words, "best_fit"]) == 0
+        assert "padding" not in capsys.readouterr().out
 
     def test_a_warning_is_talk(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["blend", "9", "small", "1", "large", "--seq-length", "10"]) == 0

@@ -13,8 +13,10 @@ from samples_twin import some_lengths, write_dataset
 from tokpack import BlendedDataset, GPTDataset, open_blend
 from tokpack.errors import InputError, UsageError
 from tokpack.samples import SampleIterator, plan_blend, save_blend
+from tokpack.samples.blend_file import parse_blend
 from tokpack.samples.fim import FIM
 from tokpack.samples.megatron import blend_request
+from tokpack.samples.plan import make_plan
 from tokpack.samples.spec import Entry
 
 if TYPE_CHECKING:
@@ -362,6 +364,15 @@ def test_filling_in_the_middle_and_labels(folder: Path) -> None:
     train = open_blend(saved).train
     assert train.fingerprint != plain.fingerprint
     assert all(np.array_equal(train[0][key], plain[0][key]) for key in plain[0])
+    for others, message in (
+        ({}, "owt has no labels"),
+        ({"labels": "one"}, "one has labels for owt"),
+    ):
+        mixed = {**values, "datasets": [labelled[0], {"prefix": "owt", **others}]}
+        with pytest.raises(UsageError, match=message):
+            make_plan(parse_blend(mixed))
+    with pytest.raises(UsageError, match="fim moves tokens away"):
+        open_blend({**values, "datasets": labelled, "fim": fim})
     saved.write_text(saved.read_text().replace("labels: owt", "labels: wiki"))
     with pytest.raises(InputError, match="wiki has changed since"):
         open_blend(saved)

@@ -57,6 +57,7 @@ class Portion:
     documents: int
     tokens: int
     labels: str | None = None  # a dataset with a label for each token
+    _pieces: dict[int, int] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @property
     def prefix(self) -> str:
@@ -65,10 +66,13 @@ class Portion:
 
     def pieces(self, seq_length: int) -> int:
         """Samples of one sequence each, of which longer ones make several."""
+        if seq_length in self._pieces:
+            return self._pieces[seq_length]
         sizes, total = self.member.dataset.sizes, 0
         for begin in range(self.begin, self.end, _CHUNK):
             part = sizes[begin : min(begin + _CHUNK, self.end)].astype(np.int64)
             total += int(np.sum(-(-np.maximum(part - 1, 0) // seq_length)))
+        self._pieces[seq_length] = total
         return total
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tokpack.errors import InputError, UsageError
+from tokpack.samples.labels import Labels
 from tokpack.samples.members import (
     Member,
     Portion,
@@ -161,6 +162,7 @@ def _open(spec: BlendSpec) -> dict[str, Member]:
                 opened[entry.labels] = labels
                 marks = {"fingerprint": entry.labels_fingerprint}
                 _check_unchanged(spec.source, labels, marks)
+                Labels(labels.dataset, opened[entry.prefix].dataset)  # they fit
     return opened
 
 
@@ -324,6 +326,7 @@ def _mixture_json(mixture: Mixture) -> dict[str, Any]:
     return {
         "samples": mixture.samples,
         "tokens": mixture.samples * mixture.rules.seq_length,
+        "filled": mixture.filled,
         "datasets": [
             {
                 "prefix": portion.prefix,
