@@ -158,7 +158,7 @@ PAGE = Page(
     """\
 INPUT is WEIGHT PREFIX [WEIGHT PREFIX ...], or prefixes alone, which count by their size, or one
 blend file, saved with -o or written by hand; flags take the place of what it says. A name finds
-NAME.idx, or NAME_text_document.idx; data/* finds the datasets in a folder.
+NAME.idx, or NAME_text_document.idx; data/*.idx finds the datasets in a folder.
 
 examples:
   tokpack blend 0.35 wiki 0.65 owt

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from tokpack.samples.cache import Entry
     from tokpack.samples.iterate import Sample
-    from tokpack.samples.rows import Numbers
+    from tokpack.samples.rows import Numbers, Rows
     from tokpack.samples.split import Range
 
 
@@ -180,6 +180,13 @@ class GPTDataset:
         batch = self.empty(len(numbers))
         self.fill(batch, numbers)
         return batch.arrays()
+
+    def locate(self, number: int) -> Rows:
+        """Where the tokens of sample ``number`` lie: int64 [k, 3], sequence, first token, tokens.
+
+        The last row ends with the token that is the last label; ``fim`` moves tokens after this.
+        """
+        return self._order.locate_many([number])[0]
 
     def empty(self, samples: int) -> Batch:
         """Arrays for a batch, to be filled."""
