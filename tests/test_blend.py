@@ -267,6 +267,7 @@ class TestSplits:
             "small",
         ]
         assert main([*words, "-o", "b.yaml", "--allow-empty"]) == 0
+        assert "the split leaves" not in capsys.readouterr().err  # that is what was asked for
         assert len(open_blend("b.yaml").valid["valid"]) == 19
 
     def test_megatrons_flags(self, capsys: pytest.CaptureFixture[str]) -> None:

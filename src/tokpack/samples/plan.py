@@ -56,6 +56,7 @@ class BlendPlan:
         found = []
         for mixture in self.mixtures:
             found += mixture.warnings(max_epochs) + _twice(mixture)
+            found += [] if self.spec.allow_empty else _left_without(mixture)
             if mixture is not self.train:
                 found += _trained_on(mixture, self.train)
         if unknown := [m.prefix for m in self.members if m.checksum is None]:
@@ -65,6 +66,15 @@ class BlendPlan:
                 "whether it is whole"
             )
         return found
+
+
+def _left_without(mixture: Mixture) -> list[str]:
+    return [
+        f"the split leaves {portion.tokens:,} tokens of {portion.prefix} for {mixture.name}, less "
+        "than one sample, and so cannot be opened: give it more, or leave the dataset out there "
+        "with --allow-empty"
+        for portion in mixture.missing
+    ]
 
 
 def _twice(mixture: Mixture) -> list[str]:
