@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from decimal import Decimal, localcontext
 from typing import TYPE_CHECKING, Any
 
@@ -217,6 +218,15 @@ class TestCommand:
         captured = capsys.readouterr()
         assert "1,000 samples of 10 tokens" in captured.out
         assert not captured.err
+
+    def test_no_more_warnings_than_are_read(self, capsys: pytest.CaptureFixture[str]) -> None:
+        words = ["9", "small", *["1", "large"] * 25]
+        assert main(["blend", *words, "--seq-length", "10", "--max-epochs", "0.1", "-q"]) == 0
+        assert not capsys.readouterr().err
+        assert main(["blend", *words, "--seq-length", "10", "--max-epochs", "0.1"]) == 0
+        lines = capsys.readouterr().err.splitlines()
+        assert len(lines) == 21
+        assert re.fullmatch(r"tokpack: warning: and \d+ more, which --json lists", lines[-1])
 
     @pytest.mark.parametrize(
         ("words", "message"),

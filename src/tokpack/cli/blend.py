@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tokpack.samples.spec import BlendSpec, Entries
 
 MAX_EPOCHS = 4.0
+_MOST_WARNINGS = 20
 _BLEND_FILE = (".yaml", ".yml")
 _FILES = (".bin", ".idx", ".json", ".trace")
 
@@ -222,8 +223,11 @@ def _warn(plan: BlendPlan, arguments: argparse.Namespace) -> None:
     if arguments.quiet:
         return
     sys.stdout.flush()
-    for warning in plan.warnings(arguments.max_epochs):
+    found = plan.warnings(arguments.max_epochs)
+    for warning in found[:_MOST_WARNINGS]:
         terminal.say(f"tokpack: warning: {warning}")
+    if (more := len(found) - _MOST_WARNINGS) > 0:
+        terminal.say(f"tokpack: warning: and {more:,} more, which --json lists")
 
 
 def _print_json(plan: BlendPlan, arguments: argparse.Namespace) -> None:
