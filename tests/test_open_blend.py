@@ -269,7 +269,9 @@ def test_a_split_that_leaves_nothing_of_a_dataset() -> None:
     values = {"datasets": {"wiki": 1, "one": 1, "eleven": 2}, "seq_length": 8, "split": "80,20"}
     plan = open_blend(values, allow_empty=True).plan
     assert [p.prefix for p in plan.valid["valid"].missing] == ["one"]
-    assert "the split leaves 0 tokens of one for valid" in plan.warnings(99)[0]
+    assert not any("the split leaves" in warning for warning in plan.warnings(99))
+    warnings = make_plan(parse_blend(values)).warnings(99)
+    assert "the split leaves 0 tokens of one for valid" in warnings[0]
     with pytest.raises(UsageError, match=r"split '80,20' leaves 0 tokens of one for valid, less"):
         open_blend(values)
     blends = open_blend(values, allow_empty=True)
@@ -382,6 +384,14 @@ def test_other_requests_that_are_refused() -> None:
     two = {"datasets": {"wiki": 1, "owt": 1}, "seq_length": 8, "split": "9,1"}
     with pytest.raises(UsageError, match=r"megatron must know how many .* give valid_samples"):
         open_blend(two, order="megatron")
+    few = {"datasets": "one", "seq_length": 512, "order": "megatron"}
+    with pytest.raises(
+        UsageError, match=r"train has 500 tokens, .* of 512: .* say with samples how"
+    ):
+        open_blend(few)
+    with pytest.raises(UsageError, match=r"x has 500 tokens, .* with valid_samples .*, 0 for none"):
+        open_blend(few, samples=4, valid={"x": [Entry("one")]})
+    assert len(open_blend(few, samples=4, valid={"x": [Entry("one")]}, valid_samples=3).valid["x"])
     with pytest.raises(UsageError, match="one: 500 tokens are less than one sample of 601"):
         open_blend({"datasets": ["one"], "seq_length": 600})
     assert len(open_blend({"datasets": "one", "seq_length": 600, "order": "neox"}, samples=3).train)

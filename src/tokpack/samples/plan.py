@@ -288,6 +288,13 @@ def _check_mixture(mixture: Mixture) -> None:
         )
     mixture.segments  # noqa: B018  the weights have a sum
     rules = mixture.rules
+    count = {"train": "samples", "test": "test_samples"}.get(mixture.name, "valid_samples")
+    if mixture.samples < 1 and mixture.asked is None:
+        none = "" if mixture.name == "train" else ", 0 for none"
+        raise UsageError(
+            f"{mixture.name} has {mixture.tokens:,} tokens, less than one sample of "
+            f"{rules.seq_length:,}: give it more data, or say with {count} how many it has{none}"
+        )
     if mixture.samples < 1:
         raise UsageError(
             f"{mixture.name} is less than one sample of {rules.seq_length:,} tokens: ask for "
@@ -297,7 +304,7 @@ def _check_mixture(mixture: Mixture) -> None:
     if rules.order != "stateless" and mixture.name != "train" and mixture.asked is None and weights:
         raise UsageError(
             f"the order {rules.order} must know how many samples a blend with weights has: "
-            f"give {'test' if mixture.name == 'test' else 'valid'}_samples, 0 for none"
+            f"give {count}, 0 for none"
         )
 
 
