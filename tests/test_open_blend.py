@@ -384,6 +384,12 @@ def test_other_requests_that_are_refused() -> None:
     two = {"datasets": {"wiki": 1, "owt": 1}, "seq_length": 8, "split": "9,1"}
     with pytest.raises(UsageError, match=r"megatron must know how many .* give valid_samples"):
         open_blend(two, order="megatron")
+    packed = {"order": "neox", "packing": "pack_until_overflow", "seq_length": 8}
+    with pytest.raises(UsageError, match=r"must know how many samples train has: give samples$"):
+        open_blend({"datasets": "wiki", **packed})
+    assert len(open_blend({"datasets": "wiki", "samples": 5, **packed}).train) == 5
+    with pytest.raises(UsageError, match=r"give samples and the weights of its datasets$"):
+        open_blend({"datasets": ["wiki", "owt"], "samples": 5, **packed})
     few = {"datasets": "one", "seq_length": 512, "order": "megatron"}
     with pytest.raises(
         UsageError, match=r"train has 500 tokens, .* of 512: .* say with samples how"

@@ -17,6 +17,7 @@ from tokpack.samples.members import (
     whole,
 )
 from tokpack.samples.mixture import Mixture, Rules
+from tokpack.samples.neox_packing import NEOX_PACKED
 from tokpack.samples.spec import PARTS, BlendSpec, Entries, Entry, check_spec, plain_option
 
 if TYPE_CHECKING:
@@ -289,6 +290,12 @@ def _check_mixture(mixture: Mixture) -> None:
     mixture.segments  # noqa: B018  the weights have a sum
     rules = mixture.rules
     count = {"train": "samples", "test": "test_samples"}.get(mixture.name, "valid_samples")
+    if rules.packing in NEOX_PACKED and (mixture.asked is None or mixture.is_used_up):
+        weights_too = " and the weights of its datasets" if mixture.is_used_up else ""
+        raise UsageError(
+            f"packing={rules.packing!r} must know how many samples {mixture.name} has: give "
+            f"{count}{weights_too}"
+        )
     if mixture.samples < 1 and mixture.asked is None:
         none = "" if mixture.name == "train" else ", 0 for none"
         raise UsageError(
