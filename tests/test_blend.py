@@ -143,6 +143,10 @@ class TestPlan:
             plan_blend(["small"], seq_length=20_000)
         with pytest.raises(UsageError, match="train is less than one sample of 2,048 tokens"):
             plan_blend(["one"], tokens=2000)
+        with pytest.raises(
+            UsageError, match=r"train is 4\.88e\+26 samples, expected 2\^62 or fewer"
+        ):
+            plan_blend(["one"], tokens=1e30)
         with pytest.raises(UsageError, match="no setting 'sample'; did you mean samples"):
             plan_blend(["small"], sample=3)
         with pytest.raises(UsageError, match="order 'megatrom' is unknown"):

@@ -31,7 +31,7 @@ def positive(text: str) -> float:
     except ValueError:
         value = 0.0
     if not value > 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0, such as 3e9")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
     return value
 
 

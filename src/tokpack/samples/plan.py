@@ -18,6 +18,7 @@ from tokpack.samples.members import (
 )
 from tokpack.samples.mixture import Mixture, Rules
 from tokpack.samples.neox_packing import NEOX_PACKED
+from tokpack.samples.settings import MOST_SAMPLES
 from tokpack.samples.spec import PARTS, BlendSpec, Entries, Entry, check_spec, plain_option
 
 if TYPE_CHECKING:
@@ -302,6 +303,8 @@ def _check_mixture(mixture: Mixture) -> None:
             f"{mixture.name} has {mixture.tokens:,} tokens, less than one sample of "
             f"{rules.seq_length:,}: give it more data, or say with {count} how many it has{none}"
         )
+    if mixture.samples > MOST_SAMPLES:
+        raise UsageError(f"{mixture.name} is {mixture.samples:.3g} samples, expected 2^62 or fewer")
     if mixture.samples < 1:
         raise UsageError(
             f"{mixture.name} is less than one sample of {rules.seq_length:,} tokens: ask for "

@@ -12,6 +12,7 @@ from tokpack.samples.megatron_flavours import FLAVOURS
 from tokpack.samples.neox_packing import NEOX_PACKED
 from tokpack.samples.packing import LONGEST_SAMPLE, PACKED
 
+MOST_SAMPLES = 2**62  # that an order counts
 ORDERS = ("stateless", *FLAVOURS)
 SPLIT_BY = ("documents", "tokens")
 PACKINGS = ("none", *PACKED, *NEOX_PACKED)
@@ -60,8 +61,8 @@ class Settings:
                 f"epochs is {self.epochs} and num_samples is {self.num_samples}: give one of them"
             )
         for name, value in (("epochs", self.epochs), ("num_samples", self.num_samples)):
-            if value is not None and value < 1:
-                raise UsageError(f"{name} is {value}, expected 1 or more")
+            if value is not None and not 1 <= value <= MOST_SAMPLES:
+                raise UsageError(f"{name} is {value}, expected 1 or more, and 2**62 at most")
         if self.reset_attention_mask and self.document_boundaries:
             raise UsageError(
                 "reset_attention_mask takes documents from EOD, document_boundaries from the "
