@@ -122,7 +122,7 @@ def show_document() -> None:
     print(f"{prefix} holds {len(dataset):,} sequences; the first begins")
     print(f"  {' '.join(map(str, tokens))} ...")
     print("which is")
-    print("".join(f"  | {line}\n" for line in text.splitlines()))
+    print("".join(f"  | {line}\n" for line in text.splitlines()), flush=True)
 
 
 def show_result() -> None:
@@ -147,7 +147,7 @@ def main() -> None:
         run("encode", str(path_of(name)), "-o", str(FOLDER / name), *tokenizer)
     show_document()
     weighted = ("0.7", str(FOLDER / NAMES[0]), "0.3", str(FOLDER / NAMES[1]))
-    run("blend", *weighted, *LENGTH, "-o", str(BLEND))
+    run("blend", *weighted, *LENGTH, "--show", "1", "--max-tokens", "40", "-o", str(BLEND))
     run("train", str(BLEND), *MODEL.split(), "--save", str(RUN))
     show_result()
     run(

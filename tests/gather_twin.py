@@ -22,6 +22,7 @@ def twin_sample(
     eod_id: int | None = None,
     eod_mask_loss: bool = False,
     reset_position_ids: bool = False,
+    reset_attention_mask: bool = False,
     document_boundaries: bool = False,
     **_: Any,
 ) -> Sample:
@@ -46,9 +47,15 @@ def twin_sample(
             "max_seqlen": np.array(np.diff(edges).max(), np.int32),
         }
     starts = np.zeros(0, np.int64)
+    behind = masks.document_starts(tokens[:filled], eod_id, length)
     if reset_position_ids:
-        starts = masks.document_starts(tokens[:filled], eod_id, length)
-    return sample | {"position_ids": masks.restart(starts, length)}
+        starts = behind
+    sample["position_ids"] = masks.restart(starts, length)
+    if reset_attention_mask:
+        edges = np.concatenate([[0], behind, np.full(length - len(behind), length)])
+        sample["cu_seqlens"] = edges.astype(np.int32)
+        sample["max_seqlen"] = np.array(np.diff(edges).max(), np.int32)
+    return sample
 
 
 def same(one: Sample, other: Sample) -> bool:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from decimal import Decimal, localcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -67,6 +68,15 @@ class TestPlan:
         sharp = plan_blend(["small", "large"], temperature=0.01, seq_length=10).train.shares
         assert sharp == (pytest.approx(8.0**-100), 1)
 
+    def test_with_a_document_a_sample_every_document_is_seen_equally_often(self) -> None:
+        options: dict[str, Any] = {"packing": "document", "seq_length": 128}
+        train = plan_blend(["small", "large"], **options).train
+        assert (train.samples, train.epochs) == (90, pytest.approx((1, 1)))
+        train = plan_blend(["small", "large"], [2, 1], by="epochs", **options).train
+        assert train.epochs[0] == pytest.approx(2 * train.epochs[1])
+        train = plan_blend(["small", "large"], [1, 1], by="documents", **options).train
+        assert train.member_samples[0] * 2 == pytest.approx(train.member_samples[1])
+
     def test_datasets_of_two_dtypes(self, folder: Path) -> None:
         write_dataset(folder / "wide", [100] * 10, 1 << 20)
         train = open_blend({"datasets": {"small": 1, "wide": 1}, "seq_length": 10}).train
@@ -125,10 +135,18 @@ class TestPlan:
             plan_blend(["small", "large"], [1])
         with pytest.raises(InputError, match=r"nope: no such dataset; looked for nope\.idx"):
             plan_blend(["small", "nope"])
+        with pytest.raises(InputError, match=r"smal\.idx, .*; did you mean small\?"):
+            plan_blend(["smal"])
+        with pytest.raises(InputError, match=r"there is no folder data$"):
+            plan_blend(["data/small"])
         with pytest.raises(UsageError, match="small: 1,000 tokens are less than one sample of 20"):
             plan_blend(["small"], seq_length=20_000)
         with pytest.raises(UsageError, match="train is less than one sample of 2,048 tokens"):
             plan_blend(["one"], tokens=2000)
+        with pytest.raises(
+            UsageError, match=r"train is 4\.88e\+26 samples, expected 2\^62 or fewer"
+        ):
+            plan_blend(["one"], tokens=1e30)
         with pytest.raises(UsageError, match="no setting 'sample'; did you mean samples"):
             plan_blend(["small"], sample=3)
         with pytest.raises(UsageError, match="order 'megatrom' is unknown"):
@@ -188,9 +206,31 @@ class TestCommand:
         assert plan["samples"] == 90
         assert [d["samples"] for d in plan["datasets"]] == pytest.approx([10, 80])
 
+    def test_padding_is_shown(self, capsys: pytest.CaptureFixture[str]) -> None:
+        words = ["blend", "small", "--seq-length", "128", "--packing"]
+        assert main([*words, "document"]) == 0
+        assert (
+            "10 samples of 128 tokens: 1.28k tokens, 22% of them padding" in capsys.readouterr().out
+        )
+        assert main([*words, "best_fit"]) == 0
+        assert "padding" not in capsys.readouterr().out
+
     def test_a_warning_is_talk(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["blend", "9", "small", "1", "large", "--seq-length", "10"]) == 0
         assert "small is seen 8.09 times" in capsys.readouterr().err
+        assert main(["blend", "small", "--seq-length", "10", "--samples", "1e3", "-q"]) == 0
+        captured = capsys.readouterr()
+        assert "1,000 samples of 10 tokens" in captured.out
+        assert not captured.err
+
+    def test_no_more_warnings_than_are_read(self, capsys: pytest.CaptureFixture[str]) -> None:
+        words = ["9", "small", *["1", "large"] * 25]
+        assert main(["blend", *words, "--seq-length", "10", "--max-epochs", "0.1", "-q"]) == 0
+        assert not capsys.readouterr().err
+        assert main(["blend", *words, "--seq-length", "10", "--max-epochs", "0.1"]) == 0
+        lines = capsys.readouterr().err.splitlines()
+        assert len(lines) == 21
+        assert re.fullmatch(r"tokpack: warning: and \d+ more, which --json lists", lines[-1])
 
     @pytest.mark.parametrize(
         ("words", "message"),
@@ -199,6 +239,8 @@ class TestCommand:
             (["0.3", "small", "large"], "do not alternate"),
             (["-1", "small", "2", "large"], "the weight of small is -1"),
             (["1", "nope"], "no such dataset"),
+            (["small", "0.3", "large", "0.7"], "before its dataset: 0.3 small, not small 0.3"),
+            (["small", "--samples", "1k"], "'1k' is not a whole number of at least 1"),
             (["small", "-o", "small.bin"], "small.bin: a plan is saved as YAML"),
         ],
     )
@@ -239,6 +281,7 @@ class TestSplits:
             "small",
         ]
         assert main([*words, "-o", "b.yaml", "--allow-empty"]) == 0
+        assert "the split leaves" not in capsys.readouterr().err  # that is what was asked for
         assert len(open_blend("b.yaml").valid["valid"]) == 19
 
     def test_megatrons_flags(self, capsys: pytest.CaptureFixture[str]) -> None:

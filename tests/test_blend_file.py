@@ -12,7 +12,7 @@ from samples_twin import write_dataset, write_manifest
 
 from tokpack.errors import FormatError, InputError, UsageError
 from tokpack.samples import load_blend, open_blend, plan_blend, save_blend
-from tokpack.samples.blend_file import parse_blend
+from tokpack.samples.blend_file import parse_blend, read_blend
 from tokpack.samples.spec import Entry
 
 if TYPE_CHECKING:
@@ -208,7 +208,7 @@ def test_changes_take_the_place_of_what_the_file_says() -> None:
         ("datasets: a\nseq_length: 5.5", "seq_length is 5.5, expected a whole number"),
         ("datasets: a\nseed: [1]", "seed is"),
         ("datasets: a\nsamples: .inf", "samples is inf"),
-        ("datasets: a\nsplit: [1, 2]", "split is .*expected a word"),
+        ("datasets: a\nsplit: [1, 2]", "split is .*expected text"),
         ("datasets: a\neod_mask_loss: 1", "eod_mask_loss is 1, expected true or false"),
         ("datasets: a\nallow_empty: 1", "allow_empty is 1, expected true or false"),
         ("datasets: a\nvalid: {b: 1, c: [d]}", "valid mixes sets and weights"),
@@ -217,6 +217,11 @@ def test_changes_take_the_place_of_what_the_file_says() -> None:
         ("datasets: {a: 1}\nschedule: {x: [1]}", "schedule begins at 'x'"),
         ("datasets: {a: 1}\nschedule: {5: {b: 1}}", "name 'b', no dataset here"),
         ("datasets: {a: 1}\nschedule: {5: [x]}", "expected numbers"),
+        ("datasets: {a: 1}\nschedule: [5]", "schedule has 5, expected the first sample"),
+        ("datasets: {a: 1}\nschedule: [[5]]", "expected the first sample and weights"),
+        ("datasets: {a: 1}\nschedule: {.inf: [1]}", "schedule begins at '.inf'"),
+        ("datasets: {a: 1}\nschedule: {1e999: [1]}", "schedule begins at '1e999'"),
+        ("datasets: a\nlabels: b", "labels belongs to a dataset"),
         ("!!python/object/apply:os.system ['true']", "not YAML"),
         ("? [a]\n: 1", "not YAML"),
     ],
@@ -228,13 +233,46 @@ def test_files_that_are_no_blend(text: str, message: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "key", "value"),
+    [
+        ("split: 0:0.9", "split", "0:0.9"),  # 0.9 in YAML 1.1: all of it for training
+        ("split: 8:30", "split", "8:30"),
+        ("by: no", "by", "no"),
+        ("samples: 1_000", "samples", 1000),
+        ("samples: 1e3", "samples", 1000),
+        ("tokens: 3e9", "tokens", 3e9),
+        ("tokens: 3.5e+9", "tokens", 3.5e9),
+        ("temperature: .5", "temperature", 0.5),
+        ("allow_empty: true", "allow_empty", True),
+        ("epochs: ~", "epochs", None),
+        ("epochs:", "epochs", None),
+    ],
+)
+def test_values_mean_what_they_look_like(text: str, key: str, value: Any) -> None:
+    Path("blend.yaml").write_text(f"datasets: a\n{text}")
+    assert getattr(read_blend("blend.yaml"), key) == value
+
+
+def test_names_mean_what_they_look_like() -> None:
+    names = ["no", "007", "2024-01-01", "1e3", "12:30", "0x10", "null", "1_000", "1.50"]
+    Path("blend.yaml").write_text("datasets:\n" + "".join(f"  {name}: 1\n" for name in names))
+    assert [entry.prefix for entry in read_blend("blend.yaml").datasets] == names
+
+
+@pytest.mark.parametrize(
     ("values", "message"),
     [
         ({"datasets": []}, "at least one dataset"),
         ({"datasets": {"data/wiki": 0}}, "the weight of data/wiki is 0, expected"),
         ({"datasets": {"data/wiki": -1}}, "the weight of data/wiki is -1, expected"),
         ({"datasets": {"data/wiki": math.nan}}, "the weight of data/wiki is nan, expected"),
-        ({"datasets": {"data/wiki": 1, "data/owt": None}}, "1 weights for 2 datasets"),
+        (
+            {"datasets": {"data/wiki": 1, "data/owt": None}},
+            "1 weights for 2 datasets: data/owt has none",
+        ),
+        ({"fim": {"prefix_id": 1}}, "fim needs middle_id"),
+        ({"fim": {"prefix": 1}}, "fim has no setting 'prefix'; it has prefix_id"),
+        ({"eod_id": "yes"}, "eod_id is 'yes', expected a whole number"),
         ({"samples": 5, "epochs": 1}, "only one of them"),
         ({"samples": 0}, "samples is 0"),
         ({"valid_samples": -1}, "valid_samples is -1"),

@@ -9,7 +9,7 @@ import pytest
 from samples_twin import write_dataset
 
 import tokpack
-from tokpack import GPTDataset, open_blend
+from tokpack import GPTDataset, MMapIndexedDataset, open_blend
 from tokpack.cli import main
 from tokpack.errors import UsageError
 from tokpack.samples import plan_blend
@@ -69,6 +69,10 @@ class TestShow:
             place, own = train.locate(number)
             assert sample["dataset"] == words[2 + 2 * place]
             assert (sample["sample"], sample["dataset_sample"], sample["epoch"]) == (number, own, 0)
+            data = MMapIndexedDataset(sample["dataset"])
+            for part in sample["documents"]:
+                tokens = data.get(part["sequence"], part["first"], part["length"])
+                assert tokens.tolist() == part["ids"]
             whole = "".join(document["text"] for document in sample["documents"])
             assert len(whole) > 60
 

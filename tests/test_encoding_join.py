@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import random
 import tempfile
+import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -186,3 +188,30 @@ def test_copy_range(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kernel: boo
         with pytest.raises(OSError, match="shorter than it was"):
             copying.copy_range(source.fileno(), target.fileno(), 2_999_000, 3_000_001, 0)
     assert (tmp_path / "b").read_bytes()[1000:] == (b"begin" + data[1000:2_500_000])[1000:]
+
+
+def test_news_that_come_while_it_looks_are_not_missed(tmp_path: Path) -> None:
+    case = Case(tmp_path, [1, 1], random.Random(2))
+    looked, told = threading.Event(), threading.Event()
+
+    def beat() -> None:  # called by the joiner between looking for pieces and deciding what to do
+        if not looked.is_set():
+            looked.set()
+            told.wait(10)
+
+    joiner = join.Joiner(case.job, beat)
+    joiner.resume(range(2))
+    joiner.start()
+    assert looked.wait(10)
+    for piece in case.pieces:
+        joiner.finished(piece)
+    closer = threading.Thread(target=joiner._close)
+    closer.start()
+    while not joiner._closing:
+        time.sleep(0.001)
+    told.set()
+    closer.join()
+    joiner.finish()
+    joiner.stop()
+    files = [Path(case.folder.joined(track)) for track in TRACKS]
+    assert [file.read_bytes() for file in files] == case.expected

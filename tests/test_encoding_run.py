@@ -8,6 +8,7 @@ import json
 import lzma
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ from encoding_tools import (
 )
 
 import tokpack
+from tokpack.encoding import join
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -465,3 +467,26 @@ def test_memory_does_not_grow_with_the_input(tmp_path: Path, bpe: Path, workers:
     assert max(peaks[1]) < 250
     for small, large in zip(*peaks, strict=True):
         assert large < small + 80
+
+
+def test_stages_come_in_order_however_long_the_join_takes(
+    tmp_path: Path, bpe: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finish = join.Joiner.finish
+
+    def slow(joiner: join.Joiner) -> dict[str, str]:
+        time.sleep(0.3)  # longer than from one progress to the next
+        return finish(joiner)
+
+    monkeypatch.setattr(join.Joiner, "finish", slow)
+    path = write_jsonl(tmp_path / "a.jsonl", documents(50, words=20))
+    stages: list[str] = []
+    tokpack.encode(
+        str(path),
+        str(tmp_path / "out"),
+        tokenizer=str(bpe),
+        workers=1,
+        progress=lambda progress: stages.append(progress.stage),
+    )
+    assert stages == sorted(stages, key=["encode", "join", "sync"].index)
+    assert stages[-2:] == ["join", "sync"]

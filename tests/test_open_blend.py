@@ -13,8 +13,10 @@ from samples_twin import some_lengths, write_dataset
 from tokpack import BlendedDataset, GPTDataset, open_blend
 from tokpack.errors import InputError, UsageError
 from tokpack.samples import SampleIterator, plan_blend, save_blend
+from tokpack.samples.blend_file import parse_blend
 from tokpack.samples.fim import FIM
 from tokpack.samples.megatron import blend_request
+from tokpack.samples.plan import make_plan
 from tokpack.samples.spec import Entry
 
 if TYPE_CHECKING:
@@ -267,7 +269,9 @@ def test_a_split_that_leaves_nothing_of_a_dataset() -> None:
     values = {"datasets": {"wiki": 1, "one": 1, "eleven": 2}, "seq_length": 8, "split": "80,20"}
     plan = open_blend(values, allow_empty=True).plan
     assert [p.prefix for p in plan.valid["valid"].missing] == ["one"]
-    assert "the split leaves 0 tokens of one for valid" in plan.warnings(99)[0]
+    assert not any("the split leaves" in warning for warning in plan.warnings(99))
+    warnings = make_plan(parse_blend(values)).warnings(99)
+    assert "the split leaves 0 tokens of one for valid" in warnings[0]
     with pytest.raises(UsageError, match=r"split '80,20' leaves 0 tokens of one for valid, less"):
         open_blend(values)
     blends = open_blend(values, allow_empty=True)
@@ -355,13 +359,22 @@ def test_filling_in_the_middle_and_labels(folder: Path) -> None:
     for given in (fim, FIM(**fim)):
         save_blend(open_blend(values, fim=given).plan, saved)
         assert open_blend(saved).train.fingerprint == filled.fingerprint
-    with pytest.raises(UsageError, match=r"FIM: .*midle_id"):
+    with pytest.raises(UsageError, match=r"fim has no setting 'midle_id'; it has prefix_id"):
         open_blend(values, fim={"prefix_id": 1, "midle_id": 2, "suffix_id": 3})
     labelled = [{"prefix": name, "labels": name} for name in ("wiki", "owt")]
     save_blend(open_blend({**values, "datasets": labelled}).plan, saved)
     train = open_blend(saved).train
     assert train.fingerprint != plain.fingerprint
     assert all(np.array_equal(train[0][key], plain[0][key]) for key in plain[0])
+    for others, message in (
+        ({}, "owt has no labels"),
+        ({"labels": "one"}, "one has labels for owt"),
+    ):
+        mixed = {**values, "datasets": [labelled[0], {"prefix": "owt", **others}]}
+        with pytest.raises(UsageError, match=message):
+            make_plan(parse_blend(mixed))
+    with pytest.raises(UsageError, match="fim moves tokens away"):
+        open_blend({**values, "datasets": labelled, "fim": fim})
     saved.write_text(saved.read_text().replace("labels: owt", "labels: wiki"))
     with pytest.raises(InputError, match="wiki has changed since"):
         open_blend(saved)
@@ -371,6 +384,20 @@ def test_other_requests_that_are_refused() -> None:
     two = {"datasets": {"wiki": 1, "owt": 1}, "seq_length": 8, "split": "9,1"}
     with pytest.raises(UsageError, match=r"megatron must know how many .* give valid_samples"):
         open_blend(two, order="megatron")
+    packed = {"order": "neox", "packing": "pack_until_overflow", "seq_length": 8}
+    with pytest.raises(UsageError, match=r"must know how many samples train has: give samples$"):
+        open_blend({"datasets": "wiki", **packed})
+    assert len(open_blend({"datasets": "wiki", "samples": 5, **packed}).train) == 5
+    with pytest.raises(UsageError, match=r"give samples and the weights of its datasets$"):
+        open_blend({"datasets": ["wiki", "owt"], "samples": 5, **packed})
+    few = {"datasets": "one", "seq_length": 512, "order": "megatron"}
+    with pytest.raises(
+        UsageError, match=r"train has 500 tokens, .* of 512: .* say with samples how"
+    ):
+        open_blend(few)
+    with pytest.raises(UsageError, match=r"x has 500 tokens, .* with valid_samples .*, 0 for none"):
+        open_blend(few, samples=4, valid={"x": [Entry("one")]})
+    assert len(open_blend(few, samples=4, valid={"x": [Entry("one")]}, valid_samples=3).valid["x"])
     with pytest.raises(UsageError, match="one: 500 tokens are less than one sample of 601"):
         open_blend({"datasets": ["one"], "seq_length": 600})
     assert len(open_blend({"datasets": "one", "seq_length": 600, "order": "neox"}, samples=3).train)

@@ -140,6 +140,11 @@ def test_wrong_weights_are_named(folder: Path, weights: list[float], message: st
         BlendedDataset(open_all(folder), weights, 10)
 
 
+def test_names_are_no_datasets(folder: Path) -> None:
+    with pytest.raises(UsageError, match="a blend has GPTDatasets and blends, not 'wiki'"):
+        BlendedDataset(["wiki", "owt"], [1, 1], 10)  # type: ignore[list-item]
+
+
 def test_extreme_weights(folder: Path) -> None:
     blend = BlendedDataset(open_all(folder), [1e308, 1e308, 1e308], 10)
     assert blend.weights == pytest.approx([1 / 3] * 3)

@@ -45,7 +45,7 @@ options = st.fixed_dictionaries(
         "drop_last": st.booleans(),
         "eod_mask_loss": st.booleans(),
         "reset_position_ids": st.booleans(),
-        "document_boundaries": st.booleans(),
+        "cut": st.sampled_from(["", "document_boundaries", "reset_attention_mask"]),
         "split": st.sampled_from([None, "1,1", "8,1,1"]),
         "split_index": st.integers(0, 1),
         "epochs": st.sampled_from([None, 3]),
@@ -85,6 +85,8 @@ def test_samples_are_those_of_the_twin(
 ) -> None:
     prefix, sequences = make(tmp_path_factory.mktemp("gather"), kind)
     chosen = {**chosen, "eod_id": EOD}
+    if cut := chosen.pop("cut"):
+        chosen[cut] = True
     if chosen["order"] == "stateless":
         chosen["drop_last"] = True
     try:

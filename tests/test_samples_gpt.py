@@ -287,6 +287,18 @@ def test_a_missing_dataset_is_named(tmp_path: Path) -> None:
         ({"split": "1,1", "split_index": 3}, "split_index is 3, expected 0 to 2"),
         ({"split": "1,1", "split_index": -1}, "split_index is -1"),
         ({"split_by": "bytes"}, "split_by is 'bytes'"),
+        ({"reset_attention_mask": True}, "reset_attention_mask and fim need eod_id"),
+        ({"reset_attention_mask": True, "document_boundaries": True}, "EOD, document_boundaries"),
+        ({"reset_attention_mask": True, "packing": "document"}, "boundaries of its documents al"),
+        ({"seq_length": "2048"}, "seq_length is '2048', expected a whole number"),
+        (
+            {"num_samples": 2**62 + 1},
+            "num_samples is 4611686018427387905, expected 1 or more, and 2",
+        ),
+        ({"num_samples": 1e6}, r"num_samples is 1000000\.0, expected a whole number"),
+        ({"epochs": 1.5}, r"epochs is 1\.5, expected a whole number"),
+        ({"split": "1,1", "split_index": None}, "split_index is None, expected a whole number"),
+        ({"split": [969, 30, 1]}, r"split is \[969, 30, 1\], expected text such as '969,30,1'"),
     ],
 )
 def test_wrong_settings_are_named(prefix: Path, options: dict[str, Any], message: str) -> None:

@@ -93,6 +93,14 @@ def test_a_state_of_other_samples_is_refused(blend: BlendedDataset) -> None:
     other = BlendedDataset(blend.datasets, [0.36, 0.64], 200)
     with pytest.raises(ResumeError, match=f"{blend.fingerprint}.*{other.fingerprint}"):
         SampleIterator(other, 2).load_state_dict(state)
+    for nothing in (
+        {},
+        {"consumed_samples": 0},
+        {**state, "consumed_samples": -1},
+        {**state, "consumed_samples": "1"},
+    ):
+        with pytest.raises(ResumeError, match="no state of a SampleIterator"):
+            SampleIterator(blend, 2).load_state_dict(nothing)
     longer = BlendedDataset(blend.datasets, [0.35, 0.65], 999)
     SampleIterator(longer, 2).load_state_dict(state)
 

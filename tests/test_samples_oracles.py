@@ -11,6 +11,7 @@ import pytest
 
 from tokpack import BlendedDataset, GPTDataset
 from tokpack.errors import UsageError
+from tokpack.samples import attention_mask
 from tokpack.samples.megatron import blend_request
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ ORDERS = {
     "microsoft": "microsoft",
 }
 EOD = 4999
+ALL = {"eod_mask_loss": True, "reset_position_ids": True, "reset_attention_mask": True}
 
 
 @pytest.mark.parametrize(
@@ -34,6 +36,8 @@ EOD = 4999
         ("plain", {}),
         ("eodloss", {"eod_mask_loss": True}),
         ("resetpos", {"reset_position_ids": True}),
+        ("resetmask", {"reset_attention_mask": True}),
+        ("all", ALL),
         ("interdoc", {"document_boundaries": True}),
         ("noextra", {"add_extra_token": False}),
     ],
@@ -54,10 +58,17 @@ def test_masks_are_those_of_megatron(shared: Path, name: str, options: dict[str,
             **options,
         )
         expected = {k.removeprefix(f"{part}_"): a for k, a in arrays.items() if k.startswith(part)}
+        masks = expected.pop("attention_mask", None)
+        assert (masks is None) == ("reset_attention_mask" not in options)
         assert len(expected) == (6 if name == "interdoc" else 4)
         assert index == 0 or len(dataset) == 16
         for number in range(len(expected["tokens"])):
             sample = dataset[number]
+            if masks is not None:
+                found = attention_mask(sample.pop("cu_seqlens"))
+                assert found.shape == (1, 512, 512)
+                assert np.array_equal(np.packbits(found), masks[number]), (part, number)
+                del sample["max_seqlen"]
             assert sample.keys() == expected.keys()
             for key, array in sample.items():
                 assert array.dtype == expected[key].dtype

@@ -149,12 +149,14 @@ class HeldTokenFile {
 class Assembly {
  public:
   Assembly(std::int64_t length, bool extra, bool joined, bool boundaries,
-           std::optional<std::int64_t> mask_eod, std::optional<std::int64_t> reset_at)
+           std::optional<std::int64_t> mask_eod, std::optional<std::int64_t> reset_at,
+           std::optional<std::int64_t> cut_at)
       : length_(length) {
     if (length < 1 || length >= std::numeric_limits<std::int32_t>::max()) {
       throw py::value_error("samples of " + std::to_string(length) + " tokens");
     }
-    rules_ = {static_cast<std::size_t>(length), extra, joined, boundaries, mask_eod, reset_at};
+    rules_ = {
+        static_cast<std::size_t>(length), extra, joined, boundaries, mask_eod, reset_at, cut_at};
   }
 
   void fill(Int64s& text, const Int64s& rows, const Int64s& counts, const Int64s& places,
@@ -353,9 +355,10 @@ void bind_gather(py::module_& module) {
 
   py::class_<Assembly>(module, "Assembly")
       .def(py::init<std::int64_t, bool, bool, bool, std::optional<std::int64_t>,
-                    std::optional<std::int64_t>>(),
+                    std::optional<std::int64_t>, std::optional<std::int64_t>>(),
            py::arg("length"), py::kw_only(), py::arg("extra"), py::arg("joined"),
-           py::arg("boundaries"), py::arg("mask_eod"), py::arg("reset_at"))
+           py::arg("boundaries"), py::arg("mask_eod"), py::arg("reset_at"),
+           py::arg("cut_at") = py::none())
       .def("fill", &Assembly::fill, py::arg("text").noconvert(), py::arg("rows"), py::arg("counts"),
            py::arg("places"), py::arg("loss_mask").noconvert(), py::arg("position_ids").noconvert(),
            py::arg("cu_seqlens").noconvert(), py::arg("max_seqlen").noconvert());

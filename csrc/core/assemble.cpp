@@ -63,6 +63,23 @@ void restart(std::int64_t eod, const std::int64_t* text, std::size_t inputs,
   count_from_zero(begin, out.data() + out.size());
 }
 
+// Edges and longest by a token.
+void cut(std::int64_t eod, const std::int64_t* text, std::size_t inputs, std::size_t length,
+         const SampleArrays& out) {
+  std::size_t written = 0, begin = 0, longest = 0;
+  const auto close = [&](std::size_t end) {
+    out.edges[written++] = static_cast<std::int32_t>(begin);
+    longest = std::max(longest, end - begin);
+    begin = end;
+  };
+  for (std::size_t i = 0; i + 1 < length && i < inputs; ++i) {
+    if (text[i] == eod) close(i + 1);
+  }
+  close(length);
+  std::fill(out.edges + written, out.edges + length + 1, static_cast<std::int32_t>(length));
+  *out.longest = static_cast<std::int32_t>(longest);
+}
+
 }  // namespace
 
 void assemble(const SampleRules& rules, std::span<const Row> rows, const std::int64_t* text,
@@ -70,7 +87,8 @@ void assemble(const SampleRules& rules, std::span<const Row> rows, const std::in
   std::size_t filled = 0;
   for (const Row& row : rows) filled += static_cast<std::size_t>(row.count);
   mask(rules, rows, text, filled, out.loss_mask);
-  if (rules.boundaries) {
+  if (rules.boundaries && rules.cut_at) cut(*rules.cut_at, text, filled, rules.length, out);
+  if (rules.boundaries && !rules.cut_at) {
     divide(rules, rows, filled, out);
   } else if (rules.reset_at) {
     restart(*rules.reset_at, text, filled, {out.positions, rules.length});

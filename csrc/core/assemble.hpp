@@ -15,9 +15,10 @@ struct SampleRules {
   std::size_t length;
   bool extra;       // the last row ends with a token that is a label only
   bool joined;      // the rows are one running text; otherwise they are separate documents
-  bool boundaries;  // documents begin where rows do
+  bool boundaries;  // edges are written: documents begin where rows do
   std::optional<std::int64_t> mask_eod;  // no loss where the input is this token
   std::optional<std::int64_t> reset_at;  // positions begin anew behind this token
+  std::optional<std::int64_t> cut_at;    // documents begin behind this token, not where rows do
 };
 
 // Where the arrays of one sample are written. The last two only with `boundaries`.

@@ -19,8 +19,8 @@ std::uint64_t scramble(std::uint64_t x) {
 
 // The round function: `bits` bits of a keyed hash of one half.
 std::uint64_t hash_half(std::uint64_t half, std::uint64_t key, unsigned bits) {
-  std::uint64_t x = (half ^ key) * 0xFF51AFD7ED558CCDu;
-  x = (x ^ (x >> 32)) * 0xC4CEB9FE1A85EC53u;
+  std::uint64_t x = (half ^ key) * kHashFactors[0];
+  x = (x ^ (x >> 32)) * kHashFactors[1];
   return (x >> 32) >> (32 - bits);
 }
 
@@ -32,7 +32,8 @@ std::uint64_t mix(std::span<const std::uint64_t> values) {
   return state;
 }
 
-Permutation::Permutation(std::uint64_t size, std::uint64_t key) : size_(size) {
+Permutation::Permutation(std::uint64_t size, std::uint64_t key, Level level)
+    : size_(size), forward_many_(choose(level)) {
   if (size > kMaxSize) {
     throw std::invalid_argument("a permutation of " + std::to_string(size) +
                                 " numbers; the limit is 2^62");
@@ -79,24 +80,37 @@ std::uint64_t Permutation::inverse(std::uint64_t i) const {
 }
 
 void Permutation::batch(std::span<std::uint64_t> values) const {
-  // Those that have to walk on are gathered without a branch: it would be mispredicted often.
-  std::array<std::uint8_t, kBatch> walking;
-  std::size_t count = 0;
-  for (std::size_t k = 0; k < values.size(); ++k) {
-    values[k] = forward(values[k]);
-    walking[count] = static_cast<std::uint8_t>(k);
-    count += values[k] >= size_;
+  Batch walkers{};
+  std::array<std::uint8_t, kBatch> places;
+  std::size_t count = values.size();
+  for (std::size_t k = 0; k < count; ++k) {
+    walkers[k] = values[k];
+    places[k] = static_cast<std::uint8_t>(k);
   }
   while (count > 0) {
+    forward_many_(*this, walkers, count);
+    // Those that have to walk on are gathered without a branch: it would be mispredicted often.
     std::size_t left = 0;
     for (std::size_t w = 0; w < count; ++w) {
-      const std::uint8_t k = walking[w];
-      values[k] = forward(values[k]);
-      walking[left] = k;
-      left += values[k] >= size_;
+      const std::uint64_t value = walkers[w];
+      values[places[w]] = value;
+      walkers[left] = value;
+      places[left] = places[w];
+      left += value >= size_;
     }
     count = left;
   }
+}
+
+void Permutation::forward_scalar(const Permutation& order, Batch& values, std::size_t count) {
+  for (std::size_t k = 0; k < count; ++k) values[k] = order.forward(values[k]);
+}
+
+Permutation::ForwardMany Permutation::choose([[maybe_unused]] Level level) {
+#if defined(__x86_64__) && defined(__GNUC__)
+  if (level == Level::kAvx512) return &forward_avx512;
+#endif
+  return &forward_scalar;
 }
 
 }  // namespace tokpack

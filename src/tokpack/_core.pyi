@@ -201,6 +201,7 @@ class Assembly:
         boundaries: bool,
         mask_eod: int | None,
         reset_at: int | None,
+        cut_at: int | None = None,
     ) -> None: ...
     def fill(
         self,

@@ -31,11 +31,15 @@ void test_batches() {
   std::mt19937_64 random(2);
   for (int n = 0; n < 2000; ++n) {
     const std::uint64_t size = (random() >> (2 + random() % 62)) + 1;
-    const Permutation order(size, random());
+    const std::uint64_t key = random();
+    const Permutation order(size, key);
     std::vector<std::uint64_t> values(random() % (Permutation::kBatch + 1));
     for (std::uint64_t& value : values) value = random() % size;
     const std::vector<std::uint64_t> before = values;
     order.batch(values);
+    std::vector<std::uint64_t> same = before;
+    Permutation(size, key, Level::kScalar).batch(same);
+    CHECK(same == values);
     for (std::size_t i = 0; i < values.size(); ++i) {
       CHECK(values[i] == order.at(before[i]));
       CHECK(order.inverse(values[i]) == before[i]);

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tokpack.samples.spec import Entries
 
 MAX_EPOCHS = 4.0
+_MOST_WARNINGS = 20
 _BLEND_FILE = (".yaml", ".yml")
 
 
@@ -157,7 +158,7 @@ PAGE = Page(
     """\
 INPUT is WEIGHT PREFIX [WEIGHT PREFIX ...], or prefixes alone, which count by their size, or one
 blend file, saved with -o or written by hand; flags take the place of what it says. A name finds
-NAME.idx, or NAME_text_document.idx; data/* finds the datasets in a folder.
+NAME.idx, or NAME_text_document.idx; data/*.idx finds the datasets in a folder.
 
 examples:
   tokpack blend 0.35 wiki 0.65 owt
@@ -200,15 +201,14 @@ def run(argv: Sequence[str]) -> int:
     plan = make_plan(read_words(arguments.inputs).changed(**_changes(arguments)))
     if arguments.output:
         save_blend(plan, arguments.output)
-    if not arguments.quiet:
-        for warning in plan.warnings(arguments.max_epochs):
-            terminal.say(f"tokpack: warning: {warning}")
     if arguments.json:
         _print_json(plan, arguments)
+        _warn(plan, arguments)
     else:
         from tokpack.cli.blend_table import print_plan
 
         print_plan(plan)
+        _warn(plan, arguments)
         if arguments.show:
             from tokpack.cli.blend_show import print_samples
 
@@ -216,6 +216,18 @@ def run(argv: Sequence[str]) -> int:
     if arguments.output and not arguments.quiet:
         terminal.say(f"{arguments.output}: saved")
     return 0
+
+
+def _warn(plan: BlendPlan, arguments: argparse.Namespace) -> None:
+    """Say what to beware of, below the table that shows it."""
+    if arguments.quiet:
+        return
+    sys.stdout.flush()
+    found = plan.warnings(arguments.max_epochs)
+    for warning in found[:_MOST_WARNINGS]:
+        terminal.say(f"tokpack: warning: {warning}")
+    if (more := len(found) - _MOST_WARNINGS) > 0:
+        terminal.say(f"tokpack: warning: and {more:,} more, which --json lists")
 
 
 def _print_json(plan: BlendPlan, arguments: argparse.Namespace) -> None:

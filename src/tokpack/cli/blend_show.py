@@ -32,6 +32,7 @@ class Shown(NamedTuple):
     own: int
     epoch: int | None  # None in the order of another program, which mixes epochs
     documents: list[list[int]]
+    places: list[tuple[int, int]]  # of each: the sequence, and which token of it comes first
 
 
 def print_samples(plan: BlendPlan, arguments: argparse.Namespace) -> None:
@@ -46,7 +47,7 @@ def print_samples(plan: BlendPlan, arguments: argparse.Namespace) -> None:
             + f": sample {sample.own} of {shown(sample.prefix)}{epoch}, "
             + count(len(sample.documents), "document")
         )
-        _print_documents(sample.documents, pieces, limit)
+        _print_documents(sample, pieces, limit)
 
 
 def samples_json(plan: BlendPlan, arguments: argparse.Namespace) -> list[dict[str, Any]]:
@@ -59,8 +60,12 @@ def samples_json(plan: BlendPlan, arguments: argparse.Namespace) -> list[dict[st
             "dataset_sample": sample.own,
             "epoch": sample.epoch,
             "documents": [
-                _document(ids, _limit(sample.documents, arguments.max_tokens), pieces)
-                for ids in sample.documents
+                {
+                    "sequence": sequence,
+                    "first": first,
+                    **_document(ids, _limit(sample.documents, arguments.max_tokens), pieces),
+                }
+                for ids, (sequence, first) in zip(sample.documents, sample.places, strict=True)
             ],
         }
         for sample in _samples(plan, arguments.show)
@@ -77,6 +82,7 @@ def _samples(plan: BlendPlan, most: int) -> Iterator[Shown]:
     from tokpack.samples import BlendedDataset, open_blend
 
     how = {"document_boundaries": True, "eod_mask_loss": False, "reset_position_ids": False}
+    how["reset_attention_mask"] = False
     only = {"allow_empty": True, "valid_samples": 0, "test_samples": 0}
     train = open_blend(plan, **how, **only).train
     for number in range(min(most, len(train))):
@@ -86,7 +92,10 @@ def _samples(plan: BlendPlan, most: int) -> Iterator[Shown]:
             place, own = dataset.locate(own)
             dataset = dataset.datasets[place]
         epoch = own // dataset.samples_per_epoch if dataset.order == "stateless" else None
-        yield Shown(number, dataset.path_prefix, own, epoch, _documents(train[number]))
+        documents = _documents(train[number])
+        rows = [row for row in dataset.locate(own).tolist() if row[2]]
+        places = [(sequence, first) for sequence, first, _ in rows[: len(documents)]]
+        yield Shown(number, dataset.path_prefix, own, epoch, documents, places)
 
 
 def _documents(sample: dict[str, Any]) -> list[list[int]]:
@@ -111,11 +120,12 @@ def _document(ids: list[int], limit: int | None, pieces: Pieces | None) -> dict[
     return entry
 
 
-def _print_documents(documents: list[list[int]], pieces: Pieces | None, most: int) -> None:
-    limit = _limit(documents, most)
-    for ids in documents:
+def _print_documents(sample: Shown, pieces: Pieces | None, most: int) -> None:
+    limit = _limit(sample.documents, most)
+    for ids, (sequence, first) in zip(sample.documents, sample.places, strict=True):
         part = ids[:limit]
-        put(dim(f"  ── {count(len(ids), 'token')}"))
+        begin = f" from token {first:,} on" if first else ""
+        put(dim(f"  ── {count(len(ids), 'token')} of sequence {sequence}{begin}"))
         text = pieces.text(part).decode("utf-8", "replace") if pieces else " ".join(map(str, part))
         for line in text.rstrip("\n").split("\n"):
             for row in textwrap.wrap(shown(line), width() - 2) or [""]:

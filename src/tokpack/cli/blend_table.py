@@ -21,7 +21,8 @@ def print_plan(plan: BlendPlan) -> None:
     train, length = plan.train, plan.spec.seq_length
     _print_datasets(train)
     tokens = count_text(train.samples * length)
-    put(f"{train.samples:,} samples of {length:,} tokens: {tokens} tokens")
+    padded = "" if train.filled == 1 else f", {1 - train.filled:.0%} of them padding"
+    put(f"{train.samples:,} samples of {length:,} tokens: {tokens} tokens{padded}")
     if train.changes:
         put()
         for segment in train.segments:

@@ -143,7 +143,8 @@ def _print_prepared(found: Sequence[Prepared]) -> None:
 
     rows = [["part", "dataset", "order", "samples", "bytes", "seconds", "file"]]
     for one in found:
-        where = one.path or "nothing is needed"
+        none = "nothing is needed" if one.order == "stateless" else "not kept: made when opened"
+        where = one.path or none
         if one.path and not one.built:
             where += " (was there)"
         size = terminal.bytes_text(one.size) if one.path else ""

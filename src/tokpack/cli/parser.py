@@ -89,8 +89,11 @@ def number(minimum: int) -> Callable[[str], int]:
     """A converter for whole numbers of at least ``minimum``."""
 
     def convert(text: str) -> int:
+        digits = text.replace(",", "").replace("_", "")
+        if re.fullmatch(r"\d+[eE]\d", digits):  # 1e6
+            digits = f"{digits[:-2]}{'0' * int(digits[-1])}"
         try:
-            value = int(text.replace(",", "").replace("_", ""))
+            value = int(digits)
         except ValueError:
             value = minimum - 1
         if value < minimum:

@@ -178,13 +178,15 @@ class Joiner:
     def _main(self) -> None:
         try:
             while self._error is None:
+                # Asked before joining: whoever closes has announced all that there will be.
+                closing = self._closing
                 moved = self._join()
                 moved |= not self._hash()
                 self._beat()
-                if self._closing and self._group == len(self._groups) and not moved:
+                if closing and self._group == len(self._groups) and not moved:
                     self._sync()
                     return
-                if not moved and self._closing:
+                if closing and not moved:
                     raise OutputError(f"{self._folder.path}: pieces are missing at the join")
                 due = self._synced + SYNC_SECONDS
                 if self._unsynced and (self._unsynced > SYNC_BYTES or time.monotonic() > due):

@@ -136,7 +136,7 @@ class _Run:
             self._check.finish()
             self.meter.show("join", now=True)
             digests = self._joiner.finish()
-            self.poll()
+            self._look()
             return digests
         finally:
             self._joiner.stop()
@@ -189,10 +189,13 @@ class _Run:
 
     def poll(self) -> None:
         """Raise what went wrong elsewhere; show how far the run is."""
+        self._look()
+        self.meter.show("encode")
+
+    def _look(self) -> None:
         self._joiner.check()
         self._check.poll()
         check_budget(self.meter.rejected, self._job.options, self._job.folder.path)
-        self.meter.show("encode")
 
     def _count(self, piece: Piece) -> None:
         self.pieces[piece.number] = piece

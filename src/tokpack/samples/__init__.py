@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tokpack.samples.batch import attention_mask
 from tokpack.samples.blend_file import load_blend, save_blend
 from tokpack.samples.blended import BlendedDataset
 from tokpack.samples.fim import FIM
@@ -19,6 +20,7 @@ __all__ = [
     "MicroBatches",
     "SampleIterator",
     "WholeBatches",
+    "attention_mask",
     "collate",
     "load_blend",
     "open_blend",

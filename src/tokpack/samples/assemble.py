@@ -23,7 +23,8 @@ class Assembler:
     """
 
     def __init__(self, settings: Settings, eod: int | None, *, joined: bool) -> None:
-        self.boundaries = settings.document_boundaries or not joined
+        cut = settings.reset_attention_mask
+        self.boundaries = settings.document_boundaries or cut or not joined
         self._batches = Batches(settings.seq_length, boundaries=self.boundaries)
         self._rules = _core.Assembly(
             settings.seq_length,
@@ -32,6 +33,7 @@ class Assembler:
             boundaries=self.boundaries,
             mask_eod=eod if settings.eod_mask_loss else None,
             reset_at=eod if settings.reset_position_ids else None,
+            cut_at=eod if cut else None,
         )
 
     def empty(self, samples: int, *, labels: bool = False) -> Batch:

@@ -80,6 +80,22 @@ class Batches:
         )
 
 
+def attention_mask(cu_seqlens: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
+    """A dense mask from ``cu_seqlens`` (int32 [..., S + 1]): bool [..., 1, S, S], S * S bytes each.
+
+    True where token i must not look at token j, because it comes later or is of another document,
+    as in Megatron.
+    """
+    length = cu_seqlens.shape[-1] - 1
+    marks = np.zeros((*cu_seqlens.shape[:-1], length + 1), np.int32)
+    np.put_along_axis(marks, cu_seqlens.astype(np.int64), 1, axis=-1)
+    document = np.cumsum(marks[..., :length], axis=-1)
+    place = np.arange(length)
+    mask: npt.NDArray[np.bool_] = document[..., :, None] != document[..., None, :]
+    mask |= place[:, None] < place
+    return mask[..., None, :, :]
+
+
 @lru_cache
 def first_places(count: int) -> npt.NDArray[np.int64]:
     """0 to count - 1, read-only."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
@@ -55,21 +56,45 @@ def parse_blend(values: Any, name: str = "") -> BlendSpec:
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML in which no key comes twice: of two weights for a dataset, one would be lost."""
+    """YAML that takes names for what they are.
+
+    Keys are text, and none comes twice: of two weights for a dataset, one would be lost. Values
+    are text but for true, false, null and plain numbers: in YAML 1.1 the split 0:0.9 is 0.9, the
+    dataset no is false, and 007 is 7.
+    """
+
+    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012  so the base class has it
 
 
-def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
-    result: dict[Any, Any] = {}
+_TAG = "tag:yaml.org,2002:"
+_PLAIN = (
+    ("bool", r"true|false", "tf"),
+    ("null", r"~|null|", ["~", "n", ""]),
+    ("int", r"-?(?:0|[1-9][0-9]*)", "-0123456789"),
+    (
+        "float",
+        r"-?(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|nan)",
+        "-+.0123456789",
+    ),
+)
+for _kind, _pattern, _first in _PLAIN:
+    _Loader.add_implicit_resolver(_TAG + _kind, re.compile(rf"^(?:{_pattern})$"), list(_first))
+
+
+def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[str, Any]:
+    result: dict[str, Any] = {}
     for key_node, value_node in node.value:
-        key = loader.construct_object(key_node, deep=True)
-        if not isinstance(key, (str, int, float)) or key in result:
-            problem = f"the key {key!r} comes twice" if isinstance(key, str) else f"key {key!r}"
+        if not isinstance(key_node, yaml.ScalarNode):
+            problem = "a key is neither a word nor a number"
             raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)
-        result[key] = loader.construct_object(value_node, deep=True)
+        if key_node.value in result:
+            problem = f"the key {key_node.value!r} comes twice"
+            raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)
+        result[key_node.value] = loader.construct_object(value_node, deep=True)
     return result
 
 
-_Loader.add_constructor("tag:yaml.org,2002:map", _mapping)
+_Loader.add_constructor(_TAG + "map", _mapping)
 
 
 class _Parser:
@@ -88,6 +113,8 @@ class _Parser:
                 "tokpack, or make the blend anew"
             )
         for key in values:
+            if key in ("labels", "weight", "prefix"):
+                self._fail(f"{key} belongs to a dataset, as in - {{prefix: wiki, {key}: ...}}")
             if key not in (*KEYS, VERSION_KEY):
                 self._fail(unknown(f"unknown key {key!r}", str(key), KEYS))
         if "datasets" not in values:
@@ -177,11 +204,14 @@ class _Parser:
                 if set(row) != {"from", "weights"}:
                     self._fail(f"schedule has {dict(row)!r}, expected the keys from and weights")
                 row = row["from"], row["weights"]  # noqa: PLW2901
+            if not (isinstance(row, (list, tuple)) and len(row) == 2):
+                self._fail(f"schedule has {row!r}, expected the first sample and weights")
+            begin, weights = row
             try:
-                first = _whole(row[0])
-            except (TypeError, ValueError):
-                self._fail(f"schedule begins at {row[0]!r}, expected the number of a sample")
-            found.append((first, self._weights(first, row[1], datasets)))
+                first = _whole(begin)
+            except (TypeError, ValueError, OverflowError):
+                self._fail(f"schedule begins at {begin!r}, expected the number of a sample")
+            found.append((first, self._weights(first, weights, datasets)))
         return tuple(found)
 
     def _weights(self, first: int, value: Any, datasets: Entries) -> tuple[float, ...]:
@@ -228,7 +258,7 @@ def _truth(value: Any) -> bool:
 _KINDS: dict[str, tuple[Callable[[Any], Any], str]] = {
     **dict.fromkeys(_WHOLE, (_whole, "a whole number")),
     **dict.fromkeys(_REAL, (_real, "a number")),
-    **dict.fromkeys(_TEXT, (_text, "a word")),
+    **dict.fromkeys(_TEXT, (_text, "text")),
     "allow_empty": (_truth, "true or false"),
 }
 

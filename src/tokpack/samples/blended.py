@@ -63,6 +63,12 @@ class BlendedDataset:
         self._datasets = list(datasets)
         if not self._datasets:
             raise UsageError("a blend needs at least one dataset")
+        for dataset in self._datasets:
+            if not hasattr(dataset, "seq_length"):
+                raise UsageError(
+                    f"a blend has GPTDatasets and blends, not {dataset!r}: open it, as in "
+                    "GPTDataset(prefix, seq_length)"
+                )
         self._check_alike()
         if size is not None and size < 1:
             raise UsageError(f"size is {size}, expected 1 or more")

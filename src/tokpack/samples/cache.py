@@ -13,7 +13,7 @@ import socket
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
@@ -78,7 +78,7 @@ class Part:
 class Entry:
     """One file of a cache, or what would be in it where it cannot be written (``path`` None)."""
 
-    arrays: Arrays
+    arrays: Arrays = field(repr=False)
     path: str | None
     built: bool  # by this call
     seconds: float

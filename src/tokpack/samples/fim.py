@@ -8,7 +8,7 @@ of what decides the dataset's order, so it is the same in every worker and after
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -67,12 +67,12 @@ class FIM:
     def __post_init__(self) -> None:
         for name in ("rate", "spm_rate", "fragment_rate"):
             value = getattr(self, name)
-            if not 0 <= value <= 1:
-                raise UsageError(f"FIM: {name} is {value}, expected 0 to 1")
+            if not (isinstance(value, int | float) and 0 <= value <= 1):
+                raise UsageError(f"FIM: {name} is {value!r}, expected 0 to 1")
         ids = {name: getattr(self, name) for name in ("prefix_id", "middle_id", "suffix_id")}
         for name, value in (ids | {"split_id": self.split_id, "pad_id": self.pad_id}).items():
-            if value is not None and not 0 <= value < 2**31:
-                raise UsageError(f"FIM: {name} is {value}, expected 0 to 2**31 - 1")
+            if value is not None and not (isinstance(value, int) and 0 <= value < 2**31):
+                raise UsageError(f"FIM: {name} is {value!r}, expected 0 to 2**31 - 1")
         if len(set(ids.values())) < len(ids):
             raise UsageError(f"FIM: {ids}: they must be three tokens")
         if self.level not in LEVELS:
@@ -86,10 +86,14 @@ class FIM:
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> FIM:
         """From names and values, such as those of a file."""
-        try:
-            return cls(**values)
-        except TypeError as error:
-            raise UsageError(f"FIM: {dict(values)}: {error}") from error
+        known = {field.name: field.default for field in fields(cls)}
+        for name in values:
+            if name not in known:
+                raise UsageError(f"fim has no setting {name!r}; it has {', '.join(known)}")
+        for name, default in known.items():
+            if default is MISSING and name not in values:
+                raise UsageError(f"fim needs {name}, the number of a token")
+        return cls(**values)
 
     @property
     def identity(self) -> tuple[Any, ...]:

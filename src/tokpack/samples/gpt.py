@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from tokpack.samples.cache import Entry
     from tokpack.samples.iterate import Sample
-    from tokpack.samples.rows import Numbers
+    from tokpack.samples.rows import Numbers, Rows
     from tokpack.samples.split import Range
 
 
@@ -49,6 +49,8 @@ class GPTDataset:
         cu_seqlens    int32 [S + 1]  where documents begin in the sample, then S to the end
         max_seqlen    int32 []       tokens of the longest
 
+    also with ``reset_attention_mask``, taken from EOD; attention_mask makes a dense mask of them.
+
     With ``packing`` the pieces of a sample are separate documents, as with ``document_boundaries``.
 
     It is a map-style dataset as torch knows it, without torch. A pickle holds settings and path.
@@ -65,9 +67,10 @@ class GPTDataset:
     ``split_rule`` is by default that of the order.
 
     ``add_extra_token`` reads one token more than the sample has, as its last label; without it
-    that label does not count. ``eod_mask_loss`` and ``reset_position_ids`` look for ``eod_id``
-    (by default that of the manifest) among the input tokens, as Megatron does: no loss where it
-    is, and positions that begin anew behind it. With ``document_boundaries`` positions begin anew
+    that label does not count. ``eod_mask_loss``, ``reset_position_ids`` and
+    ``reset_attention_mask`` look for ``eod_id`` (by default that of the manifest) among the input
+    tokens, as Megatron does: no loss where it is, positions that begin anew behind it, and
+    attention that does not cross it. With ``document_boundaries`` positions begin anew
     with every document of the index.
 
     ``packing`` "best_fit" puts whole documents together, "document" one into a sample, see
@@ -101,6 +104,7 @@ class GPTDataset:
         eod_id: int | None = None,
         eod_mask_loss: bool = False,
         reset_position_ids: bool = False,
+        reset_attention_mask: bool = False,
         document_boundaries: bool = False,
         packing: str = "none",
         fim: FIM | None = None,
@@ -122,6 +126,7 @@ class GPTDataset:
             eod_id=eod_id,
             eod_mask_loss=eod_mask_loss,
             reset_position_ids=reset_position_ids,
+            reset_attention_mask=reset_attention_mask,
             document_boundaries=document_boundaries,
             packing=packing,
             fim=fim,
@@ -175,6 +180,13 @@ class GPTDataset:
         batch = self.empty(len(numbers))
         self.fill(batch, numbers)
         return batch.arrays()
+
+    def locate(self, number: int) -> Rows:
+        """Where the tokens of sample ``number`` lie: int64 [k, 3], sequence, first token, tokens.
+
+        The last row ends with the token that is the last label; ``fim`` moves tokens after this.
+        """
+        return self._order.locate_many([number])[0]
 
     def empty(self, samples: int) -> Batch:
         """Arrays for a batch, to be filled."""
@@ -281,8 +293,8 @@ class GPTDataset:
         known = given if given is not None else (self._tokenizer or {}).get("eod_id")
         if known is None:
             raise UsageError(
-                f"{self.path_prefix}: eod_mask_loss, reset_position_ids and fim need eod_id: "
-                "its manifest names none, or it has no manifest"
+                f"{self.path_prefix}: eod_mask_loss, reset_position_ids, reset_attention_mask and "
+                "fim need eod_id: its manifest names none, or it has no manifest"
             )
         return int(known)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import index as as_integer
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -168,10 +169,18 @@ class SampleIterator:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on behind the samples that the state has consumed."""
-        consumed = int(state["consumed_samples"])
-        if state["fingerprint"] != (found := _past(self._dataset, consumed)):
+        try:
+            consumed, then = as_integer(state["consumed_samples"]), state["fingerprint"]
+        except (KeyError, TypeError):
+            consumed = -1
+        if consumed < 0:
             raise ResumeError(
-                f"the state is of samples {state['fingerprint']}, the dataset gives {found} "
+                f"{state!r} is no state of a SampleIterator, which has consumed_samples, a number "
+                "of 0 or more, and the fingerprint of the samples"
+            )
+        if then != (found := _past(self._dataset, consumed)):
+            raise ResumeError(
+                f"the state is of samples {then}, the dataset gives {found} "
                 f"before sample {consumed:,}: data, seed, sequence length, split, order or weights "
                 "differ, so its samples are others; weights may change from there on, with a "
                 "schedule that says so"

@@ -76,7 +76,7 @@ class Request:
         if self.order in CORE and self.order != "megatron-0.4" and self.tokenizer is None:
             raise UsageError(
                 "the names of Megatron-core's files depend on its tokenizer: give the tokenizer's "
-                "unique_identifiers, which a description.txt of a run of yours has"
+                "unique_identifiers (--tokenizer-ids), which a description.txt of your runs has"
             )
         if len(self.samples) != len(PARTS):
             raise UsageError("samples are those of train, valid and test, None for one epoch")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 _SUFFIXES = ("", "_text_document", "_text_sentence")
 _CHUNK = 1 << 20
+_LISTED = 10_000  # files of a folder, in which a name is looked for that was typed wrong
 _MANY = 2**40  # sequences, of which any share that is meant leaves some
 
 
@@ -54,6 +57,7 @@ class Portion:
     documents: int
     tokens: int
     labels: str | None = None  # a dataset with a label for each token
+    _pieces: dict[int, int] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @property
     def prefix(self) -> str:
@@ -62,10 +66,13 @@ class Portion:
 
     def pieces(self, seq_length: int) -> int:
         """Samples of one sequence each, of which longer ones make several."""
+        if seq_length in self._pieces:
+            return self._pieces[seq_length]
         sizes, total = self.member.dataset.sizes, 0
         for begin in range(self.begin, self.end, _CHUNK):
             part = sizes[begin : min(begin + _CHUNK, self.end)].astype(np.int64)
             total += int(np.sum(-(-np.maximum(part - 1, 0) // seq_length)))
+        self._pieces[seq_length] = total
         return total
 
 
@@ -76,7 +83,20 @@ def find_prefix(name: str) -> str:
         if MMapIndexedDataset.exists(base + suffix):
             return base + suffix
     tried = ", ".join(f"{base}{suffix}.idx" for suffix in _SUFFIXES)
-    raise InputError(f"{name}: no such dataset; looked for {tried}, each with its .bin")
+    hint = _neighbours(base)
+    raise InputError(f"{name}: no such dataset; looked for {tried}, each with its .bin{hint}")
+
+
+def _neighbours(base: str) -> str:
+    """What a missing dataset was probably meant to be: a hint for the end of a message."""
+    folder, name = os.path.split(base)
+    try:
+        with os.scandir(folder or ".") as entries:
+            known = [one.name[:-4] for one in islice(entries, _LISTED) if one.name[-4:] == ".idx"]
+    except OSError:
+        return f"; there is no folder {folder}" if folder and not os.path.isdir(folder) else ""
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    return f"; did you mean {os.path.join(folder, near[0])}?" if near else ""
 
 
 def read_member(name: str) -> Member:

@@ -35,12 +35,12 @@ class Rules:
     def shares(
         self, weights: Sequence[float] | None, portions: Sequence[Portion]
     ) -> tuple[float, ...]:
-        """The share of the tokens, and so of the samples, that each dataset gives."""
+        """The share of the samples that each dataset gives, and so of their tokens."""
         if weights is None:
-            values = [float(portion.tokens) for portion in portions]
+            values = [self._size(portion) for portion in portions]
         else:
             pairs = zip(weights, portions, strict=True)
-            values = [weight * self._tokens_a_weight(portion) for weight, portion in pairs]
+            values = [weight * self._size_of_weight(portion) for weight, portion in pairs]
         if self.temperature != 1 and 0 < max(values) < math.inf:
             values = [value / max(values) for value in values]  # no power overflows
         raw = [root(value, self.temperature) for value in values]
@@ -49,17 +49,22 @@ class Rules:
             raise UsageError(f"the weights add up to {total}: give numbers nearer to 1")
         return tuple(value / total for value in raw)
 
-    def _tokens_a_weight(self, portion: Portion) -> float:
+    def _size(self, portion: Portion) -> float:
+        """What an epoch takes, in tokens; in samples where each has one document."""
+        alone = self.packing == "document"
+        return float(portion.pieces(self.seq_length) if alone else portion.tokens)
+
+    def _size_of_weight(self, portion: Portion) -> float:
         if self.by == "documents":
-            return portion.tokens / portion.documents
-        return float(portion.tokens) if self.by == "epochs" else 1.0
+            return self._size(portion) / portion.documents
+        return self._size(portion) if self.by == "epochs" else 1.0
 
     def as_weights(
         self, weights: Sequence[float] | None, portions: Sequence[Portion]
     ) -> list[float] | None:
         """What BlendedDataset is given: the user's own numbers where they are shares already."""
         if self.temperature == 1 and weights is None:
-            return None if self.order != "stateless" else [float(p.tokens) for p in portions]
+            return None if self.order != "stateless" else [self._size(p) for p in portions]
         if self.temperature == 1 and weights is not None and self.by == "tokens":
             return list(weights)
         return list(self.shares(weights, portions))
@@ -180,6 +185,17 @@ class Mixture:
             for count, portion in zip(self.member_samples, self.portions, strict=True)
         )
 
+    @property
+    def filled(self) -> float:
+        """The share of the tokens of all samples that is not padding, nearly."""
+        if self.rules.packing != "document":
+            return 1.0
+        rows = [
+            share * portion.tokens / (self.rules.epoch_samples([portion]) * self.rules.seq_length)
+            for share, portion in zip(self.shares, self.portions, strict=True)
+        ]
+        return min(math.fsum(rows), 1.0)
+
     def warnings(self, max_epochs: float) -> list[str]:
         """What the user should know before a GPU does."""
         found = []
@@ -196,9 +212,4 @@ class Mixture:
                 found.append(
                     f"{portion.prefix} gives less than one of {self.samples:,} samples{where}"
                 )
-        found += [
-            f"the split leaves {portion.tokens:,} tokens of {portion.prefix} for {self.name}, less "
-            "than one sample: give it more, or leave the dataset out there with --allow-empty"
-            for portion in self.missing
-        ]
         return found

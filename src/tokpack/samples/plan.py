@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tokpack.errors import InputError, UsageError
+from tokpack.samples.labels import Labels
 from tokpack.samples.members import (
     Member,
     Portion,
@@ -16,6 +17,8 @@ from tokpack.samples.members import (
     whole,
 )
 from tokpack.samples.mixture import Mixture, Rules
+from tokpack.samples.neox_packing import NEOX_PACKED
+from tokpack.samples.settings import MOST_SAMPLES
 from tokpack.samples.spec import PARTS, BlendSpec, Entries, Entry, check_spec, plain_option
 
 if TYPE_CHECKING:
@@ -55,6 +58,7 @@ class BlendPlan:
         found = []
         for mixture in self.mixtures:
             found += mixture.warnings(max_epochs) + _twice(mixture)
+            found += [] if self.spec.allow_empty else _left_without(mixture)
             if mixture is not self.train:
                 found += _trained_on(mixture, self.train)
         if unknown := [m.prefix for m in self.members if m.checksum is None]:
@@ -64,6 +68,15 @@ class BlendPlan:
                 "whether it is whole"
             )
         return found
+
+
+def _left_without(mixture: Mixture) -> list[str]:
+    return [
+        f"the split leaves {portion.tokens:,} tokens of {portion.prefix} for {mixture.name}, less "
+        "than one sample, and so cannot be opened: give it more, or leave the dataset out there "
+        "with --allow-empty"
+        for portion in mixture.missing
+    ]
 
 
 def _twice(mixture: Mixture) -> list[str]:
@@ -161,6 +174,7 @@ def _open(spec: BlendSpec) -> dict[str, Member]:
                 opened[entry.labels] = labels
                 marks = {"fingerprint": entry.labels_fingerprint}
                 _check_unchanged(spec.source, labels, marks)
+                Labels(labels.dataset, opened[entry.prefix].dataset)  # they fit
     return opened
 
 
@@ -276,16 +290,31 @@ def _check_mixture(mixture: Mixture) -> None:
         )
     mixture.segments  # noqa: B018  the weights have a sum
     rules = mixture.rules
+    count = {"train": "samples", "test": "test_samples"}.get(mixture.name, "valid_samples")
+    if rules.packing in NEOX_PACKED and (mixture.asked is None or mixture.is_used_up):
+        weights_too = " and the weights of its datasets" if mixture.is_used_up else ""
+        raise UsageError(
+            f"packing={rules.packing!r} must know how many samples {mixture.name} has: give "
+            f"{count}{weights_too}"
+        )
+    if mixture.samples < 1 and mixture.asked is None:
+        none = "" if mixture.name == "train" else ", 0 for none"
+        raise UsageError(
+            f"{mixture.name} has {mixture.tokens:,} tokens, less than one sample of "
+            f"{rules.seq_length:,}: give it more data, or say with {count} how many it has{none}"
+        )
+    if mixture.samples > MOST_SAMPLES:
+        raise UsageError(f"{mixture.name} is {mixture.samples:.3g} samples, expected 2^62 or fewer")
     if mixture.samples < 1:
         raise UsageError(
-            f"{mixture.name} is less than one sample of {rules.seq_length:,} tokens: shorten the "
-            "sequence length, or ask for more"
+            f"{mixture.name} is less than one sample of {rules.seq_length:,} tokens: ask for "
+            "more tokens or epochs, or shorten the sequence length"
         )
     weights = rules.as_weights(mixture.weights, mixture.portions)
     if rules.order != "stateless" and mixture.name != "train" and mixture.asked is None and weights:
         raise UsageError(
             f"the order {rules.order} must know how many samples a blend with weights has: "
-            f"give {'test' if mixture.name == 'test' else 'valid'}_samples, 0 for none"
+            f"give {count}, 0 for none"
         )
 
 
@@ -324,6 +353,7 @@ def _mixture_json(mixture: Mixture) -> dict[str, Any]:
     return {
         "samples": mixture.samples,
         "tokens": mixture.samples * mixture.rules.seq_length,
+        "filled": mixture.filled,
         "datasets": [
             {
                 "prefix": portion.prefix,

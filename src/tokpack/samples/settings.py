@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import index as as_integer
 
 from tokpack.errors import UsageError
 from tokpack.samples.fim import FIM
@@ -11,6 +12,7 @@ from tokpack.samples.megatron_flavours import FLAVOURS
 from tokpack.samples.neox_packing import NEOX_PACKED
 from tokpack.samples.packing import LONGEST_SAMPLE, PACKED
 
+MOST_SAMPLES = 2**62  # that an order counts
 ORDERS = ("stateless", *FLAVOURS)
 SPLIT_BY = ("documents", "tokens")
 PACKINGS = ("none", *PACKED, *NEOX_PACKED)
@@ -34,12 +36,14 @@ class Settings:
     eod_id: int | None = None
     eod_mask_loss: bool = False
     reset_position_ids: bool = False
+    reset_attention_mask: bool = False
     document_boundaries: bool = False
     packing: str = "none"
     fim: FIM | None = None
     cache: str | None = None
 
     def __post_init__(self) -> None:
+        self._check_kinds()
         if self.order not in ORDERS:
             raise UsageError(f"order {self.order!r} is unknown: use one of {', '.join(ORDERS)}")
         if self.order == "stateless" and not self.drop_last:
@@ -57,13 +61,30 @@ class Settings:
                 f"epochs is {self.epochs} and num_samples is {self.num_samples}: give one of them"
             )
         for name, value in (("epochs", self.epochs), ("num_samples", self.num_samples)):
-            if value is not None and value < 1:
-                raise UsageError(f"{name} is {value}, expected 1 or more")
+            if value is not None and not 1 <= value <= MOST_SAMPLES:
+                raise UsageError(f"{name} is {value}, expected 1 or more, and 2**62 at most")
+        if self.reset_attention_mask and self.document_boundaries:
+            raise UsageError(
+                "reset_attention_mask takes documents from EOD, document_boundaries from the "
+                "index: give one of them"
+            )
         self._check_packing()
         if isinstance(self.fim, Mapping):  # from a file
             object.__setattr__(self, "fim", FIM.of(self.fim))
         if not isinstance(self.fim, FIM | None):
             raise UsageError(f"fim is {self.fim!r}, expected a FIM or its options by name")
+
+    def _check_kinds(self) -> None:
+        for name in ("seq_length", "seed", "split_index", "epochs", "num_samples", "eod_id"):
+            value = getattr(self, name)
+            if value is None and getattr(Settings, name, 0) is None:
+                continue
+            try:  # numpy's integers become Python's, which all compare and print alike
+                object.__setattr__(self, name, as_integer(value))
+            except TypeError:
+                raise UsageError(f"{name} is {value!r}, expected a whole number") from None
+        if not isinstance(self.split, str | None):
+            raise UsageError(f"split is {self.split!r}, expected text such as '969,30,1'")
 
     def _check_packing(self) -> None:
         if self.packing not in PACKINGS:
@@ -71,6 +92,11 @@ class Settings:
         if self.packing == "none":
             return
         order = "neox" if self.packing in NEOX_PACKED else "stateless"
+        if self.reset_attention_mask and order == "stateless":
+            raise UsageError(
+                f"packing={self.packing!r} has the boundaries of its documents already: leave out "
+                "reset_attention_mask"
+            )
         if self.order != order:
             raise UsageError(
                 f"packing={self.packing!r} goes with order={order!r}, not {self.order!r}"
@@ -94,7 +120,8 @@ class Settings:
     @property
     def needs_eod(self) -> bool:
         """Whether somebody looks for EOD among the tokens."""
-        return self.eod_mask_loss or self.reset_position_ids or self.fim is not None
+        resets = self.reset_position_ids or self.reset_attention_mask
+        return self.eod_mask_loss or resets or self.fim is not None
 
     @property
     def rule(self) -> str:

@@ -138,6 +138,7 @@ def check_spec(spec: BlendSpec) -> Settings:
             raise UsageError(f"a validation set is named {name}: give it another name")
         if not entries:
             raise UsageError(f"{name} has no datasets: name one, or leave it out")
+        _check_labels(entries, spec.options.get("fim"))
         _check_weights(entries, zero=entries is spec.datasets and bool(spec.schedule))
     _check_schedule(spec)
     if spec.split is not None:
@@ -165,9 +166,12 @@ def _check_lengths(spec: BlendSpec) -> None:
 
 
 def _check_weights(entries: Entries, *, zero: bool) -> None:
-    given = [entry.weight for entry in entries if entry.weight is not None]
-    if len(given) not in (0, len(entries)):
-        raise UsageError(f"{len(given)} weights for {len(entries)} datasets")
+    without = [entry.prefix for entry in entries if entry.weight is None]
+    if without and len(without) < len(entries):
+        raise UsageError(
+            f"{len(entries) - len(without)} weights for {len(entries)} datasets: "
+            f"{without[0]} has none; give each one, or none"
+        )
     for entry in entries:
         if entry.weight is not None and not (
             0 < entry.weight < math.inf or (zero and entry.weight == 0)
@@ -175,6 +179,17 @@ def _check_weights(entries: Entries, *, zero: bool) -> None:
             raise UsageError(
                 f"the weight of {entry.prefix} is {entry.weight:g}, expected a number above 0"
             )
+
+
+def _check_labels(entries: Entries, fim: Any) -> None:
+    without = [entry.prefix for entry in entries if entry.labels is None]
+    if without and len(without) < len(entries):
+        raise UsageError(
+            f"{without[0]} has no labels, and others of its blend have: where every token counts, "
+            "give its own prefix as labels"
+        )
+    if fim is not None and len(without) < len(entries):
+        raise UsageError("fim moves tokens away from their labels: give fim or labels")
 
 
 def _check_schedule(spec: BlendSpec) -> None:
