@@ -303,7 +303,8 @@ def test_nothing_is_unpickled() -> None:
             if isinstance(node, ast.Import):
                 names = [alias.name.partition(".")[0] for alias in node.names]
             elif isinstance(node, ast.ImportFrom):
-                names = [(node.module or "").partition(".")[0]]
+                allowed = {alias.name for alias in node.names} == {"UnpicklingError"}
+                names = [] if allowed else [(node.module or "").partition(".")[0]]
             elif isinstance(node, ast.Call):
                 found += [f"{path.name}:{node.lineno}: {bad}" for bad in _bad_call(node, calls)]
             found += [f"{path.name}: imports {name}" for name in names if name in refused]
@@ -315,7 +316,8 @@ def _bad_call(node: ast.Call, calls: set[str]) -> list[str]:
     called = node.func.attr if isinstance(node.func, ast.Attribute) else ""
     called = node.func.id if isinstance(node.func, ast.Name) else called
     words = {word.arg: word.value for word in node.keywords}
-    bad = [called] if called in calls else []
+    is_switch = called == "eval" and not node.args  # a model's eval(), which reads no text
+    bad = [called] if called in calls and not is_switch else []
     if "allow_pickle" in words and getattr(words["allow_pickle"], "value", True) is not False:
         bad.append("allow_pickle")
     owner = node.func.value if isinstance(node.func, ast.Attribute) else None

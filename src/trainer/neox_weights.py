@@ -6,9 +6,9 @@ shows in its names, since programs count layers differently.
 
 from __future__ import annotations
 
-import pickle
 import re
 from dataclasses import replace
+from pickle import UnpicklingError
 from typing import TYPE_CHECKING
 
 import torch
@@ -140,7 +140,7 @@ def _by_name(folder: Path) -> dict[str, list[Tensor]]:
 def _load(path: Path) -> dict[str, Tensor]:
     try:
         part = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    except pickle.UnpicklingError:
+    except UnpicklingError:
         raise FormatError(f"{path}: is not read: it is no file of tensors alone") from None
     except (RuntimeError, OSError, EOFError, ValueError) as error:
         reason = str(error).strip().partition("\n")[0]
