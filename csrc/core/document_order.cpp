@@ -6,16 +6,9 @@
 #include <stdexcept>
 #include <string>
 
+#include "core/prefetch.hpp"
+
 namespace tokpack {
-namespace {
-
-inline void prefetch([[maybe_unused]] const unsigned char* address) {
-#if defined(__GNUC__)
-  __builtin_prefetch(address);
-#endif
-}
-
-}  // namespace
 
 DocumentOrder::DocumentOrder(const unsigned char* lengths, std::size_t n, std::int64_t seq_length,
                              std::int64_t extra, std::uint64_t key)
@@ -64,7 +57,7 @@ void DocumentOrder::locate_many(std::span<const std::int64_t> samples, std::vect
   for (std::size_t i = 0; i < samples.size() + kAhead; ++i) {
     if (i + kAhead < samples.size()) {
       const std::size_t guess = guess_block(samples[i + kAhead] * seq_length_);
-      prefetch(reinterpret_cast<const unsigned char*>(&begins_[guess]));
+      prefetch(&begins_[guess]);
     }
     if (i < samples.size()) begin_search(samples[i], searches[i % searches.size()]);
     if (i < kAhead) continue;

@@ -7,6 +7,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "core/prefetch.hpp"
+
 namespace tokpack {
 namespace {
 
@@ -15,12 +17,6 @@ namespace {
 constexpr std::size_t kAhead = 8;
 constexpr std::size_t kLine = 64;
 constexpr std::size_t kFirstLines = 8;  // of a row; the processor sees the rest coming
-
-inline void prefetch([[maybe_unused]] const unsigned char* address) {
-#if defined(__GNUC__)
-  __builtin_prefetch(address);
-#endif
-}
 
 template <class T>
 T load(const unsigned char* address) {

@@ -6,17 +6,12 @@
 #include <string>
 
 #include "core/best_fit.hpp"
+#include "core/prefetch.hpp"
 
 namespace tokpack {
 namespace {
 
 constexpr std::int32_t kNone = BestFit::kNone;
-
-inline void prefetch([[maybe_unused]] const unsigned char* address) {
-#if defined(__GNUC__)
-  __builtin_prefetch(address);
-#endif
-}
 
 void ask_for_lengths(const PackingInput& input, std::span<const std::uint64_t> documents) {
   for (const std::uint64_t document : documents) {

@@ -5,17 +5,12 @@
 #include <cstring>
 #include <limits>
 
+#include "core/prefetch.hpp"
+
 namespace tokpack {
 namespace {
 
 constexpr std::size_t kChunk = 32;  // samples whose memory travels at the same time
-
-template <class T>
-void prefetch([[maybe_unused]] const T* address) {
-#if defined(__GNUC__)
-  __builtin_prefetch(address);
-#endif
-}
 
 struct Bounds {
   std::int64_t first, begin, last, end;  // position and token of both ends
