@@ -25,12 +25,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tokpack import MMapIndexedDatasetBuilder
+from tokpack.configuration.config import Config
+from tokpack.configuration.model import ModelConfig
 from tokpack.trainer import parallel
-from tokpack.trainer.config import Config
 from tokpack.trainer.data import open_data, stream
 from tokpack.trainer.engine import make_engine
 from tokpack.trainer.metrics import Meter, peak_memory
-from tokpack.trainer.model import ModelConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable

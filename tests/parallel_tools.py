@@ -99,10 +99,10 @@ def open_engine(settings: dict[str, Any]) -> Any:
     """The engine of TINY with other settings, among the processes of the environment."""
     import torch
 
+    from tokpack.configuration.config import Config
+    from tokpack.configuration.model import ModelConfig
     from tokpack.trainer import parallel
-    from tokpack.trainer.config import Config
     from tokpack.trainer.engine import make_engine
-    from tokpack.trainer.model import ModelConfig
 
     torch.set_num_threads(1)
     config = Config(**{**TINY, **settings})

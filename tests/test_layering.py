@@ -24,11 +24,13 @@ FLOORS = {
     "sources": 1,
     "tokenizers": 1,
     "indexed": 1,
+    "configuration": 1,
     "encoding": 2,
     "report": 2,
     "samples": 2,
-    "cli": 3,
-    "trainer": 3,
+    "checkpoints": 3,
+    "cli": 4,
+    "trainer": 4,
 }
 # The package's face may name every room below the top floor; nothing of it but its version may be
 # imported from inside.

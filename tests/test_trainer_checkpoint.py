@@ -28,16 +28,19 @@ from trainer_checkpoint_tools import (  # noqa: E402
 )
 from trainer_model_tools import NEOX, Memory, model_of  # noqa: E402
 
+from tokpack.checkpoints import files  # noqa: E402
+from tokpack.checkpoints import folder as folders  # noqa: E402
+from tokpack.checkpoints.files import Checkpoint  # noqa: E402
+from tokpack.checkpoints.folder import find  # noqa: E402
 from tokpack.encoding import lock  # noqa: E402
 from tokpack.errors import FormatError, InputError, OutputError, UsageError  # noqa: E402
 from tokpack.trainer import checkpoint  # noqa: E402
-from tokpack.trainer import folder as folders  # noqa: E402
-from tokpack.trainer.checkpoint import Checkpoint, find, load, save  # noqa: E402
+from tokpack.trainer.checkpoint import load, save  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tokpack.trainer.checkpoint import RunState
+    from tokpack.checkpoints.files import RunState
     from tokpack.trainer.engine import Engine
 
 torch.set_num_threads(1)
@@ -265,7 +268,7 @@ def test_a_failed_save_leaves_what_was(tmp_path: Path, monkeypatch: pytest.Monke
     def fail(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    for module, name in ((checkpoint, "to_bytes"), (folders, "replace_file")):
+    for module, name in ((files, "to_bytes"), (folders, "replace_file")):
         with monkeypatch.context() as patch:
             patch.setattr(module, name, fail)
             with pytest.raises(OutputError, match="No space left on device"):
@@ -332,7 +335,7 @@ def interrupted(
         patch.setattr(Path, "mkdir", counted(Path.mkdir))
         patch.setattr(shutil, "rmtree", counted(remove))
         patch.setattr(folders, "replace_file", counted(folders.replace_file))
-        patch.setattr(checkpoint, "to_bytes", counted(checkpoint.to_bytes))
+        patch.setattr(files, "to_bytes", counted(files.to_bytes))
         try:
             save(engine, folder, meta, keep=1)
         except Killed:
@@ -371,5 +374,5 @@ def test_two_runs_do_not_save_to_one_folder(tmp_path: Path) -> None:
     other.kill()
     other.join()
     save(engine, folder, state(engine, 1, num_layers=1))
-    checkpoint.claim(folder)
+    checkpoint.claim(str(folder), str(folder))
     assert find(folder) == folder / "step_00000001"

@@ -26,10 +26,10 @@ from parallel_tools import (
     train_many,
 )
 
+from tokpack.configuration.config import Config
+from tokpack.configuration.model import ModelConfig
 from tokpack.errors import UsageError
 from tokpack.trainer import deepspeed_setup, engine_ds
-from tokpack.trainer.config import Config
-from tokpack.trainer.model import ModelConfig
 from tokpack.trainer.parallel import Topology
 
 if TYPE_CHECKING:

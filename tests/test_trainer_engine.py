@@ -25,9 +25,9 @@ from parallel_tools import (
     train_many,
 )
 
+from tokpack.configuration.config import Config
 from tokpack.errors import UsageError
 from tokpack.trainer import parallel
-from tokpack.trainer.config import Config
 
 if TYPE_CHECKING:
     from pathlib import Path

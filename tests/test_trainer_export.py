@@ -24,10 +24,10 @@ from trainer_model_tools import (  # noqa: E402
     without_vocabulary,
 )
 
+from tokpack.checkpoints.export import export, open_weights  # noqa: E402
+from tokpack.checkpoints.neox import NeoxWeights  # noqa: E402
 from tokpack.errors import FormatError, InputError, OutputError, UsageError  # noqa: E402
 from tokpack.tokenizers import load_tokenizer  # noqa: E402
-from tokpack.trainer.export import export, open_weights  # noqa: E402
-from tokpack.trainer.neox_weights import NeoxWeights  # noqa: E402
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -211,7 +211,7 @@ def write_neox(
         "head": (count + 4, "final_linear"),
     }
     layers: dict[int, list[dict[str, Tensor]]] = {}
-    for name in weights.model.shapes():
+    for name in weights.model.layout:
         whole = weights.read(name)["parameter"]
         room, *rest = name.split(".")
         if room == "blocks":
@@ -235,7 +235,7 @@ def write_neox(
 
 
 def split_neox(weights: Memory, name: str, whole: Tensor, ranks: int) -> list[Tensor]:
-    dim = weights.stage.shard_dim(name)
+    dim = weights.model.layout[name].split
     if dim is not None:
         return list(whole.chunk(ranks, dim))
     row_bias = name.endswith(("attention.out.bias", "mlp.down.bias"))
@@ -252,7 +252,7 @@ def test_neox_layer_files(tmp_path: Path, settings: dict[str, Any], newer: bool)
     weights = Memory(model_of(**settings))
     write_neox(tmp_path / "global_step7", weights, newer=newer)
     found = NeoxWeights(tmp_path / "global_step7", weights.model)
-    for name in weights.model.shapes():
+    for name in weights.model.layout:
         expected = weights.read(name)["parameter"]
         read = found.read(name)["parameter"]
         assert read.dtype == torch.float32
@@ -267,7 +267,7 @@ def test_neox_of_three_ranks_and_bigscience_names(tmp_path: Path) -> None:
     folder = tmp_path / "global_step7"
     folder.mkdir()
     layers: dict[int, dict[str, Tensor]] = {}
-    for name in weights.model.shapes():
+    for name in weights.model.layout:
         room, *rest, kind = name.split(".")
         theirs = {
             "embedding.word": (1, "word_embeddings."),
@@ -287,7 +287,7 @@ def test_neox_of_three_ranks_and_bigscience_names(tmp_path: Path) -> None:
     for number, part in layers.items():
         torch.save(part, folder / f"layer_{number:02d}-model_00-model_states.pt")
     found = NeoxWeights(folder, weights.model)
-    for name in weights.model.shapes():
+    for name in weights.model.layout:
         assert torch.equal(found.read(name)["parameter"], weights.read(name)["parameter"]), name
 
 

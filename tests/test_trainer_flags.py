@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokpack.cli import train as command
+from tokpack.configuration import flags, names
+from tokpack.configuration.config import FIELDS, Config
+from tokpack.configuration.flags import resolve
 from tokpack.errors import FormatError, InputError, UsageError
-from tokpack.trainer import flags, names
-from tokpack.trainer.config import FIELDS, Config
-from tokpack.trainer.flags import resolve
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples" / "train"
 

@@ -16,17 +16,18 @@ pytest.importorskip("safetensors")
 from test_trainer_export import write_neox  # noqa: E402
 from trainer_model_tools import NEOX, SMALL, Memory  # noqa: E402
 
+from tokpack.checkpoints.export import open_weights  # noqa: E402
+from tokpack.checkpoints.files import RunState  # noqa: E402
 from tokpack.cli.main import main  # noqa: E402
+from tokpack.configuration.config import Config  # noqa: E402
+from tokpack.configuration.model import ModelConfig  # noqa: E402
 from tokpack.encoding import lock  # noqa: E402
 from tokpack.errors import TokenizerError, UsageError  # noqa: E402
 from tokpack.tokenizers import load_tokenizer  # noqa: E402
 from tokpack.tokenizers.described import tokenizer_of  # noqa: E402
-from tokpack.trainer.checkpoint import RunState, save  # noqa: E402
-from tokpack.trainer.config import Config  # noqa: E402
+from tokpack.trainer.checkpoint import save  # noqa: E402
 from tokpack.trainer.engine import make_engine  # noqa: E402
-from tokpack.trainer.export import open_weights  # noqa: E402
 from tokpack.trainer.generate import continue_tokens, generate, load_model  # noqa: E402
-from tokpack.trainer.model import ModelConfig  # noqa: E402
 from tokpack.trainer.parallel import start  # noqa: E402
 
 if TYPE_CHECKING:

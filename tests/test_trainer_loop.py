@@ -27,9 +27,9 @@ from trainer_tools import (
 )
 
 from tokpack import cli
+from tokpack.configuration.config import Config
+from tokpack.configuration.flags import resolve
 from tokpack.errors import InputError, ResumeError, TokpackError, TrainingError, UsageError
-from tokpack.trainer.config import Config
-from tokpack.trainer.flags import resolve
 
 torch = pytest.importorskip("torch")
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
+from tokpack.configuration.config import Config
 from tokpack.errors import TrainingError
-from tokpack.trainer.config import Config
 
 torch = pytest.importorskip("torch")
 
+from tokpack.configuration.model import ModelConfig  # noqa: E402
 from tokpack.trainer import metrics  # noqa: E402
 from tokpack.trainer.engine import StepResult  # noqa: E402
-from tokpack.trainer.model import ModelConfig  # noqa: E402
 from tokpack.trainer.parallel import Topology  # noqa: E402
 from tokpack.trainer.report import line  # noqa: E402
 

@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 from parallel_tools import LLAMA, NEOX, TINY, VOCABULARY, micro_batch
 from torch.nn import functional
 
+from tokpack.configuration.config import Config
+from tokpack.configuration.model import ModelConfig
 from tokpack.trainer import vocabulary
 from tokpack.trainer.blocks import document_mask
-from tokpack.trainer.config import Config
 from tokpack.trainer.engine_torch import LossScale
-from tokpack.trainer.model import ModelConfig, Stage
+from tokpack.trainer.model import Stage
 from tokpack.trainer.parallel import Topology
 
 FAMILIES = pytest.mark.parametrize("family", [{}, NEOX, LLAMA], ids=["gpt2", "neox", "llama"])
@@ -118,6 +119,20 @@ def test_weights_do_not_depend_on_the_topology(family: dict[str, Any]) -> None:
             rows = VOCABULARY if name in ("embedding.word.weight", "head.weight") else None
             wanted = part.own_part(name, whole[name][:rows])
             assert torch.equal(parameter, wanted), name
+
+
+@FAMILIES
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_the_layout_says_what_the_model_has(family: dict[str, Any], ranks: int) -> None:
+    """All names, in order; of a split parameter each rank has its part, and of the others all."""
+    stage = stage_of(family, Topology(tensor_size=ranks))
+    padded = stage.model.padded_vocab_size(ranks)
+    wanted = {}
+    for name, (shape, split) in stage.model.layout.items():
+        whole = (padded, *shape[1:]) if split == 0 and shape[0] == VOCABULARY else shape
+        wanted[name] = [n // ranks if dim == split else n for dim, n in enumerate(whole)]
+    found = {name: list(parameter.shape) for name, parameter in stage.named_parameters()}
+    assert list(found.items()) == list(wanted.items())
 
 
 def test_initialisation_has_megatrons_spread() -> None:

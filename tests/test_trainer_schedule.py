@@ -12,9 +12,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from tokpack.configuration.config import Config
+from tokpack.configuration.schedule import Schedule
 from tokpack.errors import UsageError
-from tokpack.trainer.config import Config
-from tokpack.trainer.schedule import Schedule
 
 
 def config(**settings: Any) -> Config:
@@ -149,6 +149,6 @@ def test_what_cannot_be_scheduled(settings: Any, message: str) -> None:
 
 
 def test_schedules_need_no_torch() -> None:
-    code = "import sys, tokpack.trainer.schedule; print('torch' in sys.modules)"
+    code = "import sys, tokpack.configuration.schedule; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"

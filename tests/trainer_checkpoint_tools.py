@@ -15,10 +15,11 @@ import torch
 import torch.multiprocessing
 from trainer_model_tools import SMALL, VOCAB, model_of
 
+from tokpack.checkpoints.files import RunState
+from tokpack.checkpoints.folder import find
+from tokpack.configuration.config import Config
 from tokpack.errors import FormatError, OutputError
 from tokpack.trainer import checkpoint, parallel
-from tokpack.trainer.checkpoint import RunState
-from tokpack.trainer.config import Config
 from tokpack.trainer.engine import make_engine
 
 if TYPE_CHECKING:
@@ -146,19 +147,19 @@ def full_disk(engine: Engine, folder: str, settings: dict[str, Any]) -> None:
             checkpoint.save(engine, folder, state(engine, 9, **settings))
     finally:
         checkpoint.write_tensors = write
-    path = checkpoint.find(folder)
+    path = find(folder)
     assert path is not None
     assert path.name == "step_00000006"
 
 
 def broken_for_all(engine: Engine, folder: str, settings: dict[str, Any]) -> None:
     """A broken file is one rank's to find, and every rank's error."""
-    path = checkpoint.find(folder)
+    path = find(folder)
     assert path is not None
     if engine.topology.is_main:
         with open(path / "layer_001.safetensors", "r+b") as file:
             file.truncate(1000)
-    checkpoint.gather(None)
+    parallel.gather(None)
     with pytest.raises(FormatError, match=r"layer_001\.safetensors: is broken"):
         checkpoint.load(engine, folder, model_of(**settings))
 
@@ -182,6 +183,6 @@ def save_for_ever(folder: str, told: str) -> None:
 
 def claim_and_wait(folder: str, told: str) -> None:
     """Claim a folder, tell a file, and keep it."""
-    checkpoint.claim(folder)
+    checkpoint.claim(folder, None)
     Path(told).write_text("claimed")
     time.sleep(LIMIT)

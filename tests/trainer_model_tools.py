@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tokpack.trainer.config import Config
-from tokpack.trainer.model import ModelConfig, Stage
+from tokpack.configuration.config import Config
+from tokpack.configuration.model import ModelConfig
+from tokpack.trainer.model import Stage
 from tokpack.trainer.parallel import Topology
 
 if TYPE_CHECKING:

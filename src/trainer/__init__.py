@@ -1,1 +1,1 @@
-"""A thin GPT trainer on tokpack's blends. Not written yet: there is nothing to import here."""
+"""A thin GPT trainer on tokpack's blends. `loop` is where to begin to read."""

@@ -8,9 +8,8 @@ import time
 import traceback
 from typing import TYPE_CHECKING
 
+from tokpack.configuration.flags import resolve
 from tokpack.errors import TokpackError, UsageError
-
-from .flags import resolve
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,8 +16,8 @@ from .parallel import ColumnLinear, RowLinear, Topology, gather_whole, own_part
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .config import Config
-    from .model import ModelConfig
+    from tokpack.configuration.config import Config
+    from tokpack.configuration.model import ModelConfig
 
 Rotary = tuple[Tensor, Tensor]  # cos and sin, float32 [B, 1, S, rotary width]
 

@@ -1,93 +1,56 @@
-"""Checkpoints that no engine owns: whole fp32 tensors under global names, one file a layer.
-
-step_00000100/embedding.safetensors, layer_000.safetensors, ..., norm, head
-step_00000100/state.json   counters, model, tokenizer, size and checksum of each file
-"""
+"""Saving and loading a run, by all of its processes together."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, fields
+import os
+from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING
 
-import torch.distributed as dist
-import xxhash
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save as to_bytes
-
-from tokpack.encoding.folder import sync_file
+from tokpack.checkpoints import folder as folders
+from tokpack.checkpoints.files import (
+    Checkpoint,
+    RunState,
+    file_of,
+    key_of,
+    state_text,
+    write_tensors,
+)
+from tokpack.checkpoints.neox import NeoxWeights
+from tokpack.configuration.model import KINDS, ModelConfig
 from tokpack.encoding.lock import hold
-from tokpack.errors import FormatError, InputError, TokpackError, UsageError
+from tokpack.errors import InputError, TokpackError, UsageError
 from tokpack.indexed.manifest import FileDigest, digest_file
 from tokpack.indexed.output import writing
 
-from . import folder as folders
-from .model import KINDS, ModelConfig
-from .neox_weights import NeoxWeights
+from .parallel import agree, gather, on_main, rank_and_size
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Callable, Iterable, Sequence
-
-    from torch import Tensor
-
     from .engine import Engine
 
     AnyPath = str | os.PathLike[str]
 
-VERSION = 1
 # What may differ between the model of a checkpoint and the one that loads it.
 _FREE = "seq_length make_vocab_size_divisible_by hidden_dropout attention_dropout init_method_std"
 
-T = TypeVar("T")
-find = folders.find
 
+def claim(folder: str, load: str | None) -> None:
+    """Take the folder that this run saves to, until this process ends; collective.
 
-@dataclass(frozen=True)
-class RunState:
-    """Where a run is, besides its tensors. Everything in it is JSON."""
-
-    step: int
-    consumed_samples: int
-    data_state: dict[str, Any]
-    config: dict[str, Any]
-    model: dict[str, Any]  # asdict of the ModelConfig
-    tokenizer: dict[str, Any] | None = None  # as the manifest of the data describes it
-
-
-def gather(value: T) -> list[T]:
-    """What each rank has, by rank; collective."""
-    if not dist.is_initialized():
-        return [value]
-    values: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(values, value)
-    return values
-
-
-def agree(work: Callable[[], T]) -> T:
-    """Do ``work`` on every rank; an error of one is raised on all, so that none waits for it."""
-    failure: Exception | None = None
-    try:
-        result = work()
-    except (TokpackError, OSError) as error:
-        failure = error
-    for found in gather(failure):
-        if found is not None:
-            raise found
-    return result
-
-
-def on_main(work: Callable[[], T]) -> T:
-    """Do ``work`` on rank 0 and give its result, or its error, to all."""
-    main = not dist.is_initialized() or dist.get_rank() == 0
-    return cast("T", gather(agree(work if main else lambda: None))[0])
-
-
-def claim(folder: AnyPath) -> None:
-    """Keep other runs from saving to ``folder`` until this process ends; collective."""
+    UsageError where it holds checkpoints of another run than the one at ``load``: they are not
+    mixed with ours.
+    """
+    with writing(folder):
+        agree(lambda: os.makedirs(folder, exist_ok=True))
     on_main(lambda: hold(Path(folder)))
+    found = on_main(lambda: folders.find(folder))
+    loaded = os.path.realpath(load) if load else ""
+    if found and os.path.realpath(folder) not in (loaded, os.path.dirname(loaded)):
+        raise UsageError(
+            f"save: {folder} holds {found.name} of another run: go on from it with --load "
+            f"{folder}, or save to another folder"
+        )
 
 
 def save(engine: Engine, folder: AnyPath, meta: RunState, *, keep: int = 0) -> None:
@@ -101,24 +64,8 @@ def save(engine: Engine, folder: AnyPath, meta: RunState, *, keep: int = 0) -> N
     files: dict[str, FileDigest] = {}
     for written in gather(agree(lambda: _write_layers(engine, work))):
         files.update(written)
-    values = {"tokpack_checkpoint": VERSION, **asdict(meta), "scalars": engine.scalars()}
-    values["files"] = files
-    text = json.dumps({**values, "checksum": _checksum(values)}, indent=1)
+    text = state_text(meta, engine.scalars(), files)
     on_main(lambda: folders.commit(target, text, keep))
-
-
-def file_of(name: str) -> str:
-    """The file that holds a parameter."""
-    room, number, *_ = name.split(".")
-    return f"layer_{int(number):03d}.safetensors" if room == "blocks" else f"{room}.safetensors"
-
-
-def _key(name: str, kind: str) -> str:
-    return name if kind == "parameter" else f"{name}:{kind}"
-
-
-def _checksum(values: dict[str, Any]) -> str:
-    return xxhash.xxh3_128_hexdigest(json.dumps(values, sort_keys=True).encode())
 
 
 def _write_layers(engine: Engine, work: Path) -> dict[str, FileDigest]:
@@ -126,7 +73,7 @@ def _write_layers(engine: Engine, work: Path) -> dict[str, FileDigest]:
     files: dict[str, FileDigest] = {}
     failure: TokpackError | None = None
     for file, parameters in groupby(engine.full_state(), lambda item: file_of(item[0])):
-        tensors = {_key(name, kind): x for name, whole in parameters for kind, x in whole.items()}
+        tensors = {key_of(name, kind): x for name, whole in parameters for kind, x in whole.items()}
         if tensors and failure is None:
             try:
                 write_tensors(work / file, tensors)
@@ -138,54 +85,6 @@ def _write_layers(engine: Engine, work: Path) -> dict[str, FileDigest]:
     return files
 
 
-def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
-    """Write a safetensors file, durably. OutputError."""
-    with writing(str(path)):
-        path.write_bytes(to_bytes(tensors, {"format": "pt"}))
-        sync_file(str(path))
-
-
-class Checkpoint:
-    """A checkpoint that is open for reading. FormatError where ``path`` is none, or a newer one."""
-
-    def __init__(self, path: Path) -> None:
-        self.path, name, before = path, path / folders.STATE, folders.earlier(path)
-        self._advice = f"; to go on from the one before: --load {before[-1]}" if before else ""
-        try:
-            values: dict[str, Any] = json.loads(name.read_bytes())
-            checksum, version = values.pop("checksum"), values["tokpack_checkpoint"]
-        except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
-            raise FormatError(f"{name}: cannot be read: {error!r}{self._advice}") from None
-        if version != VERSION:
-            raise FormatError(f"{name}: version is {version!r}, this tokpack knows {VERSION}")
-        if checksum != _checksum(values):
-            raise FormatError(f"{name}: is broken: its checksum is wrong{self._advice}")
-        self.scalars: dict[str, Any] = values["scalars"]
-        self.files: dict[str, FileDigest] = values["files"]
-        self.state = RunState(**{field.name: values[field.name] for field in fields(RunState)})
-        self.model, self.tokenizer = ModelConfig(**self.state.model), self.state.tokenizer
-
-    def verify(self, names: Iterable[str] | None = None) -> None:
-        """Compare files with their sizes and checksums. FormatError names the broken one."""
-        for name in self.files if names is None else names:
-            expected, path = self.files[name], self.path / name
-            found = digest_file(path) if path.exists() else None
-            if found != expected:
-                raise FormatError(
-                    f"{path}: is {'broken' if found else 'missing'}: found {found}, expected "
-                    f"{expected}{self._advice}"
-                )
-
-    def read(self, name: str, kinds: Sequence[str] = KINDS[:1]) -> dict[str, Tensor]:
-        """The whole fp32 tensors of a parameter: itself, and Adam's moments if they are asked."""
-        path = self.path / file_of(name)
-        try:
-            with safe_open(path, "pt") as file:
-                return {kind: file.get_tensor(_key(name, kind)) for kind in kinds}
-        except (SafetensorError, OSError) as error:
-            raise FormatError(f"{path}: cannot read {name}: {error}") from None
-
-
 def load(
     engine: Engine, folder: AnyPath, model: ModelConfig, *, finetune: bool = False
 ) -> RunState | None:
@@ -195,7 +94,7 @@ def load(
     None where there is nothing yet. Raises, on every rank and before anything is loaded,
     FormatError for a broken file and UsageError for another model.
     """
-    path = on_main(lambda: find(folder))
+    path = on_main(lambda: folders.find(folder))
     if path is None:
         if finetune:
             raise InputError(f"{folder}: there is no checkpoint to finetune")
@@ -217,7 +116,7 @@ def _open(path: Path, model: ModelConfig, *, finetune: bool) -> Checkpoint | Neo
         return NeoxWeights(path, model)
     checkpoint = Checkpoint(path)
     _check_model(path, checkpoint.model, model)
-    rank, ranks = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+    rank, ranks = rank_and_size()
     checkpoint.verify(list(checkpoint.files)[rank::ranks])
     return checkpoint
 

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from tokpack.configuration.config import Config
 from tokpack.errors import InputError, UsageError
 from tokpack.indexed import bin_path
 from tokpack.samples import SampleIterator, open_blend
 from tokpack.samples.plan import make_plan
 from tokpack.samples.words import entries, read_words
 from tokpack.tokenizers.ids import count_ids
-
-from .config import Config
 
 if TYPE_CHECKING:
     import numpy.typing as npt

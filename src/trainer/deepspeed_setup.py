@@ -14,7 +14,8 @@ import torch.distributed as dist
 from tokpack.errors import UsageError
 
 if TYPE_CHECKING:
-    from .config import Config
+    from tokpack.configuration.config import Config
+
     from .parallel import Topology
 
 # Others, from 0.16 on, sum or shrink the gradients of a pipeline without a word.
@@ -31,7 +32,7 @@ def make_settings(config: Config, topology: Topology) -> dict[str, Any]:
     Raises UsageError for what DeepSpeed cannot do; what is done in another way is said aloud.
     """
     given, zero, stages = config.deepspeed_json, config.zero_stage, topology.pipeline_size
-    precision = config.precision or ("bf16" if topology.device.type == "cuda" else "fp32")
+    precision = config.precision_on(topology.device.type)
     power = math.log2(config.initial_loss_scale)
     if zero >= 2 and stages > 1:
         raise UsageError(

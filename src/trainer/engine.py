@@ -11,8 +11,10 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from .config import Config
-    from .model import Batch, ModelConfig, Stage
+    from tokpack.configuration.config import Config
+    from tokpack.configuration.model import ModelConfig
+
+    from .model import Batch, Stage
     from .parallel import Topology
 
 

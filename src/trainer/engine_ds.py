@@ -14,18 +14,22 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional
 
+from tokpack.configuration.model import KINDS, MOMENTS
+
 from .blocks import recomputation
 from .deepspeed_setup import make_settings, open_library
 from .engine import StepResult
 from .engine_torch import adamw
-from .model import KINDS, MOMENTS, Stage, stage_layers
+from .model import Stage, stage_layers
 from .parallel import Topology, mean_loss
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from .config import Config
-    from .model import Batch, ModelConfig
+    from tokpack.configuration.config import Config
+    from tokpack.configuration.model import ModelConfig
+
+    from .model import Batch
 
     Feed = Iterator[tuple[Batch, tuple[int, ...]]]  # micro batches with their keys of dropout
 

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from tokpack.configuration.model import KINDS, MOMENTS
+
 from . import pipeline
 from .blocks import recomputation
 from .engine import StepResult
-from .model import KINDS, MOMENTS, Stage, stage_layers
+from .model import Stage, stage_layers
 from .parallel import mean_loss, total
 
 if TYPE_CHECKING:
@@ -19,8 +21,10 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-    from .config import Config
-    from .model import Batch, ModelConfig
+    from tokpack.configuration.config import Config
+    from tokpack.configuration.model import ModelConfig
+
+    from .model import Batch
     from .parallel import Topology
 
 TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -65,7 +69,7 @@ class TorchEngine:
         self.steps = 0
         self._batches = 0  # calls of train_batch, also skipped ones: part of dropout's key
         cuda = topology.device.type == "cuda"
-        self.dtype = TYPES[config.precision or ("bf16" if cuda else "fp32")]
+        self.dtype = TYPES[config.precision_on(topology.device.type)]
         scale = config.loss_scale or config.initial_loss_scale
         self._scale = LossScale(scale if self.dtype == torch.float16 else 1.0, config.hysteresis)
         self._parameters = dict(model.named_parameters())

@@ -16,9 +16,8 @@ from .parallel import Topology
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tokpack.checkpoints.export import Weights
     from tokpack.tokenizers import Tokenizer
-
-    from .export import Weights
 
 
 @torch.no_grad()

@@ -14,22 +14,23 @@ from typing import TYPE_CHECKING
 import torch
 import torch.distributed as dist
 
-from tokpack.errors import TrainingError, UsageError
-from tokpack.indexed.output import writing
+from tokpack.checkpoints.files import RunState
+from tokpack.configuration.model import ModelConfig
+from tokpack.configuration.schedule import Schedule
+from tokpack.errors import TrainingError
 
 from . import checkpoint
 from .data import open_data, stream
 from .engine import make_engine
 from .metrics import Meter, peak_memory
-from .model import ModelConfig
-from .parallel import start, stop
+from .parallel import agree, gather, on_main, start, stop
 from .report import Log, describe
-from .schedule import Schedule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .config import Config
+    from tokpack.configuration.config import Config
+
     from .data import Samples
     from .parallel import Topology
 
@@ -67,18 +68,19 @@ class Run:
         """Open, check, build and load everything; collective."""
         self.config, self.topology = config, topology
         self.smallest = config.micro_batch_size * topology.data_size  # samples
-        self.data = checkpoint.agree(lambda: open_data(config, self.smallest))
+        self.data = agree(lambda: open_data(config, self.smallest))
         self.schedule = Schedule(config, len(self.data.train))
         samples = self.schedule.train_samples
-        entropy = checkpoint.on_main(lambda: self.data.unigram_entropy(samples))
+        entropy = on_main(lambda: self.data.unigram_entropy(samples))
         self.model = ModelConfig.of(config, self.data.vocab_size)
         self.meter = Meter(self.model.flops_per_token, config.seq_length, topology)
-        _claim(config)
+        if config.save:
+            checkpoint.claim(config.save, config.load)
         self.engine = make_engine(config, self.model, topology)
         self.stream = stream(self.data, self.data.train, config, topology)
         self.step = self.saved = self._load()
         steps = self.step + self.schedule.count_steps(self.consumed)
-        self.log = checkpoint.agree(lambda: Log(config, topology, entropy, self.step, steps))
+        self.log = agree(lambda: Log(config, topology, entropy, self.step, steps))
 
     def _load(self) -> int:
         """The step to go on from, after its weights and samples were loaded."""
@@ -99,22 +101,6 @@ class Run:
     def at(self) -> dict[str, int]:
         """How far it has come, as logs have it."""
         return {"iteration": self.step, "consumed_samples": self.consumed}
-
-
-def _claim(config: Config) -> None:
-    """Take the folder that this run saves to; another run's checkpoints are not mixed with ours."""
-    if not (folder := config.save):
-        return
-    with writing(folder):
-        checkpoint.agree(lambda: os.makedirs(folder, exist_ok=True))
-    checkpoint.claim(folder)
-    found = checkpoint.on_main(lambda: checkpoint.find(folder))
-    loaded = os.path.realpath(config.load) if config.load else ""
-    if found and os.path.realpath(folder) not in (loaded, os.path.dirname(loaded)):
-        raise UsageError(
-            f"save: {folder} holds {found.name} of another run: go on from it with --load "
-            f"{folder}, or save to another folder"
-        )
 
 
 def _make_steps(run: Run, signals: list[int]) -> str:
@@ -181,7 +167,7 @@ def _received_signals() -> Iterator[list[int]]:
 def _look(run: Run) -> None:
     """Log the steps since the last look; TrainingError where a loss is not finite."""
     values = run.at() | run.meter.read()
-    peak = max(checkpoint.gather(peak_memory(run.topology.device)))
+    peak = max(gather(peak_memory(run.topology.device)))
     run.log.step(values | {"peak_memory_bytes": peak, "device": run.topology.device.type})
     run.meter.restart()
 
@@ -212,7 +198,7 @@ def _evaluate(run: Run, sets: dict[str, Samples]) -> None:
 
 def _save(run: Run) -> None:
     folder, begin = run.config.save or "", time.perf_counter()
-    state = checkpoint.RunState(
+    state = RunState(
         step=run.step,
         consumed_samples=run.consumed,
         data_state=run.stream.state_dict(),

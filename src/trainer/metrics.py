@@ -13,9 +13,10 @@ import torch
 from tokpack.errors import TrainingError
 
 if TYPE_CHECKING:
-    from .config import Config
+    from tokpack.configuration.config import Config
+    from tokpack.configuration.model import ModelConfig
+
     from .engine import StepResult
-    from .model import ModelConfig
     from .parallel import Topology
 
 # Dense bf16 (or fp16) TFLOP/s by what the device's name holds; the first that fits counts.
@@ -113,7 +114,7 @@ def _peak(device: torch.device) -> float | None:
 
 def memory_estimate(config: Config, model: ModelConfig, topology: Topology) -> tuple[float, float]:
     """Bytes of weights, gradients and moments, and of activations, on one process; about."""
-    half = (config.precision or ("bf16" if topology.device.type == "cuda" else "fp32")) != "fp32"
+    half = config.precision_on(topology.device.type) != "fp32"
     shares = (2, 2, 12) if half and config.engine == "deepspeed" else (4, 4, 8)
     shards = [topology.data_size if config.zero_stage >= stage else 1 for stage in (3, 2, 1)]
     each = sum(share / shard for share, shard in zip(shares, shards, strict=True))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+from tokpack.configuration.model import KINDS, VOCABULARY, ModelConfig
 
 from .blocks import Block, document_mask, norm_of, random_seed, reseed, rotary_of
 from .parallel import Topology, gather_whole, global_norm, own_part
@@ -18,89 +18,11 @@ from .vocabulary import HeadLoss, VocabWeight, softmax
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from .config import Config
+    from tokpack.configuration.config import Config
 
 # tokens, labels and position_ids int64 [B, S], loss_mask float32 [B, S], and, for attention inside
 # documents, cu_seqlens int32 [B, S + 1].
 Batch = dict[str, Tensor]
-MOMENTS = ("exp_avg", "exp_avg_sq")  # of Adam
-KINDS = ("parameter", *MOMENTS)  # what there is of a parameter
-VOCABULARY = ("embedding.word.weight", "head.weight")  # parameters with padding
-
-
-@dataclass(frozen=True)
-class ModelConfig:
-    """What decides the shape and the function of a model; names as in Config."""
-
-    num_layers: int
-    hidden_size: int
-    num_attention_heads: int
-    num_query_groups: int
-    ffn_hidden_size: int
-    seq_length: int
-    max_position_embeddings: int
-    vocab_size: int
-    make_vocab_size_divisible_by: int
-    position_embedding_type: str
-    rotary_percent: float
-    rotary_base: float
-    untie_embeddings_and_output_weights: bool
-    parallel_residual: bool
-    embed_layernorm: bool
-    normalization: str
-    activation: str
-    add_bias_linear: bool
-    hidden_dropout: float
-    attention_dropout: float
-    layernorm_epsilon: float
-    init_method_std: float
-
-    @classmethod
-    def of(cls, config: Config, vocab_size: int) -> ModelConfig:
-        """The model of a run over a vocabulary of ``vocab_size`` tokens."""
-        values = {f.name: getattr(config, f.name) for f in dataclasses.fields(cls)}
-        values["vocab_size"] = vocab_size
-        values["num_query_groups"] = config.num_query_groups or config.num_attention_heads
-        values["ffn_hidden_size"] = config.ffn_hidden_size or 4 * config.hidden_size
-        values["max_position_embeddings"] = config.max_position_embeddings or config.seq_length
-        return cls(**values)
-
-    @property
-    def head_width(self) -> int:
-        return self.hidden_size // self.num_attention_heads
-
-    @property
-    def random(self) -> bool:
-        """Whether training draws random numbers."""
-        return max(self.hidden_dropout, self.attention_dropout) > 0
-
-    def padded_vocab_size(self, tensor_size: int = 1) -> int:
-        """Rows that the vocabulary takes; those from ``vocab_size`` on stay 0 and are not saved."""
-        multiple = self.make_vocab_size_divisible_by * tensor_size
-        return -(-self.vocab_size // multiple) * multiple
-
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shape of every parameter, whole and without padding, by its global name."""
-        with torch.device("meta"):
-            stage = Stage(self, Topology())
-        return {name: stage.whole_shape(name) for name, _ in stage.named_parameters()}
-
-    @property
-    def parameters(self) -> int:
-        """Number of parameters, without padding."""
-        return sum(math.prod(shape) for shape in self.shapes().values())
-
-    @property
-    def flops_per_token(self) -> float:
-        """FLOPs of a training step for one token: 6 N + 12 L H S.
-
-        N are the parameters of the matrix products (blocks and head, not the embeddings), L H S
-        counts attention over the whole sequence, masked or not, as is usual.
-        """
-        shapes = self.shapes()
-        products = sum(math.prod(s) for n, s in shapes.items() if n.startswith("blocks") and s[1:])
-        products += self.vocab_size * self.hidden_size
-        return 6.0 * products + 12.0 * self.num_layers * self.hidden_size * self.seq_length
 
 
 def stage_layers(config: Config, topology: Topology) -> range:
@@ -232,31 +154,19 @@ class Stage(nn.Module):
     def grad_norm(self) -> Tensor:
         """Norm, float32 [], of the gradients of all tensor and pipeline ranks, each once."""
         main = self.topology.tensor_rank == 0
-        mine = [p for name, p in self.owned() if main or self.shard_dim(name) is not None]
+        mine = [p for name, p in self.owned() if main or self.model.layout[name].split is not None]
         return global_norm([p.grad for p in mine if p.grad is not None], self.topology)
-
-    def shard_dim(self, name: str) -> int | None:
-        """The dimension of this parameter that tensor parallelism splits, None if none."""
-        dim: int | None = getattr(self.get_parameter(name), "shard_dim", None)
-        return dim
-
-    def whole_shape(self, name: str) -> tuple[int, ...]:
-        """Shape of a parameter over all tensor ranks, without padding of the vocabulary."""
-        dim, shape = self.shard_dim(name), list(self.get_parameter(name).shape)
-        if dim is not None:
-            shape[dim] *= self.topology.tensor_size
-        return (self.model.vocab_size, *shape[1:]) if name in VOCABULARY else tuple(shape)
 
     def own_part(self, name: str, whole: Tensor) -> Tensor:
         """This rank's part of a whole tensor; the vocabulary is padded with zeros first."""
         if name in VOCABULARY:
             rows = self.model.padded_vocab_size(self.topology.tensor_size)
             whole = functional.pad(whole, (0, 0, 0, rows - len(whole)))
-        return own_part(whole, self.shard_dim(name), self.topology)
+        return own_part(whole, self.model.layout[name].split, self.topology)
 
     def gather_whole(self, name: str, part: Tensor) -> Tensor:
         """The whole tensor of which every tensor rank gives its ``part``; a collective."""
-        whole = gather_whole(part, self.shard_dim(name), self.topology)
+        whole = gather_whole(part, self.model.layout[name].split, self.topology)
         return whole[: self.model.vocab_size] if name in VOCABULARY else whole
 
     def full_state(
@@ -287,7 +197,8 @@ class Stage(nn.Module):
             ends = name.endswith((".out.weight", ".down.weight"))
             std = self.model.init_method_std / (math.sqrt(2 * self.model.num_layers) if ends else 1)
             generator = torch.Generator().manual_seed(random_seed(seed, name))
-            whole = torch.empty(self.whole_shape(name)).normal_(0.0, std, generator=generator)
+            whole = torch.empty(self.model.layout[name].shape)
+            whole.normal_(0.0, std, generator=generator)
             parameter.copy_(self.own_part(name, whole))
 
 

@@ -5,20 +5,21 @@ from __future__ import annotations
 import datetime
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tokpack.errors import UsageError
+from tokpack.errors import TokpackError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from .config import Config
+    from tokpack.configuration.config import Config
 
+T = TypeVar("T")
 Group = dist.ProcessGroup
 CPU = torch.device("cpu")
 
@@ -130,6 +131,39 @@ def _group(lines: Tensor, rank: int, timeout: datetime.timedelta) -> Group | Non
     return next((group for line, group in groups.items() if rank in line), None)
 
 
+def rank_and_size() -> tuple[int, int]:
+    """The rank of this process and the number of all, before there is a topology too."""
+    return (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+
+
+def gather(value: T) -> list[T]:
+    """What each rank has, by rank; collective."""
+    if not dist.is_initialized():
+        return [value]
+    values: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(values, value)
+    return values
+
+
+def agree(work: Callable[[], T]) -> T:
+    """Do ``work`` on every rank; an error of one is raised on all, so that none waits for it."""
+    failure: Exception | None = None
+    try:
+        result = work()
+    except (TokpackError, OSError) as error:
+        failure = error
+    for found in gather(failure):
+        if found is not None:
+            raise found
+    return result
+
+
+def on_main(work: Callable[[], T]) -> T:
+    """Do ``work`` on rank 0 and give its result, or its error, to all."""
+    main = rank_and_size()[0] == 0
+    return cast("T", gather(agree(work if main else lambda: None))[0])
+
+
 def total(x: Tensor, group: Group | None) -> Tensor:
     """Sum ``x`` over ``group``, in place."""
     if group is not None:
@@ -165,7 +199,6 @@ def sharded(topology: Topology, dim: int, *shape: int) -> nn.Parameter:
     """An empty parameter: this tensor rank's part of ``shape``, which is split along ``dim``."""
     local = [n // topology.tensor_size if i == dim else n for i, n in enumerate(shape)]
     parameter = nn.Parameter(torch.empty(local))
-    parameter.shard_dim = dim  # type: ignore[attr-defined]
     parameter.tensor_model_parallel = True  # type: ignore[attr-defined]  # DeepSpeed's norm asks
     return parameter
 

@@ -19,7 +19,8 @@ from .metrics import memory_estimate
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from .config import Config
+    from tokpack.configuration.config import Config
+
     from .loop import Run
     from .parallel import Topology
 

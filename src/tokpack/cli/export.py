@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tokpack.cli import rewrite, terminal
 from tokpack.cli.parser import Group, Page, flag, parse, size
-from tokpack.cli.trained import CHECKPOINTS, PARTS, open_checkpoint, trainer
+from tokpack.cli.trained import CHECKPOINTS, PARTS, load, open_checkpoint
 from tokpack.errors import UsageError
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def run(argv: Sequence[str]) -> int:
         raise UsageError("no output: add -o DIR")
     weights, tokenizer = open_checkpoint(arguments)
     missing = isinstance(tokenizer, Exception)
-    made = trainer("export").export(
+    made = load("checkpoints.export").export(
         weights,
         arguments.output,
         tokenizer=None if missing else tokenizer,

@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from tokpack.cli.parser import Group, Page, flag, number, parse
-from tokpack.cli.trained import CHECKPOINTS, PARTS, open_checkpoint, trainer
+from tokpack.cli.trained import CHECKPOINTS, PARTS, load, open_checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -84,7 +84,7 @@ def run(argv: Sequence[str]) -> int:
     weights, tokenizer = open_checkpoint(arguments)
     if isinstance(tokenizer, Exception):
         raise tokenizer
-    text = trainer("generate").generate(
+    text = load("trainer.generate").generate(
         weights,
         tokenizer,
         arguments.prompt,

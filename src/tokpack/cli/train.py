@@ -10,6 +10,7 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from tokpack.cli import ranks
+from tokpack.configuration.flags import resolve
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -146,11 +147,11 @@ def run(argv: Sequence[str]) -> int:
     if {"-h", "--help"} & set(argv):
         sys.stdout.write(page())
         return 0
-    # By name: the command line and the trainer do not import each other.
     if "WORLD_SIZE" not in os.environ:
-        _, nproc = importlib.import_module("tokpack.trainer.flags").resolve(argv)
+        _, nproc = resolve(argv)
         if nproc is not None and nproc > 1:
             return ranks.start([sys.executable, "-m", "tokpack.trainer", *argv], nproc)
+    # By name: the command line and the trainer do not import each other.
     code: int = importlib.import_module("tokpack.trainer.__main__").run(argv)
     return code
 

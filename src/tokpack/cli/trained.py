@@ -26,13 +26,13 @@ step_... folders in it, or a global_step... folder of GPT-NeoX's layer files, wi
 """
 
 
-def trainer(module: str) -> Any:
-    """A module of the trainer, by name: the command line and the trainer do not import each other.
+def load(module: str) -> Any:
+    """A module that imports torch, by name: only few commands need it.
 
     UsageError where what it needs is not installed.
     """
     try:
-        return importlib.import_module(f"tokpack.trainer.{module}")
+        return importlib.import_module(f"tokpack.{module}")
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] == "tokpack":
             raise
@@ -45,7 +45,9 @@ def open_checkpoint(arguments: argparse.Namespace) -> tuple[Any, Any]:
     """The weights that the flags name, and their tokenizer, or the reason why there is none."""
     if len(arguments.inputs) != 1:
         raise UsageError(f"{len(arguments.inputs)} inputs: name one CHECKPOINT")
-    weights = trainer("export").open_weights(arguments.inputs[0], neox_config=arguments.config)
+    weights = load("checkpoints.export").open_weights(
+        arguments.inputs[0], neox_config=arguments.config
+    )
     from tokpack.errors import TokenizerError
     from tokpack.tokenizers.described import tokenizer_of
 

@@ -10,17 +10,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch.nn import functional
 
+from tokpack.configuration.flags import resolve
+from tokpack.configuration.model import ModelConfig
 from tokpack.encoding import whole_folder
 from tokpack.errors import InputError, OutputError, UsageError
 from tokpack.indexed.output import writing
 from tokpack.tokenizers.described import files_of
 
-from .checkpoint import Checkpoint, write_tensors
-from .engine_torch import TYPES
-from .flags import resolve
+from .files import Checkpoint, write_tensors
 from .folder import find, is_neox
-from .model import ModelConfig
-from .neox_weights import NeoxWeights
+from .neox import NeoxWeights
 
 if TYPE_CHECKING:
     import os
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
 
 GPT2, NEOX, LLAMA = range(3)
 FAMILIES = ("GPT2LMHeadModel", "GPTNeoXForCausalLM", "LlamaForCausalLM")
+_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 _TYPES = ("gpt2", "gpt_neox", "llama")
 _ACTIVATIONS = {"gelu": "gelu_pytorch_tanh", "gelu_erf": "gelu", "swiglu": "silu"}
 
@@ -111,7 +111,7 @@ def export(
     The vocabulary has no padding. ``tokenizer``'s files go with the model. UsageError for a model
     that no class of ``transformers`` computes, OutputError where ``output`` exists.
     """
-    model, kind, target = weights.model, TYPES[dtype], Path(output)
+    model, kind, target = weights.model, _DTYPES[dtype], Path(output)
     family = family_of(model)
     if target.exists() and not overwrite:
         raise OutputError(f"{target} exists: choose another output, or replace it with --overwrite")
@@ -175,8 +175,8 @@ def _write_weights(
     """Write model.safetensors, or, beyond ``limit`` bytes, files of that size and their index."""
     shards: list[list[str]] = [[]]
     size = total = 0
-    for name, shape in weights.model.shapes().items():
-        count = math.prod(shape) * dtype.itemsize
+    for name, one in weights.model.layout.items():
+        count = math.prod(one.shape) * dtype.itemsize
         if shards[-1] and size + count > limit:
             shards.append([])
             size = 0

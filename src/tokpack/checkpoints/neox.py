@@ -13,18 +13,17 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from tokpack.configuration.model import VOCABULARY
 from tokpack.errors import FormatError, UsageError
 
 from .folder import LAYER_FILE
-from .model import VOCABULARY, Stage
-from .parallel import Topology
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from torch import Tensor
 
-    from .model import ModelConfig
+    from tokpack.configuration.model import ModelConfig
 
 # Names of modules in NeoX and the Megatron-DeepSpeed forks, and ours.
 _OURS = {
@@ -63,8 +62,6 @@ class NeoxWeights:
         self._parts = _by_name(folder)
         rows = sum(part.shape[0] for part in self._named("embedding.word.weight"))
         self.model = replace(model, vocab_size=model.vocab_size or rows)
-        with torch.device("meta"):
-            self._stage = Stage(self.model, Topology())
         self._check()
 
     def read(self, name: str) -> dict[str, Tensor]:
@@ -77,7 +74,7 @@ class NeoxWeights:
         return self._parts[name]
 
     def _join(self, name: str, parts: list[Tensor]) -> Tensor:
-        dim = self._stage.shard_dim(name)
+        dim = self.model.layout[name].split
         if dim is not None:
             whole = torch.cat(parts, dim).float()
             return whole[: self.model.vocab_size] if name in VOCABULARY else whole
@@ -88,7 +85,7 @@ class NeoxWeights:
 
     def _check(self) -> None:
         """Compare every tensor's shape without reading it."""
-        expected = self.model.shapes()
+        expected = self.model.layout
         blocks = {name.split(".")[1] for name in self._parts if name.startswith("blocks.")}
         if len(blocks) != self.model.num_layers:
             raise UsageError(
@@ -98,7 +95,7 @@ class NeoxWeights:
         spare = [n for n in self._parts if n not in expected and n != "head.weight"]
         if spare:
             raise UsageError(f"{self.path}: the model here has no place for {', '.join(spare)}")
-        for name, shape in expected.items():
+        for name, (shape, _) in expected.items():
             there = self._join(name, [part.to("meta") for part in self._named(name)]).shape
             if there != shape:
                 raise UsageError(

@@ -140,6 +140,10 @@ class Config:
         _check_run(self)
         _check_parallel(self)
 
+    def precision_on(self, device_type: str) -> str:
+        """The type that products are computed in: "fp32", "bf16" or "fp16"."""
+        return self.precision or ("bf16" if device_type == "cuda" else "fp32")
+
     def to_dict(self) -> dict[str, Any]:
         """All fields but ``notes``, as JSON and YAML know them."""
         values = {name: getattr(self, name) for name in FIELDS}

@@ -1,0 +1,1 @@
+"""Weights on disk: a run's checkpoints, Hugging Face's folders, GPT-NeoX's layer files."""

@@ -1,0 +1,112 @@
+"""The format of a checkpoint: whole fp32 tensors under global names, one file a layer.
+
+step_00000100/embedding.safetensors, layer_000.safetensors, ..., norm, head
+step_00000100/state.json   counters, model, tokenizer, size and checksum of each file
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+import xxhash
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as to_bytes
+
+from tokpack.configuration.model import KINDS, ModelConfig
+from tokpack.encoding.folder import sync_file
+from tokpack.errors import FormatError
+from tokpack.indexed.manifest import FileDigest, digest_file
+from tokpack.indexed.output import writing
+
+from . import folder as folders
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from torch import Tensor
+
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class RunState:
+    """Where a run is, besides its tensors. Everything in it is JSON."""
+
+    step: int
+    consumed_samples: int
+    data_state: dict[str, Any]
+    config: dict[str, Any]
+    model: dict[str, Any]  # asdict of the ModelConfig
+    tokenizer: dict[str, Any] | None = None  # as the manifest of the data describes it
+
+
+def file_of(name: str) -> str:
+    """The file that holds a parameter."""
+    room, number, *_ = name.split(".")
+    return f"layer_{int(number):03d}.safetensors" if room == "blocks" else f"{room}.safetensors"
+
+
+def key_of(name: str, kind: str) -> str:
+    """The key of a parameter, or of a moment of it, in its file."""
+    return name if kind == "parameter" else f"{name}:{kind}"
+
+
+def _checksum(values: dict[str, Any]) -> str:
+    return xxhash.xxh3_128_hexdigest(json.dumps(values, sort_keys=True).encode())
+
+
+def state_text(state: RunState, scalars: dict[str, Any], files: dict[str, FileDigest]) -> str:
+    """What state.json holds."""
+    values = {"tokpack_checkpoint": VERSION, **asdict(state), "scalars": scalars, "files": files}
+    return json.dumps({**values, "checksum": _checksum(values)}, indent=1)
+
+
+def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
+    """Write a safetensors file, durably. OutputError."""
+    with writing(str(path)):
+        path.write_bytes(to_bytes(tensors, {"format": "pt"}))
+        sync_file(str(path))
+
+
+class Checkpoint:
+    """A checkpoint that is open for reading. FormatError where ``path`` is none, or a newer one."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, name, before = path, path / folders.STATE, folders.earlier(path)
+        self._advice = f"; to go on from the one before: --load {before[-1]}" if before else ""
+        try:
+            values: dict[str, Any] = json.loads(name.read_bytes())
+            checksum, version = values.pop("checksum"), values["tokpack_checkpoint"]
+        except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+            raise FormatError(f"{name}: cannot be read: {error!r}{self._advice}") from None
+        if version != VERSION:
+            raise FormatError(f"{name}: version is {version!r}, this tokpack knows {VERSION}")
+        if checksum != _checksum(values):
+            raise FormatError(f"{name}: is broken: its checksum is wrong{self._advice}")
+        self.scalars: dict[str, Any] = values["scalars"]
+        self.files: dict[str, FileDigest] = values["files"]
+        self.state = RunState(**{field.name: values[field.name] for field in fields(RunState)})
+        self.model, self.tokenizer = ModelConfig(**self.state.model), self.state.tokenizer
+
+    def verify(self, names: Iterable[str] | None = None) -> None:
+        """Compare files with their sizes and checksums. FormatError names the broken one."""
+        for name in self.files if names is None else names:
+            expected, path = self.files[name], self.path / name
+            found = digest_file(path) if path.exists() else None
+            if found != expected:
+                raise FormatError(
+                    f"{path}: is {'broken' if found else 'missing'}: found {found}, expected "
+                    f"{expected}{self._advice}"
+                )
+
+    def read(self, name: str, kinds: Sequence[str] = KINDS[:1]) -> dict[str, Tensor]:
+        """The whole fp32 tensors of a parameter: itself, and Adam's moments if they are asked."""
+        path = self.path / file_of(name)
+        try:
+            with safe_open(path, "pt") as file:
+                return {kind: file.get_tensor(key_of(name, kind)) for kind in kinds}
+        except (SafetensorError, OSError) as error:
+            raise FormatError(f"{path}: cannot read {name}: {error}") from None

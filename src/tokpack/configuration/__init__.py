@@ -1,0 +1,1 @@
+"""What a training run is, before anything is opened: flags, files, model, schedule. No torch."""
