@@ -46,6 +46,7 @@ LLAMA: dict[str, Any] = {
 }
 TP = {"tensor_model_parallel_size": 2}
 PP = {"pipeline_model_parallel_size": 2}
+RAMP = {"rampup_batch_size": (4, 4, 100)}  # 25 steps of 4 samples, then steps of 8
 
 Figures = dict[str, list[float]]
 
@@ -111,11 +112,17 @@ def open_engine(settings: dict[str, Any]) -> Any:
 
 def train(run: Run) -> Figures:
     """What a run reports at each step, and the loss of an evaluation."""
+    from tokpack.configuration.schedule import Schedule
+
     engine = open_engine(run.settings)
-    data = batches(run, engine.topology.data_rank, engine.topology.data_size)
+    ranks, consumed = engine.topology.data_size, 0
+    data = batches(run, engine.topology.data_rank, ranks)
+    schedule = Schedule(engine.config, epoch=1000)
     found: Figures = {"loss": [], "norm": [], "scale": [], "skipped": []}
     for step in range(run.steps):
-        result = engine.train_batch(data[step % BATCHES], 1e-3)
+        size = schedule.batch_size(consumed)
+        result = engine.train_batch(data[step % BATCHES][: size // (2 * ranks)], 1e-3)
+        consumed += size
         found["loss"].append(result.loss.item())
         found["norm"].append(result.grad_norm.item())
         found["scale"].append(result.loss_scale)

@@ -8,21 +8,25 @@ pytest.importorskip("torch")
 pytest.importorskip("deepspeed")
 
 from deepspeed_tools import zero
-from parallel_tools import LLAMA, PP, TP, Run, check
+from parallel_tools import LLAMA, PP, RAMP, TP, Run, check
 
 CLIP = {"clip_grad": 0.3}
 
 
 def test_fifty_steps_are_those_of_one_process() -> None:
     """Clipping is on in most steps; a pipeline accumulates gradients of four micro batches."""
-    grids = [zero(2), zero(1, **PP)]
+    grids = [*map(zero, range(4)), zero(0, **TP), zero(3, **TP), zero(1, **PP)]
     check([Run(CLIP, steps=50), *(Run({**grid, **CLIP}, 2, 50) for grid in grids)], 1e-5)
 
 
-def test_all_stages_of_zero_are_exact() -> None:
-    grids = [zero(stage, **grid) for stage in range(4) for grid in ({}, TP)]
-    piped = [Run(zero(0, **PP), 2), Run(zero(1, **TP, **PP), 4)]
-    check([Run({}), *(Run(grid, 2) for grid in grids), *piped], 1e-5)
+def test_fifty_steps_of_a_growing_batch() -> None:
+    grids = [zero(0), zero(2), zero(3), zero(1, **PP)]
+    check([Run(RAMP, steps=50), *(Run({**grid, **RAMP}, 2, 50) for grid in grids)], 1e-5)
+
+
+def test_zero_with_other_grids() -> None:
+    grids = [zero(1, **TP), zero(2, **TP), zero(0, **PP)]
+    check([Run({}), *(Run(grid, 2) for grid in grids), Run(zero(1, **TP, **PP), 4)], 1e-5)
 
 
 def test_one_process() -> None:

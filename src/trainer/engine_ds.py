@@ -92,6 +92,8 @@ class DeepSpeedEngine:
             )[0]
         if self.zero == 3:  # the loss asks for a weight of another module
             library.zero.register_external_parameter(model, model.head_weight)
+        if scaler := self._scaler():  # it would raise an Exception of its own; see metrics.STREAK
+            scaler.raise_error_at_min_scale = False
         self._begin_moments()
 
     def train_batch(self, micro_batches: Sequence[Batch], lr: float) -> StepResult:
@@ -104,7 +106,7 @@ class DeepSpeedEngine:
             self._layer.feed = feed
             loss, norm = engine.train_batch(NOTHING), None
         else:
-            loss, norm = self._train(feed)
+            loss, norm = self._train(feed, len(micro_batches))
         skipped = not engine.was_step_applied()
         norm = engine.get_global_grad_norm() if norm is None else norm
         self.steps += not skipped
@@ -136,30 +138,31 @@ class DeepSpeedEngine:
             self._begin_moments()
 
     def scalars(self) -> dict[str, Any]:
-        scale = {"value": self._loss_scale(), "patience": self.config.hysteresis, "good": 0}
+        scale = None  # where it does not change there is nothing to keep
         if scaler := self._scaler():
-            scale["patience"] = scaler.cur_hysteresis
-            scale["good"] = scaler.cur_iter - scaler.last_overflow_iter - 1
+            good = scaler.cur_iter - scaler.last_overflow_iter - 1
+            scale = {"value": scaler.cur_scale, "patience": scaler.cur_hysteresis, "good": good}
         return {"steps": self.steps, "batches": self._batches, "loss_scale": scale}
 
     def load_scalars(self, values: dict[str, Any]) -> None:
         self.steps, self._batches = values["steps"], values["batches"]
-        if scaler := self._scaler():
-            scale = values["loss_scale"]
+        if (scaler := self._scaler()) and (scale := values["loss_scale"]):
             scaler.cur_scale, scaler.cur_hysteresis = scale["value"], scale["patience"]
             scaler.last_overflow_iter = scaler.cur_iter - scale["good"] - 1
         for state in self._adamw.state.values():
             state["step"].fill_(self.steps)
 
-    def _train(self, feed: Feed) -> tuple[Tensor, Tensor | None]:
+    def _train(self, feed: Feed, count: int) -> tuple[Tensor, Tensor | None]:
         """A step of a whole model: its loss, and the norm where DeepSpeed keeps that to itself."""
         engine, losses, norm = self._engine, list[Tensor](), None
         engine.train()
-        for batch, key in feed:
+        for number, (batch, key) in enumerate(feed, 1):
+            # By itself it counts micro batches of all steps, and is lost when a batch grows.
+            engine.set_gradient_accumulation_boundary(number == count)
             loss = engine(batch, None, key)
             losses.append(loss.detach())
             engine.backward(loss)
-            if self.zero == 0 and engine.is_gradient_accumulation_boundary():
+            if self.zero == 0 and number == count:
                 norm = self.model.grad_norm()
             engine.step()
         return mean_loss(losses, self.topology), norm
