@@ -70,6 +70,7 @@ class TorchEngine:
         self._batches = 0  # calls of train_batch, also skipped ones: part of dropout's key
         cuda = topology.device.type == "cuda"
         self.dtype = TYPES[config.precision_on(topology.device.type)]
+        self._dynamic = self.dtype == torch.float16 and not config.loss_scale
         scale = config.loss_scale or config.initial_loss_scale
         self._scale = LossScale(scale if self.dtype == torch.float16 else 1.0, config.hysteresis)
         self._parameters = dict(model.named_parameters())
@@ -128,12 +129,13 @@ class TorchEngine:
                 self._part(parameter, kind).copy_(self.model.own_part(name, whole[kind]))
 
     def scalars(self) -> dict[str, Any]:
-        return {"steps": self.steps, "batches": self._batches, "loss_scale": asdict(self._scale)}
+        scale = asdict(self._scale) if self._dynamic else None
+        return {"steps": self.steps, "batches": self._batches, "loss_scale": scale}
 
     def load_scalars(self, values: dict[str, Any]) -> None:
         self.steps, self._batches = values["steps"], values["batches"]
-        if self.dtype == torch.float16 and not self.config.loss_scale:
-            self._scale = LossScale(**values["loss_scale"])
+        if self._dynamic and (scale := values["loss_scale"]):  # none of a run without fp16
+            self._scale = LossScale(**scale)
         for state in self._optimizer.state.values():
             state["step"].fill_(self.steps)
 
