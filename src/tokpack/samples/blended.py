@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from functools import partial
 from operator import index as as_integer
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import xxhash
 
 from tokpack.errors import UsageError
+from tokpack.samples.map_style import MapStyle
 from tokpack.samples.megatron import megatron_blend
 from tokpack.samples.schedule import Segment, check_firsts, longest, make_order
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 SMALLEST_SHARE = 1e-15  # the order counts in steps of 2**-64
 
 
-class BlendedDataset:
+class BlendedDataset(MapStyle):
     """Samples of several datasets, in shares that are right at every prefix.
 
     Of the first g samples, dataset i gives ``weights[i] / sum(weights) * g``, with a deviation
@@ -50,6 +51,8 @@ class BlendedDataset:
 
     UsageError for weights or datasets that do not fit, also for datasets of two tokenizers.
     """
+
+    _kind = "a blend of "
 
     def __init__(
         self,
@@ -90,26 +93,6 @@ class BlendedDataset:
         else:
             self._size = longest(self._order, lengths) if size is None else size
 
-    def __len__(self) -> int:
-        """Number of samples."""
-        return self._size
-
-    def __getitem__(self, index: SupportsIndex) -> Sample:
-        return self.sample(self._number(index))
-
-    def __getitems__(self, indices: Sequence[int]) -> list[Sample]:
-        """Several samples at once, as torch's DataLoader asks for them: views of one batch."""
-        numbers = [self._number(index) for index in indices]
-        batch = self.empty(len(numbers))
-        self.fill(batch, numbers)
-        return [batch.sample(place) for place in range(len(numbers))]
-
-    def batch(self, numbers: Numbers) -> Sample:
-        """Samples as ``sample`` gives them, stacked: new arrays [B, ...]."""
-        batch = self.empty(len(numbers))
-        self.fill(batch, numbers)
-        return batch.arrays()
-
     def empty(self, samples: int) -> Batch:
         """Arrays for a batch, to be filled."""
         return self._datasets[0].empty(samples)
@@ -127,7 +110,7 @@ class BlendedDataset:
             self._datasets[dataset].fill(batch, owns, own_places)
 
     def sample(self, number: int) -> Sample:
-        """Sample ``number`` >= 0, also behind the end."""
+        """Sample ``number`` >= 0, also behind the end: datasets go on, epoch after epoch."""
         dataset, own = self.locate(number)
         return self._datasets[dataset].sample(own)
 
@@ -199,12 +182,6 @@ class BlendedDataset:
     def __repr__(self) -> str:
         shares = ", ".join(f"{w:.3g} {d.path_prefix}" for d, w in self._pairs())
         return f"BlendedDataset({shares}; {self._size} samples of {self.seq_length})"
-
-    def _number(self, index: SupportsIndex) -> int:
-        number = as_integer(index)
-        if not -self._size <= number < self._size:
-            raise IndexError(f"sample {number} of a blend of {self._size}")
-        return number % self._size
 
     def _pairs(self) -> list[tuple[GPTDataset | BlendedDataset, float]]:
         return list(zip(self._datasets, self.weights, strict=True))

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import fields
 from functools import partial
-from operator import index as as_integer
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xxhash
@@ -19,6 +18,7 @@ from tokpack.samples.fim import FIM, FillInTheMiddle
 from tokpack.samples.gather import Gatherer
 from tokpack.samples.labels import Labels
 from tokpack.samples.lengths import has_tokens
+from tokpack.samples.map_style import MapStyle
 from tokpack.samples.orders import make_order
 from tokpack.samples.packing import PackedOrder, PackingStats
 from tokpack.samples.settings import Settings
@@ -26,15 +26,14 @@ from tokpack.samples.split import parse_split, split_tokens
 from tokpack.samples.stateless import fingerprint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from tokpack.samples.cache import Entry
-    from tokpack.samples.iterate import Sample
     from tokpack.samples.rows import Numbers, Rows
     from tokpack.samples.split import Range
 
 
-class GPTDataset:
+class GPTDataset(MapStyle):
     """Samples of ``seq_length`` tokens: the sequences of a dataset, shuffled, joined and cut.
 
     ``ds[k]`` is a dict of new arrays, S = ``seq_length``:
@@ -153,33 +152,7 @@ class GPTDataset:
         self._fim = self._new_fim(eod)
         self._gatherer = Gatherer(dataset)
         self._assembler = Assembler(self._settings, eod, joined=self._order.joined)
-        self._length = self._count()
-
-    def __len__(self) -> int:
-        """Number of samples."""
-        return self._length
-
-    def __getitem__(self, index: SupportsIndex) -> Sample:
-        return self.sample(self._number(index))
-
-    def __getitems__(self, indices: Sequence[int]) -> list[Sample]:
-        """Several samples at once, as torch's DataLoader asks for them: views of one batch."""
-        numbers = [self._number(index) for index in indices]
-        batch = self.empty(len(numbers))
-        self.fill(batch, numbers)
-        return [batch.sample(place) for place in range(len(numbers))]
-
-    def sample(self, number: int) -> Sample:
-        """Sample ``number`` >= 0, also behind the end: the order goes on, epoch after epoch."""
-        batch = self.empty(1)
-        self.fill(batch, [number])
-        return batch.sample(0)
-
-    def batch(self, numbers: Numbers) -> Sample:
-        """Samples as ``sample`` gives them, stacked: new arrays [B, ...], all made at once."""
-        batch = self.empty(len(numbers))
-        self.fill(batch, numbers)
-        return batch.arrays()
+        self._size = self._count()
 
     def locate(self, number: int) -> Rows:
         """Where the tokens of sample ``number`` lie: int64 [k, 3], sequence, first token, tokens.
@@ -233,7 +206,7 @@ class GPTDataset:
     @property
     def limit(self) -> int | None:
         """How many samples there are at most; None in the stateless order, which has no end."""
-        return None if self.order == "stateless" else self._length
+        return None if self.order == "stateless" else self._size
 
     @property
     def fingerprint(self) -> str:
@@ -273,13 +246,7 @@ class GPTDataset:
         return partial(type(self), **settings), (self._dataset,)
 
     def __repr__(self) -> str:
-        return f"GPTDataset({self.path_prefix!r}, {self._length} samples of {self.seq_length})"
-
-    def _number(self, index: SupportsIndex) -> int:
-        number = as_integer(index)
-        if not -self._length <= number < self._length:
-            raise IndexError(f"{self.path_prefix}: sample {number} of {self._length}")
-        return number % self._length
+        return f"GPTDataset({self.path_prefix!r}, {self._size} samples of {self.seq_length})"
 
     def _new_fim(self, eod: int | None) -> FillInTheMiddle | None:
         fim, settings = self._settings.fim, self._settings

@@ -7,7 +7,6 @@ rest is computed from the lengths.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ import numpy.typing as npt
 
 from tokpack import _core
 from tokpack.errors import FormatError, UsageError
+from tokpack.samples.epochs import Epochs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,7 +27,6 @@ PACKED = ("best_fit", "document")
 LONGEST_SAMPLE = 2**24 - 1
 
 _WINDOWS, _SAMPLES = 2, 3  # what a key is for; the stateless order has 0 and 1
-_KEPT = 2  # epochs in memory: one ends while the next begins
 
 
 @dataclass(frozen=True)
@@ -86,8 +85,8 @@ class PackedOrder:
     ) -> None:
         part = lengths[begin:end]
         self._begin = begin
-        self._key = (seed, fingerprint, begin, end)
-        key = _core.mix(*self._key, _WINDOWS)
+        identity = (seed, fingerprint, begin, end)
+        key = _core.mix(*identity, _WINDOWS)
 
         def build() -> Mapping[str, npt.NDArray[Any]]:
             return _core.pack(part, seq_length, extra, key, together=packing == "best_fit")
@@ -122,7 +121,7 @@ class PackedOrder:
             where = None if self.entry is None else self.entry.path
             raise FormatError(f"{where}: {error}: delete it, and it is built again") from error
         self.stored_bytes = sum(array.nbytes for array in arrays.values())
-        self.samples = len(self._packing)
+        self.samples = samples = len(self._packing)
         if self.samples == 0:
             raise UsageError(
                 f"sequences {begin} to {end}: none has two tokens in a sample of "
@@ -130,7 +129,9 @@ class PackedOrder:
             )
         self.stats = _stats(arrays["totals"], self.samples, seq_length + extra)
         self.tokens = self.stats.tokens
-        self._epochs: OrderedDict[int, _core.Permutation] = OrderedDict()
+        self._orders = Epochs(
+            lambda epoch: _core.Permutation(samples, _core.mix(*identity, epoch, _SAMPLES))
+        )
 
     def locate(self, sample: int) -> Rows:
         """Where the tokens of sample ``sample`` >= 0 lie: int64 [k, 3].
@@ -156,7 +157,7 @@ class PackedOrder:
             raise IndexError(f"sample {lowest}: they are counted from 0")
         epoch = lowest // self.samples
         if highest < (epoch + 1) * self.samples:
-            places = self._order(epoch).many(numbers - epoch * self.samples)
+            places = self._orders[epoch].many(numbers - epoch * self.samples)
         else:
             places = np.array([self._place(number) for number in numbers.tolist()], np.int64)
         rows, counts = self._packing.locate_many(places)
@@ -167,15 +168,7 @@ class PackedOrder:
     def _place(self, sample: int) -> int:
         """Which of the stored samples this is."""
         epoch, place = divmod(sample, self.samples)
-        return self._order(epoch).at(place)
-
-    def _order(self, epoch: int) -> _core.Permutation:
-        order = self._epochs.get(epoch)
-        if order is None:
-            order = _core.Permutation(self.samples, _core.mix(*self._key, epoch, _SAMPLES))
-            kept = list(self._epochs.items())[1 - _KEPT :]
-            self._epochs = OrderedDict([*kept, (epoch, order)])  # readers keep the old one
-        return order
+        return self._orders[epoch].at(place)
 
 
 def _stats(totals: npt.NDArray[np.int64], samples: int, capacity: int) -> PackingStats:

@@ -7,7 +7,6 @@ place, and the lengths' sums are kept at every 64th sequence.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ import xxhash
 
 from tokpack import _core
 from tokpack.indexed.virtual import VirtualIndexedDataset
+from tokpack.samples.epochs import Epochs
 from tokpack.samples.lengths import release
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from tokpack.samples.rows import Counts, Numbers, Rows
 
 _SEQUENCES, _SAMPLES = 0, 1  # what a key is for
-_KEPT = 2  # epochs in memory: one ends while the next begins
 _CHUNK = 1 << 20
 _PROBE = 1 << 16  # tokens looked at in each of three places
 
@@ -51,16 +50,18 @@ class StatelessOrder:
         seed: int,
         fingerprint: int,
     ) -> None:
-        self._lengths = lengths[begin:end]
+        part, key = lengths[begin:end], (seed, fingerprint, begin, end)
         self._begin = begin
-        self._seq_length = seq_length
-        self._extra = extra
-        self._key = (seed, fingerprint, begin, end)
-        self._epochs: OrderedDict[int, tuple[_core.DocumentOrder, _core.Permutation]] = (
-            OrderedDict()
-        )
-        self.tokens = int(np.sum(self._lengths, dtype=np.int64))
-        self.samples = max(self.tokens - extra, 0) // seq_length
+        self.tokens = int(np.sum(part, dtype=np.int64))
+        self.samples = samples = max(self.tokens - extra, 0) // seq_length
+
+        def make(epoch: int) -> tuple[_core.DocumentOrder, _core.Permutation]:
+            """The sequences of an epoch, one behind the other, and the order of their samples."""
+            sequences = _core.mix(*key, epoch, _SEQUENCES)
+            order = _core.Permutation(samples, _core.mix(*key, epoch, _SAMPLES))
+            return _core.DocumentOrder(part, seq_length, extra, sequences), order
+
+        self._orders = Epochs(make)
 
     def locate(self, sample: int) -> Rows:
         """Where the tokens of sample ``sample`` >= 0 lie: int64 [k, 3], in their order.
@@ -71,7 +72,7 @@ class StatelessOrder:
         if sample < 0:
             raise IndexError(f"sample {sample}: they are counted from 0")
         epoch, place = divmod(sample, self.samples)
-        documents, samples = self._orders(epoch)
+        documents, samples = self._orders[epoch]
         rows: Rows = documents.locate(samples.at(place))
         if self._begin:
             rows[:, 0] += self._begin
@@ -107,26 +108,11 @@ class StatelessOrder:
         return np.concatenate(rows), np.concatenate(counts)
 
     def _locate_in(self, epoch: int, places: npt.NDArray[np.int64]) -> tuple[Rows, Counts]:
-        documents, samples = self._orders(epoch)
+        documents, samples = self._orders[epoch]
         rows, counts = documents.locate_many(samples.many(places))
         if self._begin:
             rows[:, 0] += self._begin
         return rows, counts
-
-    def _orders(self, epoch: int) -> tuple[_core.DocumentOrder, _core.Permutation]:
-        orders = self._epochs.get(epoch)
-        if orders is None:
-            documents = _core.DocumentOrder(
-                self._lengths,
-                self._seq_length,
-                self._extra,
-                _core.mix(*self._key, epoch, _SEQUENCES),
-            )
-            key = _core.mix(*self._key, epoch, _SAMPLES)
-            orders = documents, _core.Permutation(self.samples, key)
-            kept = list(self._epochs.items())[1 - _KEPT :]
-            self._epochs = OrderedDict([*kept, (epoch, orders)])  # readers keep the old one
-        return orders
 
 
 def fingerprint(dataset: MMapIndexedDataset) -> int:
