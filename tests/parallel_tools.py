@@ -130,6 +130,40 @@ def train(run: Run) -> Figures:
     return {**found, "evaluation": [engine.evaluate(data[0]).item()], "steps": [engine.steps]}
 
 
+def save_state(argument: tuple[Run, str]) -> None:
+    """Train, and write this stage's whole tensors and the scalars."""
+    import torch
+
+    run, path = argument
+    engine = open_engine(run.settings)
+    topology = engine.topology
+    data = batches(run, topology.data_rank, topology.data_size)
+    for step in range(run.steps):
+        engine.train_batch(data[step % BATCHES], 1e-3)
+    whole = dict(engine.full_state())
+    if topology.data_rank == topology.tensor_rank == 0:
+        torch.save((whole, engine.scalars()), f"{path}.{topology.pipeline_rank}")
+    else:
+        assert not any(whole.values())
+
+
+def go_on(argument: tuple[Run, list[str]]) -> list[float]:
+    """The losses of as many more steps of an engine that takes what ``save_state`` wrote."""
+    import torch
+
+    run, paths = argument
+    engine = open_engine(run.settings)
+    stages = [torch.load(path) for path in paths]
+    whole = {name: state for stage, _ in stages for name, state in stage.items()}
+    assert len(whole) == sum(len(stage) for stage, _ in stages)  # a tied head is not repeated
+    engine.load_full_state(whole.__getitem__, optimizer=True)
+    engine.load_scalars(stages[0][1])
+    assert engine.steps == run.steps
+    data = batches(run, engine.topology.data_rank, engine.topology.data_size)
+    steps = range(run.steps, 2 * run.steps)
+    return [engine.train_batch(data[step % BATCHES], 1e-3).loss.item() for step in steps]
+
+
 def in_processes(jobs: list[tuple[int, Callable[[Any], Any], Any]]) -> list[list[Any]]:
     """Call each (processes, function, argument) in its processes, one job after the other.
 

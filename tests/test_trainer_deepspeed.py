@@ -20,8 +20,8 @@ def test_fifty_steps_are_those_of_one_process() -> None:
 
 
 def test_fifty_steps_of_a_growing_batch() -> None:
-    grids = [zero(0), zero(2), zero(3), zero(1, **PP)]
-    check([Run(RAMP, steps=50), *(Run({**grid, **RAMP}, 2, 50) for grid in grids)], 1e-5)
+    grids = [(zero(0), 2), (zero(2), 2), (zero(3), 2), (zero(1, **PP), 4)]
+    check([Run(RAMP, steps=50), *(Run({**grid, **RAMP}, n, 50) for grid, n in grids)], 1e-5)
 
 
 def test_zero_with_other_grids() -> None:

@@ -1,4 +1,4 @@
-"""The DeepSpeed engine's state, growing batches, and what it refuses."""
+"""The DeepSpeed engine's state, and what it refuses."""
 
 from __future__ import annotations
 
@@ -10,19 +10,17 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("deepspeed")
 
-import torch
 from deepspeed_tools import zero
 from parallel_tools import (
-    BATCHES,
     LLAMA,
     PP,
     TINY,
     TP,
     VOCABULARY,
     Run,
-    batches,
+    go_on,
     in_processes,
-    open_engine,
+    save_state,
     train_many,
 )
 
@@ -35,52 +33,6 @@ from tokpack.trainer.parallel import Topology
 if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
-
-
-def train_growing(run: Run) -> list[float]:
-    """Losses of a batch that grows from one micro batch a rank to all of them."""
-    engine = open_engine(run.settings)
-    data = batches(run, engine.topology.data_rank, engine.topology.data_size)
-    sizes = (1, 1, 2, 2, 2, 1)
-    return [engine.train_batch(data[0][:n], 1e-3).loss.item() for n in sizes]
-
-
-def test_the_batch_may_grow() -> None:
-    grids = [{}, zero(0), zero(1), zero(2), zero(3), zero(1, **PP)]
-    expected, *found = in_processes([(2, train_growing, Run(grid)) for grid in grids[:5]])
-    pipeline = (4, train_growing, Run(grids[5]))
-    found += in_processes([pipeline])
-    for ranks in found:
-        assert max(abs(a - b) for a, b in zip(ranks[0], expected[0], strict=True)) < 1e-5
-
-
-def save_state(argument: tuple[Run, str]) -> None:
-    """Train six steps, and write this stage's whole tensors and the scalars."""
-    run, path = argument
-    engine = open_engine(run.settings)
-    topology = engine.topology
-    data = batches(run, topology.data_rank, topology.data_size)
-    for step in range(6):
-        engine.train_batch(data[step % BATCHES], 1e-3)
-    whole = dict(engine.full_state())
-    if topology.data_rank == topology.tensor_rank == 0:
-        torch.save((whole, engine.scalars()), f"{path}.{topology.pipeline_rank}")
-    else:
-        assert not any(whole.values())
-
-
-def go_on(argument: tuple[Run, list[str]]) -> list[float]:
-    """The next losses of an engine that takes what ``save_state`` wrote."""
-    run, paths = argument
-    engine = open_engine(run.settings)
-    stages = [torch.load(path) for path in paths]
-    whole = {name: state for stage, _ in stages for name, state in stage.items()}
-    assert len(whole) == sum(len(stage) for stage, _ in stages)
-    engine.load_full_state(whole.__getitem__, optimizer=True)
-    engine.load_scalars(stages[0][1])
-    assert engine.steps == 6
-    data = batches(run, engine.topology.data_rank, engine.topology.data_size)
-    return [engine.train_batch(data[step % BATCHES], 1e-3).loss.item() for step in range(6, 12)]
 
 
 def test_state_goes_from_any_engine_to_any_other(tmp_path: Path) -> None:

@@ -12,16 +12,15 @@ pytest.importorskip("torch")
 
 import torch
 from parallel_tools import (
-    BATCHES,
     LLAMA,
     PP,
     TP,
     Run,
-    batches,
     check,
     difference,
+    go_on,
     in_processes,
-    open_engine,
+    save_state,
     train_many,
 )
 
@@ -65,34 +64,6 @@ def test_activations_in_parts_and_in_the_cpus_memory() -> None:
     parts = {**base, **RECOMPUTE, "partition_activations": True}
     runs = [base, {**base, **RECOMPUTE}, parts, {**parts, "checkpoint_in_cpu": True}]
     check([Run(settings, 2) for settings in runs], 1e-6)
-
-
-def save_state(argument: tuple[Run, str]) -> None:
-    """Train, and write this stage's whole tensors and the scalars."""
-    run, path = argument
-    engine = open_engine(run.settings)
-    topology = engine.topology
-    data = batches(run, topology.data_rank, topology.data_size)
-    for step in range(run.steps):
-        engine.train_batch(data[step % BATCHES], 1e-3)
-    whole = dict(engine.full_state())
-    if topology.data_rank == topology.tensor_rank == 0:
-        torch.save((whole, engine.scalars()), f"{path}.{topology.pipeline_rank}")
-    else:
-        assert not any(whole.values())
-
-
-def go_on(argument: tuple[Run, list[str]]) -> list[float]:
-    """The next losses of an engine that takes what ``save_state`` wrote."""
-    run, paths = argument
-    engine = open_engine(run.settings)
-    stages = [torch.load(path) for path in paths]
-    whole = {name: state for stage, _ in stages for name, state in stage.items()}
-    assert len(whole) == sum(len(stage) for stage, _ in stages)  # a tied head is not repeated
-    engine.load_full_state(whole.__getitem__, optimizer=True)
-    engine.load_scalars(stages[0][1])
-    data = batches(run, engine.topology.data_rank, engine.topology.data_size)
-    return [engine.train_batch(data[step % BATCHES], 1e-3).loss.item() for step in range(6, 12)]
 
 
 def test_state_goes_from_any_ranks_to_any_others(tmp_path: Path) -> None:
