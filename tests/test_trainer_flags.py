@@ -1,17 +1,14 @@
-"""Flags, files and DeepSpeed's JSON -> Config, and every example script at its full size."""
+"""Flags, files and DeepSpeed's JSON -> Config."""
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import shutil
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from flags_tools import changed, config, write
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,22 +18,8 @@ from tokpack.configuration.config import FIELDS, Config
 from tokpack.configuration.flags import resolve
 from tokpack.errors import FormatError, InputError, UsageError
 
-EXAMPLES = Path(__file__).resolve().parents[1] / "examples" / "train"
-
-
-def config(line: str, world_size: int = 1) -> Config:
-    return resolve(line.split(), world_size)[0]
-
-
-def changed(found: Config) -> dict[str, Any]:
-    """What is not as it is by default."""
-    default = Config()
-    return {n: getattr(found, n) for n in FIELDS if getattr(found, n) != getattr(default, n)}
-
-
-def write(path: Path, values: Any) -> str:
-    path.write_text(json.dumps(values))
-    return str(path)
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def test_the_first_command_of_the_manual() -> None:
@@ -56,7 +39,7 @@ def test_the_first_command_of_the_manual() -> None:
         ("--bf16", {"precision": "bf16"}),
         ("--precision bfloat16", {"precision": "bf16"}),
         ("--swiglu --normalization rmsnorm", {"activation": "swiglu", "normalization": "RMSNorm"}),
-        ("--disable-bias-linear", {"add_bias_linear": False}),
+        ("--disable-bias-linear", {"add_bias_linear": False, "activation": "gelu_erf"}),
         ("--no-add-bias-linear", {"add_bias_linear": False}),
         ("--no-compile", {"compile": False}),
         ("--compile", {"compile": True}),
@@ -67,6 +50,12 @@ def test_the_first_command_of_the_manual() -> None:
         ("--zero-stage 2", {"zero_stage": 2, "engine": "deepspeed"}),
         ("--zero-stage 0", {}),
         ("--local_rank=1 --debug", {}),
+        (
+            "--lr 1 --lr 2 --batch-size 2 --micro-batch-size 2",
+            {"lr": 2.0, "micro_batch_size": 2, "global_batch_size": 2},
+        ),
+        ("--compile --no-compile", {"compile": False}),
+        ("--extra-save-iters 0 1 512", {"extra_save_iters": (0, 1, 512)}),
     ],
 )
 def test_what_a_flag_sets(line: str, expected: dict[str, Any]) -> None:
@@ -91,7 +80,13 @@ def test_what_a_flag_sets(line: str, expected: dict[str, Any]) -> None:
         ("--num-layers 1.5", "--num-layers 1.5: expected a whole number"),
         ("--embed-layernorm=maybe", "expected true or false"),
         ("--optimizer sgd", "--optimizer sgd is not supported: only adam or adamw"),
-        ("--num-experts 8", "unknown flag --num-experts"),
+        ("--num-experts 8", "--num-experts 8 is not supported: only 1"),
+        ("--squared-relu", "unknown flag --squared-relu"),
+        ("--adam-beta1 1", "adam_beta1 is 1.0, expected at least 0 and below 1"),
+        ("--adam-beta2 1.0", "adam_beta2 is 1.0, expected at least 0 and below 1"),
+        ("--fp16 --bf16", "--bf16 contradicts --fp16: leave out one of them"),
+        ("--batch-size 2 --micro-batch-size 4", "--micro-batch-size 4 contradicts --batch-size 2"),
+        ("--engine deepspeed --min-loss-scale 0.5", "min_loss_scale 0.5: DeepSpeed needs a whole"),
         ("--train-iters 5 --train-samples 9", "train_samples 9 and train_iters 5"),
         ("--num-layers 0", "num_layers is 0, expected at least 1"),
         ("--hidden-size 30 --num-attention-heads 4", "hidden_size 30 is not a multiple of"),
@@ -264,6 +259,7 @@ def test_several_files_as_neox_has_them(tmp_path: Path) -> None:
     cluster.write_text('{"save": "there", "wandb_team": "ours"}')
     blend.write_text("tokpack_blend: 1\n")
     assert changed(config(f"{model} {cluster} {blend} --seq-length 32")) == {
+        "activation": "gelu_erf",
         "save": "there",
         "seq_length": 32,
         "global_batch_size": 8,
@@ -301,14 +297,34 @@ def test_tokens_replace_the_samples_of_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["tokpack_blend: 1\n", "datasets: {wiki: 0.3, owt: 0.7}\n"])
-def test_a_blend_file_is_the_data(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "blend.yaml"
+@pytest.mark.parametrize("way", ["", "--data-path ", "--train-data-path "])
+def test_the_length_of_a_blend_file(tmp_path: Path, text: str, way: str) -> None:
+    """Flag > configuration > blend file > default, however the blend file is named."""
+    path, other = tmp_path / "blend.yaml", tmp_path / "config.yaml"
+    field = "train_data_path" if "train" in way else "data_path"
     path.write_text(text)
-    assert config(f"{path} --lr 1e-4").data_path == (str(path),)
-    assert config(f"{path} --lr 1e-4").seq_length == 1024
+    assert getattr(config(f"--lr 1e-4 {way}{path}"), field) == (str(path),)
+    assert config(f"--lr 1e-4 {way}{path}").seq_length == 1024
     path.write_text(f"{text}seq_length: 64\n")
-    assert config(str(path)).seq_length == 64
-    assert config(f"{path} --seq-length 32").seq_length == 32
+    assert config(f"{way}{path}").seq_length == 64
+    assert config(f"--train-tokens 6400 {way}{path}").train_samples == 100
+    other.write_text("seq-length: 48")
+    for line in (f"{other} {way}{path}", f"{way}{path} {other}" if not way else f"{other} {path}"):
+        assert config(line).seq_length == 48
+    assert config(f"{other} --seq-length 32 {way}{path}").seq_length == 32
+    path.write_text(f"{text}seq_length: many\n")
+    with pytest.raises(UsageError, match="seq_length many: expected a whole number"):
+        config(f"{way}{path}")
+    with pytest.raises(InputError, match=r"no\.yaml: No such file"):
+        config(f"--data-path {tmp_path}/no.yaml")
+
+
+def test_a_blend_file_that_a_configuration_names(tmp_path: Path) -> None:
+    blend = tmp_path / "blend.yml"
+    blend.write_text("datasets: [wiki]\nseq_length: 64\n")
+    path = write(tmp_path / "config.yaml", {"data_path": str(blend)})
+    assert config(path).seq_length == 64
+    assert config(f"{path} --data-path wiki").seq_length == 1024
 
 
 def test_every_alias_leads_to_a_setting() -> None:
@@ -387,160 +403,3 @@ def test_a_saved_configuration_in_another_world(tmp_path: Path) -> None:
 def test_no_torch_is_loaded() -> None:
     code = "import sys, tokpack.trainer.__main__; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-RECORD = """\
-#!{python}
-import sys
-words = sys.argv[1:]
-open({out!r}, "w").write("\\n".join(words[words.index("tokpack.trainer") + 1:]))
-"""
-
-
-def script_flags(tmp_path: Path, script: str, *words: str, **names: str) -> list[str]:
-    """The flags that an example gives to the trainer, as it stands."""
-    out, folder = tmp_path / "words", tmp_path / "bin"
-    folder.mkdir(exist_ok=True)
-    for launcher in ("python", "python3", "torchrun", "deepspeed"):
-        (folder / launcher).write_text(RECORD.format(python=sys.executable, out=str(out)))
-        (folder / launcher).chmod(0o755)
-    path = f"{folder}{os.pathsep}{os.environ['PATH']}"
-    bash = shutil.which("bash")
-    assert bash is not None
-    subprocess.run(
-        [bash, str(EXAMPLES / script), *words],
-        cwd=tmp_path,
-        env={"PATH": path, **names},
-        check=True,
-        timeout=60,
-    )
-    return out.read_text().splitlines()
-
-
-def test_bigscience(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    words = script_flags(tmp_path, "bigscience_gpt2.sh")
-    monkeypatch.chdir(tmp_path)
-    found = resolve(words, 2)[0]
-    values = changed(found)
-    assert values.pop("deepspeed_json") == {"steps_per_print": 2000, "wall_clock_breakdown": False}
-    assert values == {
-        "num_layers": 2,
-        "hidden_size": 8,
-        "num_attention_heads": 2,
-        "seq_length": 512,
-        "max_position_embeddings": 512,
-        "embed_layernorm": True,
-        "micro_batch_size": 1,
-        "global_batch_size": 16,
-        "rampup_batch_size": (2, 2, 1000),
-        "train_samples": 10000,
-        "lr": 1e-4,
-        "min_lr": 1e-6,
-        "lr_decay_style": "cosine",
-        "lr_decay_samples": 12,
-        "lr_warmup_samples": 5,
-        "weight_decay": 0.1,
-        "adam_beta2": 0.95,
-        "precision": "fp16",
-        "initial_loss_scale": 4096.0,
-        "loss_scale_window": 500,
-        "tensor_model_parallel_size": 2,
-        "engine": "deepspeed",
-        "zero_stage": 1,
-        "checkpoint_activations": True,
-        "partition_activations": True,
-        "data_path": ("data/meg-gpt2-oscar-en-10k_text_document",),
-        "seed": 42,
-        "vocab_file": "data/gpt2-vocab.json",
-        "save": "checkpoints/gpt2",
-        "load": "checkpoints/gpt2",
-        "save_interval": 50,
-        "eval_interval": 100,
-        "eval_iters": 10,
-        "exit_interval": 100,
-        "kill_switch_path": "/tmp/kill-switch",
-        "tensorboard_dir": "output_dir/tensorboard",
-        "tensorboard_queue_size": 5,
-        "log_timers_to_tensorboard": True,
-        "log_batch_size_to_tensorboard": True,
-        "log_validation_ppl_to_tensorboard": True,
-    }
-    assert found.notes == (
-        "accepted, with nothing to do: --distributed-backend nccl, --merge-file "
-        "data/gpt2-merges.txt, --deepspeed-activation-checkpointing",
-    )
-
-
-@pytest.mark.parametrize("stage", [0, 1, 2])
-def test_megatron_1_1_5(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: int) -> None:
-    words = script_flags(tmp_path, "megatron_1.1.5.sh", STAGE=str(stage))
-    monkeypatch.chdir(tmp_path)
-    found = resolve(["--local_rank=0", *words], 2)[0]
-    assert (found.num_layers, found.micro_batch_size, found.global_batch_size) == (24, 8, 16)
-    assert (found.engine, found.zero_stage, found.split) == ("deepspeed", stage, "900,50,50")
-    assert (found.train_iters, found.lr_decay_iters) == (320000, 320000)
-    assert found.lr_warmup_fraction == 0.01
-    assert found.checkpoint_activations
-    assert found.checkpoint_in_cpu
-    assert found.deepspeed_json["activation_checkpointing"] == {
-        "contiguous_memory_optimization": True,
-        "synchronize_checkpoint_boundary": True,
-        "profile": True,
-    }
-    assert found.deepspeed_json["zero_optimization"] == {
-        "overlap_comm": True,
-        "reduce_bucket_size": 50000000,
-        "allgather_bucket_size": 5000000000,
-        "contiguous_gradients": True,
-        "reduce_scatter": True,
-    }
-
-
-def test_microsoft_gpt3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    words = script_flags(tmp_path, "microsoft_gpt3.sh")
-    monkeypatch.chdir(tmp_path)
-    found = resolve(words, 64)[0]
-    assert (found.tensor_model_parallel_size, found.pipeline_model_parallel_size) == (8, 8)
-    assert (found.micro_batch_size, found.global_batch_size) == (1, 1536)
-    assert found.data_path == (
-        *("0.35", "data/wiki_text_document"),
-        *("0.65", "data/openwebtext_text_document"),
-    )
-    assert found.data_cache_path == "gpt3_175b/index-cache"
-    assert found.train_samples == 300_000_000_000 // 2048
-    assert found.lr_decay_samples == 260_000_000_000 // 2048
-    assert found.lr_warmup_samples == 375_000_000 // 2048
-    assert found.precision == "bf16"
-    assert "--use-flash-attn-v2" in found.notes[0]
-
-
-@pytest.mark.parametrize("stage", ["", "0", "1"])
-def test_libai_comparison(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str) -> None:
-    words = ("1", "8", "0", "10.10.0.8", "2", "4", "true", "true", "24", "384")
-    words = script_flags(
-        tmp_path, "libai_comparison.sh", *words, ZERO_STAGE=stage, STAGES="7 7 6 4"
-    )
-    monkeypatch.chdir(tmp_path)
-    found = resolve(words, 8)[0]
-    assert (found.tensor_model_parallel_size, found.pipeline_split) == (2, (7, 7, 6, 4))
-    assert found.engine == ("deepspeed" if stage else "torch")
-    assert found.zero_stage == int(stage or 0)
-    assert (found.precision, found.checkpoint_activations) == ("fp16", True)
-
-
-def test_neox_20b() -> None:
-    found = resolve([str(EXAMPLES / "neox_20b.yml")], 96)[0]
-    assert (found.num_layers, found.hidden_size, found.num_attention_heads) == (44, 6144, 64)
-    assert (found.position_embedding_type, found.rotary_percent) == ("rope", 0.25)
-    assert found.parallel_residual
-    assert found.untie_embeddings_and_output_weights
-    assert (found.tensor_model_parallel_size, found.pipeline_model_parallel_size) == (2, 4)
-    assert (found.micro_batch_size, found.global_batch_size) == (4, 4 * 32 * 12)
-    assert (found.lr, found.min_lr, found.adam_beta2) == (0.97e-4, 0.97e-5, 0.95)
-    assert (found.precision, found.initial_loss_scale) == ("fp16", 4096.0)
-    assert (found.engine, found.zero_stage) == ("deepspeed", 1)
-    assert found.deepspeed_json["zero_optimization"]["overlap_comm"] is True
-    assert found.deepspeed_json["steps_per_print"] == 2
-    assert (found.save_interval, found.lr_warmup_fraction) == (500, 0.01)
-    assert found.init_method_std == pytest.approx((2 / (5 * 6144)) ** 0.5)
-    assert any("output layers begin" in note for note in found.notes)

@@ -32,7 +32,10 @@ if TYPE_CHECKING:
     AnyPath = str | os.PathLike[str]
 
 # What may differ between the model of a checkpoint and the one that loads it.
-_FREE = "seq_length make_vocab_size_divisible_by hidden_dropout attention_dropout init_method_std"
+_FREE = (
+    "seq_length make_vocab_size_divisible_by hidden_dropout attention_dropout init_method_std "
+    "output_init_method_std"
+)
 
 
 def claim(folder: str, load: str | None) -> None:

@@ -97,15 +97,21 @@ def _plan(config: Config) -> BlendPlan:
 def _settings(config: Config) -> dict[str, Any]:
     """What a run asks of its blend."""
     apart = config.train_data_path or config.valid_data_path or config.test_data_path
-    iterations = (config.train_iters or 0) * config.global_batch_size
+    batch, evaluated = config.global_batch_size, None
+    iterations = (config.train_iters or 0) * batch
+    if config.order != "stateless" or not config.eval_iters:  # other programs count evaluations
+        evaluated = config.eval_iters * batch
+    times = (config.train_samples or iterations) // batch // config.eval_interval + 1
     settings = {
         "order": config.order,
         "seed": config.seed,
         "split": None if apart else config.split,
+        "allow_empty": config.allow_empty,
         "samples": config.train_samples or iterations or None,
-        "valid_samples": None if config.eval_iters else 0,
-        "test_samples": None if config.eval_iters else 0,
+        "valid_samples": evaluated and evaluated * times,
+        "test_samples": evaluated,
         "cache": config.data_cache_path,
+        "eod_id": config.eod_id,
         "eod_mask_loss": config.eod_mask_loss,
         "reset_position_ids": config.reset_position_ids,
         "document_boundaries": config.reset_attention_mask,

@@ -110,6 +110,9 @@ def _make_steps(run: Run, signals: list[int]) -> str:
     def due(interval: int | None) -> bool:
         return interval is not None and run.step % interval == 0
 
+    extra = config.extra_save_iters if config.save else ()
+    if run.step == 0 and 0 in extra:
+        _save(run)
     run.meter.restart()
     for first, size in run.schedule.steps(run.consumed):
         minutes = (time.monotonic() - begin) / 60 if run.step > begun else -1.0
@@ -122,7 +125,7 @@ def _make_steps(run: Run, signals: list[int]) -> str:
         run.step += 1
         run.log.progress(run.step)
         evaluates = due(config.eval_interval) and run.data.valid
-        saves = due(config.save_interval) and config.save
+        saves = (due(config.save_interval) and config.save) or run.step in extra
         if evaluates or saves or due(config.log_interval):
             _look(run)
         if evaluates:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import torch
@@ -187,15 +186,15 @@ class Stage(nn.Module):
     def initialise(self, seed: int) -> None:
         """Fill the weights as Megatron does, the same for every topology.
 
-        Normal with ``init_method_std``, for the layers that end a residual branch divided by
-        sqrt(2 * num_layers); biases 0, norms 1. Each parameter has its own stream of numbers.
+        Normal with ``init_method_std``, for the layers that end a residual branch with
+        ``output_init_method_std``; biases 0, norms 1. Each parameter has its own stream of numbers.
         """
         for name, parameter in self.named_parameters():
             if parameter.ndim < 2:
                 parameter.fill_(0.0 if name.endswith("bias") else 1.0)
                 continue
             ends = name.endswith((".out.weight", ".down.weight"))
-            std = self.model.init_method_std / (math.sqrt(2 * self.model.num_layers) if ends else 1)
+            std = self.model.output_init_method_std if ends else self.model.init_method_std
             generator = torch.Generator().manual_seed(random_seed(seed, name))
             whole = torch.empty(self.model.layout[name].shape)
             whole.normal_(0.0, std, generator=generator)

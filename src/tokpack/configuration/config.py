@@ -12,14 +12,20 @@ from tokpack.errors import UsageError
 
 
 def setting(
-    default: Any, names: str = "", *, choices: str = "", zero: bool = False, most: float = math.inf
+    default: Any,
+    names: str = "",
+    *,
+    choices: str = "",
+    zero: bool = False,
+    most: float = math.inf,
+    below: float = math.inf,
 ) -> Any:
     """A field of Config that has other names elsewhere, or may not have every value.
 
     ``names`` are those of Megatron-LM, Megatron-DeepSpeed and GPT-NeoX; a dotted one is a path in
-    DeepSpeed's JSON. Numbers are at ``most`` this.
+    DeepSpeed's JSON. Numbers are at ``most`` this, or ``below`` that.
     """
-    rules = {"names": names, "choices": choices, "zero": zero, "most": most}
+    rules = {"names": names, "choices": choices, "zero": zero, "most": most, "below": below}
     return field(default=default, metadata=rules)
 
 
@@ -36,7 +42,7 @@ class Config:
     num_layers: int = 12
     hidden_size: int = 768
     num_attention_heads: int = 12
-    ffn_hidden_size: int | None = setting(None, "intermediate_size")  # 4 * hidden_size
+    ffn_hidden_size: int | None = None  # 4 * hidden_size
     num_query_groups: int | None = setting(None, "num_key_value_heads num_kv_heads")  # all
     seq_length: int = 1024
     max_position_embeddings: int | None = None  # seq_length
@@ -51,17 +57,18 @@ class Config:
     parallel_residual: bool = setting(False, "gpt_j_residual")
     embed_layernorm: bool = False
     normalization: str = setting("LayerNorm", "norm", choices="LayerNorm RMSNorm")
-    activation: str = setting("gelu", choices="gelu gelu_erf swiglu")
+    activation: str = setting("gelu", "glu_activation", choices="gelu gelu_erf swiglu")
     add_bias_linear: bool = True
     hidden_dropout: float = setting(0.0, most=1)
     attention_dropout: float = setting(0.0, most=1)
-    layernorm_epsilon: float = setting(1e-5, "norm_epsilon rms_norm_epsilon")
+    layernorm_epsilon: float = setting(1e-5, "norm_epsilon")
     init_method_std: float = 0.02
+    output_init_method_std: float | None = None  # init_method_std / sqrt(2 * num_layers)
     # batch
     micro_batch_size: int = setting(4, "batch_size train_micro_batch_size_per_gpu")
     global_batch_size: int = setting(4, "train_batch_size")
     rampup_batch_size: tuple[int, int, int] | None = None  # start, increment, samples
-    train_samples: int | None = None  # without it and train_iters: one epoch
+    train_samples: int | None = setting(None, "samples")  # without it and train_iters: one epoch
     train_iters: int | None = None
     # optimizer
     lr: float = setting(3e-4, "optimizer.params.lr", zero=True)
@@ -73,8 +80,8 @@ class Config:
     lr_warmup_iters: int = 0
     lr_warmup_fraction: float | None = setting(None, "warmup", zero=True, most=1)  # of the decay
     weight_decay: float = setting(0.01, "optimizer.params.weight_decay", zero=True)
-    adam_beta1: float = setting(0.9, zero=True, most=1)
-    adam_beta2: float = setting(0.999, zero=True, most=1)
+    adam_beta1: float = setting(0.9, zero=True, below=1)
+    adam_beta2: float = setting(0.999, zero=True, below=1)
     adam_eps: float = setting(1e-8, "optimizer.params.eps")
     clip_grad: float = setting(1.0, "gradient_clipping", zero=True)  # 0: no clipping
     # precision
@@ -94,26 +101,35 @@ class Config:
     distributed_timeout_minutes: int = 10
     # activations
     checkpoint_activations: bool = setting(False, "recompute_activations")
-    checkpoint_num_layers: int = setting(1, "recompute_num_layers")
-    partition_activations: bool = setting(False, "activation_checkpointing.partition_activations")
+    checkpoint_num_layers: int = setting(
+        1, "recompute_num_layers activations_checkpoint_num_layers"
+    )
+    partition_activations: bool = setting(
+        False,
+        "activation_checkpointing.partition_activations distribute_saved_activations "
+        "distribute_checkpointed_activations",
+    )
     checkpoint_in_cpu: bool = setting(False, "activation_checkpointing.cpu_checkpointing")
     # data
     data_path: tuple[str, ...] = ()  # prefix | weight prefix ... | prefix ... | blend.yaml
-    train_data_path: tuple[str, ...] = setting((), "train_data_paths")
-    valid_data_path: tuple[str, ...] = setting((), "valid_data_paths")
-    test_data_path: tuple[str, ...] = setting((), "test_data_paths")
+    train_data_path: tuple[str, ...] = ()
+    valid_data_path: tuple[str, ...] = ()
+    test_data_path: tuple[str, ...] = ()
     split: str = "969,30,1"
+    allow_empty: bool = False  # leave a dataset out of a part where the split has no sample of it
     order: str = "stateless"
     seed: int = setting(1234, zero=True)
     reset_position_ids: bool = False
     reset_attention_mask: bool = False
     eod_mask_loss: bool = False
+    eod_id: int | None = setting(None, zero=True)  # that of the manifest
     data_cache_path: str | None = None  # index arrays: built once, then shared
     vocab_file: str | None = None
     # run
     save: str | None = None
     load: str | None = None
     save_interval: int | None = setting(None, "checkpoint_factor")
+    extra_save_iters: tuple[int, ...] = ()  # steps at which to save as well; 0 is the beginning
     keep_checkpoints: int = setting(5, "keep_last_n_checkpoints", zero=True)  # 0: all
     finetune: bool = False
     eval_interval: int = 1000
@@ -121,7 +137,7 @@ class Config:
     log_interval: int = 10
     exit_interval: int | None = None
     exit_duration_in_mins: float | None = setting(None, "exit_duration")
-    kill_switch_path: str | None = None
+    kill_switch_path: str | None = setting(None, "kill_switch_file")
     tensorboard_dir: str | None = None
     tensorboard_queue_size: int = 1000
     log_timers_to_tensorboard: bool = False
@@ -178,6 +194,8 @@ def _check_value(name: str, value: Any) -> None:
             good, expected = value > 0, "above 0"
         if (most := rules.get("most", math.inf)) < math.inf:
             good, expected = good and value <= most, f"{expected} and at most {most}"
+        if (below := rules.get("below", math.inf)) < math.inf:
+            good, expected = good and value < below, f"{expected} and below {below}"
         if not (good and math.isfinite(value)):
             raise UsageError(f"{name} is {value}, expected {expected}")
 
@@ -225,6 +243,10 @@ def _check_parallel(config: Config) -> None:
         _divides(name, getattr(config, name) or size, "tensor_model_parallel_size", size)
     if config.zero_stage and config.engine == "torch":
         raise UsageError(f"zero_stage {config.zero_stage} needs engine deepspeed, this is torch")
+    if config.engine == "deepspeed" and config.min_loss_scale % 1:
+        raise UsageError(
+            f"min_loss_scale {config.min_loss_scale:g}: DeepSpeed needs a whole number"
+        )
     stages, split = config.pipeline_model_parallel_size, config.pipeline_split
     if split is None:
         _divides("num_layers", config.num_layers, "pipeline_model_parallel_size", stages)

@@ -17,11 +17,14 @@ import yaml
 
 from tokpack.errors import FormatError, InputError, UsageError
 
-from .config import EXCLUSIVE, FIELDS, Config
-from .names import DEEPSPEED, DERIVED, NOTHING, ONLY, SWITCHES, WORDS
+from .config import EXCLUSIVE, FIELDS
+from .derive import Given, configure
+from .names import DEEPSPEED, DERIVED, NEOX, NOTHING, ONLY, REPLACED, SWITCHES, WORDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from .config import Config
 
 _TYPES = {name: str(item.type).removesuffix(" | None") for name, item in FIELDS.items()}
 _TYPES |= {name: kind for name, (kind, _) in DERIVED.items()}
@@ -31,13 +34,10 @@ _ALIASES = {other: name for name, others in _NAMES.items() for other in others.s
 _NOTHING = {name: count for count, names in NOTHING.items() for name in names.split()}
 _SWITCHES = SWITCHES | {f"no_{n}": (n, False) for n, kind in _TYPES.items() if kind == "bool"}
 _KNOWN = {*_TYPES, *_ALIASES, *_SWITCHES, *ONLY, *_NOTHING}
-# A flag replaces what a file says in another way.
-_REPLACED = [
-    *((*names, names[0].replace("samples", "tokens")) for names in EXCLUSIVE),
-    ("global_batch_size", "gradient_accumulation_steps"),
-]
+_REPLACED = {name: names.split() for name, names in REPLACED.items()}
+for _group in ((*names, names[0].replace("samples", "tokens")) for names in EXCLUSIVE):
+    _REPLACED |= {name: list(_group) for name in _group}
 _EXPECTED = {"bool": "true or false", "int": "a whole number", "float": "a number"}
-_MICRO_BATCH = 4
 
 
 class _Setting(NamedTuple):
@@ -52,9 +52,11 @@ class _Source:
     settings: dict[str, _Setting] = field(default_factory=dict)
     refused: list[tuple[str, _Setting]] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
+    neox: bool = False  # whether it has a name that only GPT-NeoX knows
 
     def add(self, name: str, value: Any, written: str) -> None:
         """Take one setting in, under any of its names. Raises UsageError."""
+        self.neox |= name in NEOX.split()
         name = _ALIASES.get(name, name)
         if name in ONLY and not re.fullmatch(ONLY[name], _plain(value)):
             expected = ONLY[name].replace("|", " or ") or "none"
@@ -67,10 +69,26 @@ class _Source:
         elif name in _SWITCHES and str(value).lower() == "false":
             self.refused.append((_SWITCHES[name][0], _Setting(_SWITCHES[name][1], written)))
         elif name in _SWITCHES:
-            self.settings[_SWITCHES[name][0]] = _Setting(_SWITCHES[name][1], written)
+            self._set(_SWITCHES[name][0], _Setting(_SWITCHES[name][1], written))
         else:
             for target, converted in _convert(name, value, written).items():
-                self.settings[target] = _Setting(converted, written)
+                self._set(target, _Setting(converted, written))
+
+    def _set(self, name: str, setting: _Setting) -> None:
+        """Of a name that comes twice the later counts; two names must not contradict each other."""
+        before = self.settings.get(name, setting)
+        one, other = (_word(x.written) for x in (before, setting))
+        if before.value != setting.value and one != other:
+            raise UsageError(
+                f"{setting.written} contradicts {before.written}: leave out one of them"
+            )
+        self.settings[name] = setting
+
+    def update(self, later: _Source) -> None:
+        """Take in what a later file says, which goes before."""
+        self.settings |= later.settings
+        self.ignored += later.ignored
+        self.neox |= later.neox
 
 
 def resolve(argv: Sequence[str], world_size: int = 1) -> tuple[Config, int | None]:
@@ -82,11 +100,11 @@ def resolve(argv: Sequence[str], world_size: int = 1) -> tuple[Config, int | Non
     flags, paths = _read_flags(argv)
     file = _Source()
     for path in paths:
-        _read_file(path, file)
-    for names in _REPLACED:
-        if flags.settings.keys() & names:
-            file.settings = {k: v for k, v in file.settings.items() if k not in names}
-    said = file.settings | flags.settings
+        file.update(_read_file(path))
+    for name in flags.settings:
+        for other in _REPLACED.get(name, ()):
+            file.settings.pop(other, None)
+    said = _blend_length(file.settings | flags.settings)
     if "deepspeed_config" in said:
         path = said.pop("deepspeed_config").value
         deepspeed = _Source()
@@ -94,11 +112,22 @@ def resolve(argv: Sequence[str], world_size: int = 1) -> tuple[Config, int | Non
             deepspeed.add(key, value, f"{key} {_plain(value)}")
         _refuse_contradictions(said, deepspeed, path)
         said = {**deepspeed.settings, "engine": _Setting("deepspeed", ""), **said}
-    given = {name: setting.value for name, setting in said.items()}
+    given = Given({name: setting.value for name, setting in said.items()})
     nproc = given.pop("nproc", None)
-    ignored = ", ".join(file.ignored + flags.ignored)
-    notes = (f"accepted, with nothing to do: {ignored}",) if ignored else ()
-    return _config(given, nproc or world_size, notes), nproc
+    if ignored := ", ".join(file.ignored + flags.ignored):
+        given.note(f"accepted, with nothing to do: {ignored}")
+    neox = file.neox and "activation" not in flags.settings
+    return configure(given, nproc or world_size, neox), nproc
+
+
+def _blend_length(said: dict[str, _Setting]) -> dict[str, _Setting]:
+    """The same, with the sequence length of the blend file that is the data, where none is said."""
+    words = [w for n in ("data_path", "train_data_path") if n in said for w in said[n].value]
+    if len(words) == 1 and words[0].endswith((".yaml", ".yml")) and "seq_length" not in said:
+        blend, length = _Source(), _load(words[0], yaml.safe_load, "YAML").get("seq_length")
+        blend.add("seq_length", length, f"{words[0]}: seq_length {length}")
+        return said | blend.settings
+    return said
 
 
 def _read_flags(argv: Sequence[str]) -> tuple[_Source, list[str]]:
@@ -126,21 +155,36 @@ def _read_flags(argv: Sequence[str]) -> tuple[_Source, list[str]]:
 def _most_values(name: str) -> float:
     """How many words may follow a flag."""
     kind = _TYPES.get(name, "")
-    if kind == "bool" or name in _SWITCHES:
+    if kind == "bool" or name in _SWITCHES or ONLY.get(name) == "false":
         return 0
     return _NOTHING.get(name, math.inf if kind.startswith("tuple") else 1)
 
 
-def _read_file(path: str, source: _Source) -> None:
-    """Take in a configuration, or a blend file as the data; a later file goes before."""
-    values = _load(path, yaml.safe_load, "YAML")
+def _read_file(path: str) -> _Source:
+    """What a configuration says; a blend file says what the data is."""
+    source, values = _Source(), _load(path, yaml.safe_load, "YAML")
     if {"tokpack_blend", "datasets"} & set(values):
-        values = {"data_path": [path], "seq_length": values.get("seq_length")}
-    for key, value in _flat(values).items():
-        name = key.replace("-", "_").lower()
-        if name not in _KNOWN and name.split(".")[0] not in DEEPSPEED.split():
-            raise UsageError(f"{path}: unknown setting {key}{_hint(name)}")
-        source.add(name.removeprefix("deepspeed_json."), value, f"{key} {_plain(value)}")
+        values = {"data_path": [path]}
+    half = values.get("fp16")
+    if isinstance(half, dict) and WORDS.get(str(half.get("type"))) == "bf16":
+        # GPT-NeoX said bf16 so before it had the word; there is no loss scale in it.
+        values = {**values, "fp16": None, "bf16": {"enabled": half.get("enabled", False)}}
+    for key, value in values.items():
+        name = str(key).replace("-", "_").lower()
+        whole = name in _NOTHING or not isinstance(value, dict)
+        for inner, one in ({key: value} if whole else _flat(value, f"{key}.")).items():
+            _add(source, path, str(inner), str(one) if name in _NOTHING else one)
+    return source
+
+
+def _add(source: _Source, path: str, key: str, value: Any) -> None:
+    """Take in a setting of a file. UsageError where nobody knows it."""
+    name = key.replace("-", "_").lower()
+    if name not in _KNOWN and name.split(".")[0] not in DEEPSPEED.split():
+        raise UsageError(f"{path}: unknown setting {key}{_hint(name)}")
+    for block in ("deepspeed_json.", "deepspeed_extra_args."):
+        name = name.removeprefix(block)
+    source.add(name, value, f"{key} {_plain(value)}")
 
 
 def _load(path: str, read: Any, language: str) -> dict[str, Any]:
@@ -165,55 +209,10 @@ def _refuse_contradictions(said: Mapping[str, _Setting], deepspeed: _Source, pat
             raise UsageError(f"{here} contradicts {there.written} in {path}: change one of them")
 
 
-def _config(given: dict[str, Any], world_size: int, notes: tuple[str, ...]) -> Config:
-    """The configuration of settings, after those that only help to derive others."""
-
-    def default(name: str) -> Any:
-        return given.get(name, FIELDS[name].default)
-
-    for name in ("train", "lr_decay", "lr_warmup"):
-        if tokens := given.pop(f"{name}_tokens", None):
-            samples = given.get(f"{name}_samples") or math.inf
-            given[f"{name}_samples"] = min(samples, max(tokens // default("seq_length"), 1))
-    if given.pop("output_layer_init_method", None):
-        notes += ("output layers begin with init_method_std / sqrt(2 x num_layers), as Megatron's",)
-    if given.pop("init_method", None) == "small_init":
-        given.setdefault("init_method_std", math.sqrt(2 / (5 * default("hidden_size"))))
-    if given.get("zero_stage"):
-        given.setdefault("engine", "deepspeed")
-    _fill_in_batch(given, world_size)
-    extras = {name: given.pop(name) for name in list(given) if name not in FIELDS}
-    given["deepspeed_json"] = _nested(extras)
-    if extras and default("engine") == "torch":
-        notes += (f"of no use to engine torch: {', '.join(extras)}",)
-    return Config(**given, notes=notes)
-
-
-def _fill_in_batch(given: dict[str, Any], world_size: int) -> None:
-    """Micro and global batch size, where they are left out. UsageError if they do not fit."""
-    kinds = ("tensor_model_parallel_size", "pipeline_model_parallel_size")
-    given[kinds[1]] = given.get(kinds[1]) or 1  # GPT-NeoX writes 0
-    tensor, stages = (max(given.get(kind, 1), 1) for kind in kinds)
-    if world_size % (tensor * stages):
-        raise UsageError(
-            f"{world_size} processes do not divide into {kinds[0]} {tensor} x {kinds[1]} {stages}"
-        )
-    ranks = world_size // (tensor * stages)
-    batch, ramp = given.get("global_batch_size"), given.get("rampup_batch_size") or ()
-    steps = given.pop("gradient_accumulation_steps", None)
-    parts = [size // ranks for size in (batch or 0, *ramp[:2])]
-    whole = parts[0] // steps if batch and steps else math.gcd(_MICRO_BATCH, *parts)
-    micro = given.setdefault("micro_batch_size", max(whole, 1))
-    step = max(micro, 1) * ranks
-    batch = given.setdefault("global_batch_size", step * (steps or 1))
-    product = f"micro_batch_size {micro} x {ranks} data parallel processes"
-    for size, name in zip((batch, *ramp[:2]), ("global", "rampup", "rampup"), strict=False):
-        if size % step:
-            raise UsageError(f"{name}_batch_size {size} is not a multiple of {product}")
-    if steps and batch != step * steps:
-        raise UsageError(
-            f"global_batch_size {batch} is not {product} x {steps} gradient accumulation steps"
-        )
+def _word(written: str) -> str:
+    """The name in a setting as it is written, the same with --no- before it."""
+    name = written.partition(" ")[0].replace("_", "-").lower()
+    return name.removeprefix("--no-").removeprefix("--")
 
 
 def _hint(name: str) -> str:
@@ -231,17 +230,6 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     for key, value in values.items():
         name = f"{prefix}{key}"
         result |= _flat(value, f"{name}.") if isinstance(value, dict) and value else {name: value}
-    return result
-
-
-def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
-    result: dict[str, Any] = {}
-    for name, value in values.items():
-        *blocks, last = name.split(".")
-        inner = result
-        for block in blocks:
-            inner = inner.setdefault(block, {})
-        inner[last] = value
     return result
 
 

@@ -51,6 +51,7 @@ class ModelConfig:
     attention_dropout: float
     layernorm_epsilon: float
     init_method_std: float
+    output_init_method_std: float
 
     @classmethod
     def of(cls, config: Config, vocab_size: int) -> ModelConfig:
@@ -59,6 +60,10 @@ class ModelConfig:
         values["vocab_size"] = vocab_size
         values["num_query_groups"] = config.num_query_groups or config.num_attention_heads
         values["ffn_hidden_size"] = config.ffn_hidden_size or 4 * config.hidden_size
+        ends = config.output_init_method_std or config.init_method_std / math.sqrt(
+            2 * config.num_layers
+        )
+        values["output_init_method_std"] = ends
         values["max_position_embeddings"] = config.max_position_embeddings or config.seq_length
         return cls(**values)
 

@@ -6,16 +6,40 @@ dotted name is a path. Names are written with underscores.
 
 # Settings that others are derived from, and DeepSpeed's own: their type and other names.
 DERIVED = {
+    "attention_config": ("", ""),
     "betas": ("tuple[float, float]", "optimizer.params.betas"),
+    "bias_gelu_fusion": ("bool", ""),
+    "cpu_optimizer": ("bool", "cpu_torch_adam"),
     "deepspeed_config": ("str", ""),
+    "disable_bias_linear": ("bool", ""),
+    "expansion_factor": ("float", ""),
     "gradient_accumulation_steps": ("int", "gas"),
     "init_method": ("str", ""),
     "initial_scale_power": ("float", "fp16.initial_scale_power"),
+    "intermediate_size": ("int", ""),
+    "kv_channels": ("int", ""),
     "lr_decay_tokens": ("int", ""),
     "lr_warmup_tokens": ("int", ""),
+    "mlp_multiple_of": ("int", ""),
+    "mlp_type": ("str", ""),
+    "no_position_embedding": ("bool", ""),
     "nproc": ("int", ""),
+    "openai_gelu": ("bool", ""),
     "output_layer_init_method": ("str", ""),
+    "recompute_granularity": ("str", "activations_checkpoint_granularity"),
+    "recompute_method": ("str", "activations_checkpoint_method"),
+    "rms_norm_epsilon": ("float", ""),
+    "sliding_window_width": ("int", ""),
+    "test_data_paths": ("tuple[str, ...]", ""),
+    "test_data_weights": ("tuple[float, ...]", ""),
+    "train_data_paths": ("tuple[str, ...]", ""),
+    "train_data_weights": ("tuple[float, ...]", ""),
     "train_tokens": ("int", ""),
+    "use_bias_in_attn_linear": ("bool", ""),
+    "use_bias_in_mlp": ("bool", ""),
+    "use_bias_in_norms": ("bool", ""),
+    "valid_data_paths": ("tuple[str, ...]", ""),
+    "valid_data_weights": ("tuple[float, ...]", ""),
     "zero_optimization.allgather_bucket_size": ("int", "zero_allgather_bucket_size"),
     "zero_optimization.reduce_bucket_size": ("int", "zero_reduce_bucket_size"),
 }
@@ -26,8 +50,8 @@ SWITCHES = {
     "bf16.enabled": ("precision", "bf16"),
     "bfloat16.enabled": ("precision", "bf16"),
     "contigious_checkpointing": ("activation_checkpointing.contiguous_memory_optimization", True),
+    "contiguous_checkpointing": ("activation_checkpointing.contiguous_memory_optimization", True),
     "deepspeed": ("engine", "deepspeed"),
-    "disable_bias_linear": ("add_bias_linear", False),
     "fp16": ("precision", "fp16"),
     "fp16.enabled": ("precision", "fp16"),
     "profile_backward": ("activation_checkpointing.profile", True),
@@ -35,6 +59,7 @@ SWITCHES = {
     "synchronize_each_layer": ("activation_checkpointing.synchronize_checkpoint_boundary", True),
     "use_rotary_position_embeddings": ("position_embedding_type", "rope"),
     "zero_contigious_gradients": ("zero_optimization.contiguous_gradients", True),
+    "zero_contiguous_gradients": ("zero_optimization.contiguous_gradients", True),
     "zero_reduce_scatter": ("zero_optimization.reduce_scatter", True),
 }
 
@@ -47,42 +72,119 @@ WORDS = {
     "rotary": "rope",
 }
 
-# Settings with one possible value: what it is, as a regular expression.
+# Settings with one possible value: what it is, as a regular expression. "false" takes no word.
 ONLY = {
-    "attention_config": r"\[\[\['(global|flash)'\], .*\]\]",
+    "amp.enabled": "false",
+    "checkpoint_scale": "linear",
+    "context_parallel_size": "1",
+    "curriculum_learning.enabled": "false",
+    "data_efficiency.enabled": "false",
+    "dataloader_type": "single",
+    "dataset_impl": "gpt2",
+    "ds_sequence_parallel_size": "1",
+    "expert_model_parallel_size": "1",
+    "gpt_j_tied": "false",
+    "moe_expert_parallel_size": "1",
+    "moe_num_experts": "1",
+    "num_experts": "1",
+    "onnx_safe": "false",
     "optimizer": "adam|adamw",
     "optimizer.type": "adam|adamw",
+    "output_layer_parallelism": "column",
+    "pack_impl": "packed",
+    "progressive_layer_drop.enabled": "false",
     "scheduler.type": "",
+    "sparse_attention.mode": "",
+    "te_columnparallel": "false",
+    "te_fp8_mha": "false",
+    "te_layernorm_mlp": "false",
+    "te_mha": "false",
+    "te_rowparallel": "false",
+    "train_epochs": "1",
+    "train_impl": "normal",
+    "use_bnb_optimizer": "false",
+    "use_mup": "false",
+    "use_qk_layernorm": "false",
+    "weight_by_num_documents": "false",
 }
 
 # Known, with nothing to do here: how many words follow such a flag, and the flags.
 NOTHING = {
     0: """
     abort_on_unmet_fused_kernel_constraints accumulate_allreduce_grads_in_fp32
-    attention_softmax_in_fp32 bias_dropout_fusion bias_gelu_fusion debug
-    deepspeed_activation_checkpointing deepspeed_mpi fp16_lm_cross_entropy
-    fp32_residual_connection group_query_attention log_learning_rate_to_tensorboard
+    apply_query_key_layer_scaling async_save attention_softmax_in_fp32 bias_dropout_fusion
+    checkpoint_validation_with_forward_pass create_moe_param_group debug
+    deepspeed_activation_checkpointing deepspeed_mpi deepspeed_slurm disable_mem_efficient_ln
+    disable_moe_token_dropping ds_fused_adam exit_signal_handler fp16_lm_cross_entropy
+    fp32_allreduce fp32_residual_connection group_query_attention layernorm_fusion lazy_mpu_init
+    log_grad_norm log_grad_pct_zeros log_learning_rate_to_tensorboard
     log_loss_scale_to_tensorboard log_memory_to_tensorboard log_num_zeros_in_grad
-    log_optimizer_states_to_tensorboard log_params_norm log_throughput
-    log_world_size_to_tensorboard mmap_warmup no_async_tensor_model_parallel_allreduce
-    no_bias_dropout_fusion no_bias_gelu_fusion no_gradient_accumulation_fusion no_load_rng
-    no_masked_softmax_fusion no_pipeline_parallel no_query_key_layer_scaling no_rope_fusion
-    no_save_rng overlap_grad_reduce overlap_param_gather override_opt_param_scheduler rope_fusion
+    log_optimizer_states log_optimizer_states_to_tensorboard log_param_norm log_params_norm
+    log_throughput log_world_size_to_tensorboard manual_gc memory_profiling mmap_warmup
+    no_async_tensor_model_parallel_allreduce no_bias_dropout_fusion
+    no_contiguous_buffers_in_local_ddp no_create_attention_mask_in_dataloader
+    no_gradient_accumulation_fusion no_load_rng no_log_learnig_rate_to_tensorboard
+    no_log_loss_scale_to_tensorboard no_masked_softmax_fusion no_mmap_bin_files
+    no_persist_layer_norm no_pipeline_parallel no_query_key_layer_scaling no_rope_fusion
+    no_save_rng no_scatter_gather_tensors_in_pipeline overlap_grad_reduce
+    overlap_p2p_communication overlap_param_gather override_lr_scheduler
+    override_opt_param_scheduler profile rmsnorm_fusion rope_fusion rotary_save_freqs_buffer
     scaled_masked_softmax_fusion scaled_upper_triang_masked_softmax_fusion scattered_embeddings
-    sequence_parallel split_transformers sync_tp_duplicated_parameters
-    use_checkpoint_opt_param_scheduler use_cpu_initialization use_distributed_optimizer
-    use_flash_attn use_flash_attn_v1 use_flash_attn_v2 use_mcore_models""",
+    sequence_parallel split_transformers sync_tp_duplicated_parameters tp_comm_overlap
+    trust_remote_code universal_checkpoint use_checkpoint_lr_scheduler
+    use_checkpoint_opt_param_scheduler use_comet use_contiguous_buffers_in_ddp
+    use_cpu_initialization use_dist_ckpt use_distributed_optimizer use_flash_attn
+    use_flash_attn_builder use_flash_attn_triton use_flash_attn_v1 use_flash_attn_v2
+    use_flashattn_swiglu use_mcore_models use_pin_memory use_shared_fs wandb_init_all_ranks""",
     1: """
-    attention_backend checkpoint_scale data_impl ddp_impl distributed_backend
-    fp16.fp16 hostfile include launcher local_rank master_addr master_port max_restarts merge_file
-    num_gpus num_nodes num_workers output_layer_parallelism rdzv_backend rdzv_endpoint tee
-    tensorboard_log_interval tokenizer_model tokenizer_name_or_path tokenizer_type
-    transformer_impl use_wandb wandb_group wandb_project wandb_team""",
+    attention_backend ckpt_format codecarbon_dir comet_experiment_name comet_others comet_project
+    comet_tags comet_workspace comment data_impl ddp_impl dist_ckpt_format distributed_backend
+    empty_unused_memory_level exclude fp16.fp16 fused_kernels_build_path global_num_gpus hostfile
+    include launcher local_rank log_level log_level_replica log_path manual_gc_interval master_addr
+    master_port max_restarts memory_profiling_path merge_file moe_eval_capacity_factor
+    moe_loss_coeff moe_min_capacity moe_train_capacity_factor num_dataset_builder_threads num_gpus
+    num_layers_per_virtual_pipeline_stage num_nodes num_workers peak_theoretical_tflops
+    pipe_partition_method pp_partition_method profile_step_start profile_step_stop rdzv_backend
+    rdzv_endpoint te_fp8_amax_compute_algo te_fp8_amax_history_len te_fp8_format te_fp8_margin
+    te_fp8_wgrad tee tensorboard_log_interval timing_log_level timing_log_option tokenizer_model
+    tokenizer_name_or_path tokenizer_type transformer_impl use_wandb valid_num_workers
+    wandb_exp_name wandb_group wandb_host wandb_project wandb_run_name wandb_save_dir wandb_team
+    weighted_sampler_alpha""",
 }
 
 # DeepSpeed's blocks, and names beside them, that a configuration file may hold.
 DEEPSPEED = (
-    "activation_checkpointing bf16 bfloat16 comms_logger deepspeed_json dump_state flops_profiler "
-    "fp16 gradient_predivide_factor memory_breakdown optimizer prescale_gradients scheduler "
-    "steps_per_print wall_clock_breakdown zero_allow_untested_optimizer zero_optimization"
+    "activation_checkpointing bf16 bfloat16 comms_logger communication_data_type csv_monitor "
+    "data_types deepspeed_extra_args deepspeed_json dump_state flops_profiler fp16 "
+    "gradient_predivide_factor memory_breakdown optimizer prescale_gradients scheduler "
+    "sparse_gradients steps_per_print wall_clock_breakdown zero_allow_untested_optimizer "
+    "zero_optimization"
 )
+
+# Names that only GPT-NeoX has: in a file with one of them words mean what they mean there.
+NEOX = (
+    "attention_config checkpoint_factor checkpoint_scale expansion_factor gpt_j_residual "
+    "gpt_j_tied init_method intermediate_size keep_last_n_checkpoints mlp_multiple_of "
+    "no_weight_tying norm num_kv_heads output_layer_init_method output_layer_parallelism "
+    "pipe_parallel_size pos_emb rms_norm_epsilon rotary_emb_base rotary_pct test_data_paths "
+    "train_data_paths use_bias_in_attn_linear use_bias_in_mlp use_bias_in_norms valid_data_paths"
+)
+
+# What a flag replaces in a file besides its own name: other ways to say it.
+REPLACED = {
+    "activation": "bias_gelu_fusion mlp_type openai_gelu",
+    "add_bias_linear": "disable_bias_linear use_bias_in_attn_linear use_bias_in_mlp",
+    "data_path": "train_data_path train_data_paths train_data_weights",
+    "disable_bias_linear": "add_bias_linear use_bias_in_attn_linear use_bias_in_mlp",
+    "ffn_hidden_size": "expansion_factor intermediate_size mlp_multiple_of",
+    "global_batch_size": "gradient_accumulation_steps",
+    "gradient_accumulation_steps": "global_batch_size",
+    "init_method_std": "init_method",
+    "intermediate_size": "expansion_factor ffn_hidden_size",
+    "layernorm_epsilon": "rms_norm_epsilon",
+    "output_init_method_std": "output_layer_init_method",
+    "output_layer_init_method": "output_init_method_std",
+    "test_data_path": "test_data_paths test_data_weights",
+    "train_data_path": "data_path train_data_paths train_data_weights",
+    "valid_data_path": "valid_data_paths valid_data_weights",
+}

@@ -1,0 +1,272 @@
+"""Settings of several programs -> Config: what follows from them, as their program has it.
+
+A derived value, or a choice that programs make differently, is said in a note.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+from tokpack.errors import UsageError
+
+from .config import FIELDS, Config
+
+_MICRO_BATCH = 4
+_PARTS = ("train", "valid", "test")
+
+
+class Given(dict[str, Any]):
+    """Settings by name; what is not among them has Config's default."""
+
+    notes: tuple[str, ...] = ()
+
+    def default(self, name: str) -> Any:
+        """What the field of Config has now."""
+        return self.get(name, FIELDS[name].default)
+
+    def note(self, text: str) -> None:
+        """Say something before the run."""
+        self.notes += (text,)
+
+
+def configure(given: Given, world_size: int, neox: bool) -> Config:
+    """The configuration of settings; ``neox``: words that differ there are GPT-NeoX's.
+
+    Takes out of ``given`` what only helps to derive others. Raises UsageError.
+    """
+    for step in (_samples, _data, _model, _weights, _recomputation, _optimizer):
+        step(given)
+    _mlp(given, neox)
+    if given.get("zero_stage"):
+        given.setdefault("engine", "deepspeed")
+    _fill_in_batch(given, world_size)
+    if given.get("extra_save_iters") and (kept := given.default("keep_checkpoints")):
+        given.note(f"of all checkpoints the last {kept} are kept; keep_checkpoints 0 keeps all")
+    extras = {name: given.pop(name) for name in list(given) if name not in FIELDS}
+    given["deepspeed_json"] = _nested(extras)
+    if extras and given.default("engine") == "torch":
+        given.note(f"of no use to engine torch: {', '.join(extras)}")
+    return Config(**given, notes=given.notes)
+
+
+def _samples(given: Given) -> None:
+    """Tokens as samples; of two the smaller."""
+    for name in ("train", "lr_decay", "lr_warmup"):
+        if tokens := given.pop(f"{name}_tokens", None):
+            samples = given.get(f"{name}_samples") or math.inf
+            given[f"{name}_samples"] = min(samples, max(tokens // given.default("seq_length"), 1))
+
+
+def _data(given: Given) -> None:
+    """GPT-NeoX's lists of datasets and weights; without weights it takes 1 for each."""
+    for part in _PARTS:
+        paths = given.pop(f"{part}_data_paths", ())
+        weights = given.pop(f"{part}_data_weights", None)
+        if weights is not None and len(weights) != len(paths):
+            raise UsageError(
+                f"{part}_data_weights has {len(weights)} weights for the {len(paths)} datasets of "
+                f"{part}_data_paths: give one for each"
+            )
+        if len(paths) > 1:
+            if weights is None:
+                weights = (1.0,) * len(paths)
+                given.note(f"{part}_data_paths have equal weights, as in GPT-NeoX")
+            pairs = zip(map(repr, weights), paths, strict=True)
+            paths = tuple(word for pair in pairs for word in pair)
+        if paths:
+            given[f"{part}_data_path"] = paths
+
+
+def _model(given: Given) -> None:
+    """What must be as it is here, or is said twice."""
+    attention = str(given.pop("attention_config", "")).lower()
+    if unknown := set(re.findall("[a-z_]+", attention)) - {"all", "flash", "global"}:
+        raise UsageError(
+            f"attention_config {', '.join(sorted(unknown))} is not supported: only global and flash"
+        )
+    width = given.default("hidden_size") // max(given.default("num_attention_heads"), 1)
+    if (channels := given.pop("kv_channels", width)) != width:
+        raise UsageError(
+            f"kv_channels {channels} is not supported: only {width}, which hidden_size over "
+            "num_attention_heads is"
+        )
+    rope = given.default("position_embedding_type") == "rope"
+    if given.pop("no_position_embedding", False) and not rope:
+        raise UsageError("no_position_embedding needs position_embedding_type rope")
+    window, length = given.pop("sliding_window_width", math.inf), given.default("seq_length")
+    if window < length:
+        raise UsageError(
+            f"sliding_window_width {window} is not supported: only seq_length {length} or more"
+        )
+    epsilon, norm = given.pop("rms_norm_epsilon", None), given.default("normalization")
+    if epsilon is not None and norm == "RMSNorm":
+        given["layernorm_epsilon"] = epsilon
+    if not given.pop("use_bias_in_norms", True) and norm != "RMSNorm":
+        raise UsageError(f"use_bias_in_norms false is not supported with {norm}: only RMSNorm")
+
+
+def _weights(given: Given) -> None:
+    """Standard deviations of the first weights, by GPT-NeoX's names for them."""
+    first, last = given.pop("init_method", None), given.pop("output_layer_init_method", None)
+    if first is None and last is None:
+        return
+    layers, width = max(given.default("num_layers"), 1), max(given.default("hidden_size"), 1)
+    std = given.default("init_method_std")
+    known = {
+        "normal": std,
+        "scaled_normal": std / math.sqrt(2 * layers),
+        "single_residual_scaled_normal": std / math.sqrt(layers),
+        "small_init": math.sqrt(2 / (5 * width)),
+        "wang_init": 2 / layers / math.sqrt(width),
+    }
+    for name, word in (("init_method", first), ("output_layer_init_method", last)):
+        if word not in (None, *known):
+            raise UsageError(f"{name} {word} is not supported: only {', '.join(known)}")
+    given["init_method_std"] = known[first or "normal"]
+    given.setdefault("output_init_method_std", known[last or "scaled_normal"])
+
+
+def _recomputation(given: Given) -> None:
+    """Megatron's kinds of recomputation: here all blocks are recomputed, with the same result."""
+    words = [given.pop(name, None) for name in ("recompute_granularity", "recompute_method")]
+    for word, choices in zip(words, (("full", "selective"), ("uniform", "block")), strict=True):
+        if word not in (None, *choices):
+            raise UsageError(f"recomputation {word} is not known, only {' and '.join(choices)}")
+    if any(words):
+        given["checkpoint_activations"] = True
+    for word in {"selective", "block"} & set(words):
+        given.note(f"recomputation {word}: all blocks are recomputed, with the same result")
+
+
+def _optimizer(given: Given) -> None:
+    """AdamW runs where its moments are: DeepSpeed's JSON may put them into the CPU's memory."""
+    if given.pop("cpu_optimizer", False):
+        device = given.get("zero_optimization.offload_optimizer.device")
+        if device == "none":
+            raise UsageError(
+                "cpu_optimizer contradicts zero_optimization.offload_optimizer.device none: "
+                "change one of them"
+            )
+        if device is None and not given.get("zero_optimization.cpu_offload"):
+            given.note(
+                "cpu_optimizer moves nothing: DeepSpeed's zero_optimization.offload_optimizer does"
+            )
+
+
+def _mlp(given: Given, neox: bool) -> None:
+    """Activation, width and biases, on which the programs do not agree."""
+    fused = given.pop("bias_gelu_fusion", None)
+    kind = given.pop("mlp_type", "standard")
+    if kind == "llama":  # of GPT-NeoX before 2024-09: gated, without biases, of the width it says
+        if given.default("activation") not in ("silu", "swiglu"):
+            raise UsageError(
+                f"mlp_type llama with activation {given.default('activation')} is not supported: "
+                "only silu"
+            )
+        given["activation"] = "swiglu"
+        given.setdefault("use_bias_in_mlp", False)
+    elif kind not in ("standard", "regular"):
+        raise UsageError(f"mlp_type {kind} is not supported: only standard, regular or llama")
+    if given.pop("openai_gelu", False):
+        given["activation"], fused = "gelu", True
+    if given.pop("disable_bias_linear", False):
+        given["add_bias_linear"], fused = False, False  # in Megatron there is no fusion without
+    _biases(given)
+    activation = given.default("activation")
+    if activation == "gelu" and (neox or fused is not None):
+        exact = not fused
+        given["activation"] = "gelu_erf" if exact else "gelu"
+        form, owner = "erf" if exact else "tanh", "GPT-NeoX" if neox else "Megatron"
+        how = "without" if exact else "with"
+        given.note(f"gelu in its {form} form, as {owner} computes it {how} bias_gelu_fusion")
+    elif fused is not None:
+        given.note(f"bias_gelu_fusion does not concern activation {activation}")
+    _width(given, neox and activation == "swiglu", kind == "llama")
+
+
+def _biases(given: Given) -> None:
+    names = ("use_bias_in_mlp", "use_bias_in_attn_linear")
+    if any(name in given for name in names):
+        mlp, attention = (given.pop(name, True) for name in names)
+        if mlp != attention:
+            raise UsageError(
+                f"use_bias_in_mlp {mlp} with use_bias_in_attn_linear {attention} (True where it is "
+                "not said) is not supported: say the same for both, or give --no-add-bias-linear"
+            )
+        given["add_bias_linear"] = mlp
+
+
+def _width(given: Given, derived: bool, llama: bool) -> None:
+    """ffn_hidden_size of GPT-NeoX's words, or ``derived`` without one."""
+    hidden, factor = given.default("hidden_size"), given.pop("expansion_factor", None)
+    size, multiple = given.pop("intermediate_size", None), given.pop("mlp_multiple_of", None)
+    said = size is not None or factor is not None or multiple is not None
+    if "ffn_hidden_size" in given:
+        if said:
+            raise UsageError("ffn_hidden_size and intermediate_size are given: give one of them")
+        return
+    if not (said or derived or llama):
+        return
+    whole = size or int((factor or 4) * hidden)
+    gated, multiple = given.default("activation") == "swiglu", multiple or 1
+    if llama:  # two thirds of 4 x hidden_size
+        width = size or _rounded(int(8 * hidden / 3), 256)
+    else:
+        first = int(whole * 2 / 3) if gated else whole  # rows of the first layer
+        second = first // 2 if gated else first  # columns of the second
+        width, columns = _rounded(first, 2 * multiple), _rounded(second, multiple)
+        width = width // 2 if gated else width
+        if width != columns:
+            raise UsageError(
+                f"intermediate_size {whole} and mlp_multiple_of {multiple} give {width} rows and "
+                f"{columns} columns{' of a gated MLP' if gated else ''}, which GPT-NeoX cannot "
+                "train: give ffn_hidden_size"
+            )
+    given["ffn_hidden_size"] = width
+    if gated and not llama:
+        given.note(f"ffn_hidden_size {width}: GPT-NeoX takes a third of {whole} for a gated MLP")
+
+
+def _rounded(value: int, multiple: int) -> int:
+    return -(-value // multiple) * multiple
+
+
+def _fill_in_batch(given: Given, world_size: int) -> None:
+    """Micro and global batch size, where they are left out. UsageError if they do not fit."""
+    kinds = ("tensor_model_parallel_size", "pipeline_model_parallel_size")
+    given[kinds[1]] = given.get(kinds[1]) or 1  # GPT-NeoX writes 0
+    tensor, stages = (max(given.get(kind, 1), 1) for kind in kinds)
+    if world_size % (tensor * stages):
+        raise UsageError(
+            f"{world_size} processes do not divide into {kinds[0]} {tensor} x {kinds[1]} {stages}"
+        )
+    ranks = world_size // (tensor * stages)
+    batch, ramp = given.get("global_batch_size"), given.get("rampup_batch_size") or ()
+    steps = given.pop("gradient_accumulation_steps", None)
+    parts = [size // ranks for size in (batch or 0, *ramp[:2])]
+    whole = parts[0] // steps if batch and steps else math.gcd(_MICRO_BATCH, *parts)
+    micro = given.setdefault("micro_batch_size", max(whole, 1))
+    step = max(micro, 1) * ranks
+    batch = given.setdefault("global_batch_size", step * (steps or 1))
+    product = f"micro_batch_size {micro} x {ranks} data parallel processes"
+    for size, name in zip((batch, *ramp[:2]), ("global", "rampup", "rampup"), strict=False):
+        if size % step:
+            raise UsageError(f"{name}_batch_size {size} is not a multiple of {product}")
+    if steps and batch != step * steps:
+        raise UsageError(
+            f"global_batch_size {batch} is not {product} x {steps} gradient accumulation steps"
+        )
+
+
+def _nested(values: dict[str, Any]) -> dict[str, Any]:
+    """Dotted names as dictionaries."""
+    result: dict[str, Any] = {}
+    for name, value in values.items():
+        *blocks, last = name.split(".")
+        inner = result
+        for block in blocks:
+            inner = inner.setdefault(block, {})
+        inner[last] = value
+    return result

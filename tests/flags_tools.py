@@ -1,0 +1,29 @@
+"""Resolved configurations, for the tests of flags and files."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from tokpack.configuration.config import FIELDS, Config
+from tokpack.configuration.flags import resolve
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def config(line: str, world_size: int = 1) -> Config:
+    """The configuration of a command line."""
+    return resolve(line.split(), world_size)[0]
+
+
+def changed(found: Config) -> dict[str, Any]:
+    """What is not as it is by default."""
+    default = Config()
+    return {n: getattr(found, n) for n in FIELDS if getattr(found, n) != getattr(default, n)}
+
+
+def write(path: Path, values: Any) -> str:
+    """A file of JSON, which is YAML too; its path."""
+    path.write_text(json.dumps(values))
+    return str(path)
