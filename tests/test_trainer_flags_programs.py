@@ -87,6 +87,7 @@ ERF, TANH = "gelu_erf", "gelu"
         ({"activation": "gelu_erf"}, "--bias-gelu-fusion", ERF, "does not concern activation gelu"),
         ({}, "--swiglu --no-bias-gelu-fusion", "swiglu", "does not concern activation swiglu"),
         ({}, "--glu-activation swiglu", "swiglu", ""),
+        ({}, "--swiglu --disable-bias-linear", "swiglu", ""),
     ],
 )
 def test_forms_of_gelu(

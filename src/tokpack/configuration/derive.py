@@ -157,7 +157,7 @@ def _optimizer(given: Given) -> None:
 
 def _mlp(given: Given, neox: bool) -> None:
     """Activation, width and biases, on which the programs do not agree."""
-    fused = given.pop("bias_gelu_fusion", None)
+    said, fused = "bias_gelu_fusion" in given, given.pop("bias_gelu_fusion", None)
     kind = given.pop("mlp_type", "standard")
     if kind == "llama":  # of GPT-NeoX before 2024-09: gated, without biases, of the width it says
         if given.default("activation") not in ("silu", "swiglu"):
@@ -181,7 +181,7 @@ def _mlp(given: Given, neox: bool) -> None:
         form, owner = "erf" if exact else "tanh", "GPT-NeoX" if neox else "Megatron"
         how = "without" if exact else "with"
         given.note(f"gelu in its {form} form, as {owner} computes it {how} bias_gelu_fusion")
-    elif fused is not None:
+    elif said:
         given.note(f"bias_gelu_fusion does not concern activation {activation}")
     _width(given, neox and activation == "swiglu", kind == "llama")
 
