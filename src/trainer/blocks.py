@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tokpack.configuration.model import ModelConfig
 
 Rotary = tuple[Tensor, Tensor]  # cos and sin, float32 [B, 1, S, rotary width]
+Seeds = tuple[Tensor, Tensor]  # int64 [], of the dropout inside attention and behind it
 
 
 class Attention(nn.Module):
@@ -78,23 +79,21 @@ class Block(nn.Module):
     def __init__(self, model: ModelConfig, topology: Topology) -> None:
         super().__init__()
         self.parallel, self.dropout = model.parallel_residual, model.hidden_dropout
-        self.random, self.tensor_rank = model.random, topology.tensor_rank
-        self.reseed: Callable[..., None] = reseed
+        self.reseed: Callable[[Tensor], object] = reseed
         self.attention_norm = norm_of(model)
         self.attention = Attention(model, topology)
         self.mlp_norm = norm_of(model)
         self.mlp = MLP(model, topology)
 
     def forward(
-        self, x: Tensor, rotary: Rotary | None, documents: Any, key: tuple[object, ...]
+        self, x: Tensor, rotary: Rotary | None, documents: Any, seeds: Seeds | None
     ) -> Tensor:
-        """``documents`` is a document_mask or None; ``key`` decides what dropout drops."""
-        random = self.random and self.training
-        if random:  # heads are split, so tensor ranks drop differently
-            self.reseed(*key, "attention", self.tensor_rank)
+        """``documents`` is a document_mask or None; ``seeds`` decide what dropout drops."""
+        if seeds is not None:
+            self.reseed(seeds[0])
         attended = self.attention(self.attention_norm(x), rotary, documents)
-        if random:  # what follows is whole on all tensor ranks and stays equal
-            self.reseed(*key, "hidden")
+        if seeds is not None:
+            self.reseed(seeds[1])
         attended = functional.dropout(attended, self.dropout, self.training)
         if not self.parallel:
             x = x + attended
@@ -114,9 +113,18 @@ def random_seed(*key: object) -> int:
     return int.from_bytes(digest, "little")
 
 
-def reseed(*key: object) -> None:
+def reseed(seed: Tensor) -> None:
     """Seed what draws next, so that it is the same in a resumed run and when computed again."""
-    torch.manual_seed(random_seed(*key))
+    torch.manual_seed(int(seed))
+
+
+def block_seeds(key: tuple[object, ...], tensor_rank: int) -> Seeds:
+    """The seeds of a block: heads are split, what comes behind them is whole on all tensor ranks.
+
+    Tensors, on the CPU: for a number that changes, the block would be compiled again.
+    """
+    seeds = (random_seed(*key, "attention", tensor_rank), random_seed(*key, "hidden"))
+    return torch.tensor(seeds[0]), torch.tensor(seeds[1])
 
 
 def rotary_of(positions: Tensor, width: int, base: float) -> Rotary:

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from tokpack.configuration.model import KINDS, VOCABULARY, ModelConfig
 
-from .blocks import Block, document_mask, norm_of, random_seed, reseed, rotary_of
+from .blocks import Block, block_seeds, document_mask, norm_of, random_seed, reseed, rotary_of
 from .parallel import Topology, gather_whole, global_norm, own_part
 from .vocabulary import HeadLoss, VocabWeight, softmax
 
@@ -80,9 +80,9 @@ class Stage(nn.Module):
         # FlexAttention's kernels drop nothing and want wide heads.
         wide = model.head_width >= 16 and not model.attention_dropout
         self.flex = wide and self.topology.device.type == "cuda"
+        outside = torch.compiler.disable(reseed) if model.random else reseed  # type: ignore[no-untyped-call]
         for block in self.blocks.values():
-            if model.random:  # not itself compiled, seeding breaks the graph
-                block.reseed = torch.compiler.disable(reseed)  # type: ignore[no-untyped-call]
+            block.reseed = outside  # type: ignore[assignment]
             block.compile(fullgraph=not model.random)
 
     def forward(
@@ -111,11 +111,12 @@ class Stage(nn.Module):
         positions, documents = batch.get("position_ids"), batch.get("cu_seqlens")
         if positions is None:
             positions = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
+        random = self.training and model.random
         if hidden is None:
             assert self.embedding is not None
             hidden = self.embedding(tokens, positions)
-            if self.training and model.random:
-                reseed(*key, "embedding")
+            if random:
+                reseed(torch.tensor(random_seed(*key, "embedding")))
                 hidden = functional.dropout(hidden, model.hidden_dropout)
         rotary = None
         if model.position_embedding_type == "rope":
@@ -126,7 +127,8 @@ class Stage(nn.Module):
 
         def run(x: Tensor, names: list[str]) -> Tensor:
             for name in names:
-                x = self.blocks[name](x, rotary, documents, (*key, name))
+                seeds = block_seeds((*key, name), self.topology.tensor_rank) if random else None
+                x = self.blocks[name](x, rotary, documents, seeds)
             return x
 
         names, step = list(self.blocks), self.recompute_layers
