@@ -59,8 +59,8 @@ class Config:
     normalization: str = setting("LayerNorm", "norm", choices="LayerNorm RMSNorm")
     activation: str = setting("gelu", "glu_activation", choices="gelu gelu_erf swiglu")
     add_bias_linear: bool = True
-    hidden_dropout: float = setting(0.0, most=1)
-    attention_dropout: float = setting(0.0, most=1)
+    hidden_dropout: float = setting(0.0, below=1)
+    attention_dropout: float = setting(0.0, below=1)
     layernorm_epsilon: float = setting(1e-5, "norm_epsilon")
     init_method_std: float = 0.02
     output_init_method_std: float | None = None  # init_method_std / sqrt(2 * num_layers)
@@ -233,8 +233,10 @@ def _check_run(config: Config) -> None:
         given = [f"{name} {getattr(config, name)}" for name in names if getattr(config, name)]
         if len(given) > 1:
             raise UsageError(f"{' and '.join(given)} are given: give one of them")
-    if config.min_lr > config.lr:
-        raise UsageError(f"min_lr is {config.min_lr:g}, above lr {config.lr:g}")
+    for low, high in (("min_lr", "lr"), ("min_loss_scale", "initial_loss_scale")):
+        least, most = getattr(config, low), getattr(config, high)
+        if least > most:
+            raise UsageError(f"{low} is {least:g}, above {high} {most:g}")
 
 
 def _check_parallel(config: Config) -> None:

@@ -75,13 +75,12 @@ class _Source:
                 self._set(target, _Setting(converted, written))
 
     def _set(self, name: str, setting: _Setting) -> None:
-        """Of a name that comes twice the later counts; two names must not contradict each other."""
+        """Of flags the last counts. Names in a file, and bare flags, must not contradict others."""
         before = self.settings.get(name, setting)
-        one, other = (_word(x.written) for x in (before, setting))
-        if before.value != setting.value and one != other:
-            raise UsageError(
-                f"{setting.written} contradicts {before.written}: leave out one of them"
-            )
+        two, both = (before.written, setting.written), f"{before.written} {setting.written}"
+        ordered = both.startswith("-") and both.count(" ") > 1
+        if before.value != setting.value and not ordered and len(set(map(_word, two))) > 1:
+            raise UsageError(f"{two[1]} contradicts {two[0]}: leave out one of them")
         self.settings[name] = setting
 
     def update(self, later: _Source) -> None:
