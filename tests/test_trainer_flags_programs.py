@@ -183,6 +183,8 @@ def test_megatron_is_wide_as_it_says() -> None:
         ({"kv_channels": 128}, "kv_channels 128 is not supported: only 64"),
         ({"moe_num_experts": 8}, "moe_num_experts 8 is not supported: only 1"),
         ({"use_mup": True}, "use_mup true is not supported: only false"),
+        ({"no_load_optim": True}, "no_load_optim is not supported without finetune"),
+        ({"extra_save_iters": [3, -1]}, "extra_save_iters has -1, expected steps of at least 0"),
         ({"checkpoint_scale": "log"}, "checkpoint_scale log is not supported: only linear"),
         ({"weight_by_num_documents": True}, "weight_by_num_documents true is not supported"),
         ({"norm": "te_layernorm"}, "normalization is 'te_layernorm'"),
@@ -241,7 +243,9 @@ def test_what_a_neox_file_sets(
         ("--distribute-saved-activations", {"partition_activations": True}),
         ("--num-experts 1 --moe-expert-parallel-size 1 --ds-sequence-parallel-size 1", {}),
         ("--kill-switch-file stop --timing-log-level 1", {"kill_switch_path": "stop"}),
-        ("--cpu-optimizer", {}),
+        ("--cpu-optimizer --no-save-optim", {}),
+        ("--finetune --no-load-optim", {"finetune": True}),
+        ("--pad-vocab-size-to 250_880", {"vocab_size": 250880}),
     ],
 )  # fmt: skip
 def test_what_a_megatron_flag_sets(line: str, expected: dict[str, Any]) -> None:

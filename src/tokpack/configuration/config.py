@@ -46,7 +46,7 @@ class Config:
     num_query_groups: int | None = setting(None, "num_key_value_heads num_kv_heads")  # all
     seq_length: int = 1024
     max_position_embeddings: int | None = None  # seq_length
-    vocab_size: int | None = None  # that of the dataset's tokenizer
+    vocab_size: int | None = setting(None, "pad_vocab_size_to")  # that of the dataset's tokenizer
     make_vocab_size_divisible_by: int = 128
     position_embedding_type: str = setting(
         "learned_absolute", "pos_emb", choices="learned_absolute rope"
@@ -228,6 +228,8 @@ def _check_run(config: Config) -> None:
             f"{batch}: expected a start of 1 to {batch}, steps of at least 1 that lead from one to "
             "the other, and samples of at least 0"
         )
+    if (first := min(config.extra_save_iters, default=0)) < 0:
+        raise UsageError(f"extra_save_iters has {first}, expected steps of at least 0")
     _divides("global_batch_size", batch, "micro_batch_size", config.micro_batch_size)
     for names in EXCLUSIVE:
         given = [f"{name} {getattr(config, name)}" for name in names if getattr(config, name)]

@@ -142,6 +142,8 @@ def _recomputation(given: Given) -> None:
 
 def _optimizer(given: Given) -> None:
     """AdamW runs where its moments are: DeepSpeed's JSON may put them into the CPU's memory."""
+    if given.pop("no_load_optim", False) and not given.default("finetune"):
+        raise UsageError("no_load_optim is not supported without finetune, which begins at step 0")
     if given.pop("cpu_optimizer", False):
         device = given.get("zero_optimization.offload_optimizer.device")
         if device == "none":

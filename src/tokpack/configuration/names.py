@@ -22,6 +22,7 @@ DERIVED = {
     "lr_warmup_tokens": ("int", ""),
     "mlp_multiple_of": ("int", ""),
     "mlp_type": ("str", ""),
+    "no_load_optim": ("bool", ""),
     "no_position_embedding": ("bool", ""),
     "nproc": ("int", ""),
     "openai_gelu": ("bool", ""),
@@ -126,7 +127,7 @@ NOTHING = {
     no_gradient_accumulation_fusion no_load_rng no_log_learnig_rate_to_tensorboard
     no_log_loss_scale_to_tensorboard no_masked_softmax_fusion no_mmap_bin_files
     no_persist_layer_norm no_pipeline_parallel no_query_key_layer_scaling no_rope_fusion
-    no_save_rng no_scatter_gather_tensors_in_pipeline overlap_grad_reduce
+    no_save_optim no_save_rng no_scatter_gather_tensors_in_pipeline overlap_grad_reduce
     overlap_p2p_communication overlap_param_gather override_lr_scheduler
     override_opt_param_scheduler profile rmsnorm_fusion rope_fusion rotary_save_freqs_buffer
     scaled_masked_softmax_fusion scaled_upper_triang_masked_softmax_fusion scattered_embeddings
