@@ -17,9 +17,10 @@ import pytest
 from test_tokenizers_spec import EOD, pair, save, tiny
 from tokenizers_twin import block, rows
 
-from tokpack.errors import TokenizerError, UsageError
+from tokpack.errors import FormatError, TokenizerError, UsageError
 from tokpack.tokenizers import Tokenizer, load_tokenizer
 from tokpack.tokenizers.hub import check_etag
+from tokpack.tokenizers.ids import count_ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -340,3 +341,22 @@ def test_checksums_of_both_kinds() -> None:
     for wrong in (git_sha1(b"abd"), sha256(b"abd"), None, "", "xyz"):
         with pytest.raises(TokenizerError):
             check_etag(b"abc", wrong, "f")
+
+
+def test_ids_of_a_file(tmp_path: Path) -> None:
+    """A vocabulary may hold the words that tell a tokenizer.json from it."""
+    words = {"model": 1, "added_tokens": 7, "vocab": 2}
+    assert count_ids(save(tmp_path, words, "vocab.json")) == 8
+    whole = {"model": {"vocab": words}, "added_tokens": [{"id": 9, "content": "<end>"}]}
+    assert count_ids(save(tmp_path, whole, "tokenizer.json")) == 10
+    listed = {"model": {"vocab": [["a", -1.0], ["b", -2.0]]}}
+    assert count_ids(save(tmp_path, listed, "unigram.json")) == 2
+    for broken in ({"model": "x"}, {"model": {}}, [], {}, {"a": "b"}, {"model": {"vocab": 3}}):
+        with pytest.raises(FormatError, match=r"broken\.json: neither a vocab"):
+            count_ids(save(tmp_path, broken, "broken.json"))
+
+
+def test_ids_of_real_files(shared: Path) -> None:
+    files = shared / "tokenizers"
+    assert count_ids(str(files / "gpt2-vocab.json")) == 50257
+    assert count_ids(str(files / "20B_tokenizer.json")) == 50277

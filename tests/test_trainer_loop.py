@@ -80,7 +80,7 @@ def test_a_run_says_and_writes_what_it_does(
         assert f"iteration {step['iteration']}/40 | {step['consumed_samples']} samples" in said
         assert f"loss {step['loss']:.4f}" in said
     evaluations = [(e["name"], e["iteration"]) for e in records(tmp_path, "evaluation")]
-    assert evaluations == [("valid", 20), ("valid", 40), ("valid", 40), ("test", 40)]
+    assert evaluations == [("valid", 20), ("valid", 40), ("test", 40)]
     for evaluation in records(tmp_path, "evaluation"):
         assert evaluation["perplexity"] == pytest.approx(math.exp(evaluation["loss"]))
     entropy = float(said.split("unigram entropy: ")[1].split()[0])
@@ -329,8 +329,13 @@ def test_other_data_is_not_gone_on_with(prefix: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"holds step_00000002 of another run: go on .* --load"):
         train(config)
     config = replace(config, load=str(tmp_path))
-    with pytest.raises(ResumeError, match="data, seed"):
+    with pytest.raises(ResumeError, match="is of other samples: seed is 1234 there, 7 here"):
         train(replace(config, seed=7))
+    again = write_tokens(tmp_path / "other", seed=5)
+    with pytest.raises(ResumeError, match="data_path is .*corpus.* there, .*other.* here"):
+        train(replace(config, data_path=(again,)))
+    with pytest.raises(UsageError, match="2 steps have consumed 16 samples, this run ends at 8"):
+        train(replace(config, train_samples=8))
     again = replace(config, save=None, seed=7, finetune=True, log_dir=str(tmp_path / "new"))
     assert train(again) == 0
     assert list(losses(tmp_path / "new")) == [1, 2]

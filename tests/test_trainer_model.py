@@ -162,6 +162,3 @@ def test_loss_scale_halves_after_patience_and_doubles_after_a_window() -> None:
         scale.update(overflow, config)
         seen.append(scale.value)
     assert seen == [16, 8, 8, 8, 16, 16, 8, 4, 4, 4]
-    constant = LossScale(16.0, 1)
-    constant.update(True, Config(loss_scale=16.0))
-    assert constant.value == 16

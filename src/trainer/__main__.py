@@ -45,7 +45,7 @@ def main() -> int:
         if "--debug" in sys.argv or not known:
             traceback.print_exc()
         where = f"rank {rank}: " if rank else ""
-        sys.stderr.write(f"tokpack: {where}{error if known else repr(error)}\n")
+        sys.stderr.write(f"tokpack: error: {where}{error if known else repr(error)}\n")
         return getattr(error, "exit_code", 2)
 
 

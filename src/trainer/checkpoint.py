@@ -12,6 +12,7 @@ from tokpack.checkpoints import folder as folders
 from tokpack.checkpoints.files import (
     Checkpoint,
     RunState,
+    differences,
     file_of,
     key_of,
     state_text,
@@ -126,14 +127,7 @@ def _open(path: Path, model: ModelConfig, *, finetune: bool) -> Checkpoint | Neo
 
 def _check_model(path: Path, there: ModelConfig, here: ModelConfig) -> None:
     """UsageError with all settings in which two models differ."""
-    free = _FREE.split()
-    if here.position_embedding_type == "rope":
-        free.append("max_position_embeddings")
-    ours, theirs = asdict(here), asdict(there)
-    different = [
-        f"{name} is {value} there, {ours[name]} here"
-        for name, value in theirs.items()
-        if name not in free and value != ours[name]
-    ]
-    if different:
-        raise UsageError(f"{path}: the checkpoint is of another model: {'; '.join(different)}")
+    free = _FREE + " max_position_embeddings" * (here.position_embedding_type == "rope")
+    names = " ".join(name for name in asdict(here) if name not in free.split())
+    if different := differences(asdict(there), asdict(here), names):
+        raise UsageError(f"{path}: the checkpoint is of another model: {different}")

@@ -50,9 +50,7 @@ class LossScale:
     good: int = 0
 
     def update(self, overflow: bool, config: Config) -> None:
-        """Learn from one step; a constant scale stays."""
-        if config.loss_scale:
-            return
+        """Learn from one step."""
         self.good = 0 if overflow else self.good + 1
         self.patience -= overflow
         if overflow and self.patience <= 0:
@@ -108,7 +106,8 @@ class TorchEngine:
         if not skipped:
             self._step(norm, lr)
         self._batches += 1
-        self._scale.update(skipped, self.config)
+        if self._dynamic:
+            self._scale.update(skipped, self.config)
         return StepResult(mean_loss(losses, topology), norm, scale, skipped)
 
     @torch.no_grad()

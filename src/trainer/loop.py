@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
+import re
 import signal
 import time
 from contextlib import closing, contextmanager
@@ -14,10 +15,10 @@ from typing import TYPE_CHECKING
 import torch
 import torch.distributed as dist
 
-from tokpack.checkpoints.files import RunState
+from tokpack.checkpoints.files import RunState, differences
 from tokpack.configuration.model import ModelConfig
 from tokpack.configuration.schedule import Schedule
-from tokpack.errors import TrainingError
+from tokpack.errors import ResumeError, TrainingError, UsageError
 
 from . import checkpoint
 from .data import open_data, stream
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from .parallel import Topology
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR2)
+OF_SAMPLES = "data_path train_data_path split order seed seq_length"  # what decides the samples
 
 
 def train(config: Config) -> int:
@@ -52,9 +54,9 @@ def train(config: Config) -> int:
             _finish(run, _make_steps(run, signals))
     except RuntimeError as error:
         if topology.world_size > 1 and ("gloo" in str(error) or isinstance(error, dist.DistError)):
+            reason = re.sub(r"^\[[^]]*\] ", "", str(error)).splitlines()[0].partition(". ")[0]
             raise TrainingError(
-                "another process of the run is gone, or does not answer: "
-                + str(error).partition("\n")[0]
+                f"another process of the run is gone, or does not answer: {reason}"
             ) from error
         raise
     stop()
@@ -79,6 +81,7 @@ class Run:
         self.engine = make_engine(config, self.model, topology)
         self.stream = stream(self.data, self.data.train, config, topology)
         self.step = self.saved = self._load()
+        self.evaluated = -1  # the step of the last evaluation
         steps = self.step + self.schedule.count_steps(self.consumed)
         self.log = agree(lambda: Log(config, topology, entropy, self.step, steps))
 
@@ -90,7 +93,17 @@ class Run:
         state = checkpoint.load(self.engine, config.load, self.model, finetune=config.finetune)
         if state is None or not state.consumed_samples:
             return 0
-        self.stream.load_state_dict(state.data_state)
+        if state.consumed_samples > self.schedule.train_samples:
+            raise UsageError(
+                f"{config.load}: its {state.step:,} steps have consumed {state.consumed_samples:,} "
+                f"samples, this run ends at {self.schedule.train_samples:,}: ask for more"
+            )
+        try:
+            self.stream.load_state_dict(state.data_state)
+        except ResumeError as error:
+            changed = differences(state.config, config.to_dict(), OF_SAMPLES)
+            reason = changed or f"the data has changed: {error}"
+            raise ResumeError(f"{config.load}: is of other samples: {reason}") from error
         return state.step
 
     @property
@@ -184,7 +197,8 @@ def _finish(run: Run, reason: str) -> None:
     if run.config.save and run.saved != run.step:
         _save(run)
     if not reason:
-        _evaluate(run, run.data.valid | run.data.test)
+        valid = {} if run.evaluated == run.step else run.data.valid
+        _evaluate(run, valid | run.data.test)
 
 
 def _evaluate(run: Run, sets: dict[str, Samples]) -> None:
@@ -197,6 +211,7 @@ def _evaluate(run: Run, sets: dict[str, Samples]) -> None:
         while part := list(islice(batches, size // run.smallest)):
             loss += float(run.engine.evaluate(part)) * len(part) / count
         run.log.evaluation(name, loss, run.at())
+    run.evaluated = run.step
 
 
 def _save(run: Run) -> None:

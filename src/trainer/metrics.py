@@ -56,7 +56,7 @@ class Meter:
         if self._streak >= STREAK:
             raise TrainingError(
                 f"{STREAK} steps in a row were skipped: gradients are not finite at a loss scale "
-                f"of {result.loss_scale:g}; lower the learning rate, or use bf16"
+                f"of {result.loss_scale:g}; lower the learning rate, or, in fp16, use bf16"
             )
 
     def restart(self) -> None:

@@ -121,7 +121,7 @@ class Log:
         if self._board is not None:
             self._board.close()
         if self._folder is not None and (self._folder / "log.jsonl").exists():
-            self.say(draw(self._folder, self.entropy))
+            self.say(draw(self._folder, self.entropy) or "no loss.png: no step was made")
 
 
 def _board(config: Config, first: int) -> Any:
@@ -147,6 +147,8 @@ def draw(folder: Path, entropy: float) -> str:
         if values.get("loss") is not None:  # a step made again after a resume counts once
             points = curves.setdefault(values.get("name", "training"), {})
             points[values["iteration"]] = values["loss"]
+    if not curves:
+        return ""
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.add_subplot(xlabel="iteration", ylabel="loss (nats a token)")
     for name, points in curves.items():

@@ -58,6 +58,12 @@ def _checksum(values: dict[str, Any]) -> str:
     return xxhash.xxh3_128_hexdigest(json.dumps(values, sort_keys=True).encode())
 
 
+def differences(there: dict[str, Any], here: dict[str, Any], names: str) -> str:
+    """Settings, of those ``names``, in which a checkpoint and a run differ; "" if in none."""
+    pairs = ((name, there.get(name), here[name]) for name in names.split())
+    return "; ".join(f"{name} is {a} there, {b} here" for name, a, b in pairs if a != b)
+
+
 def state_text(state: RunState, scalars: dict[str, Any], files: dict[str, FileDigest]) -> str:
     """What state.json holds."""
     values = {"tokpack_checkpoint": VERSION, **asdict(state), "scalars": scalars, "files": files}

@@ -15,10 +15,13 @@ def count_ids(path: str) -> int:
     try:
         with open(path, encoding="utf-8") as file:
             values = json.load(file)
-        added = [token["id"] for token in values.get("added_tokens", [])]
-        ids = values["model"]["vocab"] if "model" in values else values
-        return 1 + int(max([*(range(len(ids)) if isinstance(ids, list) else ids.values()), *added]))
+        model, added = values.get("model"), []  # "model" is a word of GPT-2's vocabulary too
+        if isinstance(model, dict):
+            added = [token["id"] for token in values.get("added_tokens", [])]
+            values = model["vocab"]
+        ids = range(len(values)) if isinstance(values, list) else values.values()
+        return 1 + int(max([*ids, *added]))
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise FormatError(f"{path}: not a vocabulary of ids by token: {error!r}") from error
+        raise FormatError(f"{path}: neither a vocab.json nor a tokenizer.json") from error
