@@ -29,7 +29,7 @@ def test_a_scale_that_can_fall_no_more_ends_the_run(tmp_path: Path, engine: str)
     for code, said in finish(start(2, "--data-path", prefix, *HUGE, *engine.split())):
         assert code == 2
         assert "10 steps in a row were skipped" in said
-        assert "a loss scale of 1.15292e+18; lower the learning rate, or use bf16" in said
+        assert "a loss scale of 1.15292e+18; lower the learning rate, or" in said
         assert "Traceback" not in said
 
 
