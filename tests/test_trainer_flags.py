@@ -82,6 +82,7 @@ def test_what_a_flag_sets(line: str, expected: dict[str, Any]) -> None:
         ("--embed-layernorm=maybe", "expected true or false"),
         ("--optimizer sgd", "--optimizer sgd is not supported: only adam or adamw"),
         ("--num-experts 8", "--num-experts 8 is not supported: only 1"),
+        ("--use-bnb-optimizer", "--use-bnb-optimizer is not supported: only false"),
         ("--squared-relu", "unknown flag --squared-relu"),
         ("--adam-beta1 1", "adam_beta1 is 1.0, expected at least 0 and below 1"),
         ("--hidden-dropout 1", "hidden_dropout is 1.0, expected at least 0 and below 1"),

@@ -183,7 +183,6 @@ REPLACED = {
     "init_method_std": "init_method",
     "intermediate_size": "expansion_factor ffn_hidden_size",
     "layernorm_epsilon": "rms_norm_epsilon",
-    "output_init_method_std": "output_layer_init_method",
     "output_layer_init_method": "output_init_method_std",
     "test_data_path": "test_data_paths test_data_weights",
     "train_data_path": "data_path train_data_paths train_data_weights",
