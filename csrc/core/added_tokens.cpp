@@ -45,4 +45,19 @@ AddedTokenMatcher::Match AddedTokenMatcher::find(const std::uint8_t* text, std::
   return {size, size, 0, false};
 }
 
+std::size_t longest_space_run(const std::vector<AddedToken>& tokens) {
+  std::vector<bool> seen;
+  for (const AddedToken& token : tokens) {
+    const std::size_t size = token.content.size();
+    if (token.special || size < 2 || token.content.find_first_not_of(' ') != std::string::npos) {
+      return 0;
+    }
+    if (seen.size() <= size) seen.resize(size + 1);
+    seen[size] = true;
+  }
+  const bool complete = std::all_of(seen.begin() + std::min<std::ptrdiff_t>(2, std::ssize(seen)),
+                                    seen.end(), [](bool s) { return s; });
+  return complete && !seen.empty() ? seen.size() - 1 : 0;
+}
+
 }  // namespace tokpack

@@ -41,4 +41,8 @@ class AddedTokenMatcher {
   int only_first_byte_ = -1;                // when all tokens share it
 };
 
+// How many spaces the longest token of a complete series "  ", "   ", ... has; 0 when `tokens` are
+// anything else.
+std::size_t longest_space_run(const std::vector<AddedToken>& tokens);
+
 }  // namespace tokpack

@@ -22,20 +22,28 @@ struct AesIsa {
     return mix(kept);
   }
 
-  static std::uint16_t* emit(const WordSlot<std::uint16_t>& slot, std::uint16_t* out) {
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(out),
-                     _mm_load_si128(reinterpret_cast<const __m128i*>(slot.ids)));
-    return out + slot.count;
+  // 16 bytes whether they hold one id or all that fit; the rest of a word is in the next slot.
+  template <class Id, class Out>
+  static Out* emit(const WordSlot<Id>& slot, Out* out) {
+    copy_ids(slot.ids, out);
+    const std::size_t count = slot.count();
+    if (count > WordSlot<Id>::kMaxIds) [[unlikely]]
+      copy_ids((&slot)[1].ids, out + WordSlot<Id>::kMaxIds);
+    return out + count;
   }
-  static std::int32_t* emit(const WordSlot<std::uint16_t>& slot, std::int32_t* out) {
-    const __m128i ids = _mm_load_si128(reinterpret_cast<const __m128i*>(slot.ids));
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), _mm256_cvtepu16_epi32(ids));
-    return out + slot.count;
+
+ private:
+  static __m128i load_ids(const void* ids) {
+    return _mm_load_si128(static_cast<const __m128i*>(ids));
   }
-  static std::int32_t* emit(const WordSlot<std::uint32_t>& slot, std::int32_t* out) {
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(out),
-                     _mm_load_si128(reinterpret_cast<const __m128i*>(slot.ids)));
-    return out + slot.count;
+  static void copy_ids(const std::uint16_t* ids, std::uint16_t* out) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out), load_ids(ids));
+  }
+  static void copy_ids(const std::uint16_t* ids, std::int32_t* out) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), _mm256_cvtepu16_epi32(load_ids(ids)));
+  }
+  static void copy_ids(const std::uint32_t* ids, std::int32_t* out) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out), load_ids(ids));
   }
 };
 

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/bpe_kernel.hpp"
+#include "core/long_words.hpp"
 #include "core/nfc.hpp"
 #include "core/utf8.hpp"
 #include "core/word_cache.hpp"
@@ -23,23 +24,6 @@ std::size_t cache_limit(std::size_t bytes) {
   return std::max(std::bit_floor(bytes), kCacheGrowth * 2 * sizeof(WordBucket<std::uint16_t>));
 }
 constexpr std::size_t kMaxDocument = std::numeric_limits<std::int32_t>::max();
-
-// How many spaces the longest token of a complete series "  ", "   ", ... has; 0 when `tokens` are
-// anything else.
-std::size_t longest_space_run(const std::vector<AddedToken>& tokens) {
-  std::vector<bool> seen;
-  for (const AddedToken& token : tokens) {
-    const std::size_t size = token.content.size();
-    if (token.special || size < 2 || token.content.find_first_not_of(' ') != std::string::npos) {
-      return 0;
-    }
-    if (seen.size() <= size) seen.resize(size + 1);
-    seen[size] = true;
-  }
-  const bool complete = std::all_of(seen.begin() + std::min<std::ptrdiff_t>(2, std::ssize(seen)),
-                                    seen.end(), [](bool s) { return s; });
-  return complete && !seen.empty() ? seen.size() - 1 : 0;
-}
 
 // Id: what the word cache stores. Out: what is written.
 template <class Id, class Out>
@@ -138,7 +122,8 @@ class Encoder final : public BpeEncoder {
       std::memcpy(text, word.data(), word.size());
       if (longest_run_ != 0 && is_space_run(text, word.size())) continue;
       const WordKey key = WordKey::of(text, word.size());
-      enter(key, kernel_.hash(key), merge(text, word.size()));
+      const std::size_t count = merge(text, word.size());
+      cache_.insert(key, kernel_.hash(key), word_ids_, count, kernel_.hash);
     }
     for (std::size_t size = 2; size < std::min(run_ids_.size(), WordKey::kMaxSize + 1); ++size) {
       const std::string run(size, ' ');
@@ -236,10 +221,10 @@ class Encoder final : public BpeEncoder {
     }
   }
 
-  // The kernel reads a little beyond each pretoken; at the end of the data it gets a copy.
+  // The kernel reads a little beyond each piece; at the end of the data it gets a copy.
   void lookup(const std::uint8_t* text, const std::uint32_t* starts, std::size_t count) {
     if (count == 0) return;
-    if (data_end_ - (text + starts[count - 1]) >= static_cast<std::ptrdiff_t>(kKeySlack)) {
+    if (data_end_ - (text + starts[count]) >= static_cast<std::ptrdiff_t>(kKeySlack)) {
       return run_lookup(text, starts, count);
     }
     const std::uint32_t begin = starts[0];
@@ -252,6 +237,17 @@ class Encoder final : public BpeEncoder {
   }
 
   void run_lookup(const std::uint8_t* text, const std::uint32_t* starts, std::size_t count) {
+    const std::size_t longs = kernel_.find_long(starts, count, longs_);
+    if (longs == 0) return look_up(text, starts, count);
+    const Joins* joins = model_.joins() ? &*model_.joins() : nullptr;
+    const auto window =
+        long_words_.prepare(text, {starts, count}, {longs_, longs}, joins, long_cache_);
+    for (std::size_t at = 0; at < window.count; at += kMaxWindow) {
+      look_up(text, window.starts + at, std::min(kMaxWindow, window.count - at));
+    }
+  }
+
+  void look_up(const std::uint8_t* text, const std::uint32_t* starts, std::size_t count) {
     Lookup<Id, Out> cache{cache_.buckets(), cache_.mask(), this, &rare};
     lookup_ = &cache;
     Out* end = ids_->data() + ids_->size();
@@ -276,10 +272,10 @@ class Encoder final : public BpeEncoder {
     const WordKey key = WordKey::of(text, size);
     const std::uint64_t hash = kernel_.hash(key);
     const auto found = cache_.find_displaced(key, hash);
-    if (found.slot != nullptr) return std::copy_n(found.slot->ids, found.slot->count, out);
+    if (found.slot != nullptr) return copy_ids(*found.slot, out);
     if (found.elsewhere) return encode_long(text, size, out);
     const std::size_t count = merge(text, size);
-    enter(key, hash, count);
+    cache_.insert(key, hash, word_ids_, count, kernel_.hash);
     lookup_->buckets = cache_.buckets();
     lookup_->mask = cache_.mask();
     return copy_ids(word_ids_, count, out);
@@ -314,15 +310,6 @@ class Encoder final : public BpeEncoder {
     return count;
   }
 
-  // Remembers that the ids of the short word are word_ids_.
-  void enter(const WordKey& key, std::uint64_t hash, std::size_t count) {
-    if (count <= WordSlot<Id>::kMaxIds) {
-      cache_.insert(key, hash, word_ids_, count, kernel_.hash);
-    } else {
-      cache_.insert_mark(key, hash, kernel_.hash);
-    }
-  }
-
   static bool is_space_run(const std::uint8_t* text, std::size_t size) {
     return size >= 2 && text[0] == ' ' && text[1] == ' ';
   }
@@ -337,6 +324,13 @@ class Encoder final : public BpeEncoder {
   static Out* copy_ids(const std::uint32_t* ids, std::size_t count, Out* out) {
     for (std::size_t i = 0; i < count; ++i) out[i] = static_cast<Out>(ids[i]);
     return out + count;
+  }
+
+  static Out* copy_ids(const WordSlot<Id>& slot, Out* out) {
+    constexpr std::size_t kFirst = WordSlot<Id>::kMaxIds;
+    const std::size_t count = slot.count();
+    out = std::copy_n(slot.ids, std::min(count, kFirst), out);
+    return count > kFirst ? std::copy_n((&slot)[1].ids, count - kFirst, out) : out;
   }
 
   void append(std::uint32_t id) { ids_->push_back(static_cast<Out>(id)); }
@@ -360,8 +354,10 @@ class Encoder final : public BpeEncoder {
   Lookup<Id, Out>* lookup_ = nullptr;  // the one that is running
   std::size_t specials_ = 0;
   std::size_t merged_ = 0;
-  std::uint32_t starts_[kWindow + 130];
-  std::uint32_t tail_starts_[kWindow + 130];
+  std::uint32_t starts_[kMaxWindow + kLongBlock] = {};
+  std::uint32_t tail_starts_[kMaxWindow + kLongBlock] = {};
+  std::uint16_t longs_[kMaxWindow];
+  LongWords long_words_;
 
   std::uint32_t word_ids_[LongWordCache::kMaxSize];
   std::vector<std::uint32_t> many_ids_;

@@ -18,7 +18,7 @@ std::optional<std::vector<std::int64_t>> scan_ends(Level level, Pattern pattern,
   Gpt2Scan scan{};
   scan.text = text.data();
   scan.size = text.size();
-  std::uint32_t starts[kWindow + 128];
+  std::uint32_t starts[kMaxWindow];
   while (scan.begin < scan.size) {
     const std::size_t count = chosen.scan(scan, starts);
     ends.insert(ends.end(), starts, starts + count);

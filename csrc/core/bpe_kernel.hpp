@@ -50,15 +50,21 @@ struct Lookup {
   Out* (*rare)(void* owner, const std::uint8_t* text, std::size_t size, Out* out);
 };
 
-inline constexpr std::size_t kWindow = 256;      // pretokens looked up together
+inline constexpr std::size_t kWindow = 256;  // pretokens looked up together, as a rule
+inline constexpr std::size_t kMaxWindow = kWindow + 128;
+inline constexpr std::size_t kLongBlock = 16;    // pretokens whose sizes are compared together
 inline constexpr std::size_t kMaxNarrow = 255;   // no longest_narrow is more
 inline constexpr std::size_t kKeySlack = 48;     // bytes readable from the start of a pretoken on
 inline constexpr std::size_t kOutputSlack = 64;  // bytes writable after the last id
 
 struct Kernel {
-  // Writes pretoken starts (offsets in scan.text) to `starts`, which has room for kWindow + 128;
+  // Writes pretoken starts (offsets in scan.text) to `starts`, which has room for kMaxWindow;
   // returns how many. Fewer than kWindow only at the end of the text.
   std::size_t (*scan)(Gpt2Scan& scan, std::uint32_t* starts);
+
+  // Writes which of the pretokens are longer than a key, and returns how many; `which` has room for
+  // `count`, and kLongBlock entries behind the last start are readable.
+  std::size_t (*find_long)(const std::uint32_t* starts, std::size_t count, std::uint16_t* which);
 
   std::uint64_t (*hash)(const WordKey& key);
 
@@ -68,8 +74,8 @@ struct Kernel {
   std::size_t (*merge_narrow)(const NarrowMerges& merges, const std::uint8_t* text,
                               std::size_t size, std::uint16_t* out);
 
-  // Encodes the pretokens text[starts[i], starts[i + 1]) for i in [0, count), count <= kWindow +
-  // 128. Returns the new end of the output.
+  // Encodes the pretokens text[starts[i], starts[i + 1]) for i in [0, count), count <=
+  // kMaxWindow. Returns the new end of the output.
   std::uint16_t* (*lookup16)(Lookup<std::uint16_t, std::uint16_t>& cache, const std::uint8_t* text,
                              const std::uint32_t* starts, std::size_t count, std::uint16_t* out);
   std::int32_t* (*lookup16to32)(Lookup<std::uint16_t, std::int32_t>& cache,

@@ -75,6 +75,18 @@ struct Isa : AesIsa {
     return &bucket.slots[second];
   }
 
+  // Bit i: pretoken i is longer than a key.
+  static unsigned long_ones(const std::uint32_t* starts) {
+    const auto half = [&](const std::uint32_t* from) __attribute__((always_inline)) {
+      const __m256i size =
+          _mm256_sub_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + 1)),
+                           _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
+      const __m256i over = _mm256_cmpgt_epi32(size, _mm256_set1_epi32(WordKey::kMaxSize));
+      return static_cast<unsigned>(_mm256_movemask_ps(_mm256_castsi256_ps(over)));
+    };
+    return half(starts) | half(starts + 8) << 8;
+  }
+
   static void store_kept(const std::uint16_t* symbols, std::uint64_t alive, std::uint16_t* out) {
     for (; alive != 0; alive &= alive - 1) *out++ = symbols[std::countr_zero(alive)];
   }
@@ -125,6 +137,7 @@ std::size_t merge_narrow(const NarrowMerges& merges, const std::uint8_t* text, s
 
 const Kernel& avx2_kernel() {
   static constexpr Kernel kernel{scan_gpt2,
+                                 find_long,
                                  Isa::hash,
                                  kMaxPairs + 1,
                                  merge_narrow,

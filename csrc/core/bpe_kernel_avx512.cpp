@@ -92,6 +92,13 @@ struct Isa : AesIsa {
     return &bucket.slots[found >> 4];
   }
 
+  // Bit i: pretoken i of kLongBlock is longer than a key.
+  static unsigned long_ones(const std::uint32_t* starts) {
+    const __m512i size =
+        _mm512_sub_epi32(_mm512_loadu_si512(starts + 1), _mm512_loadu_si512(starts));
+    return _mm512_cmpgt_epu32_mask(size, _mm512_set1_epi32(WordKey::kMaxSize));
+  }
+
   static void store_kept(const std::uint16_t* symbols, std::uint64_t alive, std::uint16_t* out) {
     _mm512_storeu_si512(out, _mm512_maskz_compress_epi16(static_cast<__mmask32>(alive),
                                                          _mm512_load_si512(symbols)));
@@ -144,6 +151,7 @@ std::size_t merge_narrow(const NarrowMerges& merges, const std::uint8_t* text, s
 
 const Kernel& avx512_kernel() {
   static constexpr Kernel kernel{scan_gpt2,
+                                 find_long,
                                  Isa::hash,
                                  kMaxNarrow,
                                  merge_narrow,

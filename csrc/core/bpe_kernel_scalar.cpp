@@ -1,4 +1,5 @@
 // The kernel for any machine.
+#include <bit>
 #include <cstring>
 
 #include "core/bpe_kernel.hpp"
@@ -34,9 +35,22 @@ struct Isa {
     return nullptr;
   }
 
+  // Bit i: pretoken i is longer than a key.
+  static unsigned long_ones(const std::uint32_t* starts) {
+    unsigned found = 0;
+    for (unsigned i = 0; i < kLongBlock; ++i) {
+      found |= unsigned{starts[i + 1] - starts[i] > WordKey::kMaxSize} << i;
+    }
+    return found;
+  }
+
   template <class Id, class Out>
   static Out* emit(const WordSlot<Id>& slot, Out* out) {
-    for (std::size_t i = 0; i < slot.count; ++i) *out++ = static_cast<Out>(slot.ids[i]);
+    constexpr std::size_t kFirst = WordSlot<Id>::kMaxIds;
+    const std::size_t count = slot.count();
+    for (std::size_t i = 0; i < count; ++i) {
+      *out++ = static_cast<Out>(i < kFirst ? slot.ids[i] : (&slot)[1].ids[i - kFirst]);
+    }
     return out;
   }
 };
@@ -47,6 +61,7 @@ struct Isa {
 
 const Kernel& scalar_kernel() {
   static constexpr Kernel kernel{nullptr,
+                                 find_long,
                                  Isa::hash,
                                  0,
                                  nullptr,

@@ -1,5 +1,5 @@
 // Looking pretokens up in the word cache, a window at a time. Included by each kernel inside its
-// own namespace, after an `Isa` with load_key(), hash() and find().
+// own namespace, after an `Isa` with long_ones(), load_key(), hash(), find() and emit().
 
 // Keeps the first `size` bytes of a 16-byte load and puts the size last; one row for each size. A
 // pretoken of 16 bytes and more gets a key that no word has.
@@ -24,8 +24,8 @@ inline constexpr KeyMasks kKeyMasks = make_key_masks();
 template <class Id, class Out>
 Out* lookup_window(Lookup<Id, Out>& cache, const std::uint8_t* text, const std::uint32_t* starts,
                    std::size_t count, Out* out) {
-  alignas(64) WordKey keys[kWindow + 128];
-  const WordBucket<Id>* buckets[kWindow + 128];
+  alignas(64) WordKey keys[kMaxWindow];
+  const WordBucket<Id>* buckets[kMaxWindow];
   for (std::size_t i = 0; i < count; ++i) {
     const std::size_t size = starts[i + 1] - starts[i];
     const std::size_t row = size < 16 ? size : 16;
@@ -50,4 +50,16 @@ Out* lookup_window(Lookup<Id, Out>& cache, const std::uint8_t* text, const std::
     out = Isa::emit(*slot, out);
   }
   return out;
+}
+
+inline std::size_t find_long(const std::uint32_t* starts, std::size_t count, std::uint16_t* which) {
+  std::size_t found = 0;
+  for (std::size_t from = 0; from < count; from += kLongBlock) {
+    unsigned ones = Isa::long_ones(starts + from);
+    if (count - from < kLongBlock) ones &= (1u << (count - from)) - 1;
+    for (; ones != 0; ones &= ones - 1) {
+      which[found++] = static_cast<std::uint16_t>(from + std::countr_zero(ones));
+    }
+  }
+  return found;
 }

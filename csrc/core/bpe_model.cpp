@@ -44,7 +44,9 @@ BpeModel::BpeModel(const std::array<std::uint32_t, 256>& byte_ids, std::span<con
       byte_pair_ranks_[a * 256 + b] = rank(byte_ids_[a], byte_ids_[b]);
     }
   }
-  if (whole_words_.empty()) narrow_ = NarrowMerges::make(byte_ids, merges);
+  if (!whole_words_.empty()) return;
+  joins_.emplace(byte_ids, merges);
+  narrow_ = NarrowMerges::make(byte_ids, merges);
 }
 
 std::uint32_t BpeModel::rank(std::uint32_t left, std::uint32_t right) const {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/huge_array.hpp"
+#include "core/joins.hpp"
 #include "core/narrow_merges.hpp"
 
 namespace tokpack {
@@ -39,6 +40,9 @@ class BpeModel {
   // Lowest rank first, leftmost among equals, as the merge order of Sennrich et al. (2016) asks.
   std::size_t encode(const std::uint8_t* text, std::size_t size, std::uint32_t* out) const;
 
+  // Where the rules cannot reach, or nothing where that does not part words: with whole words.
+  const std::optional<Joins>& joins() const { return joins_; }
+
   // The rules laid out for short words, if they fit. Never with whole words.
   const std::optional<NarrowMerges>& narrow() const { return narrow_; }
 
@@ -57,6 +61,7 @@ class BpeModel {
   std::uint64_t pair_mask_ = 0;
   std::unordered_map<std::string, std::uint32_t> whole_words_;
   std::optional<NarrowMerges> narrow_;
+  std::optional<Joins> joins_;
 };
 
 }  // namespace tokpack

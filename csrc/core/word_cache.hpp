@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/huge_array.hpp"
+#include "core/prefetch.hpp"
 
 namespace tokpack {
 
@@ -34,24 +35,46 @@ struct alignas(16) WordKey {
   bool empty() const { return bytes[15] == 0; }
 };
 
-// A pretoken and its ids; `count` is the last field so that one 16-byte load brings ids and count.
+// A pretoken and its ids, in one load of 16 bytes with their number.
 template <class Id>
 struct alignas(32) WordSlot {
   static constexpr std::size_t kMaxIds = 16 / sizeof(Id) - 1;
   WordKey key;
-  Id ids[kMaxIds];
-  Id count;
+  Id ids[kMaxIds + 1];  // the last one is their number
+
+  Id count() const { return ids[kMaxIds]; }
 };
 
-// One cache line.
+// One cache line: two words, or one with more ids than a slot holds. The second slot is then the
+// rest of the first, all of its `ids` are ids, and its key is no word's.
 template <class Id>
 struct alignas(64) WordBucket {
+  static constexpr std::size_t kMaxIds = WordSlot<Id>::kMaxIds + 16 / sizeof(Id);
+  static constexpr std::uint8_t kRest = 0xFE;  // the last byte of that key
   WordSlot<Id> slots[2];
+
+  // REQUIRES: count <= kMaxIds.
+  static WordBucket of(const WordKey& key, const std::uint32_t* ids, std::size_t count) {
+    constexpr std::size_t kFirst = WordSlot<Id>::kMaxIds;
+    WordBucket line{};
+    line.slots[0].key = key;
+    std::copy_n(ids, std::min(count, kFirst), line.slots[0].ids);
+    line.slots[0].ids[kFirst] = static_cast<Id>(count);
+    if (count > kFirst) {
+      line.slots[1].key.bytes[15] = kRest;
+      std::copy_n(ids + kFirst, count - kFirst, line.slots[1].ids);
+    }
+    return line;
+  }
+
+  bool is_empty() const { return slots[0].key.empty() && slots[1].key.empty(); }
+  bool is_full() const { return !slots[0].key.empty() && !slots[1].key.empty(); }
+  bool is_wide() const { return slots[1].key.bytes[15] == kRest; }
 };
 static_assert(sizeof(WordBucket<std::uint16_t>) == 64 && sizeof(WordBucket<std::uint32_t>) == 64);
 
-// Two-slot buckets; a word lives in its own bucket or, when that is full, in the neighbouring one.
-// Grows to `max_bytes`; then new words replace old ones.
+// A word lives in its own bucket or, when that is full, in the neighbouring one. Grows to
+// `max_bytes`; then new words replace old ones.
 template <class Id>
 class WordCache {
  public:
@@ -75,14 +98,16 @@ class WordCache {
   Found find_displaced(const WordKey& key, std::uint64_t hash) {
     const WordKey mark = marked(key);
     Bucket& home = buckets_[hash & mask()];
+    Bucket& other = buckets_[(hash & mask()) ^ 1];
     for (const Slot& slot : home.slots) {
-      if (slot.key == mark) return {nullptr, true};
+      // A word that takes a whole bucket leaves a mark in a bucket that is not full.
+      if (slot.key == mark) return {other.slots[0].key == key ? &other.slots[0] : nullptr, true};
       if (slot.key.empty()) return {nullptr, false};
     }
-    Bucket& other = buckets_[(hash & mask()) ^ 1];
     for (Slot& slot : other.slots) {
       if (slot.key == mark) return {nullptr, true};
       if (!(slot.key == key)) continue;
+      if (home.is_wide() || other.is_wide()) return {&slot, false};
       Slot& victim = home.slots[++turn_ & 1];
       std::swap(slot, victim);
       return {&victim, false};
@@ -90,23 +115,23 @@ class WordCache {
     return {nullptr, false};
   }
 
-  // Hash recomputes a key's hash, for growing.
+  // Enters a word, or a mark that its ids are elsewhere when they do not fit. Hash recomputes a
+  // key's hash, for growing.
   template <class Hash>
   void insert(const WordKey& key, std::uint64_t hash, const std::uint32_t* ids, std::size_t count,
               Hash&& rehash) {
-    Slot slot;
-    slot.key = key;
-    for (std::size_t i = 0; i < Slot::kMaxIds; ++i) {
-      slot.ids[i] = i < count ? static_cast<Id>(ids[i]) : Id{0};
+    if (words_ * 5 > buckets_.size() * 3 && buckets_.size() < max_buckets_) {
+      grow([&](WordKey old) {
+        old.bytes[15] &= 0x7F;
+        return rehash(old);
+      });
     }
-    slot.count = static_cast<Id>(count);
-    add(slot, hash, rehash);
-  }
-
-  // Remembers that the word's ids are elsewhere.
-  template <class Hash>
-  void insert_mark(const WordKey& key, std::uint64_t hash, Hash&& rehash) {
-    add(Slot{marked(key), {}, 0}, hash, rehash);
+    if (count <= Bucket::kMaxIds) {
+      const auto line = Bucket::of(key, ids, count);
+      if (count <= Slot::kMaxIds) return place(line.slots[0], hash);
+      if (place_wide(line, hash)) return;
+    }
+    place({marked(key), {}}, hash);
   }
 
  private:
@@ -114,17 +139,6 @@ class WordCache {
   static WordKey marked(WordKey key) {
     key.bytes[15] |= 0x80;
     return key;
-  }
-
-  template <class Hash>
-  void add(const Slot& slot, std::uint64_t hash, Hash&& rehash) {
-    if (words_ * 5 > buckets_.size() * 3 && buckets_.size() < max_buckets_) {
-      grow([&](WordKey key) {
-        key.bytes[15] &= 0x7F;
-        return rehash(key);
-      });
-    }
-    place(slot, hash);
   }
 
   void place(const Slot& slot, std::uint64_t hash) {
@@ -138,7 +152,24 @@ class WordCache {
         }
       }
     }
-    buckets_[home].slots[++turn_ & 1] = slot;
+    Bucket& full = buckets_[home];
+    if (full.is_wide()) {
+      full.slots[0] = slot;
+      full.slots[1] = {};
+    } else {
+      full.slots[++turn_ & 1] = slot;
+    }
+  }
+
+  // False when neither bucket is free.
+  bool place_wide(const Bucket& line, std::uint64_t hash) {
+    Bucket& home = buckets_[hash & mask()];
+    Bucket& other = buckets_[(hash & mask()) ^ 1];
+    if (!home.is_empty() && !other.is_empty()) return false;
+    (home.is_empty() ? home : other) = line;
+    ++words_;
+    if (!home.is_full()) place({marked(line.slots[0].key), {}}, hash);
+    return true;
   }
 
   template <class Hash>
@@ -147,8 +178,15 @@ class WordCache {
     std::swap(old, buckets_);
     words_ = 0;
     for (std::size_t b = 0; b < old.size(); ++b) {
+      const Slot* slots = old[b].slots;
+      if (old[b].is_wide()) {
+        const std::uint64_t hash = rehash(slots[0].key);
+        if (!place_wide(old[b], hash)) place({marked(slots[0].key), {}}, hash);
+        continue;
+      }
       for (const Slot& slot : old[b].slots) {
-        if (!slot.key.empty()) place(slot, rehash(slot.key));
+        const bool left = slot.key == marked(old[b ^ 1].slots[0].key);  // for a word that moves too
+        if (!slot.key.empty() && !left) place(slot, rehash(slot.key));
       }
     }
   }
@@ -182,6 +220,14 @@ class LongWordCache {
     h ^= h >> 32;
     h *= 0x94D049BB133111EBull;
     return h ^ h >> 29;
+  }
+
+  // Asks for the entry of a word; then, with the entry there, for its ids and bytes.
+  void prefetch(std::uint64_t hash) const { tokpack::prefetch(&entries_[hash & mask()]); }
+  void prefetch_word(std::uint64_t hash) const {
+    const std::uint32_t* word = arena_.get() + entries_[hash & mask()].begin;
+    tokpack::prefetch(word);
+    tokpack::prefetch(word + 16);
   }
 
   // The ids of the word and their number in *count, or nothing.
