@@ -265,6 +265,7 @@ def test_several_files_as_neox_has_them(tmp_path: Path) -> None:
         "global_batch_size": 8,
         "deepspeed_json": {"zero_optimization": {"cpu_offload": False}},
         "data_path": (str(blend),),
+        "split": None,
     }
     model.write_text('{"attention-config": [[["sparse_fixed"], 12]]}')
     with pytest.raises(UsageError, match="is not supported: only"):
@@ -325,6 +326,40 @@ def test_a_blend_file_that_a_configuration_names(tmp_path: Path) -> None:
     path = write(tmp_path / "config.yaml", {"data_path": str(blend)})
     assert config(path).seq_length == 64
     assert config(f"{path} --data-path wiki").seq_length == 1024
+
+
+def test_what_a_blend_file_says_beside_its_datasets(tmp_path: Path) -> None:
+    """It holds until a flag or a configuration says otherwise, be it the default."""
+    blend = tmp_path / "blend.yml"
+    blend.write_text(
+        "datasets: [wiki]\nseed: 7\nsplit: 0:0.9\norder: neox\neod_id: 3\nallow_empty: true\n"
+        "document_boundaries: true\npacking: best_fit\nseq_length: 64\n"
+    )
+    found = config(str(blend))
+    assert (found.seed, found.split, found.order, found.eod_id) == (7, "0:0.9", "neox", 3)
+    assert found.allow_empty
+    assert found.reset_attention_mask
+    assert not found.eod_mask_loss
+    saved = tmp_path / "saved.yaml"
+    saved.write_text(found.to_yaml())
+    assert config(str(saved)) == found
+    words = "--seed 1234 --split 969,30,1 --order stateless --no-allow-empty"
+    found = config(f"{blend} {words} --no-reset-attention-mask")
+    assert (found.seed, found.split, found.order) == (1234, "969,30,1", "stateless")
+    assert (found.allow_empty, found.reset_attention_mask) == (False, False)
+    blend.write_text("datasets: [wiki]\n")
+    assert config(str(blend)).split is None
+    assert config("--data-path wiki").split == "969,30,1"
+    assert config(f"{blend} --train-data-path wiki").data_path == ()
+    blend.write_text("- wiki\n")
+    with pytest.raises(FormatError, match="expected names and values, found list"):
+        config(f"--data-path {blend}")
+
+
+@pytest.mark.parametrize("count", ["0", "-2"])
+def test_no_process_is_too_few(count: str) -> None:
+    with pytest.raises(UsageError, match=f"nproc is {count}, expected at least 1"):
+        config(f"--data-path wiki --nproc {count}")
 
 
 def test_every_alias_leads_to_a_setting() -> None:

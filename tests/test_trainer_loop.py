@@ -332,7 +332,7 @@ def test_other_data_is_not_gone_on_with(prefix: str, tmp_path: Path) -> None:
     with pytest.raises(ResumeError, match="is of other samples: seed is 1234 there, 7 here"):
         train(replace(config, seed=7))
     again = write_tokens(tmp_path / "other", seed=5)
-    with pytest.raises(ResumeError, match="data_path is .*corpus.* there, .*other.* here"):
+    with pytest.raises(ResumeError, match=r"data_path is .*corpus.* there, .*other.* here"):
         train(replace(config, data_path=(again,)))
     with pytest.raises(UsageError, match="2 steps have consumed 16 samples, this run ends at 8"):
         train(replace(config, train_samples=8))

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from tokpack.configuration.config import Config
 from tokpack.errors import InputError, UsageError
 from tokpack.indexed import bin_path
 from tokpack.samples import SampleIterator, open_blend
@@ -20,6 +19,7 @@ from tokpack.tokenizers.ids import count_ids
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from tokpack.configuration.config import Config
     from tokpack.samples import BlendedDataset, GPTDataset
     from tokpack.samples.plan import BlendPlan
 
@@ -74,6 +74,8 @@ def open_data(config: Config, step: int) -> Data:
     for member in plan.members:
         if member.tokenizer is None and os.path.exists(bin_path(member.prefix)):
             _check_range(member.prefix, member.dataset.tokens[:SCANNED], size)
+    if config.eval_iters and not opened.valid:
+        notes.append("no validation: neither split nor valid_data_path says on what")
     tests = {} if opened.test is None else {"test": opened.test}
     for name, samples in {**opened.valid, **tests}.items():
         if len(samples) < step:
@@ -85,13 +87,12 @@ def open_data(config: Config, step: int) -> Data:
 
 
 def _plan(config: Config) -> BlendPlan:
-    """The datasets of a run, opened; settings that are not the default go before a blend file's."""
+    """The datasets of a run, opened; what the configuration says goes before a blend file."""
     if bool(config.data_path) == bool(config.train_data_path):
         raise UsageError("say where the data is: either data_path or train_data_path")
     spec = read_words(config.data_path or config.train_data_path)
-    settings, defaults = _settings(config), _settings(Config()) if spec.source else {}
-    given = {k: v for k, v in settings.items() if k not in defaults or v != defaults[k]}
-    return make_plan(spec.changed(**given, seq_length=config.seq_length))
+    settings = {k: v for k, v in _settings(config).items() if v is not None or k == "split"}
+    return make_plan(spec.changed(**settings))
 
 
 def _settings(config: Config) -> dict[str, Any]:
@@ -105,6 +106,7 @@ def _settings(config: Config) -> dict[str, Any]:
     settings = {
         "order": config.order,
         "seed": config.seed,
+        "seq_length": config.seq_length,
         "split": None if apart else config.split,
         "allow_empty": config.allow_empty,
         "samples": config.train_samples or iterations or None,

@@ -115,7 +115,7 @@ class Config:
     train_data_path: tuple[str, ...] = ()
     valid_data_path: tuple[str, ...] = ()
     test_data_path: tuple[str, ...] = ()
-    split: str = "969,30,1"
+    split: str | None = "969,30,1"  # that of a blend file
     allow_empty: bool = False  # leave a dataset out of a part where the split has no sample of it
     order: str = "stateless"
     seed: int = setting(1234, zero=True)

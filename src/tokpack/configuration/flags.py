@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import yaml
 
 from tokpack.errors import FormatError, InputError, UsageError
+from tokpack.samples.blend_file import read_values
 
 from .config import EXCLUSIVE, FIELDS
 from .derive import Given, configure
-from .names import DEEPSPEED, DERIVED, NEOX, NOTHING, ONLY, REPLACED, SWITCHES, WORDS
+from .names import BLEND, DEEPSPEED, DERIVED, NEOX, NOTHING, ONLY, REPLACED, SWITCHES, WORDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -103,7 +104,7 @@ def resolve(argv: Sequence[str], world_size: int = 1) -> tuple[Config, int | Non
     for name in flags.settings:
         for other in _REPLACED.get(name, ()):
             file.settings.pop(other, None)
-    said = _blend_length(file.settings | flags.settings)
+    said = _with_blend(file.settings | flags.settings)
     if "deepspeed_config" in said:
         path = said.pop("deepspeed_config").value
         deepspeed = _Source()
@@ -113,20 +114,27 @@ def resolve(argv: Sequence[str], world_size: int = 1) -> tuple[Config, int | Non
         said = {**deepspeed.settings, "engine": _Setting("deepspeed", ""), **said}
     given = Given({name: setting.value for name, setting in said.items()})
     nproc = given.pop("nproc", None)
+    if nproc is not None and nproc < 1:
+        raise UsageError(f"nproc is {nproc}, expected at least 1")
     if ignored := ", ".join(file.ignored + flags.ignored):
         given.note(f"accepted, with nothing to do: {ignored}")
     neox = file.neox and "activation" not in flags.settings
     return configure(given, nproc or world_size, neox), nproc
 
 
-def _blend_length(said: dict[str, _Setting]) -> dict[str, _Setting]:
-    """The same, with the sequence length of the blend file that is the data, where none is said."""
+def _with_blend(said: dict[str, _Setting]) -> dict[str, _Setting]:
+    """The same, and what the blend file that is the data says beside its datasets."""
     words = [w for n in ("data_path", "train_data_path") if n in said for w in said[n].value]
-    if len(words) == 1 and words[0].endswith((".yaml", ".yml")) and "seq_length" not in said:
-        blend, length = _Source(), _load(words[0], yaml.safe_load, "YAML").get("seq_length")
-        blend.add("seq_length", length, f"{words[0]}: seq_length {length}")
-        return said | blend.settings
-    return said
+    if len(words) != 1 or not words[0].endswith((".yaml", ".yml")):
+        return said
+    blend, values = _Source(), read_values(words[0])
+    if not isinstance(values, dict):
+        raise FormatError(f"{words[0]}: expected names and values, found {type(values).__name__}")
+    for key, name in BLEND.items():
+        if key in values:
+            blend.add(name, values[key], f"{words[0]}: {key} {_plain(values[key])}")
+    blend.settings.setdefault("split", _Setting(None, ""))  # such a file may do without one
+    return blend.settings | said
 
 
 def _read_flags(argv: Sequence[str]) -> tuple[_Source, list[str]]:

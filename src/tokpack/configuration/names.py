@@ -153,6 +153,20 @@ NOTHING = {
     weighted_sampler_alpha""",
 }
 
+# Keys of a blend file that are settings of a run, and what they are here.
+BLEND = {
+    "allow_empty": "allow_empty",
+    "document_boundaries": "reset_attention_mask",
+    "eod_id": "eod_id",
+    "eod_mask_loss": "eod_mask_loss",
+    "order": "order",
+    "reset_attention_mask": "reset_attention_mask",
+    "reset_position_ids": "reset_position_ids",
+    "seed": "seed",
+    "seq_length": "seq_length",
+    "split": "split",
+}
+
 # DeepSpeed's blocks, and names beside them, that a configuration file may hold.
 DEEPSPEED = (
     "activation_checkpointing bf16 bfloat16 comms_logger communication_data_type csv_monitor "

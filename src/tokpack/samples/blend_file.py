@@ -39,15 +39,19 @@ def load_blend(path: str | os.PathLike[str], **changes: Any) -> BlendPlan:
 
 def read_blend(path: str | os.PathLike[str]) -> BlendSpec:
     """What a blend file asks for. Prefixes are relative to its folder."""
+    return parse_blend(read_values(path), os.fspath(path))
+
+
+def read_values(path: str | os.PathLike[str]) -> Any:
+    """What stands in a blend file, unchecked: a mapping, if it is one."""
     name = os.fspath(path)
     try:
         with open(path, encoding="utf-8") as file:
-            values = yaml.load(file, _Loader)
+            return yaml.load(file, _Loader)
     except OSError as error:
         raise InputError(f"{name}: {error.strerror or error}") from error
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise FormatError(f"{name}: not YAML: {error}") from error
-    return parse_blend(values, name)
 
 
 def parse_blend(values: Any, name: str = "") -> BlendSpec:
