@@ -136,6 +136,13 @@ def test_core_knows_no_python_files_or_threads() -> None:
     assert not faults
 
 
+def test_the_trainer_is_thin() -> None:
+    """It is to be read: the whole of it at a desk, its main loop in one sitting."""
+    lines = {path.name: len(path.read_text().splitlines()) for path in TRAINER.rglob("*.py")}
+    assert sum(lines.values()) < 2500, lines
+    assert lines["loop.py"] < 300
+
+
 HEAVY = ("torch", "datasets", "ray", "rich", "tokenizers", "pyarrow")
 
 
