@@ -30,15 +30,15 @@ inline void classify_wide(Gpt2Scan& scan, std::size_t begin, Gpt2Scan::Block* bl
     const std::uint32_t code_point = decode_utf8(text + at).value;
     const std::uint8_t kind = code_point < 0x110000 ? char_class(code_point) : 0;
     const std::uint64_t bits = ((std::uint64_t{1} << size) - 1) << at;
-    const unsigned over = at + size > 64 ? at + size - 64 : 0;
-    const std::uint64_t spill = (std::uint64_t{1} << over) - 1;
-    if (kind & kLetter) {
-      letter |= bits;
-      scan.spill_letter |= spill;
-    } else if (kind & kNumber) {
-      number |= bits;
-      scan.spill_number |= spill;
-    } else if (kind & kSpace) {
+    const std::uint64_t spill = ((std::uint64_t{1} << size) - 1) >> 1 >> (63 - at);
+    // No branch: in many scripts letters and marks take turns as they like.
+    const std::uint64_t is_letter = -std::uint64_t{(kind & kLetter) != 0};
+    const std::uint64_t is_number = -std::uint64_t{(kind & kNumber) != 0};
+    letter |= bits & is_letter;
+    scan.spill_letter |= spill & is_letter;
+    number |= bits & is_number;
+    scan.spill_number |= spill & is_number;
+    if (kind & kSpace) [[unlikely]] {
       space |= bits;
       scan.spill_space |= spill;
       (size == 2 ? block->wide_space2 : block->wide_space3) |= std::uint64_t{1} << at;
