@@ -191,6 +191,8 @@ def run(argv: Sequence[str]) -> int:
     arguments = parse(PAGE, argv)
     if arguments is None:
         return 0
+    # Before numpy is loaded: its threads have no work here, and starting them takes a while.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     options, notes = resolve(arguments)
     if not arguments.quiet:
         for line in notes:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import tokenizers
 
 SAMPLE_BYTES = 1 << 18
+_CACHE_BYTES = 1 << 24  # room for the vocabulary and the sample's words; more takes longer to clear
 _SHOWN = 10  # ids shown on either side of a difference
 
 
@@ -37,7 +38,8 @@ def self_check(
         return
     sample = first_documents(data, spans, SAMPLE_BYTES)
     mode = tokenizer.special_mode(special_tokens)
-    encoded = tokenizer.core(dtype="int32", special_tokens=mode).encode(data.data, sample)
+    core = tokenizer.core(dtype="int32", special_tokens=mode, cache_bytes=_CACHE_BYTES)
+    encoded = core.encode(data.data, sample)
     texts = texts_of(data, sample)
     expected = encode_batch(reference(tokenizer, mode), texts)
     ends = np.cumsum(encoded.lengths, dtype=np.int64)

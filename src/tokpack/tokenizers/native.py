@@ -62,9 +62,17 @@ class NativeTokenizer(Tokenizer):
         )
 
     def core(
-        self, *, dtype: str, special_tokens: str = "auto", level: _core.Level = "auto"
+        self,
+        *,
+        dtype: str,
+        special_tokens: str = "auto",
+        level: _core.Level = "auto",
+        cache_bytes: int = 64 << 20,
     ) -> _core.ByteLevelBPE:
-        """The native object itself; ``level`` chooses the instruction set."""
+        """The native object itself; ``level`` chooses the instruction set.
+
+        ``cache_bytes`` is the most that the cache of words takes; half of it is cleared at once.
+        """
         spec, mode, width = self.spec, self.special_mode(special_tokens), self.check_dtype(dtype)
         try:
             return _core.ByteLevelBPE(
@@ -76,6 +84,7 @@ class NativeTokenizer(Tokenizer):
                 nfc=spec.nfc,
                 ignore_merges=spec.ignore_merges,
                 dtype=width,
+                cache_bytes=cache_bytes,
                 level=level,
             )
         except ValueError as error:
