@@ -15,6 +15,7 @@ from tokpack.tokenizers.spec import (
     missing_bytes,
     split_pairs,
     vocab_by_id,
+    without_bytes,
 )
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def spec_from_files(
             f"{vocab_path}: no token for the byte 0x{missing[0]:02X} ({len(missing)} bytes are "
             "missing): this is not a byte-level vocabulary, and text would be lost"
         )
-    if any(table[i] is None for i in set(merges.ravel().tolist())):
+    if without_bytes(table, merges):
         raise TokenizerError(f"{merge_path}: a merge has a character outside GPT-2's byte alphabet")
     added = (AddedToken(EOD, vocab[EOD], True, False),) if EOD in vocab else ()
     return ByteLevelSpec(vocab=table, merges=merges, pattern="gpt2", added=added)

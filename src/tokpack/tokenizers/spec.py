@@ -103,7 +103,7 @@ def check_ids(vocab: Mapping[str, int], where: str) -> None:
     if len(seen) < len(vocab):
         first, bad = next((t, i) for t, i in vocab.items() if seen[i] != t)
         raise TokenizerError(f"{where}: '{first}' and '{seen[bad]}' have the same id {bad}")
-    if not all(0 <= token_id <= MAX_ID for token_id in vocab.values()):
+    if min(ids) < 0 or max(ids) > MAX_ID:
         token, bad = next((t, i) for t, i in vocab.items() if not 0 <= i <= MAX_ID)
         raise TokenizerError(f"{where}: the id of '{token}' is {bad}, outside 0 to {MAX_ID}")
 
@@ -121,6 +121,12 @@ def missing_bytes(vocab: Sequence[bytes | None]) -> list[int]:
     single = {token[0] for token in vocab if token is not None and len(token) == 1}
     possible = [*range(0xC0), *range(0xC2, 0xF5)]
     return [byte for byte in possible if byte not in single]
+
+
+def without_bytes(vocab: Sequence[bytes | None], merges: npt.NDArray[np.int32]) -> bool:
+    """Whether a merge has an id that is no byte-level token."""
+    foreign = [token_id for token_id, token in enumerate(vocab) if token is None]
+    return bool(foreign) and bool(np.isin(merges, foreign).any())
 
 
 class MergeMisfitError(Exception):

@@ -19,6 +19,7 @@ from tokpack.tokenizers.spec import (
     missing_bytes,
     split_pairs,
     vocab_by_id,
+    without_bytes,
 )
 
 _MODEL_KEYS = {
@@ -64,7 +65,7 @@ def spec_from_json(definition: dict[str, Any]) -> ByteLevelSpec:
         merges = merges_to_ids(*_pairs(model["merges"]), vocab)
     except MergeMisfitError as error:
         raise NotNativeError(f"its vocabulary does not fit its merges: {error}") from None
-    if any(table[i] is None for i in set(merges.ravel().tolist())):
+    if without_bytes(table, merges):
         raise NotNativeError("a merge has a character outside the byte-level alphabet")
     return ByteLevelSpec(
         vocab=table,
