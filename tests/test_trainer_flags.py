@@ -338,15 +338,15 @@ def test_what_a_blend_file_says_beside_its_datasets(tmp_path: Path) -> None:
     found = config(str(blend))
     assert (found.seed, found.split, found.order, found.eod_id) == (7, "0:0.9", "neox", 3)
     assert found.allow_empty
-    assert found.reset_attention_mask
-    assert not found.eod_mask_loss
+    assert found.document_boundaries
+    assert not found.reset_attention_mask
     saved = tmp_path / "saved.yaml"
     saved.write_text(found.to_yaml())
     assert config(str(saved)) == found
     words = "--seed 1234 --split 969,30,1 --order stateless --no-allow-empty"
-    found = config(f"{blend} {words} --no-reset-attention-mask")
+    found = config(f"{blend} {words} --no-document-boundaries")
     assert (found.seed, found.split, found.order) == (1234, "969,30,1", "stateless")
-    assert (found.allow_empty, found.reset_attention_mask) == (False, False)
+    assert (found.allow_empty, found.document_boundaries) == (False, False)
     blend.write_text("datasets: [wiki]\n")
     assert config(str(blend)).split is None
     assert config("--data-path wiki").split == "969,30,1"

@@ -48,9 +48,10 @@ def claim(folder: str, load: str | None) -> None:
     with writing(folder):
         agree(lambda: os.makedirs(folder, exist_ok=True))
     on_main(lambda: hold(Path(folder)))
-    found = on_main(lambda: folders.find(folder))
     loaded = os.path.realpath(load) if load else ""
-    if found and os.path.realpath(folder) not in (loaded, os.path.dirname(loaded)):
+    if os.path.realpath(folder) in (loaded, os.path.dirname(loaded)):
+        return
+    if found := on_main(lambda: folders.find(folder)):
         raise UsageError(
             f"save: {folder} holds {found.name} of another run: go on from it with --load "
             f"{folder}, or save to another folder"

@@ -116,7 +116,8 @@ def _settings(config: Config) -> dict[str, Any]:
         "eod_id": config.eod_id,
         "eod_mask_loss": config.eod_mask_loss,
         "reset_position_ids": config.reset_position_ids,
-        "document_boundaries": config.reset_attention_mask,
+        "reset_attention_mask": config.reset_attention_mask,
+        "document_boundaries": config.document_boundaries,
     }
     if config.valid_data_path:
         valid = entries(config.valid_data_path)

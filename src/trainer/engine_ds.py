@@ -6,6 +6,7 @@ import contextlib
 import io
 import itertools
 import math
+import sys
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +15,11 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional
 
+from tokpack.configuration.deepspeed_json import make_settings
 from tokpack.configuration.model import KINDS, MOMENTS
 
 from .blocks import recomputation
-from .deepspeed_setup import make_settings, open_library
+from .deepspeed_setup import open_library
 from .engine import StepResult
 from .engine_torch import adamw
 from .model import Stage, stage_layers
@@ -41,7 +43,9 @@ def make(config: Config, model_config: ModelConfig, topology: Topology) -> DeepS
 
     Raises UsageError where DeepSpeed is missing, of an unknown release, or cannot do this.
     """
-    settings = make_settings(config, topology)
+    settings, notes = make_settings(config, topology.device.type)
+    if topology.is_main:
+        sys.stderr.writelines(f"note: {note}\n" for note in notes)
     library = open_library(topology)
     stage = Stage(model_config, topology, stage_layers(config, topology))
     stage.initialise(config.seed)

@@ -11,7 +11,7 @@ import torch
 from tokpack.errors import UsageError
 
 from .model import Stage
-from .parallel import Topology
+from .parallel import Topology, device_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,10 +81,6 @@ def generate(
         if end is None:
             raise UsageError("the prompt is empty, and the tokenizer has no token to begin with")
         ids = [end]
-    cuda = torch.cuda.is_available()
-    if device == "cuda" and not cuda:
-        raise UsageError("there is no GPU here that torch can use: add --device cpu")
-    place = torch.device(("cuda" if cuda else "cpu") if device == "auto" else device)
-    stage = load_model(weights, place)
+    stage = load_model(weights, device_of(device))
     drawn = continue_tokens(stage, ids, temperature=temperature, top_k=top_k, seed=seed)
     return tokenizer.decode(list(takewhile(lambda token: token != end, islice(drawn, tokens))))

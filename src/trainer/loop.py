@@ -7,6 +7,7 @@ import math
 import os
 import re
 import signal
+import sys
 import time
 from contextlib import closing, contextmanager
 from itertools import islice
@@ -48,11 +49,17 @@ def train(config: Config) -> int:
     topology = start(config)
     try:
         run = Run(config, topology)
-        for text in describe(run):
-            run.log.say(text)
+        if topology.is_main:
+            sys.stderr.writelines(f"{text}\n" for text in describe(run))
+        run.begin()
         with closing(run.log), _received_signals() as signals:
             _finish(run, _make_steps(run, signals))
     except RuntimeError as error:
+        if isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error):
+            raise TrainingError(
+                f"out of memory on rank {topology.rank}: lower micro_batch_size, recompute with "
+                "checkpoint_activations, or share the model among more processes"
+            ) from error
         if topology.world_size > 1 and ("gloo" in str(error) or isinstance(error, dist.DistError)):
             reason = re.sub(r"^\[[^]]*\] ", "", str(error)).splitlines()[0].partition(". ")[0]
             raise TrainingError(
@@ -67,23 +74,29 @@ class Run:
     """All that a run is made of, and how far it has come."""
 
     def __init__(self, config: Config, topology: Topology) -> None:
-        """Open, check, build and load everything; collective."""
+        """Open and check everything; collective."""
         self.config, self.topology = config, topology
         self.smallest = config.micro_batch_size * topology.data_size  # samples
         self.data = agree(lambda: open_data(config, self.smallest))
         self.schedule = Schedule(config, len(self.data.train))
         samples = self.schedule.train_samples
-        entropy = on_main(lambda: self.data.unigram_entropy(samples))
+        self.entropy = on_main(lambda: self.data.unigram_entropy(samples))
         self.model = ModelConfig.of(config, self.data.vocab_size)
         self.meter = Meter(self.model.flops_per_token, config.seq_length, topology)
         if config.save:
             checkpoint.claim(config.save, config.load)
+        self.evaluated = -1  # the step of the last evaluation
+
+    def begin(self) -> None:
+        """Build and load everything; collective."""
+        config, topology = self.config, self.topology
         self.engine = make_engine(config, self.model, topology)
         self.stream = stream(self.data, self.data.train, config, topology)
         self.step = self.saved = self._load()
-        self.evaluated = -1  # the step of the last evaluation
-        steps = self.step + self.schedule.count_steps(self.consumed)
-        self.log = agree(lambda: Log(config, topology, entropy, self.step, steps))
+        left = self.schedule.count_steps(self.consumed)
+        self.log = agree(lambda: Log(config, topology, self.entropy, self.step, self.step + left))
+        if self.consumed:
+            self.log.say(f"resumed: {self.consumed:,} samples are consumed, {left:,} steps left")
 
     def _load(self) -> int:
         """The step to go on from, after its weights and samples were loaded."""

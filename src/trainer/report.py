@@ -89,7 +89,8 @@ class Log:
         unknown = [k for k, v in values.items() if isinstance(v, float) and not math.isfinite(v)]
         if self._folder is not None:
             text = json.dumps({"event": event, **values, **dict.fromkeys(unknown)})
-            with (self._folder / "log.jsonl").open("a", encoding="utf-8") as file:
+            path = self._folder / "log.jsonl"
+            with writing(str(path)), path.open("a", encoding="utf-8") as file:
                 file.write(text + "\n")
 
     def step(self, values: dict[str, Any]) -> None:
@@ -121,7 +122,10 @@ class Log:
         if self._board is not None:
             self._board.close()
         if self._folder is not None and (self._folder / "log.jsonl").exists():
-            self.say(draw(self._folder, self.entropy) or "no loss.png: no step was made")
+            try:
+                self.say(draw(self._folder, self.entropy) or "no loss.png: no step was made")
+            except OSError as error:  # another error may be on its way, and is the one to hear of
+                self.say(f"no loss.png: {error}")
 
 
 def _board(config: Config, first: int) -> Any:
@@ -187,9 +191,6 @@ def describe(run: Run) -> Iterator[str]:
     )
     tokens, steps = samples * length, schedule.count_steps()
     yield f"run: {samples:,} samples = {tokens:,} tokens in {steps:,} steps"
-    if run.consumed:
-        left = schedule.count_steps(run.consumed)
-        yield f"resumed: {run.consumed:,} samples are consumed, {left:,} steps left"
     train = run.data.plan.train
     for one, count, epochs in zip(train.portions, train.member_samples, train.epochs, strict=True):
         amount = f"{count:,.0f} samples, {epochs:.3g} epochs of {one.tokens:,} tokens"
@@ -198,6 +199,6 @@ def describe(run: Run) -> Iterator[str]:
         used = min(config.eval_iters * batch, len(held_out)) // run.smallest * run.smallest
         yield f"{name}: {used:,} of {len(held_out):,} samples"
     yield (
-        f"unigram entropy: {run.log.entropy:.4f} nats a token (perplexity "
-        f"{math.exp(run.log.entropy):,.4g}): what a model reaches that knows frequencies only"
+        f"unigram entropy: {run.entropy:.4f} nats a token (perplexity "
+        f"{math.exp(run.entropy):,.4g}): what a model reaches that knows frequencies only"
     )

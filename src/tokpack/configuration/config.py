@@ -120,7 +120,8 @@ class Config:
     order: str = "stateless"
     seed: int = setting(1234, zero=True)
     reset_position_ids: bool = False
-    reset_attention_mask: bool = False
+    reset_attention_mask: bool = False  # at EOD
+    document_boundaries: bool = False  # those of the index
     eod_mask_loss: bool = False
     eod_id: int | None = setting(None, zero=True)  # that of the manifest
     data_cache_path: str | None = None  # index arrays: built once, then shared

@@ -156,7 +156,7 @@ NOTHING = {
 # Keys of a blend file that are settings of a run, and what they are here.
 BLEND = {
     "allow_empty": "allow_empty",
-    "document_boundaries": "reset_attention_mask",
+    "document_boundaries": "document_boundaries",
     "eod_id": "eod_id",
     "eod_mask_loss": "eod_mask_loss",
     "order": "order",
