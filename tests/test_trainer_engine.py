@@ -115,3 +115,11 @@ def test_one_process_needs_no_group(monkeypatch: pytest.MonkeyPatch) -> None:
     assert topology.is_main
     assert topology.first_stage
     assert topology.last_stage
+
+
+def test_the_norm_of_a_large_tensor_is_exact() -> None:
+    """On the CPU, torch adds up the squares of one tensor in fp32, one after the other."""
+    grad = torch.randn(6_000_000, generator=torch.Generator().manual_seed(1)) * 1e-3
+    wanted = grad.double().norm().item()
+    found = parallel.global_norm([grad, grad], parallel.Topology()).item()
+    assert found == pytest.approx(2**0.5 * wanted, rel=1e-6)

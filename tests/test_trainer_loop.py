@@ -29,10 +29,19 @@ from trainer_tools import (
 from tokpack import cli
 from tokpack.configuration.config import Config
 from tokpack.configuration.flags import resolve
-from tokpack.errors import InputError, ResumeError, TokpackError, TrainingError, UsageError
+from tokpack.errors import (
+    FormatError,
+    InputError,
+    OutputError,
+    ResumeError,
+    TokpackError,
+    TrainingError,
+    UsageError,
+)
 
 torch = pytest.importorskip("torch")
 
+from tokpack.trainer import checkpoint, loop  # noqa: E402
 from tokpack.trainer.data import open_data  # noqa: E402
 from tokpack.trainer.loop import train  # noqa: E402
 
@@ -236,10 +245,74 @@ def test_padding_counts_neither_in_the_loss_nor_in_the_entropy(tmp_path: Path) -
     assert records(tmp_path)[-1]["loss"] == pytest.approx(math.log(16), abs=0.3)
 
 
+def test_labels_count_alike_in_every_micro_batch(tmp_path: Path) -> None:
+    """An evaluation is a mean over labels, and with calculate_per_token_loss a step is too."""
+    draw = random.Random(0)
+    documents = [[draw.randrange(90) for _ in range(draw.randint(2, 32))] for _ in range(400)]
+    write_plainly(tmp_path / "short", Plain("H", documents, list(range(401))))
+    blend = tmp_path / "blend.yaml"
+    blend.write_text("datasets: short\npacking: document\n")
+    found: dict[tuple[bool, int], list[float]] = {}
+    for exact in (False, True):
+        for size in (1, 8):
+            folder = tmp_path / f"{exact}-{size}"
+            more = {"micro_batch_size": size, "calculate_per_token_loss": exact, "eval_iters": 2}
+            more |= {"data_path": (str(blend),), "log_dir": str(folder), "train_samples": 24}
+            assert train(Config(**settings("", **more) | {"lr": 3e-3 if exact else 0.0})) == 0
+            steps = [x for s in records(folder) for x in (s["loss"], s["grad_norm"])]
+            evaluations = [e["loss"] for e in records(folder, "evaluation")]
+            found[exact, size] = [*steps, *evaluations]
+            assert len(evaluations) == 2
+    assert found[True, 1] == pytest.approx(found[True, 8], abs=1e-5)
+    assert found[False, 1][-2:] == pytest.approx(found[False, 8][-2:], abs=1e-5)
+    assert abs(found[False, 1][0] - found[False, 8][0]) > 1e-4
+
+
 def test_ramps_that_two_ranks_cannot_share(prefix: str) -> None:
     for code, said in finish(start(2, "--data-path", prefix, "--rampup-batch-size", "2", "2", "9")):
         assert code == 1
         assert "2 is not a multiple of" in said
+
+
+def test_a_lack_of_memory_is_named_behind_the_estimate(
+    prefix: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB")
+
+    monkeypatch.setattr(loop, "make_engine", fail)
+    with pytest.raises(TrainingError, match="out of memory on rank 0: lower micro_batch_size"):
+        train(Config(**settings(prefix)))
+    assert "GB of weights, gradients and moments" in capsys.readouterr().err
+
+
+def test_a_plot_that_fails_hides_no_error(
+    prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    def no_checkpoint(*_: Any, **__: Any) -> None:
+        raise OutputError("x.safetensors: cannot be written: No space left on device")
+
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", full)
+    monkeypatch.setattr(checkpoint, "save", no_checkpoint)
+    with pytest.raises(OutputError, match=r"x\.safetensors"):
+        train(Config(**settings(prefix, save=str(tmp_path), train_samples=16)))
+    assert "no loss.png: [Errno 28] No space left" in capsys.readouterr().err
+
+
+def test_a_checkpoint_named_by_its_path_is_loaded_whatever_is_the_latest(
+    prefix: str, whole: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(whole / "step_00000005", tmp_path / "step_00000005")
+    (tmp_path / "latest").write_text("step_00000010\n")
+    more = {"save": str(tmp_path), "train_samples": 160}
+    with pytest.raises(FormatError, match="latest names step_00000010, which is no checkpoint"):
+        train(Config(**settings(prefix, load=str(tmp_path), **more)))
+    config = Config(**settings(prefix, load=str(tmp_path / "step_00000005"), **more))
+    assert train(config) == 0
+    assert (tmp_path / "latest").read_text() == "step_00000020\n"
 
 
 def test_curves_have_megatrons_names(prefix: str, tmp_path: Path) -> None:

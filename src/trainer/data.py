@@ -16,7 +16,11 @@ from tokpack.samples.plan import make_plan
 from tokpack.samples.words import entries, read_words
 from tokpack.tokenizers.ids import count_ids
 
+from .parallel import total
+
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy.typing as npt
 
     from tokpack.configuration.config import Config
@@ -162,6 +166,19 @@ def gather(samples: Samples, numbers: list[int], vocab_size: int) -> dict[str, n
     for name in ("tokens", "labels"):
         _check_range(samples.path_prefix, arrays[name], vocab_size)
     return arrays
+
+
+def weigh(batches: Sequence[Batch], topology: Topology) -> float:
+    """Give micro batches the weights that make a mean over them one over labels; collective.
+
+    Over those of all data ranks, that is. Returns the number of labels that count.
+    """
+    counts = torch.stack([batch["loss_mask"].sum(dtype=torch.float64) for batch in batches])
+    whole = total(counts.sum(), topology.data_group)
+    weights = counts * len(batches) * topology.data_size / whole.clamp(min=1)
+    for batch, weight in zip(batches, weights.float(), strict=True):
+        batch["weight"] = weight
+    return float(whole)
 
 
 def stream(

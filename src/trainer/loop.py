@@ -22,7 +22,7 @@ from tokpack.configuration.schedule import Schedule
 from tokpack.errors import ResumeError, TrainingError, UsageError
 
 from . import checkpoint
-from .data import open_data, stream
+from .data import open_data, stream, weigh
 from .engine import make_engine
 from .metrics import Meter, peak_memory
 from .parallel import agree, gather, on_main, start, stop
@@ -147,6 +147,8 @@ def _make_steps(run: Run, signals: list[int]) -> str:
         lr, asked = run.schedule.lr(first), time.perf_counter()
         batches = list(islice(run.stream, size // run.smallest))
         run.meter.waited += time.perf_counter() - asked
+        if config.calculate_per_token_loss:
+            weigh(batches, run.topology)
         run.meter.add(run.engine.train_batch(batches, lr), size, lr)
         run.step += 1
         run.log.progress(run.step)
@@ -215,15 +217,17 @@ def _finish(run: Run, reason: str) -> None:
 
 
 def _evaluate(run: Run, sets: dict[str, Samples]) -> None:
-    """Loss over the first samples of each set: eval_iters batches, or as many as it has."""
+    """Loss of a label over the first samples of each set: eval_iters batches, or all it has."""
     size = run.config.global_batch_size
     for name, samples in sets.items():
         count = min(run.config.eval_iters * size, len(samples)) // run.smallest
         batches = islice(stream(run.data, samples, run.config, run.topology), count)
-        loss = 0.0
+        loss = labels = 0.0
         while part := list(islice(batches, size // run.smallest)):
-            loss += float(run.engine.evaluate(part)) * len(part) / count
-        run.log.evaluation(name, loss, run.at())
+            counted = weigh(part, run.topology)
+            loss += float(run.engine.evaluate(part)) * counted
+            labels += counted
+        run.log.evaluation(name, loss / max(labels, 1.0), run.at())
     run.evaluated = run.step
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tokpack.configuration.config import Config
 
 # tokens, labels and position_ids int64 [B, S], loss_mask float32 [B, S], and, for attention inside
-# documents, cu_seqlens int32 [B, S + 1].
+# documents, cu_seqlens int32 [B, S + 1]; a weight float32 [] of the micro batch, if not 1.
 Batch = dict[str, Tensor]
 
 
@@ -97,7 +97,8 @@ class Stage(nn.Module):
             return x
         labels, mask = batch["labels"].flatten(), batch["loss_mask"].flatten().float()
         rest = (labels, mask, self.model.vocab_size, self.topology, self.softmax)
-        return HeadLoss.apply(x.flatten(0, 1), self.head_weight, *rest)  # type: ignore[no-untyped-call, no-any-return]
+        loss = HeadLoss.apply(x.flatten(0, 1), self.head_weight, *rest)  # type: ignore[no-untyped-call]
+        return loss * batch["weight"] if "weight" in batch else loss  # type: ignore[no-any-return]
 
     def logits(self, batch: Mapping[str, Tensor]) -> Tensor:
         """Logits [B, S, vocab_size] of a model in one process; ``batch`` needs tokens only."""

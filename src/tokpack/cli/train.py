@@ -35,6 +35,7 @@ GROUPS = {
         "reset-position-ids": "positions begin anew with each document",
         "reset-attention-mask": "attention stays between EODs, as in Megatron",
         "document-boundaries": "attention and positions stay inside documents, by the index",
+        "calculate-per-token-loss": "a step's loss is a mean over labels, not over micro batches",
         "eod-mask-loss": "no loss behind the end of a document",
         "eod-id N": "the token that ends a document, where no manifest names it",
         "vocab-file FILE": "the vocabulary, where no manifest names it",

@@ -123,6 +123,7 @@ class Config:
     reset_attention_mask: bool = False  # at EOD
     document_boundaries: bool = False  # those of the index
     eod_mask_loss: bool = False
+    calculate_per_token_loss: bool = False  # else each micro batch counts the same
     eod_id: int | None = setting(None, zero=True)  # that of the manifest
     data_cache_path: str | None = None  # index arrays: built once, then shared
     vocab_file: str | None = None
