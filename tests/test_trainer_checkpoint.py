@@ -16,7 +16,6 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("safetensors")
 
 from safetensors import safe_open  # noqa: E402
-from test_trainer_export import write_neox  # noqa: E402
 from trainer_checkpoint_tools import (  # noqa: E402
     LIMIT,
     begin,
@@ -27,6 +26,7 @@ from trainer_checkpoint_tools import (  # noqa: E402
     steps,
 )
 from trainer_model_tools import NEOX, Memory, model_of  # noqa: E402
+from trainer_neox_tools import write_neox  # noqa: E402
 
 from tokpack.checkpoints import files  # noqa: E402
 from tokpack.checkpoints import folder as folders  # noqa: E402

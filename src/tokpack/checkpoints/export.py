@@ -16,6 +16,7 @@ from tokpack.encoding import whole_folder
 from tokpack.errors import InputError, OutputError, UsageError
 from tokpack.indexed.output import writing
 from tokpack.tokenizers.described import files_of
+from tokpack.tokenizers.ids import count_ids
 
 from .files import Checkpoint, write_tensors
 from .folder import find, is_neox
@@ -77,10 +78,15 @@ class Weights(Protocol):
 
 
 def open_weights(
-    folder: str | os.PathLike[str], *, neox_config: str | None = None
+    folder: str | os.PathLike[str],
+    *,
+    neox_config: str | None = None,
+    vocab_size: int | None = None,
 ) -> Checkpoint | NeoxWeights:
     """Open the latest checkpoint of a folder, verified, or NeoX layer files with NeoX's YAML.
 
+    Layer files have padding. The ids of their vocabulary are as many as the YAML's vocab_size,
+    else ``vocab_size``, else the ids of the YAML's vocab_file if it exists, else all rows.
     InputError where there is none, FormatError for a broken one, UsageError for another model.
     """
     path = find(folder)
@@ -94,7 +100,10 @@ def open_weights(
         raise UsageError(f"{path}: layer files do not say which model they are of: add --config")
     whole = ["--tensor-model-parallel-size", "1", "--pipeline-model-parallel-size", "1"]
     config, _ = resolve([neox_config, *whole])
-    return NeoxWeights(path, ModelConfig.of(config, config.vocab_size or 0))
+    ids = config.vocab_size or vocab_size
+    if not ids and config.vocab_file and Path(config.vocab_file).exists():
+        ids = count_ids(config.vocab_file)
+    return NeoxWeights(path, ModelConfig.of(config, ids or 0))
 
 
 def export(
@@ -150,7 +159,7 @@ def family_of(model: ModelConfig) -> int:
         + ", ".join(f"{name} {getattr(model, name)}" for name in names)
         + ". GPT-2 has learned positions, LayerNorm, gelu, biases and a sequential residual; "
         "GPT-NeoX rotary positions, LayerNorm, gelu and biases; Llama fully rotary positions, "
-        "RMSNorm, swiglu and a sequential residual"
+        "RMSNorm, swiglu, no biases and a sequential residual"
     )
 
 

@@ -39,10 +39,10 @@ def find(folder: str | os.PathLike[str]) -> Path | None:
         if (path / STATE).exists() or is_neox(path):
             return path
     whole = checkpoints(root)
-    if latest.name != "?":
+    if name := _named(root):
         there = ", ".join(path.name for path in whole) or "no other"
         raise FormatError(
-            f"{root}/latest names {latest.name}, which is no checkpoint; there is {there}: load "
+            f"{root}/latest names {name}, which is no checkpoint; there is {there}: load "
             "one by its own path"
         )
     # A run that died before its first checkpoint left its lock, and perhaps a log.
@@ -63,11 +63,18 @@ def earlier(path: Path) -> list[Path]:
     return [other for other in checkpoints(path.parent) if other.name < path.name]
 
 
-def _latest(folder: Path) -> Path:
+def _named(folder: Path) -> str:
+    """What ``latest`` says; nothing where there is none."""
     try:
-        return folder / ((folder / "latest").read_text().strip() or "?")
+        return (folder / "latest").read_text().strip()
     except (FileNotFoundError, NotADirectoryError):
-        return folder / "?"
+        return ""
+
+
+def _latest(folder: Path) -> Path:
+    """The checkpoint that ``latest`` names, whether it is there or not; never out of the folder."""
+    name = _named(folder)
+    return folder / (name if name != ".." and name == Path(name).name else "?")
 
 
 def begin(target: Path) -> Path:

@@ -45,6 +45,7 @@ _OURS = {
     "final_linear": "head",
 }
 _KINDS = {"weight": "weight", "scale": "weight", "bias": "bias"}
+_LEGACY = b"\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19"  # the number with which PyTorch before 1.6 begins
 _IGNORED = re.compile(r"rotary_emb|inv_freq|masked_bias|attention\.bias$")
 
 
@@ -92,7 +93,15 @@ class NeoxWeights:
                 f"{self.path}: of another model: num_layers is {len(blocks)} there, "
                 f"{self.model.num_layers} here"
             )
-        spare = [n for n in self._parts if n not in expected and n != "head.weight"]
+        spare = [n for n in self._parts if n not in expected]
+        if "head.weight" in spare and self._tied():
+            spare.remove("head.weight")
+        if "head.weight" in spare:
+            raise UsageError(
+                f"{self.path}: the layer files have a head of their own (final_linear), the model "
+                "here has none: set untie_embeddings_and_output_weights (no-weight-tying in NeoX's "
+                "YAML)"
+            )
         if spare:
             raise UsageError(f"{self.path}: the model here has no place for {', '.join(spare)}")
         for name, (shape, _) in expected.items():
@@ -102,6 +111,16 @@ class NeoxWeights:
                     f"{self.path}: the weights are of another model: {name} is {list(there)} "
                     f"there, {list(shape)} here"
                 )
+
+    def _tied(self) -> bool:
+        """Whether the head is the word embedding, padding aside."""
+        left = self.model.vocab_size
+        pairs = zip(self._named("head.weight"), self._named("embedding.word.weight"), strict=True)
+        for head, words in pairs:
+            if not torch.equal(head[:left].float(), words[:left].float()):
+                return False
+            left = max(left - len(words), 0)
+        return True
 
 
 def _by_name(folder: Path) -> dict[str, list[Tensor]]:
@@ -135,6 +154,18 @@ def _by_name(folder: Path) -> dict[str, list[Tensor]]:
 
 
 def _load(path: Path) -> dict[str, Tensor]:
+    try:
+        with path.open("rb") as file:
+            head = file.read(32)
+    except OSError as error:
+        raise FormatError(f"{path}: cannot be read: {error.strerror}") from None
+    if _LEGACY in head:
+        raise FormatError(
+            f"{path}: is not read: it has the form from before PyTorch 1.6; write it again with "
+            "torch.save(torch.load(FILE, weights_only=True), FILE)"
+        )
+    if not head.startswith(b"PK"):
+        raise FormatError(f"{path}: is not read: torch.save did not write it, or it is damaged")
     try:
         part = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except UnpicklingError:
