@@ -6,15 +6,15 @@ import dataclasses
 import json
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("safetensors")
 
-from test_trainer_export import write_neox  # noqa: E402
 from trainer_model_tools import NEOX, SMALL, Memory  # noqa: E402
+from trainer_neox_tools import write_neox  # noqa: E402
 
 from tokpack.checkpoints.export import open_weights  # noqa: E402
 from tokpack.checkpoints.files import RunState  # noqa: E402
@@ -176,16 +176,57 @@ def test_export(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert main(["export", str(run), "-o", str(output), "--overwrite", "-q"]) == 0
 
 
+NEOX_YAML = {
+    "num-layers": 3,
+    "hidden-size": 64,
+    "num-attention-heads": 4,
+    "seq-length": 64,
+    "max-position-embeddings": 64,
+    "pos-emb": "rotary",
+    "rotary-pct": 0.25,
+    "gpt-j-residual": True,
+    "no-weight-tying": True,
+    "model-parallel-size": 2,
+    "pipe-parallel-size": 2,
+    "train_micro_batch_size_per_gpu": 2,
+}
+
+
+def test_layer_files_lose_their_padding(
+    tmp_path: Path, vocabulary: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ids = load_tokenizer(vocabulary).vocab_size
+    model = ModelConfig.of(Config(**{**SMALL, **NEOX, "activation": "gelu"}), ids)
+    write_neox(tmp_path / "run", Memory(model), padding=2000)
+    yml, flag = tmp_path / "neox.yml", ["--vocab-file", str(vocabulary)]
+
+    def rows(more: dict[str, Any], *flags: str) -> int:
+        yml.write_text(json.dumps({**NEOX_YAML, **more}))
+        words = [str(tmp_path / "run"), "--config", str(yml), *flags]
+        assert main(["export", *words, "-o", str(tmp_path / "out"), "--overwrite"]) == 0
+        count: int = json.loads((tmp_path / "out/config.json").read_text())["vocab_size"]
+        return count
+
+    few = tmp_path / "few.json"
+    few.write_text(json.dumps({"a": 0, "b": 100}))
+    assert rows({}, *flag) == ids
+    assert rows({}, "--tokenizer", str(vocabulary)) == ids
+    assert rows({"vocab-file": str(few)}, *flag) == ids
+    assert rows({"vocab-file": str(few)}) == 101
+    assert rows({"vocab_size": ids - 1, "vocab-file": str(few)}, *flag) == ids - 1
+    assert rows({"vocab-file": str(tmp_path / "gone.json")}) == ids + 2000
+    assert rows({}) == ids + 2000
+    capsys.readouterr()
+    words = ["generate", str(tmp_path / "run"), "--config", str(yml), *flag]
+    assert main([*words, "--temperature", "9", "--tokens", "30", "--prompt", "the"]) == 0
+    assert capsys.readouterr().out.startswith("the")
+
+
 def test_export_of_neox(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = ModelConfig.of(Config(**{**SMALL, **NEOX, "activation": "gelu"}), 500)
     write_neox(tmp_path / "run/global_step7", Memory(model))
     (tmp_path / "run/latest").write_text("global_step7")
-    (tmp_path / "neox.yml").write_text(
-        '{"num-layers": 3, "hidden-size": 64, "num-attention-heads": 4, "seq-length": 64,'
-        '"max-position-embeddings": 64, "pos-emb": "rotary", "rotary-pct": 0.25,'
-        '"gpt-j-residual": true, "no-weight-tying": true, "model-parallel-size": 2,'
-        '"pipe-parallel-size": 2, "train_micro_batch_size_per_gpu": 2}'
-    )
+    (tmp_path / "neox.yml").write_text(json.dumps(NEOX_YAML))
     words = ["export", str(tmp_path / "run"), "-o", str(tmp_path / "model")]
     assert main(words) == 1
     assert "add --config" in capsys.readouterr().err

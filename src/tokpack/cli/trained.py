@@ -45,20 +45,25 @@ def open_checkpoint(arguments: argparse.Namespace) -> tuple[Any, Any]:
     """The weights that the flags name, and their tokenizer, or the reason why there is none."""
     if len(arguments.inputs) != 1:
         raise UsageError(f"{len(arguments.inputs)} inputs: name one CHECKPOINT")
-    weights = load("checkpoints.export").open_weights(
-        arguments.inputs[0], neox_config=arguments.config
-    )
+    open_weights = load("checkpoints.export").open_weights
     from tokpack.errors import TokenizerError
     from tokpack.tokenizers.described import tokenizer_of
 
+    files = {"vocab_file": arguments.vocab_file, "merge_file": arguments.merge_file}
+    given = bool(arguments.tokenizer or arguments.vocab_file)
+    tokenizer: Any = None
+    if given and arguments.config:  # layer files: the tokenizer says which rows are padding
+        tokenizer = tokenizer_of(None, name=arguments.tokenizer, **files)
+    weights = open_weights(
+        arguments.inputs[0],
+        neox_config=arguments.config,
+        vocab_size=None if tokenizer is None else tokenizer.vocab_size,
+    )
+    if tokenizer is not None and weights.tokenizer is None:
+        return weights, tokenizer
     try:
-        return weights, tokenizer_of(
-            weights.tokenizer,
-            name=arguments.tokenizer,
-            vocab_file=arguments.vocab_file,
-            merge_file=arguments.merge_file,
-        )
+        return weights, tokenizer_of(weights.tokenizer, name=arguments.tokenizer, **files)
     except TokenizerError as error:
-        if arguments.tokenizer or arguments.vocab_file:
+        if given:
             raise
         return weights, error
