@@ -39,6 +39,8 @@ def open_parquet(path: str, column: str | None) -> Opened:
         file = arrow.parquet.ParquetFile(path)
     except (OSError, ValueError, arrow.ArrowException) as error:
         raise _broken(path, "not a right parquet file", error) from None
+    if file.metadata.num_rows < 0:
+        raise FormatError(f"{path}: not a right parquet file: it says it has less than no rows")
     schema = file.schema_arrow
     name = _column(path, arrow, schema, column)
     dtype = np.dtype(schema.field(name).type.value_type.to_pandas_dtype())
