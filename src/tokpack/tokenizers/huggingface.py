@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from tokpack.tokenizers.base import Encoder, PackedIds, SpecialTokens
 
 _BATCH_CHARACTERS = 1 << 18  # the library's results take some 50 bytes a token
+_PREFIXED = re.compile(rb'"continuing_subword_prefix"\s*:\s*"[^"]')
+_INSIDE = {bytes([byte]) for byte in range(0x80, 0xC0)}  # UTF-8's bytes within a character
 _IDS_DO_NOT_DEPEND_ON = ("decoder", "padding", "post_processor", "truncation", "version")
 
 
@@ -39,6 +42,8 @@ def load_library() -> Any:
 def build(raw: bytes, *, special_tokens: SpecialTokens, where: str) -> tokenizers.Tokenizer:
     """The library's tokenizer from a tokenizer.json, without truncation and padding."""
     library = load_library()
+    if _PREFIXED.search(raw):
+        _check_prefix(raw, where)
     try:
         tokenizer: tokenizers.Tokenizer = library.Tokenizer.from_str(raw.decode("utf-8"))
     except BaseException as error:  # a panic of the library is none of Python's Exceptions
@@ -53,10 +58,35 @@ def build(raw: bytes, *, special_tokens: SpecialTokens, where: str) -> tokenizer
     return tokenizer
 
 
+def _check_prefix(raw: bytes, where: str) -> None:
+    """Refuse merges whose second half the library would cut inside a character.
+
+    It takes as many bytes off as continuing_subword_prefix has, and its message about what is left
+    is no UTF-8, which ends the process.
+    """
+    try:
+        model = json.loads(raw)["model"]
+        size = len(model["continuing_subword_prefix"].encode())
+        pairs = [m.split(" ", 1) if isinstance(m, str) else m for m in model["merges"]]
+        cut = [pair for pair in pairs if pair[1].encode()[size : size + 1] in _INSIDE]
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError):
+        return  # the library says what is wrong
+    if cut:
+        raise TokenizerError(
+            f"{where}: the merge {cut[0]} does not fit continuing_subword_prefix "
+            f"{model['continuing_subword_prefix']!r}"
+        )
+
+
 def encode_batch(tokenizer: tokenizers.Tokenizer, texts: list[str]) -> list[list[int]]:
     """Plain ids of texts: nothing that a post_processor would add."""
     encode = getattr(tokenizer, "encode_batch_fast", tokenizer.encode_batch)
-    return [encoding.ids for encoding in encode(texts, add_special_tokens=False)]
+    try:
+        return [encoding.ids for encoding in encode(texts, add_special_tokens=False)]
+    except Exception as error:
+        if type(error) is not Exception:  # the library has no class of its own
+            raise
+        raise TokenizerError(f"the tokenizers library cannot encode a text: {error}") from None
 
 
 class HuggingFaceTokenizer(Tokenizer):
