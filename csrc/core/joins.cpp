@@ -48,8 +48,10 @@ std::vector<Ends> ends_of(const std::array<std::uint32_t, 256>& byte_ids,
 
 Joins::Joins(const std::array<std::uint32_t, 256>& byte_ids, std::span<const Merge> merges) {
   const std::vector<Ends> ends = ends_of(byte_ids, merges);
-  if (ends.empty()) bits_.fill(~std::uint64_t{0});
-  if (ends.empty()) return;
+  if (ends.empty()) {
+    bits_.fill(~std::uint64_t{0});
+    return;
+  }
   for (const Merge& merge : merges) {
     const Ends left = ends[merge.left], right = ends[merge.right];
     if (!left.known || !right.known) continue;  // it never happens

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from tokpack.checkpoints.files import DTYPES
 from tokpack.configuration.model import KINDS, MOMENTS
 
 from . import pipeline
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 
     from .model import Batch
     from .parallel import Topology
-
-TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def make(config: Config, model_config: ModelConfig, topology: Topology) -> TorchEngine:
@@ -67,7 +66,7 @@ class TorchEngine:
         self.steps = 0
         self._batches = 0  # calls of train_batch, also skipped ones: part of dropout's key
         cuda = topology.device.type == "cuda"
-        self.dtype = TYPES[config.precision_on(topology.device.type)]
+        self.dtype = DTYPES[config.precision_on(topology.device.type)]
         self._dynamic = self.dtype == torch.float16 and not config.loss_scale
         scale = config.loss_scale or config.initial_loss_scale
         self._scale = LossScale(scale if self.dtype == torch.float16 else 1.0, config.hysteresis)

@@ -123,7 +123,7 @@ class Log:
             self._board.close()
         if self._folder is not None and (self._folder / "log.jsonl").exists():
             try:
-                self.say(draw(self._folder, self.entropy) or "no loss.png: no step was made")
+                self.say(draw(self._folder, self.entropy))
             except OSError as error:  # another error may be on its way, and is the one to hear of
                 self.say(f"no loss.png: {error}")
 
@@ -152,7 +152,7 @@ def draw(folder: Path, entropy: float) -> str:
             points = curves.setdefault(values.get("name", "training"), {})
             points[values["iteration"]] = values["loss"]
     if not curves:
-        return ""
+        return "no loss.png: no step was made"
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.add_subplot(xlabel="iteration", ylabel="loss (nats a token)")
     for name, points in curves.items():

@@ -18,7 +18,7 @@ from tokpack.indexed.output import writing
 from tokpack.tokenizers.described import files_of
 from tokpack.tokenizers.ids import count_ids
 
-from .files import Checkpoint, write_tensors
+from .files import DTYPES, Checkpoint, write_tensors
 from .folder import find, is_neox
 from .neox import NeoxWeights
 
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 GPT2, NEOX, LLAMA = range(3)
 FAMILIES = ("GPT2LMHeadModel", "GPTNeoXForCausalLM", "LlamaForCausalLM")
-_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 _TYPES = ("gpt2", "gpt_neox", "llama")
 _ACTIVATIONS = {"gelu": "gelu_pytorch_tanh", "gelu_erf": "gelu", "swiglu": "silu"}
 
@@ -120,7 +119,7 @@ def export(
     The vocabulary has no padding. ``tokenizer``'s files go with the model. UsageError for a model
     that no class of ``transformers`` computes, OutputError where ``output`` exists.
     """
-    model, kind, target = weights.model, _DTYPES[dtype], Path(output)
+    model, kind, target = weights.model, DTYPES[dtype], Path(output)
     family = family_of(model)
     if target.exists() and not overwrite:
         raise OutputError(f"{target} exists: choose another output, or replace it with --overwrite")

@@ -10,6 +10,7 @@ import json
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
+import torch
 import xxhash
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 VERSION = 1
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 @dataclass(frozen=True)

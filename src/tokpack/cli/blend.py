@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 MAX_EPOCHS = 4.0
 _MOST_WARNINGS = 20
-_BLEND_FILE = (".yaml", ".yml")
 
 
 def positive(text: str) -> float:
@@ -194,9 +193,9 @@ def run(argv: Sequence[str]) -> int:
         return 0
     from tokpack.samples.blend_file import save_blend
     from tokpack.samples.plan import make_plan
-    from tokpack.samples.words import read_words
+    from tokpack.samples.words import is_blend_file, read_words
 
-    if arguments.output and not arguments.output.endswith(_BLEND_FILE):
+    if arguments.output and not is_blend_file(arguments.output):
         raise UsageError(f"{arguments.output}: a plan is saved as YAML: name it so, as blend.yaml")
     plan = make_plan(read_words(arguments.inputs).changed(**_changes(arguments)))
     if arguments.output:

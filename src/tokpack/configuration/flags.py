@@ -17,6 +17,7 @@ import yaml
 
 from tokpack.errors import FormatError, InputError, UsageError
 from tokpack.samples.blend_file import read_values
+from tokpack.samples.words import is_blend_file
 
 from .config import EXCLUSIVE, FIELDS
 from .derive import Given, configure
@@ -125,7 +126,7 @@ def resolve(argv: Sequence[str], world_size: int = 1) -> tuple[Config, int | Non
 def _with_blend(said: dict[str, _Setting]) -> dict[str, _Setting]:
     """The same, and what the blend file that is the data says beside its datasets."""
     words = [w for n in ("data_path", "train_data_path") if n in said for w in said[n].value]
-    if len(words) != 1 or not words[0].endswith((".yaml", ".yml")):
+    if len(words) != 1 or not is_blend_file(words[0]):
         return said
     blend, values = _Source(), read_values(words[0])
     if not isinstance(values, dict):

@@ -14,13 +14,17 @@ if TYPE_CHECKING:
 
     from tokpack.samples.spec import Entries
 
-_BLEND_FILE = (".yaml", ".yml")
 _FILES = (".bin", ".idx", ".json", ".trace")
+
+
+def is_blend_file(word: str) -> bool:
+    """Whether a word names a blend file, not a dataset."""
+    return word.endswith((".yaml", ".yml"))
 
 
 def read_words(words: Sequence[str]) -> BlendSpec:
     """What the inputs ask for: a blend file, or datasets with or without weights."""
-    files = [word for word in words if word.endswith(_BLEND_FILE)]
+    files = [word for word in words if is_blend_file(word)]
     if files and len(words) > 1:
         raise UsageError(
             f"{files[0]}: a blend file must be the only input, given: {' '.join(words)}"
