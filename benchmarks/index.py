@@ -128,7 +128,7 @@ def megatron(prefix: str, folder: str, samples: int | None) -> Callable[[], Any]
 def own(method: str, prefix: str, folder: str, samples: int | None) -> Callable[[], Any]:
     """A function that gives tokpack's order, or the files that it wrote."""
     from tokpack import GPTDataset, MMapIndexedDataset
-    from tokpack.samples.megatron_cache import Request, write_index_files
+    from tokpack.samples.megatron.cache_files import Request, write_index_files
 
     if method == "files":
         request = Request(
@@ -249,7 +249,7 @@ def indices(folder: Path, documents: int, epochs: list[int], runs: int) -> list[
 
 def blends(runs: int) -> list[dict[str, Any]]:
     """Nanoseconds for a sample of a blend, by both, taking turns in this process."""
-    from tokpack.samples.megatron import megatron_blend, normalise
+    from tokpack.samples.megatron.orders import megatron_blend, normalise
 
     theirs = None
     if importlib.util.find_spec("megatron"):

@@ -18,7 +18,7 @@ import common
 import numpy as np
 import numpy.typing as npt
 
-from tokpack.samples.packing import PackedOrder
+from tokpack.samples.orders.packing import PackedOrder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

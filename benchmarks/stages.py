@@ -21,7 +21,7 @@ import numpy as np
 import xxhash
 
 from tokpack import _core, load_tokenizer
-from tokpack.indexed.copying import Digest, copy_range
+from tokpack.files.copying import Digest, copy_range
 from tokpack.sources import discover
 from tokpack.sources.lines import LineReader, Region
 from tokpack.sources.records import JsonLinesParser

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+from support.places import SHARED
 
-SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
+if TYPE_CHECKING:
+    from pathlib import Path
 
 # Whoever starts the tests in the background lets them ignore Ctrl-C, and so the commands that tests
 # start and interrupt.

@@ -20,8 +20,9 @@ from tokpack.errors import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from tokpack.encoding import Progress
-    from tokpack.indexed import Manifest, MMapIndexedDataset, MMapIndexedDatasetBuilder, verify
+    from tokpack.indexed import Manifest, MMapIndexedDataset, MMapIndexedDatasetBuilder
+    from tokpack.operations import verify
+    from tokpack.progress import Progress
     from tokpack.samples import BlendedDataset, GPTDataset, open_blend
     from tokpack.tokenizers import load_tokenizer
 
@@ -58,7 +59,7 @@ _LAZY = {
     "Manifest": "tokpack.indexed",
     "load_tokenizer": "tokpack.tokenizers",
     "open_blend": "tokpack.samples",
-    "verify": "tokpack.indexed",
+    "verify": "tokpack.operations",
 }
 
 

@@ -20,10 +20,10 @@ from tokpack.checkpoints.files import (
 )
 from tokpack.checkpoints.neox import NeoxWeights
 from tokpack.configuration.model import KINDS, ModelConfig
-from tokpack.encoding.lock import hold
 from tokpack.errors import InputError, TokpackError, UsageError
+from tokpack.files.lock import hold
 from tokpack.indexed.manifest import FileDigest, digest_file
-from tokpack.indexed.output import writing
+from tokpack.operations.output import writing
 
 from .parallel import agree, gather, on_main, rank_and_size
 

@@ -12,8 +12,8 @@ import torch
 from tokpack.errors import InputError, UsageError
 from tokpack.indexed import bin_path
 from tokpack.samples import SampleIterator, open_blend
-from tokpack.samples.plan import make_plan
-from tokpack.samples.words import entries, read_words
+from tokpack.samples.blend.plan import make_plan
+from tokpack.samples.blend.words import entries, read_words
 from tokpack.tokenizers.ids import count_ids
 
 from .parallel import total
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from tokpack.configuration.config import Config
     from tokpack.samples import BlendedDataset, GPTDataset
-    from tokpack.samples.plan import BlendPlan
+    from tokpack.samples.blend.plan import BlendPlan
 
     from .parallel import Topology
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokpack.errors import UsageError
-from tokpack.indexed.output import writing
+from tokpack.operations.output import writing
 
 from .metrics import memory_estimate
 

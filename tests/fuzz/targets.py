@@ -20,8 +20,9 @@ import numpy as np
 
 import tokpack
 from tokpack.errors import FormatError, InputError, TokpackError
-from tokpack.indexed import Trace, runs_of, trace_chunks, verify, write_index
-from tokpack.indexed.convert import ConvertOptions, convert
+from tokpack.indexed import Trace, runs_of, trace_chunks, write_index
+from tokpack.operations import verify
+from tokpack.operations.convert import ConvertOptions, convert
 from tokpack.sources import discover, read, split
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ _VALUES = (
 
 @functools.cache
 def _tokenizer_json() -> str:
-    import encoding_tools
+    from support import encoding_tools
 
     return encoding_tools.byte_tokenizer(_FOLDER / "right.json").read_text()
 
@@ -228,7 +229,7 @@ def seeds(folder: Path) -> None:
     empty = runs_of(np.array([4, 8], np.int64))
     put("trace", b"".join(trace_chunks([12], ([(0, first)], [(0, empty)], [(0, empty + 1)]))))
     for kind in ("byte", "word"):
-        import encoding_tools
+        from support import encoding_tools
 
         made = getattr(encoding_tools, f"{kind}_tokenizer")(_FOLDER / "made.json")
         put("tokenizer", made.read_bytes())

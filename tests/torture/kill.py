@@ -22,7 +22,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from encoding_tools import DRIVER, children
+from support.encoding_tools import DRIVER, children
 
 from torture.tools import SMALL_PARTS, SUFFIXES, Setting, Whole
 

@@ -19,7 +19,7 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from encoding_tools import DRIVER
+from support.encoding_tools import DRIVER
 
 import tokpack
 from torture.tools import SMALL_PARTS, SUFFIXES, Setting, Whole

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow
 import pyarrow.parquet
 import zstandard
-from encoding_tools import byte_tokenizer, documents
+from support.encoding_tools import byte_tokenizer, documents
 
 import tokpack
 

@@ -12,9 +12,9 @@ from torch.nn import functional
 
 from tokpack.configuration.flags import resolve
 from tokpack.configuration.model import ModelConfig
-from tokpack.encoding import whole_folder
 from tokpack.errors import InputError, OutputError, UsageError
-from tokpack.indexed.output import writing
+from tokpack.files import whole_folder
+from tokpack.operations.output import writing
 from tokpack.tokenizers.described import files_of
 from tokpack.tokenizers.ids import count_ids
 

@@ -19,7 +19,7 @@ from tokpack.configuration.model import KINDS, ModelConfig
 from tokpack.encoding.folder import sync_file
 from tokpack.errors import FormatError
 from tokpack.indexed.manifest import FileDigest, digest_file
-from tokpack.indexed.output import writing
+from tokpack.operations.output import writing
 
 from . import folder as folders
 

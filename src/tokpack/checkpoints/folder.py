@@ -12,12 +12,12 @@ import re
 import shutil
 from pathlib import Path
 
-from tokpack.encoding import whole_folder
-from tokpack.encoding.lock import hold
-from tokpack.encoding.whole_folder import discard, unfinished
 from tokpack.errors import FormatError, InputError
-from tokpack.indexed.output import writing
+from tokpack.files import whole_folder
+from tokpack.files.lock import hold
+from tokpack.files.whole_folder import discard, unfinished
 from tokpack.indexed.writer import replace_file
+from tokpack.operations.output import writing
 
 STATE = "state.json"
 LAYER_FILE = re.compile(r"layer_(\d+)-model_(\d+)-model_states\.pt")  # of GPT-NeoX

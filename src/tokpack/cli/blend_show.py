@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from tokpack.cli.commands.inspect import MAX_TOKENS, load
 from tokpack.cli.figures import bold, dim, put, width
-from tokpack.cli.inspect import MAX_TOKENS, load
+from tokpack.display import shown
 from tokpack.report.facts import count
-from tokpack.report.text import shown
 
 if TYPE_CHECKING:
     import argparse
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tokpack.report import Pieces
     from tokpack.samples import BlendedDataset, GPTDataset
-    from tokpack.samples.plan import BlendPlan
+    from tokpack.samples.blend.plan import BlendPlan
 
 _LEAST = 8  # tokens
 

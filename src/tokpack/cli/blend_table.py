@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from tokpack.cli.figures import bar, put, table
 from tokpack.cli.terminal import count_text
-from tokpack.report.text import shown
+from tokpack.display import shown
 
 if TYPE_CHECKING:
-    from tokpack.samples.mixture import Mixture
-    from tokpack.samples.plan import BlendPlan
+    from tokpack.samples.blend.mixture import Mixture
+    from tokpack.samples.blend.plan import BlendPlan
 
 _BAR = 24
 _MOST_SHARES = 8

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from tokpack.cli.figures import bold, dim, is_coloured, print_sources, put, table, width
 from tokpack.cli.terminal import bytes_text
+from tokpack.display import shown
 from tokpack.report.facts import common_folder, count, source_rows
-from tokpack.report.text import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,8 +7,8 @@ import shutil
 import sys
 from typing import TYPE_CHECKING
 
+from tokpack.display import shown
 from tokpack.report.facts import common_folder, facts, labels, percent, source_rows, warnings
-from tokpack.report.text import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

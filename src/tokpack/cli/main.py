@@ -24,26 +24,25 @@ INTERRUPTED = 130
 
 
 class Command(NamedTuple):
-    module: str
     summary: str
     resumable: bool
 
 
 COMMANDS = {
-    "encode": Command("tokpack.cli.encode", "text -> token ids in .bin and .idx", True),
-    "verify": Command("tokpack.cli.verify", "is a dataset whole; mend its index", False),
-    "vocab": Command("tokpack.cli.vocab", "text -> a vocabulary or a tokenizer.json", False),
-    "inspect": Command("tokpack.cli.inspect", "what a dataset is, and its documents", False),
-    "stats": Command("tokpack.cli.stats", "lengths, frequencies, duplicates, plots", False),
-    "trace": Command("tokpack.cli.trace", "document -> its input and line, and back", False),
-    "merge": Command("tokpack.cli.merge", "datasets -> one, or a manifest of them", False),
-    "split": Command("tokpack.cli.split", "a dataset -> parts, train and valid", False),
-    "convert": Command("tokpack.cli.convert", "from and to other formats, other dtypes", False),
-    "blend": Command("tokpack.cli.blend", "datasets and weights -> the plan of a blend", False),
-    "index": Command("tokpack.cli.index", "build what a blend needs beforehand", False),
-    "train": Command("tokpack.cli.train", "a blend -> a GPT, on one CPU or many GPUs", False),
-    "export": Command("tokpack.cli.export", "a checkpoint -> a Hugging Face model", False),
-    "generate": Command("tokpack.cli.generate", "a checkpoint goes on with a text", False),
+    "encode": Command("text -> token ids in .bin and .idx", True),
+    "verify": Command("is a dataset whole; mend its index", False),
+    "vocab": Command("text -> a vocabulary or a tokenizer.json", False),
+    "inspect": Command("what a dataset is, and its documents", False),
+    "stats": Command("lengths, frequencies, duplicates, plots", False),
+    "trace": Command("document -> its input and line, and back", False),
+    "merge": Command("datasets -> one, or a manifest of them", False),
+    "split": Command("a dataset -> parts, train and valid", False),
+    "convert": Command("from and to other formats, other dtypes", False),
+    "blend": Command("datasets and weights -> the plan of a blend", False),
+    "index": Command("build what a blend needs beforehand", False),
+    "train": Command("a blend -> a GPT, on one CPU or many GPUs", False),
+    "export": Command("a checkpoint -> a Hugging Face model", False),
+    "generate": Command("a checkpoint goes on with a text", False),
 }
 
 HELP = """\
@@ -94,7 +93,7 @@ def _dispatch(name: str, arguments: Sequence[str]) -> int:
     if name not in COMMANDS:
         raise UsageError(_unknown_command(name))
     # By name: a command is loaded, with all that it imports, only when it is asked for.
-    code: int = importlib.import_module(COMMANDS[name].module).run(arguments)
+    code: int = importlib.import_module(f"tokpack.cli.commands.{name}").run(arguments)
     return code
 
 

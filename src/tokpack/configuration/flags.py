@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import yaml
 
 from tokpack.errors import FormatError, InputError, UsageError
-from tokpack.samples.blend_file import read_values
-from tokpack.samples.words import is_blend_file
+from tokpack.samples.blend.file import read_values
+from tokpack.samples.blend.words import is_blend_file
 
 from .config import EXCLUSIVE, FIELDS
 from .derive import Given, configure

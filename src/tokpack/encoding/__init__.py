@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tokpack.encoding.options import EncodeOptions, megatron_names
-from tokpack.encoding.progress import Progress
 from tokpack.encoding.run import encode
+from tokpack.progress import Progress
 
 __all__ = ["EncodeOptions", "Progress", "encode", "megatron_names"]

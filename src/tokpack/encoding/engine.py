@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from tokpack.encoding.part import PartEncoder
 from tokpack.encoding.piece import Job, Piece
-from tokpack.encoding.progress import Advance
 from tokpack.errors import TokpackError, WorkerError
+from tokpack.progress import Advance
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 
 from tokpack.encoding.folder import cannot_write, sync_file
 from tokpack.errors import OutputError
-from tokpack.indexed.copying import Digest, copy_range
+from tokpack.files.copying import Digest, copy_range
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Sequence
 
     from tokpack.encoding.piece import Job, Piece
-    from tokpack.encoding.progress import Advance
+    from tokpack.progress import Advance
     from tokpack.sources import Part
 
 SYNC_SECONDS = 2.0

@@ -15,10 +15,10 @@ import numpy.typing as npt
 
 from tokpack.encoding.folder import cannot_write
 from tokpack.encoding.piece import Job, KeyCounts, Piece, Tracks
-from tokpack.encoding.progress import Advance
 from tokpack.encoding.transforms import make_transform
 from tokpack.errors import InputError, RecordError
 from tokpack.indexed import runs_of
+from tokpack.progress import Advance
 from tokpack.sources import BadRecord, Batch, Documents, line_base, read
 from tokpack.tokenizers import UnknownWordError, self_check
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import xxhash
 
 from tokpack.encoding.folder import WorkFolder, cannot_write
-from tokpack.encoding.progress import Advance
+from tokpack.progress import Advance
 
 if TYPE_CHECKING:
     from tokpack.encoding.options import EncodeOptions

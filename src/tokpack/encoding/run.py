@@ -15,12 +15,10 @@ from tokpack.encoding.check import SelfCheck
 from tokpack.encoding.engine import Engine, InProcess, Processes
 from tokpack.encoding.folder import SUFFIX, WorkFolder
 from tokpack.encoding.join import Joiner
-from tokpack.encoding.lock import Lock
 from tokpack.encoding.options import EncodeOptions, worker_count
 from tokpack.encoding.part import PartEncoder
 from tokpack.encoding.piece import Job, Piece
 from tokpack.encoding.plan import make_plan
-from tokpack.encoding.progress import Advance, Meter, Progress
 from tokpack.encoding.resume import (
     check_budget,
     check_outputs,
@@ -31,7 +29,9 @@ from tokpack.encoding.resume import (
 )
 from tokpack.encoding.transforms import make_transform
 from tokpack.errors import TokpackError
+from tokpack.files.lock import Lock
 from tokpack.indexed import Manifest, best_fitting_dtype
+from tokpack.progress import Advance, Meter, Progress
 from tokpack.sources import discover
 from tokpack.tokenizers import load_tokenizer
 

@@ -12,9 +12,7 @@ from tokpack.indexed.manifest import (
 )
 from tokpack.indexed.origins import Origin, Origins
 from tokpack.indexed.reader import MMapIndexedDataset
-from tokpack.indexed.repair import RepairReport, repair
 from tokpack.indexed.trace import Trace, is_trace, runs_of, trace_chunks, trace_path
-from tokpack.indexed.verify import VerifyReport, verify
 from tokpack.indexed.writer import MMapIndexedDatasetBuilder, replace_file, write_index
 
 __all__ = [
@@ -24,9 +22,7 @@ __all__ = [
     "Manifest",
     "Origin",
     "Origins",
-    "RepairReport",
     "Trace",
-    "VerifyReport",
     "best_fitting_dtype",
     "bin_path",
     "check_replaceable",
@@ -34,12 +30,10 @@ __all__ = [
     "idx_path",
     "is_trace",
     "manifest_path",
-    "repair",
     "replace_file",
     "runs_of",
     "storage_dtype",
     "trace_chunks",
     "trace_path",
-    "verify",
     "write_index",
 ]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from tokpack.report.text import shown
+from tokpack.display import shown
 
 if TYPE_CHECKING:
     from tokpack.report.dataset import Opened

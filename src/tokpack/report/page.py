@@ -6,10 +6,10 @@ from html import escape
 from importlib import resources
 from typing import TYPE_CHECKING
 
+from tokpack.display import shown
 from tokpack.report.charts import length_plot, zipf_plot
 from tokpack.report.facts import common_folder, count, facts, labels, percent, source_rows, warnings
 from tokpack.report.plot import SERIES, bar
-from tokpack.report.text import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tokpack.display import shown
 from tokpack.report.duplicates import Duplicates, find_duplicates
 from tokpack.report.lengths import Bin, Lengths, histogram, summarize
 from tokpack.report.scan import scan
-from tokpack.report.text import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable

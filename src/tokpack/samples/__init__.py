@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from tokpack.samples.batch import attention_mask
-from tokpack.samples.blend_file import load_blend, save_blend
-from tokpack.samples.blended import BlendedDataset
+from tokpack.samples.blend.blended import BlendedDataset
+from tokpack.samples.blend.file import load_blend, save_blend
+from tokpack.samples.blend.open import Blends, open_blend
+from tokpack.samples.blend.plan import plan_blend
 from tokpack.samples.fim import FIM
 from tokpack.samples.gpt import GPTDataset
 from tokpack.samples.iterate import MicroBatches, SampleIterator, WholeBatches, collate
-from tokpack.samples.open import Blends, open_blend
-from tokpack.samples.plan import plan_blend
 from tokpack.samples.split import parse_split, split_tokens
 
 __all__ = [

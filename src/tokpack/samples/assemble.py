@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tokpack.samples.batch import Batch
-    from tokpack.samples.rows import Counts, Rows
+    from tokpack.samples.orders.rows import Counts, Rows
     from tokpack.samples.settings import Settings
 
 

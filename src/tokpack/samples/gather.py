@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tokpack.indexed import MMapIndexedDataset
-    from tokpack.samples.rows import Counts, Rows
+    from tokpack.samples.orders.rows import Counts, Rows
 
     Int64s = npt.NDArray[np.int64]
 

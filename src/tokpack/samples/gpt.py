@@ -19,17 +19,17 @@ from tokpack.samples.gather import Gatherer
 from tokpack.samples.labels import Labels
 from tokpack.samples.lengths import has_tokens
 from tokpack.samples.map_style import MapStyle
-from tokpack.samples.orders import make_order
-from tokpack.samples.packing import PackedOrder, PackingStats
+from tokpack.samples.orders.by_name import make_order
+from tokpack.samples.orders.packing import PackedOrder, PackingStats
+from tokpack.samples.orders.stateless import fingerprint
 from tokpack.samples.settings import Settings
 from tokpack.samples.split import parse_split, split_tokens
-from tokpack.samples.stateless import fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tokpack.samples.cache import Entry
-    from tokpack.samples.rows import Numbers, Rows
+    from tokpack.samples.cache.store import Entry
+    from tokpack.samples.orders.rows import Numbers, Rows
     from tokpack.samples.split import Range
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import os
 
     from tokpack.samples.batch import Batch
-    from tokpack.samples.rows import Counts, Rows
+    from tokpack.samples.orders.rows import Counts, Rows
 
 _CHUNK = 1 << 20
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from tokpack.samples.batch import Batch
     from tokpack.samples.iterate import Sample
-    from tokpack.samples.rows import Numbers
+    from tokpack.samples.orders.rows import Numbers
 
 
 class MapStyle(ABC):

@@ -8,9 +8,9 @@ from operator import index as as_integer
 
 from tokpack.errors import UsageError
 from tokpack.samples.fim import FIM
-from tokpack.samples.megatron_flavours import FLAVOURS
-from tokpack.samples.neox_packing import NEOX_PACKED
-from tokpack.samples.packing import LONGEST_SAMPLE, PACKED
+from tokpack.samples.megatron.flavours import FLAVOURS
+from tokpack.samples.megatron.neox_packing import NEOX_PACKED
+from tokpack.samples.orders.packing import LONGEST_SAMPLE, PACKED
 
 MOST_SAMPLES = 2**62  # that an order counts
 ORDERS = ("stateless", *FLAVOURS)

@@ -1,0 +1,258 @@
+"""``tokpack blend``: datasets and weights -> the plan of a blend."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+from tokpack.cli import terminal
+from tokpack.cli.commands.inspect import TOKENIZER
+from tokpack.cli.parser import Group, Page, flag, number, parse
+from tokpack.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tokpack.samples.blend.plan import BlendPlan
+    from tokpack.samples.blend.spec import Entries
+
+MAX_EPOCHS = 4.0
+_MOST_WARNINGS = 20
+
+
+def positive(text: str) -> float:
+    """A converter for numbers above 0."""
+    try:
+        value = float(text.replace("_", "").replace(",", ""))
+    except ValueError:
+        value = 0.0
+    if not value > 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return value
+
+
+def named(text: str) -> tuple[str, str]:
+    """A converter for NAME=PREFIX."""
+    name, equals, prefix = text.partition("=")
+    if not (name and equals and prefix):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=PREFIX")
+    return name, prefix
+
+
+PAGE = Page(
+    "blend",
+    "Plan a weighted blend of datasets: what each gives, and how often it is seen.",
+    (
+        Group(
+            "length (one epoch over all datasets)",
+            (
+                flag("--samples", type=number(1), metavar="N", help="samples in all"),
+                flag("--tokens", type=positive, metavar="T", help="tokens in all, such as 3e11"),
+                flag("--epochs", type=positive, metavar="E", help="epochs over all datasets"),
+                flag(
+                    "--seq-length",
+                    type=number(1),
+                    metavar="S",
+                    help="tokens of a sample (2048)",
+                ),
+            ),
+        ),
+        Group(
+            "weights",
+            (
+                flag(
+                    "--by",
+                    choices=("tokens", "documents", "epochs"),
+                    help="what they are: shares of tokens, shares of documents, or epochs (tokens)",
+                ),
+                flag(
+                    "--temperature",
+                    type=positive,
+                    metavar="T",
+                    help="shares become share ** (1/T), and are normalised again (1)",
+                ),
+                flag(
+                    "--max-epochs",
+                    type=positive,
+                    default=MAX_EPOCHS,
+                    metavar="E",
+                    help="warn where a dataset is seen more often (4)",
+                ),
+            ),
+        ),
+        Group(
+            "validation and test",
+            (
+                flag("--split", metavar="STRING", help="shares of each dataset, such as 969,30,1"),
+                flag(
+                    "--split-by",
+                    choices=("documents", "tokens"),
+                    help="what the shares are of (documents)",
+                ),
+                flag(
+                    "--allow-empty",
+                    action="store_true",
+                    default=None,
+                    help="leave a dataset out where the split has no sample of it",
+                ),
+                flag(
+                    "--valid",
+                    action="append",
+                    type=named,
+                    metavar="NAME=PREFIX",
+                    help="a dataset of the validation set NAME; repeat it for more",
+                ),
+                flag(
+                    "--valid-data-path",
+                    nargs="+",
+                    metavar="INPUT",
+                    help="datasets of the validation set, with or without weights",
+                ),
+                flag(
+                    "--test-data-path",
+                    nargs="+",
+                    metavar="INPUT",
+                    help="datasets of the test set, with or without weights",
+                ),
+                flag(
+                    "--valid-samples",
+                    type=number(0),
+                    metavar="N",
+                    help="samples of each validation set, 0: none (as many as come once)",
+                ),
+                flag(
+                    "--test-samples",
+                    type=number(0),
+                    metavar="N",
+                    help="samples of the test set, 0: none (as many as come once)",
+                ),
+            ),
+        ),
+        Group(
+            "order",
+            (
+                flag("--order", metavar="NAME", help="stateless, megatron, neox, ... (stateless)"),
+                flag("--seed", type=number(0), metavar="N", help="of the order (1234)"),
+                flag("--packing", metavar="NAME", help="none, best_fit, document (none)"),
+            ),
+        ),
+        Group(
+            "output",
+            (
+                flag("-o", "--output", metavar="FILE", help="save the plan, such as blend.yaml"),
+                flag("--show", type=number(1), metavar="N", help="show the text of N samples"),
+                flag(
+                    "--max-tokens",
+                    type=number(0),
+                    metavar="N",
+                    help="tokens that --show shows of a sample, 0: all (256; --json all)",
+                ),
+                flag("--json", action="store_true", help="print the plan as JSON on stdout"),
+            ),
+        ),
+        Group("tokenizer, for --show", TOKENIZER.flags),
+    ),
+    """\
+INPUT is WEIGHT PREFIX [WEIGHT PREFIX ...], or prefixes alone, which count by their size, or one
+blend file, saved with -o or written by hand; flags take the place of what it says. A name finds
+NAME.idx, or NAME_text_document.idx; data/*.idx finds the datasets in a folder.
+
+examples:
+  tokpack blend 0.35 wiki 0.65 owt
+  tokpack blend wiki owt code --temperature 2 --tokens 3e9 -o blend.yaml
+  tokpack blend 2 wiki 1 owt --by epochs --split 969,30,1
+  tokpack blend wiki --valid news=news_valid --valid code=code_valid
+  tokpack blend blend.yaml --samples 1000000 --show 3
+""",
+)
+
+_SETTINGS = (
+    "samples",
+    "tokens",
+    "epochs",
+    "seq_length",
+    "by",
+    "temperature",
+    "split",
+    "split_by",
+    "allow_empty",
+    "valid_samples",
+    "test_samples",
+    "order",
+    "seed",
+    "packing",
+)
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run ``tokpack blend ARGV``."""
+    arguments = parse(PAGE, argv)
+    if arguments is None:
+        return 0
+    from tokpack.samples.blend.file import save_blend
+    from tokpack.samples.blend.plan import make_plan
+    from tokpack.samples.blend.words import is_blend_file, read_words
+
+    if arguments.output and not is_blend_file(arguments.output):
+        raise UsageError(f"{arguments.output}: a plan is saved as YAML: name it so, as blend.yaml")
+    plan = make_plan(read_words(arguments.inputs).changed(**_changes(arguments)))
+    if arguments.output:
+        save_blend(plan, arguments.output)
+    if arguments.json:
+        _print_json(plan, arguments)
+        _warn(plan, arguments)
+    else:
+        from tokpack.cli.blend_table import print_plan
+
+        print_plan(plan)
+        _warn(plan, arguments)
+        if arguments.show:
+            from tokpack.cli.blend_show import print_samples
+
+            print_samples(plan, arguments)
+    if arguments.output and not arguments.quiet:
+        terminal.say(f"{arguments.output}: saved")
+    return 0
+
+
+def _warn(plan: BlendPlan, arguments: argparse.Namespace) -> None:
+    """Say what to beware of, below the table that shows it."""
+    if arguments.quiet:
+        return
+    sys.stdout.flush()
+    found = plan.warnings(arguments.max_epochs)
+    for warning in found[:_MOST_WARNINGS]:
+        terminal.say(f"tokpack: warning: {warning}")
+    if (more := len(found) - _MOST_WARNINGS) > 0:
+        terminal.say(f"tokpack: warning: and {more:,} more, which --json lists")
+
+
+def _print_json(plan: BlendPlan, arguments: argparse.Namespace) -> None:
+    from tokpack.samples.blend.plan import as_json
+
+    values = as_json(plan, arguments.max_epochs)
+    if arguments.show:
+        from tokpack.cli.blend_show import samples_json
+
+        values["shown"] = samples_json(plan, arguments)
+    sys.stdout.write(json.dumps(values, indent=2) + "\n")
+
+
+def _changes(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What flags say, and nothing of what they do not."""
+    from tokpack.samples.blend.words import entries
+
+    given = {name: getattr(arguments, name) for name in _SETTINGS}
+    changes = {name: value for name, value in given.items() if value is not None}
+    valid: dict[str, Entries] = {}
+    for name, prefix in arguments.valid or ():
+        valid[name] = (*valid.get(name, ()), *entries([prefix]))
+    if arguments.valid_data_path:
+        valid["valid"] = (*valid.get("valid", ()), *entries(arguments.valid_data_path))
+    if valid:
+        changes["valid"] = valid
+    if arguments.test_data_path:
+        changes["test"] = entries(arguments.test_data_path)
+    return changes

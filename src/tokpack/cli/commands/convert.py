@@ -1,0 +1,117 @@
+"""``tokpack convert``: datasets of token ids from and to other formats, and to another dtype."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from tokpack.cli import rewrite, terminal
+from tokpack.cli.parser import Group, Page, flag, number, parse
+from tokpack.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+DTYPES = ("uint8", "uint16", "uint32", "int8", "int16", "int32", "int64")
+
+PAGE = Page(
+    "convert",
+    "Convert a dataset of token ids from another format, to another format, or to another dtype.",
+    (
+        Group(
+            "flags",
+            (
+                flag(
+                    "--from",
+                    dest="source",
+                    metavar="FORMAT",
+                    default="",
+                    help="format of INPUT (found by its content)",
+                ),
+                flag(
+                    "--to",
+                    dest="target",
+                    metavar="FORMAT",
+                    default="",
+                    help="format of OUTPUT (by its name, else mmap)",
+                ),
+                flag("--dtype", choices=DTYPES, metavar="DTYPE", help="type of an id in OUTPUT"),
+                flag(
+                    "--eod",
+                    type=number(0),
+                    metavar="ID",
+                    help="the id that ends a document, for formats that do not know documents",
+                ),
+                flag(
+                    "--input-dtype",
+                    choices=(*DTYPES, "uint64"),
+                    metavar="DTYPE",
+                    help="type of an id in a raw INPUT",
+                ),
+                flag("--column", metavar="NAME", help="parquet column with the ids (input_ids)"),
+                rewrite.OVERWRITE,
+                rewrite.JSON,
+            ),
+        ),
+    ),
+    """\
+Two names: INPUT and OUTPUT. A dataset in .bin and .idx is named by its prefix, anything
+else by its file.
+
+formats:
+  mmap       .bin/.idx, which Megatron, GPT-NeoX and tokpack train on; one side is always this
+  lazy       .bin/.idx of --dataset-impl lazy and cached (TNTIDX)
+  fairseq    .bin/.idx of fairseq, mmap or lazy; from only
+  datatrove  .ds with .ds.index
+  npy        a numpy array, one run of ids; from: also a document a row
+  raw        ids and nothing else, as nanoGPT has them
+  llm.c      a shard of llm.c or modded-nanogpt; from only
+  parquet    a list of ids a row
+
+examples:
+  tokpack convert old/wiki wiki --from lazy
+  tokpack convert train.bin train --from raw --input-dtype uint16 --eod 50256
+  tokpack convert wiki wiki.parquet
+  tokpack convert wiki wiki32 --dtype int32
+""",
+)
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run ``tokpack convert ARGV``."""
+    arguments = parse(PAGE, argv)
+    if arguments is None:
+        return 0
+    if len(arguments.inputs) != 2:
+        raise UsageError(
+            f"{len(arguments.inputs)} names: expected two, as in `tokpack convert INPUT OUTPUT`"
+        )
+    from tokpack.operations.convert import ConvertOptions, convert
+
+    options = ConvertOptions(
+        input=arguments.inputs[0],
+        output=arguments.inputs[1],
+        source=arguments.source,
+        target=arguments.target,
+        dtype=arguments.dtype,
+        input_dtype=arguments.input_dtype,
+        eod=arguments.eod,
+        column=arguments.column,
+        overwrite=arguments.overwrite,
+    )
+    began = time.monotonic()
+    with terminal.Reporter(quiet=arguments.quiet) as report:
+        made = convert(options, progress=rewrite.meter("convert", report))
+    if not arguments.quiet:
+        for line in made.notes:
+            terminal.note(line)
+        terminal.say(
+            f"{options.output}: {made.documents:,} documents, {made.tokens:,} tokens as "
+            f"{made.dtype}, in the format {made.target}, in "
+            f"{terminal.time_text(time.monotonic() - began)}"
+        )
+    if arguments.json:
+        rewrite.print_json(made._asdict())
+    else:
+        terminal.print_paths(made.paths, said=not arguments.quiet)
+    return 0

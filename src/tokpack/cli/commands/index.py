@@ -1,0 +1,193 @@
+"""``tokpack index``: build what a blend needs before a job starts."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from tokpack.cli import rewrite, terminal
+from tokpack.cli.parser import Group, Page, flag, number, parse
+from tokpack.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tokpack.samples.blend.prebuild import Prepared
+    from tokpack.samples.megatron.cache_files import Written
+
+
+def renaming(text: str) -> tuple[str, str]:
+    """A converter for OLD=NEW."""
+    old, equals, new = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not OLD=NEW")
+    return old, new
+
+
+PAGE = Page(
+    "index",
+    "Build what a blend needs before a job starts: index caches of tokpack or of Megatron.",
+    (
+        Group(
+            "what is read, where the blend file does not say it",
+            (
+                flag("--order", metavar="NAME", help="stateless, megatron, neox, ... (stateless)"),
+                flag("--seed", type=number(0), metavar="N", help="of the order (1234)"),
+                flag("--seq-length", type=number(1), metavar="S", help="tokens of a sample (2048)"),
+                flag("--packing", metavar="NAME", help="none, best_fit, document (none)"),
+                flag("--split", metavar="STRING", help="shares of each dataset, such as 969,30,1"),
+                flag("--samples", type=number(1), metavar="N", help="samples of training"),
+                flag("--valid-samples", type=number(0), metavar="N", help="of validation"),
+                flag("--test-samples", type=number(0), metavar="N", help="of test"),
+            ),
+        ),
+        Group(
+            "where to",
+            (
+                flag("--cache", metavar="DIR", help="the folder that GPTDataset(cache=DIR) reads"),
+                flag(
+                    "--megatron-cache",
+                    metavar="DIR",
+                    help="write the program's own files, as its --data-cache-path finds them",
+                ),
+                flag(
+                    "--tokenizer-ids",
+                    metavar="JSON",
+                    help="the tokenizer in the names of Megatron-core's files: JSON, a file of it, "
+                    "or a description.txt of a run",
+                ),
+                flag(
+                    "--rename",
+                    action="append",
+                    type=renaming,
+                    metavar="OLD=NEW",
+                    help="how prefixes begin where the program runs",
+                ),
+                flag(
+                    "--fused",
+                    action="store_true",
+                    help="the blend as ARM processors build it (GH200, GB200)",
+                ),
+                rewrite.JSON,
+            ),
+        ),
+    ),
+    """\
+INPUT is a blend file, or WEIGHT PREFIX [WEIGHT PREFIX ...], or prefixes alone.
+
+examples:
+  tokpack index blend.yaml --cache cache
+  tokpack index blend.yaml --order megatron --samples 1000000 --cache cache
+  tokpack index blend.yaml --order megatron --split 969,30,1 --samples 1000000 \\
+      --valid-samples 2000 --test-samples 200 --megatron-cache cache --tokenizer-ids ids.json
+""",
+)
+
+_SETTINGS = (
+    "order",
+    "seed",
+    "seq_length",
+    "packing",
+    "split",
+    "samples",
+    "valid_samples",
+    "test_samples",
+)
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run ``tokpack index ARGV``."""
+    arguments = parse(PAGE, argv)
+    if arguments is None:
+        return 0
+    if arguments.cache and arguments.megatron_cache:
+        raise UsageError("--cache and --megatron-cache: give one of them, twice if need be")
+    from tokpack.samples.blend.plan import make_plan
+    from tokpack.samples.blend.prebuild import index_files, prebuild
+    from tokpack.samples.blend.words import read_words
+
+    given = {name: getattr(arguments, name) for name in _SETTINGS}
+    changes = {k: v for k, v in given.items() if v is not None}
+    spec = read_words(arguments.inputs).changed(**changes)
+    plan = make_plan(spec)
+    found: list[Any]
+    with terminal.notes_from_log(quiet=arguments.quiet):
+        if arguments.megatron_cache:
+            found = list(
+                index_files(
+                    plan,
+                    arguments.megatron_cache,
+                    tokenizer=_tokenizer_ids(arguments.tokenizer_ids),
+                    renamed=dict(arguments.rename or ()),
+                    fused=arguments.fused,
+                )
+            )
+        else:
+            folder = arguments.cache or spec.options.get("cache")
+            if folder is None:
+                raise UsageError("no folder: add --cache DIR, or --megatron-cache DIR")
+            found = list(prebuild(plan, folder))
+    if arguments.json:
+        rewrite.print_json({"files": [asdict(one) for one in found]})
+    elif arguments.megatron_cache:
+        _print_written(found)
+    else:
+        _print_prepared(found)
+    return 0
+
+
+def _print_prepared(found: Sequence[Prepared]) -> None:
+    from tokpack.cli.figures import table
+
+    rows = [["part", "dataset", "order", "samples", "bytes", "seconds", "file"]]
+    for one in found:
+        none = "nothing is needed" if one.order == "stateless" else "not kept: made when opened"
+        where = one.path or none
+        if one.path and not one.built:
+            where += " (was there)"
+        size = terminal.bytes_text(one.size) if one.path else ""
+        seconds = f"{one.seconds:.2f}" if one.path else ""
+        rows.append([one.part, one.prefix, one.order, f"{one.entries:,}", size, seconds, where])
+    table(rows, left=(0, 1, 2, 6))
+
+
+def _print_written(found: Sequence[Written]) -> None:
+    from tokpack.cli.figures import table
+
+    rows = [["what", "samples", "bytes", "seconds", "files"]]
+    for one in found:
+        size = terminal.bytes_text(one.size)
+        rows.append(
+            [
+                one.name,
+                f"{one.entries:,}",
+                size,
+                f"{one.seconds:.2f}",
+                f"{one.paths[0]} and {len(one.paths) - 1} more",
+            ]
+        )
+    table(rows, left=(0, 4))
+
+
+def _tokenizer_ids(text: str | None) -> dict[str, Any] | None:
+    """JSON itself, or a file of it; the tokenizer of a description that Megatron-core wrote."""
+    if text is None:
+        return None
+    where = "--tokenizer-ids"
+    try:
+        if not text.lstrip().startswith("{"):
+            where = text
+            with open(text, encoding="utf-8") as file:
+                text = file.read()
+        values = json.loads(text)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{where}: neither JSON nor a file of it: {error}") from error
+    if isinstance(values, dict) and "datasets" in values:
+        values = values["datasets"][0]
+    if isinstance(values, dict) and "dataset_path" in values:
+        values = values.get("tokenizer")
+    if not isinstance(values, dict):
+        raise UsageError(f"{where}: expected a JSON object, the tokenizer's unique_identifiers")
+    return values

@@ -1,0 +1,248 @@
+"""``tokpack inspect``: what a dataset is, and its documents token by token."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from tokpack.cli import terminal
+from tokpack.cli.parser import Group, Page, flag, number, parse
+from tokpack.errors import UsageError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from tokpack.report import Opened, Pieces
+
+MAX_TOKENS = 256
+MATCH_TOKENS = 48
+
+TOKENIZER = Group(
+    "tokenizer",
+    (
+        flag(
+            "--tokenizer",
+            metavar="NAME|PATH",
+            help="gpt2, neox, a Hugging Face name, a tokenizer.json (as the manifest says)",
+        ),
+        flag("--vocab-file", "--vocab", metavar="FILE", help="vocab.json or tokenizer.json"),
+        flag("--merge-file", metavar="FILE", help="merges.txt that belongs to --vocab-file"),
+        flag("--tokenizer-model", metavar="PATH", help="a sentencepiece model"),
+        flag("--tokenizer-type", metavar="TYPE", help="as for encode: Whitespace, ..."),
+    ),
+)
+
+PAGE = Page(
+    "inspect",
+    "Show what a dataset is, or its documents with their tokens.",
+    (
+        Group(
+            "documents",
+            (
+                flag(
+                    "--doc",
+                    action="append",
+                    metavar="N|A:B",
+                    help="show document N (-1 is the last), A to B-1, or a list 1,7,20:30",
+                ),
+                flag("--sample", type=number(1), metavar="N", help="show N, spread evenly"),
+                flag(
+                    "--random",
+                    type=number(1),
+                    nargs="?",
+                    const=1,
+                    metavar="[N]",
+                    help="show N by chance (1)",
+                ),
+                flag("--seed", type=number(0), metavar="S", help="of --random, to see them again"),
+                flag("--grep", metavar="TEXT", help="show documents whose text contains TEXT"),
+                flag(
+                    "--limit",
+                    type=number(0),
+                    default=10,
+                    metavar="N",
+                    help="stop --grep after N documents, 0: never (10)",
+                ),
+                flag(
+                    "--max-tokens",
+                    type=number(0),
+                    metavar="N",
+                    help=f"tokens shown of a document, 0: all ({MAX_TOKENS}; --grep "
+                    f"{MATCH_TOKENS}; --json all)",
+                ),
+            ),
+        ),
+        TOKENIZER,
+        Group("output", (flag("--json", action="store_true", help="print JSON on stdout"),)),
+    ),
+    """\
+INPUT is the PREFIX of a dataset's .bin and .idx, made by tokpack or by any other program.
+
+examples:
+  tokpack inspect the-pile                    what it is, on one screen
+  tokpack inspect the-pile --doc 17           the tokens of document 17, and their ids
+  tokpack inspect the-pile --doc -3:          the last three
+  tokpack inspect the-pile --random 5 --max-tokens 40
+  tokpack inspect the-pile --grep 'Tlön' --limit 3
+  tokpack inspect other --doc 0 --vocab-file vocab.json --merge-file merges.txt
+""",
+)
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run ``tokpack inspect ARGV``."""
+    arguments = parse(PAGE, _joined(argv))
+    if arguments is None:
+        return 0
+    if len(arguments.inputs) != 1:
+        found = ", ".join(arguments.inputs) or "none"
+        raise UsageError(f"name one dataset, the PREFIX of a .bin and .idx; given: {found}")
+    opened, pieces = load(arguments.inputs[0], arguments)
+    chosen = _chosen(opened, arguments)
+    if arguments.grep is not None:
+        return _grep(opened, pieces, arguments)
+    if chosen is None:
+        return _overview(opened, pieces, as_json=arguments.json)
+    _show(opened, pieces, ((document, 0) for document in chosen), arguments, MAX_TOKENS)
+    return 0
+
+
+def load(prefix: str, arguments: argparse.Namespace) -> tuple[Opened, Pieces | None]:
+    """Open a dataset and its tokenizer, and tell the user what is missing."""
+    from tokpack.display import shown
+    from tokpack.report import Pieces, find_tokenizer, open_dataset
+
+    opened = open_dataset(prefix)
+    found = find_tokenizer(
+        opened,
+        arguments.tokenizer,
+        vocab_file=arguments.vocab_file,
+        merge_file=arguments.merge_file,
+        tokenizer_type=arguments.tokenizer_type,
+        tokenizer_model=arguments.tokenizer_model,
+    )
+    if not arguments.quiet:
+        for line in filter(None, (opened.doubt, found.note)):
+            terminal.note(shown(line))
+    return opened, Pieces(found.tokenizer) if found.tokenizer else None
+
+
+def _joined(argv: Sequence[str]) -> list[str]:
+    """``--doc -3:`` as ``--doc=-3:``, which does not look like a flag."""
+    result: list[str] = []
+    for argument in argv:
+        if result and result[-1] == "--doc" and argument[:2].lstrip("-")[:1].isdigit():
+            result[-1] = f"--doc={argument}"
+        else:
+            result.append(argument)
+    return result
+
+
+def _chosen(opened: Opened, arguments: argparse.Namespace) -> Iterable[int] | None:
+    """The documents asked for, before any is read; None for none."""
+    from tokpack.report import random_documents, ranges, sample_documents
+
+    ways = [way for way in ("doc", "sample", "random", "grep") if getattr(arguments, way)]
+    if arguments.grep == "":
+        raise UsageError("--grep needs a text")
+    if len(ways) > 1:
+        raise UsageError(f"--{ways[0]} and --{ways[1]} are both given: keep one of them")
+    if arguments.seed is not None and ways != ["random"]:
+        raise UsageError("--seed goes with --random")
+    count = opened.documents
+    if ways and not count:
+        raise UsageError(f"{opened.prefix} has no documents")
+    if arguments.doc:
+        chosen = [part for text in arguments.doc for part in ranges(text, count)]
+        return (document for part in chosen for document in part)
+    if arguments.sample:
+        return sample_documents(count, arguments.sample)
+    if arguments.random:
+        return random_documents(count, arguments.random, arguments.seed)
+    return None
+
+
+def _overview(opened: Opened, pieces: Pieces | None, *, as_json: bool) -> int:
+    from tokpack.report import overview
+
+    result = overview(opened, pieces)
+    if as_json:
+        json.dump(result.to_json(), sys.stdout)
+        sys.stdout.write("\n")
+    else:
+        from tokpack.cli.document import print_overview
+
+        print_overview(result)
+    return 0
+
+
+def _grep(opened: Opened, pieces: Pieces | None, arguments: argparse.Namespace) -> int:
+    from tokpack.report import grep
+
+    if pieces is None:
+        raise UsageError("--grep needs the tokenizer: give it with --tokenizer or --vocab-file")
+    began, searched, found = time.monotonic(), 0, 0
+
+    def progress(documents: int) -> None:
+        nonlocal searched
+        searched = documents
+
+    def places() -> Iterator[tuple[int, int]]:
+        nonlocal found
+        for match in grep(opened, pieces, arguments.grep, progress=progress):
+            found += 1
+            yield match.document, match.token
+            if found == arguments.limit:
+                return
+
+    _show(opened, pieces, places(), arguments, MATCH_TOKENS)
+    if not arguments.quiet:
+        stopped = f"; stopped after --limit {arguments.limit}" if found == arguments.limit else ""
+        terminal.say(
+            f"tokpack: found in {found:,} of {searched:,} documents searched, of "
+            f"{opened.documents:,}, in {terminal.time_text(time.monotonic() - began)}{stopped}"
+        )
+    return 0
+
+
+def _show(
+    opened: Opened,
+    pieces: Pieces | None,
+    places: Iterable[tuple[int, int]],
+    arguments: argparse.Namespace,
+    most: int,
+) -> None:
+    """Print documents, each from a little before its token ``at``."""
+    limit = arguments.max_tokens
+    if limit is None:
+        limit = 0 if arguments.json else most
+    if arguments.json:
+        shown = [_as_json(opened, pieces, document, limit) for document, _ in places]
+        json.dump({"prefix": opened.prefix, "documents": shown}, sys.stdout)
+        sys.stdout.write("\n")
+        return
+    from tokpack.cli.document import print_document
+
+    for document, at in places:
+        begin = max(0, at - limit // 4) if limit else 0
+        print_document(opened, pieces, document, begin, limit)
+        sys.stdout.flush()
+
+
+def _as_json(opened: Opened, pieces: Pieces | None, number: int, limit: int) -> dict[str, Any]:
+    ids = opened.document(number)
+    length, ids = len(ids), ids[: limit or None].tolist()
+    source, line = opened.source(number)
+    entry = {
+        "document": number,
+        "length": length,
+        "source": source,
+        "line": line,
+        "ids": ids,
+    }
+    if pieces:
+        entry["text"] = pieces.text(ids).decode("utf-8", "replace")
+    return entry

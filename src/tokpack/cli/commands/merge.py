@@ -1,0 +1,75 @@
+"""``tokpack merge``: several datasets -> one, or a manifest that lists them."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING
+
+from tokpack.cli import rewrite, terminal
+from tokpack.cli.parser import Group, Page, flag, parse
+from tokpack.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PAGE = Page(
+    "merge",
+    "Join datasets into one: tokens, sequences and documents, in the order given.",
+    (
+        Group(
+            "flags",
+            (
+                flag("-o", "--output", metavar="PREFIX", help="the dataset to make"),
+                flag(
+                    "--virtual",
+                    action="store_true",
+                    help="copy nothing: write PREFIX.json, which the reader opens as one dataset",
+                ),
+                rewrite.OVERWRITE,
+                rewrite.JSON,
+            ),
+        ),
+    ),
+    """\
+INPUT is the prefix of a dataset, or one of its files. All must have one dtype and, as far as their
+manifests tell, one tokenizer. Every entry of every index is checked.
+
+examples:
+  tokpack merge shard_*.idx -o whole
+  tokpack merge wiki books code -o all --virtual
+""",
+)
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run ``tokpack merge ARGV``."""
+    arguments = parse(PAGE, argv)
+    if arguments is None:
+        return 0
+    if not arguments.inputs:
+        raise UsageError("no INPUT: name two datasets or more, by their prefixes")
+    if not arguments.output:
+        raise UsageError("no output: add -o PREFIX")
+    from tokpack.operations.merge import merge
+
+    began = time.monotonic()
+    with terminal.Reporter(quiet=arguments.quiet) as report:
+        manifest = merge(
+            arguments.inputs,
+            arguments.output,
+            virtual=arguments.virtual,
+            overwrite=arguments.overwrite,
+            progress=rewrite.meter("merge", report),
+            note=(lambda text: None) if arguments.quiet else terminal.note,
+        )
+    if not arguments.quiet and arguments.virtual:
+        terminal.say(rewrite.describe(arguments.output, manifest) + " in its pieces")
+        terminal.say("  it needs the pieces where they are; move it only together with them")
+    elif not arguments.quiet:
+        rewrite.show([(arguments.output, manifest)], time.monotonic() - began)
+    if arguments.json:
+        rewrite.print_json({"prefix": arguments.output, **json.loads(manifest.to_json())})
+    else:
+        terminal.print_paths([arguments.output], said=not arguments.quiet)
+    return 0

@@ -1,0 +1,95 @@
+"""``tokpack split``: a dataset -> datasets of consecutive documents."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from typing import TYPE_CHECKING
+
+from tokpack.cli import rewrite, terminal
+from tokpack.cli.parser import Group, Page, flag, number, parse
+from tokpack.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def _shares(text: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(share) for share in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list such as 969,30,1") from None
+
+
+PAGE = Page(
+    "split",
+    "Cut a dataset into datasets of consecutive documents. No document is cut.",
+    (
+        Group(
+            "how to cut, one of",
+            (
+                flag("--documents", type=number(1), metavar="N", help="N documents in each"),
+                flag("--tokens", type=number(1), metavar="N", help="at most N tokens in each"),
+                flag("--parts", type=number(1), metavar="K", help="K datasets, alike in tokens"),
+                flag(
+                    "--shares",
+                    type=_shares,
+                    metavar="A,B,C",
+                    help="by shares of the documents, as in 969,30,1; three are train, valid, test",
+                ),
+            ),
+        ),
+        Group(
+            "output",
+            (
+                flag(
+                    "-o",
+                    "--output",
+                    metavar="PREFIX",
+                    help="PREFIX_00000, PREFIX_00001, ... or PREFIX_train, _valid and _test",
+                ),
+                rewrite.OVERWRITE,
+                rewrite.JSON,
+            ),
+        ),
+    ),
+    """\
+INPUT is the prefix of a dataset, or one of its files.
+
+examples:
+  tokpack split wiki -o wiki --shares 969,30,1        wiki_train, wiki_valid, wiki_test
+  tokpack split pile -o shards/pile --tokens 1000000000
+""",
+)
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run ``tokpack split ARGV``."""
+    arguments = parse(PAGE, argv)
+    if arguments is None:
+        return 0
+    if len(arguments.inputs) != 1:
+        raise UsageError(f"{len(arguments.inputs)} inputs: name one dataset by its prefix")
+    if not arguments.output:
+        raise UsageError("no output: add -o PREFIX")
+    from tokpack.operations.split import Cut, split
+
+    cut = Cut(arguments.documents, arguments.tokens, arguments.parts, arguments.shares)
+    began = time.monotonic()
+    with terminal.Reporter(quiet=arguments.quiet) as report:
+        results = split(
+            arguments.inputs[0],
+            arguments.output,
+            cut,
+            overwrite=arguments.overwrite,
+            progress=rewrite.meter("split", report),
+        )
+    if not arguments.quiet:
+        rewrite.show(results, time.monotonic() - began)
+    if arguments.json:
+        datasets = [{"prefix": prefix, **json.loads(m.to_json())} for prefix, m in results]
+        rewrite.print_json({"datasets": datasets})
+    else:
+        terminal.print_paths([prefix for prefix, _ in results], said=not arguments.quiet)
+    return 0

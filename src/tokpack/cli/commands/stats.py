@@ -1,0 +1,93 @@
+"""``tokpack stats``: figures about all documents and tokens of datasets."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from tokpack import __version__
+from tokpack.cli import terminal
+from tokpack.cli.commands.inspect import TOKENIZER
+from tokpack.cli.figures import print_stats
+from tokpack.cli.parser import Group, Page, flag, number, parse
+from tokpack.errors import UsageError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from tokpack.report import Stats
+
+PAGE = Page(
+    "stats",
+    "Count over all documents and tokens of datasets: lengths, frequencies, duplicates, faults.",
+    (
+        Group(
+            "flags",
+            (
+                flag("--html", metavar="FILE", help="also write a page with plots, to send"),
+                flag("--json", action="store_true", help="print everything as JSON on stdout"),
+                flag("--threads", type=number(1), default=0, metavar="N", help="(all cores, 8)"),
+                flag("--top", type=number(0), default=10, metavar="N", help="tokens shown (10)"),
+            ),
+        ),
+        TOKENIZER,
+    ),
+    """\
+INPUT is the PREFIX of a dataset's .bin and .idx; several are shown side by side.
+
+examples:
+  tokpack stats the-pile
+  tokpack stats wiki owt code --html report.html      one file, plots and all, for an e-mail
+  tokpack stats other --vocab-file vocab.json --merge-file merges.txt
+""",
+)
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run ``tokpack stats ARGV``."""
+    arguments = parse(PAGE, argv)
+    if arguments is None:
+        return 0
+    if not arguments.inputs:
+        raise UsageError("no dataset: name the PREFIX of a .bin and .idx")
+    datasets = [_count(prefix, arguments) for prefix in arguments.inputs]
+    if arguments.html:
+        _write(arguments.html, datasets)
+    if arguments.json:
+        json.dump({"datasets": [stats.to_json() for stats in datasets]}, sys.stdout)
+        sys.stdout.write("\n")
+    else:
+        print_stats(datasets, top=arguments.top)
+    if arguments.html and not arguments.quiet:
+        terminal.say(f"tokpack: wrote {arguments.html}")
+    return 0
+
+
+def _count(prefix: str, arguments: argparse.Namespace) -> Stats:
+    from tokpack.cli.commands.inspect import load
+    from tokpack.report import stats
+
+    opened, pieces = load(prefix, arguments)
+    total = opened.tokens
+    began = shown = time.monotonic()
+
+    def progress(tokens: int) -> None:
+        nonlocal shown
+        if time.monotonic() - shown > terminal.PLAIN_SECONDS and not arguments.quiet:
+            shown = time.monotonic()
+            rate = terminal.count_text(tokens / (shown - began))
+            terminal.say(f"tokpack: {prefix} {tokens / total:.0%}, {rate} tokens/s")
+
+    return stats(opened, pieces, threads=arguments.threads, progress=progress)
+
+
+def _write(path: str, datasets: Sequence[Stats]) -> None:
+    from tokpack.indexed import replace_file
+    from tokpack.report import page
+
+    made = f"Made by tokpack {__version__} on {time.strftime('%Y-%m-%d %H:%M %Z')}"
+    # Names of files need not be text.
+    replace_file(path, [page(datasets, made=made).encode("utf-8", "backslashreplace")])

@@ -1,0 +1,264 @@
+"""``tokpack verify``: is a dataset whole, every token what it should be; or mend its index."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tokpack.cli import terminal
+from tokpack.cli.parser import Group, Page, flag, number, parse
+from tokpack.errors import FormatError, InputError, UsageError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator, Sequence
+
+    from tokpack.operations import RepairReport
+
+RATE_BYTES = 10_000_000  # with less a rate says how long a start takes
+
+PAGE = Page(
+    "verify",
+    "Check datasets: header, counts, offsets, documents, token ids, EODs, checksums.",
+    (
+        Group(
+            "check",
+            (
+                flag("--quick", action="store_true", help="all but the tokens: milliseconds"),
+                flag(
+                    "--vocab-size",
+                    type=number(1),
+                    metavar="N",
+                    help="token ids must be below N (as the manifest says)",
+                ),
+                flag(
+                    "--eod",
+                    type=number(0),
+                    metavar="ID",
+                    help="each document must end with ID (as the manifest says)",
+                ),
+                flag(
+                    "--tokenizer",
+                    metavar="NAME|PATH",
+                    help="take the vocabulary size, and for --repair the EOD, from a tokenizer",
+                ),
+                flag("--vocab-file", metavar="FILE", help="the same from vocab.json"),
+                flag(
+                    "--merge-file", metavar="FILE", help="merges.txt that belongs to --vocab-file"
+                ),
+                flag("--tokenizer-type", metavar="TYPE", help="as for encode"),
+                flag("--json", action="store_true", help="print the results as JSON on stdout"),
+            ),
+        ),
+        Group(
+            "repair",
+            (
+                flag(
+                    "--repair",
+                    action="store_true",
+                    help="rebuild a missing or broken .idx, as a new dataset",
+                ),
+                flag("-o", "--output", metavar="PREFIX", help="write PREFIX.bin and PREFIX.idx"),
+                flag(
+                    "--dtype",
+                    choices=("uint8", "int8", "int16", "uint16", "int32", "int64"),
+                    metavar="TYPE",
+                    help="type of the ids, when neither manifest nor old index says it",
+                ),
+            ),
+        ),
+    ),
+    """\
+INPUT is the PREFIX of PREFIX.bin and .idx, one of these files, or a folder with datasets. A good
+dataset is one line on stdout; of a broken one the first fault is told, and the exit code is 1.
+
+examples:
+  tokpack verify the-pile wiki
+  tokpack verify --quick data/
+  tokpack verify my-gpt2_text_document --tokenizer gpt2 --eod 50256
+  tokpack verify my-gpt2_text_document --repair -o mended --eod 50256
+""",
+)
+
+
+@dataclass(frozen=True)
+class VerifyOptions:
+    """What is asked for, with what a tokenizer says put in."""
+
+    prefixes: tuple[str, ...]
+    quick: bool
+    vocab_size: int | None
+    eod: int | None
+    output: str | None  # of a repair; None without
+    dtype: str | None
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run ``tokpack verify ARGV``."""
+    arguments = parse(PAGE, argv)
+    if arguments is None:
+        return 0
+    options = resolve(arguments)
+    if options.output is not None:
+        _repair(options, options.output, quiet=arguments.quiet, as_json=arguments.json)
+        return 0
+    results = []
+    for result in _verify(options, quiet=arguments.quiet):
+        results.append(result)
+        if not result["ok"]:
+            terminal.error(result["fault"])
+        elif not arguments.json and not arguments.quiet:
+            print(_line(result), flush=True)
+    bad = sum(not result["ok"] for result in results)
+    if arguments.json:
+        sys.stdout.write(json.dumps({"datasets": results}) + "\n")
+    if bad and len(results) > 1:
+        terminal.say(f"tokpack: {bad} of {len(results)} datasets are broken or missing")
+    return 1 if bad else 0
+
+
+def resolve(arguments: argparse.Namespace) -> VerifyOptions:
+    """Turn flags into a request; raises UsageError where they contradict each other."""
+    from tokpack.operations.verify import dataset_prefix
+
+    names = [name for given in arguments.inputs for name in _datasets(given)]
+    prefixes = tuple(dict.fromkeys(dataset_prefix(name) for name in names))
+    if not prefixes:
+        raise UsageError("no INPUT: name the PREFIX of a dataset, or a folder with datasets")
+    if arguments.repair and not arguments.output:
+        raise UsageError("--repair writes new files: add -o PREFIX")
+    if arguments.repair and (len(prefixes) > 1 or arguments.quick):
+        raise UsageError("--repair takes one dataset, and not --quick")
+    for name in () if arguments.repair else ("output", "dtype"):
+        if getattr(arguments, name):
+            raise UsageError(f"--{name} belongs to --repair")
+    vocab_size, eod = arguments.vocab_size, arguments.eod
+    if arguments.tokenizer or arguments.vocab_file:
+        from tokpack.tokenizers import load_tokenizer
+
+        tokenizer = load_tokenizer(
+            arguments.tokenizer,
+            vocab_file=arguments.vocab_file,
+            merge_file=arguments.merge_file,
+            tokenizer_type=arguments.tokenizer_type,
+        )
+        vocab_size = tokenizer.vocab_size if vocab_size is None else vocab_size
+        if arguments.repair and eod is None:
+            eod = tokenizer.eod_id
+    return VerifyOptions(
+        prefixes, arguments.quick, vocab_size, eod, arguments.output, arguments.dtype
+    )
+
+
+def _datasets(name: str) -> list[str]:
+    """A prefix, or those of a folder, however deep in it."""
+    from tokpack.indexed.virtual import is_virtual
+
+    if not os.path.isdir(name) or os.path.exists(name + ".bin"):
+        return [name]
+    found = [path for path in sorted(Path(name).rglob("*")) if path.is_file()]
+    datasets = [
+        str(path)
+        for path in found
+        if path.suffix in (".bin", ".idx")
+        or (path.suffix == ".json" and is_virtual(str(path.with_suffix(""))))
+    ]
+    if not datasets:
+        raise InputError(f"{name}: no dataset in this folder")
+    return datasets
+
+
+def _verify(options: VerifyOptions, *, quiet: bool) -> Iterator[dict[str, Any]]:
+    """What is found of each dataset; all are looked at, whatever is wrong with one."""
+    from tokpack.operations import verify
+
+    for prefix in options.prefixes:
+        try:
+            with terminal.Reporter(quiet=quiet) as report:
+                found = verify(
+                    prefix,
+                    quick=options.quick,
+                    vocab_size=options.vocab_size,
+                    eod=options.eod,
+                    progress=_Watch(report),
+                )
+        except (FormatError, InputError) as error:
+            yield {"prefix": prefix, "ok": False, "fault": str(error)}
+        else:
+            yield {"ok": True, "fault": None, **asdict(found)}
+
+
+class _Watch:
+    """Tells a reporter how far a check is."""
+
+    def __init__(self, report: terminal.Reporter) -> None:
+        from tokpack.encoding import Progress
+
+        self._progress = Progress
+        self._report = report
+        self._began = time.monotonic()
+
+    def __call__(self, done: int, total: int) -> None:
+        self._report(
+            self._progress(
+                stage="verify",
+                bytes_done=done,
+                bytes_total=total,
+                text_bytes=done,
+                documents=0,
+                tokens=0,
+                rejected=0,
+                seconds=time.monotonic() - self._began,
+                bottleneck="",
+                workers=1,
+            )
+        )
+
+
+def _line(found: dict[str, Any]) -> str:
+    size, seconds = found["bytes_read"], found["seconds"]
+    took = f"{seconds * 1000:.0f} ms" if seconds < 1 else terminal.time_text(seconds)
+    pace = f", {size / seconds / 1e9:.1f} GB/s" if size >= RATE_BYTES else ""
+    line = (
+        f"{found['prefix']}: ok, {found['documents']:,} documents, {found['tokens']:,} tokens, "
+        f"{terminal.bytes_text(size)} in {took}{pace}"
+    )
+    reasons: dict[str, list[str]] = {}
+    for entry in found["unchecked"]:
+        what, _, reason = entry.rstrip(")").partition(" (")
+        reasons.setdefault(reason, []).append(what)
+    missed = [f"{', '.join(whats)} ({reason})" for reason, whats in reasons.items()]
+    return line + (f"; not checked: {', '.join(missed)}" if missed else "")
+
+
+def _repair(options: VerifyOptions, output: str, *, quiet: bool, as_json: bool) -> None:
+    from tokpack.operations import repair
+
+    found = repair(options.prefixes[0], output, eod=options.eod, dtype=options.dtype)
+    if not quiet:
+        for line in _repair_lines(found):
+            terminal.say(line)
+    if as_json:
+        sys.stdout.write(json.dumps(asdict(found)) + "\n")
+    else:
+        terminal.print_paths([output], said=not quiet)
+
+
+def _repair_lines(found: RepairReport) -> Iterator[str]:
+    yield (
+        f"{found.output}: {found.documents:,} documents, {found.sequences:,} sequences, "
+        f"{found.tokens:,} tokens"
+    )
+    yield f"  fault      {found.fault}"
+    yield f"  index      rebuilt from {found.method}"
+    if found.exact:
+        yield "  exact      it is the index that the manifest describes, byte for byte"
+    for note in found.notes:
+        yield f"  note       {note}"
+    yield f"  files      .bin is {'a hard link of the old one' if found.linked else 'a copy'}"
+    yield f"next: tokpack verify {found.output}"

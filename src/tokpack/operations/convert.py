@@ -1,0 +1,260 @@
+"""Convert datasets of token ids: from and to ``.bin/.idx``, and from one dtype to another."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from tokpack.errors import FormatError, InputError, OutputError, UsageError
+from tokpack.indexed.format import MAGIC, bin_path, idx_path, parse_header, storage_dtype
+from tokpack.indexed.reader import MMapIndexedDataset
+from tokpack.indexed.virtual import is_virtual
+from tokpack.operations import foreign, parquet, tntidx
+from tokpack.operations.export import EXPORTS, cast, export
+from tokpack.operations.merge import manifest_of, plain_facts
+from tokpack.operations.output import Output, check_output
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy.typing as npt
+
+    from tokpack.indexed.manifest import Manifest
+    from tokpack.operations.foreign import Opened
+
+    Progress = Callable[[int, int], None]  # sequences or ids done, in all
+
+SOURCES = ("mmap", "lazy", "fairseq", "datatrove", "npy", "raw", "llm.c", "parquet")
+TARGETS = ("mmap", *EXPORTS)
+_SUFFIXES = {".npy": "npy", ".parquet": "parquet", ".ds": "datatrove"}
+_HEAD = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvertOptions:
+    """What to convert; ``source`` and ``target`` are one of SOURCES and TARGETS, "" to find out.
+
+    ``eod`` cuts formats that are one run of ids; ``input_dtype`` is that of raw files without a
+    header; ``column`` is that of parquet files.
+    """
+
+    input: str
+    output: str
+    source: str = ""
+    target: str = ""
+    dtype: str | None = None
+    input_dtype: str | None = None
+    eod: int | None = None
+    column: str | None = None
+    overwrite: bool = False
+
+
+class Converted(NamedTuple):
+    """What was written, in which format, and how much."""
+
+    paths: list[str]
+    target: str
+    documents: int
+    sequences: int
+    tokens: int
+    dtype: str
+    notes: list[str]
+
+
+def convert(options: ConvertOptions, *, progress: Progress = lambda done, total: None) -> Converted:
+    """Convert a dataset. One side is ``.bin/.idx``; both may be, to change the dtype.
+
+    Ids that do not fit the dtype are a UsageError, a broken input is a FormatError, a taken output
+    an OutputError; the output appears whole or not at all.
+    """
+    if options.source and options.source not in SOURCES:
+        raise UsageError(f"no format {options.source!r} to convert from: {', '.join(SOURCES)}")
+    target = options.target or _SUFFIXES.get(os.path.splitext(options.output)[1], "mmap")
+    if target not in TARGETS:
+        raise UsageError(f"no format {target!r} to convert to: {', '.join(TARGETS)}")
+    source = options.source or detect(options.input)
+    if source == "mmap" and target != "mmap":
+        return _export(options, target, progress)
+    if target != "mmap":
+        raise UsageError(
+            f"from {source} to {target} it takes two steps: convert to mmap (.bin/.idx) first"
+        )
+    if source == "mmap" and options.dtype is None:
+        raise UsageError(
+            f"{options.input} is in the mmap format already: say --to FORMAT "
+            f"({', '.join(EXPORTS)}), or --dtype for other ids"
+        )
+    return _import(options, source, progress)
+
+
+def detect(name: str) -> str:
+    """The format of a dataset, by its content: a prefix of .bin/.idx, or a file.
+
+    FormatError for a format that cannot be read, UsageError where nothing tells the format.
+    """
+    prefix = prefix_of(name)
+    if os.path.isfile(idx_path(prefix)):
+        return _detect_index(idx_path(prefix))
+    if is_virtual(prefix):
+        return "mmap"
+    if not os.path.isfile(name):
+        raise InputError(
+            f"{name}: no such file, nor {idx_path(prefix)}; name a dataset by its prefix, "
+            "anything else by its file"
+        )
+    head = _head(name)
+    if head.startswith(b"\x93NUMPY"):
+        return "npy"
+    if head.startswith(parquet.MAGIC):
+        return "parquet"
+    if os.path.isfile(f"{name}.index"):
+        return "datatrove"
+    if foreign.is_shard(head):
+        return "llm.c"
+    raise UsageError(
+        f"{name}: nothing in it tells its format; if it is token ids and nothing else, say "
+        "--from raw --input-dtype uint16 --eod ID"
+    )
+
+
+def prefix_of(name: str) -> str:
+    """The prefix of a dataset, from itself or from the name of either file."""
+    stem, suffix = os.path.splitext(name)
+    return stem if suffix in (".bin", ".idx") and os.path.isfile(idx_path(stem)) else name
+
+
+def _detect_index(path: str) -> str:
+    head, size = _head(path), os.path.getsize(path)
+    if head.startswith(tntidx.MAGIC):
+        return "lazy"
+    sequences = int.from_bytes(head[18:26], "little")
+    if head.startswith(MAGIC) and len(head) >= 26 and size == 26 + 12 * sequences:
+        return "fairseq"
+    parse_header(head[:34], size, path)  # a FormatError for all that is not Megatron's
+    return "mmap"
+
+
+def _head(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read(_HEAD)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+def _open(options: ConvertOptions, source: str) -> Opened:
+    name, eod = options.input, options.eod
+    openers: dict[str, Callable[[], Opened]] = {
+        "mmap": lambda: foreign.open_mmap(prefix_of(name)),
+        "lazy": lambda: _open_pair(prefix_of(name), source),
+        "fairseq": lambda: _open_pair(prefix_of(name), source),
+        "datatrove": lambda: foreign.open_datatrove(name),
+        "npy": lambda: foreign.open_npy(name, eod),
+        "raw": lambda: foreign.open_raw(name, options.input_dtype, eod),
+        "llm.c": lambda: foreign.open_shard(name, eod),
+        "parquet": lambda: parquet.open_parquet(name, options.column),
+    }
+    return openers[source]()
+
+
+def _open_pair(prefix: str, source: str) -> Opened:
+    path = idx_path(prefix)
+    if _head(path).startswith(tntidx.MAGIC):
+        return foreign.open_lazy(prefix, fairseq=source == "fairseq")
+    if source != "fairseq" or _detect_index(path) != source:
+        raise FormatError(f"{path}: not an index in the format {source}; leave out --from")
+    return foreign.open_fairseq_mmap(prefix)
+
+
+def _import(options: ConvertOptions, source: str, progress: Progress) -> Converted:
+    opened = _open(options, source)
+    prefix = _output_prefix(options.output)
+    _refuse_own_input(options.input, [bin_path(prefix), idx_path(prefix), f"{prefix}.json"])
+    dtype = storage_dtype(options.dtype) if options.dtype else _default_dtype(opened.dtype)
+    with Output(prefix, overwrite=options.overwrite) as out:
+        lengths = out.scratch(opened.sequences, np.int32)
+        at = tokens = 0
+        for block in opened.blocks():
+            _fill(lengths, at, block.lengths, opened.name)
+            at += len(block.lengths)
+            if block.ids.size:
+                out.append(cast(block.ids, dtype, tokens, opened.name))
+            tokens += block.ids.size
+            progress(at, opened.sequences)
+        if at != opened.sequences:
+            raise FormatError(f"{opened.name}: {at} sequences, expected {opened.sequences}")
+        doc_idx = opened.doc_idx if opened.doc_idx is not None else out.one_each(at)
+        facts = _facts(options, source, opened, len(doc_idx) - 1, tokens)
+        manifest: Manifest = out.commit(dtype, lengths, doc_idx, facts)
+    paths = [bin_path(prefix), idx_path(prefix), f"{prefix}.json"]
+    return Converted(
+        paths, "mmap", len(doc_idx) - 1, at, tokens, manifest.dtype, list(opened.notes)
+    )
+
+
+def _fill(lengths: npt.NDArray[Any], at: int, own: npt.NDArray[Any], name: str) -> None:
+    if at + len(own) > len(lengths):
+        raise FormatError(f"{name}: more sequences than the {len(lengths)} it says it has")
+    lengths[at : at + len(own)] = own
+
+
+def _default_dtype(stored: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype as it is where Megatron's family has it; else int32, as it uses itself."""
+    try:
+        kept = storage_dtype(stored)
+    except UsageError:
+        return np.dtype("<i4")
+    return np.dtype("<i4") if kept.itemsize == 8 else kept
+
+
+def _facts(
+    options: ConvertOptions, source: str, opened: Opened, documents: int, tokens: int
+) -> dict[str, Any]:
+    manifest = manifest_of(prefix_of(options.input)) if source == "mmap" else None
+    if manifest:
+        keys = ("tokenizer", "inputs", "records", "documents", "empty", "rejected", "text_bytes")
+        known = {key: getattr(manifest, key) for key in keys}
+        return {**known, "options": {**manifest.options, "dtype": options.dtype}}
+    size = tokens * opened.dtype.itemsize
+    facts = plain_facts(options.input, documents, tokens, size)
+    facts["inputs"][0]["format"] = source
+    if opened.tokenizer:
+        facts["tokenizer"] = {"name": opened.tokenizer}
+    return facts
+
+
+def _export(options: ConvertOptions, target: str, progress: Progress) -> Converted:
+    prefix = prefix_of(options.input)
+    with MMapIndexedDataset(prefix, verify=True) as dataset:
+        output = _output_prefix(options.output) if target == "lazy" else options.output
+        paths = EXPORTS[target].paths(output)
+        _refuse_own_input(options.input, paths)
+        if target == "lazy":
+            check_output(output, overwrite=options.overwrite)
+        for path in paths:
+            if os.path.exists(path) and not options.overwrite:
+                raise OutputError(f"{path} exists: choose another output, or add --overwrite")
+        manifest = manifest_of(prefix)
+        name = str(manifest.tokenizer.get("name", "")) if manifest else ""
+        dtype, notes = export(
+            dataset, target, output, asked=options.dtype, tokenizer=name, progress=progress
+        )
+        tokens = int(dataset.sizes.sum(dtype=np.int64))
+        documents = len(dataset.doc_idx) - 1
+        return Converted(paths, target, documents, len(dataset), tokens, str(dtype), notes)
+
+
+def _output_prefix(output: str) -> str:
+    stem, suffix = os.path.splitext(output)
+    return stem if suffix in (".bin", ".idx") else output
+
+
+def _refuse_own_input(name: str, outputs: list[str]) -> None:
+    prefix = prefix_of(name)
+    inputs = [name, bin_path(prefix), idx_path(prefix)]
+    for path in outputs:
+        if any(os.path.exists(p) and os.path.realpath(p) == os.path.realpath(path) for p in inputs):
+            raise UsageError(f"{path} is the input and the output: choose another output")

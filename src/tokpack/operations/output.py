@@ -1,0 +1,236 @@
+"""Outputs in the making: temporary files beside their names, which all get them at the end."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from contextlib import contextmanager, suppress
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from tokpack import __version__
+from tokpack.errors import OutputError
+from tokpack.files.copying import Digest, copy_range
+from tokpack.indexed.format import bin_path, idx_path, index_chunks, storage_dtype
+from tokpack.indexed.manifest import FileDigest, Manifest, check_replaceable, manifest_path
+from tokpack.indexed.trace import is_trace, trace_path
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from types import TracebackType
+
+_SCRATCH_IN_MEMORY = 16 << 20
+_COPY = 64 << 20
+_CHUNK = 1 << 20
+_BUFFER = 1 << 20
+
+
+@contextmanager
+def writing(path: str) -> Iterator[None]:
+    """Turn the system's errors into OutputError that name ``path``."""
+    try:
+        yield
+    except OSError as error:
+        raise OutputError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+class Staged:
+    """Files that are written as ``NAME.tmp`` and get their names together, or are removed.
+
+    A temporary file that a crash left behind is replaced. Of two programs that write one name at
+    the same time, the first fails when it commits.
+    """
+
+    def __init__(self) -> None:
+        self._files: dict[str, BinaryIO] = {}
+
+    def create(self, path: str) -> BinaryIO:
+        """Open a new file that shall be ``path``."""
+        with writing(path):
+            os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+            with suppress(FileNotFoundError):
+                os.unlink(path + ".tmp")
+            file = open(path + ".tmp", "xb+", buffering=_BUFFER)  # noqa: SIM115
+        self._files[path] = file
+        return file
+
+    def commit(self, stale: Iterable[str] = ()) -> None:
+        """Sync the files, remove the ``stale`` ones, then give the names, in order of creation."""
+        for path, file in self._files.items():
+            with writing(path):
+                file.flush()
+                os.fsync(file.fileno())
+            if not self._owns(path):
+                raise OutputError(
+                    f"{path}.tmp: another program writes or removed it: write to another name"
+                )
+        for path in stale:
+            with writing(path), suppress(FileNotFoundError):
+                os.unlink(path)
+        for path in list(self._files):
+            with writing(path):
+                os.replace(path + ".tmp", path)
+                self._files.pop(path).close()
+                _sync_folder(path)
+
+    def __enter__(self) -> Staged:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for path, file in self._files.items():
+            own = self._owns(path)
+            with suppress(OSError):  # the last flush fails on a full disk
+                file.close()
+            if own:
+                os.unlink(path + ".tmp")
+
+    def _owns(self, path: str) -> bool:
+        try:
+            return os.path.samestat(os.stat(path + ".tmp"), os.fstat(self._files[path].fileno()))
+        except FileNotFoundError:
+            return False
+
+
+def _sync_folder(path: str) -> None:
+    folder = os.open(os.path.dirname(path) or ".", os.O_RDONLY)
+    with suppress(OSError):  # network file systems without it
+        os.fsync(folder)
+    os.close(folder)
+
+
+def check_output(prefix: str, *, overwrite: bool) -> None:
+    """OutputError where ``prefix`` is taken, or its .json is somebody's data."""
+    check_replaceable(manifest_path(prefix))
+    for path in (bin_path(prefix), idx_path(prefix), manifest_path(prefix)):
+        if os.path.exists(path) and not overwrite:
+            raise OutputError(
+                f"{path} exists: choose another output, or replace the dataset with --overwrite"
+            )
+
+
+class Output:
+    """The dataset ``prefix`` in the making; a context manager, which removes what is not committed.
+
+    Ids are appended or copied, then ``commit`` makes .bin, .idx and manifest appear, in this order.
+    An old dataset of the name goes in the moment in which the new one is complete.
+    """
+
+    def __init__(self, prefix: str, *, overwrite: bool = False) -> None:
+        check_output(prefix, overwrite=overwrite)
+        self.prefix = prefix
+        self._staged = Staged()
+        self._file = self._staged.create(bin_path(prefix)).fileno()  # written without its buffer
+        self._digest = Digest()
+        self._bytes = 0
+
+    def __enter__(self) -> Output:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._staged.__exit__(kind, error, trace)
+
+    def append(self, ids: npt.NDArray[Any]) -> None:
+        """Append token ids, which are of the dataset's dtype already."""
+        with writing(bin_path(self.prefix)):
+            view = np.ascontiguousarray(ids).view(np.uint8).data
+            while view:
+                count = os.pwrite(self._file, view, self._bytes)
+                view = view[count:]
+                self._bytes += count
+            self._digest.follow(self._file, self._bytes, self._bytes)
+
+    def copy(
+        self, path: str, begin: int, end: int, told: Callable[[int], None] = lambda count: None
+    ) -> None:
+        """Append bytes [begin, end) of the file ``path``; ``told`` hears how many were copied."""
+        with writing(bin_path(self.prefix)), open(path, "rb", buffering=0) as source:
+            for at in range(begin, end, _COPY):
+                stop = min(at + _COPY, end)
+                copy_range(source.fileno(), self._file, at, stop, self._bytes)
+                self._bytes += stop - at
+                self._digest.follow(self._file, self._bytes, self._bytes)
+                told(stop - at)
+
+    def scratch(self, count: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        """An array for the index: in memory, or, where it is large, in a file without a name."""
+        size = count * np.dtype(dtype).itemsize
+        if size <= _SCRATCH_IN_MEMORY:
+            return np.zeros(count, dtype)
+        with (
+            writing(bin_path(self.prefix)),
+            tempfile.TemporaryFile(dir=os.path.dirname(self.prefix) or ".") as file,
+        ):
+            if hasattr(os, "posix_fallocate"):  # a full disk would otherwise kill the process
+                os.posix_fallocate(file.fileno(), 0, size)
+            return np.memmap(file, dtype, "r+", shape=(count,))
+
+    def one_each(self, count: int) -> npt.NDArray[np.int64]:
+        """The document index of ``count`` documents of one sequence each."""
+        index = self.scratch(count + 1, np.int64)
+        for begin in range(0, count + 1, _CHUNK):
+            end = min(begin + _CHUNK, count + 1)
+            index[begin:end] = np.arange(begin, end)
+        return index
+
+    def commit(
+        self,
+        dtype: npt.DTypeLike,
+        lengths: npt.NDArray[Any],
+        doc_idx: npt.NDArray[Any],
+        facts: Mapping[str, Any],
+    ) -> Manifest:
+        """Give the dataset its name. ``facts`` are the manifest's keys that files do not tell."""
+        stored = storage_dtype(dtype)
+        tokens = int(lengths.sum(dtype=np.int64)) if len(lengths) else 0
+        if tokens * stored.itemsize != self._bytes:
+            raise OutputError(
+                f"{bin_path(self.prefix)}: {self._bytes} bytes were written, expected "
+                f"{tokens * stored.itemsize}: an input changed while it was read; run again"
+            )
+        path = idx_path(self.prefix)
+        file = self._staged.create(path)
+        state, size = xxhash.xxh3_128(), 0
+        with writing(path):
+            for chunk in index_chunks(stored, lengths, doc_idx):
+                file.write(chunk)
+                state.update(chunk)
+                size += len(chunk)
+        manifest = Manifest(
+            tokpack_version=__version__,
+            created=now(),
+            sequences=len(lengths),
+            tokens=tokens,
+            dtype=str(stored),
+            bin=FileDigest(bytes=self._bytes, xxh3_128=self._digest.hexdigest()),
+            idx=FileDigest(bytes=size, xxh3_128=state.hexdigest()),
+            **facts,
+        )
+        self._staged.commit(stale=stale_files(self.prefix))
+        manifest.save(self.prefix)
+        return manifest
+
+
+def stale_files(prefix: str) -> list[str]:
+    """What goes before a dataset is replaced: all that would say something wrong of the new one."""
+    trace = trace_path(prefix)
+    traces = [trace] if is_trace(trace) else []
+    return [manifest_path(prefix), idx_path(prefix), *traces]
+
+
+def now() -> str:
+    """The time as manifests give it: ISO 8601 with the offset from UTC."""
+    return datetime.now(timezone.utc).astimezone().isoformat(timespec="seconds")

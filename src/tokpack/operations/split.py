@@ -1,0 +1,214 @@
+"""Cut a dataset into datasets of consecutive documents."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokpack.errors import UsageError
+from tokpack.indexed.format import bin_path
+from tokpack.indexed.reader import MMapIndexedDataset
+from tokpack.indexed.virtual import parts_of
+from tokpack.operations.merge import manifest_of, plain_facts
+from tokpack.operations.output import Output, check_output
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import numpy.typing as npt
+
+    from tokpack.indexed.manifest import Manifest
+
+    Progress = Callable[[int, int], None]  # bytes done, bytes in all
+
+SHARE_NAMES = ("train", "valid", "test")
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How to cut: exactly one of these is given.
+
+    documents   at most so many documents in each
+    tokens      at most so many tokens in each; a longer document makes one alone
+    parts       so many datasets, of about as many tokens each
+    shares      parts of all documents, such as 969, 30, 1; a share of 0 makes no dataset
+    """
+
+    documents: int | None = None
+    tokens: int | None = None
+    parts: int | None = None
+    shares: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        given = {name: value for name, value in vars(self).items() if value is not None}
+        if len(given) != 1:
+            raise UsageError(
+                "say how to cut, in one way: --documents N, --tokens N, --parts K or --shares A,B,C"
+            )
+        [(name, value)] = given.items()
+        if name == "shares":
+            if not all(0 <= share < float("inf") for share in value) or not sum(value):
+                raise UsageError(f"shares are {value}, expected numbers of 0 or more, not all 0")
+        elif value < 1:
+            raise UsageError(f"{name} is {value}, expected 1 or more")
+
+
+def split(
+    prefix: str,
+    output: str,
+    cut: Cut,
+    *,
+    overwrite: bool = False,
+    progress: Progress = lambda done, total: None,
+) -> list[tuple[str, Manifest]]:
+    """Cut the dataset ``prefix`` into OUTPUT_00000, OUTPUT_00001, ...; documents stay whole.
+
+    Three shares are named OUTPUT_train, _valid and _test. Gives each prefix with its manifest. Each
+    dataset is there complete or not at all. UsageError where a dataset would have no document,
+    FormatError where the dataset is broken, OutputError where an output is taken.
+    """
+    with MMapIndexedDataset(prefix, verify=True) as dataset:
+        doc_idx = dataset.doc_idx
+        ends = _token_ends(dataset.sizes, doc_idx)
+        ranges = _ranges(cut, ends, prefix)
+        names = _names(output, cut, ranges)
+        for name in names:
+            check_output(name, overwrite=overwrite)
+            if os.path.realpath(name) == os.path.realpath(dataset.path_prefix):
+                raise UsageError(f"{name} is the input and an output: choose another output")
+        itemsize = dataset.dtype.itemsize
+        before = 0
+        results = []
+        for name, (begin, end) in zip(names, ranges, strict=True):
+
+            def told(count: int) -> None:
+                nonlocal before
+                before += count
+                progress(before, int(ends[-1]) * itemsize)
+
+            manifest = _write(dataset, name, (begin, end), ends, overwrite=overwrite, told=told)
+            results.append((name, manifest))
+    return results
+
+
+def _token_ends(
+    sizes: npt.NDArray[np.int32], doc_idx: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """Tokens before each document, and all of them at the end: int64 [documents + 1]."""
+    ends = np.zeros(len(doc_idx), np.int64)
+    done, at, step = 0, 0, 1 << 20
+    for begin in range(0, max(len(sizes), 1), step):
+        sums = np.cumsum(sizes[begin : begin + step], dtype=np.int64)
+        stop = int(np.searchsorted(doc_idx, begin + len(sums), side="right"))
+        inside = doc_idx[at:stop] - begin
+        ends[at:stop] = done + np.concatenate([[0], sums])[inside]
+        done += int(sums[-1]) if len(sums) else 0
+        at = stop
+    return ends
+
+
+def _ranges(cut: Cut, ends: npt.NDArray[np.int64], prefix: str) -> list[tuple[int, int]]:
+    """First document of each dataset, and the one after its last."""
+    count = len(ends) - 1
+    if count == 0:
+        raise UsageError(f"{prefix}: has no documents to split")
+    if cut.documents is not None:
+        bounds = [*range(0, count, cut.documents), count]
+    elif cut.tokens is not None:
+        bounds = _by_tokens(ends, cut.tokens)
+    elif cut.parts is not None:
+        if cut.parts > count:
+            raise UsageError(f"{prefix}: {count} documents cannot fill {cut.parts} datasets")
+        bounds = _by_parts(ends, cut.parts)
+    else:
+        bounds = _by_shares(cut.shares or (), count, prefix)
+    return list(pairwise(bounds))
+
+
+def _by_tokens(ends: npt.NDArray[np.int64], most: int) -> list[int]:
+    bounds = [0]
+    while bounds[-1] < len(ends) - 1:
+        begin = bounds[-1]
+        end = int(np.searchsorted(ends, ends[begin] + most, side="right")) - 1
+        bounds.append(max(end, begin + 1))
+    return bounds
+
+
+def _by_parts(ends: npt.NDArray[np.int64], parts: int) -> list[int]:
+    count = len(ends) - 1
+    bounds = [0]
+    for number in range(1, parts):
+        goal = int(ends[-1]) * number // parts
+        right = int(np.searchsorted(ends, goal))
+        left = max(right - 1, 0)
+        near = left if goal - ends[left] < ends[right] - goal else right
+        # Every dataset gets a document, and leaves one for each that follows.
+        bounds.append(min(max(near, bounds[-1] + 1), count - (parts - number)))
+    return [*bounds, count]
+
+
+def _by_shares(shares: Sequence[float], count: int, prefix: str) -> list[int]:
+    bounds = [round(sum(shares[:i]) / sum(shares) * count) for i in range(len(shares) + 1)]
+    for share, (begin, end) in zip(shares, pairwise(bounds), strict=True):
+        if share and begin == end:
+            raise UsageError(
+                f"{prefix}: the share {share:g} of {sum(shares):g} is no document of {count}: "
+                "choose a larger one, or 0 for no dataset"
+            )
+    return bounds
+
+
+def _names(output: str, cut: Cut, ranges: list[tuple[int, int]]) -> list[str]:
+    """A name for each range; empty ranges, of shares of 0, are removed from ``ranges``."""
+    if cut.shares is not None and len(cut.shares) == len(SHARE_NAMES):
+        names = [f"{output}_{name}" for name in SHARE_NAMES]
+    else:
+        names = [f"{output}_{number:05d}" for number in range(len(ranges))]
+    kept = [number for number, (begin, end) in enumerate(ranges) if begin < end]
+    names = [names[number] for number in kept]
+    ranges[:] = [ranges[number] for number in kept]
+    return names
+
+
+def _write(
+    dataset: MMapIndexedDataset,
+    name: str,
+    documents: tuple[int, int],
+    ends: npt.NDArray[np.int64],
+    *,
+    overwrite: bool,
+    told: Callable[[int], None],
+) -> Manifest:
+    begin, end = documents
+    first, last = int(dataset.doc_idx[begin]), int(dataset.doc_idx[end])
+    itemsize = dataset.dtype.itemsize
+    start, stop = int(ends[begin]) * itemsize, int(ends[end]) * itemsize
+    with Output(name, overwrite=overwrite) as out:
+        done = 0
+        for part in parts_of(dataset):
+            size = part.tokens.nbytes
+            low, high = max(start - done, 0), min(stop - done, size)
+            if low < high:
+                out.copy(bin_path(part.path_prefix), low, high, told)
+            done += size
+        doc_idx = dataset.doc_idx[begin : end + 1] - first
+        facts = _facts(dataset, documents, (stop - start) // itemsize)
+        return out.commit(dataset.dtype, dataset.sizes[first:last], doc_idx, facts)
+
+
+def _facts(dataset: MMapIndexedDataset, documents: tuple[int, int], tokens: int) -> dict[str, Any]:
+    """The manifest of a part: which documents of what; its share of the inputs is not known."""
+    begin, end = documents
+    prefix = dataset.path_prefix
+    facts = plain_facts(prefix, end - begin, tokens, tokens * dataset.dtype.itemsize)
+    manifest = manifest_of(prefix)
+    facts["inputs"][0]["first_document"] = begin
+    if manifest is None:
+        return facts
+    facts["inputs"][0]["xxh3_128"] = manifest.bin["xxh3_128"]
+    options = {**manifest.options, "split": [begin, end]}
+    return {**facts, "tokenizer": manifest.tokenizer, "options": options}

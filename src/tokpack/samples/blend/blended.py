@@ -1,0 +1,331 @@
+"""Several datasets as one, mixed by weights."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from operator import index as as_integer
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from tokpack.errors import UsageError
+from tokpack.samples.blend.schedule import Segment, check_firsts, longest, make_order
+from tokpack.samples.map_style import MapStyle
+from tokpack.samples.megatron.orders import megatron_blend
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tokpack.samples.batch import Batch
+    from tokpack.samples.blend.schedule import BlendOrder
+    from tokpack.samples.gpt import GPTDataset
+    from tokpack.samples.iterate import Sample
+    from tokpack.samples.orders.rows import Numbers
+
+SMALLEST_SHARE = 1e-15  # the order counts in steps of 2**-64
+
+
+class BlendedDataset(MapStyle):
+    """Samples of several datasets, in shares that are right at every prefix.
+
+    Of the first g samples, dataset i gives ``weights[i] / sum(weights) * g``, with a deviation
+    below 1.5; its own samples come in their own order. Which dataset gives sample g is a function
+    of the weights and g alone.
+
+    ``datasets`` are GPTDatasets or blends. ``weights`` are positive, in any unit; by default the
+    datasets' lengths. ``size`` is the number of samples: a dataset that is read to its end begins
+    its next epoch. Without ``size`` the blend ends before any dataset would give more samples than
+    its length.
+
+    ``schedule`` changes the weights on the way: [(0, weights), (g, weights), ...]. From sample g on
+    the shares are those of the new weights, with the same deviation; samples before g stay as they
+    were, and each dataset goes on where it was. There a weight may be 0, if it is not 0 everywhere.
+
+    Datasets in the order of another program are blended as that program does: then ``weights``
+    and ``size`` are those of ``blend_request``, and each dataset has the ``num_samples`` that it
+    says; without weights each is used up. ``fused`` gives the blend of that program on processors
+    whose compilers fuse a multiply and a subtraction, such as ARM's, where ties break otherwise.
+
+    UsageError for weights or datasets that do not fit, also for datasets of two tokenizers.
+    """
+
+    _kind = "a blend of "
+
+    def __init__(
+        self,
+        datasets: Sequence[GPTDataset | BlendedDataset],
+        weights: Sequence[float] | None = None,
+        size: int | None = None,
+        *,
+        schedule: Sequence[tuple[int, Sequence[float]]] | None = None,
+        fused: bool = False,
+    ) -> None:
+        self._datasets = list(datasets)
+        if not self._datasets:
+            raise UsageError("a blend needs at least one dataset")
+        for dataset in self._datasets:
+            if not hasattr(dataset, "seq_length"):
+                raise UsageError(
+                    f"a blend has GPTDatasets and blends, not {dataset!r}: open it, as in "
+                    "GPTDataset(prefix, seq_length)"
+                )
+        self._check_alike()
+        if size is not None and size < 1:
+            raise UsageError(f"size is {size}, expected 1 or more")
+        lengths = [len(dataset) for dataset in self._datasets]
+        self._given = None if weights is None else [float(weight) for weight in weights]
+        self._asked = size
+        self._fused = fused
+        self._changes: list[tuple[int, list[float]]] | None = None
+        if schedule is None:
+            given = lengths if self._given is None else self._given
+            self._segments = [Segment(0, self._normalised(given))]
+        else:
+            self._changes = [(as_integer(first), list(map(float, w))) for first, w in schedule]
+            self._segments = self._scheduled(self._changes)
+        self._order = self._new_order(size)
+        if isinstance(self._order, _Listed):
+            self._size = self._order.size
+            self._check_limits()
+        else:
+            self._size = longest(self._order, lengths) if size is None else size
+
+    def empty(self, samples: int) -> Batch:
+        """Arrays for a batch, to be filled."""
+        return self._datasets[0].empty(samples)
+
+    def fill(self, batch: Batch, numbers: Numbers, places: Numbers | None = None) -> None:
+        """Write samples ``numbers`` to ``places`` of a batch, by default one after the other."""
+        where = range(len(numbers)) if places is None else places
+        members: dict[int, tuple[list[int], list[int]]] = {}
+        for number, place in zip(numbers, where, strict=True):
+            dataset, own = self.locate(int(number))
+            owns, own_places = members.setdefault(dataset, ([], []))
+            owns.append(own)
+            own_places.append(int(place))
+        for dataset, (owns, own_places) in members.items():
+            self._datasets[dataset].fill(batch, owns, own_places)
+
+    def sample(self, number: int) -> Sample:
+        """Sample ``number`` >= 0, also behind the end: datasets go on, epoch after epoch."""
+        dataset, own = self.locate(number)
+        return self._datasets[dataset].sample(own)
+
+    def locate(self, number: int) -> tuple[int, int]:
+        """Which dataset gives sample ``number``, and which of its samples that is."""
+        return self._order.locate(number)
+
+    def counts(self, size: int) -> list[int]:
+        """How many of the first ``size`` samples each dataset gives."""
+        return [int(count) for count in self._order.counts(size)]
+
+    @property
+    def datasets(self) -> list[GPTDataset | BlendedDataset]:
+        """What is blended."""
+        return list(self._datasets)
+
+    @property
+    def weights(self) -> list[float]:
+        """Their shares, which add up to 1; of a schedule, those it begins with."""
+        return list(self._segments[0].shares)
+
+    @property
+    def schedule(self) -> list[Segment]:
+        """From which sample on which shares hold, in order; without a schedule there is one."""
+        return list(self._segments)
+
+    @property
+    def path_prefix(self) -> str:
+        """The names of all datasets."""
+        return ", ".join(dataset.path_prefix for dataset in self._datasets)
+
+    @property
+    def seq_length(self) -> int:
+        """Tokens in each sample."""
+        return self._datasets[0].seq_length
+
+    @property
+    def order(self) -> str:
+        """The name of the order, which all datasets share."""
+        return self._datasets[0].order
+
+    @property
+    def limit(self) -> int | None:
+        """How many samples there are at most; None in the stateless order, which has no end."""
+        return None if self.order == "stateless" else self._size
+
+    @property
+    def fingerprint(self) -> str:
+        """32 hexadecimal digits of all that decides the tokens of sample g, for every g."""
+        return self._digest(None)
+
+    def fingerprint_at(self, consumed_samples: int) -> str:
+        """The fingerprint of all that decides the first ``consumed_samples`` samples.
+
+        In the stateless order that leaves out the changes of a schedule from there on, and datasets
+        that have no weight before: they may be others when a run resumes.
+        """
+        return self._digest(consumed_samples)
+
+    @property
+    def tokenizer(self) -> dict[str, Any] | None:
+        """What the manifests say of the tokenizer; None where there is no manifest."""
+        return next((d.tokenizer for d in self._datasets if d.tokenizer is not None), None)
+
+    def __reduce__(self) -> tuple[Callable[..., BlendedDataset], tuple[Any, ...]]:
+        arguments = self._datasets, self._given, self._asked
+        return partial(type(self), schedule=self._changes, fused=self._fused), arguments
+
+    def __repr__(self) -> str:
+        shares = ", ".join(f"{w:.3g} {d.path_prefix}" for d, w in self._pairs())
+        return f"BlendedDataset({shares}; {self._size} samples of {self.seq_length})"
+
+    def _pairs(self) -> list[tuple[GPTDataset | BlendedDataset, float]]:
+        return list(zip(self._datasets, self.weights, strict=True))
+
+    def _digest(self, consumed: int | None) -> str:
+        """The fingerprint of the first ``consumed`` samples, of at least one; None means of all."""
+        if self.limit is not None:
+            consumed = None
+        segments = [s for s in self._segments if consumed is None or s.first < max(consumed, 1)]
+        counts = [None] * len(self._datasets) if consumed is None else self.counts(consumed)
+        known = [_past(*pair) for pair in zip(self._datasets, counts, strict=True)]
+        parts: list[Any] = []
+        for first, shares in segments:
+            pairs = [(name, share) for name, share in zip(known, shares, strict=True) if share]
+            parts += [(first, pairs)] if first else pairs
+        if self.limit is not None:
+            parts.append((self._given, self._asked))
+        if self._fused:
+            parts.append("fused")
+        return xxhash.xxh3_128_hexdigest(repr(parts).encode())
+
+    def _scheduled(self, changes: Sequence[tuple[int, Sequence[float]]]) -> list[Segment]:
+        if self._given is not None:
+            raise UsageError("weights and a schedule are both given: the schedule has the weights")
+        if self.order != "stateless":
+            raise UsageError(
+                f"a schedule needs the stateless order: {self.order} has one set of weights"
+            )
+        check_firsts([first for first, _ in changes])
+        segments = [Segment(first, self._normalised(given, least=0)) for first, given in changes]
+        for number, dataset in enumerate(self._datasets):
+            if not any(segment.shares[number] for segment in segments):
+                raise UsageError(
+                    f"{dataset.path_prefix}: the weight is 0 in all of the schedule: "
+                    "leave the dataset out, or give it a share"
+                )
+        return segments
+
+    def _normalised(
+        self, weights: Sequence[float], *, least: float | None = None
+    ) -> tuple[float, ...]:
+        """The shares of ``weights``, which are ``least`` or more; above 0 by default."""
+        if len(weights) != len(self._datasets):
+            raise UsageError(
+                f"{len(weights)} weights for {len(self._datasets)} datasets: give one for each"
+            )
+        for dataset, weight in zip(self._datasets, weights, strict=True):
+            if not (0 < weight < math.inf or weight == least):
+                raise UsageError(
+                    f"{dataset.path_prefix}: the weight is {weight:g}, expected a number "
+                    f"{'above 0' if least is None else 'of 0 or more'}: "
+                    "leave the dataset out, or give it a share"
+                )
+        largest = max(weights)
+        if largest == 0:
+            raise UsageError("the weights of a part of the schedule are all 0: give one a share")
+        scaled = [weight / largest for weight in weights]  # their sum cannot overflow
+        total = math.fsum(scaled)
+        for dataset, weight, share in zip(self._datasets, weights, scaled, strict=True):
+            if weight and share / total < SMALLEST_SHARE:
+                raise UsageError(
+                    f"{dataset.path_prefix}: the weight {weight:g} is a share of "
+                    f"{share / total:g}, expected {SMALLEST_SHARE:g} or more: leave it out"
+                )
+        return tuple(share / total for share in scaled)
+
+    def _check_alike(self) -> None:
+        first = self._datasets[0]
+        for dataset in self._datasets[1:]:
+            if dataset.seq_length != first.seq_length:
+                raise UsageError(
+                    f"{first.path_prefix} has samples of {first.seq_length} tokens, "
+                    f"{dataset.path_prefix} of {dataset.seq_length}: they must be equal in a blend"
+                )
+            names, expected = (list(one.empty(0).arrays()) for one in (dataset, first))
+            if names != expected:
+                raise UsageError(
+                    f"{first.path_prefix} gives {', '.join(expected)}, {dataset.path_prefix} "
+                    f"{', '.join(names)}: set document_boundaries or packing for all in a blend"
+                )
+            if (dataset.empty(0).label_text is None) != (first.empty(0).label_text is None):
+                raise UsageError(
+                    f"{first.path_prefix} and {dataset.path_prefix}: only one has labels of its "
+                    "own; where every token counts, give its own prefix as labels"
+                )
+            if dataset.order != first.order:
+                raise UsageError(
+                    f"{first.path_prefix} has the order {first.order}, {dataset.path_prefix} "
+                    f"{dataset.order}: they must be equal in a blend"
+                )
+        known = [(d.path_prefix, d.tokenizer) for d in self._datasets if d.tokenizer is not None]
+        for prefix, tokenizer in known[1:]:
+            if tokenizer.get("sha256") != known[0][1].get("sha256"):
+                raise UsageError(
+                    f"{known[0][0]} has tokens of {_name(known[0][1])}, {prefix} of "
+                    f"{_name(tokenizer)}: one model cannot read both; encode one of them again"
+                )
+
+    def _new_order(self, size: int | None) -> BlendOrder | _Listed:
+        if self.order == "stateless":
+            if self._fused:
+                raise UsageError("fused: the stateless order is the same on all processors")
+            return make_order(self._segments)
+        lengths = [len(dataset) for dataset in self._datasets]
+        if size is None and self._given is not None:
+            raise UsageError(f"a blend in the order {self.order} with weights needs a size")
+        # Their sums round in their own way, so they get the weights as they were given.
+        weights = lengths if self._given is None else self._given
+        return _Listed(*megatron_blend(weights, size, self.order, fused=self._fused), len(lengths))
+
+    def _check_limits(self) -> None:
+        for dataset, count in zip(self._datasets, self.counts(self._size), strict=True):
+            if dataset.limit is not None and count > dataset.limit:
+                raise UsageError(
+                    f"{dataset.path_prefix}: a blend of {self._size} takes {count} samples of it, "
+                    f"which has {dataset.limit}: open it with num_samples={count} or more"
+                )
+
+
+class _Listed:
+    """A blend in the order of another program, written out."""
+
+    def __init__(self, datasets: npt.NDArray[Any], samples: npt.NDArray[np.int64], n: int) -> None:
+        self._datasets = datasets
+        self._samples = samples
+        self._n = n
+        self.size = len(datasets)
+
+    def locate(self, number: int, /) -> tuple[int, int]:
+        if not 0 <= number < self.size:
+            raise IndexError(f"sample {number} of a blend of {self.size}")
+        return int(self._datasets[number]), int(self._samples[number])
+
+    def counts(self, size: int, /) -> npt.NDArray[np.int64]:
+        if not 0 <= size <= self.size:
+            raise IndexError(f"{size} samples of a blend of {self.size}")
+        return np.bincount(self._datasets[:size], minlength=self._n)
+
+
+def _past(dataset: GPTDataset | BlendedDataset, consumed: int | None) -> str:
+    if consumed is None or not isinstance(dataset, BlendedDataset):
+        return dataset.fingerprint
+    return dataset.fingerprint_at(consumed)
+
+
+def _name(tokenizer: dict[str, Any]) -> str:
+    return f"{tokenizer.get('name')} (sha256 {str(tokenizer.get('sha256'))[:12]})"

@@ -1,0 +1,333 @@
+"""Blend files: YAML that people write and ``tokpack blend -o`` saves."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from tokpack.errors import FormatError, InputError
+from tokpack.indexed.writer import replace_file
+from tokpack.samples.blend.plan import BlendPlan, make_plan
+from tokpack.samples.blend.spec import (
+    KEYS,
+    OPTIONS,
+    BlendSpec,
+    Entries,
+    Entry,
+    plain_option,
+    unknown,
+)
+from tokpack.samples.settings import Settings
+
+if TYPE_CHECKING:
+    from tokpack.samples.blend.mixture import Changes
+
+BLEND_VERSION = 1
+VERSION_KEY = "tokpack_blend"
+_MARKS = ("fingerprint", "checksum", "labels_fingerprint")
+_ENTRY = ("prefix", "weight", "labels", *_MARKS, "tokens", "documents")
+_WHOLE = ("seq_length", "samples", "valid_samples", "test_samples", "seed")
+_REAL = ("tokens", "epochs", "temperature", "surplus")
+_TEXT = ("by", "split", "split_by", "split_rule", "order")
+
+
+def load_blend(path: str | os.PathLike[str], **changes: Any) -> BlendPlan:
+    """Read a blend file, open its datasets, and check that they are those of the file.
+
+    ``changes`` take the place of what the file says. Raises InputError or FormatError that names
+    what is missing, unknown or has changed, and as ``plan_blend``.
+    """
+    return make_plan(read_blend(path).changed(**changes))
+
+
+def read_blend(path: str | os.PathLike[str]) -> BlendSpec:
+    """What a blend file asks for. Prefixes are relative to its folder."""
+    return parse_blend(read_values(path), os.fspath(path))
+
+
+def read_values(path: str | os.PathLike[str]) -> Any:
+    """What stands in a blend file, unchecked: a mapping, if it is one."""
+    name = os.fspath(path)
+    try:
+        with open(path, encoding="utf-8") as file:
+            return yaml.load(file, _Loader)
+    except OSError as error:
+        raise InputError(f"{name}: {error.strerror or error}") from error
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        raise FormatError(f"{name}: not YAML: {error}") from error
+
+
+def parse_blend(values: Any, name: str = "") -> BlendSpec:
+    """What a mapping with the keys of a blend file asks for; ``name`` is the file's."""
+    return _Parser(name).spec(values)
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML that takes names for what they are.
+
+    Keys are text, and none comes twice: of two weights for a dataset, one would be lost. Values
+    are text but for true, false, null and plain numbers: in YAML 1.1 the split 0:0.9 is 0.9, the
+    dataset no is false, and 007 is 7.
+    """
+
+    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012  so the base class has it
+
+
+_TAG = "tag:yaml.org,2002:"
+_PLAIN = (
+    ("bool", r"true|false", "tf"),
+    ("null", r"~|null|", ["~", "n", ""]),
+    ("int", r"-?(?:0|[1-9][0-9]*)", "-0123456789"),
+    (
+        "float",
+        r"-?(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|nan)",
+        "-+.0123456789",
+    ),
+)
+for _kind, _pattern, _first in _PLAIN:
+    _Loader.add_implicit_resolver(_TAG + _kind, re.compile(rf"^(?:{_pattern})$"), list(_first))
+
+
+def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for key_node, value_node in node.value:
+        if not isinstance(key_node, yaml.ScalarNode):
+            problem = "a key is neither a word nor a number"
+            raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)
+        if key_node.value in result:
+            problem = f"the key {key_node.value!r} comes twice"
+            raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)
+        result[key_node.value] = loader.construct_object(value_node, deep=True)
+    return result
+
+
+_Loader.add_constructor(_TAG + "map", _mapping)
+
+
+class _Parser:
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._start = f"{name}: " if name else ""
+        self._folder = os.path.dirname(name)
+
+    def spec(self, values: Any) -> BlendSpec:
+        if not isinstance(values, Mapping):
+            self._fail("not a blend: expected a mapping with the key datasets")
+        version = values.get(VERSION_KEY, BLEND_VERSION)
+        if version != BLEND_VERSION:
+            self._fail(
+                f"blend version is {version!r}, this tokpack knows {BLEND_VERSION}: upgrade "
+                "tokpack, or make the blend anew"
+            )
+        for key in values:
+            if key in ("labels", "weight", "prefix"):
+                self._fail(f"{key} belongs to a dataset, as in - {{prefix: wiki, {key}: ...}}")
+            if key not in (*KEYS, VERSION_KEY):
+                self._fail(unknown(f"unknown key {key!r}", str(key), KEYS))
+        if "datasets" not in values:
+            self._fail("not a blend: the key datasets is missing")
+        given = {key: value for key, value in values.items() if value is not None}
+        datasets = self._entries("datasets", given.get("datasets", []))
+        settings = {key: self._value(key, given[key]) for key in given if key in _KINDS}
+        return BlendSpec(
+            datasets=datasets,
+            schedule=self._schedule(given.get("schedule", []), datasets),
+            valid=self._valid(given.get("valid", {})),
+            test=self._entries("test", given.get("test", [])),
+            options={key: self._option(key, given[key]) for key in given if key in OPTIONS},
+            source=self._name,
+            **settings,
+        )
+
+    def _fail(self, problem: str) -> Any:
+        raise FormatError(self._start + problem)
+
+    def _value(self, key: str, value: Any) -> Any:
+        kind, words = _KINDS[key]
+        try:
+            return kind(value)
+        except (TypeError, ValueError, OverflowError):
+            self._fail(f"{key} is {value!r}, expected {words}")
+
+    def _option(self, key: str, value: Any) -> Any:
+        if isinstance(getattr(Settings, key), bool) and not isinstance(value, bool):
+            self._fail(f"{key} is {value!r}, expected true or false")
+        if key == "cache":
+            return os.path.join(self._folder, str(value))
+        return value
+
+    def _entries(self, where: str, value: Any) -> Entries:
+        if isinstance(value, str):
+            return (self._entry(where, value),)
+        if isinstance(value, Mapping):
+            pairs = value.items()
+            return tuple(self._entry(where, {"prefix": str(p), "weight": w}) for p, w in pairs)
+        if not isinstance(value, list):
+            self._fail(f"{where} is {value!r}, expected a list, or prefixes with weights")
+        return tuple(self._entry(where, entry) for entry in value)
+
+    def _entry(self, where: str, value: Any) -> Entry:
+        if isinstance(value, str):
+            value = {"prefix": value}
+        if not isinstance(value, Mapping):
+            self._fail(f"{where} has {value!r}, expected a prefix, or one with a weight")
+        if len(value) == 1 and not set(value) & set(_ENTRY):  # - wiki: 0.35
+            ((prefix, weight),) = value.items()
+            value = {"prefix": str(prefix), "weight": weight}
+        for key in value:
+            if key not in _ENTRY:
+                self._fail(unknown(f"{where} has an unknown key {key!r}", str(key), _ENTRY))
+        prefix = value.get("prefix")
+        if not isinstance(prefix, str) or not prefix:
+            self._fail(f"{where} has the prefix {prefix!r}, expected a name")
+        weight = value.get("weight")
+        if weight is not None:
+            try:
+                weight = _real(weight)
+            except (TypeError, ValueError):
+                self._fail(f"the weight of {prefix} is {weight!r}, expected a number")
+        marks = {key: str(value[key]) for key in _MARKS if value.get(key) is not None}
+        if (labels := value.get("labels")) is not None:
+            labels = os.path.join(self._folder, str(labels))
+        return Entry(os.path.join(self._folder, prefix), weight, labels=labels, **marks)
+
+    def _valid(self, value: Any) -> dict[str, Entries]:
+        """One set, or a mapping of names to sets."""
+        if isinstance(value, Mapping) and value:
+            are_sets = [isinstance(one, (str, list, Mapping)) for one in value.values()]
+            if all(are_sets):
+                return {str(k): self._entries(f"valid {k}", one) for k, one in value.items()}
+            if any(are_sets):
+                self._fail("valid mixes sets and weights: give each set a name")
+        return {"valid": self._entries("valid", value)} if value else {}
+
+    def _schedule(self, value: Any, datasets: Entries) -> Changes:
+        rows = list(value.items()) if isinstance(value, Mapping) else value
+        if not isinstance(rows, list):
+            self._fail(f"schedule is {value!r}, expected a list of changes")
+        found = []
+        for row in rows:
+            if isinstance(row, Mapping):
+                if set(row) != {"from", "weights"}:
+                    self._fail(f"schedule has {dict(row)!r}, expected the keys from and weights")
+                row = row["from"], row["weights"]  # noqa: PLW2901
+            if not (isinstance(row, (list, tuple)) and len(row) == 2):
+                self._fail(f"schedule has {row!r}, expected the first sample and weights")
+            begin, weights = row
+            try:
+                first = _whole(begin)
+            except (TypeError, ValueError, OverflowError):
+                self._fail(f"schedule begins at {begin!r}, expected the number of a sample")
+            found.append((first, self._weights(first, weights, datasets)))
+        return tuple(found)
+
+    def _weights(self, first: int, value: Any, datasets: Entries) -> tuple[float, ...]:
+        where = f"the weights from sample {first} on"
+        if isinstance(value, Mapping):
+            known = [entry.prefix for entry in datasets]
+            named = {os.path.join(self._folder, str(key)): one for key, one in value.items()}
+            for key in named:
+                if known.count(key) != 1:
+                    self._fail(unknown(f"{where} name {key!r}, no dataset here", key, known))
+            value = [named.get(prefix, 0) for prefix in known]
+        try:
+            return tuple(map(_real, value))
+        except (TypeError, ValueError):
+            return tuple(self._fail(f"{where} are {value!r}, expected numbers"))
+
+
+def _whole(value: Any) -> int:
+    """A whole number; YAML takes 1e9 for text."""
+    number = float(value) if isinstance(value, str) else value
+    if isinstance(number, bool) or int(number) != number:
+        raise ValueError
+    return int(number)
+
+
+def _real(value: Any) -> float:
+    if isinstance(value, bool):
+        raise TypeError
+    return float(value)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, (Mapping, list, bool)):
+        raise TypeError
+    return str(value)
+
+
+def _truth(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError
+    return value
+
+
+_KINDS: dict[str, tuple[Callable[[Any], Any], str]] = {
+    **dict.fromkeys(_WHOLE, (_whole, "a whole number")),
+    **dict.fromkeys(_REAL, (_real, "a number")),
+    **dict.fromkeys(_TEXT, (_text, "text")),
+    "allow_empty": (_truth, "true or false"),
+}
+
+
+def save_blend(plan: BlendPlan, path: str | os.PathLike[str]) -> None:
+    """Write a plan as a blend file, atomically, with what identifies its datasets.
+
+    A prefix that is relative is written relative to the folder of the file. Raises OutputError.
+    """
+    spec = plan.spec
+    folder = os.path.dirname(os.path.realpath(path))
+    values: dict[str, Any] = {VERSION_KEY: BLEND_VERSION, "seq_length": spec.seq_length}
+    for known in fields(BlendSpec):
+        value = getattr(spec, known.name)
+        if known.name in _KINDS and (known.name in _ALWAYS or value != known.default):
+            whole = isinstance(value, float) and known.name in ("tokens", "epochs")
+            values[known.name] = int(value) if whole and value == int(value) else value
+    values |= {name: plain_option(value) for name, value in spec.options.items()}
+    if spec.options.get("cache") is not None:
+        values["cache"] = _relative(os.fspath(spec.options["cache"]), folder)
+    groups = dict(spec.groups())
+    values["datasets"] = _saved(groups.pop("train"), plan, folder)
+    if spec.schedule:
+        values["schedule"] = [{"from": g, "weights": list(row)} for g, row in spec.schedule]
+    if spec.test:
+        values["test"] = _saved(groups.pop("test"), plan, folder)
+    if groups:
+        values["valid"] = {name: _saved(group, plan, folder) for name, group in groups.items()}
+    text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
+    replace_file(path, [text.encode()])
+
+
+_ALWAYS = ("by", "temperature", "order", "seed")
+
+
+def _saved(entries: Entries, plan: BlendPlan, folder: str) -> list[dict[str, Any]]:
+    rows = []
+    for entry in entries:
+        member = plan.opened[entry.prefix]
+        row = {
+            "prefix": _relative(member.prefix, folder),
+            "weight": entry.weight,
+            "documents": member.documents,
+            "tokens": member.tokens,
+            "fingerprint": member.fingerprint,
+            "checksum": member.checksum,
+        }
+        if entry.labels is not None:
+            labels = plan.opened[entry.labels]
+            row["labels"] = _relative(labels.prefix, folder)
+            row["labels_fingerprint"] = labels.fingerprint
+        rows.append({key: value for key, value in row.items() if value is not None})
+    return rows
+
+
+def _relative(prefix: str, folder: str) -> str:
+    if os.path.isabs(prefix):
+        return prefix
+    own, name = os.path.split(prefix)
+    return os.path.relpath(os.path.join(os.path.realpath(own), name), folder)

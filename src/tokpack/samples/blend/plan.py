@@ -1,0 +1,374 @@
+"""The plan of a blend: what each dataset gives, how often it is seen, and what to beware of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from tokpack.errors import InputError, UsageError
+from tokpack.samples.blend.members import (
+    Member,
+    Portion,
+    check_tokenizers,
+    read_member,
+    split_member,
+    wanted_parts,
+    whole,
+)
+from tokpack.samples.blend.mixture import Mixture, Rules
+from tokpack.samples.blend.spec import PARTS, BlendSpec, Entries, Entry, check_spec, plain_option
+from tokpack.samples.labels import Labels
+from tokpack.samples.megatron.neox_packing import NEOX_PACKED
+from tokpack.samples.settings import MOST_SAMPLES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tokpack.samples.settings import Settings
+
+_NAMED = 8  # datasets in one warning
+
+
+@dataclass(frozen=True)
+class BlendPlan:
+    """A blend whose datasets were opened: what it was asked for, and what that comes to.
+
+    ``opened`` has the datasets by the names that ``spec`` has for them.
+    """
+
+    spec: BlendSpec
+    train: Mixture
+    valid: Mapping[str, Mixture]
+    test: Mixture | None
+    opened: Mapping[str, Member] = field(repr=False)
+
+    @property
+    def mixtures(self) -> list[Mixture]:
+        """All of them, training first."""
+        return [self.train, *self.valid.values(), *([self.test] if self.test else [])]
+
+    @property
+    def members(self) -> list[Member]:
+        """All datasets, each once."""
+        found = [self.opened[e.prefix] for _, entries in self.spec.groups() for e in entries]
+        return list({member.prefix: member for member in found}.values())
+
+    def warnings(self, max_epochs: float) -> list[str]:
+        """What the user should know before a GPU does."""
+        found = []
+        for mixture in self.mixtures:
+            found += mixture.warnings(max_epochs) + _twice(mixture)
+            found += [] if self.spec.allow_empty else _left_without(mixture)
+            if mixture is not self.train:
+                found += _trained_on(mixture, self.train)
+        if unknown := [m.prefix for m in self.members if m.checksum is None]:
+            more = f" and {len(unknown) - _NAMED} more" if len(unknown) > _NAMED else ""
+            found.append(
+                f"no manifest says which tokenizer made {', '.join(unknown[:_NAMED])}{more}, nor "
+                "whether it is whole"
+            )
+        return found
+
+
+def _left_without(mixture: Mixture) -> list[str]:
+    return [
+        f"the split leaves {portion.tokens:,} tokens of {portion.prefix} for {mixture.name}, less "
+        "than one sample, and so cannot be opened: give it more, or leave the dataset out there "
+        "with --allow-empty"
+        for portion in mixture.missing
+    ]
+
+
+def _twice(mixture: Mixture) -> list[str]:
+    names = [portion.prefix for portion in mixture.portions]
+    found = [
+        f"{name} comes {names.count(name)} times in {mixture.name}, each time with the same samples"
+        for name in dict.fromkeys(names)
+        if names.count(name) > 1
+    ]
+    seen: dict[str, str] = {}
+    for portion in mixture.portions:
+        first = seen.setdefault(portion.member.fingerprint, portion.prefix)
+        if first != portion.prefix:
+            found.append(f"{first} and {portion.prefix} hold the same tokens")
+    return found
+
+
+def _trained_on(mixture: Mixture, train: Mixture) -> list[str]:
+    return [
+        f"{portion.prefix} is in {mixture.name}, and its documents are trained on too: measure on "
+        "others"
+        for portion in mixture.portions
+        if any(
+            one.member.fingerprint == portion.member.fingerprint
+            and max(one.begin, portion.begin) < min(one.end, portion.end)
+            for one in train.portions
+        )
+    ]
+
+
+def plan_blend(
+    names: Sequence[str], weights: Sequence[float] | None = None, **settings: Any
+) -> BlendPlan:
+    """Plan a blend of the datasets ``names``; without ``weights`` each counts by its size.
+
+    ``settings`` are those of BlendSpec, and options of GPTDataset. The length is ``samples``, or
+    ``tokens``, or ``epochs`` over all datasets together; one epoch when nothing is said. Raises
+    InputError for a dataset that is missing, empty or not what its manifest says, UsageError for
+    weights that are not positive finite numbers, one for each dataset, for datasets of different
+    tokenizers, and for a length of less than one sample.
+    """
+    if weights is not None and len(weights) != len(names):
+        raise UsageError(f"{len(weights)} weights for {len(names)} datasets")
+    given = [None] * len(names) if weights is None else map(float, weights)
+    datasets = tuple(Entry(name, weight) for name, weight in zip(names, given, strict=True))
+    return make_plan(BlendSpec(datasets=datasets).changed(**settings))
+
+
+def make_plan(spec: BlendSpec) -> BlendPlan:
+    """Open the datasets of a blend and count what each gives. Raises as ``plan_blend``."""
+    settings = check_spec(spec)
+    rules = Rules(
+        by=spec.by,
+        temperature=spec.temperature,
+        seq_length=spec.seq_length,
+        extra=settings.extra,
+        order=spec.order,
+        packing=settings.packing,
+    )
+    opened = _open(spec)
+    parts = _split(spec, settings, opened, rules)
+    for name, entries in spec.valid.items():
+        parts[name] = _own(name, entries, opened, rules, spec.valid_samples)
+    if spec.test:
+        parts["test"] = _own("test", spec.test, opened, rules, spec.test_samples)
+    train, test = parts.pop("train"), parts.pop("test", None)
+    plan = BlendPlan(
+        spec,
+        train,
+        {} if spec.valid_samples == 0 else parts,
+        None if spec.test_samples == 0 else test,
+        opened,
+    )
+    for mixture in plan.mixtures:
+        _check_mixture(mixture)
+    return plan
+
+
+def _open(spec: BlendSpec) -> dict[str, Member]:
+    """The datasets by the name that was given for them, unchanged since the blend was saved."""
+    opened: dict[str, Member] = {}
+    known: dict[str, Member] = {}
+    for _, entries in spec.groups():
+        for entry in entries:
+            if entry.prefix not in opened:
+                member = read_member(entry.prefix)
+                opened[entry.prefix] = known.setdefault(member.prefix, member)
+            marks = {"fingerprint": entry.fingerprint, "checksum": entry.checksum}
+            _check_unchanged(spec.source, opened[entry.prefix], marks)
+    check_tokenizers(list(known.values()))
+    for _, entries in spec.groups():
+        for entry in entries:
+            if entry.labels is not None:
+                labels = opened.get(entry.labels) or read_member(entry.labels)
+                opened[entry.labels] = labels
+                marks = {"fingerprint": entry.labels_fingerprint}
+                _check_unchanged(spec.source, labels, marks)
+                Labels(labels.dataset, opened[entry.prefix].dataset)  # they fit
+    return opened
+
+
+def _check_unchanged(source: str, member: Member, marks: Mapping[str, str | None]) -> None:
+    for what, then in marks.items():
+        now = getattr(member, what)
+        if then is not None and now is not None and then != now:
+            raise InputError(
+                f"{source}: {member.prefix} has changed since the blend was saved ({what} {now}, "
+                f"then {then}): put the old data back, or make the blend anew"
+            )
+
+
+def _split(
+    spec: BlendSpec, settings: Settings, opened: Mapping[str, Member], rules: Rules
+) -> dict[str, Mixture]:
+    """What ``datasets`` give for training, validation and test."""
+    if spec.split is None:
+        portions = [_whole(entry, opened) for entry in spec.datasets]
+        return {"train": _train(spec, portions, rules)}
+    wanted = wanted_parts(spec.split)
+    if not wanted[0]:
+        raise UsageError(f"split {spec.split!r} leaves nothing for training")
+    rows = [
+        [
+            replace(portion, labels=_labels(entry, opened))
+            for portion in split_member(
+                opened[entry.prefix], spec.split, spec.split_by, settings.rule
+            )
+        ]
+        for entry in spec.datasets
+    ]
+    found = {"train": _train(spec, [row[0] for row in rows], rules)}
+    for part, asked in ((1, spec.valid_samples), (2, spec.test_samples)):
+        if wanted[part]:
+            pairs = [
+                (row[part], entry.weight)
+                for row, entry in zip(rows, spec.datasets, strict=True)
+                if entry.weight != 0
+            ]
+            found[PARTS[part]] = _with_enough(PARTS[part], pairs, rules, asked, part)
+    return found
+
+
+def _train(spec: BlendSpec, portions: Sequence[Portion], rules: Rules) -> Mixture:
+    weights = [entry.weight for entry in spec.datasets]
+    split = None if spec.split is None else 0
+    found = _with_enough("train", list(zip(portions, weights, strict=True)), rules, None, split)
+    asked = spec.samples
+    if spec.tokens is not None:
+        asked = int(spec.tokens) // spec.seq_length
+    elif spec.epochs is not None:
+        asked = rules.epoch_samples(found.portions, spec.epochs)
+    kept = [number for number, portion in enumerate(portions) if portion in found.portions]
+    changes = tuple((first, tuple(row[i] for i in kept)) for first, row in spec.schedule)
+    return Mixture(
+        found.name,
+        found.portions,
+        found.weights,
+        rules,
+        asked=asked,
+        changes=changes,
+        part=split,
+        missing=found.missing,
+    )
+
+
+def _own(
+    name: str, entries: Entries, opened: Mapping[str, Member], rules: Rules, asked: int | None
+) -> Mixture:
+    pairs = [(_whole(entry, opened), entry.weight) for entry in entries]
+    return _with_enough(name, pairs, rules, asked, None)
+
+
+def _whole(entry: Entry, opened: Mapping[str, Member]) -> Portion:
+    return replace(whole(opened[entry.prefix]), labels=_labels(entry, opened))
+
+
+def _labels(entry: Entry, opened: Mapping[str, Member]) -> str | None:
+    return None if entry.labels is None else opened[entry.labels].prefix
+
+
+def _with_enough(
+    name: str,
+    pairs: Sequence[tuple[Portion, float | None]],
+    rules: Rules,
+    asked: int | None,
+    part: int | None,
+) -> Mixture:
+    """A mixture of the portions that have a sample; without a split all must have one."""
+    kept = [(portion, weight) for portion, weight in pairs if portion.tokens >= rules.least]
+    missing = tuple(portion for portion, _ in pairs if portion.tokens < rules.least)
+    if missing and part is None:
+        raise UsageError(
+            f"{missing[0].prefix}: {missing[0].tokens:,} tokens are less than one sample of "
+            f"{rules.least:,} (seq_length {rules.seq_length:,} and {rules.extra} more): shorten "
+            "the sequence length, or leave it out"
+        )
+    weights = tuple(weight for _, weight in kept if weight is not None)
+    portions = tuple(portion for portion, _ in kept)
+    return Mixture(name, portions, weights or None, rules, asked=asked, part=part, missing=missing)
+
+
+def _check_mixture(mixture: Mixture) -> None:
+    """UsageError for a mixture of no samples, or of a number that its order must be told."""
+    if not mixture.portions:
+        if mixture.name != "train":
+            return  # a warning says so
+        raise UsageError(
+            f"the split leaves {mixture.missing[0].tokens:,} tokens of "
+            f"{mixture.missing[0].prefix} for training, less than one sample: give it more, or "
+            "shorten the sequence length"
+        )
+    mixture.segments  # noqa: B018  the weights have a sum
+    rules = mixture.rules
+    count = {"train": "samples", "test": "test_samples"}.get(mixture.name, "valid_samples")
+    if rules.packing in NEOX_PACKED and (mixture.asked is None or mixture.is_used_up):
+        weights_too = " and the weights of its datasets" if mixture.is_used_up else ""
+        raise UsageError(
+            f"packing={rules.packing!r} must know how many samples {mixture.name} has: give "
+            f"{count}{weights_too}"
+        )
+    if mixture.samples < 1 and mixture.asked is None:
+        none = "" if mixture.name == "train" else ", 0 for none"
+        raise UsageError(
+            f"{mixture.name} has {mixture.tokens:,} tokens, less than one sample of "
+            f"{rules.seq_length:,}: give it more data, or say with {count} how many it has{none}"
+        )
+    if mixture.samples > MOST_SAMPLES:
+        raise UsageError(f"{mixture.name} is {mixture.samples:.3g} samples, expected 2^62 or fewer")
+    if mixture.samples < 1:
+        raise UsageError(
+            f"{mixture.name} is less than one sample of {rules.seq_length:,} tokens: ask for "
+            "more tokens or epochs, or shorten the sequence length"
+        )
+    weights = rules.as_weights(mixture.weights, mixture.portions)
+    if rules.order != "stateless" and mixture.name != "train" and mixture.asked is None and weights:
+        raise UsageError(
+            f"the order {rules.order} must know how many samples a blend with weights has: "
+            f"give {count}, 0 for none"
+        )
+
+
+def as_json(plan: BlendPlan, max_epochs: float) -> dict[str, Any]:
+    """The plan for machines: the training mixture at the top, the others below it."""
+    spec = plan.spec
+    return {
+        "order": spec.order,
+        "seed": spec.seed,
+        "seq_length": spec.seq_length,
+        "by": spec.by,
+        "temperature": spec.temperature,
+        "split": spec.split,
+        "split_by": spec.split_by,
+        "options": {name: plain_option(value) for name, value in spec.options.items()},
+        **_mixture_json(plan.train),
+        "schedule": [
+            {"from": segment.first, "shares": segment.shares} for segment in plan.train.segments
+        ],
+        "valid": {name: _mixture_json(mixture) for name, mixture in plan.valid.items()},
+        "test": None if plan.test is None else _mixture_json(plan.test),
+        "warnings": plan.warnings(max_epochs),
+    }
+
+
+def _mixture_json(mixture: Mixture) -> dict[str, Any]:
+    weights = mixture.weights or [None] * len(mixture.portions)
+    rows = zip(
+        mixture.portions,
+        weights,
+        mixture.shares,
+        mixture.member_samples,
+        mixture.epochs,
+        strict=True,
+    )
+    return {
+        "samples": mixture.samples,
+        "tokens": mixture.samples * mixture.rules.seq_length,
+        "filled": mixture.filled,
+        "datasets": [
+            {
+                "prefix": portion.prefix,
+                "documents": portion.documents,
+                "tokens": portion.tokens,
+                "weight": weight,
+                "share": share,
+                "samples": samples,
+                "epochs": epochs,
+                "tokenizer": portion.member.tokenizer_name,
+                "fingerprint": portion.member.fingerprint,
+                "checksum": portion.member.checksum,
+                "labels": portion.labels,
+            }
+            for portion, weight, share, samples, epochs in rows
+        ],
+        "missing": [portion.prefix for portion in mixture.missing],
+    }

@@ -1,0 +1,128 @@
+"""Building what a blend needs before a job starts: tokpack's caches, or another program's files."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tokpack.errors import OutputError, UsageError
+from tokpack.samples.blend.blended import BlendedDataset
+from tokpack.samples.blend.open import open_blend
+from tokpack.samples.megatron.cache_files import Request, write_index_files
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from tokpack.samples.blend.plan import BlendPlan
+    from tokpack.samples.gpt import GPTDataset
+    from tokpack.samples.megatron.cache_files import Written
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What one dataset of a blend needs: a file, or with ``path`` None nothing.
+
+    ``entries`` are its samples; ``built`` is False where the file was there already.
+    """
+
+    part: str
+    prefix: str
+    order: str
+    entries: int
+    size: int
+    seconds: float
+    path: str | None
+    built: bool
+
+
+def prebuild(plan: BlendPlan, folder: str | os.PathLike[str]) -> Iterator[Prepared]:
+    """Open all datasets of a blend with a cache in ``folder``, so that whoever follows finds it.
+
+    Raises as open_blend, and OutputError where the folder cannot be written.
+    """
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"{folder}: cannot be made: {error.strerror or error}") from error
+    blends = open_blend(plan, cache=os.fspath(folder))
+    parts = {"train": blends.train, **blends.valid, "test": blends.test}
+    for part, samples in parts.items():
+        for dataset in _leaves(samples):
+            yield _prepared(part, dataset)
+
+
+def index_files(
+    plan: BlendPlan,
+    folder: str | os.PathLike[str],
+    *,
+    tokenizer: Mapping[str, Any] | None = None,
+    renamed: Mapping[str, str] | None = None,
+    fused: bool = False,
+) -> Iterator[Written]:
+    """Write the index files of the program whose order the blend has, see write_index_files.
+
+    ``tokenizer`` are the ``unique_identifiers`` of Megatron-core's tokenizer. ``renamed`` says how
+    prefixes begin where the program runs: {"data/": "/cluster/data/"}. ``fused`` is for jobs on ARM
+    processors, see megatron_blend. UsageError for what the program's own blends do not have.
+    """
+    spec, train = plan.spec, plan.train
+    if spec.order == "stateless":
+        raise UsageError(
+            "the stateless order has no index files: name a program's, such as megatron"
+        )
+    if spec.split is None:
+        raise UsageError(
+            "the program's files are named by its split string: give it, such as 969,30,1"
+        )
+    if spec.valid or spec.test:
+        raise UsageError(
+            "index files of validation and test sets with datasets of their own are not written: "
+            "give the datasets of training and a split"
+        )
+    weights = train.rules.as_weights(train.weights, train.portions)
+    request = Request(
+        paths=tuple(_rename(portion.prefix, renamed or {}) for portion in train.portions),
+        weights=None if weights is None or train.weights is None else tuple(weights),
+        samples=(train.asked, spec.valid_samples, spec.test_samples),
+        seq_length=spec.seq_length,
+        seed=spec.seed,
+        split=spec.split,
+        tokenizer=tokenizer,
+        order=spec.order,
+        surplus=spec.surplus,
+        add_extra_token=spec.options.get("add_extra_token", True),
+        drop_last=spec.options.get("drop_last", True),
+        fused=fused,
+    )
+    return write_index_files(
+        folder, request, [portion.member.dataset for portion in train.portions]
+    )
+
+
+def _leaves(samples: GPTDataset | BlendedDataset | None) -> Iterator[GPTDataset]:
+    if isinstance(samples, BlendedDataset):
+        for dataset in samples.datasets:
+            yield from _leaves(dataset)
+    elif samples is not None:
+        yield samples
+
+
+def _prepared(part: str, dataset: GPTDataset) -> Prepared:
+    entry = dataset.cached
+    common = part, dataset.path_prefix, dataset.order, len(dataset)
+    if entry is None:
+        return Prepared(*common, 0, 0.0, None, built=False)
+    if entry.path is None:
+        raise OutputError(
+            f"the index of {dataset.path_prefix} cannot be written: choose another folder, or make "
+            f"room for {entry.size:,} bytes in this one"
+        )
+    return Prepared(*common, entry.size, entry.seconds, entry.path, built=entry.built)
+
+
+def _rename(prefix: str, renamed: Mapping[str, str]) -> str:
+    for old, new in renamed.items():
+        if prefix.startswith(old):
+            return new + prefix.removeprefix(old)
+    return prefix

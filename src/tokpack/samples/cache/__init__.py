@@ -1,0 +1,1 @@
+"""Index arrays kept in a folder by what they were made of."""

@@ -1,0 +1,176 @@
+"""The bytes of a cache file.
+
+0     8 bytes   magic
+8     uint32    version
+12    uint32    0
+16    uint64    where the header begins; it ends the file
+24    uint64    its bytes
+32    16 bytes  XXH3-128 of the header
+48    16 bytes  0
+64    arrays, one after the other, each at a multiple of 64, little-endian, in C order
+...   header: canonical JSON of kind, settings, and of each array name, dtype, shape, offset
+      and XXH3-128
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
+import xxhash
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from tokpack.samples.cache.store import Part
+
+VERSION = 1
+ALIGNMENT = 64
+
+_MAGIC = b"TOKINDEX"
+_PREAMBLE = struct.Struct("<8sIIQQ16s16x")
+_BLOCK = 1 << 20
+_MAX_HEADER = 1 << 26
+_KINDS = "biuf"
+
+
+class CacheError(Exception):
+    """A file is not what its name says; the message says why."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """One array of a file."""
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    offset: int
+    checksum: str
+
+    @property
+    def count(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def end(self) -> int:
+        """Where it ends in the file."""
+        return self.offset + self.count * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a file holds; ``size`` is that of the file."""
+
+    arrays: tuple[Stored, ...]
+    size: int
+
+
+def key(kind: str, settings: Mapping[str, Any]) -> str:
+    """32 hexadecimal digits of everything that decides the arrays."""
+    return xxhash.xxh3_128_hexdigest(_canonical([kind, VERSION, settings]))
+
+
+def write(file: BinaryIO, kind: str, settings: Mapping[str, Any], parts: Iterable[Part]) -> None:
+    """Write a whole file; the preamble, without which it is none, comes last."""
+    position = _PREAMBLE.size
+    file.seek(position)
+    arrays = []
+    for part in parts:
+        position = -(-position // ALIGNMENT) * ALIGNMENT
+        file.seek(position)
+        dtype = part.dtype.newbyteorder("<")
+        state = xxhash.xxh3_128()
+        offset = position
+        for chunk in part.chunks:
+            data = np.ascontiguousarray(chunk, dtype).reshape(-1).view(np.uint8).data
+            state.update(data)
+            _write_all(file, data)
+            position += len(data)
+        arrays.append(Stored(part.name, dtype, part.shape, offset, state.hexdigest()))
+        if arrays[-1].end != position:
+            raise ValueError(f"{part.name}: its chunks are not of the shape {part.shape}")
+    header = _canonical({"kind": kind, "settings": settings, "arrays": [*map(_describe, arrays)]})
+    _write_all(file, memoryview(header))
+    digest = xxhash.xxh3_128_digest(header)
+    file.seek(0)
+    _write_all(file, memoryview(_PREAMBLE.pack(_MAGIC, VERSION, 0, position, len(header), digest)))
+
+
+def read(file: BinaryIO, kind: str, settings: Mapping[str, Any]) -> Header:
+    """The header, checked against the file's size, ``kind`` and ``settings``. Raises CacheError."""
+    size = os.fstat(file.fileno()).st_size
+    preamble = file.read(_PREAMBLE.size)
+    if len(preamble) < _PREAMBLE.size:
+        raise CacheError(f"{size} bytes are too few for a cache of tokpack")
+    magic, version, _, begin, length, digest = _PREAMBLE.unpack(preamble)
+    if magic != _MAGIC:
+        raise CacheError("not a cache of tokpack")
+    if version != VERSION:
+        raise CacheError(f"a cache of version {version}, this tokpack writes {VERSION}")
+    if length > _MAX_HEADER or begin + length != size:
+        raise CacheError(f"it has {size} bytes, expected {begin + length}")
+    file.seek(begin)
+    text = file.read(length)
+    if xxhash.xxh3_128_digest(text) != digest:
+        raise CacheError("the checksum of its header is wrong")
+    values = json.loads(text)
+    if _canonical([values["kind"], values["settings"]]) != _canonical([kind, settings]):
+        raise CacheError("it is of other settings than its name says")
+    arrays = tuple(_stored(entry) for entry in values["arrays"])
+    if any(not _PREAMBLE.size <= stored.offset <= stored.end <= begin for stored in arrays):
+        raise CacheError("an array in it leaves the file")
+    return Header(arrays, size)
+
+
+def verify(file: BinaryIO, header: Header) -> None:
+    """Raises CacheError where an array's checksum is wrong. Takes no memory: nothing is mapped."""
+    block = memoryview(bytearray(_BLOCK))
+    for stored in header.arrays:
+        state = xxhash.xxh3_128()
+        file.seek(stored.offset)
+        missing = stored.end - stored.offset
+        while missing:
+            count = file.readinto(block[: min(_BLOCK, missing)])  # type: ignore[attr-defined]
+            if not count:
+                raise CacheError("it became shorter while it was read")
+            state.update(block[:count])
+            missing -= count
+        if state.hexdigest() != stored.checksum:
+            raise CacheError(f"the checksum of {stored.name} is wrong")
+
+
+def _describe(stored: Stored) -> dict[str, Any]:
+    return {
+        "name": stored.name,
+        "dtype": stored.dtype.str,
+        "shape": stored.shape,
+        "offset": stored.offset,
+        "xxh3_128": stored.checksum,
+    }
+
+
+def _stored(entry: Mapping[str, Any]) -> Stored:
+    dtype = np.dtype(entry["dtype"])
+    if dtype.kind not in _KINDS:
+        raise CacheError(f"{entry['name']}: its dtype is {dtype}")
+    shape = tuple(int(size) for size in entry["shape"])
+    if any(size < 0 for size in shape):
+        raise CacheError(f"{entry['name']}: its shape is {shape}")
+    return Stored(entry["name"], dtype, shape, int(entry["offset"]), entry["xxh3_128"])
+
+
+def _canonical(value: Any) -> bytes:
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return text.encode()
+
+
+def _write_all(file: BinaryIO, data: memoryview) -> None:
+    while len(data):
+        data = data[file.write(data) :]

@@ -1,0 +1,302 @@
+"""Arrays that an order needs, kept in a folder by what they were made of.
+
+A file is complete or absent: it is written beside its name, synced and renamed. What is in it is a
+function of its key alone, so any process on any machine writes the same bytes.
+"""
+
+from __future__ import annotations
+
+import logging
+import mmap
+import os
+import socket
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from tokpack.samples.cache import format as cache_format
+from tokpack.samples.cache.format import CacheError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Arrays = dict[str, npt.NDArray[Any]]
+
+try:
+    import fcntl
+except ImportError:  # not a POSIX system
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["Entry", "IndexCache", "Part", "collect"]
+
+_SUFFIX = ".tokindex"
+_POLL_SECONDS = 0.05
+_WAIT_SECONDS = 1800.0  # for another process that builds the same; then build it here too
+_LEFT_SECONDS = 60.0  # after which an unlocked temporary file is what a crash left
+_LEFT_UNLOCKABLE_SECONDS = 86400.0  # the same where the file system has no locks
+
+_log = logging.getLogger(__name__)
+_said: set[str] = set()
+_verified: set[tuple[str, int, int, int]] = set()  # files whose checksums this process has seen
+
+
+@dataclass(frozen=True)
+class Part:
+    """One array, made piece by piece: ``chunks`` are its rows, in order, and are read once."""
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    chunks: Iterable[npt.NDArray[Any]]
+
+    @classmethod
+    def of(cls, name: str, array: npt.NDArray[Any]) -> Part:
+        """An array that is there already."""
+        return cls(name, array.dtype, array.shape, (array,))
+
+    def array(self) -> npt.NDArray[Any]:
+        """The whole of it, in memory; the array itself where it is one."""
+        chunks = iter(self.chunks)
+        first = next(chunks, None)
+        if first is not None and first.shape == self.shape:
+            return first
+        whole = np.empty(self.shape, self.dtype)
+        filled = 0
+        while first is not None:
+            whole[filled : filled + len(first)] = first
+            filled += len(first)
+            first = next(chunks, None)
+        return whole
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One file of a cache, or what would be in it where it cannot be written (``path`` None)."""
+
+    arrays: Arrays = field(repr=False)
+    path: str | None
+    built: bool  # by this call
+    seconds: float
+
+    @property
+    def size(self) -> int:
+        """Bytes of the arrays."""
+        return sum(array.nbytes for array in self.arrays.values())
+
+
+def collect(parts: Iterable[Part] | Mapping[str, npt.NDArray[Any]]) -> Arrays:
+    """All arrays, in memory."""
+    if isinstance(parts, Mapping):
+        return dict(parts)
+    return {part.name: part.array() for part in parts}
+
+
+class IndexCache:
+    """A folder of files, each named by the key of its arrays.
+
+    The key is the XXH3-128 of the canonical JSON of ``kind``, the format version and ``settings``;
+    these hold the fingerprint of the data and every setting that decides the arrays. A file of
+    another version or key, or that is truncated or damaged, is never used: it is built again and
+    replaced, which is logged. The checksum of every array is checked when a process opens a file
+    for the first time, at some GB/s; ``verify=False`` checks the header and the size only.
+
+    Any number of processes may ask for the same at once. One builds while the others on a file
+    system with locks wait; elsewhere each may build, and all write the same bytes. A folder that
+    cannot be written is no error: the arrays are built in memory, and that is logged once.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], *, verify: bool = True) -> None:
+        self.folder = os.fspath(folder)
+        self._verify = verify
+
+    def path(self, kind: str, settings: Mapping[str, Any]) -> str:
+        """The file of these arrays, whether it is there or not."""
+        return os.path.join(self.folder, f"{kind}-{cache_format.key(kind, settings)}{_SUFFIX}")
+
+    def arrays(
+        self,
+        kind: str,
+        settings: Mapping[str, Any],
+        build: Callable[[], Iterable[Part] | Mapping[str, npt.NDArray[Any]]],
+    ) -> Arrays:
+        """The arrays of ``settings``, read-only and mapped; built and written when they are absent.
+
+        ``build`` returns them by name, or as parts, which are written while they are made; it may
+        be called twice. Whatever it raises comes through, and leaves nothing behind.
+        """
+        return self.entry(kind, settings, build).arrays
+
+    def entry(
+        self,
+        kind: str,
+        settings: Mapping[str, Any],
+        build: Callable[[], Iterable[Part] | Mapping[str, npt.NDArray[Any]]],
+    ) -> Entry:
+        """Like ``arrays``, with where they are and what it took."""
+        began = time.perf_counter()
+        path = self.path(kind, settings)
+        found = self._open(path, kind, settings)
+        built = False
+        if found is None:
+            try:
+                found, built = self._build_once(path, kind, settings, build)
+            except OSError as error:
+                _say_once(
+                    f"{path}: cannot be written: {error.strerror or error}; the index is built in "
+                    "memory, by every process for itself: name a cache folder that can be written",
+                )
+                held = collect(build())
+                return Entry(_read_only(held), None, True, time.perf_counter() - began)
+        return Entry(found, path, built, time.perf_counter() - began)
+
+    def _open(self, path: str, kind: str, settings: Mapping[str, Any]) -> Arrays | None:
+        try:
+            file = open(path, "rb")  # noqa: SIM115
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            _say_once(f"{path}: cannot be read: {error.strerror or error}; built again")
+            return None
+        with file:
+            try:
+                header = cache_format.read(file, kind, settings)
+                self._check(file, path, header)
+                return _map(file, header)
+            except CacheError as error:
+                _say_once(f"{path}: {error}; it is built again")
+                return None
+
+    def _check(self, file: BinaryIO, path: str, header: cache_format.Header) -> None:
+        status = os.fstat(file.fileno())
+        known = (path, status.st_ino, status.st_mtime_ns, status.st_size)
+        if self._verify and known not in _verified:
+            cache_format.verify(file, header)
+            _verified.add(known)
+
+    def _build_once(
+        self,
+        path: str,
+        kind: str,
+        settings: Mapping[str, Any],
+        build: Callable[[], Iterable[Part] | Mapping[str, npt.NDArray[Any]]],
+    ) -> tuple[Arrays, bool]:
+        os.makedirs(self.folder, exist_ok=True)
+        with _turn(path) as waited:
+            if waited and (found := self._open(path, kind, settings)) is not None:
+                return found, False
+            _remove_leftovers(self.folder)
+            made = build()
+            parts = [Part.of(*item) for item in made.items()] if isinstance(made, Mapping) else made
+            _write(path, kind, settings, parts)
+        found = self._open(path, kind, settings)
+        if found is None:
+            raise OSError(None, "what was written cannot be read back")
+        return found, True
+
+
+def _write(path: str, kind: str, settings: Mapping[str, Any], parts: Iterable[Part]) -> None:
+    folder, name = os.path.split(path)
+    unique = f"{socket.gethostname()}-{os.getpid()}-{os.urandom(4).hex()}"
+    temporary = os.path.join(folder, f".{name}.{unique}.tmp")
+    with open(temporary, "xb", buffering=0) as file:
+        try:
+            _lock(file.fileno())  # so that nobody takes it for a leftover
+            cache_format.write(file, kind, settings, parts)
+            os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(temporary)
+            raise
+    with suppress(OSError):  # network file systems without it
+        number = os.open(folder or ".", os.O_RDONLY)
+        try:
+            os.fsync(number)
+        finally:
+            os.close(number)
+
+
+@contextmanager
+def _turn(path: str) -> Iterator[bool]:
+    """Wait until no other process builds ``path``; True when that took any time.
+
+    Never more than a courtesy: without locks, or after a long wait, all go on at once.
+    """
+    folder, name = os.path.split(path)
+    lock = os.path.join(folder, f".{name}.lock")
+    with open(lock, "ab") as file:
+        waited = not _lock(file.fileno())
+        deadline = time.monotonic() + _WAIT_SECONDS
+        while waited and not _lock(file.fileno()) and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)
+        try:
+            yield waited or os.path.exists(path)
+        finally:
+            with suppress(OSError):
+                os.unlink(lock)  # whoever waits for it looks at ``path`` next
+
+
+def _lock(number: int) -> bool:
+    """Whether this process may go on: the lock is its own, or there are no locks here."""
+    if fcntl is None:
+        return True
+    try:
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _remove_leftovers(folder: str) -> None:
+    """Remove temporary files that nobody writes any more."""
+    now = time.time()
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if not (entry.name.startswith(".") and f"{_SUFFIX}." in entry.name):
+                continue
+            with suppress(OSError):
+                age = now - entry.stat().st_mtime
+                if entry.name.endswith(".tmp") and age > _LEFT_SECONDS and _is_dead(entry, age):
+                    os.unlink(entry.path)
+
+
+def _is_dead(entry: os.DirEntry[str], age: float) -> bool:
+    if fcntl is None:
+        return age > _LEFT_UNLOCKABLE_SECONDS
+    with open(entry.path, "rb") as file:
+        try:
+            fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return age > _LEFT_UNLOCKABLE_SECONDS
+        return True
+
+
+def _map(file: BinaryIO, header: cache_format.Header) -> Arrays:
+    mapped = mmap.mmap(file.fileno(), header.size, access=mmap.ACCESS_READ)
+    return {
+        stored.name: np.frombuffer(
+            mapped, stored.dtype, stored.count, stored.offset if stored.count else 0
+        ).reshape(stored.shape)
+        for stored in header.arrays
+    }
+
+
+def _read_only(arrays: Arrays) -> Arrays:
+    for array in arrays.values():
+        array.flags.writeable = False
+    return arrays
+
+
+def _say_once(text: str) -> None:
+    if text not in _said:
+        _said.add(text)
+        _log.warning("%s", text)

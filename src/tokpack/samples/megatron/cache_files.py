@@ -1,0 +1,320 @@
+"""Index files of other programs, under their own names, so that their jobs find them built.
+
+A name holds, mostly as an MD5, what the program asks for. The program trusts a file of the right
+name whatever is in it; ``add_extra_token``, ``drop_last`` and the data itself are in no name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokpack.errors import UsageError
+from tokpack.indexed.writer import replace_file
+from tokpack.samples.cache.store import Part
+from tokpack.samples.megatron.build import build_parts
+from tokpack.samples.megatron.orders import blend_request, megatron_blend, megatron_plan, normalise
+from tokpack.samples.split import parse_split, split_bounds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from tokpack.indexed import MMapIndexedDataset
+    from tokpack.samples.megatron.build import Plan
+
+PARTS = ("train", "valid", "test")
+CORE = ("megatron", "megatron-0.10", "megatron-0.9", "megatron-0.4")
+WRITABLE = (*CORE, "neox", "bigscience", "microsoft")
+
+_OLD_NAMES = {
+    "document_index": "doc_idx",
+    "sample_index": "sample_idx",
+    "shuffle_index": "shuffle_idx",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What a program asks of its datasets.
+
+    ``paths`` are the datasets' prefixes as the program is given them, letter by letter; ``weights``
+    those of its blend, None without. ``samples`` are the numbers that it asks for, of training,
+    validation and test, None for one epoch. ``split`` is its split string. ``tokenizer`` is the
+    ``unique_identifiers`` of Megatron-core's tokenizer. ``order`` is the program, one of WRITABLE.
+    """
+
+    paths: tuple[str, ...]
+    weights: tuple[float, ...] | None
+    samples: tuple[int | None, ...]
+    seq_length: int
+    seed: int
+    split: str
+    tokenizer: Mapping[str, Any] | None = None
+    order: str = "megatron"
+    surplus: float = 0.005
+    add_extra_token: bool = True
+    drop_last: bool = True  # of validation; the programs always do so elsewhere
+    fused: bool = False  # the blend as ARM processors build it, see megatron_blend
+
+    def __post_init__(self) -> None:
+        if self.order not in WRITABLE:
+            raise UsageError(
+                f"order {self.order!r}: the names of its files are not known; use one of "
+                f"{', '.join(WRITABLE)}"
+            )
+        if self.order in ("neox", "bigscience") and (self.weights or len(self.paths) > 1):
+            raise UsageError(f"{self.order} keeps no blend: name one dataset, without a weight")
+        if self.order == "microsoft" and self.weights is None and len(self.paths) > 1:
+            raise UsageError("microsoft blends with weights only: give each dataset one")
+        if self.order in CORE and self.order != "megatron-0.4" and self.tokenizer is None:
+            raise UsageError(
+                "the names of Megatron-core's files depend on its tokenizer: give the tokenizer's "
+                "unique_identifiers (--tokenizer-ids), which a description.txt of your runs has"
+            )
+        if len(self.samples) != len(PARTS):
+            raise UsageError("samples are those of train, valid and test, None for one epoch")
+
+
+@dataclass(frozen=True)
+class Written:
+    """One dataset's or blend's files; ``entries`` are its samples."""
+
+    name: str
+    paths: tuple[str, ...]
+    entries: int
+    size: int
+    seconds: float
+
+
+def write_index_files(
+    folder: str | os.PathLike[str], request: Request, datasets: Sequence[MMapIndexedDataset]
+) -> Iterator[Written]:
+    """Write the files that the program will look for, one dataset or blend at a time.
+
+    ``datasets`` are those that ``request.paths`` name, as they are opened here. ``folder`` is its
+    cache folder; NeoX and BigScience have none, and find their files in the dataset's: the last
+    part of the name counts. A file appears complete or not at all, the description last. Raises
+    UsageError for a request that leaves nothing, OutputError.
+    """
+    bounds = split_bounds(request.split)
+    for place, part in enumerate(PARTS):
+        if bounds[place] is None:
+            continue
+        yield from _Part(os.fspath(folder), request, datasets, place, part).write()
+
+
+class _Part:
+    """The files of one of train, valid and test."""
+
+    def __init__(
+        self,
+        folder: str,
+        request: Request,
+        datasets: Sequence[MMapIndexedDataset],
+        place: int,
+        part: str,
+    ) -> None:
+        self._folder = folder
+        self._request = request
+        self._datasets = datasets
+        self._place = place
+        self._part = part
+
+    def write(self) -> Iterator[Written]:
+        request, wanted = self._request, self._request.samples[self._place]
+        if request.weights is None and len(request.paths) == 1:
+            yield self._dataset(0, wanted)[1]
+            return
+        plans: list[tuple[Plan, int | None]] = []
+        if request.weights is None:
+            for number in range(len(request.paths)):
+                plan, written = self._dataset(number, None)
+                plans.append((plan, None))
+                yield written
+            weights: Sequence[float] = [plan.samples for plan, _ in plans]
+            size = None if wanted is None else min(wanted, sum(plan.samples for plan, _ in plans))
+        else:
+            if wanted is None:
+                raise UsageError(f"{self._part}: a blend with weights needs a number of samples")
+            asked = blend_request(request.weights, wanted, request.order, surplus=request.surplus)
+            for number, count in enumerate(asked.samples):
+                plan, written = self._dataset(number, count)
+                plans.append((plan, count))
+                yield written
+            weights, size = asked.weights.tolist(), asked.size
+        yield self._blend(plans, weights, size)
+
+    def _dataset(self, number: int, wanted: int | None) -> tuple[Plan, Written]:
+        request, dataset = self._request, self._datasets[number]
+        rule = "classic" if request.order in ("megatron-0.4", *WRITABLE[4:]) else "core"
+        limits = parse_split(request.split, len(dataset), rule)[self._place]
+        if limits is None:
+            raise UsageError(
+                f"{request.paths[number]}: split {request.split!r} leaves nothing for "
+                f"{self._part}; with this the program does not come to an end"
+            )
+        plan = megatron_plan(
+            dataset.sizes,
+            *limits,
+            request.seq_length,
+            wanted,
+            seed=request.seed,
+            flavour=request.order,
+            add_extra_token=request.add_extra_token,
+            drop_last=request.drop_last or self._part != "valid",
+        )
+        parts = build_parts(dataset.sizes, plan)
+        began = time.perf_counter()
+        if request.order in CORE:
+            key = self._core_key(number, wanted)
+            paths = self._write_core(key, parts)
+        elif request.order == "microsoft":
+            text = self._microsoft_text(number, wanted, plan.epochs)
+            paths = self._write_old(os.path.join(self._folder, _md5(text)), text, parts)
+        else:
+            start = os.path.join(self._folder, os.path.basename(request.paths[number]))
+            packing = "_packedpi" if request.order == "neox" else ""
+            start += (
+                f"_{self._part}_indexmap_{wanted}ns_{request.seq_length}sl_{request.seed}s{packing}"
+            )
+            paths = self._write_old(start, None, parts)
+        name = f"{request.paths[number]} {self._part}"
+        return plan, _written(name, paths, plan.samples, began)
+
+    def _blend(
+        self,
+        plans: Sequence[tuple[Plan, int | None]],
+        weights: Sequence[float],
+        size: int | None,
+    ) -> Written:
+        request, began = self._request, time.perf_counter()
+        datasets, samples = megatron_blend(weights, size, request.order, fused=request.fused)
+        _check_counts(datasets, [plan.samples for plan, _ in plans], request)
+        arrays = [Part.of("dataset_index", datasets), Part.of("dataset_sample_index", samples)]
+        if request.order == "microsoft":
+            text = "Blendable dataset\n\nDatasets:\n"
+            for number, (plan, count) in enumerate(plans):
+                text += self._microsoft_text(number, count, plan.epochs) + "\n\n"
+            text += f"Weights: {normalise(weights)}\nSize: {size}\n"
+            names = {"dataset_index": "index", "dataset_sample_index": "sample_index"}
+            start = os.path.join(self._folder, _md5(text))
+            paths = _write(lambda name: f"{start}_{names[name]}.npy", arrays)
+            replace_file(f"{start}.dsc", [text.encode()])
+            paths.append(f"{start}.dsc")
+        else:
+            key = {
+                "class": "BlendedDataset",
+                "datasets": [self._core_key(n, count) for n, (_, count) in enumerate(plans)],
+                "split": self._part,
+                "weights": list(weights) if size is None else normalise(weights).tolist(),
+                "size": size,
+            }
+            if request.order in ("megatron-0.10", "megatron-0.9"):
+                key["renormalize_blend_weights"] = False
+            if request.order == "megatron-0.4":
+                del key["split"]
+            paths = self._write_core(key, arrays)
+        return _written(f"blend {self._part}", paths, len(samples), began)
+
+    def _core_key(self, number: int, wanted: int | None) -> dict[str, Any]:
+        request = self._request
+        if request.order == "megatron-0.4":
+            return {
+                "class": "GPTDataset",
+                "path_prefix": request.paths[number],
+                "num_samples": wanted,
+                "index_split": self._part,
+                "split": request.split,
+                "random_seed": request.seed,
+                "sequence_length": request.seq_length,
+            }
+        return {
+            "class": "GPTDataset",
+            "dataset_path": request.paths[number],
+            "num_samples": wanted,
+            "index_split": self._part,
+            "random_seed": request.seed,
+            "sequence_length": request.seq_length,
+            "split": request.split,
+            "split_matrix": split_bounds(request.split),
+            "tokenizer": dict(request.tokenizer or {}),
+        }
+
+    def _microsoft_text(self, number: int, wanted: int | None, epochs: int) -> str:
+        request = self._request
+        return (
+            "GPT Dataset\n\n"
+            f"Data prefix {request.paths[number]}\n"
+            f"Dataset name {self._part}\n"
+            f"Number of samples {wanted}\n"
+            f"Number of epochs {epochs}\n"
+            f"Sequence length {request.seq_length}\n"
+            f"Random seed {request.seed}\n"
+            f"Split {request.split}\n"
+        )
+
+    def _write_core(self, key: Mapping[str, Any], parts: Iterable[Part]) -> list[str]:
+        text = json.dumps(key, indent=4)
+        start = os.path.join(self._folder, f"{_md5(text)}-{key['class']}-{self._part}-")
+        paths = _write(lambda name: f"{start}{name}.npy", parts)
+        replace_file(f"{start}description.txt", [text.encode()])
+        return [*paths, f"{start}description.txt"]
+
+    def _write_old(self, start: str, text: str | None, parts: Iterable[Part]) -> list[str]:
+        paths = _write(lambda name: f"{start}_{_OLD_NAMES[name]}.npy", parts)
+        if text is not None:
+            replace_file(f"{start}.dsc", [text.encode()])
+            paths.append(f"{start}.dsc")
+        return paths
+
+
+def _check_counts(datasets: Any, samples: Sequence[int], request: Request) -> None:
+    """The program stops where a blend takes more of a dataset than it has."""
+    taken = np.bincount(datasets, minlength=len(samples)).tolist()
+    for path, count, had in zip(request.paths, taken, samples, strict=True):
+        if count > had:
+            raise UsageError(
+                f"{path}: the blend takes {count} samples of it, which has {had}: raise surplus, "
+                f"which is {request.surplus}, here and in the program"
+            )
+
+
+def _write(path: Callable[[str], str], parts: Iterable[Part]) -> list[str]:
+    """Write each array as numpy.save does."""
+    paths = []
+    for part in parts:
+        paths.append(path(part.name))
+        os.makedirs(os.path.dirname(paths[-1]) or ".", exist_ok=True)
+        replace_file(paths[-1], _npy(part))
+    return paths
+
+
+def _npy(part: Part) -> Iterator[bytes]:
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(
+        header,
+        {
+            "descr": np.lib.format.dtype_to_descr(part.dtype),
+            "fortran_order": False,
+            "shape": part.shape,
+        },
+    )
+    yield header.getvalue()
+    for chunk in part.chunks:
+        yield np.ascontiguousarray(chunk, part.dtype).data  # type: ignore[misc]
+
+
+def _written(name: str, paths: Sequence[str], entries: int, began: float) -> Written:
+    size = sum(os.path.getsize(path) for path in paths)
+    return Written(name, tuple(paths), entries, size, time.perf_counter() - began)
+
+
+def _md5(text: str) -> str:
+    return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()

@@ -1,0 +1,150 @@
+"""GPT-NeoX's packing of whole documents, equal to what it builds, array by array."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from tokpack import _core
+from tokpack.errors import UsageError
+from tokpack.samples.orders.rows import locate_each
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tokpack.indexed import MMapIndexedDataset
+    from tokpack.samples.orders.rows import Counts, Numbers, Rows
+
+NEOX_PACKED = ("pack_until_overflow", "unpacked")
+
+_IGNORED = -100
+
+
+class NeoxPackedOrder:
+    """``num_samples`` samples of the first ``end`` sequences, as NeoX's ``pack_impl`` makes them.
+
+    - "pack_until_overflow": shuffled sequences, as many in a row as fit into ``seq_length`` + 1
+    - "unpacked": one sequence a sample, in the order of the dataset
+
+    Both also read the first token of the next sample's first sequence where there is room, and cut
+    off what is beyond ``seq_length`` + 1 (NeoX's ``allow_chopped``). With ``labels``, which
+    "unpacked" needs, a sequence is left out whose labels are all -100 as far as they are read.
+
+    The last sample of "pack_until_overflow" has no next one: NeoX fails, and reads sample 0 again.
+    Where the next sequence is empty NeoX reads a token of the one behind it, and this reads none.
+
+    - ``document_index`` int64: sequences, one sample after another
+    - ``sample_index`` int64 [num_samples + 1, 2]: where in it samples begin, and 0
+    - ``shuffle_index`` int64 [num_samples]: the sample that comes k-th
+
+    UsageError for what NeoX does not survive.
+    """
+
+    joined = True  # NeoX counts the label that leads from one document into the next
+
+    def __init__(
+        self,
+        lengths: npt.NDArray[np.int32],
+        end: int,
+        seq_length: int,
+        num_samples: int,
+        *,
+        seed: int,
+        packing: str,
+        labels: MMapIndexedDataset | None = None,
+    ) -> None:
+        self._lengths = lengths
+        self._capacity = seq_length + 1
+        self.tokens = int(np.sum(lengths[:end], dtype=np.int64))
+        self.samples = num_samples
+        random = _core.RandomState(seed)
+        self.shuffle_index = np.arange(num_samples)
+        random.shuffle(self.shuffle_index)
+        if packing == "unpacked":
+            if labels is None:
+                raise UsageError("packing='unpacked' reads labels, as NeoX does: give labels=")
+            usable = _usable(end, labels, seq_length)
+            documents = _usable_in_turn(lambda: range(end), usable, end)
+            found = [next(documents) for _ in range(num_samples + 1)]
+            begins = list(range(num_samples + 1))
+        else:
+            usable = _usable(end, labels, self._capacity)
+            documents = _usable_in_turn(_passes(end, random), usable, end)
+            found, begins = self._pack(documents)
+        self.document_index = np.array(found, np.int64)
+        self.sample_index = np.zeros((num_samples + 1, 2), np.int64)
+        self.sample_index[:, 0] = begins
+
+    def locate(self, sample: int) -> Rows:
+        """Where the tokens of a sample lie: int64 [k, 3], sequence, 0 and number of tokens.
+
+        The numbers, which can be 0, add up to ``seq_length`` + 1 or less.
+        """
+        if not 0 <= sample < self.samples:
+            raise IndexError(f"sample {sample} of {self.samples}")
+        number = int(self.shuffle_index[sample])
+        if int(self.sample_index[number + 1, 0]) == len(self.document_index):
+            number = int(self.shuffle_index[0])
+        first, last = self.sample_index[number : number + 2, 0].tolist()
+        documents = self.document_index[first : last + 1]
+        rows = np.zeros((len(documents), 3), np.int64)
+        rows[:, 0] = documents
+        rows[:, 2] = self._lengths[documents]
+        rows[last - first :, 2] = np.minimum(rows[last - first :, 2], 1)
+        ends = np.minimum(np.cumsum(rows[:, 2]), self._capacity)
+        rows[:, 2] = np.diff(ends, prepend=0)
+        return rows
+
+    def locate_many(self, samples: Numbers) -> tuple[Rows, Counts]:
+        """``locate`` of each sample: all rows, one after the other, and int64 [B], rows of each."""
+        return locate_each(self.locate, samples)
+
+    def _pack(self, documents: Iterator[int]) -> tuple[list[int], list[int]]:
+        """The documents, and where among them samples begin; the last one begins no sample."""
+        found: list[int] = []
+        begins: list[int] = []
+        filled = 0
+        while len(begins) < self.samples:
+            document = next(documents)
+            length = int(self._lengths[document])
+            if filled == 0 or filled + length > self._capacity:
+                begins.append(len(found))
+                filled = 0
+            filled += length
+            found.append(document)
+        return found, [*begins, len(found)]
+
+
+def _passes(count: int, random: _core.RandomState) -> Callable[[], list[int]]:
+    """All documents, and again in another order: the same array is shuffled once more."""
+    order = np.arange(count)
+
+    def shuffled() -> list[int]:
+        random.shuffle(order)
+        return order.tolist()
+
+    return shuffled
+
+
+def _usable(
+    count: int, labels: MMapIndexedDataset | None, read: int
+) -> npt.NDArray[np.bool_] | None:
+    """Which documents have a label that counts among the first ``read``; None for all."""
+    if labels is None:
+        return None
+    sizes = labels.sizes
+    counted = (labels.get(i, 0, min(read, int(sizes[i]))) != _IGNORED for i in range(count))
+    return np.fromiter((label.any() for label in counted), np.bool_, count)
+
+
+def _usable_in_turn(
+    one_pass: Callable[[], list[int] | range], usable: npt.NDArray[np.bool_] | None, count: int
+) -> Iterator[int]:
+    if usable is not None and not usable.any():
+        raise UsageError(f"all labels of {count} sequences are {_IGNORED}: there is no sample")
+    while True:
+        for document in one_pass():
+            if usable is None or usable[document]:
+                yield document

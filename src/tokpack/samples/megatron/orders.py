@@ -1,0 +1,304 @@
+"""The orders of the Megatron family, equal to what those programs build, array by array.
+
+For those who continue or reproduce a run. All is counted in 64 bits and whole numbers; where a
+program's own count overflows or rounds, this has the value that it should have had.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tokpack import _core
+from tokpack.errors import FormatError, UsageError
+from tokpack.samples.lengths import total_tokens
+from tokpack.samples.megatron.build import build_arrays, build_parts, make_plan
+from tokpack.samples.megatron.flavours import FLAVOURS, flavour_named
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tokpack.samples.cache.store import Entry, IndexCache
+    from tokpack.samples.megatron.build import Plan
+    from tokpack.samples.orders.rows import Counts, Numbers, Rows
+
+__all__ = [
+    "FLAVOURS",
+    "BlendRequest",
+    "MegatronOrder",
+    "blend_request",
+    "megatron_blend",
+    "megatron_plan",
+    "normalise",
+]
+
+_INT32_MAX = 2**31 - 1
+_UINT32_MAX = 2**32 - 1
+
+
+class MegatronOrder:
+    """The samples of sequences [begin, end), in the order that ``flavour`` gives them.
+
+    ``lengths`` int32 [n], the tokens of every sequence of the dataset, aligned or not, is kept, not
+    copied. ``num_samples`` is what the run asks for, None one epoch. ``seed`` is 0 to 2^32 - 1.
+    ``flavour`` is a name of FLAVOURS. ``add_extra_token`` is Megatron-core's
+    ``add_extra_token_to_sequence``; ``drop_last=False`` keeps a last, shorter sample, as
+    Megatron-core does for validation with ``drop_last_partial_validation_sequence`` off.
+
+    - ``document_index`` int32 [epochs * (end - begin)]: sequences, shuffled
+    - ``sample_index`` [samples + 1, 2], int32 or int64: position in it, offset in tokens
+    - ``shuffle_index`` uint32 or int64 [samples]: the sample that comes k-th
+
+    ``tokens`` is the sum of the lengths, where it is known. With a ``cache`` the arrays are mapped
+    from a file in it, built when it is absent; ``fingerprint`` tells the data from other data.
+
+    UsageError for settings that leave nothing, or with which the program itself stops.
+    """
+
+    document_index: npt.NDArray[np.int32]
+    sample_index: npt.NDArray[Any]
+    shuffle_index: npt.NDArray[Any]
+
+    joined = True
+
+    def __init__(
+        self,
+        lengths: npt.NDArray[np.int32],
+        begin: int,
+        end: int,
+        seq_length: int,
+        num_samples: int | None,
+        *,
+        seed: int,
+        flavour: str = "megatron",
+        add_extra_token: bool = True,
+        drop_last: bool = True,
+        tokens: int | None = None,
+        cache: IndexCache | None = None,
+        fingerprint: int | None = None,
+    ) -> None:
+        self.flavour = flavour_named(flavour).name
+        self._lengths = lengths
+        self._extra = int(add_extra_token)
+        self._listed: _core.ListedSamples | None = None
+        self.tokens = total_tokens(lengths[begin:end]) if tokens is None else tokens
+        self.plan = plan = megatron_plan(
+            lengths,
+            begin,
+            end,
+            seq_length,
+            num_samples,
+            seed=seed,
+            flavour=flavour,
+            add_extra_token=add_extra_token,
+            drop_last=drop_last,
+            tokens=self.tokens,
+        )
+        self.epochs = plan.epochs
+        self.entry: Entry | None = None
+        if cache is None:
+            arrays = build_arrays(lengths, plan)
+        else:
+            if fingerprint is None:
+                raise UsageError("a cache needs the fingerprint of the data")
+            settings = {"fingerprint": fingerprint, **asdict(plan)}
+            self.entry = cache.entry("megatron", settings, lambda: build_parts(lengths, plan))
+            arrays = self.entry.arrays
+        self.document_index = arrays["document_index"]
+        self.sample_index = arrays["sample_index"]
+        self.shuffle_index = arrays["shuffle_index"]
+
+    def __len__(self) -> int:
+        """Number of samples. (NeoX says one fewer, and reads the last one all the same.)"""
+        return len(self.shuffle_index)
+
+    @property
+    def samples(self) -> int:
+        """Number of samples, of all epochs."""
+        return len(self)
+
+    def locate(self, k: int) -> npt.NDArray[np.int64]:
+        """Where the tokens of the k-th sample lie: int64 [parts, 3], in their order.
+
+        A row is a sequence of the dataset, the first of its tokens and their number, which can be
+        0; the numbers add up to ``seq_length + 1``, or ``seq_length`` without the extra token; less
+        in a kept last sample.
+        """
+        if not 0 <= k < len(self):
+            raise IndexError(f"sample {k} of {len(self)}")
+        sample = int(self.shuffle_index[k])
+        first, begin = map(int, self.sample_index[sample])
+        last, end = map(int, self.sample_index[sample + 1])
+        rows = np.zeros((last - first + 1, 3), np.int64)
+        rows[:, 0] = self.document_index[first : last + 1]
+        rows[:, 2] = self._lengths[rows[:, 0]]
+        rows[-1, 2] = max(end + self._extra, 0)
+        rows[0, 1] = begin
+        rows[0, 2] -= begin
+        return rows
+
+    def locate_many(self, samples: Numbers) -> tuple[Rows, Counts]:
+        """``locate`` of each: all rows, one after the other, and how many each sample has.
+
+        FormatError where the arrays, which may come from a file, are out of range.
+        """
+        numbers = np.asarray(samples, np.int64)
+        if self._listed is None:
+            self._listed = _core.ListedSamples(
+                self._lengths,
+                self.document_index,
+                self.sample_index,
+                self.shuffle_index,
+                bool(self._extra),
+            )
+        try:
+            return self._listed.locate_many(numbers)
+        except ValueError as error:
+            raise FormatError(f"the index of the order {self.flavour} is broken: {error}") from None
+
+
+def megatron_plan(
+    lengths: npt.NDArray[np.int32],
+    begin: int,
+    end: int,
+    seq_length: int,
+    num_samples: int | None,
+    *,
+    seed: int,
+    flavour: str = "megatron",
+    add_extra_token: bool = True,
+    drop_last: bool = True,
+    tokens: int | None = None,
+) -> Plan:
+    """What a MegatronOrder of these arguments is built from; see there."""
+    rules = flavour_named(flavour)
+    _check(lengths, begin, end, seq_length, num_samples, seed=seed)
+    if tokens is None:
+        tokens = total_tokens(lengths[begin:end])
+    if tokens == 0:
+        raise UsageError(f"sequences {begin} to {end} have no tokens: there is no sample in it")
+    return make_plan(
+        rules,
+        tokens,
+        begin,
+        end,
+        seq_length=seq_length,
+        num_samples=num_samples,
+        seed=seed,
+        extra=int(add_extra_token),
+        drop_last=drop_last,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class BlendRequest:
+    """What a blend asks of its datasets.
+
+    ``weights`` float64 [n] are normalised; ``samples`` is how many each dataset is asked for, as
+    ``num_samples`` of its MegatronOrder. ``size`` is the blend's own number of samples; None where
+    it is all that the datasets came to have.
+    """
+
+    weights: npt.NDArray[np.float64]
+    samples: list[int]
+    size: int | None
+
+
+def blend_request(
+    weights: Sequence[float],
+    num_samples: int,
+    flavour: str = "megatron",
+    *,
+    surplus: float = 0.005,
+) -> BlendRequest:
+    """How ``flavour`` shares ``num_samples`` among datasets with these weights.
+
+    ``surplus`` is Megatron-core's ``mid_level_dataset_surplus``: how much more than its share each
+    dataset is asked for. UsageError for weights that are not finite and above zero.
+    """
+    rules = flavour_named(flavour)
+    if num_samples < 0:
+        raise UsageError(f"{num_samples} samples: ask for 0 or more")
+    shares = normalise(weights)
+    if rules.blend_sums_in_python:
+        total = sum(weights)  # rounds otherwise than numpy's sum
+        shares = normalise([weight / total for weight in weights])
+    if rules.blend_size == "targets":
+        targets = [int(np.ceil(num_samples * share)) for share in shares]
+        asked = [int(np.ceil(target * (1 + surplus))) for target in targets]
+        size: int | None = sum(targets)
+    else:
+        asked = [int(np.ceil(num_samples * share * (1 + surplus))) for share in shares]
+        size = sum(asked) if rules.blend_size == "asked" else None
+    return BlendRequest(shares, asked, size)
+
+
+def megatron_blend(
+    weights: Sequence[float] | npt.NDArray[np.float64],
+    size: int | None,
+    flavour: str = "megatron",
+    *,
+    fused: bool = False,
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+    """The dataset of each sample of a blend [size], and the number of the sample in that dataset.
+
+    ``weights`` are those of a BlendRequest, or the datasets' numbers of samples: with ``size`` as
+    weights, and without one as limits, each used up exactly. The first array is int16 or uint8, as
+    in ``flavour``. ``fused`` gives the order of builds for ARM processors, whose compilers contract
+    a multiply and a subtraction, which breaks ties otherwise.
+    """
+    rules = flavour_named(flavour)
+    shares = normalise(weights)
+    if len(shares) > rules.blend_datasets:
+        raise UsageError(
+            f"a blend of {len(shares)} datasets: {flavour} has no more than {rules.blend_datasets}"
+        )
+    limits: list[int] = []
+    if size is None:
+        limits = [int(weight) for weight in weights]
+        if any(limit != weight for limit, weight in zip(limits, weights, strict=True)):
+            raise UsageError("a blend without a size needs the datasets' numbers of samples")
+        size = sum(limits)
+        shares = np.array(limits, np.float64) / size
+    if size < 0:
+        raise UsageError(f"a blend of {size} samples: ask for 0 or more")
+    datasets, samples = _core.megatron_blend(shares, size, limits=limits, fused=fused)
+    return datasets.astype(rules.blend_dtype, copy=False), samples
+
+
+def _check(
+    lengths: npt.NDArray[np.int32],
+    begin: int,
+    end: int,
+    seq_length: int,
+    num_samples: int | None,
+    *,
+    seed: int,
+) -> None:
+    if not 0 <= begin < end <= len(lengths):
+        raise UsageError(f"sequences {begin} to {end} of {len(lengths)}: there is none in it")
+    if end > _INT32_MAX:
+        raise UsageError(
+            f"{end} sequences: these orders number them with 31 bits; use order='stateless'"
+        )
+    if seq_length < 1:
+        raise UsageError(f"a sequence length of {seq_length}: use 1 or more")
+    if num_samples is not None and num_samples < 0:
+        raise UsageError(f"{num_samples} samples: ask for 0 or more")
+    if not 0 <= seed <= _UINT32_MAX:
+        raise UsageError(f"seed {seed}: these orders know 0 to {_UINT32_MAX}")
+
+
+def normalise(weights: Sequence[float] | npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Weights divided by their sum, as the programs do; UsageError for any that cannot work."""
+    values = np.array(weights, np.float64)
+    if values.ndim != 1 or len(values) == 0:
+        raise UsageError("a blend needs one weight for each dataset, and at least one dataset")
+    for place, value in enumerate(values):
+        if not 0 < value < np.inf:
+            raise UsageError(f"weight {place + 1} is {value}: it must be finite and above zero")
+    shares: npt.NDArray[np.float64] = values / np.sum(values)  # the sum rounds as theirs does
+    return shares

@@ -1,0 +1,140 @@
+"""Orders by name: which tokens sample k has."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from tokpack.errors import UsageError
+from tokpack.samples.cache.store import IndexCache
+from tokpack.samples.lengths import total_tokens
+from tokpack.samples.megatron.neox_packing import NEOX_PACKED, NeoxPackedOrder
+from tokpack.samples.megatron.orders import MegatronOrder
+from tokpack.samples.orders.packing import PACKED, PackedOrder
+from tokpack.samples.orders.stateless import StatelessOrder
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from tokpack.indexed import MMapIndexedDataset
+    from tokpack.samples.orders.rows import Counts, Numbers, Rows
+    from tokpack.samples.settings import Settings
+    from tokpack.samples.split import Range
+
+
+class Order(Protocol):
+    """Where the tokens of every sample lie.
+
+    ``tokens`` are those of the chosen part, ``samples`` the samples of an epoch (in the orders of
+    other programs, of all epochs). ``joined``: the pieces of a sample are one running text;
+    otherwise they are separate documents, and the label that would lead from one into the next does
+    not count.
+    """
+
+    @property
+    def tokens(self) -> int: ...
+    @property
+    def samples(self) -> int: ...
+    @property
+    def joined(self) -> bool: ...
+
+    def locate(self, sample: int) -> Rows:
+        """The pieces of a sample: int64 [k, 3], sequence, first token in it, number of tokens.
+
+        The numbers add up to ``seq_length + extra``, or less: the rest is padding.
+        """
+
+    def locate_many(self, samples: Numbers) -> tuple[Rows, Counts]:
+        """``locate`` of each sample: all rows, one after the other, and int64 [B], rows of each."""
+
+
+def make_order(
+    settings: Settings,
+    sizes: npt.NDArray[np.int32],
+    part: Range,
+    *,
+    fingerprint: int,
+    name: str,
+    labels: MMapIndexedDataset | None = None,
+) -> Order:
+    """The order that ``settings`` name, of the sequences ``part`` of the dataset ``name``.
+
+    ``sizes`` int32 [n] are the tokens of all its sequences, ``fingerprint`` is that of its data.
+    ``labels`` is the dataset of labels, which NeoX's packing looks at.
+    UsageError where they do not fill one sample.
+    """
+    begin, end = part
+    cache = None if settings.cache is None else IndexCache(settings.cache)
+    tokens = total_tokens(sizes[begin:end])
+    length, extra = settings.seq_length, settings.extra
+    # The other programs let one sample run on from one epoch into the next.
+    if settings.packing in PACKED:
+        try:
+            return PackedOrder(
+                sizes,
+                begin,
+                end,
+                length,
+                extra=extra,
+                seed=settings.seed,
+                fingerprint=fingerprint,
+                packing=settings.packing,
+                cache=cache,
+            )
+        except UsageError as error:
+            raise UsageError(f"{name}: {error}") from None
+    if settings.packing in NEOX_PACKED:
+        return _neox_packed(settings, sizes, part, labels, name)
+    if tokens < (length + extra if settings.order == "stateless" else 1):
+        raise UsageError(
+            f"{name}: {tokens} tokens in {end - begin} sequences do not fill one sample of "
+            f"{length + extra} tokens (seq_length {length} and {extra} more): use a shorter one, "
+            "or more data"
+        )
+    if settings.order == "stateless":
+        return StatelessOrder(
+            sizes, begin, end, length, extra=extra, seed=settings.seed, fingerprint=fingerprint
+        )
+    wanted = settings.num_samples
+    if settings.epochs is not None:
+        wanted = (settings.epochs * tokens - extra) // length
+    return MegatronOrder(
+        sizes,
+        begin,
+        end,
+        length,
+        wanted,
+        seed=settings.seed,
+        flavour=settings.order,
+        add_extra_token=settings.add_extra_token,
+        drop_last=settings.drop_last,
+        tokens=tokens,
+        cache=cache,
+        fingerprint=fingerprint,
+    )
+
+
+def _neox_packed(
+    settings: Settings,
+    sizes: npt.NDArray[np.int32],
+    part: Range,
+    labels: MMapIndexedDataset | None,
+    name: str,
+) -> NeoxPackedOrder:
+    begin, end = part
+    if begin > 0:
+        raise UsageError(
+            f"{name}: with packing={settings.packing!r} NeoX counts sequences from the first of "
+            f"the file, so instead of {begin} to {end} it would read some of the training part: "
+            "give this part a dataset of its own"
+        )
+    assert settings.num_samples is not None
+    return NeoxPackedOrder(
+        sizes,
+        end,
+        settings.seq_length,
+        settings.num_samples,
+        seed=settings.seed,
+        packing=settings.packing,
+        labels=labels,
+    )

@@ -1,0 +1,413 @@
+"""Kill real processes, fill real disks: a dataset is whole or absent, and a run goes on."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from support.encoding_tools import (
+    DRIVER,
+    byte_tokenizer,
+    children,
+    dataset,
+    documents,
+    finish,
+    nothing_whole,
+    pieces,
+    start,
+    twin,
+    wait_for_end,
+    wait_until,
+    word_tokenizer,
+    write_jsonl,
+)
+
+import tokpack
+from tokpack.encoding import engine, part
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FILES = 10
+
+
+class Corpus:
+    """Some files, a tokenizer that takes its time, and what must come out."""
+
+    def __init__(self, folder: Path) -> None:
+        self.tokenizer = word_tokenizer(folder / "tokenizer.json")
+        texts = documents(2_500, words=150)
+        each = len(texts) // FILES
+        self.inputs = [
+            write_jsonl(folder / f"{n}.jsonl", texts[n * each : (n + 1) * each])
+            for n in range(FILES)
+        ]
+        self.expected = twin(self.tokenizer, texts)
+
+    def start(self, output: Path, **options: Any) -> subprocess.Popen[str]:
+        options = {"tokenizer": self.tokenizer, "workers": 2, **options}
+        return start(self.inputs, output, **options)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    return Corpus(tmp_path_factory.mktemp("corpus"))
+
+
+@pytest.fixture
+def output(tmp_path: Path) -> Path:
+    return tmp_path / "out"
+
+
+@pytest.fixture
+def tmpfs(tmp_path: Path) -> Iterator[Path]:
+    """A file system of its own, of two megabytes; only root may make one."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)]
+    try:
+        made = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        pytest.skip("no mount command here")
+    if made.returncode:
+        pytest.skip(f"cannot mount a small file system here: {made.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_killed_again_and_again(corpus: Corpus, output: Path, workers: int) -> None:
+    rng = random.Random(workers)
+    for _ in range(4):  # times at random
+        process = corpus.start(output, workers=workers)
+        if process.stdout:
+            process.stdout.readline()
+        time.sleep(rng.uniform(0.0, 0.35))
+        workers_alive = children(process.pid)
+        process.kill()
+        process.communicate()
+        wait_for_end(workers_alive)
+        if Path(f"{output}.bin").exists() and Path(f"{output}.idx").exists():
+            assert dataset(output) == corpus.expected  # it was quicker
+            break
+    finish(corpus.start(output, workers=workers))
+    assert dataset(output) == corpus.expected
+    assert {path.name for path in output.parent.iterdir()} == {"out.bin", "out.idx", "out.json"}
+
+
+def test_what_is_done_is_not_done_again(corpus: Corpus, output: Path) -> None:
+    process = corpus.start(output)
+    wait_until(lambda: len(pieces(output)) >= 3)
+    process.kill()
+    process.communicate()
+    said = finish(corpus.start(output))
+    records = int(said.split()[1])  # documents that were there when the second run began
+    assert records >= 3 * 200
+    assert dataset(output) == corpus.expected
+    # Once more: it is already encoded, and not touched.
+    before = Path(f"{output}.bin").stat().st_mtime_ns
+    assert "begin" not in finish(corpus.start(output))
+    assert Path(f"{output}.bin").stat().st_mtime_ns == before
+
+
+def test_resume_with_other_workers(corpus: Corpus, output: Path) -> None:
+    process = corpus.start(output, workers=3)
+    wait_until(lambda: pieces(output))
+    process.kill()
+    process.communicate()
+    finish(corpus.start(output, workers=1))
+    assert dataset(output) == corpus.expected
+
+
+def test_a_killed_worker_ends_the_run(corpus: Corpus, output: Path) -> None:
+    process = corpus.start(output)
+    wait_until(lambda: pieces(output))
+    victim, other = wait_until(lambda: c if len(c := children(process.pid)) == 2 else None)
+    os.kill(victim, signal.SIGKILL)
+    began = time.monotonic()
+    _, err = process.communicate(timeout=20)
+    assert time.monotonic() - began < 3
+    assert process.returncode == 2
+    assert "WorkerError a worker was killed by SIGKILL" in err
+    assert ".jsonl" in err
+    assert "run again to continue" in err
+    wait_for_end([other])
+    nothing_whole(output)
+    finish(corpus.start(output))
+    assert dataset(output) == corpus.expected
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_run_in_order(
+    corpus: Corpus, output: Path, number: signal.Signals, workers: int
+) -> None:
+    process = corpus.start(output, workers=workers)
+    wait_until(lambda: pieces(output))
+    alive = children(process.pid)
+    began = time.monotonic()
+    os.killpg(process.pid, number) if number == signal.SIGINT else process.terminate()
+    process.communicate(timeout=20)
+    assert time.monotonic() - began < 2
+    assert process.returncode == -number
+    wait_for_end(alive)
+    nothing_whole(output)
+    assert (output.parent / "out.unfinished" / "lock").read_text() == ""
+    finish(corpus.start(output))
+    assert dataset(output) == corpus.expected
+
+
+def test_two_runs_at_once(corpus: Corpus, output: Path) -> None:
+    first = corpus.start(output)
+    wait_until(lambda: pieces(output))
+    first.send_signal(signal.SIGSTOP)
+    err = fails(corpus.start(output))
+    first.send_signal(signal.SIGCONT)
+    assert f"OutputError process {first.pid} on " in err
+    assert "is writing to" in err
+    finish(first)
+    assert dataset(output) == corpus.expected
+
+
+def test_another_host_holds_the_lock(corpus: Corpus, output: Path) -> None:
+    folder = Path(f"{output}.unfinished")
+    folder.mkdir()
+    lock = folder / "lock"
+    lock.write_text(json.dumps({"host": "elsewhere", "pid": 1, "since": 0}))
+    err = fails(corpus.start(output))
+    assert "process 1 on elsewhere" in err
+    assert "if it is dead, try again in 60 seconds" in err
+    os.utime(lock, (time.time() - 100, time.time() - 100))
+    finish(corpus.start(output))
+    assert dataset(output) == corpus.expected
+
+
+def interrupted(corpus: Corpus, output: Path, **options: Any) -> None:
+    """Leave an unfinished run behind."""
+    process = corpus.start(output, **options)
+    wait_until(lambda: pieces(output))
+    process.kill()
+    process.communicate()
+
+
+def fails(process: subprocess.Popen[str]) -> str:
+    """Wait for a process that must fail with a request that is wrong; what it said."""
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 1, err
+    return err
+
+
+def test_another_run_is_refused(corpus: Corpus, output: Path, tmp_path: Path) -> None:
+    interrupted(corpus, output)
+    err = fails(corpus.start(output, append_eod=False))
+    assert "ResumeError" in err
+    assert "it has append_eod = True, this run has False" in err
+    other = byte_tokenizer(tmp_path / "other.json")
+    assert "it uses the tokenizer" in fails(corpus.start(output, tokenizer=other))
+    fewer = start(corpus.inputs[1:], output, tokenizer=corpus.tokenizer)
+    assert "it has 10 inputs, this run has 9" in fails(fewer)
+    swapped = [*corpus.inputs[:-2], corpus.inputs[-1], corpus.inputs[-2]]
+    assert "where this run reads" in fails(start(swapped, output, tokenizer=corpus.tokenizer))
+    nothing_whole(output)
+    finish(corpus.start(output, append_eod=False, overwrite=True))
+    assert dataset(output)[0] != corpus.expected[0]
+    err = fails(corpus.start(output))
+    assert "exists and is another dataset" in err
+    finish(corpus.start(output, overwrite=True))
+    assert dataset(output) == corpus.expected
+
+
+def test_a_changed_input_is_refused(corpus: Corpus, tmp_path: Path, output: Path) -> None:
+    copies = [tmp_path / path.name for path in corpus.inputs]
+    for path, copy in zip(corpus.inputs, copies, strict=True):
+        copy.write_bytes(path.read_bytes())
+    process = start(copies, output, tokenizer=corpus.tokenizer, workers=2)
+    wait_until(lambda: pieces(output))
+    process.kill()
+    process.communicate()
+    original = copies[4].read_bytes()
+    copies[4].write_bytes(original.replace(b"the", b"eht", 1))
+    err = fails(start(copies, output, tokenizer=corpus.tokenizer))
+    assert "ResumeError" in err
+    assert "4.jsonl has changed since" in err
+    copies[4].unlink()
+    assert "InputError" in fails(start(copies, output, tokenizer=corpus.tokenizer))
+    copies[4].write_bytes(original)  # a new time does not matter, a new content would
+    finish(start(copies, output, tokenizer=corpus.tokenizer))
+    assert dataset(output) == corpus.expected
+
+
+def test_an_input_that_changes_while_it_is_read(corpus: Corpus, output: Path) -> None:
+    copies = [output.parent / path.name for path in corpus.inputs]
+    for path, copy in zip(corpus.inputs, copies, strict=True):
+        copy.write_bytes(path.read_bytes())
+    process = start(copies, output, tokenizer=corpus.tokenizer, workers=2)
+    wait_until(lambda: pieces(output))
+    with copies[-1].open("ab") as file:
+        file.write(b'{"text": "late"}\n')
+    err = fails(process)
+    assert "9.jsonl changed while it was read" in err
+    nothing_whole(output)
+
+
+def test_an_input_that_vanishes(corpus: Corpus, output: Path) -> None:
+    copies = [output.parent / path.name for path in corpus.inputs]
+    for path, copy in zip(corpus.inputs, copies, strict=True):
+        copy.write_bytes(path.read_bytes())
+    process = start(copies, output, tokenizer=corpus.tokenizer, workers=2)
+    wait_until(lambda: pieces(output))
+    copies[-1].unlink()
+    err = fails(process)
+    assert "InputError" in err
+    assert "9.jsonl" in err
+    nothing_whole(output)
+
+
+def test_a_defect_in_a_worker(
+    corpus: Corpus, output: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An exception that nobody expected comes with its traceback and the name of the input."""
+
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("a defect")
+
+    monkeypatch.setattr(part.PartEncoder, "_tokens", broken)
+    with pytest.raises(tokpack.WorkerError, match=r"a worker failed at .*\.jsonl") as caught:
+        tokpack.encode(
+            [str(path) for path in corpus.inputs],
+            str(output),
+            tokenizer=str(corpus.tokenizer),
+            workers=2,
+        )
+    assert "ZeroDivisionError: a defect" in str(caught.value)
+    assert caught.value.exit_code == 2
+    nothing_whole(output)
+
+
+def test_spawned_workers(corpus: Corpus, output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where processes cannot be forked they are started anew, and get the job in a pickle."""
+    monkeypatch.setattr(engine, "sys", SimpleNamespace(platform="darwin"))
+    tokpack.encode(
+        [str(path) for path in corpus.inputs],
+        str(output),
+        tokenizer=str(corpus.tokenizer),
+        workers=2,
+    )
+    assert dataset(output) == corpus.expected
+
+
+def test_full_disk(corpus: Corpus, tmpfs: Path) -> None:
+    output = tmpfs / "out"
+    for workers in (1, 2):
+        err = fails(corpus.start(output, workers=workers, dtype="int32"))
+        assert "OutputError cannot write" in err
+        assert "No space left on device" in err
+        nothing_whole(output)
+    subprocess.run(["mount", "-o", "remount,size=64m", str(tmpfs)], check=True)
+    finish(corpus.start(output, dtype="int32"))
+    tokens = b"".join(dataset(output)[:1])
+    assert len(tokens) == 2 * len(corpus.expected[0])
+
+
+def test_unwritable_folder(corpus: Corpus, tmpfs: Path) -> None:
+    subprocess.run(["mount", "-o", "remount,ro", str(tmpfs)], check=True)
+    err = fails(corpus.start(tmpfs / "out"))
+    assert "OutputError cannot write" in err
+    assert "Read-only file system" in err
+
+
+def test_damaged_pieces_are_made_again(corpus: Corpus, output: Path) -> None:
+    """After a power loss files may have a name but not their bytes."""
+    interrupted(corpus, output)
+    folder = Path(f"{output}.unfinished")
+    for path in folder.glob("[0-9]*.ids"):
+        path.write_bytes(bytes(path.stat().st_size))
+    for path in folder.glob("joined.*"):
+        os.truncate(path, path.stat().st_size // 2)
+    finish(corpus.start(output))
+    assert dataset(output) == corpus.expected
+
+
+def test_damaged_descriptions_are_made_again(corpus: Corpus, output: Path) -> None:
+    interrupted(corpus, output)
+    for path in pieces(output)[::2]:
+        path.write_bytes(b"")
+    finish(corpus.start(output))
+    assert dataset(output) == corpus.expected
+
+
+def test_a_strange_folder_is_left_alone(corpus: Corpus, output: Path) -> None:
+    folder = Path(f"{output}.unfinished")
+    folder.mkdir()
+    (folder / "thesis.tex").write_text("my life")
+    assert "it is no work folder of tokpack" in fails(corpus.start(output, overwrite=True))
+    assert (folder / "thesis.tex").read_text() == "my life"
+
+
+def test_the_manifest_does_not_take_an_inputs_place(corpus: Corpus, tmp_path: Path) -> None:
+    source = tmp_path / "wiki.json"
+    source.write_bytes(corpus.inputs[0].read_bytes())
+    err = fails(start(source, tmp_path / "wiki", tokenizer=corpus.tokenizer, overwrite=True))
+    assert "exists and is not a manifest" in err
+    assert source.read_bytes() == corpus.inputs[0].read_bytes()
+
+
+@pytest.mark.parametrize("done", range(4))
+def test_stopped_in_the_last_moment(corpus: Corpus, output: Path, done: int) -> None:
+    """The commit is a list of renames; after any number of them the next run completes it."""
+    old = start(corpus.inputs[0], output, tokenizer=corpus.tokenizer)
+    finish(old)
+    script = f"""
+import os, sys
+real, count = os.replace, 0
+def replace(source, target):
+    global count
+    if ".unfinished" in str(source) and ".unfinished" not in str(target):
+        if count == {done}:
+            os.kill(os.getpid(), 9)
+        count += 1
+    real(source, target)
+os.replace = replace
+"""
+    names = [str(path) for path in corpus.inputs]
+    options = {"inputs": names, "output": str(output), "tokenizer": str(corpus.tokenizer)}
+    text = json.dumps({**options, "overwrite": True})
+    ended = subprocess.run([sys.executable, "-c", script + DRIVER, text], check=False).returncode
+    assert ended == (0 if done == 3 else -9)
+    if done < 2:
+        with pytest.raises(tokpack.TokpackError):
+            tokpack.MMapIndexedDataset(str(output))
+    assert Path(f"{output}.json").exists() == (done == 3)
+    finish(corpus.start(output))
+    assert dataset(output) == corpus.expected
+    assert {path.name for path in output.parent.iterdir()} == {"out.bin", "out.idx", "out.json"}
+
+
+def test_the_parent_dies_while_a_file_is_striped(tmp_path: Path) -> None:
+    """One compressed file, shared by two workers in stripes, killed at random moments."""
+    tokenizer = byte_tokenizer(tmp_path / "tokenizer.json")
+    source = write_jsonl(tmp_path / "a.jsonl", documents(12_000, words=160))
+    packed = tmp_path / "a.jsonl.gz"
+    packed.write_bytes(gzip.compress(source.read_bytes(), 1))
+    tokpack.encode(str(source), str(tmp_path / "plain"), tokenizer=str(tokenizer), workers=1)
+    output = tmp_path / "out"
+    rng = random.Random(3)
+    for _ in range(3):
+        process = start(packed, output, tokenizer=tokenizer, workers=2)
+        if process.stdout:
+            process.stdout.readline()
+        time.sleep(rng.uniform(0.0, 0.15))
+        process.kill()
+        process.communicate()
+    finish(start(packed, output, tokenizer=tokenizer, workers=2))
+    assert dataset(output) == dataset(tmp_path / "plain")

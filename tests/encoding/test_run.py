@@ -1,0 +1,492 @@
+"""tokpack.encode against its slow twin: the same bytes however the work is cut and shared."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+import lzma
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import zstandard
+from support.encoding_tools import (
+    DRIVER,
+    EOD,
+    byte_tokenizer,
+    dataset,
+    digests,
+    documents,
+    idx_and_bin,
+    nothing_whole,
+    twin,
+    word_tokenizer,
+    write_jsonl,
+)
+
+import tokpack
+from tokpack.encoding import join
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tokpack.encoding import Progress
+
+COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
+    "": bytes,
+    ".gz": gzip.compress,
+    ".xz": lambda data: lzma.compress(data, preset=0),
+    ".bz2": lambda data: bz2.compress(data, 1),
+    ".zst": zstandard.ZstdCompressor(level=1).compress,
+}
+
+
+@pytest.fixture(scope="module")
+def bpe(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return byte_tokenizer(tmp_path_factory.mktemp("bpe") / "tokenizer.json")
+
+
+@pytest.fixture(scope="module")
+def big(tmp_path_factory: pytest.TempPathFactory, bpe: Path) -> tuple[Path, tuple[bytes, bytes]]:
+    """A file that is large enough to be cut, and its dataset."""
+    texts = documents(12_000, words=160)
+    path = write_jsonl(tmp_path_factory.mktemp("big") / "big.jsonl", texts)
+    tokpack.encode(str(path), str(path.with_suffix("")), tokenizer=str(bpe), workers=1)
+    # The twin would take long for all of it: it vouches for the beginning and the end.
+    begin = twin(bpe, texts[:300])[0]
+    end = twin(bpe, texts[-300:])[0]
+    made = dataset(path.with_suffix(""))
+    assert made[0].startswith(begin)
+    assert made[0].endswith(end)
+    return path, made
+
+
+@pytest.mark.parametrize("suffix", COMPRESSORS)
+@pytest.mark.parametrize("workers", [2, 3])
+def test_same_bytes_for_any_split(
+    tmp_path: Path, big: tuple[Path, tuple[bytes, bytes]], bpe: Path, suffix: str, workers: int
+) -> None:
+    path, expected = big
+    packed = tmp_path / f"packed.jsonl{suffix}"
+    packed.write_bytes(COMPRESSORS[suffix](path.read_bytes()))
+    shown: list[Progress] = []
+    output = tmp_path / "out"
+    tokpack.encode(
+        str(packed), str(output), tokenizer=str(bpe), workers=workers, progress=shown.append
+    )
+    assert dataset(output) == expected
+    if suffix in ("", ".zst", ".gz"):  # decompressing the others in every worker costs too much
+        assert {progress.workers for progress in shown} >= {workers}
+    assert shown[-1].text_bytes == path.stat().st_size
+    assert shown[-1].documents == tokpack.Manifest.load(output).documents > 11_000
+    assert shown[-1].bytes_done == shown[-1].bytes_total == packed.stat().st_size
+    assert [progress.bytes_done for progress in shown] == sorted(p.bytes_done for p in shown)
+    assert not (tmp_path / "out.unfinished").exists()
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_several_files_keep_their_order(tmp_path: Path, bpe: Path, workers: int) -> None:
+    texts = documents(300, words=20)
+    for number in range(6):
+        write_jsonl(tmp_path / f"{number}.jsonl", texts[50 * number : 50 * number + 50])
+    output = tmp_path / "out"
+    (manifest,) = tokpack.encode(
+        [str(tmp_path / "*.jsonl")], str(output), tokenizer=str(bpe), workers=workers
+    )
+    assert dataset(output) == twin(bpe, texts)
+    assert [entry["records"] for entry in manifest.inputs] == [50] * 6
+    assert manifest.empty == texts.count("") > 0
+    assert manifest.records == 300 == manifest.documents + manifest.empty
+    assert manifest.tokens * 2 == manifest.bin["bytes"]
+    assert manifest.text_bytes == sum(len(text.encode()) for text in texts)
+    assert tokpack.Manifest.load(output) == manifest
+
+
+@pytest.mark.parametrize("name", ["owt", "nasty"])
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_real_corpora_gpt2(tmp_path: Path, shared: Path, name: str, workers: int) -> None:
+    expected = json.loads((shared / "corpora" / "expected.json").read_text())[f"{name}.gpt2"]
+    (manifest,) = tokpack.encode(
+        str(shared / "corpora" / f"{name}.jsonl.zst"),
+        str(tmp_path / "out"),
+        vocab_file=str(shared / "tokenizers" / "gpt2-vocab.json"),
+        merge_file=str(shared / "tokenizers" / "gpt2-merges.txt"),
+        workers=workers,
+    )
+    assert digests(tmp_path / "out") == {"bin": expected["bin"], "idx": expected["idx"]}
+    assert (manifest.records, manifest.empty) == (expected["docs"], expected["empty"])
+    assert manifest.tokens == expected["tokens"]
+
+
+@pytest.mark.parametrize("tokenizer", ["gpt2", "neox20b"])
+@pytest.mark.parametrize("name", ["english", "code", "multi"])
+def test_larger_real_corpora(tmp_path: Path, shared: Path, name: str, tokenizer: str) -> None:
+    key = f"{name}.{tokenizer}"
+    expected = json.loads((shared / "corpora" / "expected.json").read_text())[key]
+    files = {"tokenizer": str(shared / "tokenizers" / "20B_tokenizer.json")}
+    if tokenizer == "gpt2":
+        files = {
+            "vocab_file": str(shared / "tokenizers" / "gpt2-vocab.json"),
+            "merge_file": str(shared / "tokenizers" / "gpt2-merges.txt"),
+        }
+    tokpack.encode(
+        str(shared / "corpora" / f"{name}.jsonl.zst"),
+        str(tmp_path / "out"),
+        workers=2,
+        **files,
+    )
+    assert digests(tmp_path / "out") == {"bin": expected["bin"], "idx": expected["idx"]}
+
+
+def test_a_slow_tokenizer_gives_the_same(tmp_path: Path) -> None:
+    words = word_tokenizer(tmp_path / "tokenizer.json")
+    texts = documents(400, words=40)
+    source = write_jsonl(tmp_path / "a.jsonl", texts)
+    tokpack.encode(str(source), str(tmp_path / "out"), tokenizer=str(words), workers=2)
+    assert dataset(tmp_path / "out") == twin(words, texts)
+
+
+def test_dtype_can_be_chosen(tmp_path: Path, bpe: Path) -> None:
+    texts = documents(20)
+    source = write_jsonl(tmp_path / "a.jsonl", texts)
+    tokpack.encode(str(source), str(tmp_path / "out"), tokenizer=str(bpe), dtype="int32")
+    assert dataset(tmp_path / "out") == twin(bpe, texts, dtype="int32")
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_empty_documents_in_the_index(tmp_path: Path, bpe: Path, workers: int) -> None:
+    texts = ["", "one", "", "", "two", ""]
+    for number, text in enumerate(texts):
+        write_jsonl(tmp_path / f"{number}.jsonl", [text])
+    output = tmp_path / "out"
+    (manifest,) = tokpack.encode(
+        str(tmp_path / "*.jsonl"),
+        str(output),
+        tokenizer=str(bpe),
+        empty="document",
+        workers=workers,
+    )
+    assert dataset(output) == twin(bpe, texts, keep_empty=True)
+    assert (manifest.documents, manifest.empty, manifest.sequences) == (2, 4, 2)
+
+
+@pytest.mark.parametrize("limit", [1, 49, 50, 51, 137, 300, 1000])
+@pytest.mark.parametrize("workers", [1, 3])
+def test_num_docs_takes_the_first_records(
+    tmp_path: Path, bpe: Path, limit: int, workers: int
+) -> None:
+    texts = documents(300, words=5, seed=1)
+    for number in range(6):
+        write_jsonl(tmp_path / f"{number}.jsonl", texts[50 * number : 50 * number + 50])
+    output = tmp_path / "out"
+    (manifest,) = tokpack.encode(
+        str(tmp_path / "*.jsonl"), str(output), tokenizer=str(bpe), num_docs=limit, workers=workers
+    )
+    assert dataset(output) == twin(bpe, texts[:limit])
+    assert manifest.records == min(limit, 300)
+
+
+def test_num_docs_counts_bad_records(tmp_path: Path, bpe: Path) -> None:
+    source = tmp_path / "a.jsonl"
+    lines = [
+        '{"text": "one"}',
+        "bad",
+        "",
+        '{"text": ""}',
+        '{"text": "two"}',
+        "bad",
+        '{"text": "x"}',
+    ]
+    source.write_text("\n".join(lines))
+    (manifest,) = tokpack.encode(
+        str(source), str(tmp_path / "out"), tokenizer=str(bpe), num_docs=4, on_error="skip"
+    )
+    assert dataset(tmp_path / "out") == twin(bpe, ["one", "two"])
+    assert (manifest.records, manifest.rejected, manifest.empty) == (4, 1, 1)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_several_keys_are_different_datasets(tmp_path: Path, bpe: Path, workers: int) -> None:
+    texts, titles = documents(100), documents(100, words=4, seed=9)
+    source = tmp_path / "a.jsonl"
+    records = ({"title": a, "text": b} for a, b in zip(titles, texts, strict=True))
+    source.write_text("".join(json.dumps(record) + "\n" for record in records))
+    manifests = tokpack.encode(
+        [str(source), str(source)],
+        str(tmp_path / "out"),
+        tokenizer=str(bpe),
+        keys=("text", "title"),
+        workers=workers,
+    )
+    assert dataset(tmp_path / "out_text") == twin(bpe, 2 * texts)
+    assert dataset(tmp_path / "out_title") == twin(bpe, 2 * titles)
+    assert [manifest.options["key"] for manifest in manifests] == ["text", "title"]
+    assert not (tmp_path / "out.bin").exists()
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_rejects_are_listed_in_order(tmp_path: Path, bpe: Path, workers: int) -> None:
+    """Many lines, so that the file is cut, some of them bad, some blank."""
+    lines, good, bad = [], [], []
+    for number, text in enumerate(documents(12_000, words=160, seed=5), 1):
+        if number % 997 == 0:
+            lines.append('{"text": 7}')
+            bad.append((number, "'text' is a number, not a string"))
+        elif number % 501 == 0:
+            lines.append("")
+        else:
+            lines.append(json.dumps({"text": text}))
+            good.append(text)
+    for suffix in ("", ".gz"):
+        source = tmp_path / f"a.jsonl{suffix}"
+        source.write_bytes(COMPRESSORS[suffix](("\n".join(lines) + "\n").encode()))
+        output = tmp_path / f"out{suffix}"
+        (manifest,) = tokpack.encode(
+            str(source), str(output), tokenizer=str(bpe), on_error="skip", workers=workers
+        )
+        rejects = [json.loads(s) for s in Path(f"{output}.rejects.jsonl").read_text().splitlines()]
+        assert [(reject["line"], reject["reason"]) for reject in rejects] == bad
+        assert {reject["source"] for reject in rejects} == {str(source)}
+        assert {reject["record"] for reject in rejects} == {'{"text": 7}'}
+        assert manifest.records == manifest.documents + manifest.empty + manifest.rejected
+        assert (manifest.records, manifest.rejected) == (len(good) + len(bad), len(bad))
+        assert manifest.documents == sum(text != "" for text in good)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_bad_record_fails_the_run(tmp_path: Path, bpe: Path, workers: int) -> None:
+    lines = [json.dumps({"text": text}) for text in documents(12_000, words=160)]
+    lines[9_876] = '{"text": null}'
+    source = tmp_path / "a.jsonl"
+    source.write_text("\n".join(lines))
+    with pytest.raises(tokpack.RecordError, match=r"a\.jsonl:9877: 'text' is null") as caught:
+        tokpack.encode(str(source), str(tmp_path / "out"), tokenizer=str(bpe), workers=workers)
+    assert caught.value.line == 9_877
+    assert caught.value.exit_code == 1
+    nothing_whole(tmp_path / "out")
+    # What is encoded is not lost when the record is then to be skipped.
+    (manifest,) = tokpack.encode(
+        str(source), str(tmp_path / "out"), tokenizer=str(bpe), workers=workers, on_error="skip"
+    )
+    assert (manifest.records, manifest.rejected) == (12_000, 1)
+
+
+def test_max_rejects(tmp_path: Path, bpe: Path) -> None:
+    source = tmp_path / "a.jsonl"
+    source.write_text('{"text": "fine"}\n' + "bad\n" * 3)
+    options: dict[str, Any] = {"tokenizer": str(bpe), "on_error": "skip"}
+    with pytest.raises(tokpack.InputError, match="3 bad records, and 2 are allowed"):
+        tokpack.encode(str(source), str(tmp_path / "out"), max_rejects=2, **options)
+    nothing_whole(tmp_path / "out")
+    (manifest,) = tokpack.encode(str(source), str(tmp_path / "out"), max_rejects=3, **options)
+    assert manifest.rejected == 3
+    with pytest.raises(tokpack.InputError, match="3 bad records, and 0 are allowed"):
+        tokpack.encode(str(source), str(tmp_path / "out"), tokenizer=str(bpe))
+
+
+EDGE_BAD = {
+    "bad_json": "malformed JSON",
+    "bad_utf8": "invalid UTF-8",
+    "int_text": "is a number",
+    "list_text": "is a list",
+    "missing_key": "no key 'text'",
+    "null_text": "is null",
+    "surrogate": "lone surrogate",
+}
+
+
+@pytest.mark.parametrize("name", EDGE_BAD)
+def test_edge_files_with_a_bad_record(tmp_path: Path, shared: Path, bpe: Path, name: str) -> None:
+    source = shared / "edge" / f"{name}.jsonl"
+    output = tmp_path / "out"
+    with pytest.raises(tokpack.RecordError, match=EDGE_BAD[name]) as caught:
+        tokpack.encode(str(source), str(output), tokenizer=str(bpe))
+    assert str(source) in str(caught.value)
+    nothing_whole(output)
+    (manifest,) = tokpack.encode(str(source), str(output), tokenizer=str(bpe), on_error="skip")
+    (reject,) = [json.loads(s) for s in (tmp_path / "out.rejects.jsonl").read_text().splitlines()]
+    assert (reject["line"], reject["reason"]) == (caught.value.line, caught.value.reason)
+    lines = source.read_bytes().split(b"\n")
+    assert lines[reject["line"] - 1].decode("utf-8", "replace") == reject["record"]
+    texts = [
+        json.loads(line)["text"]
+        for number, line in enumerate(lines, 1)
+        if line and number != reject["line"]
+    ]
+    assert dataset(output) == twin(bpe, texts)
+    assert manifest.records == len(texts) + 1
+
+
+@pytest.mark.parametrize(
+    "name", ["blank", "crlf", "dup_key", "key_after", "nested_key", "noeol", "ok"]
+)
+def test_edge_files_without_one(tmp_path: Path, shared: Path, bpe: Path, name: str) -> None:
+    source = shared / "edge" / f"{name}.jsonl"
+    texts = [json.loads(s)["text"] for s in source.read_bytes().split(b"\n") if s.strip()]
+    expected = twin(bpe, texts)
+    for on_error in ("fail", "skip"):
+        output = tmp_path / f"out-{on_error}"
+        tokpack.encode(str(source), str(output), tokenizer=str(bpe), on_error=on_error)
+        assert dataset(output) == expected
+        assert not Path(f"{output}.rejects.jsonl").exists()
+
+
+def test_special_tokens(tmp_path: Path, bpe: Path) -> None:
+    source = write_jsonl(tmp_path / "a.jsonl", ["one", "two", f"a{EOD}b", "three"])
+    output = str(tmp_path / "out")
+    with pytest.raises(tokpack.RecordError, match=r"a\.jsonl:3: .*special token"):
+        tokpack.encode(str(source), output, tokenizer=str(bpe), special_tokens="error")
+    nothing_whole(tmp_path / "out")
+    tokens = {}
+    for mode in ("text", "encode"):
+        (manifest,) = tokpack.encode(
+            str(source), output + mode, tokenizer=str(bpe), special_tokens=mode
+        )
+        tokens[mode] = manifest.tokens
+        assert manifest.inputs[0]["special_tokens"] == 1
+    assert tokens["encode"] < tokens["text"]
+
+
+def test_without_eod(tmp_path: Path, bpe: Path) -> None:
+    source = write_jsonl(tmp_path / "a.jsonl", ["one", "", "two"])
+    tokpack.encode(str(source), str(tmp_path / "out"), tokenizer=str(bpe), append_eod=False)
+    data = tokpack.MMapIndexedDataset(str(tmp_path / "out"))
+    model = tokpack.load_tokenizer(str(bpe))
+    assert [model.decode(document) for document in data] == ["one", "two"]
+
+
+def test_nothing_to_encode(tmp_path: Path, bpe: Path) -> None:
+    source = write_jsonl(tmp_path / "a.jsonl", ["", ""])
+    with pytest.raises(tokpack.InputError, match="no document with a token"):
+        tokpack.encode(str(source), str(tmp_path / "out"), tokenizer=str(bpe))
+    nothing_whole(tmp_path / "out")
+    with pytest.raises(tokpack.InputError):
+        tokpack.encode(str(tmp_path / "absent.jsonl"), str(tmp_path / "out"), tokenizer=str(bpe))
+    assert not (tmp_path / "out.unfinished").exists()
+
+
+def test_standard_input(tmp_path: Path, bpe: Path) -> None:
+    texts = documents(200)
+    source = write_jsonl(tmp_path / "a.jsonl", texts)
+    options = {"inputs": "-", "output": str(tmp_path / "out"), "tokenizer": str(bpe)}
+    for _ in range(2):  # a pipe is never "already encoded"
+        with source.open("rb") as file:
+            subprocess.run(
+                [sys.executable, "-c", DRIVER, json.dumps({**options, "overwrite": True})],
+                stdin=file,
+                check=True,
+                stdout=subprocess.DEVNULL,
+            )
+        assert dataset(tmp_path / "out") == twin(bpe, texts)
+    with pytest.raises(tokpack.UsageError, match="standard input has no name"):
+        tokpack.encode("-", tokenizer=str(bpe))
+
+
+def test_the_dataset_is_readable(tmp_path: Path, bpe: Path) -> None:
+    texts = documents(50)
+    source = write_jsonl(tmp_path / "a.jsonl", texts)
+    (manifest,) = tokpack.encode(str(source), str(tmp_path / "out"), tokenizer=str(bpe))
+    data = tokpack.MMapIndexedDataset(str(tmp_path / "out"))
+    model = tokpack.load_tokenizer(str(bpe))
+    assert [model.decode(document[:-1]) for document in data] == [t for t in texts if t]
+    assert {int(document[-1]) for document in data} == {manifest.tokenizer["eod_id"]}
+
+
+def test_sentences_have_their_own_sequences() -> None:
+    from tokpack.encoding.part import join_sentences
+
+    ids = np.arange(10, dtype=np.uint16)
+    lengths = np.array([2, 0, 3, 0, 4, 1, 0], np.int32)
+    per_document = np.array([3, 1, 0, 2, 1])
+    joined, sequences, documents_ = join_sentences(ids, lengths, per_document, 99)
+    assert joined.tolist() == [0, 1, 2, 3, 4, 99, 5, 6, 7, 8, 9, 99]
+    assert sequences.tolist() == [2, 4, 4, 2]
+    assert documents_.tolist() == [2, 0, 0, 2, 0]
+    joined, sequences, _ = join_sentences(ids, lengths, per_document, None)
+    assert joined.tolist() == ids.tolist()
+    assert sequences.tolist() == [2, 3, 4, 1]
+
+
+def test_python_counts_as_the_twin_says() -> None:
+    """The twin itself, by hand: two documents of two tokens, one of them without sequence."""
+    tokens, index = idx_and_bin([[1, 2], [3]], [2, 1], [0, 1, 1, 2], "uint16")
+    assert tokens == b"\1\0\2\0\3\0"
+    assert len(index) == 34 + 12 * 2 + 8 * 4
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("name", ["a.txt", "a.json", "a.parquet"])
+def test_other_formats(tmp_path: Path, bpe: Path, name: str, workers: int) -> None:
+    texts = [text.replace("\n", " ") for text in documents(400)]
+    source = tmp_path / name
+    if name == "a.txt":
+        source.write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
+    elif name == "a.json":
+        source.write_text(json.dumps([{"text": text} for text in texts], indent=1))
+    else:
+        parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
+        table = pytest.importorskip("pyarrow").table({"text": texts})
+        parquet.write_table(table, source, row_group_size=90)
+    (manifest,) = tokpack.encode(
+        [str(source), str(source)], str(tmp_path / "out"), tokenizer=str(bpe), workers=workers
+    )
+    assert dataset(tmp_path / "out") == twin(bpe, 2 * texts)
+    assert manifest.records == 800
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("workers", [1, 2])
+def test_memory_does_not_grow_with_the_input(tmp_path: Path, bpe: Path, workers: int) -> None:
+    """Peak memory of the parent and of the largest worker, for one and for many blocks."""
+    script = DRIVER + (
+        "import resource\n"
+        "status = open('/proc/self/status').read()\n"
+        "print(int(status.partition('VmHWM:')[2].split()[0]) // 1024)\n"
+        "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024)\n"
+    )
+    once = write_jsonl(tmp_path / "once.jsonl", documents(1_500, words=160)).read_bytes()
+    few, many = tmp_path / "few.jsonl", tmp_path / "many.jsonl"
+    few.write_bytes(8 * once)  # enough to be cut
+    many.write_bytes(60 * once)
+    peaks = []
+    for source in (few, many):
+        options = {
+            "inputs": str(source),
+            "output": str(source.with_suffix("")),
+            "tokenizer": str(bpe),
+            "workers": workers,
+        }
+        command = [sys.executable, "-c", script, json.dumps(options)]
+        out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        peaks.append([int(line) for line in out.split("\n")[-3:-1]])
+    assert max(peaks[1]) < 250
+    for small, large in zip(*peaks, strict=True):
+        assert large < small + 80
+
+
+def test_stages_come_in_order_however_long_the_join_takes(
+    tmp_path: Path, bpe: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finish = join.Joiner.finish
+
+    def slow(joiner: join.Joiner) -> dict[str, str]:
+        time.sleep(0.3)  # longer than from one progress to the next
+        return finish(joiner)
+
+    monkeypatch.setattr(join.Joiner, "finish", slow)
+    path = write_jsonl(tmp_path / "a.jsonl", documents(50, words=20))
+    stages: list[str] = []
+    tokpack.encode(
+        str(path),
+        str(tmp_path / "out"),
+        tokenizer=str(bpe),
+        workers=1,
+        progress=lambda progress: stages.append(progress.stage),
+    )
+    assert stages == sorted(stages, key=["encode", "join", "sync"].index)
+    assert stages[-2:] == ["join", "sync"]

@@ -1,0 +1,23 @@
+"""The corpus of the Python fuzz targets, and seeds for them: every input that ever broke one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from fuzz import targets
+from support.places import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CORPUS = ROOT / "tests" / "fuzz" / "corpus"
+
+
+@pytest.mark.parametrize("name", targets.TARGETS)
+def test_replay(name: str, tmp_path: Path) -> None:
+    targets.seeds(tmp_path)
+    inputs = sorted((tmp_path / name).iterdir()) + sorted((CORPUS / name).iterdir())
+    assert len(inputs) > 3
+    for path in inputs:
+        targets.TARGETS[name](path.read_bytes())

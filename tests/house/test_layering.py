@@ -1,0 +1,165 @@
+"""The house of docs/design.md, held against the code: imports point down only."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from support.places import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+PACKAGE = ROOT / "src" / "tokpack"
+TRAINER = ROOT / "src" / "trainer"
+
+FLOORS = {
+    "errors": 0,
+    "_core": 0,
+    "display": 0,
+    "progress": 0,
+    "files": 1,
+    "sources": 2,
+    "tokenizers": 2,
+    "indexed": 2,
+    "encoding": 3,
+    "operations": 3,
+    "report": 3,
+    "samples": 3,
+    "configuration": 4,
+    "checkpoints": 5,
+    "cli": 6,
+    "trainer": 6,
+}
+# The package's face may name every room below the top floor; nothing of it but its version may be
+# imported from inside.
+FACE = "tokpack"
+VERSION = "tokpack.__version__"
+
+
+def modules() -> dict[str, Path]:
+    """Dotted name of every module of the package, and its file."""
+    found = {}
+    for root, name in ((PACKAGE, "tokpack"), (TRAINER, "tokpack.trainer")):
+        for path in root.rglob("*.py"):
+            parts = path.relative_to(root).with_suffix("").parts
+            parts = parts[:-1] if parts[-1] == "__init__" else parts
+            found[".".join((name, *parts))] = path
+    return found
+
+
+def imports(path: Path, module: str) -> Iterator[tuple[int, str]]:
+    """Line and dotted name of everything of tokpack that a file imports, anywhere in it."""
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) - node.level + 1]
+            base = ".".join([*(above if node.level else []), *filter(None, [node.module])])
+            # `from tokpack import sources` names a room, `from tokpack.sources import read` too.
+            names = [f"{base}.{a.name}" for a in node.names] if base == FACE else [base]
+        else:
+            continue
+        yield from ((node.lineno, name) for name in names if name.split(".")[0] == FACE)
+
+
+def room(module: str) -> str:
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 and parts[1] in FLOORS else FACE
+
+
+def broken(module: str, imported: str) -> str | None:
+    """Why ``module`` may not import ``imported``, or None."""
+    source, target = room(module), room(imported)
+    if module == "tokpack.__main__":
+        return None if target == "cli" else "__main__ starts the command line and nothing else"
+    if source == target or imported == VERSION:
+        return None
+    if target == FACE:
+        return "nothing imports the package's face"
+    if source == FACE:
+        return None if FLOORS[target] < FLOORS["cli"] else "the face shows no command, no trainer"
+    if FLOORS[target] == FLOORS[source]:
+        return "rooms on one floor do not import each other"
+    return None if FLOORS[target] < FLOORS[source] else "imports point down only"
+
+
+def test_every_module_has_a_room() -> None:
+    lost = [m for m in modules() if room(m) == FACE and m not in (FACE, "tokpack.__main__")]
+    assert not lost, f"no floor is known for {lost}"
+
+
+def test_imports_point_down() -> None:
+    faults = [
+        f"{path.relative_to(ROOT)}:{line}: imports {imported}: {reason}"
+        for module, path in modules().items()
+        for line, imported in imports(path, module)
+        if (reason := broken(module, imported))
+    ]
+    assert not faults, "\n".join(faults)
+
+
+@pytest.mark.parametrize(
+    ("module", "code", "fault"),
+    [
+        ("tokpack.sources.read", "def f():\n  from tokpack.encoding import x", True),
+        ("tokpack.sources.read", "from tokpack import tokenizers", True),
+        ("tokpack.sources.read", "from ..indexed import format", True),
+        ("tokpack.sources.read", "from .base import Source", False),
+        ("tokpack.sources.read", "import tokpack.errors", False),
+        ("tokpack.sources.read", "import tokpack", True),
+        ("tokpack.sources.read", "from tokpack import encode", True),
+        ("tokpack.encoding.run", "from tokpack import __version__", False),
+        ("tokpack.encoding.run", "from tokpack.sources import read", False),
+        ("tokpack.cli.commands.encode", "import tokpack.trainer.train", True),
+        ("tokpack", "from tokpack.cli import main", True),
+        ("tokpack", "from tokpack.encoding import encode", False),
+    ],
+)
+def test_the_checker_sees(tmp_path: Path, module: str, code: str, fault: bool) -> None:
+    path = tmp_path / ("__init__.py" if module == FACE else "module.py")
+    path.write_text(code)
+    found = [broken(module, name) for _, name in imports(path, module)]
+    assert found
+    assert any(found) == fault
+
+
+def test_core_knows_no_python_files_or_threads() -> None:
+    banned = re.compile(
+        r"#include\s*[<\"](Python\.h|pybind11|[io]?fstream|iostream|filesystem|thread)"
+    )
+    files = sorted((ROOT / "csrc" / "core").glob("*.[ch]pp"))
+    assert files
+    faults = [str(path) for path in files if banned.search(path.read_text(encoding="utf-8"))]
+    assert not faults
+
+
+def test_the_trainer_is_thin() -> None:
+    """It is to be read: the whole of it at a desk, its main loop in one sitting."""
+    lines = {path.name: len(path.read_text().splitlines()) for path in TRAINER.rglob("*.py")}
+    assert sum(lines.values()) < 2500, lines
+    assert lines["loop.py"] < 300
+
+
+HEAVY = ("torch", "datasets", "ray", "rich", "tokenizers", "pyarrow")
+
+
+def test_import_is_light() -> None:
+    code = (
+        "import sys, time; start = time.perf_counter(); import tokpack;"
+        "print(time.perf_counter() - start);"
+        f"print([name for name in {HEAVY} if name in sys.modules])"
+    )
+    runs = [
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        for _ in range(5)
+    ]
+    assert runs[0].stdout.splitlines()[1] == "[]"
+    # The fastest of five: what is left then is the import itself, not what else the machine does.
+    assert min(float(run.stdout.splitlines()[0]) for run in runs) < 0.1

@@ -1,0 +1,658 @@
+"""The trace against a naive twin: every document knows its line, every line what became of it."""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import io
+import json
+import logging
+import os
+import random
+import struct
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import zstandard
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.encoding_tools import (
+    byte_tokenizer,
+    children,
+    documents,
+    finish,
+    pieces,
+    start,
+    wait_for_end,
+    wait_until,
+    word_tokenizer,
+    write_jsonl,
+)
+
+import tokpack
+from tokpack.encoding import part as part_module
+from tokpack.encoding import plan as plan_module
+from tokpack.errors import FormatError, InputError, OutputError, ResumeError, UsageError
+from tokpack.indexed import Manifest, Origins, Trace, digest_file, runs_of, trace_chunks
+from tokpack.indexed.trace import KINDS
+from tokpack.sources import Part, read, split
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from tokpack.sources import Source
+
+TOKPACK = [sys.executable, "-m", "tokpack"]
+EXTREMES = (-1, -(2**63), 2**63 - 1, 2**62, 2**56, 2**31, 2**16, 1, 0)
+Places = list[tuple[int, int]]  # input and line of each record
+
+
+@pytest.fixture(scope="module")
+def bpe(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return byte_tokenizer(tmp_path_factory.mktemp("bpe") / "tokenizer.json")
+
+
+# -- the file
+
+
+def trace_bytes(lines: Sequence[int], places: Sequence[Places], cut: int = 1 << 20) -> bytes:
+    """A trace of records that lie at ``places``, handed over ``cut`` at a time."""
+
+    def pairs(own: Places) -> Iterator[tuple[int, np.ndarray[Any, np.dtype[np.int64]]]]:
+        for source in range(len(lines)):
+            of_source = [line for s, line in own if s == source]
+            for at in range(0, len(of_source), cut):
+                yield source, runs_of(np.array(of_source[at : at + cut], np.int64))
+
+    return b"".join(trace_chunks(lines, [pairs(own) for own in places]))
+
+
+def random_places(rng: random.Random, lines: Sequence[int]) -> list[Places]:
+    """Each line is a document, empty, rejected or blank, with shares of their own an input."""
+    places: list[Places] = [[], [], []]
+    for source, count in enumerate(lines):
+        weights = [rng.random() ** 3 for _ in range(4)]
+        weights[rng.randrange(4)] += rng.choice((0, 1, 50))
+        line = 0
+        while (line := line + 1) <= count:
+            kind = rng.choices(range(4), weights)[0]
+            if kind < 3:
+                places[kind].append((source, line))
+            elif rng.random() < 0.1:
+                line += rng.choice((200, 20_000))
+    return places
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    lines=st.lists(st.sampled_from((0, 1, 5, 64, 300, 1500, 40_000)), max_size=4),
+    cut=st.sampled_from((1, 7, 63, 64, 65, 1000)),
+)
+def test_the_file_against_lists(seed: int, lines: list[int], cut: int) -> None:
+    rng = random.Random(seed)
+    lines = [count if rng.random() < 0.9 else min(count, 1500) for count in lines]
+    if cut == 1:
+        lines = [min(count, 300) for count in lines]
+    places = random_places(rng, lines)
+    data = trace_bytes(lines, places)
+    assert data == trace_bytes(lines, places, cut)
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(data)
+        file.flush()
+        trace = Trace(file.name)
+        trace.validate()
+        assert [trace.lines(source) for source in range(trace.sources)] == lines
+        for kind, own in zip(KINDS, places, strict=True):
+            assert trace.count(kind) == len(own)
+            runs = trace.runs(kind)
+            assert [(r.source, r.line + i) for r in runs for i in range(r.length)] == own
+            known = set(own)
+            for number in rng.sample(range(len(own)), min(20, len(own))):
+                assert trace.locate(number, kind) == own[number]
+                assert trace.find(*own[number], kind) == number
+            for source, count in enumerate(lines):
+                line = rng.randrange(-1, count + 3)
+                assert (trace.find(source, line, kind) is not None) == ((source, line) in known)
+            for number in (-1, len(own)):
+                with pytest.raises(IndexError):
+                    trace.locate(number, kind)
+
+
+def test_a_few_bytes_a_document() -> None:
+    count = 200_000
+    rng = np.random.default_rng(0)
+    sizes = {}
+    for share in (0.0, 0.01, 0.5):
+        lines = np.flatnonzero(rng.random(count) >= share) + 1
+        data = b"".join(trace_chunks([count], [[(0, runs_of(lines))], [], []]))
+        sizes[share] = len(data) / len(lines)
+    assert sizes[0.0] * count < 200  # one run
+    assert sizes[0.01] < 0.05
+    assert sizes[0.5] < 1.5
+
+
+def test_lines_that_do_not_ascend_are_refused() -> None:
+    for lines in ([3, 2], [0, 1], [5, 5], [2**60]):
+        with pytest.raises(UsageError, match="do not ascend"):
+            list(trace_chunks([9], [[(0, runs_of(np.array(lines)))], [], []]))
+    four = runs_of(np.array([4]))
+    with pytest.raises(UsageError, match="do not ascend"):  # in two calls
+        list(trace_chunks([9], [[(0, four), (0, four)], [], []]))
+    with pytest.raises(UsageError, match="inputs in order"):
+        list(trace_chunks([9, 9], [[(1, four), (0, four)], [], []]))
+
+
+def use(path: Path) -> None:
+    """Ask everything of a trace that may be broken."""
+    trace = Trace(path)
+    for kind in KINDS:
+        for number in range(min(trace.count(kind), 300)):
+            trace.locate(number, kind)
+        for source in range(min(trace.sources, 5)):
+            for line in (0, 1, 2, 100, 2**62):
+                trace.find(source, line, kind)
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> tuple[Path, bytes]:
+    lines = [300, 0, 70]
+    data = trace_bytes(lines, random_places(random.Random(3), lines))
+    return tmp_path / "small.trace", data
+
+
+def test_every_truncation_is_a_format_error(small: tuple[Path, bytes]) -> None:
+    path, data = small
+    for size in range(len(data)):
+        path.write_bytes(data[:size])
+        with pytest.raises(FormatError, match=r"small\.trace: "):
+            Trace(path)
+    path.write_bytes(data + bytes(8))
+    with pytest.raises(FormatError, match="file size"):
+        Trace(path)
+
+
+def test_hostile_bytes(small: tuple[Path, bytes]) -> None:
+    """Whatever a byte or a field becomes: an answer or a FormatError, and mostly the latter."""
+    path, data = small
+    index = len(data) - 80
+    changed = [data[:at] + bytes([value]) + data[at + 1 :]
+               for at in range(len(data)) for value in (data[at] ^ 0x80, data[at] ^ 1)]  # fmt: skip
+    changed += [
+        data[:at] + struct.pack("<q", value) + data[at + 8 :]
+        for at in range(index % 8, len(data) - 7, 8)
+        for value in EXTREMES
+        if at >= 8
+    ]
+    refused = 0
+    began = time.monotonic()
+    for hostile in changed:
+        path.write_bytes(hostile)
+        try:
+            use(path)
+            Trace(path).validate()
+        except FormatError:
+            refused += 1
+    assert refused > 0.8 * len(changed)
+    assert time.monotonic() - began < 60
+
+
+def test_foreign_files(tmp_path: Path) -> None:
+    path = tmp_path / "x.trace"
+    with pytest.raises(InputError, match="encoded with --trace"):
+        Trace(path)
+    path.write_bytes(b"")
+    with pytest.raises(FormatError, match="not a trace"):
+        Trace(path)
+    path.write_bytes(b"TOKTRACE" + struct.pack("<Q", 2) + bytes(80))
+    with pytest.raises(FormatError, match="version is 2"):
+        Trace(path)
+
+
+# -- a run
+
+
+def record(kind: str, number: int, rng: random.Random) -> bytes:
+    """A line of one kind."""
+    if kind == "blank":
+        return rng.choice((b"", b" ", b"\r"))
+    if kind == "bad":
+        return rng.choice((b"{", b'{"text": null}', b'{"other": "a"}', b'"x"', b'{"text": "\xff"}'))
+    text = "" if kind == "empty" else f"{number} " + "word é " * rng.randrange(60)
+    return json.dumps({"text": text, "title": f"t{number}"}).encode()
+
+
+def packed(data: bytes, compression: str) -> bytes:
+    if compression == "gz":
+        return gzip.compress(data, 1)
+    if compression == "zst":  # in frames
+        frames = [data[at : at + 4000] for at in range(0, len(data), 4000)]
+        return b"".join(zstandard.ZstdCompressor().compress(frame) for frame in frames)
+    return data
+
+
+Line = st.sampled_from(("doc", "doc", "doc", "empty", "blank", "bad"))
+File = st.tuples(
+    st.sampled_from(("", "", "gz", "zst")),
+    st.one_of(st.lists(Line, min_size=1, max_size=40), st.just(["doc"] * 90)),
+    st.booleans(),
+)
+
+
+def small_parts(patch: pytest.MonkeyPatch) -> None:
+    """Cut inputs into many parts, stripes and blocks however small they are."""
+
+    def cut(sources: Sequence[Source], *, ways: int, target_bytes: int) -> list[Part]:
+        parts: list[Part] = []
+        for part in split(sources, ways=max(ways, 3), target_bytes=2500, smallest_bytes=1):
+            stripes = [part]
+            compressed = sources[part.source].compression == "gz"
+            if compressed and part.kind == "whole":  # also where it takes longer
+                stripes = [Part(part.source, "stripes", i, 3, 1) for i in range(3)]
+            parts += stripes
+        return parts
+
+    patch.setattr(plan_module, "split", cut)
+    small = functools.partial(read, stripe_bytes=3000, block_bytes=900)
+    patch.setattr(part_module, "read", small)
+
+
+def check(prefix: Path, kinds: list[list[str]], names: list[str], *, empty: str = "skip") -> None:
+    """The trace of a dataset against what the lines are."""
+    origins = Origins(prefix)
+    origins.trace.validate()
+    kept = ("doc", "empty") if empty == "document" else ("doc",)
+    expected = [
+        (names[source], line)
+        for source, lines in enumerate(kinds)
+        for line, kind in enumerate(lines, 1)
+        if kind in kept
+    ]
+    assert [(origin.source, origin.line) for origin in origins] == expected
+    words = {"doc": "document", "bad": "rejected", "blank": "nothing", "empty": "empty"}
+    if empty == "document":
+        words["empty"] = "document"
+    for name, lines in zip(names, kinds, strict=True):
+        for line, kind in enumerate(lines, 1):
+            (origin,) = origins.find(name, line)
+            assert origin.became == words[kind], (name, line, origin)
+            if origin.document is not None:
+                assert origins[origin.document] == origin
+            if kind == "bad":
+                assert origin.reason
+        with pytest.raises(UsageError, match=f"has {len(lines)} lines, and no line"):
+            origins.find(name, len(lines) + 1)
+    manifest = Manifest.load(prefix)
+    assert manifest.trace == digest_file(f"{prefix}.trace")
+
+
+@settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    files=st.lists(File, min_size=1, max_size=4),
+    empty=st.sampled_from(("skip", "skip", "document")),
+    seed=st.integers(0, 1000),
+)
+def test_every_line_however_the_work_is_cut(
+    bpe: Path, files: list[tuple[str, list[str], bool]], empty: str, seed: int
+) -> None:
+    if not any("doc" in lines for _, lines, _ in files):
+        files[0][1].append("doc")
+    rng = random.Random(seed)
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        paths, kinds = [], []
+        for number, (compression, lines, ends) in enumerate(files):
+            data = b"\n".join(record(kind, i, rng) for i, kind in enumerate(lines))
+            data += b"\n" if ends or lines[-1] == "blank" else b""
+            path = Path(folder, f"{number}.jsonl" + (f".{compression}" if compression else ""))
+            path.write_bytes(packed(data, compression))
+            paths.append(str(path))
+            kinds.append(lines)
+        options: dict[str, Any] = {
+            "tokenizer": str(bpe),
+            "on_error": "skip",
+            "empty": empty,
+            "trace": True,
+            "input_format": "jsonl",
+        }
+        tokpack.encode(paths, f"{folder}/whole", workers=1, **options)
+        small_parts(patch)
+        tokpack.encode(paths, f"{folder}/cut", workers=1, **options)
+        whole = Path(folder, "whole")
+        check(whole, kinds, paths, empty=empty)
+        assert Path(folder, "cut.trace").read_bytes() == Path(folder, "whole.trace").read_bytes()
+        check(Path(folder, "cut"), kinds, paths, empty=empty)
+
+
+def test_all_ways_to_cut(bpe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Byte ranges, frames, stripes, and two real workers."""
+    rng = random.Random(5)
+    kinds = [rng.choices(("doc", "empty", "blank", "bad"), (90, 3, 4, 3), k=400) for _ in range(3)]
+    paths = []
+    for number, compression in enumerate(("", "gz", "zst")):
+        lines = [record(kind, i, rng) for i, kind in enumerate(kinds[number])]
+        path = tmp_path / f"{number}.jsonl"
+        path.write_bytes(packed(b"\n".join(lines) + b"\n", compression))
+        paths.append(str(path))
+    options: dict[str, Any] = {"tokenizer": str(bpe), "on_error": "skip", "trace": True}
+    tokpack.encode(paths, str(tmp_path / "whole"), workers=1, **options)
+    small_parts(monkeypatch)
+    seen: set[str] = set()
+    run = part_module.PartEncoder.run
+
+    def noting(encoder: part_module.PartEncoder, number: int, *more: Any) -> Any:
+        seen.add(encoder.job.parts[number].kind)
+        return run(encoder, number, *more)
+
+    monkeypatch.setattr(part_module.PartEncoder, "run", noting)
+    for workers in (1, 2):
+        output = tmp_path / f"cut{workers}"
+        tokpack.encode(paths, str(output), workers=workers, **options)
+        check(output, kinds, paths)
+        assert digest_file(f"{output}.trace") == digest_file(tmp_path / "whole.trace")
+    assert {"bytes", "frames", "stripes"} <= seen
+
+
+def lines_of(prefix: Path) -> list[int]:
+    return [origin.line for origin in Origins(prefix)]
+
+
+def test_other_kinds_of_input(bpe: Path, tmp_path: Path) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    options: dict[str, Any] = {"tokenizer": str(bpe), "on_error": "skip", "trace": True}
+    texts = ["one", "", "three", None, "five", "six"]
+    rows = [i for i, text in enumerate(texts, 1) if text]
+
+    table = tmp_path / "rows.parquet"
+    parquet.write_table(arrow.table({"text": texts * 300}), table, row_group_size=7)
+    tokpack.encode(str(table), str(tmp_path / "a"), **options)
+    assert lines_of(tmp_path / "a") == [6 * i + row for i in range(300) for row in rows]
+    assert Origins(tmp_path / "a").find("rows.parquet", 10)[0].reason == "'text' is null"
+
+    array = tmp_path / "array.json"
+    array.write_text(json.dumps([{"text": text} for text in texts], indent=3))
+    tokpack.encode(str(array), str(tmp_path / "b"), **options)
+    assert lines_of(tmp_path / "b") == rows
+
+    plain = tmp_path / "plain.txt"
+    plain.write_bytes(b"\xef\xbb\xbfone\n\nthree\n\xff\nfive\nsix")
+    tokpack.encode(str(plain), str(tmp_path / "c"), **options)
+    assert lines_of(tmp_path / "c") == rows
+    became = [Origins(tmp_path / "c").find("plain.txt", line)[0].became for line in (1, 2, 4)]
+    assert became == ["document", "empty", "rejected"]
+
+    archive = tmp_path / "all.tar"
+    with tarfile.open(archive, "w") as tar:
+        for name, data in (
+            ("a.jsonl", b'{"text": "one"}\n\n{"text": "three"}\n'),
+            ("b.txt", b"one document\nof two lines"),
+            ("c.jsonl", b'{"text": 4}\n{"text": "six"}\n'),
+        ):
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    tokpack.encode(str(archive), str(tmp_path / "d"), **options)
+    assert lines_of(tmp_path / "d") == [1, 3, 4, 6]
+
+
+def test_standard_input_and_a_file_twice(bpe: Path, tmp_path: Path) -> None:
+    path = write_jsonl(tmp_path / "x.jsonl", ["one", "two", ""])
+    command = [*TOKPACK, "encode", "-", str(path), str(path), "--trace", "--tokenizer", str(bpe)]
+    subprocess.run(
+        [*command, "-o", str(tmp_path / "out")],
+        input=b'{"text": "a"}\n\n{"text": "b"}',
+        check=True,
+        capture_output=True,
+    )
+    origins = Origins(tmp_path / "out")
+    name = origins.sources[0]
+    assert [str(o) for o in origins] == [f"{name}:1", f"{name}:3", *[f"{path}:1", f"{path}:2"] * 2]
+    assert [origin.document for origin in origins.find("x.jsonl", 2)] == [3, 5]
+
+
+def test_several_keys_sentences_and_a_limit(bpe: Path, tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    records = [
+        {"a": "one", "b": ""},
+        {"a": "", "b": "two"},
+        {"a": 3, "b": "x"},
+        {"a": "f", "b": "f"},
+    ]
+    path.write_text("".join(json.dumps(r) + "\n" for r in records * 3))
+    options: dict[str, Any] = {"tokenizer": str(bpe), "on_error": "skip", "trace": True}
+    keys = ["a", "b"]
+    tokpack.encode(str(path), str(tmp_path / "out"), keys=keys, **options)
+    assert lines_of(tmp_path / "out_a") == [1, 4, 5, 8, 9, 12]
+    assert lines_of(tmp_path / "out_b") == [2, 4, 6, 8, 10, 12]
+    (origin,) = Origins(tmp_path / "out_b").find("x.jsonl", 3)
+    assert origin.became == "rejected"
+    assert "'a' is a number" in origin.reason  # from the rejects of both
+    tokpack.encode(str(path), str(tmp_path / "few"), keys=("a",), num_docs=5, **options)
+    assert lines_of(tmp_path / "few") == [1, 4, 5]
+    (origin,) = Origins(tmp_path / "few").find("x.jsonl", 6)
+    assert origin.became == "nothing"
+    assert "first 5 records" in origin.reason
+
+
+def test_sentences(bpe: Path, tmp_path: Path) -> None:
+    punkt = pytest.importorskip("nltk.tokenize.punkt")
+    try:
+        punkt.PunktTokenizer("english")
+    except LookupError:
+        pytest.skip("no Punkt models here")
+    path = write_jsonl(tmp_path / "x.jsonl", ["One. Two. Three.", "", "Four. Five."])
+    out = tmp_path / "out"
+    (manifest,) = tokpack.encode(
+        str(path), str(out), tokenizer=str(bpe), split_sentences=True, trace=True
+    )
+    assert manifest.sequences > manifest.documents == 2
+    assert lines_of(out) == [1, 3]
+
+
+# -- what is there already
+
+
+def test_a_trace_comes_and_goes_with_its_dataset(bpe: Path, tmp_path: Path) -> None:
+    path = write_jsonl(tmp_path / "x.jsonl", ["one", "two"])
+    out = tmp_path / "out"
+    encode = functools.partial(tokpack.encode, str(path), str(out), tokenizer=str(bpe))
+    (plain,) = encode()
+    assert plain.trace is None
+    assert "trace" not in json.loads((tmp_path / "out.json").read_text())
+    with pytest.raises(InputError, match="encoded with --trace"):
+        Origins(out)
+    with pytest.raises(OutputError, match="another dataset"):
+        encode(trace=True)
+    (traced,) = encode(trace=True, overwrite=True)
+    assert (traced.bin, traced.idx) == (plain.bin, plain.idx)
+    before = (tmp_path / "out.trace").stat().st_mtime_ns
+    (again,) = encode()  # who asks for none is content with one
+    assert again == traced == encode(trace=True)[0]
+    assert (tmp_path / "out.trace").stat().st_mtime_ns == before
+    assert len(Origins(out)) == 2
+
+    (tmp_path / "out.trace").write_bytes(trace_bytes([5], [[(0, 1)], [], []]))
+    with pytest.raises(FormatError, match="do not belong together"):
+        Origins(out)
+    encode(append_eod=False, overwrite=True)
+    assert not (tmp_path / "out.trace").exists()
+
+    (tmp_path / "out.trace").write_text("somebody's own")
+    with pytest.raises(OutputError, match="is no trace"):
+        encode(trace=True, overwrite=True)
+    encode(overwrite=True)
+    assert (tmp_path / "out.trace").read_text() == "somebody's own"
+
+
+def test_killed_and_resumed(tmp_path: Path) -> None:
+    tokenizer = word_tokenizer(tmp_path / "tokenizer.json")  # slow enough to be killed
+    texts = documents(1500, words=150)
+    inputs = [
+        write_jsonl(tmp_path / f"{n}.jsonl", texts[n * 250 : (n + 1) * 250]) for n in range(6)
+    ]
+    whole = tmp_path / "whole"
+    options: dict[str, Any] = {"tokenizer": str(tokenizer), "trace": True}
+    tokpack.encode([str(path) for path in inputs], str(whole), workers=1, **options)
+    kinds = [["doc" if t else "empty" for t in texts[n * 250 : (n + 1) * 250]] for n in range(6)]
+    check(whole, kinds, [str(path) for path in inputs])
+    out = tmp_path / "out"
+    kills = 0
+    for least in (1, 2, 4):
+        process = start(inputs, out, workers=2, **options)
+        wait_until(lambda n=least, p=process: len(pieces(out)) >= n or p.poll() is not None)
+        alive = children(process.pid)
+        process.kill()
+        process.communicate()
+        wait_for_end(alive)
+        if Path(f"{out}.json").exists():
+            break
+        kills += 1
+        assert not Path(f"{out}.trace").exists() or Path(f"{out}.unfinished/commit.json").exists()
+    assert kills
+    if Path(f"{out}.unfinished/plan.json").exists():
+        with pytest.raises(ResumeError, match="trace = True, this run has False"):
+            tokpack.encode([str(p) for p in inputs], str(out), tokenizer=str(tokenizer))
+    finish(start(inputs, out, workers=1, **options))
+    for suffix in (".bin", ".idx", ".trace"):
+        assert digest_file(f"{out}{suffix}") == digest_file(f"{whole}{suffix}")
+
+
+def test_real_corpora(shared: Path, tmp_path: Path) -> None:
+    """The tokens of a document are those of the text in its line."""
+    tokenizers = shared / "tokenizers"
+    files: dict[str, Any] = {
+        "vocab_file": str(tokenizers / "gpt2-vocab.json"),
+        "merge_file": str(tokenizers / "gpt2-merges.txt"),
+    }
+    inputs = [
+        *(shared / "corpora" / f"{name}.jsonl.zst" for name in ("owt", "nasty")),
+        *(shared / "edge" / f"{name}.jsonl" for name in ("blank", "bad_json", "null_text", "ok")),
+    ]
+    out = tmp_path / "out"
+    (manifest,) = tokpack.encode(
+        list(map(str, inputs)), str(out), trace=True, on_error="skip", workers=2, **files
+    )
+    origins, dataset = Origins(out), tokpack.MMapIndexedDataset(out)
+    assert manifest.trace is not None
+    assert manifest.trace["bytes"] < len(dataset) / 2 + 300
+    tokenizer = tokpack.load_tokenizer(**files)
+    lines: dict[str, list[bytes]] = {}
+    for path in inputs:
+        data = path.read_bytes()
+        if path.suffix == ".zst":
+            data = zstandard.ZstdDecompressor().decompressobj().decompress(data)
+        lines[str(path)] = data.split(b"\n")
+    rng = random.Random(0)
+    for number in rng.sample(range(len(origins)), 300):
+        origin = origins[number]
+        text = json.loads(lines[origin.source][origin.line - 1])["text"]
+        assert tokenizer.decode(dataset[number][:-1]) == text, origin
+    for entry in manifest.inputs:
+        name = entry["name"]
+        count = origins.trace.lines(origins.sources.index(name))
+        became = [origins.find(name, line)[0].became for line in range(1, count + 1)]
+        assert became.count("document") == entry["documents"]
+        assert became.count("empty") == entry["empty"]
+        assert became.count("rejected") == entry["rejected"]
+
+
+# -- the command
+
+
+def command(*arguments: object) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "TERM": "dumb"}
+    return subprocess.run(
+        [*TOKPACK, *map(str, arguments)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_the_command(bpe: Path, tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text('{"text": "a"}\n\n{"text": "b"}\n{"text": ""}\n{\n{"text": "c"}\n')
+    out = tmp_path / "out"
+    made = command(
+        *("encode", path, "-o", out, "--trace", "--tokenizer", bpe, "--on-error", "skip")
+    )
+    assert made.returncode == 0
+    assert f"{out}.trace" in made.stderr
+    asked = command("trace", out, "--doc", 1, -1)
+    assert (asked.returncode, asked.stdout) == (0, f"{path}:3\n{path}:6\n")
+    lines = [f"x.jsonl:{line}" for line in range(1, 7)]
+    asked = command("trace", out, "--source", *lines)
+    assert asked.returncode == 0
+    assert asked.stdout.splitlines()[:4] == [
+        *("0", "no record: a blank line", "1", "empty, left out: no token"),
+    ]
+    assert asked.stdout.splitlines()[4].startswith("rejected: malformed JSON")
+    assert asked.stdout.splitlines()[5] == "2"
+    assert command("trace", out, "--all").stdout == f"0\t{path}\t1\n1\t{path}\t3\n2\t{path}\t6\n"
+    found = json.loads(command("trace", out, "--json", "--source", "x.jsonl:6").stdout)
+    assert found == {
+        "source": str(path),
+        "number": 0,
+        "line": 6,
+        "became": "document",
+        "document": 2,
+        "reason": "",
+    }
+    for arguments, message in (
+        (("--doc", 3), "document 3 of 3"),
+        (("--source", "y.jsonl:1"), "was not made from 'y.jsonl'"),
+        (("--source", "x.jsonl:7"), "has 6 lines, and no line 7"),
+        (("--source", "x.jsonl"), "is not such as"),
+        ((), "nothing asked"),
+    ):
+        wrong = command("trace", out, *arguments)
+        assert wrong.returncode == 1
+        assert message in wrong.stderr
+    none = command("trace", tmp_path / "none", "--doc", 1)
+    assert none.returncode == 1
+    assert "encoded with --trace" in none.stderr
+
+
+def test_names_that_are_not_clear(bpe: Path, tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        write_jsonl(tmp_path / folder / "x.jsonl", ["one"])
+    out = tmp_path / "out"
+    inputs = [str(tmp_path / folder / "x.jsonl") for folder in ("a", "b")]
+    tokpack.encode(inputs, str(out), tokenizer=str(bpe), trace=True)
+    assert Origins(out).find("b/x.jsonl", 1)[0].document == 1
+    with pytest.raises(UsageError, match="give more of its path"):
+        Origins(out).find("x.jsonl", 1)
+
+
+def test_a_slow_tokenizer_is_said_once(
+    bpe: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = write_jsonl(tmp_path / "x.jsonl", ["the of"])
+    slow = word_tokenizer(tmp_path / "slow.json")
+    with caplog.at_level(logging.WARNING, logger="tokpack"):
+        tokpack.encode(str(path), str(tmp_path / "fast"), tokenizer=str(bpe))
+        assert not caplog.records
+        for _ in range(2):  # the second time there is nothing to do
+            tokpack.encode(str(path), str(tmp_path / "words"), tokenizer=str(slow))
+    assert len(caplog.records) == 1
+    assert "not the native one: " in caplog.text
+    reason = tokpack.load_tokenizer(str(slow)).why_not_native
+    assert reason
+    said = command("encode", path, "-o", tmp_path / "said", "--tokenizer", slow).stderr
+    assert said.count("tokpack: note: the tokenizer") == 1
+    assert reason in said
+    quiet = command("encode", path, "-o", tmp_path / "quiet", "--tokenizer", slow, "--quiet")
+    assert quiet.stderr == ""

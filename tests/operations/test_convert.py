@@ -1,0 +1,301 @@
+"""Convert: to another format and back is the same dataset; what is broken is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.converting import pack_lazy, run, same
+from support.documents import DOCUMENTS, Documents, documents_of, plain
+from support.indexed_twin import Plain, read_plainly, write_plainly
+
+from tokpack.errors import FormatError, UsageError
+from tokpack.indexed import Manifest, MMapIndexedDataset
+from tokpack.operations.convert import detect
+from tokpack.operations.merge import merge
+
+CODES = {"<u1": 1, "<i2": 3, "<i4": 4, "<i8": 5, "<u2": 8, "<u4": 9, "<u8": 10}
+
+
+def read_lazy(prefix: object) -> Plain:
+    """A TNTIDX dataset of Megatron's family, read as its own reader does."""
+    index, data = Path(f"{prefix}.idx").read_bytes(), Path(f"{prefix}.bin").read_bytes()
+    magic, version, code, width, count, dims, entries = struct.unpack_from("<8s6Q", index)
+    assert (magic, version, count) == (b"TNTIDX\0\0", 1, dims)
+    letter = {4: "i", 8: "H", 5: "q"}[code]
+    assert width == struct.calcsize(letter)
+    values = struct.unpack_from(f"<{2 * (count + 1) + dims + entries}q", index, 56)
+    assert len(index) == 56 + 8 * len(values)
+    offsets, sizes = values[count + 1 : 2 * count + 2], values[2 * count + 2 : 3 * count + 2]
+    sequences = [
+        list(struct.unpack_from(f"<{size}{letter}", data, offset * width))
+        for size, offset in zip(sizes, offsets[:-1], strict=True)
+    ]
+    return Plain(letter, sequences, list(values[3 * count + 2 :]))
+
+
+@settings(max_examples=40, deadline=None)
+@given(documents=DOCUMENTS, letter=st.sampled_from("Hi"))
+def test_lazy_and_back(documents: Documents, letter: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        write_plainly(f"{folder}/all", plain(documents, letter))
+        made = run(f"{folder}/all", f"{folder}/lazy", target="lazy")
+        assert made.dtype == "int32"  # as all builders of the format have it
+        assert read_lazy(f"{folder}/lazy") == plain(documents, "i")
+        assert Path(f"{folder}/lazy.idx").read_bytes() == pack_lazy(plain(documents, "i"))
+        run(f"{folder}/lazy", f"{folder}/again", dtype={"H": "uint16", "i": "int32"}[letter])
+        same(f"{folder}/again", f"{folder}/all")
+
+
+@settings(max_examples=40, deadline=None)
+@given(documents=DOCUMENTS, letter=st.sampled_from("Hi"))
+def test_datatrove_and_parquet_and_back(documents: Documents, letter: str) -> None:
+    whole = [[[token for sequence in document for token in sequence]] for document in documents]
+    rows = [document[0] for document in whole]
+    with tempfile.TemporaryDirectory() as folder:
+        write_plainly(f"{folder}/all", plain(documents, letter))
+        made = run(f"{folder}/all", f"{folder}/x.ds")
+        assert made.documents == len(rows)
+        tokens = [token for row in rows for token in row]
+        form = {"H": "H", "i": "I"}[letter]
+        assert Path(f"{folder}/x.ds").read_bytes() == struct.pack(f"<{len(tokens)}{form}", *tokens)
+        ends = [sum(map(len, rows[: number + 1])) for number in range(len(rows))]
+        packed = struct.pack(f"<{len(ends)}Q", *ends)
+        assert Path(f"{folder}/x.ds.index").read_bytes() == packed
+        lines = Path(f"{folder}/x.ds.metadata").read_text().split("\n")
+        width = struct.calcsize(form)
+        assert lines[:2] == [f"Unknown Tokenizer|{width}", str(len(tokens))]
+        run(f"{folder}/x.ds", f"{folder}/again")
+        assert documents_of(f"{folder}/again") == whole
+        pytest.importorskip("pyarrow")
+        from pyarrow import parquet
+
+        run(f"{folder}/all", f"{folder}/x.parquet")
+        assert parquet.read_table(f"{folder}/x.parquet").to_pydict() == {"input_ids": rows}
+        run(f"{folder}/x.parquet", f"{folder}/back")
+        same(f"{folder}/back", f"{folder}/again")
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    documents=st.lists(st.lists(st.integers(1, 65535), max_size=5), min_size=1, max_size=8),
+    target=st.sampled_from(["npy", "raw"]),
+)
+def test_one_run_of_ids_and_back(documents: list[list[int]], target: str) -> None:
+    ended = [[[*document, 0]] for document in documents]
+    with tempfile.TemporaryDirectory() as folder:
+        write_plainly(f"{folder}/all", plain(ended))
+        run(f"{folder}/all", f"{folder}/x.npy", target=target)
+        if target == "npy":
+            ids = np.load(f"{folder}/x.npy").tolist()
+        else:
+            ids = np.fromfile(f"{folder}/x.npy", "<u2").tolist()
+        assert ids == [token for document in ended for token in document[0]]
+        options = {"source": "raw", "input_dtype": "uint16"} if target == "raw" else {}
+        run(f"{folder}/x.npy", f"{folder}/again", eod=0, **options)
+        same(f"{folder}/again", f"{folder}/all")
+
+
+def test_real_datasets_go_through_every_format(shared: Path, tmp_path: Path) -> None:
+    for name in ("megatron/meg-gpt2-openwebtext_text_document", "index/eod", "index/edge"):
+        source = shared / name
+        stored = str(MMapIndexedDataset(source).dtype)
+        single = len(MMapIndexedDataset(source)) == len(MMapIndexedDataset(source).doc_idx) - 1
+        run(source, tmp_path / "lazy", target="lazy", overwrite=True)
+        run(tmp_path / "lazy", tmp_path / "a", dtype=stored, overwrite=True)
+        same(tmp_path / "a", source)
+        if single:
+            run(source, tmp_path / "x.ds", overwrite=True)
+            run(tmp_path / "x.ds", tmp_path / "b", dtype=stored, overwrite=True)
+            same(tmp_path / "b", source)
+
+
+def test_dtypes_change_and_ids_never_wrap(tmp_path: Path) -> None:
+    write_plainly(tmp_path / "all", plain([[[1, 65535], []], [], [[7]]]))
+    made = run(tmp_path / "all", tmp_path / "wide", dtype="int32")
+    assert read_plainly(tmp_path / "wide") == plain([[[1, 65535], []], [], [[7]]], "i")
+    assert (made.documents, made.sequences, made.tokens, made.dtype) == (3, 3, 3, "int32")
+    run(tmp_path / "wide", tmp_path / "again", dtype="uint16")
+    same(tmp_path / "again", tmp_path / "all")
+    with pytest.raises(UsageError, match=r"id 65535 \(token 1 of all\) does not fit int16"):
+        run(tmp_path / "all", tmp_path / "small", dtype="int16")
+    write_plainly(tmp_path / "minus", plain([[[5, -1]]], "i"))
+    for options in ({"dtype": "uint16"}, {"target": "datatrove"}):
+        with pytest.raises(UsageError, match=r"token id -1 .* does not fit uint"):
+            run(tmp_path / "minus", tmp_path / "small", **options)
+    assert not list(tmp_path.glob("small*"))
+
+
+def test_a_manifest_is_kept_and_one_is_made(tmp_path: Path) -> None:
+    write_plainly(tmp_path / "x", plain([[[1]], [[2, 3]]]))
+    merge([str(tmp_path / "x")], str(tmp_path / "all"))
+    kept = Manifest.load(tmp_path / "all")
+    run(tmp_path / "all", tmp_path / "wide", dtype="int32")
+    made = Manifest.load(tmp_path / "wide")
+    assert (made.inputs, made.documents, made.dtype) == (kept.inputs, 2, "int32")
+    assert (made.bin["bytes"], made.options["dtype"]) == (12, "int32")
+    np.save(tmp_path / "two.npy", np.arange(6, dtype=np.uint16).reshape(2, 3))
+    run(tmp_path / "two.npy", tmp_path / "rows")
+    made = Manifest.load(tmp_path / "rows")
+    assert documents_of(tmp_path / "rows") == [[[0, 1, 2]], [[3, 4, 5]]]
+    assert (made.inputs[0]["name"], made.inputs[0]["format"]) == ("two.npy", "npy")
+
+
+def test_a_virtual_dataset_is_converted(tmp_path: Path) -> None:
+    write_plainly(tmp_path / "a", plain([[[1], [2]]]))
+    write_plainly(tmp_path / "b", plain([[], [[3]]]))
+    merge([str(tmp_path / "a"), str(tmp_path / "b")], str(tmp_path / "v"), virtual=True)
+    run(tmp_path / "v", tmp_path / "lazy", target="lazy")
+    assert read_lazy(tmp_path / "lazy") == plain([[[1], [2]], [], [[3]]], "i")
+    run(tmp_path / "v", tmp_path / "wide", dtype="int32")
+    assert documents_of(tmp_path / "wide") == [[[1], [2]], [], [[3]]]
+
+
+def fairseq_mmap(prefix: Path, sequences: list[list[int]], dtype: str) -> None:
+    ids = np.array([token for sequence in sequences for token in sequence], dtype)
+    sizes = np.array([len(sequence) for sequence in sequences], "<i4")
+    pointers = (np.cumsum(sizes) - sizes) * ids.itemsize
+    head = struct.pack("<9sQBQ", b"MMIDIDX\0\0", 1, CODES[dtype], len(sizes))
+    Path(f"{prefix}.idx").write_bytes(head + sizes.tobytes() + pointers.astype("<i8").tobytes())
+    Path(f"{prefix}.bin").write_bytes(ids.tobytes())
+
+
+@pytest.mark.parametrize("dtype", ["<u2", "<i4", "<u4", "<i8", "<u8"])
+def test_fairseq_mmap(tmp_path: Path, dtype: str) -> None:
+    sequences = [[1, 2, 3], [], [60000 if dtype != "<i2" else 4]]
+    fairseq_mmap(tmp_path / "f", sequences, dtype)
+    made = run(tmp_path / "f", tmp_path / "out")
+    assert documents_of(tmp_path / "out") == [[sequence] for sequence in sequences]
+    assert made.dtype == ("uint16" if dtype == "<u2" else "int32")
+    assert "each sequence becomes a document" in made.notes[0]
+    index = bytearray((tmp_path / "f.idx").read_bytes())
+    index[26] = 2
+    (tmp_path / "f.idx").write_bytes(index)
+    with pytest.raises(FormatError, match=r"f\.idx: sequence 1 has pointer .* do not follow"):
+        run(tmp_path / "f", tmp_path / "no")
+    index[26], index[17] = 3, 7
+    (tmp_path / "f.idx").write_bytes(index)
+    with pytest.raises(FormatError, match="dtype code is 7, a floating-point type"):
+        run(tmp_path / "f", tmp_path / "no")
+
+
+def test_fairseq_lazy_is_read_when_it_is_named(tmp_path: Path) -> None:
+    stored = Plain("i", [[5, 6], [], [1]], [0, 3])
+    (tmp_path / "f.idx").write_bytes(pack_lazy(stored, fairseq=True))
+    write_plainly(tmp_path / "f2", stored)
+    os.rename(tmp_path / "f2.bin", tmp_path / "f.bin")
+    with pytest.raises(FormatError, match=r"no document entries.*say --from fairseq"):
+        run(tmp_path / "f", tmp_path / "out")
+    run(tmp_path / "f", tmp_path / "out", source="fairseq")
+    assert documents_of(tmp_path / "out") == [[[4, 5]], [[]], [[0]]]
+    (tmp_path / "f.bin").write_bytes(struct.pack("<3i", 5, 6, 0))
+    with pytest.raises(FormatError, match=r"f\.bin: holds the id 0, .*not written by fairseq"):
+        run(tmp_path / "f", tmp_path / "no", source="fairseq")
+
+
+def test_shards_of_llm_c(tmp_path: Path) -> None:
+    for magic, version, dtype, eod in ((20240520, 1, "<u2", 50256), (20240801, 7, "<u4", 128000)):
+        ids = [8, 9, eod, 1, 2, eod, eod, 3]  # a shard may begin inside a document
+        head = np.zeros(256, "<i4")
+        head[:3] = magic, version, len(ids)
+        (tmp_path / "s.bin").write_bytes(head.tobytes() + np.array(ids, dtype).tobytes())
+        assert detect(str(tmp_path / "s.bin")) == "llm.c"
+        run(tmp_path / "s.bin", tmp_path / "out", overwrite=True)
+        assert documents_of(tmp_path / "out") == [[[8, 9]], [[eod, 1, 2]], [[eod]], [[eod, 3]]]
+        (tmp_path / "s.bin").write_bytes(head.tobytes() + np.array(ids[:-1], dtype).tobytes())
+        with pytest.raises(FormatError, match="8 ids in the header, 7 in the file"):
+            run(tmp_path / "s.bin", tmp_path / "no")
+
+
+def test_numpy_files_of_every_order(tmp_path: Path) -> None:
+    rows = np.arange(6).reshape(2, 3)
+    for array in (rows.astype(">u2"), np.asfortranarray(rows.astype(np.uint32)), rows[:, ::-1]):
+        np.save(tmp_path / "x.npy", array)
+        made = run(tmp_path / "x.npy", tmp_path / "out", overwrite=True)
+        assert documents_of(tmp_path / "out") == [[row] for row in array.tolist()]
+        assert made.dtype == ("uint16" if array.dtype == ">u2" else "int32")
+    np.save(tmp_path / "x.npy", np.zeros((3, 0), np.uint8))
+    run(tmp_path / "x.npy", tmp_path / "out", overwrite=True)
+    assert MMapIndexedDataset(tmp_path / "out").sizes.tolist() == [0, 0, 0]
+    np.savez(tmp_path / "x.npz", rows)
+    right = (tmp_path / "x.npy").read_bytes()
+    for shape in (b"(2, 5)", b"(9999999999999, 9)", b"(-1, 2)", b"(2**9,)", b"(1.5,)", b"('a',)"):
+        changed = right.replace(b"(3, 0), }", shape + b", }")
+        size = int.from_bytes(changed[8:10], "little") + len(changed) - len(right)
+        (tmp_path / "y.npy").write_bytes(changed[:8] + size.to_bytes(2, "little") + changed[10:])
+        with pytest.raises(FormatError, match=r"y\.npy"):
+            run(tmp_path / "y.npy", tmp_path / "no")
+    with pytest.raises(FormatError, match=r"x\.npz: not a right \.npy file"):
+        run(tmp_path / "x.npz", tmp_path / "no", source="npy")
+    assert not list(tmp_path.glob("no*"))
+
+
+def test_parquet_columns(tmp_path: Path) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    def write(**columns: Any) -> Path:
+        parquet.write_table(arrow.table(columns), tmp_path / "x.parquet", row_group_size=2)
+        return tmp_path / "x.parquet"
+
+    lists = [[1, 2], [], [70000]]
+    for kind in (
+        arrow.list_(arrow.int64()),
+        arrow.large_list(arrow.uint32()),
+    ):
+        made = run(write(ids=arrow.array(lists, kind)), tmp_path / "out", overwrite=True)
+        assert documents_of(tmp_path / "out") == [[row] for row in lists]
+        assert made.dtype == "int32"
+    fixed = arrow.array([[1, 2], [3, 4]], arrow.list_(arrow.uint16(), 2))
+    run(write(ids=fixed, text=["a", "b"]), tmp_path / "out", overwrite=True)
+    assert documents_of(tmp_path / "out") == [[[1, 2]], [[3, 4]]]
+    for columns, options, message in (
+        ({"a": [[1]], "b": [[2]]}, {}, r"several columns .*\['a', 'b'\] with --column"),
+        ({"a": ["text"]}, {}, "no column of lists of integers"),
+        ({"a": [[1]]}, {"column": "b"}, "no column 'b'"),
+        ({"a": [[2**40]]}, {}, f"token id {2**40} .* does not fit int32"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            run(write(**columns), tmp_path / "no", **options)
+    for column, message in (([[1], None], "a of row 1 is null"), ([[1, None]], "null among the")):
+        with pytest.raises(FormatError, match=message):
+            run(write(a=column), tmp_path / "no")
+
+
+def test_the_command(tmp_path: Path) -> None:
+    write_plainly(tmp_path / "all", plain([[[1, 2]], [[3]]]))
+
+    def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "tokpack", "convert", *arguments],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    done = command("all.idx", "x.npy")
+    assert (done.returncode, done.stdout) == (0, "x.npy\n")
+    assert "note: the file does not tell where documents end" in done.stderr
+    done = command("x.npy", "out", "--eod", "3", "--json", "-q")
+    assert done.stderr == ""
+    made = json.loads(done.stdout)
+    assert (made["documents"], made["tokens"], made["target"]) == (1, 3, "mmap")
+    for wrong, message in (
+        (["all"], "expected two"),
+        (["all", "b", "--dtype", "x"], "choose from"),
+    ):
+        done = command(*wrong)
+        assert done.returncode == 1
+        assert message in done.stderr

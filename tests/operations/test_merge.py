@@ -1,0 +1,362 @@
+"""Merge and split: nothing but documents moved from one dataset to another."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.documents import DOCUMENTS, Documents, documents_of, plain
+from support.indexed_twin import pack_index, read_plainly, write_plainly
+
+from tokpack.errors import FormatError, InputError, OutputError, UsageError
+from tokpack.indexed import Manifest, MMapIndexedDataset, MMapIndexedDatasetBuilder, digest_file
+from tokpack.indexed.trace import MAGIC
+from tokpack.operations.merge import merge, plain_facts, prefixes_of
+from tokpack.operations.output import Output
+from tokpack.operations.split import Cut, split
+
+
+def manifest_for(prefix: str | Path, tokenizer: dict[str, Any], **more: Any) -> Manifest:
+    """Write a manifest beside a dataset."""
+    found = read_plainly(prefix)
+    documents = len(found.doc_idx) - 1
+    facts: dict[str, Any] = {
+        "tokpack_version": "0.1.0",
+        "created": "2026-11-20T18:00:00+00:00",
+        "tokenizer": tokenizer,
+        "options": {"append_eod": True, "workers": os.path.basename(prefix)},
+        "inputs": [{"name": f"{os.path.basename(prefix)}.jsonl", "documents": documents}],
+        "records": documents + 3,
+        "documents": documents,
+        "sequences": len(found.sequences),
+        "tokens": sum(map(len, found.sequences)),
+        "empty": 2,
+        "rejected": 1,
+        "text_bytes": 100,
+        "dtype": "uint16",
+        "bin": digest_file(f"{prefix}.bin"),
+        "idx": digest_file(f"{prefix}.idx"),
+    }
+    manifest = Manifest(**{**facts, **more})
+    manifest.save(prefix)
+    return manifest
+
+
+def in_order(manifest: Manifest, prefix: str | Path) -> None:
+    """Check a written manifest against the files it describes."""
+    assert manifest == Manifest.load(prefix)
+    assert manifest.bin == digest_file(f"{prefix}.bin")
+    assert manifest.idx == digest_file(f"{prefix}.idx")
+    found = read_plainly(prefix)
+    assert manifest.sequences == len(found.sequences)
+    assert manifest.tokens == sum(map(len, found.sequences))
+    assert manifest.records == manifest.documents + manifest.empty + manifest.rejected
+
+
+@settings(max_examples=50, deadline=None)
+@given(parts=st.lists(DOCUMENTS, min_size=1, max_size=4))
+def test_a_merge_is_all_documents_in_order(parts: list[Documents]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        names = [f"{folder}/{number}" for number in range(len(parts))]
+        for name, documents in zip(names, parts, strict=True):
+            write_plainly(name, plain(documents))
+        manifest = merge(names, f"{folder}/all")
+        expected = plain([document for documents in parts for document in documents])
+        assert read_plainly(f"{folder}/all") == expected
+        assert Path(f"{folder}/all.idx").read_bytes() == pack_index(expected)
+        in_order(manifest, f"{folder}/all")
+        left = {path.name for path in Path(folder).glob("all*")}
+        assert left == {"all.bin", "all.idx", "all.json"}
+
+
+def test_real_datasets_merge_as_the_builder_merges_them(shared: Path, tmp_path: Path) -> None:
+    for names in (
+        ["megatron/ag_news_prompt_inputs_document", "megatron/ag_news_prompt_targets_document"],
+        ["index/eod", "index/short", "index/long", "index/edge"],
+    ):
+        inputs = [str(shared / name) for name in names]
+        dtype = MMapIndexedDataset(inputs[0]).dtype
+        inputs = [name for name in inputs if MMapIndexedDataset(name).dtype == dtype]
+        merge(inputs, str(tmp_path / "new"), overwrite=True)
+        with MMapIndexedDatasetBuilder(tmp_path / "old.bin", dtype) as builder:
+            for name in inputs:
+                builder.merge_file_(name)
+            builder.finalize(tmp_path / "old.idx")
+        for suffix in ("bin", "idx"):
+            new, old = tmp_path / f"new.{suffix}", tmp_path / f"old.{suffix}"
+            assert new.read_bytes() == old.read_bytes()
+
+
+def test_manifests_are_put_together(tmp_path: Path) -> None:
+    gpt2 = {"name": "gpt2", "sha256": "ab" * 32, "vocab_size": 50257}
+    for name, documents in (("a", [[[1, 2]], []]), ("b", [[[3]]]), ("c", [[[4], [5]]])):
+        write_plainly(tmp_path / name, plain(documents))
+    manifest_for(tmp_path / "a", gpt2)
+    manifest_for(tmp_path / "b", gpt2)
+    (tmp_path / "c.json").write_text('{"text": "somebody\'s data"}\n')
+    notes: list[str] = []
+    names = [str(tmp_path / name) for name in "abc"]
+    manifest = merge(names, str(tmp_path / "all"), note=notes.append)
+    in_order(manifest, tmp_path / "all")
+    assert manifest.tokenizer == gpt2
+    assert manifest.options == {"merged": ["a", "b", "c"]}
+    assert [entry["name"] for entry in manifest.inputs] == ["a.jsonl", "b.jsonl", "c"]
+    assert (manifest.documents, manifest.records) == (4, 4 + 3 + 3)
+    assert (manifest.empty, manifest.rejected, manifest.text_bytes) == (4, 2, 200)
+    assert notes == [f"no manifest tells the tokenizer of {names[2]}, so it was not checked"]
+    manifest = merge(names[:2], str(tmp_path / "two"))
+    assert manifest.options == {"append_eod": True, "merged": ["a", "b"]}
+
+
+def test_what_does_not_belong_together_is_refused(tmp_path: Path) -> None:
+    write_plainly(tmp_path / "a", plain([[[1, 2]]]))
+    write_plainly(tmp_path / "b", plain([[[3]]]))
+    write_plainly(tmp_path / "wide", plain([[[3]]], "i"))
+    a, b, wide, out = (str(tmp_path / name) for name in ("a", "b", "wide", "out"))
+    with pytest.raises(UsageError, match=rf"{a} has ids of uint16, {wide} of int32.*--dtype uin"):
+        merge([a, wide], out)
+    manifest_for(a, {"name": "gpt2", "sha256": "ab" * 32})
+    manifest_for(b, {"name": "neox", "sha256": "cd" * 32})
+    with pytest.raises(UsageError, match=rf"{a} was made .* gpt2 \(abab.*{b} with neox \(cdcd"):
+        merge([a, b], out)
+    manifest_for(b, {"name": "gpt2", "sha256": "ab" * 32}, tokens=7)
+    with pytest.raises(FormatError, match=r"b\.json: tokens is 7, but the dataset has 1"):
+        merge([a, b], out)
+    with pytest.raises(UsageError, match="is an input and the output"):
+        merge([a], f"{tmp_path}/./a", overwrite=True)
+    with pytest.raises(UsageError, match="nothing to merge"):
+        merge([], out)
+    with pytest.raises(InputError, match="no such file"):
+        merge([a, f"{a}x"], out)
+    index = bytearray(Path(f"{b}.idx").read_bytes())
+    index[34] = 200  # a length
+    Path(f"{b}.idx").write_bytes(index)
+    with pytest.raises(FormatError, match=r"b\.idx: .*sequence 0 has"):
+        merge([a, b], out)
+    assert not list(tmp_path.glob("out*"))
+
+
+def test_a_taken_output_is_kept_unless_it_may_go(tmp_path: Path) -> None:
+    a, out = str(tmp_path / "a"), str(tmp_path / "out")
+    write_plainly(a, plain([[[1, 2]]]))
+    write_plainly(out, plain([[[9]]]))
+    for suffix in ("bin", "idx"):
+        with pytest.raises(OutputError, match=f"out.{suffix} exists: choose another"):
+            merge([a], out)
+        os.unlink(f"{out}.{suffix}")
+    write_plainly(out, plain([[[9]]]))
+    Path(f"{out}.trace").write_bytes(MAGIC + bytes(100))  # tells where the old documents were from
+    merge([a], out, overwrite=True)
+    assert documents_of(out) == [[[1, 2]]]
+    assert not Path(f"{out}.trace").exists()
+    Path(f"{out}.json").write_text("my notes")
+    with pytest.raises(OutputError, match="not a manifest"):
+        merge([a], out, overwrite=True)
+    assert Path(f"{out}.json").read_text() == "my notes"
+
+
+def test_names_from_a_glob_count_once(tmp_path: Path) -> None:
+    write_plainly(tmp_path / "a.b", plain([[[1]]]))
+    a = str(tmp_path / "a.b")
+    assert prefixes_of([f"{a}.bin", f"{a}.idx", f"{a}.json"]) == [a]
+    assert prefixes_of([a, a, "c.idx", "c.idx"]) == [a, a, "c", "c"]
+    write_plainly(f"{a}.bin", plain([[[2]]]))  # whose files are a.b.bin.bin and a.b.bin.idx
+    assert prefixes_of([f"{a}.bin"]) == [f"{a}.bin"]
+
+
+def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
+    out = str(tmp_path / "out")
+    Path(f"{out}.bin.tmp").write_text("left by a crash")
+    with Output(out) as making:
+        making.append(np.arange(9))
+        assert Path(f"{out}.bin.tmp").stat().st_size == 72
+    with Output(out) as making:
+        making.append(np.zeros(1, np.uint16))
+        with pytest.raises(OutputError, match="2 bytes were written, expected 4"):
+            making.commit(np.uint16, np.array([2]), np.array([0, 1]), {})
+    facts = plain_facts(out, 0, 0, 0)
+    with Output(out) as making, Output(out) as other:
+        other.append(np.zeros(1, np.uint16))
+        with pytest.raises(OutputError, match=r"out\.bin\.tmp: another program"):
+            making.commit(np.uint16, np.zeros(0, np.int32), np.array([0]), facts)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_full_disk_is_told_and_leaves_nothing(tmp_path: Path) -> None:
+    write_plainly(tmp_path / "a", plain([[[1, 2, 3] * 1000]]))
+    code = (
+        "import resource, signal, sys; from tokpack.operations.merge import merge\n"
+        "from tokpack.errors import OutputError\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2)\n"
+        "try: merge(['a', 'a'], 'out')\n"
+        "except OutputError as error: print(error)\n"
+    )
+    for limit, name in ((1000, "out.bin"), (11_999, "out.bin")):
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(limit)],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout == f"{name}: cannot be written: File too large\n"
+        assert {path.name for path in tmp_path.iterdir()} == {"a.bin", "a.idx"}
+
+
+def test_large_scratch_arrays_lie_in_a_file_without_a_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tokpack.operations.output._SCRATCH_IN_MEMORY", 8)
+    parts = [[[[1, 2], []], []], [[[3]], [[4, 5, 6]]]]
+    for number, documents in enumerate(parts):
+        write_plainly(tmp_path / str(number), plain(documents))
+    merge([str(tmp_path / "0"), str(tmp_path / "1")], str(tmp_path / "all"))
+    assert documents_of(tmp_path / "all") == parts[0] + parts[1]
+    with Output(str(tmp_path / "more")) as making:
+        assert isinstance(making.scratch(100, np.int64), np.memmap)
+        assert making.one_each(1000).tolist() == list(range(1001))
+    assert not list(tmp_path.glob("more*"))
+
+
+CUTS = st.one_of(
+    st.builds(Cut, documents=st.integers(1, 9)),
+    st.builds(Cut, tokens=st.integers(1, 40)),
+    st.builds(Cut, parts=st.integers(1, 8)),
+    st.builds(Cut, shares=st.just((1.0, 0.0, 2.0, 1.0))),
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(documents=DOCUMENTS.filter(lambda found: len(found) > 3), cut=CUTS)
+def test_split_then_merge_is_where_it_began(documents: Documents, cut: Cut) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        write_plainly(f"{folder}/all", plain(documents))
+        if cut.parts and cut.parts > len(documents):
+            with pytest.raises(UsageError, match=f"cannot fill {cut.parts} datasets"):
+                split(f"{folder}/all", f"{folder}/part", cut)
+            return
+        results = split(f"{folder}/all", f"{folder}/part", cut)
+        found = [documents_of(prefix) for prefix, _ in results]
+        assert [document for part in found for document in part] == documents
+        for (prefix, manifest), part in zip(results, found, strict=True):
+            in_order(manifest, prefix)
+            assert part
+            tokens = sum(len(sequence) for document in part for sequence in document)
+            if cut.documents:
+                assert len(part) == cut.documents or part is found[-1]
+            if cut.tokens:
+                assert tokens <= cut.tokens or len(part) == 1
+        if cut.parts:
+            assert len(results) == cut.parts
+        merge([prefix for prefix, _ in results], f"{folder}/again")
+        for suffix in ("bin", "idx"):
+            again, before = Path(f"{folder}/again.{suffix}"), Path(f"{folder}/all.{suffix}")
+            assert again.read_bytes() == before.read_bytes()
+
+
+def test_shares_are_train_valid_and_test(tmp_path: Path) -> None:
+    documents = [[[number]] for number in range(1000)]
+    write_plainly(tmp_path / "all", plain(documents))
+    manifest_for(tmp_path / "all", {"name": "gpt2", "sha256": "ab"}, records=1003)
+    results = split(str(tmp_path / "all"), str(tmp_path / "my"), Cut(shares=(969, 30, 1)))
+    assert [os.path.basename(prefix) for prefix, _ in results] == [
+        "my_train",
+        "my_valid",
+        "my_test",
+    ]
+    assert documents_of(tmp_path / "my_train") == documents[:969]
+    assert documents_of(tmp_path / "my_valid") == documents[969:999]
+    assert documents_of(tmp_path / "my_test") == documents[999:]
+    manifest = results[1][1]
+    assert manifest.tokenizer["name"] == "gpt2"
+    assert manifest.options["split"] == [969, 999]
+    assert manifest.inputs[0]["first_document"] == 969
+    assert manifest.inputs[0]["xxh3_128"] == Manifest.load(tmp_path / "all").bin["xxh3_128"]
+    with pytest.raises(OutputError, match=r"my_train\.bin exists"):
+        split(str(tmp_path / "all"), str(tmp_path / "my"), Cut(shares=(969, 30, 1)))
+    with pytest.raises(UsageError, match="the share 1 of 10000 is no document of 1000"):
+        split(str(tmp_path / "all"), str(tmp_path / "no"), Cut(shares=(9998, 1, 1)))
+    two = split(str(tmp_path / "all"), str(tmp_path / "two"), Cut(shares=(1, 1, 0)))
+    assert [prefix[-5:] for prefix, _ in two] == ["train", "valid"]
+
+
+def test_parts_have_about_as_many_tokens(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    documents = [[[1] * int(size)] for size in rng.integers(1, 100, 500)]
+    write_plainly(tmp_path / "all", plain(documents))
+    results = split(str(tmp_path / "all"), str(tmp_path / "p"), Cut(parts=7))
+    tokens = [manifest.tokens for _, manifest in results]
+    assert max(tokens) - min(tokens) < 200
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"documents": 1, "tokens": 1},
+        {"documents": 0},
+        {"shares": (0, 0)},
+        {"shares": (-1, 2)},
+        {"shares": (float("nan"), 1)},
+        {"shares": (float("inf"), 1)},
+    ],
+)
+def test_a_cut_that_makes_no_sense_is_refused(values: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        Cut(**values)
+
+
+def test_a_dataset_without_documents_cannot_be_split(tmp_path: Path) -> None:
+    write_plainly(tmp_path / "none", plain([]))
+    with pytest.raises(UsageError, match="no documents"):
+        split(str(tmp_path / "none"), str(tmp_path / "part"), Cut(parts=1))
+
+
+def command(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run tokpack in a folder."""
+    return subprocess.run(
+        [sys.executable, "-m", "tokpack", *map(str, arguments)],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_the_commands(tmp_path: Path) -> None:
+    for name, documents in (("a", [[[1, 2]], [[3]]]), ("b", [[[4]]])):
+        write_plainly(tmp_path / name, plain(documents))
+    done = command("merge", "a.bin", "a.idx", "b", "-o", "all", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "all\n")
+    assert "all: 3 documents, 4 tokens as uint16, 8 B" in done.stderr
+    done = command("split", "all", "-o", "p", "--documents", 2, "--json", cwd=tmp_path)
+    made = json.loads(done.stdout)["datasets"]
+    assert [(one["prefix"], one["documents"]) for one in made] == [("p_00000", 2), ("p_00001", 1)]
+    done = command("merge", "a", "p_00001", "-o", "v", "--virtual", "-q", cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "v\n", "")
+    done = command("split", "v", "-o", "w", "--shares", "2,1", cwd=tmp_path)
+    assert done.stdout == "w_00000\nw_00001\n"
+    assert documents_of(tmp_path / "w_00000") == [[[1, 2]], [[3]]]
+    for wrong, message in (
+        (["merge"], "no INPUT"),
+        (["merge", "a"], "no output"),
+        (["merge", "a", "b", "-o", "all"], "exists"),
+        (["split", "a", "b", "-o", "x", "--parts", 1], "2 inputs"),
+        (["split", "a", "-o", "x"], "say how to cut"),
+        (["split", "a", "-o", "x", "--shares", "1;2"], "is not a list such as"),
+    ):
+        done = command(*wrong, cwd=tmp_path)
+        assert done.returncode == 1
+        assert message in done.stderr
+        assert "Traceback" not in done.stderr

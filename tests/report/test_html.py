@@ -1,0 +1,263 @@
+"""The page of ``tokpack stats --html``: as text, and as a real browser shows it."""
+
+from __future__ import annotations
+
+import html.parser
+import json
+import re
+import shutil
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from support.places import GOLDEN
+from support.report_tools import make, run, sample_texts
+
+from tokpack.indexed import write_index
+from tokpack.report import open_dataset, page, stats
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+V1 = GOLDEN / "v1"
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+EVIL = "\x1b[31m<script>document.title='owned'</script>\"'&<img src=x onerror=alert(1)></style><b>"
+
+# What a person would look for: text upon text, shapes beyond the plot, a page wider than its
+# window, anything that was loaded or run.
+LOOK = """
+<script>
+const box = e => e.getBoundingClientRect();
+const meet = (a, b) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1
+  && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 1;
+const found = {overlaps: [], outside: [], wide: 0, plots: 0, height: 0, narrow: []};
+for (const svg of document.querySelectorAll("figure svg")) {
+  found.plots++;
+  const texts = [...svg.querySelectorAll("text")];
+  texts.forEach((a, i) => texts.slice(i + 1).forEach(b => {
+    if (meet(box(a), box(b))) found.overlaps.push([a.textContent, b.textContent]);
+  }));
+  for (const e of svg.querySelectorAll("text, rect, polyline, circle")) {
+    const a = box(e), b = box(svg);
+    const across = a.left < b.left - 1 || a.right > b.right + 1;
+    if (across || a.top < b.top - 1 || a.bottom > b.bottom + 1)
+      found.outside.push(e.outerHTML);
+  }
+}
+for (const e of document.querySelectorAll("tbody th")) {
+  const words = document.createRange();
+  words.selectNodeContents(e);
+  if (box(words).height > 80) found.narrow.push(e.textContent);
+}
+found.wide = document.documentElement.scrollWidth - innerWidth;
+found.height = document.body.scrollHeight;
+found.shown = getComputedStyle(document.body).display;
+found.title = document.title;
+found.back = getComputedStyle(document.body).backgroundColor;
+found.loaded = performance.getEntriesByType("resource").length;
+const out = document.createElement("pre");
+out.id = "found";
+out.textContent = JSON.stringify(found);
+document.body.append(out);
+</script>
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("page")
+
+
+@pytest.fixture(scope="module")
+def pages(folder: Path) -> dict[str, str]:
+    """Pages of data of many kinds, made by the command."""
+    evil_folder = folder / "<i>&\"'"
+    evil_folder.mkdir()
+    datasets = {
+        "data": [make(folder, "data", sample_texts())],
+        "one": [make(folder, "one", ["only one document"])],
+        "evil": [make(evil_folder, "<b>x<", [EVIL, EVIL, EVIL * 3, EVIL * 3])],
+        "inner": [make(folder, "inner", ["a<|endoftext|>b"] * 3, special_tokens="encode")],
+        "empty": [str(V1 / "empty")],
+        "gaps": [str(V1 / "gaps")],
+        "long": [long_tail(folder / "long")],
+    }
+    datasets["several"] = [prefix for prefixes in datasets.values() for prefix in prefixes]
+    for name, prefixes in datasets.items():
+        run("stats", *prefixes, "--html", folder / f"{name}.html")
+    return {name: (folder / f"{name}.html").read_text(encoding="utf-8") for name in datasets}
+
+
+def long_tail(path: Path) -> str:
+    """Documents of 1 to 100,000 tokens with a Zipf distribution of ids, and no manifest."""
+    rng = np.random.default_rng(1)
+    lengths = np.unique(np.geomspace(1, 100_000, 60).astype(np.int32))
+    ids = np.minimum(rng.zipf(1.2, int(lengths.sum())), 40_000)
+    ids.astype("<u2").tofile(f"{path}.bin")
+    write_index(f"{path}.idx", "uint16", lengths, np.arange(len(lengths) + 1))
+    return str(path)
+
+
+class Elements(html.parser.HTMLParser):
+    """Tags and attributes of a page; text in them."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.attributes: set[str] = set()
+        self.open: list[str] = []
+        self.words: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+        if tag not in ("meta", "line", "rect", "polyline", "circle"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in ("line", "rect", "polyline", "circle"):
+            assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+
+# As text
+
+
+def test_pages_are_well_formed_and_alone(pages: dict[str, str]) -> None:
+    for name, text in pages.items():
+        elements = Elements(text)
+        assert elements.open == [], name
+        assert not elements.tags & {"script", "img", "link", "iframe", "object", "a", "b", "base"}
+        assert not elements.attributes & {"src", "href", "onerror", "onload", "style"}
+        assert "default-src 'none'" in text
+        assert "url(" not in text
+        assert "http" not in re.sub("http-equiv", "", text)
+        assert len(text.encode()) < 300_000
+
+
+def test_pages_hold_the_figures(pages: dict[str, str], folder: Path) -> None:
+    figures = stats(open_dataset(folder / "data"))
+    text = "".join(Elements(pages["data"]).words)
+    for word in (f"{figures.tokens:,}", "data.jsonl", "tokenizer.json", "99%", "uint16"):
+        assert word in text
+    assert figures.duplicates.documents
+    assert f"{figures.duplicates.documents} documents equal to an earlier one" in text
+    assert pages["data"].count('class="fill s0" x=') == len(figures.histogram)
+    assert "2 EOD tokens" not in pages["data"]
+    assert "3 EOD tokens inside documents" in pages["inner"]
+
+
+def test_hostile_text_is_shown_not_obeyed(pages: dict[str, str]) -> None:
+    elements = Elements(pages["evil"])
+    text = "".join(elements.words)
+    assert "<script>document.title='owned'</script>" in text
+    assert "<b>x<" in text
+    assert "\\x1b[31m" in text
+    assert "\x1b" not in pages["evil"]
+    assert pages["evil"].count("</style>") == 1
+
+
+def test_pages_are_small_for_large_data(folder: Path) -> None:
+    # Six datasets with thousands of sources between them.
+    figures = stats(open_dataset(folder / "data"))
+    sources = tuple(
+        type(figures.sources[0])(f"/data/{'x' * 150}/{i}.jsonl", 1, i, 4 * i) for i in range(5000)
+    )
+    many = type(figures)(**{**vars(figures), "sources": sources})
+    assert len(page([many] * 6).encode()) < 300_000
+
+
+def test_names_that_are_no_text(tmp_path: Path, folder: Path) -> None:
+    odd = tmp_path / "odd\udcff\n"
+    for suffix in (".bin", ".idx", ".json"):
+        shutil.copy(folder / f"one{suffix}", f"{odd}{suffix}")
+    run("stats", odd, "--html", tmp_path / "x.html")
+    assert "odd\\udcff\\n" in (tmp_path / "x.html").read_text(encoding="utf-8")
+
+
+def test_the_page_must_be_writable(folder: Path, pages: dict[str, str]) -> None:
+    done = run("stats", folder / "one", "--html", folder / "no" / "x.html", code=1)
+    assert "x.html" in done.stderr
+
+
+# As a browser shows it
+
+
+def browse(path: Path, *flags: str) -> str:
+    """The page as the browser has it after it has drawn it."""
+    if CHROMIUM is None:
+        pytest.skip("no chromium here: apt-get install chromium")
+    done = subprocess.run(
+        [
+            *(CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic"),
+            *("--no-first-run", "--disable-background-networking", "--disable-component-update"),
+            *("--disable-sync", "--hide-scrollbars", f"--user-data-dir={path}.profile", *flags),
+            f"file://{path}",
+        ],
+        capture_output=True,
+        check=True,
+        timeout=120,
+    )
+    return done.stdout.decode()
+
+
+def look(folder: Path, text: str, width: int, *flags: str) -> dict[str, Any]:
+    """What the script above finds; it may run only where the page's own policy is taken out."""
+    path = folder / f"look{width}.html"
+    path.write_text(re.sub("<meta http-equiv[^>]*>", "", text) + LOOK, encoding="utf-8")
+    dom = browse(path, f"--window-size={width},900", "--dump-dom", *flags)
+    found = re.search(r'<pre id="found">(.*?)</pre>', dom, re.DOTALL)
+    assert found, dom[-500:]
+    result: dict[str, Any] = json.loads(html.unescape(found[1]))
+    return result
+
+
+@pytest.mark.parametrize("name", ["data", "one", "evil", "empty", "long", "several"])
+def test_nothing_overlaps(pages: dict[str, str], tmp_path: Path, name: str) -> None:
+    found = look(tmp_path, pages[name], 1000)
+    assert found["overlaps"] == []
+    assert found["outside"] == []
+    assert found["narrow"] == []
+    assert found["wide"] <= 0
+    assert found["loaded"] == 0
+    assert found["shown"] == "block"
+    assert found["title"].startswith("Dataset")
+    assert found["plots"] == (0 if name == "empty" else 2)
+    assert found["height"] > 400
+
+
+def test_narrow_and_dark_windows(pages: dict[str, str], tmp_path: Path) -> None:
+    light = look(tmp_path, pages["several"], 500)
+    assert light["wide"] <= 0
+    assert light["narrow"] == []
+    assert light["back"] == "rgb(255, 255, 255)"
+    dark = look(tmp_path, pages["data"], 1000, "--blink-settings=preferredColorScheme=0")
+    assert dark["back"] == "rgb(21, 24, 28)"
+
+
+def test_scripts_do_not_run(pages: dict[str, str], tmp_path: Path) -> None:
+    # Even one that were in the page: its policy forbids it.
+    path = tmp_path / "x.html"
+    path.write_text(pages["one"] + "<script>document.title = 'owned'</script>", encoding="utf-8")
+    assert "<title>owned" not in browse(path, "--dump-dom")
+    path.write_text(pages["evil"], encoding="utf-8")
+    dom = browse(path, "--dump-dom")
+    assert "<title>owned" not in dom
+    assert "<script" not in dom
+
+
+def test_it_prints(pages: dict[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "x.html"
+    path.write_text(pages["data"], encoding="utf-8")
+    browse(path, f"--print-to-pdf={tmp_path}/x.pdf", "--no-pdf-header-footer")
+    pdf = (tmp_path / "x.pdf").read_bytes()
+    assert pdf.startswith(b"%PDF")
+    assert 1 <= len(re.findall(rb"/Type\s*/Page\b", pdf)) <= 6

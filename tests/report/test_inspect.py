@@ -1,0 +1,440 @@
+"""``tokpack inspect``: the overview, documents token by token, and the search."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import pty
+import random
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.encoding_tools import idx_and_bin
+from support.places import GOLDEN
+from support.report_tools import make, run, run_json, sample_texts
+
+import tokpack
+from tokpack.errors import UsageError
+from tokpack.report import (
+    Pieces,
+    find_tokenizer,
+    grep,
+    open_dataset,
+    overview,
+    random_documents,
+    ranges,
+    sample_documents,
+)
+
+TOKPACK = [sys.executable, "-m", "tokpack"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("inspect")
+
+
+@pytest.fixture(scope="module")
+def prefix(folder: Path) -> str:
+    return make(folder, "data", sample_texts())
+
+
+def raw(path: Path, rows: list[list[int]], doc_idx: list[int], dtype: str = "uint16") -> str:
+    """A dataset of given sequences, without a manifest."""
+    tokens, index = idx_and_bin(rows, [len(row) for row in rows], doc_idx, dtype)
+    path.with_suffix(".bin").write_bytes(tokens)
+    path.with_suffix(".idx").write_bytes(index)
+    return str(path)
+
+
+# The overview
+
+
+def test_overview_of_a_dataset(prefix: str, folder: Path) -> None:
+    facts = run_json("inspect", prefix)
+    manifest = tokpack.Manifest.load(prefix)
+    lengths = np.sort(tokpack.MMapIndexedDataset(prefix).sizes)
+    assert facts["documents"] == len(sample_texts()) == len(lengths)
+    assert facts["tokens"] == manifest.tokens == lengths.sum()
+    assert facts["bytes_per_token"] == manifest.text_bytes / manifest.tokens
+    assert not facts["measured"]
+    assert (facts["lengths"]["minimum"], facts["lengths"]["maximum"]) == (lengths[0], lengths[-1])
+    assert facts["lengths"]["mean"] == pytest.approx(lengths.mean())
+    for share, value in facts["lengths"]["percentiles"].items():
+        # The shortest length that so large a share of the documents does not exceed.
+        rank = -(-int(share) * len(lengths) // 100)
+        assert value == lengths[max(rank, 1) - 1]
+    assert [source["tokens"] for source in facts["sources"]] == [manifest.tokens]
+    assert facts["files"][f"{prefix}.bin"] == os.path.getsize(f"{prefix}.bin")
+    screen = run("inspect", prefix).stdout
+    for word in (f"{manifest.tokens:,}", "tokenizer.json", "data.jsonl", manifest.created, "99%"):
+        assert word in screen
+    assert len(screen.splitlines()) < 24
+
+
+@pytest.mark.parametrize("name", ["empty", "gaps", "empty-documents", "multimodal", "int64"])
+def test_overview_of_unusual_datasets(name: str) -> None:
+    facts = run_json("inspect", GOLDEN / "v1" / name)
+    assert facts["tokens"] == len(tokpack.MMapIndexedDataset(GOLDEN / "v1" / name).tokens)
+    assert "documents" in run("inspect", GOLDEN / "v1" / name).stdout
+
+
+def test_a_broken_dataset_is_an_error() -> None:
+    done = run("inspect", GOLDEN / "broken" / "inner-length", code=1)
+    assert "inner-length.idx" in done.stderr
+    assert "sequence" in done.stderr
+    assert "no such file" in run("inspect", "nothing-here", code=1).stderr
+
+
+def test_a_manifest_of_another_dataset_is_left_aside(tmp_path: Path, prefix: str) -> None:
+    for suffix in (".bin", ".idx"):
+        shutil.copy(GOLDEN / "v1" / f"uint16{suffix}", tmp_path / f"x{suffix}")
+    shutil.copy(f"{prefix}.json", tmp_path / "x.json")
+    done = run("inspect", tmp_path / "x")
+    assert "belongs to another" in done.stderr
+    assert "data.jsonl" not in done.stdout
+    (tmp_path / "x.json").write_text('{"text": "my own file"}')
+    assert "not a manifest" in run("inspect", tmp_path / "x").stderr
+
+
+def test_two_datasets_or_none_are_refused(prefix: str) -> None:
+    assert "name one dataset" in run("inspect", code=1).stderr
+    assert "name one dataset" in run("inspect", prefix, prefix, code=1).stderr
+
+
+# Documents
+
+
+def test_a_document_decodes_to_its_text(prefix: str) -> None:
+    texts = sample_texts()
+    for asked, number in (("17", 17), ("-1", len(texts) - 1)):
+        (shown,) = run_json("inspect", prefix, "--doc", asked)["documents"]
+        assert shown["document"] == number
+        assert shown["ids"] == tokpack.MMapIndexedDataset(prefix)[number].tolist()
+        assert shown["text"] == texts[number] + "<|endoftext|>"
+        assert shown["source"].endswith("data.jsonl")
+
+
+def test_tokens_and_ids_stand_side_by_side(prefix: str) -> None:
+    lines = run("inspect", prefix, "--doc", "17", "--max-tokens", "0").stdout.splitlines()
+    assert lines[0].startswith("document 17: ")
+    texts = "".join(line[2:] for line in lines[1:-1:2])
+    ids = " ".join(line[2:] for line in lines[2:-1:2])
+    tokens = tokpack.MMapIndexedDataset(prefix)[17].tolist()
+    assert [int(i) for word in ids.split() for i in word.split("+")] == tokens
+    # Without the bars and the blanks that align them, the text itself is left.
+    text = re.sub(r"\| *", "", texts).replace("\N{OPEN BOX}", " ").replace("\\n", "\n")
+    assert text.replace("\\t", "\t") == sample_texts()[17] + "<endoftext>"
+    assert max(map(len, lines)) <= 100
+
+
+def test_a_long_document_is_cut(prefix: str) -> None:
+    number = int(np.argmax(tokpack.MMapIndexedDataset(prefix).sizes))
+    size = len(tokpack.MMapIndexedDataset(prefix)[number])
+    out = run("inspect", prefix, "--doc", number, "--max-tokens", "5").stdout
+    assert f"{size - 5} tokens more" in out.replace(",", "")
+    (shown,) = run_json("inspect", prefix, "--doc", number, "--max-tokens", 5)["documents"]
+    assert (len(shown["ids"]), shown["length"]) == (5, size)
+
+
+def test_colours_are_for_terminals_only(prefix: str) -> None:
+    number = str(np.argmax(tokpack.MMapIndexedDataset(prefix).sizes))
+
+    def on_terminal(**env: str) -> str:
+        leader, follower = pty.openpty()
+        environment = {k: v for k, v in os.environ.items() if k != "NO_COLOR"}
+        subprocess.run(
+            [*TOKPACK, "inspect", prefix, "--doc", number, "--max-tokens", "5"],
+            stdout=follower,
+            stderr=subprocess.PIPE,
+            env={**environment, "TERM": "xterm-256color", **env},
+            check=True,
+            timeout=60,
+        )
+        os.close(follower)
+        read = os.read(leader, 1 << 16).decode()
+        os.close(leader)
+        return read
+
+    colours = re.findall(r"\x1b\[30;48;5;(\d+)m", on_terminal())
+    assert 2 < len(colours) <= 5
+    assert all(a != b for a, b in itertools.pairwise(colours))
+    plain = on_terminal(NO_COLOR="1")
+    assert "\x1b" not in plain
+    assert "|" in plain
+    piped = subprocess.run(
+        [*TOKPACK, "inspect", prefix, "--doc", number],
+        env={**os.environ, "TERM": "xterm-256color"},
+        capture_output=True,
+        check=True,
+        timeout=60,
+    )
+    assert b"\x1b" not in piped.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("3", [3]),
+        ("-1", [9]),
+        ("2:5", [2, 3, 4]),
+        ("-2:", [8, 9]),
+        (":2", [0, 1]),
+        ("1,7, 4:6", [1, 7, 4, 5]),
+        ("8:99", [8, 9]),
+    ],
+)
+def test_ranges(text: str, expected: list[int]) -> None:
+    assert [number for part in ranges(text, 10) for number in part] == expected
+
+
+@pytest.mark.parametrize("text", ["10", "-11", "x", "", "1-3", "5:5", "20:30", "1:2:3"])
+def test_wrong_ranges(text: str) -> None:
+    with pytest.raises(UsageError):
+        ranges(text, 10)
+
+
+def test_ranges_on_the_command_line(prefix: str) -> None:
+    count = len(sample_texts())
+
+    def numbers(*arguments: str) -> list[int]:
+        shown = run_json("inspect", prefix, *arguments)["documents"]
+        return [entry["document"] for entry in shown]
+
+    assert numbers("--doc", "-2:") == [count - 2, count - 1]
+    assert numbers("--doc", "1", "--doc=4:6") == [1, 4, 5]
+    assert numbers("--sample", "3") == [0, (count - 1) // 2, count - 1]
+    assert numbers("--random", "4", "--seed", "7") == numbers("--random", "4", "--seed", "7")
+    assert len(numbers("--random")) == 1
+    assert "no document 99" in run("inspect", prefix, "--doc", "99", code=1).stderr
+    done = run("inspect", prefix, "--doc", "1", "--sample", "2", code=1)
+    assert "--doc and --sample" in done.stderr
+
+
+def test_samples() -> None:
+    assert sample_documents(10, 3) == [0, 4, 9]
+    assert sample_documents(2, 5) == [0, 1]
+    assert sample_documents(7, 1) == [0]
+    chosen = random_documents(1000, 50, seed=1)
+    assert chosen == sorted(set(chosen))
+    assert len(chosen) == 50
+    assert chosen != random_documents(1000, 50, seed=2)
+
+
+def test_a_document_of_sentences_is_whole(tmp_path: Path) -> None:
+    name = raw(tmp_path / "s", [[1, 2], [3], [4, 5, 6], []], [0, 2, 2, 4])
+    opened = open_dataset(name)
+    found = [opened.document(number).tolist() for number in range(opened.documents)]
+    assert found == [[1, 2, 3], [], [4, 5, 6]]
+    assert opened.lengths.tolist() == [3, 0, 3]
+    assert "2 sequences" in run("inspect", name, "--doc", "0").stdout
+
+
+def test_controls_never_reach_the_terminal(tmp_path: Path) -> None:
+    hostile = "\x1b[31mred\x1b]0;title\x07 \u202e back \u2028\r\x00 end"
+    name = make(tmp_path, "h", [hostile])
+    for arguments in (("--doc", "0"), ("--grep", "red"), ()):
+        out = run("inspect", name, *arguments).stdout
+        assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f\u202e\u2028]", out)
+    (shown,) = run_json("inspect", name, "--doc", "0")["documents"]
+    assert shown["text"] == hostile + "<|endoftext|>"
+
+
+# The search
+
+
+def test_grep_finds_what_is_there(prefix: str) -> None:
+    texts = sample_texts()
+    wanted = texts[40][5:25]
+    expected = [i for i, text in enumerate(texts) if wanted in text]
+    opened = open_dataset(prefix)
+    tokenizer = find_tokenizer(opened).tokenizer
+    assert tokenizer
+    found = list(grep(opened, Pieces(tokenizer), wanted))
+    assert [match.document for match in found] == expected
+    for match in found:
+        row = opened.document(match.document)
+        assert texts[match.document].encode().find(wanted.encode()) == match.byte
+        before = len(tokenizer.decode_bytes(row[: match.token].tolist()))
+        assert before <= match.byte < before + len(tokenizer.decode_bytes([row[match.token]]))
+
+
+def test_grep_says_how_far_it_went(prefix: str) -> None:
+    done = run("inspect", prefix, "--grep", "the", "--limit", "2", "--json")
+    assert len(json.loads(done.stdout)["documents"]) == 2
+    assert re.search(r"found in 2 of \d+ documents searched, of 6\d", done.stderr)
+    done = run("inspect", prefix, "--grep", "no such text anywhere")
+    count = len(sample_texts())
+    assert f"found in 0 of {count} documents searched" in done.stderr
+    assert done.stdout == ""
+    assert "needs a text" in run("inspect", prefix, "--grep", "", code=1).stderr
+
+
+def test_grep_shows_the_place(tmp_path: Path) -> None:
+    rng = random.Random(5)
+    words = ["the", "of", "and"]
+    long = " ".join(rng.choice(words) for _ in range(3000))
+    name = make(tmp_path, "long", [long + " needle " + long])
+    out = run("inspect", name, "--grep", "needle", "--max-tokens", "30").stdout
+    assert "needle" in re.sub(r"\| *", "", out)
+    assert " before" in out
+
+
+# The tokenizer
+
+
+def test_the_tokenizer_is_found_again(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    make(tmp_path / "a", "x", ["one two three"])
+    shutil.move(tmp_path / "a", tmp_path / "moved")
+    # Its old place is gone, but it lies beside the dataset.
+    (shown,) = run_json("inspect", tmp_path / "moved" / "x", "--doc", "0")["documents"]
+    assert shown["text"] == "one two three<|endoftext|>"
+    other = json.loads((tmp_path / "moved" / "tokenizer.json").read_text())
+    other["added_tokens"][0]["content"] = "<|other|>"
+    other["model"]["vocab"]["<|other|>"] = other["model"]["vocab"].pop("<|endoftext|>")
+    (tmp_path / "moved" / "tokenizer.json").write_text(json.dumps(other))
+    done = run("inspect", tmp_path / "moved" / "x", "--doc", "0")
+    assert "another one" in done.stderr
+    assert "--tokenizer" in done.stderr
+    assert "three" not in done.stdout
+    done = run(
+        "inspect", tmp_path / "moved" / "x", "--tokenizer", tmp_path / "moved" / "tokenizer.json"
+    )
+    assert "was made with the tokenizer" in done.stderr
+
+
+def test_a_vocabulary_of_words(tmp_path: Path) -> None:
+    vocab = tmp_path / "vocab.json"
+    vocab.write_text(json.dumps({"<unk>": 0, "<|endoftext|>": 1, "a": 2, "b": 3}))
+    source = tmp_path / "t.txt"
+    source.write_text("a b a\nb zz a\n")
+    tokpack.encode(
+        [str(source)],
+        str(tmp_path / "w"),
+        vocab_file=str(vocab),
+        tokenizer_type="Whitespace",
+        input_format="text",
+    )
+    shown = run_json("inspect", tmp_path / "w", "--doc", ":")["documents"]
+    assert [entry["text"] for entry in shown] == ["a b a <|endoftext|>", "b <unk> a <|endoftext|>"]
+    found = run_json("inspect", tmp_path / "w", "--grep", "<unk> a")["documents"]
+    assert [entry["document"] for entry in found] == [1]
+
+
+def test_datasets_of_megatron(shared: Path, tmp_path: Path) -> None:
+    data = shared / "megatron"
+    prefix = data / "meg-gpt2-openwebtext_text_document"
+    tokenizer = (
+        *("--vocab-file", data / "gpt2-tiny-vocab.json"),
+        *("--merge-file", data / "gpt2-tiny-merges.txt"),
+    )
+    done = run("inspect", prefix)
+    assert "1,361,845" in done.stdout
+    assert "no manifest names the tokenizer" in done.stderr
+    ids = run("inspect", prefix, "--doc", "3", "--max-tokens", "4").stdout
+    dataset = tokpack.MMapIndexedDataset(prefix)
+    assert [int(word) for word in ids.splitlines()[1].split()] == dataset[3][:4].tolist()
+    facts = run_json("inspect", prefix, *tokenizer)
+    assert facts["measured"]
+    assert 2.5 < facts["bytes_per_token"] < 4.5
+    (shown,) = run_json("inspect", prefix, "--doc", 3, *tokenizer)["documents"]
+    assert shown["text"].startswith("The 45-year-old")
+    # What was decoded is what was encoded: encoding it again gives the same ids.
+    source = tmp_path / "again.jsonl"
+    source.write_text(json.dumps({"text": shown["text"].removesuffix("<|endoftext|>")}) + "\n")
+    tokpack.encode(
+        [str(source)],
+        str(tmp_path / "again"),
+        vocab_file=str(tokenizer[1]),
+        merge_file=str(tokenizer[3]),
+    )
+    again = tokpack.MMapIndexedDataset(tmp_path / "again")[0]
+    count = len(dataset[3])
+    assert again[: count - 1].tolist() == dataset[3][: count - 1].tolist()
+
+
+def test_ids_that_no_token_has(tmp_path: Path, folder: Path, prefix: str) -> None:
+    name = raw(tmp_path / "x", [[65, 700, 66], [-5, 67]], [0, 1, 2], "int32")
+    tokenizer = folder / "tokenizer.json"
+    shown = run_json("inspect", name, "--doc", ":", "--tokenizer", tokenizer)["documents"]
+    assert [entry["text"].count("\N{REPLACEMENT CHARACTER}") for entry in shown] == [1, 1]
+    assert "700" in run("inspect", name, "--doc", "0", "--tokenizer", tokenizer).stdout
+
+
+def test_from_python(prefix: str) -> None:
+    opened = open_dataset(prefix)
+    facts = overview(opened)
+    assert facts.documents == opened.documents
+    assert json.loads(json.dumps(facts.to_json()))["prefix"] == prefix
+
+
+def test_a_closed_pipe_is_no_error(prefix: str) -> None:
+    code = f"{sys.executable} -m tokpack inspect {prefix} --doc : | head -1"
+    done = subprocess.run(code, shell=True, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("document 0")
+    assert "Error" not in done.stderr
+
+
+def test_a_trace_gives_the_line(tmp_path: Path) -> None:
+    name = make(tmp_path, "t", ["one", "", "three"], trace=True)
+    assert [entry["line"] for entry in run_json("inspect", name, "--doc", ":")["documents"]] == [
+        *(1, 3),
+    ]
+    assert "t.jsonl:3" in run("inspect", name, "--doc", "1").stdout
+
+
+def test_a_tokenizer_that_is_not_byte_level(tmp_path: Path) -> None:
+    library = pytest.importorskip("tokenizers")
+    model = library.Tokenizer(library.models.Unigram())
+    model.pre_tokenizer = library.pre_tokenizers.Metaspace()
+    model.decoder = library.decoders.Metaspace()
+    texts = ["the quick brown fox", "how many roads must a man walk down", "été à la plage"]
+    trainer = library.trainers.UnigramTrainer(
+        vocab_size=60, special_tokens=["<unk>", "</s>"], unk_token="<unk>", show_progress=False
+    )
+    model.train_from_iterator(texts * 20, trainer)
+    model.save(str(tmp_path / "unigram.json"))
+    name = make(tmp_path, "u", texts, tokenizer=str(tmp_path / "unigram.json"))
+    opened = open_dataset(name)
+    tokenizer = find_tokenizer(opened).tokenizer
+    assert tokenizer
+    assert not tokenizer.native
+    pieces = Pieces(tokenizer)
+    for number, text in enumerate(texts):
+        ids = opened.document(number).tolist()
+        assert b"".join(pieces.of(ids)).decode() == text + "</s>"
+        assert [i for piece in pieces.whole(ids) for i in piece.ids] == ids
+    assert [match.document for match in grep(opened, pieces, "man walk")] == [1]
+    out = run("stats", name).stdout
+    assert "' '" in out
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"name": ["a"], "special_ids": 5, "vocab_size": -7, "eod_id": 2**80},
+        {"name": "/dev/zero", "vocab_size": 2**40, "eod_id": "x", "kind": None},
+        {"name": "../" * 40, "special_ids": {"<unk>": -(2**70)}, "eod_id": True},
+        {"name": "\x1b[31m\n", "kind": "\x07"},
+    ],
+)
+def test_a_hostile_manifest_harms_nothing(
+    tmp_path: Path, prefix: str, changes: dict[str, object]
+) -> None:
+    for suffix in (".bin", ".idx"):
+        shutil.copy(prefix + suffix, tmp_path / f"x{suffix}")
+    manifest = json.loads(Path(f"{prefix}.json").read_text())
+    manifest["tokenizer"] |= changes
+    manifest["inputs"] = [5, {"name": 7, "tokens": "x", "documents": -1}, {"text_bytes": 2.5}]
+    (tmp_path / "x.json").write_text(json.dumps(manifest))
+    page = tmp_path / "x.html"
+    for arguments in (("inspect",), ("inspect", "--doc", "0"), ("stats", "--html", page)):
+        done = run(arguments[0], tmp_path / "x", *arguments[1:])
+        assert "\x1b" not in done.stdout + done.stderr

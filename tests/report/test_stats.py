@@ -1,0 +1,286 @@
+"""``tokpack stats``: every figure against a slow, obviously right count."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.places import GOLDEN
+from support.report_tools import make, run, run_json, sample_texts
+
+import tokpack
+from tokpack.indexed import write_index
+from tokpack.report import open_dataset, scan, stats
+from tokpack.report.dataset import Share
+from tokpack.report.facts import percent, short, source_rows
+
+V1 = GOLDEN / "v1"
+EOD = 0
+
+
+@pytest.fixture(scope="module")
+def prefix(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return make(tmp_path_factory.mktemp("stats"), "data", sample_texts())
+
+
+def write(path: Path, documents: list[list[int]], dtype: str = "int32") -> str:
+    """A dataset with one sequence for each document."""
+    lengths = np.array([len(row) for row in documents], np.int32)
+    np.array([token for row in documents for token in row], dtype).tofile(f"{path}.bin")
+    write_index(f"{path}.idx", dtype, lengths, np.arange(len(documents) + 1))
+    return str(path)
+
+
+def twin(documents: list[list[int]], eod: int) -> dict[str, Any]:
+    """The figures, one document after the other."""
+    counts = Counter(token for row in documents for token in row if 0 <= token < 1 << 22)
+    seen: Counter[tuple[int, ...]] = Counter()
+    found: dict[str, Any] = {
+        "duplicates": 0,
+        "wasted": 0,
+        "inside": 0,
+        "examples": [],
+        "without": 0,
+    }
+    for number, row in enumerate(documents):
+        if not row:
+            continue
+        found["duplicates"] += seen[tuple(row)] > 0
+        found["wasted"] += len(row) if seen[tuple(row)] else 0
+        seen[tuple(row)] += 1
+        inside = [i for i, token in enumerate(row[:-1]) if token == eod]
+        found["inside"] += len(inside)
+        found["examples"] += [(number, inside[0])] if inside else []
+        found["without"] += row[-1] != eod
+    groups = sum(times > 1 for times in seen.values())
+    return {**found, "counts": counts, "groups": groups}
+
+
+# Against the twin
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    documents=st.lists(
+        st.lists(st.sampled_from([0, 0, 1, 2, 3, 70000, -1, 2**31 - 1]), max_size=6), max_size=14
+    ),
+    chunk=st.sampled_from([1, 3, 1 << 24]),
+)
+def test_figures_equal_a_slow_count(
+    tmp_path_factory: pytest.TempPathFactory, documents: list[list[int]], chunk: int
+) -> None:
+    prefix = write(tmp_path_factory.mktemp("x") / "d", documents)
+    expected = twin(documents, EOD)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scan, "_CHUNK_TOKENS", chunk)
+        patch.setattr(scan, "_BLOCK", chunk + 1)
+        opened = open_dataset(prefix)
+        found = scan.scan(opened, vocab_size=None, eod=EOD, threads=2)
+    figures = stats(opened)
+    assert {i: int(n) for i, n in enumerate(found.counts) if n} == dict(expected["counts"])
+    assert found.outside == sum(len(row) for row in documents) - expected["counts"].total()
+    assert found.inner_eods == expected["inside"]
+    assert found.inner == expected["examples"][: scan.EXAMPLES]
+    assert found.without_eod == expected["without"]
+    duplicates = figures.duplicates
+    assert duplicates.documents == expected["duplicates"]
+    assert duplicates.tokens == expected["wasted"]
+    assert duplicates.groups == expected["groups"]
+    assert sum(bin_.documents for bin_ in figures.histogram) == len(documents)
+    assert sum(bin_.tokens for bin_ in figures.histogram) == sum(map(len, documents))
+    assert figures.empty == sum(not row for row in documents)
+
+
+def test_bins_hold_the_lengths_they_say(tmp_path: Path) -> None:
+    rng = random.Random(3)
+    documents = [[1] * int(2 ** (12 * rng.random())) for _ in range(300)] + [[]]
+    figures = stats(open_dataset(write(tmp_path / "d", documents)))
+    for one in figures.histogram:
+        inside = [len(row) for row in documents if one.begin <= len(row) < one.end]
+        assert (one.documents, one.tokens) == (len(inside), sum(inside))
+    ends = [(one.begin, one.end) for one in figures.histogram]
+    assert all(a[1] == b[0] for a, b in itertools.pairwise(ends))
+
+
+def test_frequencies(tmp_path: Path) -> None:
+    documents = [[5] * 50 + [6] * 30 + [7] * 15 + [8] * 4 + [9]]
+    frequency = stats(open_dataset(write(tmp_path / "d", documents))).frequency
+    assert [(token.id, token.count) for token in frequency.top] == [
+        *((5, 50), (6, 30), (7, 15)),
+        *((8, 4), (9, 1)),
+    ]
+    assert frequency.zipf == ((1, 50), (2, 30), (3, 15), (4, 4), (5, 1))
+    assert frequency.coverage == {50: 1, 90: 3, 99: 4}
+    assert frequency.used == 5
+    expected = -sum(p * math.log2(p) for p in (0.5, 0.3, 0.15, 0.04, 0.01))
+    assert frequency.entropy == pytest.approx(expected)
+
+
+def test_duplicates_name_documents(tmp_path: Path) -> None:
+    documents = [[1, 2, 3], [4], [1, 2, 3], [4], [4], [9, 9, 9, 9], [1, 2, 4]]
+    examples = stats(open_dataset(write(tmp_path / "d", documents))).duplicates.examples
+    assert [(g.copies, g.length, g.documents) for g in examples] == [
+        (2, 3, (0, 2)),
+        (3, 1, (1, 3, 4)),
+    ]
+
+
+@pytest.mark.parametrize(
+    "name", ["uint8", "int8", "int16", "uint16", "int32", "int64", "empty", "multimodal"]
+)
+def test_every_dtype(name: str) -> None:
+    dataset = tokpack.MMapIndexedDataset(V1 / name)
+    figures = stats(open_dataset(V1 / name))
+    ids = [token for token in dataset.tokens.tolist() if 0 <= token < 1 << 22]
+    assert {token.id: token.count for token in figures.frequency.top} == Counter(ids)
+    ids = [token for token in ids if token < (figures.vocab_size or 1 << 22)]
+    assert figures.outside == len(dataset.tokens) - len(ids)
+
+
+# The command
+
+
+def test_the_command_counts_what_encode_made(prefix: str) -> None:
+    (figures,) = run_json("stats", prefix)["datasets"]
+    manifest = tokpack.Manifest.load(prefix)
+    texts = sample_texts()
+    assert figures["documents"] == manifest.documents == len(texts)
+    assert figures["duplicates"]["documents"] == len(texts) - len(set(texts))
+    assert figures["duplicates"]["examples"][0]["text"]
+    assert figures["bytes_per_token"] == manifest.text_bytes / manifest.tokens
+    assert figures["eods"] == {
+        "id": manifest.tokenizer["eod_id"],
+        "inside": 0,
+        "examples": [],
+        "without": 0,
+    }
+    assert figures["vocab_size"] == manifest.tokenizer["vocab_size"]
+    assert sum(source["tokens"] for source in figures["sources"]) == figures["tokens"]
+    screen = run("stats", prefix).stdout
+    for word in (f"{manifest.tokens:,}", "duplicate documents", "data.jsonl", "█"):
+        assert word in screen
+
+
+def test_eod_inside_documents_is_a_warning(tmp_path: Path) -> None:
+    texts = ["one two", "three<|endoftext|>four five<|endoftext|>six", "seven"]
+    name = make(tmp_path, "x", texts, special_tokens="encode")
+    (figures,) = run_json("stats", name)["datasets"]
+    (example,) = figures["eods"]["examples"]
+    ids = tokpack.MMapIndexedDataset(name)[1].tolist()
+    assert figures["eods"]["inside"] == 2
+    assert example == [1, ids.index(figures["eods"]["id"])]
+    assert "2 EOD tokens inside documents, the first in document 1" in run("stats", name).stdout
+
+
+def test_unknown_words(tmp_path: Path) -> None:
+    vocab = tmp_path / "vocab.json"
+    vocab.write_text(json.dumps({"<unk>": 0, "<|endoftext|>": 1, "a": 2, "b": 3}))
+    source = tmp_path / "t.txt"
+    source.write_text("a b x\ny z a\n")
+    tokpack.encode(
+        [str(source)],
+        str(tmp_path / "w"),
+        vocab_file=str(vocab),
+        tokenizer_type="Whitespace",
+        input_format="text",
+    )
+    (figures,) = run_json("stats", tmp_path / "w")["datasets"]
+    assert (figures["unknown"], figures["tokens"]) == (3, 8)
+    assert "3 (37.5%)" in run("stats", tmp_path / "w").stdout
+    assert {token["text"] for token in figures["frequency"]["top"]} >= {"<unk>", "a"}
+
+
+def test_ids_outside_the_vocabulary(tmp_path: Path, prefix: str) -> None:
+    name = write(tmp_path / "d", [[1, 2, 5000, -3, 2**31 - 1]])
+    tokenizer = Path(prefix).parent / "tokenizer.json"
+    (figures,) = run_json("stats", name, "--tokenizer", tokenizer)["datasets"]
+    assert figures["outside"] == 3
+    out = run("stats", name, "--tokenizer", tokenizer).stdout
+    assert "3 tokens outside the vocabulary" in out
+
+
+def test_datasets_side_by_side(prefix: str, tmp_path: Path) -> None:
+    other = write(tmp_path / "other", [[1, 2], [3]])
+    done = run("stats", prefix, other, V1 / "empty", "--top", "3")
+    head = done.stdout.splitlines()[0].split()
+    assert head == ["data", "other", "empty"]
+    assert len(run_json("stats", prefix, other)["datasets"]) == 2
+
+
+def test_a_broken_dataset_is_an_error() -> None:
+    broken = GOLDEN / "broken" / "inner-pointer"
+    assert "sequence" in run("stats", broken, code=1).stderr
+    assert "no dataset" in run("stats", code=1).stderr
+
+
+def test_real_text(shared: Path) -> None:
+    data = shared / "megatron"
+    prefix = data / "meg-gpt2-openwebtext_text_document"
+    (figures,) = run_json(
+        *("stats", prefix, "--vocab-file", data / "gpt2-tiny-vocab.json"),
+        *("--merge-file", data / "gpt2-tiny-merges.txt"),
+    )["datasets"]
+    tokens = np.fromfile(f"{prefix}.bin", "<u2")
+    counts = np.bincount(tokens)
+    assert figures["frequency"]["used"] == np.count_nonzero(counts)
+    assert figures["frequency"]["top"][0]["count"] == counts.max()
+    assert figures["outside"] == 0
+    # Exact: the bytes of every token, from the text of the whole dataset.
+    tokenizer = tokpack.load_tokenizer(
+        vocab_file=data / "gpt2-tiny-vocab.json", merge_file=data / "gpt2-tiny-merges.txt"
+    )
+    text = tokenizer.decode_bytes(tokens[tokens != tokenizer.eod_id].tolist())
+    assert figures["bytes_per_token"] == pytest.approx(len(text) / len(tokens))
+
+
+# Words
+
+
+def test_percent() -> None:
+    shown = {percent(part, 100_000) for part in (0, 1, 2500, 25_000, 99_999, 100_000)}
+    assert shown == {"0%", "<0.01%", "2.50%", "25.0%", ">99.9%", "100%"}
+    assert percent(0, 0) == "0%"
+
+
+def test_short() -> None:
+    assert [short(v) for v in (0.01, 1, 1000, 1e5, 1e6, 2.5e9)] == [
+        *("0.01", "1", "1k", "100k", "1M", "2.5G"),
+    ]
+
+
+def test_many_sources_are_summed_up() -> None:
+    sources = [Share(f"/d/{i}.jsonl", 1, i, 4 * i) for i in range(1, 41)]
+    rows = source_rows(sources, 10)
+    assert len(rows) == 11
+    assert rows[0].name == "40.jsonl"
+    assert rows[-1].name == "30 others"
+    assert sum(row.tokens for row in rows) == sum(range(41))
+    assert sum(row.share for row in rows) == pytest.approx(1)
+    assert rows[-1].ratio == 4
+
+
+def test_a_virtual_dataset_is_the_sum_of_its_pieces(tmp_path: Path) -> None:
+    texts = sample_texts()
+    pieces = [make(tmp_path, f"p{i}", texts[20 * i : 20 * i + 20]) for i in range(3)]
+    whole = make(tmp_path, "whole", texts[:60])
+    run("merge", *pieces, "-o", tmp_path / "all", "--virtual")
+    (one,) = run_json("stats", whole)["datasets"]
+    (many,) = run_json("stats", tmp_path / "all")["datasets"]
+    different = {key for key in one if one[key] != many[key]}
+    assert different <= {"prefix", "sources"}
+    shown = [
+        run_json("inspect", prefix, "--doc", "25")["documents"][0]
+        for prefix in (whole, tmp_path / "all")
+    ]
+    assert shown[0]["text"] == shown[1]["text"] == texts[25] + "<|endoftext|>"
+    assert shown[1]["source"].endswith("p1.jsonl")
+    assert "3 pieces" in run("inspect", tmp_path / "all").stdout

@@ -1,0 +1,349 @@
+"""``tokpack blend`` and the plan under it, on real datasets."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from decimal import Decimal, localcontext
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.samples_twin import write_dataset, write_manifest
+
+from tokpack import BlendedDataset, open_blend
+from tokpack.cli import main
+from tokpack.errors import InputError, UsageError
+from tokpack.indexed import MMapIndexedDatasetBuilder
+from tokpack.samples import plan_blend
+from tokpack.samples.blend.mixture import root
+from tokpack.samples.blend.plan import make_plan
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Three datasets: 10 documents of 100 tokens, 40 of 200, and one of 5,000."""
+    for name, documents, tokens in (("small", 10, 100), ("large", 40, 200), ("one", 1, 5000)):
+        prefix = tmp_path / (name if name != "large" else "large_text_document")
+        builder = MMapIndexedDatasetBuilder(f"{prefix}.bin", dtype=np.uint16)
+        for document in range(documents):
+            builder.add_item(np.arange(tokens) + document)
+            builder.end_document()
+        builder.finalize(f"{prefix}.idx")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.usefixtures("folder")
+class TestPlan:
+    def test_weights_are_shares_of_the_tokens(self) -> None:
+        plan = plan_blend(["small", "large"], [1, 3], seq_length=10, samples=400).train
+        assert plan.shares == (0.25, 0.75)
+        assert plan.member_samples == (100, 300)
+        assert plan.epochs == (1.0, 0.375)
+        assert plan.portions[1].prefix == "large_text_document"
+
+    def test_without_weights_every_token_is_seen_equally_often(self) -> None:
+        plan = plan_blend(["small", "large", "one"], seq_length=10, epochs=2).train
+        assert plan.samples == (2 * 14_000 - 1) // 10
+        assert plan.epochs == pytest.approx((2, 2, 2), rel=1e-3)
+
+    def test_weights_by_epochs(self) -> None:
+        plan = plan_blend(["small", "large"], [4, 1], by="epochs", seq_length=10, tokens=12_000)
+        assert plan.train.epochs == pytest.approx((4, 1))
+
+    def test_weights_by_documents(self) -> None:
+        plan = plan_blend(["small", "one"], [1, 1], by="documents", seq_length=10, samples=510)
+        assert plan.train.member_samples == pytest.approx((10, 500))
+
+    def test_temperature_flattens(self) -> None:
+        shares = plan_blend(["small", "large"], temperature=2, seq_length=10).train.shares
+        assert shares[1] / shares[0] == pytest.approx(math.sqrt(8), rel=1e-15)
+        sharp = plan_blend(["small", "large"], temperature=0.01, seq_length=10).train.shares
+        assert sharp == (pytest.approx(8.0**-100), 1)
+
+    def test_with_a_document_a_sample_every_document_is_seen_equally_often(self) -> None:
+        options: dict[str, Any] = {"packing": "document", "seq_length": 128}
+        train = plan_blend(["small", "large"], **options).train
+        assert (train.samples, train.epochs) == (90, pytest.approx((1, 1)))
+        train = plan_blend(["small", "large"], [2, 1], by="epochs", **options).train
+        assert train.epochs[0] == pytest.approx(2 * train.epochs[1])
+        train = plan_blend(["small", "large"], [1, 1], by="documents", **options).train
+        assert train.member_samples[0] * 2 == pytest.approx(train.member_samples[1])
+
+    def test_datasets_of_two_dtypes(self, folder: Path) -> None:
+        write_dataset(folder / "wide", [100] * 10, 1 << 20)
+        train = open_blend({"datasets": {"small": 1, "wide": 1}, "seq_length": 10}).train
+        assert isinstance(train, BlendedDataset)
+        for number in range(20):
+            wide = train.locate(number)[0] == 1
+            assert (train[number]["tokens"].min() >= 1 << 20) == wide
+
+    def test_one_epoch_never_begins_a_second(self) -> None:
+        """Ten tokens more than the samples have would be needed for the last label."""
+        assert plan_blend(["small"], seq_length=10).train.samples == 99
+        assert plan_blend(["small"], seq_length=10, add_extra_token=False).train.samples == 100
+
+    def test_a_schedule_counts_every_segment(self) -> None:
+        spec = plan_blend(["small", "large"], [1, 3], seq_length=10, samples=400).spec
+        changed = make_plan(spec.changed(schedule=((300, (1.0, 0.0)),))).train
+        assert changed.member_samples == pytest.approx((75 + 100, 225))
+        assert changed.shares == pytest.approx((175 / 400, 225 / 400))
+        late = make_plan(spec.changed(schedule=((3000, (1.0, 0.0)),))).train
+        assert late.member_samples == (100, 300)
+
+    def test_what_to_beware_of(self) -> None:
+        plan = plan_blend(["small", "large"], [1, 1], seq_length=10, samples=1000)
+        unknown = "no manifest says which tokenizer made small, large_text_document, nor whether"
+        assert [w.split(":")[0][: len(unknown)] for w in plan.warnings(4)] == [
+            "small is seen 5.00 times, more than 4",
+            unknown,
+        ]
+        assert len(plan.warnings(5)) == 1
+        tiny = plan_blend(["small", "large"], [1, 1e6], seq_length=10, samples=1000)
+        assert "gives less than one of 1,000 samples" in tiny.warnings(100)[0]
+
+    def test_the_same_data_twice_is_told(self, folder: Path) -> None:
+        for suffix in (".bin", ".idx"):
+            (folder / f"copy{suffix}").write_bytes((folder / f"small{suffix}").read_bytes())
+        warnings = plan_blend(["small", "copy"], seq_length=10).warnings(4)
+        assert warnings[0] == "small and copy hold the same tokens"
+        warnings = plan_blend(["small", "large", "small"], seq_length=10).warnings(4)
+        assert warnings[0] == "small comes 2 times in train, each time with the same samples"
+
+    def test_a_file_that_is_not_what_its_manifest_says(self, folder: Path) -> None:
+        write_manifest(folder / "small", "gpt2", "aa")
+        assert plan_blend(["small"], seq_length=10).members[0].checksum
+        for suffix in (".bin", ".idx"):
+            (folder / f"small{suffix}").write_bytes((folder / f"one{suffix}").read_bytes())
+        with pytest.raises(InputError, match=r"small.bin has 10,000 bytes, its manifest says 2,0"):
+            plan_blend(["small"], seq_length=10)
+
+    @pytest.mark.parametrize("weight", [0.0, -1.0, math.nan, math.inf])
+    def test_weights_that_are_none(self, weight: float) -> None:
+        with pytest.raises(UsageError, match=r"the weight of large is .*, expected a number above"):
+            plan_blend(["small", "large"], [1, weight])
+
+    def test_other_requests_that_are_refused(self) -> None:
+        with pytest.raises(UsageError, match="1 weights for 2 datasets"):
+            plan_blend(["small", "large"], [1])
+        with pytest.raises(InputError, match=r"nope: no such dataset; looked for nope\.idx"):
+            plan_blend(["small", "nope"])
+        with pytest.raises(InputError, match=r"smal\.idx, .*; did you mean small\?"):
+            plan_blend(["smal"])
+        with pytest.raises(InputError, match=r"there is no folder data$"):
+            plan_blend(["data/small"])
+        with pytest.raises(UsageError, match="small: 1,000 tokens are less than one sample of 20"):
+            plan_blend(["small"], seq_length=20_000)
+        with pytest.raises(UsageError, match="train is less than one sample of 2,048 tokens"):
+            plan_blend(["one"], tokens=2000)
+        with pytest.raises(
+            UsageError, match=r"train is 4\.88e\+26 samples, expected 2\^62 or fewer"
+        ):
+            plan_blend(["one"], tokens=1e30)
+        with pytest.raises(UsageError, match="no setting 'sample'; did you mean samples"):
+            plan_blend(["small"], sample=3)
+        with pytest.raises(UsageError, match="order 'megatrom' is unknown"):
+            plan_blend(["small"], order="megatrom")
+        with pytest.raises(UsageError, match="the temperature is -1"):
+            plan_blend(["small"], temperature=-1.0)
+        with pytest.raises(
+            UsageError, match="weights are by tokens, documents, epochs, not by 'x'"
+        ):
+            plan_blend(["small"], by="x")
+        with pytest.raises(UsageError, match="only one of them"):
+            plan_blend(["small"], samples=1, epochs=1)
+        with pytest.raises(UsageError, match="at least one dataset"):
+            plan_blend([])
+
+    def test_an_empty_dataset(self, folder: Path) -> None:
+        MMapIndexedDatasetBuilder(str(folder / "empty.bin"), dtype=np.uint16).finalize(
+            str(folder / "empty.idx")
+        )
+        with pytest.raises(InputError, match="empty: no tokens in it"):
+            plan_blend(["empty"])
+
+
+@given(st.floats(1e-9, 1e18), st.floats(0.01, 100))
+def test_roots_are_rounded_right(value: float, temperature: float) -> None:
+    """So they are the same on every machine, whatever its library makes of a power."""
+    with localcontext(prec=80, Emin=-(10**6), Emax=10**6):
+        exact = Decimal(value) ** (1 / Decimal(temperature))
+    assert root(value, temperature) == float(exact)
+
+
+@pytest.mark.usefixtures("folder")
+class TestCommand:
+    def test_the_table(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["blend", "0.35", "small", "0.65", "large", "--seq-length", "10"]) == 0
+        head, small, large, together, last = capsys.readouterr().out.splitlines()
+        assert head.split() == [
+            "dataset",
+            "documents",
+            "tokens",
+            "weight",
+            "share",
+            "samples",
+            "epochs",
+        ]
+        assert small.split()[:7] == ["small", "10", "1k", "0.35", "35.00%", "315", "3.15"]
+        assert large.split()[:5] == ["large_text_document", "40", "8k", "0.65", "65.00%"]
+        assert together.split() == ["together", "50", "9k", "100.00%", "899"]
+        assert last == "899 samples of 10 tokens: 8.99k tokens"
+
+    def test_json_and_a_saved_file(self, capsys: pytest.CaptureFixture[str]) -> None:
+        arguments = ["small", "large", "--seq-length=10", "--samples=90", "-o", "b.yaml"]
+        assert main(["blend", *arguments, "--quiet"]) == 0
+        capsys.readouterr()
+        assert main(["blend", "b.yaml", "--json"]) == 0
+        plan = json.loads(capsys.readouterr().out)
+        assert plan["samples"] == 90
+        assert [d["samples"] for d in plan["datasets"]] == pytest.approx([10, 80])
+
+    def test_padding_is_shown(self, capsys: pytest.CaptureFixture[str]) -> None:
+        words = ["blend", "small", "--seq-length", "128", "--packing"]
+        assert main([*words, "document"]) == 0
+        assert (
+            "10 samples of 128 tokens: 1.28k tokens, 22% of them padding" in capsys.readouterr().out
+        )
+        assert main([*words, "best_fit"]) == 0
+        assert "padding" not in capsys.readouterr().out
+
+    def test_a_warning_is_talk(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["blend", "9", "small", "1", "large", "--seq-length", "10"]) == 0
+        assert "small is seen 8.09 times" in capsys.readouterr().err
+        assert main(["blend", "small", "--seq-length", "10", "--samples", "1e3", "-q"]) == 0
+        captured = capsys.readouterr()
+        assert "1,000 samples of 10 tokens" in captured.out
+        assert not captured.err
+
+    def test_no_more_warnings_than_are_read(self, capsys: pytest.CaptureFixture[str]) -> None:
+        words = ["9", "small", *["1", "large"] * 25]
+        assert main(["blend", *words, "--seq-length", "10", "--max-epochs", "0.1", "-q"]) == 0
+        assert not capsys.readouterr().err
+        assert main(["blend", *words, "--seq-length", "10", "--max-epochs", "0.1"]) == 0
+        lines = capsys.readouterr().err.splitlines()
+        assert len(lines) == 21
+        assert re.fullmatch(r"tokpack: warning: and \d+ more, which --json lists", lines[-1])
+
+    @pytest.mark.parametrize(
+        ("words", "message"),
+        [
+            ([], "no datasets"),
+            (["0.3", "small", "large"], "do not alternate"),
+            (["-1", "small", "2", "large"], "the weight of small is -1"),
+            (["1", "nope"], "no such dataset"),
+            (["small", "0.3", "large", "0.7"], "before its dataset: 0.3 small, not small 0.3"),
+            (["small", "--samples", "1k"], "'1k' is not a whole number of at least 1"),
+            (["small", "-o", "small.bin"], "small.bin: a plan is saved as YAML"),
+        ],
+    )
+    def test_what_is_refused(
+        self, words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert main(["blend", *words]) == 1
+        assert message in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("folder")
+class TestSplits:
+    def test_rows_for_every_split(self, capsys: pytest.CaptureFixture[str]) -> None:
+        words = ["1", "small", "3", "large", "--seq-length=10", "--split=80,10,10"]
+        assert main(["blend", *words, "--valid", "more=one", "--valid", "more=small"]) == 0
+        rows = [line.split() for line in capsys.readouterr().out.split("\n\n")[1].splitlines()]
+        assert rows == [
+            ["split", "datasets", "documents", "tokens", "samples"],
+            ["train", "2", "40", "7.2k", "719"],
+            ["valid", "2", "5", "900", "38"],
+            ["more", "2", "11", "6k", "597"],
+            ["test", "2", "5", "900", "38"],
+        ]
+
+    def test_a_split_that_leaves_nothing(self, capsys: pytest.CaptureFixture[str]) -> None:
+        words = ["blend", "small", "large", "--seq-length=10", "--split=97,3"]
+        assert main(words) == 0
+        out, err = capsys.readouterr()
+        assert "the split leaves 0 tokens of small for valid, less than one sample" in err
+        assert out.splitlines()[-1].split() == [
+            "valid",
+            "1",
+            "1",
+            "200",
+            "19",
+            "nothing",
+            "of",
+            "small",
+        ]
+        assert main([*words, "-o", "b.yaml", "--allow-empty"]) == 0
+        assert "the split leaves" not in capsys.readouterr().err  # that is what was asked for
+        assert len(open_blend("b.yaml").valid["valid"]) == 19
+
+    def test_megatrons_flags(self, capsys: pytest.CaptureFixture[str]) -> None:
+        words = ["0.5", "small", "0.5", "large", "--order=megatron", "--seq-length=10"]
+        more = ["--samples=50", "--valid-data-path", "2", "one", "1", "small", "--valid-samples=7"]
+        assert main(["blend", *words, *more, "--test_data_path", "one", "--json", "-q"]) == 0
+        plan = json.loads(capsys.readouterr().out)
+        assert (plan["order"], plan["samples"], plan["valid"]["valid"]["samples"]) == (
+            "megatron",
+            50,
+            7,
+        )
+        assert [d["weight"] for d in plan["valid"]["valid"]["datasets"]] == [2, 1]
+        assert plan["test"]["datasets"][0]["weight"] is None
+
+
+@pytest.mark.usefixtures("folder")
+class TestInputs:
+    def test_flags_take_the_place_of_what_a_file_says(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        saved = ["1", "small", "3", "large", "--seq-length=10", "--epochs=2", "--seed=5"]
+        assert main(["blend", *saved, "-o", "b.yaml", "-q"]) == 0
+        flags = [
+            "--samples=5",
+            "--by=epochs",
+            "--temperature=2",
+            "--split=9,1",
+            "--packing=document",
+        ]
+        assert main(["blend", "b.yaml", *flags, "-o", "c.yaml", "-q"]) == 0
+        spec = open_blend("c.yaml", allow_empty=True).plan.spec
+        assert (spec.samples, spec.epochs, spec.by, spec.temperature) == (5, None, "epochs", 2)
+        assert (spec.split, spec.seed, spec.seq_length) == ("9,1", 5, 10)
+        assert spec.options == {"packing": "document"}
+        capsys.readouterr()
+        assert main(["blend", "c.yaml", "b.yaml"]) == 1
+        assert "a blend file must be the only input" in capsys.readouterr().err
+        assert main(["blend", "nope.yaml"]) == 1
+        assert "nope.yaml: No such file" in capsys.readouterr().err
+
+    def test_a_pattern_finds_each_dataset_once(
+        self, folder: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        write_manifest(folder / "one", "gpt2", "aa")
+        words = sorted(path.name for path in folder.iterdir())
+        assert len(words) == 7
+        assert main(["blend", *words, "--seq-length=10", "--json", "-q"]) == 0
+        plan = json.loads(capsys.readouterr().out)
+        assert [d["prefix"] for d in plan["datasets"]] == ["large_text_document", "one", "small"]
+        (folder / "notes.json").write_text("{}")
+        assert main(["blend", "notes.json", "small"]) == 1
+        assert "notes.json: no such dataset" in capsys.readouterr().err
+
+    def test_names_with_spaces_and_controls(
+        self, folder: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        name = "my data\x1b[31m"
+        for suffix in (".bin", ".idx"):
+            (folder / f"{name}{suffix}").write_bytes((folder / f"small{suffix}").read_bytes())
+        assert main(["blend", "1", name, "1", "large", "--seq-length=10", "-o", "b c.yaml"]) == 0
+        assert main(["blend", "b c.yaml"]) == 0
+        out = capsys.readouterr().out
+        assert out.count("my data\\x1b[31m") == 2
+        assert "\x1b" not in out

@@ -1,0 +1,308 @@
+"""Blend files: saved and read again, written by hand, and every mistake in one named."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+from support.samples_twin import write_dataset, write_manifest
+
+from tokpack.errors import FormatError, InputError, UsageError
+from tokpack.samples import load_blend, open_blend, plan_blend, save_blend
+from tokpack.samples.blend.file import parse_blend, read_blend
+from tokpack.samples.blend.spec import Entry
+
+if TYPE_CHECKING:
+    from tokpack.samples.blend.plan import BlendPlan
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "data").mkdir()
+    for number, name in enumerate(("wiki", "owt", "held out")):
+        write_dataset(tmp_path / "data" / name, [40 + number] * (20 + number), 5000 * number)
+    write_manifest(tmp_path / "data" / "owt", "gpt2", "aa")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def counted(plan: BlendPlan) -> list[Any]:
+    return [(m.name, m.portions, m.shares, m.samples, m.part) for m in plan.mixtures]
+
+
+ALL = """
+datasets:
+  data/wiki: 0.3
+  data/owt: 0.7
+schedule:
+  100: [1, 0]
+  200: {data/owt: 2}
+split: 8,2
+split_by: tokens
+valid:
+  held: data/held out
+  both: {data/wiki: 1, data/owt: 3}
+test: [data/held out]
+valid_samples: 20
+temperature: 1.5
+by: epochs
+seq_length: 16
+tokens: 1e4
+seed: 7
+document_boundaries: true
+"""
+
+
+@pytest.mark.parametrize("text", [ALL, "datasets: data/wiki", "datasets: [data/wiki, data/owt]"])
+def test_a_saved_blend_comes_back(text: str) -> None:
+    Path("hand.yaml").write_text(text + "\nseq_length: 16" * ("seq" not in text))
+    plan = load_blend("hand.yaml")
+    save_blend(plan, "saved.yaml")
+    again = load_blend("saved.yaml")
+    assert counted(again) == counted(plan)
+    entries = [e for _, group in plan.spec.groups() for e in group]
+    marked = [e for _, group in again.spec.groups() for e in group]
+    assert [e.fingerprint for e in entries] == [None] * len(entries)
+    for before, after in zip(entries, marked, strict=True):
+        member = plan.opened[before.prefix]
+        assert after[:4] == (before.prefix, before.weight, member.fingerprint, member.checksum)
+    assert again.spec.changed(datasets=(), valid={}, test=()) == plan.spec.changed(
+        datasets=(), valid={}, test=()
+    )
+
+
+def test_what_the_keys_mean() -> None:
+    Path("hand.yaml").write_text(ALL)
+    spec = load_blend("hand.yaml").spec
+    assert spec.datasets == (Entry("data/wiki", 0.3), Entry("data/owt", 0.7))
+    assert spec.schedule == ((100, (1, 0)), (200, (0, 2)))
+    assert spec.valid["held"] == (Entry("data/held out"),)
+    assert spec.valid["both"] == (Entry("data/wiki", 1), Entry("data/owt", 3))
+    assert (spec.tokens, spec.seed, spec.options) == (1e4, 7, {"document_boundaries": True})
+    blends = open_blend("hand.yaml")
+    assert sorted(blends.valid) == ["both", "held", "valid"]
+    assert {len(valid) for valid in blends.valid.values()} == {20}
+    assert "cu_seqlens" in blends.train[0]
+
+
+@pytest.mark.parametrize(
+    "datasets",
+    [
+        ["data/wiki", "data/owt"],
+        {"data/wiki": None, "data/owt": None},
+        [{"prefix": "data/wiki"}, "data/owt"],
+    ],
+)
+def test_ways_to_write_datasets_without_weights(datasets: Any) -> None:
+    assert parse_blend({"datasets": datasets}).datasets == (Entry("data/wiki"), Entry("data/owt"))
+
+
+@pytest.mark.parametrize(
+    "datasets",
+    [
+        {"data/wiki": 1, "data/owt": 2.5},
+        [{"data/wiki": 1}, {"data/owt": "2.5"}],
+        [{"prefix": "data/wiki", "weight": 1}, {"prefix": "data/owt", "weight": 2.5}],
+    ],
+)
+def test_ways_to_write_datasets_with_weights(datasets: Any) -> None:
+    entries = parse_blend({"datasets": datasets}).datasets
+    assert entries == (Entry("data/wiki", 1), Entry("data/owt", 2.5))
+
+
+def test_a_single_validation_set_needs_no_name() -> None:
+    for valid in ("data/owt", ["data/owt"], {"data/owt": 2}):
+        spec = parse_blend({"datasets": "data/wiki", "valid": valid})
+        assert list(spec.valid) == ["valid"]
+        assert spec.valid["valid"][0].prefix == "data/owt"
+
+
+def test_prefixes_are_relative_to_the_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = plan_blend(["data/wiki", str(folder / "data" / "owt")], seq_length=16)
+    (folder / "configs").mkdir()
+    save_blend(plan, "configs/blend.yaml")
+    prefixes = [
+        d["prefix"] for d in yaml.safe_load(Path("configs/blend.yaml").read_text())["datasets"]
+    ]
+    assert prefixes == ["../data/wiki", str(folder / "data" / "owt")]
+    monkeypatch.chdir("data")
+    assert load_blend("../configs/blend.yaml").train.samples == plan.train.samples
+    monkeypatch.chdir(folder.parent)  # moved with its data, it still finds them
+    folder.rename(folder.parent / "moved")
+    with pytest.raises(InputError, match="owt: no such dataset"):
+        load_blend("moved/configs/blend.yaml")
+    assert load_blend("moved/configs/blend.yaml", datasets=(Entry("moved/data/wiki"),))
+    (folder.parent / "moved").rename(folder)
+
+
+def test_a_cache_is_relative_to_the_file_too(folder: Path) -> None:
+    (folder / "configs").mkdir()
+    values = {"datasets": "data/wiki", "seq_length": 16, "order": "megatron", "samples": 90}
+    plan = open_blend(values, cache="indices").plan
+    save_blend(plan, "configs/blend.yaml")
+    assert "cache: ../indices" in Path("configs/blend.yaml").read_text()
+    kept = {path.name for path in (folder / "indices").rglob("*") if path.is_file()}
+    assert kept
+    opened = open_blend("configs/blend.yaml").train
+    assert {path.name for path in (folder / "indices").rglob("*") if path.is_file()} == kept
+    assert opened.fingerprint == open_blend(values).train.fingerprint
+
+
+def test_a_file_reached_by_a_link_has_the_same_datasets(folder: Path) -> None:
+    (folder / "deep" / "configs").mkdir(parents=True)
+    (folder / "link").symlink_to("deep/configs")
+    save_blend(plan_blend(["data/wiki"], seq_length=16), "link/blend.yaml")
+    assert "prefix: ../../data/wiki" in Path("deep/configs/blend.yaml").read_text()
+    for name in ("link/blend.yaml", "deep/configs/blend.yaml"):
+        assert load_blend(name).train.tokens == 800
+
+
+def test_a_dataset_that_changed_is_named(folder: Path) -> None:
+    save_blend(plan_blend(["data/wiki", "data/owt"], seq_length=16), "blend.yaml")
+    write_dataset(folder / "data" / "wiki", [40] * 20, 1)  # lengths as before, other tokens
+    with pytest.raises(InputError, match=r"blend.yaml: data/wiki has changed .*\(fingerprint"):
+        load_blend("blend.yaml")
+    write_dataset(folder / "data" / "wiki", [40] * 20, 0)
+    assert load_blend("blend.yaml")
+    manifest = folder / "data" / "owt.json"
+    digest = plan_blend(["data/owt"], seq_length=16).members[0].checksum
+    assert digest
+    manifest.write_text(manifest.read_text().replace(digest, "0" * 32))
+    with pytest.raises(InputError, match=r"data/owt has changed .*\(checksum 0000"):
+        load_blend("blend.yaml")
+    manifest.unlink()  # the order depends on the fingerprint alone
+    assert load_blend("blend.yaml")
+
+
+def test_changes_take_the_place_of_what_the_file_says() -> None:
+    Path("hand.yaml").write_text(ALL)
+    plan = load_blend("hand.yaml", samples=9, seed=8, split=None, document_boundaries=False)
+    assert plan.train.samples == 9
+    assert plan.spec.tokens is None
+    assert plan.spec.seed == 8
+    assert "valid" not in plan.valid
+    assert plan.spec.options == {"document_boundaries": False}
+    with pytest.raises(UsageError, match="no setting 'splitt'; did you mean split"):
+        load_blend("hand.yaml", splitt="1")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: [", "not YAML"),
+        ("- 1", "expected a mapping with the key datasets"),
+        ("", "expected a mapping"),
+        ("tokpack_blend: 2\ndatasets: data/wiki", "blend version is 2, this tokpack knows 1"),
+        ("tokpack_blend: 1", "the key datasets is missing"),
+        ("datasets: [3]", "datasets has 3, expected a prefix"),
+        ("datasets: 3", "datasets is 3, expected a list"),
+        ("datasets: [{prefix: a, wieght: 1}]", "unknown key 'wieght'; did you mean weight"),
+        ("datasets: [{weight: 1, tokens: 2}]", "datasets has the prefix None"),
+        ("datasets: {a: many}", "the weight of a is 'many', expected a number"),
+        ("datasets: {a: true}", "the weight of a is True, expected a number"),
+        ("datasets: {a: 1, a: 2}", "the key 'a' comes twice"),
+        ("datasets: a\nseqlength: 5", "unknown key 'seqlength'; did you mean seq_length"),
+        ("datasets: a\nseq_length: 5.5", "seq_length is 5.5, expected a whole number"),
+        ("datasets: a\nseed: [1]", "seed is"),
+        ("datasets: a\nsamples: .inf", "samples is inf"),
+        ("datasets: a\nsplit: [1, 2]", "split is .*expected text"),
+        ("datasets: a\neod_mask_loss: 1", "eod_mask_loss is 1, expected true or false"),
+        ("datasets: a\nallow_empty: 1", "allow_empty is 1, expected true or false"),
+        ("datasets: a\nvalid: {b: 1, c: [d]}", "valid mixes sets and weights"),
+        ("datasets: {a: 1}\nschedule: 5", "schedule is 5"),
+        ("datasets: {a: 1}\nschedule: [{from: 5}]", "expected the keys from and weights"),
+        ("datasets: {a: 1}\nschedule: {x: [1]}", "schedule begins at 'x'"),
+        ("datasets: {a: 1}\nschedule: {5: {b: 1}}", "name 'b', no dataset here"),
+        ("datasets: {a: 1}\nschedule: {5: [x]}", "expected numbers"),
+        ("datasets: {a: 1}\nschedule: [5]", "schedule has 5, expected the first sample"),
+        ("datasets: {a: 1}\nschedule: [[5]]", "expected the first sample and weights"),
+        ("datasets: {a: 1}\nschedule: {.inf: [1]}", "schedule begins at '.inf'"),
+        ("datasets: {a: 1}\nschedule: {1e999: [1]}", "schedule begins at '1e999'"),
+        ("datasets: a\nlabels: b", "labels belongs to a dataset"),
+        ("!!python/object/apply:os.system ['true']", "not YAML"),
+        ("? [a]\n: 1", "not YAML"),
+    ],
+)
+def test_files_that_are_no_blend(text: str, message: str) -> None:
+    Path("blend.yaml").write_text(text)
+    with pytest.raises(FormatError, match=rf"^blend.yaml: .*{message}"):
+        load_blend("blend.yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "value"),
+    [
+        ("split: 0:0.9", "split", "0:0.9"),  # 0.9 in YAML 1.1: all of it for training
+        ("split: 8:30", "split", "8:30"),
+        ("by: no", "by", "no"),
+        ("samples: 1_000", "samples", 1000),
+        ("samples: 1e3", "samples", 1000),
+        ("tokens: 3e9", "tokens", 3e9),
+        ("tokens: 3.5e+9", "tokens", 3.5e9),
+        ("temperature: .5", "temperature", 0.5),
+        ("allow_empty: true", "allow_empty", True),
+        ("epochs: ~", "epochs", None),
+        ("epochs:", "epochs", None),
+    ],
+)
+def test_values_mean_what_they_look_like(text: str, key: str, value: Any) -> None:
+    Path("blend.yaml").write_text(f"datasets: a\n{text}")
+    assert getattr(read_blend("blend.yaml"), key) == value
+
+
+def test_names_mean_what_they_look_like() -> None:
+    names = ["no", "007", "2024-01-01", "1e3", "12:30", "0x10", "null", "1_000", "1.50"]
+    Path("blend.yaml").write_text("datasets:\n" + "".join(f"  {name}: 1\n" for name in names))
+    assert [entry.prefix for entry in read_blend("blend.yaml").datasets] == names
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"datasets": []}, "at least one dataset"),
+        ({"datasets": {"data/wiki": 0}}, "the weight of data/wiki is 0, expected"),
+        ({"datasets": {"data/wiki": -1}}, "the weight of data/wiki is -1, expected"),
+        ({"datasets": {"data/wiki": math.nan}}, "the weight of data/wiki is nan, expected"),
+        (
+            {"datasets": {"data/wiki": 1, "data/owt": None}},
+            "1 weights for 2 datasets: data/owt has none",
+        ),
+        ({"fim": {"prefix_id": 1}}, "fim needs middle_id"),
+        ({"fim": {"prefix": 1}}, "fim has no setting 'prefix'; it has prefix_id"),
+        ({"eod_id": "yes"}, "eod_id is 'yes', expected a whole number"),
+        ({"samples": 5, "epochs": 1}, "only one of them"),
+        ({"samples": 0}, "samples is 0"),
+        ({"valid_samples": -1}, "valid_samples is -1"),
+        ({"valid": {"test": ["data/owt"]}}, "a validation set is named test"),
+        ({"valid": {"x": []}}, "x has no datasets"),
+        ({"split": "8,2", "valid": ["data/owt"]}, "leaves a part for valid, and valid has"),
+        ({"split": "8,1,1", "test": ["data/owt"]}, "leaves a part for test, and test has"),
+        ({"split": "0,1"}, "leaves nothing for training"),
+        ({"split": "1,2,3,4"}, "has 4 weights"),
+        ({"split": "0:.5,.5:.6,.6:.7,.7:1"}, "has 4 ranges"),
+        ({"split": "x"}, "neither weights"),
+        ({"schedule": {5: [1]}}, "a schedule needs weights to begin with"),
+        ({"datasets": {"data/wiki": 1}, "schedule": {5: [1, 2]}}, "2 weights for 1 datasets"),
+        ({"datasets": {"data/wiki": 1}, "schedule": {5: [-1]}}, "is -1 from sample 5 on"),
+        ({"datasets": {"data/wiki": 1}, "schedule": {0: [1]}}, "sample 0 behind sample 0"),
+        (
+            {"datasets": {"data/wiki": 1, "data/owt": 0}, "schedule": {5: [1, 0]}},
+            "the weight of data/owt is 0 in all",
+        ),
+        (
+            {"datasets": {"data/wiki": 1}, "schedule": {5: [1]}, "order": "neox"},
+            "a schedule needs the stateless order",
+        ),
+    ],
+)
+def test_requests_that_are_refused(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        open_blend({"datasets": "data/wiki", "seq_length": 16, **values})
+
+
+def test_a_file_that_is_not_there() -> None:
+    with pytest.raises(InputError, match=r"nope.yaml: No such file"):
+        load_blend("nope.yaml")

@@ -1,0 +1,360 @@
+"""The index cache: atomic, verified, and safe when many processes start at once."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from tokpack import GPTDataset, MMapIndexedDatasetBuilder
+from tokpack.samples import lengths
+from tokpack.samples.cache import format as cache_format
+from tokpack.samples.cache import store as cache_module
+from tokpack.samples.cache.store import IndexCache, Part
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SETTINGS = {"fingerprint": 2**64 - 1, "seed": 7, "split": None, "range": [0, 12]}
+ARRAYS = {
+    "first": np.arange(1000, dtype=np.int32),
+    "second": np.arange(14, dtype=np.int64).reshape(7, 2),
+    "none": np.empty((0, 2), np.uint32),
+}
+# Each process appends a byte to the file ``builds`` for every time it builds.
+PROCESS = """
+import os, sys, time
+import numpy as np
+from tokpack.samples.cache.store import IndexCache, Part
+folder, builds, key, slow, begin = sys.argv[1:]
+def chunks(seed):
+    for part in range(20):
+        time.sleep(float(slow))
+        yield np.random.RandomState(seed + part).bytes(40_000)
+def build():
+    with open(builds, "ab") as file:
+        file.write(b"x")
+    return [Part("a", np.dtype("<u4"), (200_000,),
+                 (np.frombuffer(chunk, "<u4") for chunk in chunks(int(key))))]
+while time.time() < float(begin):
+    time.sleep(0.001)
+arrays = IndexCache(folder).arrays("test", {"key": key}, build)
+expected = np.concatenate([np.frombuffer(chunk, "<u4") for chunk in
+                           (np.random.RandomState(int(key) + part).bytes(40_000)
+                            for part in range(20))])
+assert not arrays["a"].flags.writeable
+assert np.array_equal(arrays["a"], expected)
+print("same")
+"""
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> None:
+    cache_module._said.clear()
+    cache_module._verified.clear()
+
+
+def built(times: list[int]) -> Any:
+    def build() -> dict[str, np.ndarray[Any, Any]]:
+        times.append(1)
+        return {name: array.copy() for name, array in ARRAYS.items()}
+
+    return build
+
+
+def check(arrays: Any) -> None:
+    assert arrays.keys() == ARRAYS.keys()
+    for name, array in arrays.items():
+        assert array.dtype == ARRAYS[name].dtype
+        assert not array.flags.writeable
+        np.testing.assert_array_equal(array, ARRAYS[name])
+
+
+def start(folder: Path, builds: Path, key: int, slow: float, begin: float) -> subprocess.Popen[str]:
+    words = [str(folder), str(builds), str(key), str(slow), str(begin)]
+    return subprocess.Popen(
+        [sys.executable, "-c", PROCESS, *words], stdout=subprocess.PIPE, text=True
+    )
+
+
+def test_built_once_then_mapped(tmp_path: Path) -> None:
+    times: list[int] = []
+    cache = IndexCache(tmp_path / "new" / "folder")
+    for _ in range(3):
+        check(cache.arrays("test", SETTINGS, built(times)))
+    assert len(times) == 1
+    path = Path(cache.path("test", SETTINGS))
+    assert os.listdir(path.parent) == [path.name]
+    with open(path, "rb") as file:
+        for stored in cache_format.read(file, "test", SETTINGS).arrays:
+            assert stored.offset % 64 == 0
+
+
+def test_another_setting_or_kind_is_another_file(tmp_path: Path) -> None:
+    cache = IndexCache(tmp_path)
+    others = [SETTINGS | {"seed": 8}, SETTINGS | {"range": [0, 13]}, SETTINGS | {"more": 0}]
+    paths = {cache.path("test", one) for one in (SETTINGS, *others)} | {cache.path("b", SETTINGS)}
+    assert len(paths) == 5
+    assert cache.path("test", dict(reversed(SETTINGS.items()))) in paths
+
+
+def test_parts_are_written_as_they_are_made(tmp_path: Path) -> None:
+    def parts() -> Iterator[Part]:
+        for name, array in ARRAYS.items():
+            pieces = np.array_split(array, 3) if len(array) else []
+            yield Part(name, array.dtype, array.shape, iter(pieces))
+
+    cache = IndexCache(tmp_path)
+    check(cache.arrays("test", SETTINGS, parts))
+    whole = IndexCache(tmp_path / "whole")
+    check(whole.arrays("test", SETTINGS, lambda: ARRAYS))
+    assert (
+        Path(cache.path("test", SETTINGS)).read_bytes()
+        == Path(whole.path("test", SETTINGS)).read_bytes()
+    )
+    with pytest.raises(ValueError, match="not of the shape"):
+        cache.arrays("short", {}, lambda: [Part("a", np.dtype("i4"), (3,), [np.zeros(2, "i4")])])
+    assert len(os.listdir(tmp_path)) == 2
+
+
+def flip(content: bytearray, place: int) -> bytearray:
+    content[place] ^= 1
+    return content
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda c: c[:-1], "bytes, expected"),
+        (lambda c: c[: len(c) // 2], "bytes, expected"),
+        (lambda c: c[:20], "too few"),
+        (lambda c: b"", "too few"),
+        (lambda c: c + b"\0", "bytes, expected"),
+        (lambda c: flip(c, 0), "not a cache of tokpack"),
+        (lambda c: flip(c, 8), "a cache of version 0, this tokpack writes 1"),
+        (lambda c: flip(c, 64), "checksum of first is wrong"),
+        (lambda c: flip(c, 64 + 3999), "checksum of first is wrong"),
+        (lambda c: flip(c, 4100), "checksum of second is wrong"),
+        (lambda c: flip(c, len(c) - 1), "checksum of its header is wrong"),
+        (lambda c: bytes(len(c)), "not a cache of tokpack"),
+    ],
+)
+def test_a_damaged_file_is_replaced(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, change: Any, message: str
+) -> None:
+    times: list[int] = []
+    cache = IndexCache(tmp_path)
+    cache.arrays("test", SETTINGS, built(times))
+    path = Path(cache.path("test", SETTINGS))
+    whole = path.read_bytes()
+    path.write_bytes(change(bytearray(whole)))
+    with caplog.at_level(logging.WARNING, "tokpack"):
+        check(cache.arrays("test", SETTINGS, built(times)))
+    assert len(times) == 2
+    assert path.read_bytes() == whole
+    (record,) = caplog.records
+    assert str(path) in record.getMessage()
+    assert message in record.getMessage()
+
+
+def test_a_file_under_another_name_is_not_used(tmp_path: Path) -> None:
+    times: list[int] = []
+    cache = IndexCache(tmp_path)
+    cache.arrays("test", SETTINGS, built(times))
+    other = cache.path("test", SETTINGS | {"seed": 8})
+    os.rename(cache.path("test", SETTINGS), other)
+    check(cache.arrays("test", SETTINGS | {"seed": 8}, built(times)))
+    assert len(times) == 2
+
+
+def test_checksums_are_checked_once_by_a_process_or_never(tmp_path: Path) -> None:
+    times: list[int] = []
+    cache = IndexCache(tmp_path)
+    cache.arrays("test", SETTINGS, built(times))
+    path = Path(cache.path("test", SETTINGS))
+    path.write_bytes(flip(bytearray(path.read_bytes()), 64))
+    trusting = IndexCache(tmp_path, verify=False)
+    assert trusting.arrays("test", SETTINGS, built(times))["first"][0] == 1
+    assert len(times) == 1
+    check(cache.arrays("test", SETTINGS, built(times)))
+    assert len(times) == 2
+
+
+def test_many_processes_at_once_build_once(tmp_path: Path) -> None:
+    begin = time.time() + 2
+    builds = [tmp_path / f"builds{key}" for key in range(2)]
+    folder = tmp_path / "cache"
+    processes = [start(folder, builds[n % 2], n % 2, 0.02, begin) for n in range(8)]
+    for process in processes:
+        assert process.communicate()[0] == "same\n"
+        assert process.returncode == 0
+    assert [file.read_bytes() for file in builds] == [b"x", b"x"]
+    assert len(os.listdir(folder)) == 2
+
+
+def test_without_locks_all_build_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on file systems without flock: everybody writes, whoever is last stays."""
+    patch = "import tokpack.samples.cache.store as c; c.fcntl = None\n"
+    monkeypatch.setattr(sys.modules[__name__], "PROCESS", patch + PROCESS)
+    builds = tmp_path / "builds"
+    processes = [start(tmp_path / "cache", builds, 3, 0.02, time.time() + 2) for _ in range(6)]
+    for process in processes:
+        assert process.communicate()[0] == "same\n"
+    assert len(builds.read_bytes()) > 1
+    assert len(os.listdir(tmp_path / "cache")) == 1
+
+
+def test_other_machines_write_the_same_bytes(tmp_path: Path) -> None:
+    folders = [tmp_path / f"node{n}" for n in range(2)]
+    processes = [start(folder, tmp_path / "builds", 5, 0, 0) for folder in folders]
+    for process in processes:
+        assert process.communicate()[0] == "same\n"
+    first, second = (next(folder.iterdir()) for folder in folders)
+    assert first.name == second.name
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_a_killed_writer_leaves_nothing_that_is_used(tmp_path: Path) -> None:
+    folder, builds = tmp_path / "cache", tmp_path / "builds"
+    killed = start(folder, builds, 1, 0.2, 0)
+    deadline = time.monotonic() + 20
+    while not any(p.stat().st_size > 100_000 for p in folder.glob(".*.tmp")):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    killed.send_signal(signal.SIGKILL)
+    killed.communicate()
+    (left,) = folder.glob(".*.tmp")
+    assert not list(folder.glob("*.tokindex"))
+    young = start(folder, builds, 1, 0, 0)
+    assert young.communicate()[0] == "same\n"
+    assert left.exists()  # it could be somebody's who has only begun
+    os.utime(left, (0, 0))
+    other = start(folder, builds, 2, 0, 0)
+    assert other.communicate()[0] == "same\n"
+    assert not left.exists()
+    assert sorted(p.suffix for p in folder.iterdir()) == [".tokindex"] * 2
+    assert builds.read_bytes() == b"xxx"
+
+
+def test_a_slow_writer_is_no_leftover(tmp_path: Path) -> None:
+    folder, builds = tmp_path / "cache", tmp_path / "builds"
+    slow = start(folder, builds, 1, 0.15, 0)
+    while not (found := list(folder.glob(".*.tmp"))):
+        assert slow.poll() is None
+        time.sleep(0.01)
+    os.utime(found[0], (0, 0))
+    cache_module._remove_leftovers(str(folder))
+    assert found[0].exists()
+    assert slow.communicate()[0] == "same\n"
+    assert builds.read_bytes() == b"x"
+
+
+def test_without_permission_the_arrays_are_in_memory(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").touch()
+    times: list[int] = []
+    with caplog.at_level(logging.WARNING, "tokpack"):
+        for _ in range(2):
+            entry = IndexCache(tmp_path / "file").entry("test", SETTINGS, built(times))
+            check(entry.arrays)
+            assert entry.path is None
+    assert len(times) == 2
+    (record,) = caplog.records
+    assert "cannot be written" in record.getMessage()
+    assert "in memory" in record.getMessage()
+
+
+def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(file: Any, data: memoryview) -> None:
+        file.write(data[: len(data) // 2])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(cache_format, "_write_all", full)
+    check(IndexCache(tmp_path).arrays("test", SETTINGS, built([])))
+    assert os.listdir(tmp_path) == []
+
+
+def test_what_build_raises_comes_through(tmp_path: Path) -> None:
+    def fail() -> dict[str, np.ndarray[Any, Any]]:
+        raise KeyError("build")
+
+    with pytest.raises(KeyError, match="build"):
+        IndexCache(tmp_path).arrays("test", SETTINGS, fail)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("order", ["megatron", "neox", "bigscience"])
+def test_a_cached_dataset_has_the_same_samples(shared: Path, tmp_path: Path, order: str) -> None:
+    prefix = shared / "index" / "short"
+    options: dict[str, Any] = {"order": order, "num_samples": 3000, "split": "9,1", "seed": 3}
+    plain = GPTDataset(prefix, 64, **options)
+    assert plain.cached is None
+    for built in (True, False):
+        cached = GPTDataset(prefix, 64, **options, cache=tmp_path)
+        entry = cached.cached
+        assert entry is not None
+        assert entry.built == built
+        assert entry.path is not None
+        assert os.path.dirname(entry.path) == str(tmp_path)
+        assert cached.fingerprint == plain.fingerprint
+        assert len(cached) == len(plain)
+        for number in range(0, len(plain), 97):
+            np.testing.assert_array_equal(cached[number]["tokens"], plain[number]["tokens"])
+    again = pickle.loads(pickle.dumps(cached))
+    assert again.cached.path == entry.path
+    assert not again.cached.built
+    # What does not change the arrays does not change the file either; what does, does.
+    for change, same in (
+        ({"num_samples": 3001}, True),
+        ({"num_samples": 9000}, False),
+        ({"seed": 4}, False),
+        ({"split_index": 1}, False),
+        ({"add_extra_token": False}, False),
+    ):
+        other = GPTDataset(prefix, 64, **(options | change), cache=tmp_path)
+        assert other.cached is not None
+        assert (other.cached.path == entry.path) == same, change
+
+
+def test_other_data_under_the_same_name_is_not_mistaken(tmp_path: Path) -> None:
+    def write(seed: int) -> None:
+        random = np.random.default_rng(seed)
+        with MMapIndexedDatasetBuilder(f"{tmp_path}/d.bin", np.uint16) as builder:
+            for _ in range(200):
+                builder.add_item(random.integers(0, 9, 25).astype(np.uint16))
+            builder.finalize(f"{tmp_path}/d.idx")
+
+    for seed in (1, 2):
+        for name in ("d.bin", "d.idx"):
+            (tmp_path / name).unlink(missing_ok=True)
+        write(seed)
+        dataset = GPTDataset(tmp_path / "d", 16, order="megatron", cache=tmp_path / "cache")
+        plain = GPTDataset(tmp_path / "d", 16, order="megatron")
+        np.testing.assert_array_equal(dataset[3]["tokens"], plain[3]["tokens"])
+    assert len(list((tmp_path / "cache").iterdir())) == 2
+
+
+def test_reading_lengths_leaves_them_whole(tmp_path: Path) -> None:
+    values = np.arange(5000, dtype=np.int32)
+    (tmp_path / "lengths").write_bytes(values.tobytes())
+    mapped = np.memmap(tmp_path / "lengths", np.int32, "r")
+    private = np.memmap(tmp_path / "lengths", np.int32, "c")
+    private[:] = 7
+    for array in (values.copy(), mapped, private):
+        kept = array.copy()
+        lengths.release(array[10:])
+        np.testing.assert_array_equal(array, kept)
+    assert lengths.total_tokens(mapped) == int(values.sum())
+    assert lengths.has_tokens(mapped)
+    assert not lengths.has_tokens(mapped[:1])

@@ -1,0 +1,334 @@
+"""GPTDataset: every sample is the right tokens, and every wrong request is named."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from collections import Counter
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support import masks_twin as masks
+from support.samples_twin import some_lengths, write_dataset, write_manifest
+
+from tokpack import GPTDataset
+from tokpack.errors import InputError, UsageError
+from tokpack.indexed import MMapIndexedDataset
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LENGTH = 16
+
+
+@pytest.fixture
+def prefix(tmp_path: Path) -> Path:
+    write_dataset(tmp_path / "data", some_lengths(200))
+    return tmp_path / "data"
+
+
+def follows(tokens: list[int], sequences: list[list[int]], boundaries: list[int]) -> bool:
+    """Whether tokens are pieces of sequences: the first a tail, the last a head, others whole."""
+    pieces = [tokens[a:b] for a, b in pairwise(boundaries)]
+    for number, piece in enumerate(pieces):
+        whole = next(s for s in sequences if piece[0] in s)
+        first, last = whole.index(piece[0]), whole.index(piece[0]) + len(piece)
+        if whole[first:last] != piece:
+            return False
+        if (number > 0 and first) or (number + 1 < len(pieces) and last != len(whole)):
+            return False
+    return True
+
+
+@pytest.mark.parametrize("extra", [True, False])
+def test_an_epoch_has_every_token_once(tmp_path: Path, extra: bool) -> None:
+    sequences = write_dataset(tmp_path / "data", some_lengths(200))
+    total = sum(map(len, sequences))
+    dataset = GPTDataset(
+        tmp_path / "data", LENGTH, add_extra_token=extra, epochs=3, document_boundaries=True
+    )
+    per_epoch = (total - extra) // LENGTH
+    assert len(dataset) == 3 * per_epoch == 3 * dataset.samples_per_epoch
+    assert dataset.tokens == total
+    orders = []
+    for epoch in range(3):
+        seen: Counter[int] = Counter()
+        for number in range(epoch * per_epoch, (epoch + 1) * per_epoch):
+            sample = dataset[number]
+            tokens = sample["tokens"].tolist()
+            seen.update(tokens)
+            edges = sorted(set(sample["cu_seqlens"].tolist()))
+            assert follows(tokens, sequences, edges)
+        assert max(seen.values()) == 1
+        assert total - len(seen) < LENGTH + extra
+        orders.append(list(seen))
+    assert orders[0] != orders[1] != orders[2]
+
+
+def test_the_shape_of_a_sample(prefix: Path) -> None:
+    dataset = GPTDataset(prefix, LENGTH, document_boundaries=True)
+    for number in range(len(dataset)):
+        sample = dataset[number]
+        kinds = {name: (str(array.dtype), array.shape) for name, array in sample.items()}
+        assert kinds == {
+            "tokens": ("int64", (LENGTH,)),
+            "labels": ("int64", (LENGTH,)),
+            "loss_mask": ("float32", (LENGTH,)),
+            "position_ids": ("int64", (LENGTH,)),
+            "cu_seqlens": ("int32", (LENGTH + 1,)),
+            "max_seqlen": ("int32", ()),
+        }
+        assert np.array_equal(sample["tokens"][1:], sample["labels"][:-1])
+        assert sample["loss_mask"].all()
+        edges = sample["cu_seqlens"]
+        assert edges[0] == 0
+        assert edges[-1] == LENGTH
+        steps = np.diff(edges)
+        inside = steps[: int(np.count_nonzero(edges < LENGTH))]
+        assert inside.min() > 0
+        assert inside.max() == sample["max_seqlen"]
+        expected = [place for step in inside for place in range(step)]
+        assert sample["position_ids"].tolist() == expected
+    assert set(GPTDataset(prefix, LENGTH)[0]) == {"tokens", "labels", "loss_mask", "position_ids"}
+
+
+def test_without_an_extra_token_the_last_label_does_not_count(prefix: Path) -> None:
+    sample = GPTDataset(prefix, LENGTH, add_extra_token=False)[0]
+    assert sample["loss_mask"].tolist() == [1.0] * (LENGTH - 1) + [0.0]
+    assert sample["labels"].tolist() == [*sample["tokens"][1:].tolist(), 0]
+
+
+def test_samples_do_not_share_memory(prefix: Path) -> None:
+    dataset = GPTDataset(prefix, LENGTH)
+    first, again = dataset[0], dataset[0]
+    for array in first.values():
+        array[:] = -1
+    assert all((array != -1).all() for array in again.values())
+    assert all((array != -1).all() for array in dataset[0].values())
+
+
+def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return one.keys() == other.keys() and all(np.array_equal(one[k], other[k]) for k in one)
+
+
+def test_sample_k_depends_on_nothing_but_the_settings(prefix: Path, tmp_path: Path) -> None:
+    dataset = GPTDataset(prefix, LENGTH, seed=7)
+    longer = GPTDataset(prefix, LENGTH, seed=7, num_samples=10 * len(dataset))
+    assert len(longer) == 10 * len(dataset)
+    assert dataset.fingerprint == longer.fingerprint
+    backwards = {k: longer[k] for k in reversed(range(len(longer)))}
+    for k in range(len(longer)):
+        assert same(dataset.sample(k), backwards[k])
+    for suffix in (".bin", ".idx"):
+        (tmp_path / f"copy{suffix}").write_bytes((tmp_path / f"data{suffix}").read_bytes())
+    assert GPTDataset(tmp_path / "copy", LENGTH, seed=7).fingerprint == dataset.fingerprint
+    for other in (
+        GPTDataset(prefix, LENGTH, seed=8),
+        GPTDataset(prefix, LENGTH, seed=7, split="0:0.99"),
+        GPTDataset(prefix, LENGTH, seed=7, add_extra_token=False),
+    ):
+        assert other.fingerprint != dataset.fingerprint
+        assert not all(same(dataset[k], other[k]) for k in range(10))
+
+
+def test_index_negative_index_and_beyond(prefix: Path) -> None:
+    dataset = GPTDataset(prefix, LENGTH)
+    count = len(dataset)
+    assert same(dataset[-1], dataset[count - 1])
+    assert same(dataset[np.int32(3)], dataset[3])
+    for beyond in (count, -count - 1):
+        with pytest.raises(IndexError, match=f"sample {beyond} of {count}"):
+            dataset[beyond]
+    with pytest.raises(IndexError, match="sample -1: they are counted from 0"):
+        dataset.sample(-1)
+
+
+def test_splits_do_not_overlap(prefix: Path) -> None:
+    for by in ("documents", "tokens"):
+        tokens = []
+        for part in range(3):
+            dataset = GPTDataset(prefix, 4, split="8,1,1", split_index=part, split_by=by)
+            tokens.append({t for sample in dataset for t in sample["tokens"].tolist()})
+        assert not tokens[0] & tokens[1]
+        assert not tokens[1] & tokens[2]
+        assert max(tokens[0]) < min(tokens[1])
+        assert max(tokens[1]) < min(tokens[2])
+
+
+EOD = 5
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(st.integers(3, 6), min_size=1, max_size=40))
+def test_masks_are_those_of_the_loop(ids: list[int]) -> None:
+    tokens = np.array(ids, np.int64)
+    loss_mask = np.ones(len(ids), np.float32)
+    masks.mask_eod(loss_mask, tokens, EOD)
+    assert loss_mask.tolist() == [float(token != EOD) for token in ids]
+    positions, place = [], 0
+    for token in ids:
+        positions.append(place)
+        place = 0 if token == EOD else place + 1
+    starts = masks.document_starts(tokens, EOD, len(ids))
+    assert masks.restart(starts, len(ids)).tolist() == positions
+
+
+@pytest.mark.parametrize(
+    ("parts", "extra", "expected"),
+    [
+        ([5, 12], 1, [0, 5, 16]),  # full: the extra token is the last one's
+        ([5, 11, 1], 1, [0, 5, 16]),  # it is all that the last has here
+        ([5, 11], 0, [0, 5, 16]),
+        ([5, 4], 1, [0, 5, 16]),  # short: padding belongs to the last
+        ([5, 1], 1, [0, 16]),
+        ([5, 1], 0, [0, 5, 16]),
+        ([1], 1, [0, 16]),
+    ],
+)
+def test_document_boundaries(parts: list[int], extra: int, expected: list[int]) -> None:
+    assert masks.cumulative_lengths(parts, 16, extra).tolist() == expected
+
+
+def test_eod_comes_from_the_manifest(prefix: Path) -> None:
+    options = {"eod_mask_loss": True, "reset_position_ids": True}
+    with pytest.raises(UsageError, match="need eod_id"):
+        GPTDataset(prefix, LENGTH, **options)
+    write_manifest(prefix, "gpt2", "ab", eod_id=EOD)
+    found, given_id = GPTDataset(prefix, LENGTH, **options), GPTDataset(prefix, LENGTH, eod_id=EOD)
+    number = next(k for k in range(len(found)) if EOD in found[k]["tokens"][:-1])
+    place = found[number]["tokens"].tolist().index(EOD)
+    assert found[number]["loss_mask"].tolist() == [float(k != place) for k in range(LENGTH)]
+    assert found[number]["position_ids"][place + 1] == 0
+    assert given_id[number]["loss_mask"].all()
+    other = next(sample for sample in found if 9 in sample["tokens"][:-1])["tokens"]
+    chosen = GPTDataset(prefix, LENGTH, eod_id=9, **options)
+    sample = next(sample for sample in chosen if np.array_equal(sample["tokens"], other))
+    assert sample["loss_mask"].tolist() == [float(token != 9) for token in other]
+
+
+def test_a_pickle_is_small_and_gives_the_same(prefix: Path) -> None:
+    dataset = GPTDataset(prefix, LENGTH, seed=3, split="9,1", document_boundaries=True)
+    dataset[0]
+    data = pickle.dumps(dataset)
+    assert len(data) < 2000
+    again = pickle.loads(data)
+    assert len(again) == len(dataset)
+    assert all(same(dataset[k], again[k]) for k in range(0, len(dataset), 7))
+
+
+def test_a_dataset_of_one_document(tmp_path: Path) -> None:
+    [sequence] = write_dataset(tmp_path / "one", [100])
+    dataset = GPTDataset(tmp_path / "one", 33, epochs=2)
+    assert len(dataset) == 6
+    begins = [dataset[k]["tokens"][0] for k in range(3)]
+    assert sorted(begins) == [sequence[0], sequence[33], sequence[66]]
+    assert len(GPTDataset(tmp_path / "one", 99)) == 1
+    assert GPTDataset(tmp_path / "one", 99)[0]["labels"].tolist() == sequence[1:]
+    assert len(GPTDataset(tmp_path / "one", 100, add_extra_token=False)) == 1
+
+
+def test_the_samples_of_one_document_are_shuffled_too(tmp_path: Path) -> None:
+    write_dataset(tmp_path / "one", [401])
+    dataset = GPTDataset(tmp_path / "one", 4, epochs=2)
+    begins = [int(sample["tokens"][0]) for sample in dataset]
+    epochs = begins[:100], begins[100:]
+    for epoch in epochs:
+        assert sorted(epoch) == list(range(1, 401, 4))
+        neighbours = sum(b - a == 4 for a, b in pairwise(epoch))
+        assert neighbours < 10  # 1 is expected
+    assert epochs[0] != epochs[1]
+
+
+@pytest.mark.parametrize("lengths", [[], [0], [0, 0, 0]])
+def test_no_tokens_is_an_error(tmp_path: Path, lengths: list[int]) -> None:
+    write_dataset(tmp_path / "empty", lengths)
+    with pytest.raises(InputError, match=rf"empty: no tokens in {len(lengths)} sequences"):
+        GPTDataset(tmp_path / "empty", 8, num_samples=100)
+
+
+def test_a_part_without_tokens_is_an_error(tmp_path: Path) -> None:
+    write_dataset(tmp_path / "data", [9, 0])
+    with pytest.raises(UsageError, match="0 tokens in 1 sequences do not fill one sample of 5"):
+        GPTDataset(tmp_path / "data", 4, split="1,1", split_index=1, num_samples=5)
+
+
+def test_a_sequence_longer_than_the_data(tmp_path: Path) -> None:
+    write_dataset(tmp_path / "data", [60, 40])
+    with pytest.raises(UsageError, match="100 tokens in 2 sequences do not fill one sample of 101"):
+        GPTDataset(tmp_path / "data", 100)
+
+
+def test_a_split_that_leaves_nothing(tmp_path: Path) -> None:
+    write_dataset(tmp_path / "data", [10] * 49)
+    with pytest.raises(UsageError, match="'969,30,1' leaves nothing for part 2 of 49 sequences"):
+        GPTDataset(tmp_path / "data", 4, split="969,30,1", split_index=2, num_samples=10)
+
+
+def test_a_missing_dataset_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"nowhere\.idx: no such file"):
+        GPTDataset(tmp_path / "nowhere", 4)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"seq_length": 0}, "seq_length is 0"),
+        ({"order": "random"}, "order 'random' is unknown"),
+        ({"seed": -1}, "seed is -1"),
+        ({"seed": 2**64}, "seed is 18446744073709551616"),
+        ({"epochs": 0}, "epochs is 0"),
+        ({"num_samples": -3}, "num_samples is -3"),
+        ({"epochs": 1, "num_samples": 1}, "give one of them"),
+        ({"split": "1,1", "split_index": 3}, "split_index is 3, expected 0 to 2"),
+        ({"split": "1,1", "split_index": -1}, "split_index is -1"),
+        ({"split_by": "bytes"}, "split_by is 'bytes'"),
+        ({"reset_attention_mask": True}, "reset_attention_mask and fim need eod_id"),
+        ({"reset_attention_mask": True, "document_boundaries": True}, "EOD, document_boundaries"),
+        ({"reset_attention_mask": True, "packing": "document"}, "boundaries of its documents al"),
+        ({"seq_length": "2048"}, "seq_length is '2048', expected a whole number"),
+        (
+            {"num_samples": 2**62 + 1},
+            "num_samples is 4611686018427387905, expected 1 or more, and 2",
+        ),
+        ({"num_samples": 1e6}, r"num_samples is 1000000\.0, expected a whole number"),
+        ({"epochs": 1.5}, r"epochs is 1\.5, expected a whole number"),
+        ({"split": "1,1", "split_index": None}, "split_index is None, expected a whole number"),
+        ({"split": [969, 30, 1]}, r"split is \[969, 30, 1\], expected text such as '969,30,1'"),
+    ],
+)
+def test_wrong_settings_are_named(prefix: Path, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        GPTDataset(prefix, **{"seq_length": LENGTH, **options})
+
+
+def test_an_opened_and_a_virtual_dataset_give_the_same(tmp_path: Path) -> None:
+    from tokpack.operations.merge import merge
+
+    for number, first in enumerate((1, 10_000)):
+        write_dataset(tmp_path / f"part{number}", some_lengths(50, number), first)
+    parts = [str(tmp_path / f"part{number}") for number in range(2)]
+    merge(parts, str(tmp_path / "joined"))
+    merge(parts, str(tmp_path / "virtual"), virtual=True)
+    joined = GPTDataset(MMapIndexedDataset(tmp_path / "joined"), LENGTH)
+    virtual = GPTDataset(tmp_path / "virtual", LENGTH)
+    assert len(virtual) == len(joined)
+    found = {t for sample in virtual for t in sample["tokens"].tolist()}
+    known = {t for sequence in MMapIndexedDataset(tmp_path / "joined") for t in sequence.tolist()}
+    assert found <= known
+    assert len(known - found) < LENGTH + 1
+
+
+def test_torch_is_not_loaded(prefix: Path) -> None:
+    code = (
+        "import sys, tokpack; tokpack.GPTDataset(sys.argv[1], 16)[0];"
+        "print('torch' in sys.modules, 'tokpack.encoding' in sys.modules)"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code, str(prefix)], capture_output=True, text=True, check=True
+    )
+    assert run.stdout.split() == ["False", "False"]

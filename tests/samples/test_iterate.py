@@ -1,0 +1,156 @@
+"""The iterator: any world size sees the same samples, and a state goes on where it stopped."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.samples_twin import some_lengths, write_dataset
+
+from tokpack import BlendedDataset, GPTDataset
+from tokpack.errors import ResumeError, UsageError
+from tokpack.samples import MicroBatches, SampleIterator, collate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+LENGTH = 8
+
+
+@pytest.fixture
+def blend(tmp_path: Path) -> BlendedDataset:
+    datasets = []
+    for number in range(2):
+        write_dataset(tmp_path / f"set{number}", some_lengths(50, number), 100_000 * number)
+        datasets.append(GPTDataset(tmp_path / f"set{number}", LENGTH))
+    return BlendedDataset(datasets, [0.35, 0.65], 200)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(0, 300),
+    st.lists(st.tuples(st.integers(1, 9), st.integers(1, 6), st.integers(1, 4)), max_size=6),
+)
+def test_runs_of_any_shape_take_every_sample_once(
+    samples: int, runs: list[tuple[int, int, int]]
+) -> None:
+    taken: list[int] = []
+    for micro, world, steps in runs:
+        ranks = [
+            MicroBatches(samples, micro, rank=r, world_size=world, consumed_samples=len(taken))
+            for r in range(world)
+        ]
+        batches = [list(rank) for rank in ranks]
+        assert [len(b) for b in batches] == [len(rank) for rank in ranks]
+        for _, of_ranks in zip(range(steps), zip(*batches, strict=True), strict=False):
+            taken += [number for batch in of_ranks for number in batch]
+    assert taken == list(range(len(taken)))
+    assert len(taken) <= samples
+
+
+def test_a_batch_is_its_samples(blend: BlendedDataset) -> None:
+    iterator = SampleIterator(blend, 3, rank=1, world_size=2)
+    assert len(iterator) == 200 // 6
+    next(iterator)
+    batch = next(iterator)
+    for place, number in enumerate((9, 10, 11)):
+        for name, array in blend[number].items():
+            assert np.array_equal(batch[name][place], array)
+    assert batch["tokens"].shape == (3, LENGTH)
+    assert iterator.consumed_samples == 12
+    assert sum(1 for _ in iterator) == 200 // 6 - 2
+    assert len(iterator) == 0
+    with pytest.raises(StopIteration):
+        next(iterator)
+    assert iterator.consumed_samples == 198
+
+
+def test_a_state_goes_on_with_another_world_size(blend: BlendedDataset) -> None:
+    seen = []
+    ranks = [SampleIterator(blend, 2, rank=rank, world_size=5) for rank in range(5)]
+    for _ in range(4):
+        seen += [row for rank in ranks for row in next(rank)["tokens"].tolist()]
+    states = [json.dumps(rank.state_dict()) for rank in ranks]
+    assert len(set(states)) == 1
+    ranks = [SampleIterator(blend, 3, rank=rank, world_size=2) for rank in range(2)]
+    for rank in ranks:
+        next(rank)  # what was done before does not matter
+        rank.load_state_dict(json.loads(states[0]))
+        assert rank.consumed_samples == 40
+    for batches in zip(*ranks, strict=True):
+        seen += [row for batch in batches for row in batch["tokens"].tolist()]
+    assert seen == [blend[number]["tokens"].tolist() for number in range(196)]
+
+
+def test_a_state_of_other_samples_is_refused(blend: BlendedDataset) -> None:
+    state = SampleIterator(blend, 2).state_dict()
+    other = BlendedDataset(blend.datasets, [0.36, 0.64], 200)
+    with pytest.raises(ResumeError, match=f"{blend.fingerprint}.*{other.fingerprint}"):
+        SampleIterator(other, 2).load_state_dict(state)
+    for nothing in (
+        {},
+        {"consumed_samples": 0},
+        {**state, "consumed_samples": -1},
+        {**state, "consumed_samples": "1"},
+    ):
+        with pytest.raises(ResumeError, match="no state of a SampleIterator"):
+            SampleIterator(blend, 2).load_state_dict(nothing)
+    longer = BlendedDataset(blend.datasets, [0.35, 0.65], 999)
+    SampleIterator(longer, 2).load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"micro_batch_size": 0}, "micro_batch_size is 0"),
+        ({"world_size": 0}, "world_size is 0"),
+        ({"rank": 2, "world_size": 2}, "rank is 2, expected 0 to 1"),
+        ({"rank": -1}, "rank is -1"),
+        ({"consumed_samples": 201}, "consumed_samples is 201, expected 0 to 200"),
+        ({"consumed_samples": -1}, "consumed_samples is -1"),
+    ],
+)
+def test_wrong_settings_are_named(
+    blend: BlendedDataset, options: dict[str, int], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        SampleIterator(blend, **{"micro_batch_size": 1, **options})
+
+
+_worker_dataset: Any = None
+
+
+def _start(dataset: Any) -> None:
+    global _worker_dataset  # noqa: PLW0603
+    _worker_dataset = dataset
+
+
+def _fetch(batch: list[int]) -> dict[str, Any]:
+    return collate([_worker_dataset[number] for number in batch])
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_workers_give_the_same(blend: BlendedDataset, method: str) -> None:
+    if method not in multiprocessing.get_all_start_methods():
+        pytest.skip(f"no {method} here")
+    blend[0]  # its orders are built before the workers start
+    context = multiprocessing.get_context(method)
+    with context.Pool(2, _start, (blend,)) as pool:
+
+        def load(batches: MicroBatches) -> Iterator[Any]:
+            return pool.imap(_fetch, batches)
+
+        ahead = SampleIterator(blend, 4, load=load)
+        plain = SampleIterator(blend, 4)
+        for _ in range(10):
+            one, other = next(ahead), next(plain)
+            assert all(np.array_equal(one[name], other[name]) for name in other)
+        assert ahead.state_dict() == plain.state_dict()  # whatever was fetched ahead
+        ahead.load_state_dict(plain.state_dict())
+        assert np.array_equal(next(ahead)["tokens"], next(plain)["tokens"])

@@ -1,0 +1,471 @@
+"""The orders of the Megatron family: equal to what those programs built, and to slow twins."""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support import megatron_twin as twin
+from support.places import SHARED
+
+from tokpack import MMapIndexedDataset, _core
+from tokpack.errors import UsageError
+from tokpack.samples.megatron.orders import FLAVOURS, MegatronOrder, blend_request, megatron_blend
+from tokpack.samples.split import parse_split
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+INDEX = SHARED / "index"
+PARTS = ("train", "valid", "test")
+# Cases that settings.json does not list.
+SINGLE = {
+    "edge_s7": ("edge", 7, (300,), 2, "1,0,0"),
+    "long_s256": ("long", 256, (1000, 60, 20), 3, "8,1,1"),
+    "owt_s1024_900": ("owt", 1024, (3300, 200, 100), 42, "900,50,50"),
+    "owt_s128_thirds": ("owt", 128, (9000, 3000, 12000), 2024, "1,1,1"),
+    "short_s64": ("short", 64, (4000, 60, 60), 1234, "949,50,1"),
+}
+BLENDS = {
+    "b3": ({"owt": 30.0, "long": 20.0, "short": 50.0}, (5000, 50, 20), 1234),
+    "b4irr": ({"owt": 0.1, "long": 0.2, "short": 0.3, "owt2": 0.4}, (4999, 31, 17), 7),
+}
+EXCLUDED = "pack_until_overflow"  # another packing
+
+
+def cases(blends: bool) -> list[Any]:
+    found = [
+        pytest.param(file, id=f"{file.parent.name}-{file.stem}")
+        for file in sorted(INDEX.glob("*/*.npz"))
+        if file.parent.name != "masks"
+        and file.stem.startswith("b") == blends
+        and EXCLUDED not in file.stem
+        and not file.stem.startswith("bnone")
+    ]
+    return found or [pytest.param(None, marks=pytest.mark.skip("shared/data/index is absent"))]
+
+
+@lru_cache
+def dataset(name: str) -> MMapIndexedDataset:
+    if name.startswith("owt"):
+        return MMapIndexedDataset(SHARED / "megatron" / "meg-gpt2-openwebtext_text_document")
+    return MMapIndexedDataset(INDEX / name)
+
+
+@lru_cache
+def listed() -> dict[str, Any]:
+    result: dict[str, Any] = json.loads((INDEX / "settings.json").read_text())
+    return result
+
+
+def single_settings(name: str) -> dict[str, Any]:
+    if name in SINGLE:
+        keys = ("dataset", "seq_length", "num_samples", "seed", "split")
+        return dict(zip(keys, SINGLE[name], strict=True))
+    result: dict[str, Any] = listed()["single"][name]
+    return result
+
+
+def tokens(source: MMapIndexedDataset, order: MegatronOrder, k: int) -> np.ndarray[Any, Any]:
+    return np.concatenate([source.get(*row) for row in order.locate(k).tolist()])
+
+
+def check_equal(stored: np.ndarray[Any, Any], built: np.ndarray[Any, Any]) -> None:
+    assert built.dtype == stored.dtype
+    np.testing.assert_array_equal(built, stored)
+
+
+@pytest.mark.parametrize("file", cases(blends=False))
+def test_the_same_index_and_tokens(file: Path) -> None:
+    stored = np.load(file)
+    case = single_settings(file.stem)
+    extra = case.get("add_extra_token_to_sequence", True)
+    keep = not case.get("drop_last_partial_validation_sequence", True)
+    source = dataset(case["dataset"])
+    flavour = file.parent.name
+    ranges = parse_split(case["split"], len(source), FLAVOURS[flavour].split_rule)
+    parts = [part for part in PARTS if f"{part}_document_index" in stored]
+    assert parts
+    for part in parts:
+        place = PARTS.index(part)
+        limits = ranges[place]
+        assert limits is not None
+        order = MegatronOrder(
+            source.sizes,
+            *limits,
+            case["seq_length"],
+            case["num_samples"][place],
+            seed=case["seed"],
+            flavour=flavour,
+            add_extra_token=extra,
+            drop_last=not (keep and part == "valid"),
+        )
+        for array in ("document_index", "sample_index", "shuffle_index"):
+            check_equal(stored[f"{part}_{array}"], getattr(order, array))
+        first = stored[f"{part}_tokens"]
+        last = stored[f"{part}_tokens_last5"]
+        assert len(first) == min(50, len(order))
+        check_tokens(source, order, first, range(len(first)))
+        check_tokens(source, order, last, range(len(order) - len(last), len(order)))
+
+
+def check_tokens(
+    source: MMapIndexedDataset, order: MegatronOrder, stored: np.ndarray[Any, Any], which: range
+) -> None:
+    for row, k in zip(stored, which, strict=True):
+        found = tokens(source, order, k)
+        np.testing.assert_array_equal(found, row[: len(found)])
+        if len(found) < len(row):  # a kept last sample: the rest is padding
+            assert order.shuffle_index[k] == len(order) - 1
+            assert len(set(row[len(found) :].tolist())) == 1
+
+
+@pytest.mark.parametrize("file", cases(blends=True))
+def test_the_same_blend_and_tokens(file: Path) -> None:
+    stored = np.load(file)
+    flavour = file.parent.name
+    if file.stem in BLENDS:
+        weights, wanted, seed = BLENDS[file.stem]
+        seq_length = 128
+    else:
+        case = listed()["blend"][file.stem]
+        weights, wanted = dict(case["weights"]), tuple(case["num_samples"])
+        seed, seq_length = case["seed"], case["seq_length"]
+    for part, count in zip(PARTS, wanted, strict=True):
+        request = blend_request(list(weights.values()), count, flavour)
+        if f"{part}_norm_weights" in stored:
+            check_equal(stored[f"{part}_norm_weights"], request.weights)
+            check_equal(stored[f"{part}_mid_num_samples"], np.array(request.samples))
+        orders = []
+        for name, samples in zip(weights, request.samples, strict=True):
+            source = dataset(name)
+            # NeoX blends have a list of whole datasets for each part.
+            text = "1" if flavour == "neox" else "90,5,5"
+            ranges = parse_split(text, len(source), FLAVOURS[flavour].split_rule)
+            limits = ranges[0 if flavour == "neox" else PARTS.index(part)]
+            assert limits is not None
+            orders.append(
+                MegatronOrder(
+                    source.sizes, *limits, seq_length, samples, seed=seed, flavour=flavour
+                )
+            )
+        assert stored[f"{part}_mid_len"].tolist() == [program_length(order) for order in orders]
+        size = request.size
+        if size is None:
+            size = sum(program_length(order) for order in orders)
+        datasets, numbers = megatron_blend(request.weights, size, flavour)
+        check_equal(stored[f"{part}_dataset_index"], datasets)
+        check_equal(stored[f"{part}_dataset_sample_index"], numbers)
+        sources = [dataset(name) for name in weights]
+        rows = stored[f"{part}_tokens"]
+        for row, which, number in zip(rows, datasets, numbers, strict=False):
+            np.testing.assert_array_equal(row, tokens(sources[which], orders[which], number))
+
+
+def program_length(order: MegatronOrder) -> int:
+    return len(order) - (order.flavour == "neox")
+
+
+@pytest.mark.parametrize("folder", ["megatron", "megatron-0.9"])
+@pytest.mark.parametrize("part", PARTS)
+def test_the_same_blends_without_weights(folder: str, part: str, shared: Path) -> None:
+    stored = np.load(shared / "index" / folder / "bnone_exhaustive.npz")
+    built = megatron_blend(stored[f"{part}_mid_len"], None, folder)
+    check_equal(stored[f"{part}_dataset_index"], built[0])
+    check_equal(stored[f"{part}_dataset_sample_index"], built[1])
+    if folder == "megatron-0.9":
+        stored = np.load(shared / "index" / folder / "bnone_sized.npz")
+        size = len(stored[f"{part}_dataset_index"])
+        built = megatron_blend(stored[f"{part}_mid_len"], size, folder)
+        check_equal(stored[f"{part}_dataset_index"], built[0])
+        check_equal(stored[f"{part}_dataset_sample_index"], built[1])
+
+
+ENTRY = np.dtype([("sequence", "<u4"), ("length", "<u2")])
+
+
+def make_walk(
+    lengths: np.ndarray[Any, Any],
+    documents: np.ndarray[Any, Any],
+    seq_length: int,
+    *,
+    first: int = 0,
+    extra: bool = True,
+) -> _core.SampleWalk:
+    entries = np.empty(len(lengths), ENTRY)
+    _core.number_sequences(lengths, first, entries)
+    order = entries[documents - first]
+    return _core.SampleWalk(order, lengths, first, seq_length, extra=extra)
+
+
+@given(
+    n=st.integers(0, 3000) | st.sampled_from([65535, 65536, 65537]),
+    seed=st.integers(0, 2**32 - 1),
+    dtype=st.sampled_from([np.int32, np.uint32, np.int64]),
+)
+@settings(max_examples=80, deadline=None)
+def test_shuffle_is_numpys_and_leaves_its_state(n: int, seed: int, dtype: Any) -> None:
+    theirs, ours = np.random.RandomState(seed), _core.RandomState(seed)
+    for _ in range(2):
+        expected, found = np.arange(n, dtype=dtype), np.arange(n, dtype=dtype)
+        theirs.shuffle(expected)
+        ours.shuffle(found)
+        np.testing.assert_array_equal(found, expected)
+    words, taken = ours.state()
+    state = theirs.get_state()
+    np.testing.assert_array_equal(words, state[1])
+    assert taken == state[2]
+
+
+@given(n=st.integers(0, 3000) | st.just(65537), seed=st.integers(0, 2**32 - 1))
+@settings(max_examples=30, deadline=None)
+def test_entries_are_shuffled_alike(n: int, seed: int) -> None:
+    plain, entries = np.arange(n, dtype=np.int32), np.empty(n, ENTRY)
+    lengths = plain * 7 % 1000
+    _core.number_sequences(lengths, 0, entries)
+    for values in (plain, entries):
+        _core.RandomState(seed).shuffle(values)
+    np.testing.assert_array_equal(entries["sequence"], plain)
+    np.testing.assert_array_equal(entries["length"], plain * 7 % 1000 + 1)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [np.zeros(4), np.zeros((2, 2), np.int32), np.zeros(8, np.int32)[::2], np.zeros(4, np.int16)],
+)
+def test_shuffle_refuses_what_it_cannot_shuffle(values: np.ndarray[Any, Any]) -> None:
+    with pytest.raises(ValueError, match="contiguous"):
+        _core.RandomState(1).shuffle(values)
+
+
+@given(
+    lengths=st.lists(st.integers(0, 9), min_size=1, max_size=30).filter(any),
+    seq_length=st.integers(1, 12),
+    epochs=st.integers(1, 3),
+    extra=st.booleans(),
+    wide=st.booleans(),
+    seed=st.integers(0, 99),
+    cut=st.integers(0, 30),
+)
+@settings(max_examples=300, deadline=None)
+def test_sample_index_is_the_walk(
+    *,
+    lengths: list[int],
+    seq_length: int,
+    epochs: int,
+    extra: bool,
+    wide: bool,
+    seed: int,
+    cut: int,
+) -> None:
+    documents = np.tile(np.arange(len(lengths), dtype=np.int32), epochs)
+    np.random.RandomState(seed).shuffle(documents)
+    samples = max((epochs * sum(lengths) - extra) // seq_length, 0)
+    cut = min(cut, samples + 1)
+    values = np.array(lengths, np.int32)
+    walk = make_walk(values, documents, seq_length, extra=extra)
+    index = np.concatenate([walk.rows(n, wide=wide) for n in (cut, samples + 1 - cut) if n >= 0])
+    assert index.dtype == (np.int64 if wide else np.int32)
+    expected = twin.sample_index(lengths, documents.tolist(), seq_length, extra, samples)
+    assert list(map(tuple, index.tolist())) == expected
+    with pytest.raises(ValueError, match="too few tokens"):
+        walk.rows(2, wide=wide)
+
+
+@given(
+    lengths=st.lists(st.integers(0, 9), min_size=1, max_size=20).filter(any),
+    seq_length=st.integers(1, 12),
+    num_samples=st.none() | st.integers(0, 40),
+    flavour=st.sampled_from(sorted(FLAVOURS)),
+    extra=st.booleans(),
+    drop_last=st.booleans(),
+)
+@settings(max_examples=200, deadline=None)
+def test_locate_reads_on_where_the_last_sample_ended(
+    *,
+    lengths: list[int],
+    seq_length: int,
+    num_samples: int | None,
+    flavour: str,
+    extra: bool,
+    drop_last: bool,
+) -> None:
+    try:
+        order = MegatronOrder(
+            np.array(lengths, np.int32),
+            0,
+            len(lengths),
+            seq_length,
+            num_samples,
+            seed=5,
+            flavour=flavour,
+            add_extra_token=extra,
+            drop_last=drop_last,
+        )
+    except UsageError as error:
+        assert "too few" in str(error) or "it stops" in str(error)  # noqa: PT017
+        return
+    assert num_samples is None or len(order) >= num_samples
+    documents = order.document_index.tolist()
+    for k in range(len(order)):
+        found = [
+            (document, token)
+            for document, begin, count in order.locate(k).tolist()
+            for token in range(begin, begin + count)
+        ]
+        begin = int(order.shuffle_index[k]) * seq_length
+        assert found == twin.stream(lengths, documents, begin, seq_length + extra)
+    with pytest.raises(IndexError):
+        order.locate(len(order))
+
+
+@given(weights=st.lists(st.floats(1e-4, 1), min_size=1, max_size=9), size=st.integers(0, 200))
+@settings(max_examples=100, deadline=None)
+def test_blend_is_the_greedy_one(weights: list[float], size: int) -> None:
+    shares = np.array(weights) / np.sum(weights)
+    datasets, samples = _core.megatron_blend(shares, size)
+    assert (datasets.tolist(), samples.tolist()) == twin.blend(shares.tolist(), size)
+
+
+@given(limits=st.lists(st.integers(1, 40), min_size=1, max_size=8))
+@settings(max_examples=100, deadline=None)
+def test_blend_without_size_uses_every_sample_once(limits: list[int]) -> None:
+    datasets, samples = megatron_blend(limits, None)
+    shares = (np.array(limits) / sum(limits)).tolist()
+    assert (datasets.tolist(), samples.tolist()) == twin.blend(shares, sum(limits), limits)
+    assert np.bincount(datasets).tolist() == limits
+
+
+def test_a_fused_multiply_breaks_ties_otherwise() -> None:
+    plain, _ = megatron_blend([30, 20, 50], 1000)
+    fused, _ = megatron_blend([30, 20, 50], 1000, fused=True)
+    differ = np.flatnonzero(plain != fused)
+    assert differ[0] == 10
+    assert 0.15 < len(differ) / 1000 < 0.25
+
+
+def test_samples_are_counted_in_whole_numbers() -> None:
+    """A count in float32 has one sample fewer here."""
+    lengths = np.array([1073745923], np.int32)
+    order = MegatronOrder(lengths, 0, 1, 4096, None, seed=1, drop_last=False)
+    assert len(order) == 262146
+    last = int(np.flatnonzero(order.shuffle_index == 262145)[0])
+    assert order.locate(last).tolist() == [[0, 262145 * 4096, 1073745923 - 262145 * 4096]]
+
+
+def test_lengths_need_not_be_aligned() -> None:
+    lengths = np.random.default_rng(1).integers(0, 50, 500, np.int32)
+    shifted = np.frombuffer(b"\0\0" + lengths.tobytes(), np.int32, offset=2)
+    assert not shifted.flags.aligned
+    plain, moved = (MegatronOrder(values, 0, 500, 16, 900, seed=3) for values in (lengths, shifted))
+    np.testing.assert_array_equal(plain.sample_index, moved.sample_index)
+    np.testing.assert_array_equal(plain.locate(7), moved.locate(7))
+
+
+@given(
+    lengths=st.lists(st.integers(0, 9) | st.integers(65530, 70000), min_size=1, max_size=12),
+    first=st.integers(0, 5),
+)
+@settings(max_examples=100, deadline=None)
+def test_long_sequences_are_looked_up(lengths: list[int], first: int) -> None:
+    """Lengths are kept in 16 bits; those that do not fit are read where they are."""
+    documents = np.arange(first, first + len(lengths), dtype=np.int32)[::-1].copy()
+    stored = np.frombuffer(b"\0" + np.array(lengths, np.int32).tobytes(), np.int32, offset=1)
+    samples = max(sum(lengths) - 1, 0) // 1000
+    walk = make_walk(stored, documents, 1000, first=first)
+    index = walk.rows(samples + 1, wide=False)
+    ends = np.cumsum(lengths[::-1])
+    places = np.searchsorted(ends, np.arange(1, samples + 1) * 1000, side="right")
+    assert index[1:, 0].tolist() == places.tolist()
+    starts = (ends - lengths[::-1])[index[1:, 0]] + index[1:, 1]
+    assert starts.tolist() == [1000 * k for k in range(1, samples + 1)]
+
+
+def test_what_a_walk_refuses() -> None:
+    lengths, entries = np.array([3, -1], np.int32), np.zeros(2, ENTRY)
+    with pytest.raises(ValueError, match="a sequence has -1 tokens"):
+        _core.number_sequences(lengths, 0, entries)
+    with pytest.raises(ValueError, match="an entry for each"):
+        _core.number_sequences(lengths, 0, entries[:1])
+    with pytest.raises(ValueError, match="32 bits"):
+        _core.number_sequences(lengths, 2**32 - 1, entries)
+    with pytest.raises(ValueError, match="structures"):
+        _core.number_sequences(lengths, 0, np.zeros(2, np.int32))
+    for sequence in (1, 4, 2**32 - 1):
+        entries["sequence"], entries["length"] = sequence, 0  # a length that must be looked up
+        walk = _core.SampleWalk(entries, np.array([70000, 7], np.int32), 2, 10, extra=True)
+        with pytest.raises(ValueError, match=f"sequence {sequence} has no length"):
+            walk.rows(10, wide=False)
+
+
+LENGTHS = np.array([5, 0, 0, 7], np.int32)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        ((LENGTHS, 1, 3, 4, 10), {"seed": 1}, "sequences 1 to 3 have no tokens"),
+        ((LENGTHS, 2, 2, 4, 10), {"seed": 1}, "there is none in it"),
+        ((LENGTHS, 0, 5, 4, 10), {"seed": 1}, "sequences 0 to 5 of 4"),
+        ((LENGTHS, 0, 4, 0, 10), {"seed": 1}, "sequence length of 0"),
+        ((LENGTHS, 0, 4, 4, -1), {"seed": 1}, "-1 samples"),
+        ((LENGTHS, 0, 4, 12, None), {"seed": 1}, "12 tokens, too few for one sample of 13"),
+        ((LENGTHS, 0, 4, 4, 10), {"seed": 2**32}, "seed 4294967296"),
+        ((LENGTHS, 0, 4, 4, 10), {"seed": -1}, "seed -1"),
+        (
+            (LENGTHS, 0, 4, 4, 10),
+            {"seed": 1, "flavour": "megatron-9"},
+            "order 'megatron-9' is unknown",
+        ),
+    ],
+)
+def test_settings_that_cannot_work(
+    arguments: tuple[Any, ...], options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        MegatronOrder(*arguments, **options)
+
+
+def test_bigscience_stops_where_the_program_does() -> None:
+    lengths = np.full(10, 10, np.int32)  # 100 tokens: 24 samples of 4 with one to spare
+    wanted = (2 * 100 - 1) // 4  # 49 = 24 + 25
+    assert len(MegatronOrder(lengths, 0, 10, 4, wanted, seed=1, flavour="microsoft")) == wanted
+    with pytest.raises(UsageError, match="it stops; ask for one fewer"):
+        MegatronOrder(lengths, 0, 10, 4, wanted, seed=1, flavour="bigscience")
+
+
+@pytest.mark.parametrize("weights", [[], [0.5, 0], [0.5, -1], [float("nan")], [float("inf"), 1]])
+def test_weights_that_cannot_work(weights: list[float]) -> None:
+    for call in (lambda: blend_request(weights, 10), lambda: megatron_blend(weights, 10)):
+        with pytest.raises(UsageError, match="weight"):
+            call()
+
+
+def test_too_many_datasets_for_the_flavour() -> None:
+    with pytest.raises(UsageError, match="no more than 254"):
+        megatron_blend([1.0] * 255, 10, "neox")
+    assert len(megatron_blend([1.0] * 255, 10, "megatron")[0]) == 10
+    with pytest.raises(UsageError, match="numbers of samples"):
+        megatron_blend([0.5, 0.5], None)
+
+
+def test_positions_beyond_31_bits() -> None:
+    """More entries than int32 can number; programs that write them as int32 go negative here."""
+    count = 2**31 + 10_000_000
+    entries = np.zeros(count, ENTRY)  # never written: all of it is one page of zeros
+    samples = (count - 1) // 2048
+    walk = _core.SampleWalk(entries, np.ones(1, np.int32), 0, 2048, extra=True)
+    index = walk.rows(samples + 1, wide=True)
+    assert index[-1].tolist() == [samples * 2048, 0]
+    assert int(index[:, 0].min()) == 0
+
+
+def test_random_state_takes_32_bits_of_seed() -> None:
+    for seed in (-1, 2**32):
+        with pytest.raises(TypeError):
+            _core.RandomState(seed)

@@ -1,0 +1,176 @@
+"""Samples, masks and blends equal to what Megatron and its relatives gave for the same data."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from tokpack import BlendedDataset, GPTDataset
+from tokpack.errors import UsageError
+from tokpack.samples import attention_mask
+from tokpack.samples.megatron.orders import blend_request
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PARTS = ("train", "valid", "test")
+ORDERS = {
+    "megatron": "megatron",
+    "megatron-0.9": "megatron-0.9",
+    "megatron-0.4": "megatron-0.4",
+    "neox": "neox",
+    "bigscience": "bigscience",
+    "microsoft": "microsoft",
+}
+EOD = 4999
+ALL = {"eod_mask_loss": True, "reset_position_ids": True, "reset_attention_mask": True}
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("plain", {}),
+        ("eodloss", {"eod_mask_loss": True}),
+        ("resetpos", {"reset_position_ids": True}),
+        ("resetmask", {"reset_attention_mask": True}),
+        ("all", ALL),
+        ("interdoc", {"document_boundaries": True}),
+        ("noextra", {"add_extra_token": False}),
+    ],
+)
+def test_masks_are_those_of_megatron(shared: Path, name: str, options: dict[str, Any]) -> None:
+    with np.load(shared / "index" / "masks" / f"{name}.npz") as file:
+        arrays = dict(file)
+    for index, part in enumerate(PARTS[:2]):
+        dataset = GPTDataset(
+            shared / "index" / "eod",
+            512,
+            order="megatron",
+            split="80,15,5",
+            split_index=index,
+            num_samples=(50, None)[index],
+            drop_last=index == 0,  # so that one sample of the second part is padded
+            eod_id=EOD,
+            **options,
+        )
+        expected = {k.removeprefix(f"{part}_"): a for k, a in arrays.items() if k.startswith(part)}
+        masks = expected.pop("attention_mask", None)
+        assert (masks is None) == ("reset_attention_mask" not in options)
+        assert len(expected) == (6 if name == "interdoc" else 4)
+        assert index == 0 or len(dataset) == 16
+        for number in range(len(expected["tokens"])):
+            sample = dataset[number]
+            if masks is not None:
+                found = attention_mask(sample.pop("cu_seqlens"))
+                assert found.shape == (1, 512, 512)
+                assert np.array_equal(np.packbits(found), masks[number]), (part, number)
+                del sample["max_seqlen"]
+            assert sample.keys() == expected.keys()
+            for key, array in sample.items():
+                assert array.dtype == expected[key].dtype
+                assert np.array_equal(array, expected[key][number]), (part, key, number)
+
+
+def open_part(shared: Path, cases: Any, order: str, case: Any, part: int, **more: Any) -> Any:
+    file = cases["files"].get(case.get("dataset"), case.get("dataset"))
+    return GPTDataset(
+        shared / "index" / file,
+        case["seq_length"],
+        order=order,
+        seed=case["seed"],
+        split=case["split"],
+        split_index=part,
+        add_extra_token=case.get("add_extra_token_to_sequence", True),
+        drop_last=part != 1 or case.get("drop_last_partial_validation_sequence", True),
+        **more,
+    )
+
+
+@pytest.mark.parametrize("folder", ["megatron", "neox", "bigscience", "microsoft"])
+def test_tokens_are_those_of_the_program(shared: Path, folder: str) -> None:
+    cases = json.loads((shared / "index" / "settings.json").read_text())
+    compared = 0
+    for name, case in cases["single"].items():
+        path = shared / "index" / folder / f"{name}.npz"
+        if not path.exists():
+            continue
+        with np.load(path) as arrays:
+            for part, wanted in enumerate(case["num_samples"]):
+                key = f"{PARTS[part]}_tokens"
+                if key not in arrays:
+                    continue
+                dataset = open_part(shared, cases, ORDERS[folder], case, part, num_samples=wanted)
+                for number, tokens in enumerate(arrays[key].tolist()):
+                    sample = dataset[number]
+                    found = [*sample["tokens"].tolist(), int(sample["labels"][-1])]
+                    assert found[: len(tokens)] == [max(t, 0) for t in tokens], (name, part, number)
+                    compared += 1
+    assert compared >= 200
+
+
+@pytest.mark.parametrize("folder", ORDERS)
+def test_blends_are_those_of_the_program(shared: Path, folder: str) -> None:
+    cases = json.loads((shared / "index" / "settings.json").read_text())
+    order = ORDERS[folder]
+    compared = 0
+    for name, case in cases["blend"].items():
+        path = shared / "index" / folder / f"{name}.npz"
+        if not path.exists() or not all(isinstance(row, list) for row in case["weights"]):
+            continue
+        with np.load(path) as file:
+            arrays = dict(file)
+        whole = {"split": "1"} if folder == "neox" else {}  # its blends have no common split
+        names, weights = zip(*case["weights"], strict=True)
+        asked = blend_request(weights, case["num_samples"][0], order)
+        datasets = [
+            open_part(shared, cases, order, case | whole | {"dataset": one}, 0, num_samples=count)
+            for one, count in zip(names, asked.samples, strict=True)
+        ]
+        size = asked.size or case["num_samples"][0]
+        blend = BlendedDataset(datasets, asked.weights.tolist(), size)
+        for number in range(size):
+            expected = arrays["train_dataset_index"][number], arrays["train_dataset_sample_index"]
+            assert blend.locate(number) == (expected[0], expected[1][number])
+        for number, tokens in enumerate(arrays["train_tokens"].tolist()):
+            assert blend[number]["tokens"].tolist() == tokens[:-1], (name, number)
+            compared += 1
+        again = pickle.loads(pickle.dumps(blend))
+        assert again.fingerprint == blend.fingerprint
+        assert again.locate(size - 1) == blend.locate(size - 1)
+    assert compared >= 50
+
+
+def test_a_blend_without_weights_uses_all_up(shared: Path) -> None:
+    datasets = [
+        GPTDataset(shared / "index" / name, 64, order="megatron") for name in ("short", "long")
+    ]
+    blend = BlendedDataset(datasets)
+    assert blend.counts(len(blend)) == [len(dataset) for dataset in datasets]
+    again = pickle.loads(pickle.dumps(blend))
+    assert [again.locate(k) for k in range(len(blend))] == [
+        blend.locate(k) for k in range(len(blend))
+    ]
+    assert BlendedDataset(datasets, size=len(blend)).fingerprint != blend.fingerprint
+
+
+def test_wrong_requests_are_named(shared: Path) -> None:
+    short, other = shared / "index" / "short", shared / "index" / "long"
+    dataset = GPTDataset(short, 64, order="megatron", num_samples=100)
+    with pytest.raises(
+        UsageError, match=r"short: a blend of \d+ takes \d+ samples of it, which has"
+    ):
+        BlendedDataset([dataset], [1], len(dataset) + 1)
+    with pytest.raises(UsageError, match="with weights needs a size"):
+        BlendedDataset([dataset], [1])
+    with pytest.raises(UsageError, match=r"short has the order megatron, .*long stateless"):
+        BlendedDataset([dataset, GPTDataset(other, 64)], [1, 1], 10)
+    with pytest.raises(UsageError, match="drop_last=False"):
+        GPTDataset(short, 64, drop_last=False)
+    with pytest.raises(UsageError, match="seed 4294967296"):
+        GPTDataset(short, 64, order="neox", seed=2**32)
+    with pytest.raises(IndexError, match=f"sample {len(dataset)} of {len(dataset)}"):
+        dataset.sample(len(dataset))

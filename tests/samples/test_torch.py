@@ -1,0 +1,160 @@
+"""The real DataLoader of torch: any workers, any start method, any world size, the same samples."""
+
+from __future__ import annotations
+
+import multiprocessing
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from support.gather_twin import stacked
+from support.samples_twin import some_lengths, write_dataset
+
+from tokpack import BlendedDataset, GPTDataset
+from tokpack.samples import MicroBatches, SampleIterator, WholeBatches
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+torch = pytest.importorskip("torch", reason="torch is not installed: no DataLoader to test")
+from torch.utils.data import DataLoader  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
+
+LENGTH = 16
+
+
+@pytest.fixture(scope="module")
+def blend(tmp_path_factory: pytest.TempPathFactory) -> BlendedDataset:
+    folder = tmp_path_factory.mktemp("data")
+    datasets = []
+    for number in range(2):
+        write_dataset(folder / str(number), some_lengths(90, number), 100_000 * number + 1)
+        datasets.append(GPTDataset(folder / str(number), LENGTH, document_boundaries=True))
+    return BlendedDataset(datasets, [0.35, 0.65], 240)
+
+
+def check(batch: dict[str, Any], dataset: Any, numbers: list[int]) -> None:
+    expected = stacked([dataset[number] for number in numbers])
+    assert batch.keys() == expected.keys()
+    for name, array in expected.items():
+        assert isinstance(batch[name], torch.Tensor)
+        assert np.array_equal(batch[name].numpy(), array), name
+
+
+@pytest.mark.parametrize(("workers", "method"), [(0, None), (1, "fork"), (3, "fork"), (3, "spawn")])
+def test_any_workers_give_every_sample_in_order(
+    blend: BlendedDataset, workers: int, method: str | None
+) -> None:
+    if method is not None and method not in multiprocessing.get_all_start_methods():
+        pytest.skip(f"no {method} here")
+    loader = DataLoader(
+        blend,
+        batch_sampler=MicroBatches(len(blend), 8),
+        num_workers=workers,
+        multiprocessing_context=method,
+        persistent_workers=workers == 3,
+    )
+    assert len(loader) == 30
+    for _ in range(2 if method == "fork" else 1):  # an epoch again, with the same workers
+        batches = list(loader)
+        assert len(batches) == 30
+        for place, batch in enumerate(batches):
+            check(batch, blend, list(range(8 * place, 8 * place + 8)))
+
+
+@pytest.mark.parametrize("order", ["stateless", "megatron"])
+def test_torchs_own_shuffle_and_batches(tmp_path: Path, order: str) -> None:
+    write_dataset(tmp_path / "data", some_lengths(200))
+    dataset = GPTDataset(tmp_path / "data", LENGTH, order=order)
+    plain = list(DataLoader(dataset, batch_size=None))
+    assert len(plain) == len(dataset)
+    assert np.array_equal(plain[5]["tokens"], dataset[5]["tokens"])
+    seen = [
+        tokens
+        for batch in DataLoader(dataset, batch_size=7, shuffle=True)
+        for tokens in batch["tokens"].tolist()
+    ]
+    assert sorted(seen) == sorted(dataset[k]["tokens"].tolist() for k in range(len(dataset)))
+
+
+def test_a_batch_of_numpy_becomes_tensors_without_a_copy(blend: BlendedDataset) -> None:
+    batch = blend.batch(range(8))
+    tensors = {name: torch.from_numpy(array) for name, array in batch.items()}
+    check(tensors, blend, list(range(8)))
+    tensors["loss_mask"][0, 0] = -5  # not read-only
+    assert batch["loss_mask"][0, 0] == -5
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_whole_batches(blend: BlendedDataset, workers: int) -> None:
+    whole = WholeBatches(blend)
+    assert len(whole) == 240
+
+    def load(batches: MicroBatches) -> DataLoader[Any]:
+        return DataLoader(whole, batch_size=None, sampler=batches, num_workers=workers)
+
+    iterator = SampleIterator(blend, 8, load=load)
+    for place, batch in enumerate(iterator):
+        check(batch, blend, list(range(8 * place, 8 * place + 8)))
+    assert iterator.consumed_samples == 240
+
+
+def rank_iterator(dataset: Any, micro: int, rank: int, world: int, workers: int) -> SampleIterator:
+    def load(batches: MicroBatches) -> DataLoader[Any]:
+        return DataLoader(dataset, batch_sampler=batches, num_workers=workers, prefetch_factor=4)
+
+    return SampleIterator(dataset, micro, rank=rank, world_size=world, load=load)
+
+
+def test_a_run_goes_on_with_another_world_size_whatever_workers_read_ahead(
+    blend: BlendedDataset,
+) -> None:
+    seen: list[list[int]] = []
+
+    def take(ranks: list[SampleIterator], steps: int) -> None:
+        for _ in range(steps):
+            for rank in ranks:
+                seen.extend(next(rank)["tokens"].tolist())
+
+    ranks = [rank_iterator(blend, 2, rank, 3, workers=2) for rank in range(3)]
+    take(ranks, 7)
+    states = [rank.state_dict() for rank in ranks]
+    assert all(state == states[0] for state in states)
+    assert states[0]["consumed_samples"] == 42  # not what was fetched ahead: 16 batches a rank
+    ranks = [rank_iterator(blend, 4, rank, 2, workers=1) for rank in range(2)]
+    for rank in ranks:
+        next(rank)
+        rank.load_state_dict(states[0])
+    take(ranks, 11)
+    state = ranks[0].state_dict()
+    assert state["consumed_samples"] == 42 + 88
+    last = SampleIterator(blend, 5, prefetch=3)  # without torch, and one rank
+    last.load_state_dict(state)
+    seen.extend(tokens for batch in last for tokens in batch["tokens"].tolist())
+    assert seen == [blend[number]["tokens"].tolist() for number in range(240)]
+
+
+def test_workers_after_samples_were_read_and_in_several_epochs(tmp_path: Path) -> None:
+    write_dataset(tmp_path / "data", some_lengths(100))
+    dataset = GPTDataset(tmp_path / "data", LENGTH, epochs=3)
+    dataset[len(dataset) - 1]  # orders of the last epoch are in memory when workers are forked
+
+    def batches() -> Iterator[list[int]]:
+        return iter(MicroBatches(len(dataset), 5))
+
+    loader = DataLoader(dataset, batch_sampler=list(batches()), num_workers=2)
+    for batch, numbers in zip(loader, batches(), strict=True):
+        check(batch, dataset, numbers)
+
+
+def test_an_error_in_a_worker_reaches_the_trainer(tmp_path: Path) -> None:
+    write_dataset(tmp_path / "data", [100] * 10)
+    dataset = GPTDataset(tmp_path / "data", LENGTH)
+    with open(tmp_path / "data.idx", "r+b") as file:
+        file.seek(34 + 4 * 10 + 8 * 4)
+        file.write(b"\xff" * 8)
+    loader = DataLoader(dataset, batch_sampler=MicroBatches(len(dataset), 4), num_workers=1)
+    with pytest.raises(Exception, match=r"data\.idx: byte \d+: sequence [34] has pointer"):
+        list(loader)

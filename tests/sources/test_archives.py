@@ -1,0 +1,211 @@
+"""Archives: as lm-dataformat reads them where it does so rightly, and rightly where it does not."""
+
+from __future__ import annotations
+
+import json
+import os
+import tarfile
+import zipfile
+from typing import TYPE_CHECKING
+
+import pytest
+import zstandard
+from support.archives import dat, tar, zipped
+from support.sources_twin import COMPRESS, WHOLE, one_source, read_parts, read_whole, write
+
+from tokpack.errors import InputError, UsageError
+from tokpack.sources import read, split
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TEXTS = [f"text {i} \u00e9\n" * (i % 50) for i in range(300)]
+WANT = [text.encode() for text in TEXTS]
+LINES = "".join(json.dumps({"text": text, "meta": {}}) + "\n" for text in TEXTS).encode()
+FILES = {f"d/{i}.txt": text for i, text in enumerate(WANT)}
+
+
+@pytest.mark.parametrize("compression", COMPRESS)
+@pytest.mark.parametrize("format_", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_tar_of_text_files(compression: str, format_: int, tmp_path: Path) -> None:
+    files = {**FILES, "d/" + "long" * 40 + "/name": b"last"}
+    if format_ == tarfile.USTAR_FORMAT:
+        del files["d/" + "long" * 40 + "/name"]
+    packed = COMPRESS[compression](tar(files, format_))
+    source = one_source(write(tmp_path, "no-suffix", packed))
+    assert (source.format, source.compression) == ("archive", compression)
+    assert [part.kind for part in split([source], ways=4)] == ["whole"]
+    got = read_parts(source, [WHOLE], block_bytes=5000)
+    assert got.records == list(enumerate(files.values()))
+    assert got.bytes_read <= source.size
+
+
+@pytest.mark.parametrize("outer", [tar, zipped])
+def test_members_are_read_by_content(outer, tmp_path: Path) -> None:
+    files = {
+        "a.jsonl.zst": COMPRESS["zst"](LINES),
+        "b": COMPRESS["gz"](LINES),
+        "c.json": json.dumps([{"text": "array"}, {"text": None}]).encode(),
+        "plain": b"one document\nof two lines",
+        "d.txt": b"{text}",
+        "inner.tar.xz": COMPRESS["xz"](tar({"e.jsonl": b'{"text": "inner"}'})),
+        ".hidden": b"no",
+        "__MACOSX/._a": b"\0\0",
+        "empty.txt": b"",
+    }
+    got = read_whole(write(tmp_path, "a", outer(files)))
+    want = [*WANT, *WANT, b"array", b"one document\nof two lines", b"{text}", b"inner", b""]
+    assert got.texts == want
+    assert got.reasons == [(601, f"'text' is null (line 2 of {tmp_path}/a/c.json)")]
+    assert got.lines == len(want) + 1
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA])
+def test_zip_of_text_files(method: int, tmp_path: Path) -> None:
+    source = one_source(write(tmp_path, "a.jsonl", zipped(FILES, method)))
+    assert source.format == "archive"
+    assert read_parts(source, [WHOLE]).texts == WANT
+    (bad,) = read(source, WHOLE, ["text"])
+    assert len(bad.documents["text"]) == 300
+
+
+@pytest.mark.parametrize("frames", [1, 3])
+def test_dat(frames: int, tmp_path: Path) -> None:
+    raw = dat(WANT)
+    size = -(-len(raw) // frames)
+    packed = b"".join(COMPRESS["zst"](raw[i : i + size]) for i in range(0, len(raw), size))
+    got = read_whole(write(tmp_path, "a.dat.zst", packed), block_bytes=1000)
+    assert got.records == list(enumerate(WANT))
+
+
+def test_bad_records_in_archives(tmp_path: Path) -> None:
+    texts = [b"good", b"\xff", b"x" * 101, b"good"]
+    reasons = [(1, "invalid UTF-8 at byte 0"), (2, "a document of more than 100 bytes")]
+    files = {str(i): text for i, text in enumerate(texts)}
+    for name, raw in (("a.dat", dat(texts)), ("a.tar", tar(files)), ("a.zip", zipped(files))):
+        got = read_whole(write(tmp_path, name, raw), max_document_bytes=100)
+        assert got.texts == [b"good", b"good"]
+        assert got.reasons == reasons
+
+
+@pytest.mark.parametrize("compression", ["", "gz", "zst"])
+def test_tar_cut_off_anywhere(compression: str, tmp_path: Path) -> None:
+    files = {"a.jsonl": LINES, "b.txt": b"b" * 512, "c.txt": b"c"}
+    raw = tar(files)
+    end = len(raw.rstrip(b"\0")) // 512 * 512 + 512
+    for cut in (600, 1100, end - 1024, end - 600, end - 512, end - 10, end):
+        path = write(tmp_path, f"{cut}.tar", COMPRESS[compression](raw[:cut]))
+        with pytest.raises(InputError, match=rf"{cut}\.tar"):
+            read_whole(path)
+    assert len(read_whole(write(tmp_path, "ok.tar", raw[: end + 512])).texts) == 302
+
+
+def test_tar_that_goes_on_with_something_else(tmp_path: Path) -> None:
+    one, two = tar({"a": b"a"}), tar({"b": b"b"})
+    with pytest.raises(InputError, match="begins no member"):
+        read_whole(write(tmp_path, "two.tar", one + two))
+    broken = bytearray(tar({"a": b"a", "b": b"b"}))
+    broken[512 * 3] ^= 1  # the second header
+    with pytest.raises(InputError, match="begins no member"):
+        read_whole(write(tmp_path, "broken.tar", bytes(broken)))
+
+
+def test_broken_zip_and_dat(tmp_path: Path) -> None:
+    raw = bytearray(zipped({"d/49.txt": WANT[49]}, zipfile.ZIP_STORED))
+    raw[len(raw) // 3] ^= 1
+    with pytest.raises(InputError, match="CRC"):
+        read_whole(write(tmp_path, "a.zip", bytes(raw)))
+    with pytest.raises(InputError, match="archive"):
+        read_whole(write(tmp_path, "b.zip", zipped(FILES)[:-30]))
+    with pytest.raises(InputError, match="cut off in the document at decompressed byte 19"):
+        read_whole(write(tmp_path, "a.dat", dat([b"abc", b"defg"])[:-1]))
+    with pytest.raises(InputError, match="cut off in the document at decompressed byte 0"):
+        read_whole(write(tmp_path, "b.dat", b"9999999999999999abc"))
+    with pytest.raises(InputError, match="no document length at decompressed byte 19"):
+        read_whole(write(tmp_path, "c.dat", dat([b"abc"]) + b"12"))
+
+
+def test_what_archives_do_not_hold(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="binary"):
+        read_whole(write(tmp_path, "a.tar", tar({"image.png": b"\x89PNG\0\0"})))
+    with pytest.raises(InputError, match="parquet inside of an archive"):
+        read_whole(write(tmp_path, "b.tar", tar({"a.parquet": b"PAR1\0\0"})))
+    deep = tar({"a.tar": tar({"b.tar": tar({"c.tar": tar({"d.txt": b"d"})})})})
+    with pytest.raises(InputError, match="archive inside of an archive"):
+        read_whole(write(tmp_path, "c.tar", deep))
+    source = one_source(write(tmp_path, "d.tar", tar({"a.txt": b"words"})))
+    with pytest.raises(UsageError, match="without the keys text, title"):
+        list(read(source, WHOLE, ["text", "title"]))
+
+
+def test_nothing_is_extracted(tmp_path: Path) -> None:
+    name = "../../escape.txt"
+    path = write(tmp_path, "a.tar", tar({name: b"text", "/tmp/absolute": b"more"}))
+    before = sorted(os.walk(tmp_path))
+    assert read_whole(path).texts == [b"text", b"more"]
+    assert sorted(os.walk(tmp_path)) == before
+
+
+class TestBesideLmDataformat:
+    """The library itself as the oracle where it reads rightly, and its faults where it does not."""
+
+    @pytest.fixture
+    def library(self):
+        return pytest.importorskip("lm_dataformat", reason="needs the archives extra")
+
+    @staticmethod
+    def theirs(library, path: str) -> list[bytes]:
+        return [text.encode() for text in library.Reader(path).stream_data()]
+
+    @pytest.mark.parametrize("kind", ["Archive", "DatArchive"])
+    def test_its_archives_read_alike(self, library, kind: str, tmp_path: Path) -> None:
+        archive = getattr(library, kind)(str(tmp_path))
+        for text in TEXTS:
+            archive.add_data(text)
+        archive.commit()
+        if kind == "Archive":
+            archive.fh.close()
+        (path,) = [str(path) for path in tmp_path.iterdir() if path.suffix == ".zst"]
+        assert read_whole(path).texts == self.theirs(library, path) == WANT
+
+    @pytest.mark.parametrize(
+        ("name", "packed"),
+        [
+            ("a.zip", zipped(FILES)),
+            ("a.tar.gz", COMPRESS["gz"](tar({k: v for k, v in FILES.items() if v}))),
+            ("urlsf_subset00-1_data.xz", COMPRESS["xz"](tar(FILES, folder=False))),
+        ],
+    )
+    def test_text_files_read_alike(self, library, name: str, packed: bytes, tmp_path: Path) -> None:
+        path = write(tmp_path, name, packed)
+        assert read_whole(path).texts == self.theirs(library, path)
+
+    def test_its_faults(self, library, tmp_path: Path) -> None:
+        cut = write(tmp_path, "cut.dat.zst", COMPRESS["zst"](dat([*WANT, b"cut here"])[:-4]))
+        assert self.theirs(library, cut)[-1] == b"cut "
+        with pytest.raises(InputError, match="cut off"):
+            read_whole(cut)
+
+        gz = write(tmp_path, "a.jsonl.gz", COMPRESS["gz"](b'{"text": "a"}\n'))
+        assert self.theirs(library, gz) == [b'{"text": "a"}\n']
+        assert read_whole(gz).texts == [b"a"]
+
+        nested = write(tmp_path, "a.jsonl.zst.tar", tar({"a.jsonl.zst": COMPRESS["zst"](LINES)}))
+        with pytest.raises(NameError):
+            self.theirs(library, nested)
+        assert read_whole(nested).texts == WANT
+
+
+def test_members_are_not_held_in_memory(tmp_path: Path) -> None:
+    import tracemalloc
+
+    compressor = zstandard.ZstdCompressor().compressobj()
+    chunk = LINES * 20
+    member = b"".join(compressor.compress(chunk) for _ in range(100)) + compressor.flush()
+    source = one_source(write(tmp_path, "a.tar", tar({"a.jsonl.zst": member})))
+    tracemalloc.start()
+    count = sum(batch.records for batch in read(source, WHOLE, ["text"]))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert count == 300 * 20 * 100
+    assert peak < 32 << 20

@@ -1,0 +1,259 @@
+"""Parquet, Arrow and Hugging Face datasets: the same documents as their own library gives."""
+
+from __future__ import annotations
+
+import multiprocessing
+import sys
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from support.sources_twin import WHOLE, one_source, read_parts, read_whole
+
+from tokpack.errors import InputError
+from tokpack.sources import discover, line_base, read, split
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tokpack.sources import Part, Source
+
+pa = pytest.importorskip("pyarrow", reason="needs the parquet extra")
+pq = pytest.importorskip("pyarrow.parquet")
+
+TEXTS = [f"document {i} \u00e9 \U0001f600 " + "w" * (i % 700) for i in range(2000)]
+WANT = [text.encode() for text in TEXTS]
+
+
+def table(texts: list[Any] = TEXTS, kind: Any = None) -> Any:
+    column = pa.array(texts, kind or pa.string())
+    return pa.table({"id": list(range(len(texts))), "text": column})
+
+
+KINDS = {
+    "string": pa.string(),
+    "large_string": pa.large_string(),
+    "binary": pa.binary(),
+    "large_binary": pa.large_binary(),
+    "string_view": pa.string_view(),
+    "dictionary": pa.dictionary(pa.int32(), pa.string()),
+}
+
+
+def write_parquet(path: Path, data: Any) -> str:
+    pq.write_table(data, path, row_group_size=300)
+    return str(path)
+
+
+def write_stream(path: Path, data: Any) -> str:
+    with pa.ipc.new_stream(path, data.schema) as writer:
+        writer.write_table(data, max_chunksize=300)
+    return str(path)
+
+
+def write_file(path: Path, data: Any) -> str:
+    with pa.ipc.new_file(path, data.schema) as writer:
+        writer.write_table(data, max_chunksize=300)
+    return str(path)
+
+
+WRITERS = {"parquet": write_parquet, "arrow-stream": write_stream, "arrow-file": write_file}
+
+
+@pytest.fixture(params=list(WRITERS))
+def writer(request: pytest.FixtureRequest) -> Any:
+    return WRITERS[request.param]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_column_type(kind: str, writer: Any, tmp_path: Path) -> None:
+    path = writer(tmp_path / "no-suffix", table(kind=KINDS[kind]))
+    source = one_source(path)
+    assert source.format == ("parquet" if writer is write_parquet else "arrow")
+    for block_bytes in (1, 5000, 1 << 20):
+        got = read_parts(source, [WHOLE], block_bytes=block_bytes)
+        assert got.records == list(enumerate(WANT))
+        assert got.text_bytes == sum(map(len, WANT))
+        assert got.bytes_read == source.size
+
+
+def test_row_groups_are_parts(writer: Any, tmp_path: Path) -> None:
+    source = one_source(writer(tmp_path / "a", table()))
+    parts = split([source], ways=3, target_bytes=1, smallest_bytes=1)
+    assert [(part.kind, part.begin, part.end) for part in parts] == [
+        ("rows", i, i + 1) for i in range(7)
+    ]
+    got = read_parts(source, parts)
+    assert got.records == list(enumerate(WANT))
+    assert got.bytes_read == source.size
+    assert [line_base(source, part) for part in parts] == [i * 300 for i in range(7)]
+    assert len(split([source], ways=1)) == 1
+
+
+@pytest.mark.parametrize("compression", ["snappy", "zstd", "none"])
+@pytest.mark.parametrize("dictionary", [True, False])
+def test_parquet_encodings(compression: str, dictionary: bool, tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(
+        table(TEXTS[:50] * 20),
+        path,
+        compression=compression,
+        use_dictionary=dictionary,
+        data_page_size=1000,
+    )
+    assert read_whole(str(path)).texts == WANT[:50] * 20
+
+
+def test_nulls_and_bad_bytes_are_bad_records(writer: Any, tmp_path: Path) -> None:
+    texts = [b"a", None, b"", b"\xff\xfe", b"b" * 100, b"\xc3\xa9"]
+    got = read_whole(writer(tmp_path / "a", table(texts, pa.binary())), max_document_bytes=50)
+    assert got.records == [
+        (0, b"a"),
+        (1, "'text' is null"),
+        (2, b""),
+        (3, "invalid UTF-8 at byte 0"),
+        (4, "a document of more than 50 bytes"),
+        (5, "\u00e9".encode()),
+    ]
+    got = read_whole(writer(tmp_path / "nulls", table([None, None], pa.null())))
+    assert got.records == [(0, "'text' is null"), (1, "'text' is null")]
+
+
+def test_empty_tables(writer: Any, tmp_path: Path) -> None:
+    source = one_source(writer(tmp_path / "a", table([])))
+    (part,) = split([source], ways=2)
+    assert read_parts(source, [part]).records == []
+
+
+def test_columns_that_are_no_text(writer: Any, tmp_path: Path) -> None:
+    path = writer(tmp_path / "a", table())
+    source = one_source(path)
+    with pytest.raises(InputError, match="no column 'body'; the columns are id, text"):
+        list(read(source, WHOLE, ["body"]))
+    with pytest.raises(InputError, match="column 'id' is int64, not text"):
+        list(read(source, WHOLE, ["id"]))
+
+
+def test_two_columns(writer: Any, tmp_path: Path) -> None:
+    data = pa.table({"a": ["1", None, "3"], "b": ["x", "y", "z" * 9]})
+    source = one_source(writer(tmp_path / "a", data))
+    (batch,) = read(source, WHOLE, ["b", "a"])
+    texts = {key: [docs.text(i) for i in range(len(docs))] for key, docs in batch.documents.items()}
+    assert texts == {"b": [b"x", b"z" * 9], "a": [b"1", b"3"]}
+    assert [(bad.line, bad.reason) for bad in batch.bad] == [(1, "'a' is null")]
+
+
+def test_broken_files(writer: Any, tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    writer(path, table())
+    raw = path.read_bytes()
+    for cut in (8, len(raw) // 2, len(raw) - 9):
+        path.write_bytes(raw[:cut])
+        source = one_source(str(path))
+        with pytest.raises(InputError, match=r"a: unreadable (parquet|arrow) file"):
+            read_parts(source, split([source], ways=1))
+
+
+def test_odd_names(writer: Any, tmp_path: Path) -> None:
+    path = writer(tmp_path / "x", table(TEXTS[:9]))
+    odd = tmp_path / "new\nline \udcff"
+    (tmp_path / "x").rename(odd)
+    assert path != str(odd)
+    assert read_whole(str(odd)).texts == WANT[:9]
+
+
+def test_missing_package_is_named(
+    writer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = one_source(writer(tmp_path / "a", table()))
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(InputError, match=r"pip install 'tokpack\[parquet\]'"):
+        list(read(source, WHOLE, ["text"]))
+
+
+@pytest.fixture
+def hf(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
+    datasets = pytest.importorskip("datasets", reason="needs the hf extra")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    return datasets
+
+
+def test_saved_dataset(hf: Any, tmp_path: Path) -> None:
+    folder = str(tmp_path / "saved")
+    hf.Dataset.from_dict({"text": TEXTS}).save_to_disk(folder, num_shards=3)
+    sources = discover([folder])
+    assert [source.format for source in sources] == ["arrow"] * 3
+    assert sources[0].name == f"{folder}/data-00000-of-00003.arrow"
+    texts = []
+    for index, source in enumerate(sources):
+        parts = [part for part in split(sources, ways=2) if part.source == index]
+        texts += read_parts(source, parts).texts
+    assert texts == WANT
+
+
+def test_saved_dataset_whose_rows_were_selected(hf: Any, tmp_path: Path) -> None:
+    folder = str(tmp_path / "saved")
+    hf.Dataset.from_dict({"text": TEXTS}).select([5, 3, 3]).save_to_disk(folder)
+    assert read_whole(folder).texts == [WANT[5], WANT[3], WANT[3]]
+
+
+def test_saved_dataset_dict(hf: Any, tmp_path: Path) -> None:
+    folder = str(tmp_path / "saved")
+    one = hf.Dataset.from_dict({"text": TEXTS[:10]})
+    two = hf.Dataset.from_dict({"text": TEXTS[10:20]})
+    hf.DatasetDict({"train": one, "test": two}).save_to_disk(folder)
+    texts = [text for s in discover([folder]) for text in read_parts(s, [WHOLE]).texts]
+    assert texts == WANT[:20]
+
+
+def test_dataset_by_name(hf: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "named"
+    (folder / "data").mkdir(parents=True)
+    write_parquet(folder / "data" / "train-0.parquet", table())
+    write_parquet(folder / "data" / "test-0.parquet", table(TEXTS[:5]))
+    for name, want in ((f"hf://{folder}", WANT), (f"hf://{folder}:test", WANT[:5])):
+        (source,) = discover([name])
+        assert source.format == "arrow"
+        assert source.name.startswith(f"hf://{folder}:{'test' if ':test' in name else 'train'}/")
+        assert read_parts(source, [WHOLE]).texts == want
+    with pytest.raises(InputError, match="slices are not supported"):
+        discover([f"hf://{folder}:train[:5]"])
+    with pytest.raises(InputError, match="no such file or folder"):
+        discover([f"hf://{tmp_path}/none"])
+
+
+def test_bare_dataset_name_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(InputError, match=r"pip install 'tokpack\[hf\]'"):
+        discover(["owner/name"])
+    with pytest.raises(InputError, match=r"owner/name\.jsonl: no such file or folder$"):
+        discover(["owner/name.jsonl"])
+
+
+def test_offsets_beyond_the_text(tmp_path: Path) -> None:
+    """Arrow's own reader does not look at them."""
+    path = tmp_path / "a"
+    write_stream(path, pa.table({"text": ["a" * 50, "b" * 50]}))
+    raw = path.read_bytes()
+    offsets = np.array([0, 50, 100], np.int32).tobytes()
+    assert raw.count(offsets) == 1
+    for broken in ([0, 50, 1000], [50, 0, 100], [-1, 50, 100], [0, 1000, 100]):
+        path.write_bytes(raw.replace(offsets, np.array(broken, np.int32).tobytes()))
+        with pytest.raises(InputError, match="unreadable arrow file"):
+            read_whole(str(path))
+
+
+def test_a_forked_worker_reads_what_its_parent_split(writer: Any, tmp_path: Path) -> None:
+    source = one_source(writer(tmp_path / "a", table()))
+    parts = split([source], ways=2, target_bytes=1, smallest_bytes=1)
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        counts = pool.map(partial(_count, source), parts, chunksize=1)
+    assert counts == [300] * 6 + [200]
+
+
+def _count(source: Source, part: Part) -> int:
+    return sum(batch.records for batch in read(source, part, ["text"]))

@@ -1,0 +1,229 @@
+"""What an input names, and what its content is."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from support.sources_twin import COMPRESS, one_source, read_whole, write
+
+from tokpack.errors import InputError, UsageError
+from tokpack.sources import discover
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LINES = b'{"text": "a"}\n{"text": "b"}\n'
+
+
+def paths(inputs: list[str]) -> list[str]:
+    return [source.path for source in discover(inputs)]
+
+
+@pytest.mark.parametrize("compression", COMPRESS)
+@pytest.mark.parametrize(
+    ("name", "raw", "format_"),
+    [
+        ("data", LINES, "jsonl"),
+        ("data.json", LINES, "jsonl"),
+        ("data", b" \n\t{}", "jsonl"),
+        ("data", b"\xef\xbb\xbf{}", "jsonl"),
+        ("data", b'[{"text": "a"}]', "json"),
+        ("data.jsonl", b'[\n{"text": "a"}, {"text": "b"}\n]', "json"),
+        ("data.jsonl", b'["a"]\n{"text": "b"}\n', "jsonl"),
+        ("data", b"Once upon a time", "text"),
+        ("data", "\u00d6l".encode(), "text"),
+        ("data.txt", LINES, "text"),
+        ("data.txt", b"[Chapter 1]\n", "text"),
+        ("data.txt", b"\0\1\2", "text"),
+        ("data.jsonl", b"Once upon a time", "jsonl"),
+        ("data.JSONL", b"no json", "jsonl"),
+        ("data.dat", b"0000000000000003abc", "archive"),
+        ("data", b"0000000000000003abc", "text"),
+        ("empty.jsonl", b"", "jsonl"),
+        ("empty.txt", b"", "text"),
+        ("blank", b"\n \n", "jsonl"),
+    ],
+)
+def test_content_decides(
+    compression: str, name: str, raw: bytes, format_: str, tmp_path: Path
+) -> None:
+    suffix = f".{compression}" if compression and "." in name else ""
+    source = one_source(write(tmp_path, name + suffix, COMPRESS[compression](raw)))
+    assert (source.format, source.compression) == (format_, compression)
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        ("text".encode("utf-16"), "UTF-16"),
+        (b"\x04\x22\x4d\x18" + bytes(20), "lz4"),
+        (b"7z\xbc\xaf\x27\x1c", "7z archive"),
+        (b"\x80\x04\x95" + bytes(20), "pickle"),
+        (b"GIF89a\0\0\0", "binary"),
+    ],
+)
+def test_what_cannot_be_read(raw: bytes, message: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=message):
+        discover([write(tmp_path, "file", raw)])
+
+
+def test_input_format_overrides_content(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.jsonl.gz", COMPRESS["gz"](LINES))
+    source = one_source(path, "text")
+    assert (source.format, source.compression) == ("text", "gz")
+    assert read_whole(path, "text").texts == LINES.splitlines()
+    assert read_whole(write(tmp_path, "b", b"[1]\n"), "jsonl").reasons == [
+        (0, "the record is a list, not a JSON object")
+    ]
+    with pytest.raises(UsageError, match="csv"):
+        discover([path], input_format="csv")
+
+
+def test_parquet_inside_a_stream_is_refused(tmp_path: Path) -> None:
+    for raw in (b"PAR1" + bytes(100), b"PK\x03\x04" + bytes(100), b"ARROW1" + bytes(100)):
+        with pytest.raises(InputError, match="decompress it first"):
+            discover([write(tmp_path, "a.gz", COMPRESS["gz"](raw))])
+
+
+def test_folders_are_read_recursively_in_order(tmp_path: Path) -> None:
+    for name in ("b/2.jsonl", "b/10.jsonl", "a.jsonl.zst", "c/d/e.txt", "c/no-suffix", "B/x.json"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(COMPRESS["zst" if "zst" in name else ""](LINES))
+    for name in (
+        *(".hidden.jsonl", "README.md", "README", "a.jsonl.zst.sha256", "SHA256SUMS", "notes.log"),
+        *("out.unfinished/plan.json", ".git/x.jsonl", "image", "out.rejects.jsonl"),
+        *("out.json", "out.idx", "out.bin"),
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"\0\1" if name in ("image", "out.bin", "out.idx") else LINES)
+    (tmp_path / "prose").write_bytes(b"without a suffix, in a folder")
+    os.symlink(tmp_path, tmp_path / "c" / "loop")
+    names = [os.path.relpath(path, tmp_path) for path in paths([str(tmp_path)])]
+    assert names == [
+        *("B/x.json", "a.jsonl.zst", "b/10.jsonl", "b/2.jsonl"),
+        *("c/d/e.txt", "c/no-suffix"),
+    ]
+
+
+def test_broken_document_file_in_a_folder_is_not_passed_over(tmp_path: Path) -> None:
+    write(tmp_path, "a.jsonl", LINES)
+    write(tmp_path, "b.jsonl.gz", COMPRESS["gz"](LINES)[:-5])
+    with pytest.raises(InputError, match=r"b\.jsonl\.gz: the gz stream is cut off"):
+        discover([str(tmp_path)])
+
+
+def test_folder_without_documents(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no document files"):
+        discover([str(tmp_path)])
+    write(tmp_path, "README.md", b"words")
+    with pytest.raises(InputError, match=r"1 other files, such as .*README\.md"):
+        discover([str(tmp_path)])
+
+
+def test_patterns(tmp_path: Path) -> None:
+    for name in ("10.jsonl", "2.jsonl", "3.txt", "sub/4.jsonl", "sub/deep/5.jsonl"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(LINES)
+    found = paths([f"{tmp_path}/*.jsonl"])
+    assert found == [f"{tmp_path}/10.jsonl", f"{tmp_path}/2.jsonl"]
+    found = paths([f"{tmp_path}/**/*.jsonl"])
+    assert [os.path.basename(path) for path in found] == [
+        "10.jsonl",
+        "2.jsonl",
+        "4.jsonl",
+        "5.jsonl",
+    ]
+    found = paths([f"{tmp_path}/**"])
+    assert len(found) == len(set(found)) == 5
+    with pytest.raises(InputError, match="no file matches"):
+        discover([f"{tmp_path}/*.parquet"])
+    write(tmp_path, "a[1].jsonl", LINES)
+    assert paths([f"{tmp_path}/a[1].jsonl"]) == [f"{tmp_path}/a[1].jsonl"]
+
+
+def test_comma_lists(tmp_path: Path) -> None:
+    one = write(tmp_path, "00.jsonl", LINES)
+    two = write(tmp_path, "01 b.jsonl", LINES)
+    comma = write(tmp_path, "x, y.jsonl", LINES)
+    assert paths([f" {one}, {two}"]) == [one, two]
+    assert paths([f"{two},{one} , "]) == [two, one]
+    assert paths([comma]) == [comma]
+    assert paths([f"{one},{tmp_path}/01*"]) == [one, two]
+    with pytest.raises(InputError, match=r"missing\.jsonl: no such file"):
+        discover([f"{one}, {tmp_path}/missing.jsonl"])
+    for empty in ("", " ", ","):
+        with pytest.raises(InputError, match="empty"):
+            discover([empty])
+
+
+def test_lists_in_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("a, b.jsonl", "c.jsonl", "@d.jsonl"):
+        write(tmp_path, name, LINES)
+    write(tmp_path, "list.txt", b"# comment\n\na, b.jsonl\r\n  c*.jsonl\n")
+    assert paths(["@list.txt"]) == ["a, b.jsonl", "c.jsonl"]
+    assert paths(["@d.jsonl"]) == ["@d.jsonl"]
+    write(tmp_path, "empty.txt", b"# nothing\n")
+    with pytest.raises(InputError, match="names no file"):
+        discover(["@empty.txt"])
+    with pytest.raises(InputError, match=r"@none\.txt: No such file"):
+        discover(["@none.txt"])
+
+
+@pytest.mark.parametrize(
+    "name", [" blank .jsonl", "new\nline.jsonl", "tab\t", "bytes\udcff\udcfe.jsonl"]
+)
+def test_odd_file_names(name: str, tmp_path: Path) -> None:
+    path = write(tmp_path, name, LINES + b"{")
+    for found in (discover([path]), discover([str(tmp_path)])):
+        (source,) = found
+        assert source.path == path
+        assert source.name.isprintable()
+        source.name.encode()
+        json.dumps(source.to_json())
+        assert read_whole(source.path).texts == [b"a", b"b"]
+
+
+def test_order_and_repetition_are_the_users(tmp_path: Path) -> None:
+    one, two = write(tmp_path, "1.jsonl", LINES), write(tmp_path, "2.jsonl", LINES)
+    assert paths([two, one, two]) == [two, one, two]
+
+
+def test_what_does_not_exist(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such file"):
+        discover([str(tmp_path / "none.jsonl")])
+    os.symlink(tmp_path / "none", tmp_path / "dangling.jsonl")
+    with pytest.raises(InputError, match="dangling"):
+        discover([str(tmp_path / "dangling.jsonl")])
+    with pytest.raises(InputError, match="neither a file nor a pipe"):
+        discover(["/dev/null"])
+    with pytest.raises(InputError, match="no input"):
+        discover([])
+    with pytest.raises(UsageError, match="list"):
+        discover("a.jsonl")
+
+
+@pytest.mark.skipif(sys.platform == "win32" or os.geteuid() == 0, reason="root reads everything")
+def test_unreadable_file(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.jsonl", LINES)
+    os.chmod(path, 0)
+    with pytest.raises(InputError, match="Permission denied"):
+        discover([path])
+
+
+def test_fingerprint_follows_the_content_alone(tmp_path: Path) -> None:
+    raw = bytes(range(256)) * 2000
+    path = write(tmp_path, "a.txt", raw)
+    first = one_source(path).fingerprint()
+    os.utime(path, (1, 1))
+    assert one_source(path).fingerprint() == first
+    assert one_source(write(tmp_path, "b.txt", raw)).fingerprint() == first
+    for at in (0, len(raw) // 2, len(raw) - 1):
+        changed = raw[:at] + b"?" + raw[at + 1 :]
+        assert one_source(write(tmp_path, "c.txt", changed)).fingerprint() != first
+    assert one_source(write(tmp_path, "d.txt", raw + raw)).fingerprint() != first
+    assert one_source(write(tmp_path, "e.txt", b"")).fingerprint() != ""

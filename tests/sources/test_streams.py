@@ -1,0 +1,201 @@
+"""Compressed streams: all their odd but right forms are read, and none is cut off unnoticed."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import os
+import random
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+import zstandard
+from support.sources_twin import (
+    COMPRESS,
+    SKIPPABLE_FRAME,
+    WHOLE,
+    one_source,
+    read_parts,
+    read_whole,
+    write,
+)
+
+from tokpack.errors import InputError
+from tokpack.sources import Part, Source, read
+from tokpack.sources.zstd_frames import frame_ends
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TEXTS = [random.Random(i).randbytes(60).hex().encode() for i in range(5000)]
+RAW = b"".join(b'{"text": "%b"}\n' % text for text in TEXTS)
+HALF = len(RAW) // 2  # in the middle of a line
+
+
+def read_all(path: str, compression: str) -> None:
+    """Read without detection, which would refuse some broken files earlier."""
+    source = Source(path, path, "jsonl", compression, os.path.getsize(path), 0)
+    for _ in read(source, WHOLE, ["text"]):
+        pass
+
+
+@pytest.mark.parametrize("compression", ["zst", "gz", "xz", "bz2"])
+def test_cut_off_anywhere(compression: str, tmp_path: Path) -> None:
+    packed = COMPRESS[compression](RAW)
+    random_cuts = random.Random(5).sample(range(10, len(packed)), 12)
+    for cut in [1, 3, 5, len(packed) - 9, len(packed) - 1, *random_cuts]:
+        path = write(tmp_path, f"cut{cut}.{compression}", packed[:cut])
+        with pytest.raises(
+            InputError, match=rf"cut{cut}.{compression}: the {compression} stream is"
+        ):
+            read_all(path, compression)
+
+
+@pytest.mark.parametrize("compression", ["zst", "gz", "xz", "bz2"])
+def test_second_member_cut_off(compression: str, tmp_path: Path) -> None:
+    one = COMPRESS[compression](RAW)
+    path = write(tmp_path, f"a.{compression}", one + one[: len(one) // 2])
+    with pytest.raises(InputError, match=r"cut off after \d{6} decompressed bytes"):
+        read_all(path, compression)
+
+
+@pytest.mark.parametrize("compression", ["zst", "gz", "xz", "bz2"])
+def test_corrupt(compression: str, tmp_path: Path) -> None:
+    packed = bytearray(COMPRESS[compression](RAW))
+    if compression == "zst":
+        packed = bytearray(zstandard.ZstdCompressor(write_checksum=True).compress(RAW))
+    for at in (len(packed) // 2, len(packed) - 3):
+        broken = bytearray(packed)
+        broken[at] ^= 0x55
+        path = write(tmp_path, f"{at}.{compression}", bytes(broken))
+        with pytest.raises(InputError, match=rf"{at}.{compression}: the {compression} stream is"):
+            read_all(path, compression)
+    path = write(tmp_path, f"tail.{compression}", bytes(packed) + b"garbage")
+    with pytest.raises(InputError, match=f"the {compression} stream is corrupt"):
+        read_all(path, compression)
+
+
+@pytest.mark.parametrize(
+    ("compression", "packed"),
+    [
+        ("gz", gzip.compress(RAW[:HALF]) + gzip.compress(RAW[HALF:]) + b"\0" * 700),
+        ("gz", gzip.compress(b"") + gzip.compress(RAW)),
+        ("xz", lzma.compress(RAW[:HALF]) + b"\0" * 8 + lzma.compress(RAW[HALF:]) + b"\0" * 4),
+        ("bz2", bz2.compress(RAW[:HALF]) + bz2.compress(RAW[HALF:])),
+        ("zst", b"".join(COMPRESS["zst"](RAW[i : i + 999]) for i in range(0, len(RAW), 999))),
+        ("zst", SKIPPABLE_FRAME + COMPRESS["zst"](b"") + COMPRESS["zst"](RAW) + SKIPPABLE_FRAME),
+    ],
+)
+def test_several_members(compression: str, packed: bytes, tmp_path: Path) -> None:
+    source = one_source(write(tmp_path, "no-suffix", packed))
+    assert (source.format, source.compression) == ("jsonl", compression)
+    got = read_parts(source, [WHOLE])
+    assert got.texts == TEXTS
+    assert got.bytes_read == source.size
+
+
+def test_zstd_window_of_128_mb(tmp_path: Path) -> None:
+    parameters = zstandard.ZstdCompressionParameters(
+        window_log=27, compression_level=1, enable_ldm=True, write_content_size=False
+    )
+    compressor = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
+    assert (
+        read_whole(write(tmp_path, "a.zst", compressor.compress(RAW) + compressor.flush())).texts
+        == TEXTS
+    )
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+@pytest.mark.parametrize("checksum", [True, False])
+def test_zstd_frames_are_found(streaming: bool, checksum: bool, tmp_path: Path) -> None:
+    compressor = zstandard.ZstdCompressor(write_checksum=checksum)
+    packed, ends = b"", []
+    for size in (0, 1, 200, 70_000, 300_000):
+        for raw in (bytes(size), RAW[:size]):  # the zeros become RLE blocks
+            if streaming:
+                stream = compressor.compressobj()
+                packed += stream.compress(raw) + stream.flush()
+            else:
+                packed += compressor.compress(raw)
+            ends.append(len(packed))
+    with open(write(tmp_path, "a.zst", packed), "rb") as file:
+        assert list(frame_ends(file.fileno(), 1 << 30)) == ends
+        assert list(frame_ends(file.fileno(), 100)) == ends
+        assert list(frame_ends(file.fileno(), 0)) == []
+    with open(write(tmp_path, "cut.zst", packed[:-1]), "rb") as file:
+        assert list(frame_ends(file.fileno(), 1 << 30)) == ends[:-1]
+
+
+def test_a_frames_part_reads_no_more_than_it_needs(tmp_path: Path) -> None:
+    first, second = COMPRESS["zst"](RAW[:HALF]), COMPRESS["zst"](RAW[HALF:])
+    # The second half is broken far behind the line that the first half ends in.
+    path = write(tmp_path, "a.jsonl.zst", first + second[:-1])
+    source = one_source(path)
+    got = read_parts(source, [Part(0, "frames", 0, len(first), 0)], block_bytes=1000)
+    assert got.texts == TEXTS[: len(got.texts)]
+    with pytest.raises(InputError, match="cut off"):
+        read_parts(source, [Part(0, "frames", len(first), source.size, 0)])
+
+
+def test_all_stripes_notice_a_cut(tmp_path: Path) -> None:
+    packed = COMPRESS["zst"](RAW)
+    source = one_source(write(tmp_path, "a.jsonl.zst", packed[:-20]))
+    for part in range(3):
+        with pytest.raises(InputError, match="cut off"):
+            read_parts(source, [Part(0, "stripes", part, 3, 0)], stripe_bytes=10_000)
+
+
+@pytest.mark.parametrize("kind", ["whole", "frames", "bytes"])
+def test_file_that_vanished(kind: str, tmp_path: Path) -> None:
+    source = one_source(write(tmp_path, "a.jsonl", RAW))
+    os.unlink(source.path)
+    with pytest.raises(InputError, match=r"a\.jsonl: No such file"):
+        list(read(source, Part(0, kind, 0, 100, 0), ["text"]))
+
+
+PIPE_SCRIPT = """
+import sys
+from tokpack.sources import Part, discover, read
+source, = discover([sys.argv[1]])
+whole = Part(0, "whole", 0, 0, 0)
+first = next(iter(read(source, whole, ["text"], block_bytes=50_000)))
+count = sum(batch.records for batch in read(source, whole, ["text"]))
+print(source.name, source.format, source.compression, source.size, source.fingerprint(), count)
+try:
+    list(read(source, whole, ["text"]))
+except Exception as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("compression", COMPRESS)
+def test_standard_input_can_be_looked_at_first(compression: str) -> None:
+    packed = COMPRESS[compression](RAW)
+    run = subprocess.run(
+        [sys.executable, "-c", PIPE_SCRIPT, "-"], input=packed, capture_output=True, check=True
+    )
+    assert run.stdout.decode() == f"<stdin> jsonl {compression} 0  5000\n"
+
+
+def test_standard_input_is_read_once_when_it_is_long() -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", PIPE_SCRIPT, "-"], input=RAW * 20, capture_output=True, check=True
+    )
+    assert run.stdout.decode().splitlines() == [
+        "<stdin> jsonl  0  100000",
+        "<stdin>: a pipe can be read only once; save it to a file first",
+    ]
+
+
+def test_named_pipe(tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    with subprocess.Popen(
+        [sys.executable, "-c", PIPE_SCRIPT, str(fifo)], stdout=subprocess.PIPE
+    ) as run:
+        fifo.write_bytes(RAW)
+        assert run.stdout is not None
+        assert run.stdout.read().decode() == f"{fifo} jsonl  0  5000\n"

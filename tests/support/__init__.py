@@ -1,0 +1,1 @@
+"""What tests share: builders of inputs, runners of commands, and slow twins of fast code."""

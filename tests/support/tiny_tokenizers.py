@@ -1,0 +1,59 @@
+"""Tokenizers of a few merges, as files."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from tokenizers import pre_tokenizers
+
+from support.tokenizers_twin import EMPTY_MODEL
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
+EOD = "<|endoftext|>"
+
+
+def added(content: str, token_id: int, **flags: bool) -> dict[str, Any]:
+    return {
+        "id": token_id,
+        "content": content,
+        "single_word": False,
+        "lstrip": False,
+        "rstrip": False,
+        "normalized": False,
+        "special": True,
+        **flags,
+    }
+
+
+def tiny(**model: Any) -> dict[str, Any]:
+    """A tokenizer.json with the 256 bytes, two merges and an EOD."""
+    vocab = {token: i for i, token in enumerate([*ALPHABET, "ab", "abc", EOD])}
+    settings = {
+        "type": "BPE",
+        "dropout": None,
+        "unk_token": None,
+        "continuing_subword_prefix": None,
+        "end_of_word_suffix": None,
+        "fuse_unk": False,
+        "byte_fallback": False,
+        "ignore_merges": False,
+        "vocab": vocab,
+        "merges": [["a", "b"], ["ab", "c"]],
+        **model,
+    }
+    return {**EMPTY_MODEL, "added_tokens": [added(EOD, 258)], "model": settings}
+
+
+def save(folder: Path, definition: object, name: str = "tokenizer.json") -> Path:
+    path = folder / name
+    path.write_text(json.dumps(definition), encoding="utf-8")
+    return path
+
+
+def pair(folder: Path, vocab: object, merges: str) -> dict[str, Path]:
+    (folder / "merges.txt").write_bytes(merges.encode())
+    return {"vocab_file": save(folder, vocab, "vocab.json"), "merge_file": folder / "merges.txt"}

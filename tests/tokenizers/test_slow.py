@@ -1,0 +1,224 @@
+"""Tokenizers that are not native: words, SentencePiece, the Hugging Face library; training."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from support.tiny_tokenizers import EOD, save, tiny
+from support.tokenizers_twin import block, rows
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+
+from tokpack.errors import InputError, TokenizerError, UsageError
+from tokpack.tokenizers import (
+    UnknownWordError,
+    load_tokenizer,
+    train_bpe,
+    train_whitespace_vocab,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TEXTS = ["the cat sat on the mat", "a \u4e2d\u6587 mat\u00a0sat\n", "", "the the the"]
+
+
+# Vocabularies of words.
+
+
+def test_words(tmp_path: Path) -> None:
+    path = save(tmp_path, {"<unk>": 0, EOD: 1, "cat": 2, "the": 3}, "vocab.json")
+    tokenizer = load_tokenizer(vocab_file=path, tokenizer_type="Whitespace")
+    assert (tokenizer.native, tokenizer.vocab_size, tokenizer.eod_id) == (False, 4, 1)
+    encoder = pickle.loads(pickle.dumps(tokenizer)).encoder(dtype="uint16", append_eod=True)
+    texts = ["  the\u00a0cat\u3000the \x1c\n", "", " \t ", "dog", f"the {EOD} <unk>"]
+    encoded = encoder.encode(*block(texts))
+    assert rows(encoded) == [[3, 2, 3, 1], [], [], [0, 1], [3, 1, 0, 1]]
+    assert (encoded.ids.dtype, encoded.lengths.dtype) == (np.uint16, np.int32)
+    assert encoded.special.tolist() == [4, 4]
+    assert tokenizer.decode([3, 2, 1]) == f"the cat {EOD}"
+    with pytest.raises(TokenizerError, match="no token 9"):
+        tokenizer.decode([9])
+    text = tokenizer.encoder(dtype="uint16", append_eod=False, special_tokens="text")
+    assert rows(text.encode(*block([f"the {EOD}"]))) == [[3, 0]]
+
+
+def test_a_word_that_a_vocabulary_cannot_express(tmp_path: Path) -> None:
+    path = save(tmp_path, {EOD: 0, "cat": 1}, "vocab.json")
+    encoder = load_tokenizer(vocab_file=path, tokenizer_type="whitespace").encoder(
+        dtype="int32", append_eod=True
+    )
+    assert rows(encoder.encode(*block(["cat cat"]))) == [[1, 1, 0]]
+    with pytest.raises(UnknownWordError, match=r"'dog' of document 3 .* has no <unk>") as caught:
+        encoder.encode(*block(["cat", "", "cat dog"]))
+    assert pickle.loads(pickle.dumps(caught.value)).document == 2
+
+
+@pytest.mark.parametrize(
+    ("vocab", "message"),
+    [
+        ({"a b": 0}, "'a b' holds white space"),
+        ({"": 0}, "'' holds white space"),
+        ({"a": 0, "b": 0}, "'a' and 'b' have the same id 0"),
+        ({"a": 0.5}, "id of 'a' is 0.5, not a whole number"),
+        ({}, "vocabulary is empty"),
+    ],
+)
+def test_vocabularies_of_words_that_are_wrong(
+    tmp_path: Path, vocab: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(TokenizerError, match=message):
+        load_tokenizer(vocab_file=save(tmp_path, vocab), tokenizer_type="Whitespace")
+
+
+def test_a_vocabulary_of_words_is_made_from_texts(tmp_path: Path) -> None:
+    vocab = train_whitespace_vocab(iter(TEXTS))
+    assert list(vocab) == ["<unk>", EOD, "the", "mat", "sat", "a", "cat", "on", "\u4e2d\u6587"]
+    assert list(vocab.values()) == list(range(9))
+    assert list(train_whitespace_vocab(TEXTS, size=4)) == ["<unk>", EOD, "the", "mat"]
+    assert list(train_whitespace_vocab(TEXTS, min_count=3)) == ["<unk>", EOD, "the"]
+    assert list(train_whitespace_vocab([f"x {EOD} <unk>"])) == ["<unk>", EOD, "x"]
+    with pytest.raises(InputError, match="no word occurs 6 times"):
+        train_whitespace_vocab(TEXTS, min_count=6)
+    with pytest.raises(UsageError, match="vocabulary of 2 has no room"):
+        train_whitespace_vocab(TEXTS, size=2)
+    tokenizer = load_tokenizer(vocab_file=save(tmp_path, vocab), tokenizer_type="Whitespace")
+    encoder = tokenizer.encoder(dtype="uint16", append_eod=True)
+    assert 0 not in encoder.encode(*block(TEXTS)).ids
+
+
+# Training a byte-level BPE.
+
+
+def test_a_trained_bpe_is_native_and_round_trips(tmp_path: Path) -> None:
+    texts = ["hello world, hello tokens " * 20, "\u00e9t\u00e9 \U0001f600\n\n  x"] * 3
+    path = tmp_path / "tokenizer.json"
+    path.write_text(train_bpe(iter(texts), vocab_size=300), encoding="utf-8")
+    tokenizer = load_tokenizer(path)
+    assert tokenizer.native
+    assert tokenizer.vocab_size <= 300
+    assert (tokenizer.eod_id, tokenizer.special_ids) == (0, {EOD: 0})
+    encoder = tokenizer.encoder(dtype="uint16", append_eod=False)
+    new = ["\x00\x7f\u07ff \uffff\U0010ffff never seen", *texts]
+    encoded = rows(encoder.encode(*block(new)))
+    assert [tokenizer.decode(ids) for ids in encoded] == new
+    assert len(encoded[1]) < len(texts[0]) / 3
+    with pytest.raises(UsageError, match=r"vocabulary of 256 is too small: .* take 257"):
+        train_bpe(texts, vocab_size=256)
+
+
+# Tokenizers of the Hugging Face library.
+
+
+@pytest.fixture(scope="module")
+def wordpiece() -> str:
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=90, special_tokens=["[UNK]", "[CLS]", "</s>"], show_progress=False
+    )
+    tokenizer.train_from_iterator(TEXTS * 5, trainer)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A", special_tokens=[("[CLS]", 1)]
+    )
+    tokenizer.enable_truncation(2)
+    tokenizer.enable_padding(length=10)
+    text: str = tokenizer.to_str()
+    return text
+
+
+def test_any_tokenizer_json_gives_plain_ids(tmp_path: Path, wordpiece: str) -> None:
+    path = tmp_path / "tokenizer.json"
+    path.write_text(wordpiece, encoding="utf-8")
+    tokenizer = load_tokenizer(path)
+    assert not tokenizer.native
+    assert tokenizer.why_not_native == "its model is WordPiece, not BPE"
+    assert tokenizer.eod_id == 2
+    library = Tokenizer.from_str(wordpiece)
+    library.no_truncation()
+    library.no_padding()
+    expected = [library.encode(text, add_special_tokens=False).ids for text in TEXTS]
+    encoder = pickle.loads(pickle.dumps(tokenizer)).encoder(dtype="uint16", append_eod=True)
+    encoded = encoder.encode(*block(TEXTS))
+    assert rows(encoded) == [[*ids, 2] if ids else [] for ids in expected]
+    assert len(encoded.special) == 0
+    # Many documents, more than one batch of the library.
+    many = rows(encoder.encode(*block(TEXTS * 6000)))
+    assert many == rows(encoded) * 6000
+    with pytest.raises(TokenizerError, match="no token 9999"):
+        tokenizer.decode([9999])
+
+
+def test_special_tokens_of_the_library(tmp_path: Path, wordpiece: str) -> None:
+    path = tmp_path / "tokenizer.json"
+    path.write_text(wordpiece, encoding="utf-8")
+    tokenizer = load_tokenizer(path)
+    text = "cat</s>[CLS] mat"
+    for mode, found in (("encode", True), ("auto", True), ("error", True), ("text", False)):
+        encoder = tokenizer.encoder(dtype="int32", append_eod=False, special_tokens=mode)
+        encoded = encoder.encode(*block(["cat", text]))
+        assert ({1, 2} <= set(encoded.ids.tolist())) is found
+        assert encoded.special.tolist() == [1, 1]
+
+
+def test_decoding_through_the_library(tmp_path: Path) -> None:
+    path = save(tmp_path, tiny(byte_fallback=True))
+    tokenizer = load_tokenizer(path)
+    assert not tokenizer.native
+    encoder = tokenizer.encoder(dtype="int32", append_eod=True)
+    encoded = encoder.encode(*block(["abc \u00e9"]))
+    assert tokenizer.decode(encoded.ids) == f"abc \u00e9{EOD}"
+
+
+# SentencePiece models.
+
+
+@pytest.fixture(scope="module")
+def piece_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    sentencepiece = pytest.importorskip("sentencepiece", reason="the extra is not installed")
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(TEXTS * 20),
+        model_writer=model,
+        vocab_size=40,
+        hard_vocab_limit=False,
+        byte_fallback=False,
+        minloglevel=2,
+    )
+    path = tmp_path_factory.mktemp("piece") / "tokenizer.model"
+    path.write_bytes(model.getvalue())
+    return path
+
+
+def test_sentencepiece(piece_model: Path) -> None:
+    import sentencepiece
+
+    library = sentencepiece.SentencePieceProcessor(model_file=str(piece_model))
+    for tokenizer in (
+        load_tokenizer(piece_model),
+        load_tokenizer(piece_model.parent),
+        load_tokenizer(tokenizer_model=piece_model, tokenizer_type="Llama2Tokenizer"),
+        load_tokenizer(vocab_file=piece_model, tokenizer_type="SPMTokenizer"),
+    ):
+        assert tokenizer.vocab_size == library.get_piece_size()
+        assert tokenizer.eod_id == library.eos_id()
+        encoder = pickle.loads(pickle.dumps(tokenizer)).encoder(dtype="uint16", append_eod=True)
+        encoded = encoder.encode(*block([*TEXTS, "cat</s>"]))
+        plain = [library.encode(text) for text in [*TEXTS, "cat</s>"]]
+        assert rows(encoded) == [[*ids, library.eos_id()] if ids else [] for ids in plain]
+        assert encoded.special.tolist() == [4]
+        assert tokenizer.decode(plain[0]) == TEXTS[0]
+    assert load_tokenizer(piece_model, eod_token="<s>").eod_id == library.bos_id()
+    with pytest.raises(UsageError, match="never encodes special tokens"):
+        tokenizer.encoder(dtype="uint16", append_eod=True, special_tokens="encode")
+
+
+def test_a_file_that_is_no_sentencepiece_model(piece_model: Path, tmp_path: Path) -> None:
+    (tmp_path / "bad.model").write_bytes(json.dumps(tiny()).encode())
+    with pytest.raises(TokenizerError, match="not a SentencePiece model"):
+        load_tokenizer(tmp_path / "bad.model")

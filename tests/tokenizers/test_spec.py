@@ -1,0 +1,300 @@
+"""What makes a tokenizer.json native, what sends it to the library, what makes files an error."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from support.tiny_tokenizers import ALPHABET, EOD, added, pair, save, tiny
+from support.tokenizers_twin import EMPTY_MODEL, block, rows
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+from tokpack.errors import TokenizerError, UsageError
+from tokpack.tokenizers import load_tokenizer
+from tokpack.tokenizers.spec import decode_alphabet
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_the_alphabet_is_the_library_s() -> None:
+    """GPT-2's characters for the bytes, derived here the other way round."""
+    assert sorted(filter(None, decode_alphabet(ALPHABET))) == [bytes([b]) for b in range(256)]
+    for text in ("a b", "\u00e9\n", "\u4e2d"):
+        pieces = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        written = pieces.pre_tokenize_str(text)[0][0]
+        assert decode_alphabet([written]) == [text.encode()]
+    assert decode_alphabet(["a", "a b", "", "\u4e2d\u6587", "b"]) == [b"a", None, b"", None, b"b"]
+
+
+def test_a_plain_file_is_native(tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(save(tmp_path, tiny()))
+    assert tokenizer.native
+    assert (tokenizer.vocab_size, tokenizer.eod_id) == (259, 258)
+    assert tokenizer.special_ids == {EOD: 258}
+    encoder = tokenizer.encoder(dtype="uint16", append_eod=True)
+    encoded = encoder.encode(*block(["abc", "", f"ab{EOD}"]))
+    assert rows(encoded) == [[257, 258], [], [256, 258, 258]]
+    assert encoded.ids.dtype == np.uint16
+    assert encoded.lengths.dtype == np.int32
+    assert encoded.special.tolist() == [2]
+    assert tokenizer.decode([257, 258]) == f"abc{EOD}"
+
+
+@pytest.mark.parametrize(
+    "harmless",
+    [
+        {
+            "truncation": {
+                "direction": "Right",
+                "max_length": 1,
+                "strategy": "LongestFirst",
+                "stride": 0,
+            }
+        },
+        {"normalizer": {"type": "Sequence", "normalizers": []}},
+        {
+            "post_processor": {
+                "type": "TemplateProcessing",
+                "single": [
+                    {"SpecialToken": {"id": EOD, "type_id": 0}},
+                    {"Sequence": {"id": "A", "type_id": 0}},
+                ],
+                "pair": [],
+                "special_tokens": {EOD: {"id": EOD, "ids": [258], "tokens": [EOD]}},
+            }
+        },
+    ],
+    ids=lambda value: next(iter(value)),
+)
+def test_what_adds_or_cuts_tokens_is_left_out(tmp_path: Path, harmless: dict[str, Any]) -> None:
+    path = save(tmp_path, {**tiny(), **harmless})
+    tokenizer = load_tokenizer(path)
+    assert tokenizer.native
+    library = Tokenizer.from_file(str(path))
+    library.no_truncation()
+    expected = library.encode("abcabc", add_special_tokens=False).ids
+    encoder = tokenizer.encoder(dtype="int32", append_eod=False)
+    assert rows(encoder.encode(*block(["abcabc"]))) == [expected]
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        {"continuing_subword_prefix": "", "end_of_word_suffix": ""},
+        {"unk_token": EOD},
+        {"dropout": 0.0},
+    ],
+)
+def test_settings_without_effect_are_native(tmp_path: Path, model: dict[str, Any]) -> None:
+    assert load_tokenizer(save(tmp_path, tiny(**model))).native
+
+
+def _without(*tokens: str) -> dict[str, int]:
+    kept = [t for t in [*ALPHABET, "ab", "abc", EOD] if t not in tokens]
+    return {token: i for i, token in enumerate(kept)}
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "dropout": (tiny(dropout=0.1), "'dropout'"),
+    "byte_fallback": (tiny(byte_fallback=True), "'byte_fallback'"),
+    "prefix": (tiny(continuing_subword_prefix="##", merges=[]), "'continuing_subword_prefix'"),
+    "suffix": (tiny(end_of_word_suffix="</w>"), "'end_of_word_suffix'"),
+    "prefix space": (
+        {**tiny(), "pre_tokenizer": {**EMPTY_MODEL["pre_tokenizer"], "add_prefix_space": True}},  # type: ignore[dict-item]
+        "pre_tokenizer",
+    ),
+    "no pre_tokenizer": ({**tiny(), "pre_tokenizer": None}, "pre_tokenizer"),
+    "other pre_tokenizer": ({**tiny(), "pre_tokenizer": {"type": "Whitespace"}}, "pre_tokenizer"),
+    "normalizer": ({**tiny(), "normalizer": {"type": "NFKC"}}, "normalizer is NFKC"),
+    "two normalizers": (
+        {
+            **tiny(),
+            "normalizer": {
+                "type": "Sequence",
+                "normalizers": [{"type": "NFC"}, {"type": "Lowercase"}],
+            },
+        },
+        "normalizer is Lowercase",
+    ),
+    "lstrip": ({**tiny(), "added_tokens": [added(EOD, 258, lstrip=True)]}, "around it"),
+    "single_word": ({**tiny(), "added_tokens": [added(EOD, 258, single_word=True)]}, "around it"),
+    "gap in the ids": (
+        {**tiny(), "added_tokens": [added(EOD, 258), added("<x>", 300)]},
+        "misnumbered",
+    ),
+    "a byte without a token": (
+        tiny(vocab=_without("q", EOD)) | {"added_tokens": []},
+        "byte 0x71",
+    ),
+    "another model": (
+        {**tiny(), "model": {"type": "WordLevel", "vocab": {"a": 0, "?": 1}, "unk_token": "?"}},
+        "WordLevel",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_anything_else_goes_to_the_library_and_works_the_same(tmp_path: Path, case: str) -> None:
+    definition, reason = REFUSED[case]
+    path = save(tmp_path, definition)
+    tokenizer = load_tokenizer(path)
+    assert not tokenizer.native
+    assert reason in tokenizer.why_not_native
+    texts = ["abc a b", "", "x\u00e9 abab"]
+    library = Tokenizer.from_file(str(path))
+    expected = [library.encode(text, add_special_tokens=False).ids for text in texts]
+    if case != "dropout":
+        encoder = pickle.loads(pickle.dumps(tokenizer)).encoder(dtype="int32", append_eod=False)
+        assert rows(encoder.encode(*block(texts))) == expected
+
+
+def test_vocabulary_with_holes_counts_them(tmp_path: Path) -> None:
+    """The largest id decides what fits into uint16."""
+    definition = tiny()
+    definition["model"]["vocab"]["abc"] = 70_000
+    definition["model"]["vocab"][EOD] = 257
+    definition["added_tokens"][0]["id"] = 257
+    tokenizer = load_tokenizer(save(tmp_path, definition))
+    assert tokenizer.vocab_size == 70_001
+    with pytest.raises(TokenizerError, match="70001 ids, and uint16 holds 65536"):
+        tokenizer.encoder(dtype="uint16", append_eod=False)
+    encoder = tokenizer.encoder(dtype="int32", append_eod=True)
+    assert rows(encoder.encode(*block(["abc"]))) == [[70_000, 257]]
+    with pytest.raises(TokenizerError, match="no token 300"):
+        tokenizer.decode([300])
+
+
+def test_the_end_of_document_token(tmp_path: Path) -> None:
+    definition = tiny()
+    names = ["<s>", "</s>", "<|eot|>"]
+    definition["added_tokens"] = [added(n, 259 + i) for i, n in enumerate(names)]
+    del definition["model"]["vocab"][EOD]
+    definition["model"]["vocab"]["zz"] = 258
+    path = save(tmp_path, definition)
+    assert load_tokenizer(path).eod_id == 260
+    assert load_tokenizer(path, eod_token="<|eot|>").eod_id == 261
+    with pytest.raises(TokenizerError, match="no token '<nope>'"):
+        load_tokenizer(path, eod_token="<nope>")
+    fingerprints = {load_tokenizer(path, eod_token=n).fingerprint for n in names}
+    assert len(fingerprints) == 3
+
+    definition["added_tokens"] = []
+    without = load_tokenizer(save(tmp_path, definition))
+    assert without.eod_id is None
+    with pytest.raises(TokenizerError, match="no end-of-document token"):
+        without.encoder(dtype="uint16", append_eod=True)
+    assert without.encoder(dtype="uint16", append_eod=False)
+
+
+def test_unknown_modes_and_types_are_refused(tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(save(tmp_path, tiny()))
+    with pytest.raises(UsageError, match="mode 'maybe'"):
+        tokenizer.encoder(dtype="uint16", append_eod=False, special_tokens="maybe")
+    with pytest.raises(UsageError, match="'float32'"):
+        tokenizer.encoder(dtype="float32", append_eod=False)
+
+
+def test_the_fingerprint_is_of_the_meaning(tmp_path: Path) -> None:
+    """Formatting, order of keys and post-processing do not count; all that decides ids does."""
+    first = load_tokenizer(save(tmp_path, tiny())).fingerprint
+    other = dict(reversed(tiny().items()))
+    other["post_processor"] = {"type": "ByteLevel", "add_prefix_space": False}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(other, indent=3))
+    assert load_tokenizer(tmp_path / "tokenizer.json").fingerprint == first
+    changed = [
+        {**tiny(), "normalizer": {"type": "NFC"}},
+        tiny(ignore_merges=True),
+        tiny(merges=[["a", "b"]]),
+        {**tiny(), "added_tokens": [added(EOD, 258, special=False)]},
+        {**tiny(), "added_tokens": [added(EOD, 258), added("<x>", 259)]},
+        {**tiny(), "pre_tokenizer": {**EMPTY_MODEL["pre_tokenizer"], "use_regex": False}},  # type: ignore[dict-item]
+    ]
+    seen = {load_tokenizer(save(tmp_path, definition)).fingerprint for definition in changed}
+    assert len(seen | {first}) == len(changed) + 1
+
+
+def test_a_pickle_encodes_the_same(tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(save(tmp_path, tiny()))
+    again = pickle.loads(pickle.dumps(tokenizer))
+    assert again.describe() == tokenizer.describe()
+    encoder = again.encoder(dtype="uint16", append_eod=True)
+    assert rows(encoder.encode(*block(["abc abc"]))) == rows(
+        tokenizer.encoder(dtype="uint16", append_eod=True).encode(*block(["abc abc"]))
+    )
+
+
+# GPT-2's pair of files.
+
+
+@pytest.mark.parametrize(
+    "merges",
+    [
+        "#version: 0.2\na b\nab c\n",
+        "a b\nab c\n",
+        "#version: 0.2\na b\nab c",
+        "#version: 0.2\r\na b\r\nab c\r\n",
+    ],
+)
+def test_merges_files_of_all_makes(tmp_path: Path, merges: str) -> None:
+    tokenizer = load_tokenizer(**pair(tmp_path, _without(), merges))
+    encoder = tokenizer.encoder(dtype="uint16", append_eod=True)
+    assert rows(encoder.encode(*block(["abc", "ab"]))) == [[257, 258], [256, 258]]
+
+
+def test_special_tokens_are_text_in_gpt2_s_files(tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(**pair(tmp_path, _without(), "a b\nab c\n"))
+    for mode, last in (("auto", 13), ("text", 13), ("encode", 1), ("error", 1)):
+        encoder = tokenizer.encoder(dtype="uint16", append_eod=False, special_tokens=mode)
+        encoded = encoder.encode(*block([f"ab{EOD}"]))
+        assert encoded.lengths.tolist() == [1 + last]
+        assert encoded.special.tolist() == [0]
+
+
+def test_a_vocabulary_without_merges(tmp_path: Path) -> None:
+    library = Tokenizer(models.BPE(_without(), []))
+    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    encoder = load_tokenizer(**pair(tmp_path, _without(), "#version: 0.2\n")).encoder(
+        dtype="uint16", append_eod=False
+    )
+    assert rows(encoder.encode(*block(["abc d"]))) == [library.encode("abc d").ids]
+
+
+@pytest.mark.parametrize(
+    ("vocab", "merges", "message"),
+    [
+        (_without("abc"), "a b\nab c\n", r"does not fit the merges: merge 2 \('ab' \+ 'c'\) needs"),
+        (_without("b"), "a b\nab c\n", "needs the token 'b' of .*merges.txt, .*vocab.json"),
+        (_without("q"), "a b\n", "byte 0x71 .* text would be lost"),
+        ({**_without(), "zz": 5}, "a b\n", "have the same id 5"),
+        ({**_without(), "zz": -1}, "a b\n", "id of 'zz' is -1"),
+        ({**_without(), "zz": 1 << 40}, "a b\n", "id of 'zz' is 1099511627776"),
+        ({**_without(), "zz": "7"}, "a b\n", "id of 'zz' is '7', not a whole number"),
+        ({}, "a b\n", "vocabulary is empty"),
+        ([1, 2], "a b\n", "a JSON object"),
+        (_without(), "a b\nabc\n", "merges.txt:2: .* not 'abc'"),
+        (_without(), "#version: 0.2\na b\nab  c\n", "merges.txt:3: "),
+        (_without(), "a b\n\nab c\n", "merges.txt:2: .* not ''"),
+        (tiny(), "a b\n", "is a tokenizer.json, which needs no merges"),
+    ],
+)
+def test_files_that_do_not_fit(tmp_path: Path, vocab: object, merges: str, message: str) -> None:
+    with pytest.raises(TokenizerError, match=message):
+        load_tokenizer(**pair(tmp_path, vocab, merges))
+
+
+def test_files_that_are_no_files(tmp_path: Path) -> None:
+    files = pair(tmp_path, _without(), "a b\n")
+    files["vocab_file"].write_text("{not json")
+    with pytest.raises(TokenizerError, match=r"vocab.json: not a JSON file"):
+        load_tokenizer(**files)
+    files["merge_file"].write_bytes(b"a b\n\xff \n")
+    save(tmp_path, _without(), "vocab.json")
+    with pytest.raises(TokenizerError, match=r"merges.txt: not UTF-8 at byte 4"):
+        load_tokenizer(**files)
+    files["merge_file"].unlink()
+    with pytest.raises(TokenizerError, match=r"merges.txt: cannot read"):
+        load_tokenizer(**files)

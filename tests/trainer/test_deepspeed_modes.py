@@ -1,0 +1,45 @@
+"""The DeepSpeed engine with half precision, dropout, documents and recomputation."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("deepspeed")
+
+from support.deepspeed_tools import zero
+from support.parallel_tools import PP, TP, Run, check, difference, train_many
+
+BF16, FP16 = {"precision": "bf16"}, {"precision": "fp16"}
+RECOMPUTE = {"checkpoint_activations": True, "checkpoint_num_layers": 3}
+DROPOUT = {"hidden_dropout": 0.1, "attention_dropout": 0.1}
+
+
+def test_documents_dropout_and_recomputation_reach_all_stages() -> None:
+    base = {**DROPOUT, **RECOMPUTE}
+    grids = [zero(2, **base), zero(3, **base), zero(1, **base, **PP)]
+    check([Run(DROPOUT, documents=True), *(Run(grid, 2, documents=True) for grid in grids)], 1e-5)
+    parts = {**base, **TP, "partition_activations": True, "checkpoint_in_cpu": True}
+    check([Run(parts, 2), Run(zero(2, **parts), 2), Run(zero(1, **parts, **PP), 4)], 1e-5)
+
+
+def test_half_precision_is_near() -> None:
+    """DeepSpeed's bf16 rounds the weights of norms, the torch engine does not: hence 5e-3."""
+    grids = [zero(0), zero(2), zero(3), zero(0, **PP)]
+    check([Run({}), *(Run({**grid, **FP16}, 2) for grid in grids)], 2e-4)
+    found = check([Run({}), *(Run({**grid, **BF16}, 2) for grid in grids)], 5e-3)
+    assert max(difference(figures, found[1]) for figures in found[1:]) < 1e-3
+
+
+def test_all_ranks_skip_a_step_that_overflows() -> None:
+    base = {**FP16, "initial_loss_scale": 2.0**24, "hysteresis": 1}
+    grids = [zero(2, **base), zero(3, **base), zero(1, **base, **PP)]
+    for figures in train_many([Run(grid, 2, 10) for grid in grids]):
+        skipped = int(sum(figures["skipped"]))
+        assert 4 < skipped < 10
+        assert figures["steps"] == [10 - skipped]
+        assert figures["scale"][:3] == [2.0**24, 2.0**23, 2.0**22]
+        assert figures["norm"][0] == math.inf
+        assert figures["loss"][0] == figures["loss"][4]  # nothing was changed

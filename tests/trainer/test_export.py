@@ -1,0 +1,204 @@
+"""Exported models compute the same logits in ``transformers``."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("safetensors")
+
+from safetensors.torch import load_file  # noqa: E402
+from support.trainer_model_tools import (  # noqa: E402
+    LLAMA,
+    NEOX,
+    VOCAB,
+    Memory,
+    model_of,
+    tokens,
+)
+from support.trainer_neox_tools import write_neox  # noqa: E402
+
+from tokpack.checkpoints.export import export, open_weights  # noqa: E402
+from tokpack.checkpoints.neox import NeoxWeights  # noqa: E402
+from tokpack.errors import FormatError, InputError, OutputError, UsageError  # noqa: E402
+from tokpack.tokenizers import load_tokenizer  # noqa: E402
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from torch import Tensor
+
+torch.set_num_threads(1)
+
+
+def logits_of(folder: Path) -> Tensor:
+    """What ``transformers`` computes from a folder, which must fit its class exactly."""
+    transformers = pytest.importorskip("transformers")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model, info = transformers.AutoModelForCausalLM.from_pretrained(
+            folder, output_loading_info=True, dtype=torch.float32
+        )
+    problems = {key: found for key, found in info.items() if found}
+    assert not problems
+    with torch.no_grad():
+        logits: Tensor = model.eval()(tokens()).logits
+    return logits
+
+
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "gpt2": ("GPT2LMHeadModel", {}),
+    "gpt2, gelu by erf": ("GPT2LMHeadModel", {"activation": "gelu_erf"}),
+    "gpt2, untied": ("GPT2LMHeadModel", {"untie_embeddings_and_output_weights": True}),
+    "gpt2, embed_layernorm": ("GPT2LMHeadModel", {"embed_layernorm": True}),
+    "gpt2, embed_layernorm, untied": (
+        "GPT2LMHeadModel",
+        {"embed_layernorm": True, "untie_embeddings_and_output_weights": True},
+    ),
+    "gpt2, more positions, other width": (
+        "GPT2LMHeadModel",
+        {"max_position_embeddings": 80, "ffn_hidden_size": 100},
+    ),
+    "neox": ("GPTNeoXForCausalLM", NEOX),
+    "neox, tanh": ("GPTNeoXForCausalLM", {**NEOX, "activation": "gelu"}),
+    "neox, sequential": ("GPTNeoXForCausalLM", {**NEOX, "parallel_residual": False}),
+    "neox, tied": ("GPTNeoXForCausalLM", {**NEOX, "untie_embeddings_and_output_weights": False}),
+    "neox, all rotary": (
+        "GPTNeoXForCausalLM",
+        {**NEOX, "rotary_percent": 1.0, "rotary_base": 500.0, "layernorm_epsilon": 1e-3},
+    ),
+    "llama": ("LlamaForCausalLM", LLAMA),
+    "llama, all heads": ("LlamaForCausalLM", {**LLAMA, "num_query_groups": None}),
+    "llama, untied": (
+        "LlamaForCausalLM",
+        {**LLAMA, "untie_embeddings_and_output_weights": True, "embed_layernorm": True},
+    ),
+}
+
+
+@pytest.mark.parametrize(("architecture", "settings"), MODELS.values(), ids=MODELS)
+def test_logits_are_equal(tmp_path: Path, architecture: str, settings: dict[str, Any]) -> None:
+    weights = Memory(model_of(**settings))
+    assert export(weights, tmp_path / "out") == architecture
+    found, expected = logits_of(tmp_path / "out"), weights.logits(tokens())
+    assert found.shape[-1] == VOCAB
+    assert expected.std() > 0.1
+    assert (found - expected).abs().max() <= 1e-5
+
+
+def test_large_models_are_cut_into_files(tmp_path: Path) -> None:
+    weights = Memory(model_of())
+    export(weights, tmp_path / "out", shard_bytes=100_000)
+    files = sorted(path.name for path in (tmp_path / "out").glob("*.safetensors"))
+    assert files[0] == f"model-00001-of-{len(files):05d}.safetensors"
+    index = json.loads((tmp_path / "out/model.safetensors.index.json").read_text())
+    assert sorted(set(index["weight_map"].values())) == files
+    assert all((tmp_path / "out" / f).stat().st_size < 140_000 for f in files)
+    assert (logits_of(tmp_path / "out") - weights.logits(tokens())).abs().max() <= 1e-5
+
+
+def test_half_precision(tmp_path: Path) -> None:
+    weights = Memory(model_of())
+    export(weights, tmp_path / "out", dtype="bf16")
+    stored = load_file(tmp_path / "out/model.safetensors")
+    assert {tensor.dtype for tensor in stored.values()} == {torch.bfloat16}
+    assert json.loads((tmp_path / "out/config.json").read_text())["dtype"] == "bfloat16"
+    assert torch.equal(
+        stored["transformer.wte.weight"],
+        weights.read("embedding.word.weight")["parameter"].bfloat16(),
+    )
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"parallel_residual": True},
+        {"num_query_groups": 2},
+        {"add_bias_linear": False},
+        {"normalization": "RMSNorm"},
+        {**LLAMA, "rotary_percent": 0.5},
+        {**LLAMA, "parallel_residual": True},
+        {**LLAMA, "position_embedding_type": "learned_absolute"},
+    ],
+)
+def test_models_that_no_class_computes(tmp_path: Path, settings: dict[str, Any]) -> None:
+    message = "no class of transformers computes this model: .*; Llama .* no biases"
+    with pytest.raises(UsageError, match=message):
+        export(Memory(model_of(**settings)), tmp_path / "out")
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_output_is_whole_or_absent(tmp_path: Path) -> None:
+    class Broken(Memory):
+        def read(self, name: str) -> dict[str, Tensor]:
+            if name.startswith("norm"):
+                raise FormatError("broken")
+            return super().read(name)
+
+    output = tmp_path / "out"
+    with pytest.raises(FormatError, match="broken"):
+        export(Broken(model_of()), output)
+    assert not output.exists()
+    export(Memory(model_of()), output)
+    with pytest.raises(OutputError, match="exists"):
+        export(Memory(model_of(num_layers=2)), output)
+    assert json.loads((output / "config.json").read_text())["n_layer"] == 3
+    export(Memory(model_of(num_layers=2)), output, overwrite=True)
+    assert json.loads((output / "config.json").read_text())["n_layer"] == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home/letter").touch()
+    with pytest.raises(OutputError, match="is no exported model"):
+        export(Memory(model_of()), tmp_path / "home", overwrite=True)
+    assert (tmp_path / "home/letter").exists()
+
+
+TEXT = "Hello  world, it's 2026:\n\tnaïve façade 🙂<|endoftext|>Next."
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "json"])
+def test_the_tokenizer_goes_with_the_model(tmp_path: Path, shared: Path, kind: str) -> None:
+    transformers = pytest.importorskip("transformers")
+    files = shared / "tokenizers"
+    tokenizer = (
+        load_tokenizer(
+            vocab_file=files / "gpt2-vocab.json",
+            merge_file=files / "gpt2-merges.txt",
+            tokenizer_type="HFGPT2Tokenizer",
+        )
+        if kind == "gpt2"
+        else load_tokenizer(vocab_file=files / "20B_tokenizer.json")
+    )
+    export(Memory(model_of()), tmp_path / "out", tokenizer=tokenizer)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        loaded = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    data = torch.frombuffer(bytearray(TEXT.encode()), dtype=torch.uint8).numpy()
+    spans = torch.tensor([[0, len(data)]]).numpy()
+    ids = tokenizer.encoder(dtype="int32", append_eod=False).encode(data, spans).ids.tolist()
+    assert loaded(TEXT, add_special_tokens=False)["input_ids"] == ids
+    assert loaded(TEXT)["input_ids"] == ids
+    assert loaded.decode(ids) == TEXT
+    assert loaded.eos_token_id == tokenizer.eod_id
+    config = json.loads((tmp_path / "out/config.json").read_text())
+    assert config["eos_token_id"] == tokenizer.eod_id
+
+
+def test_neox_weights_are_exported(tmp_path: Path) -> None:
+    weights = Memory(model_of(**NEOX))
+    write_neox(tmp_path / "run/global_step7", weights)
+    (tmp_path / "run/latest").write_text("global_step7")
+    with pytest.raises(UsageError, match="do not say which model"):
+        open_weights(tmp_path / "run")
+    export(NeoxWeights(tmp_path / "run/global_step7", weights.model), tmp_path / "out")
+    difference = (logits_of(tmp_path / "out") - weights.logits(tokens())).abs().max()
+    assert difference < 0.05  # NeoX stores fp16
+
+
+def test_nothing_to_export(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="there is no checkpoint"):
+        open_weights(tmp_path / "absent")

@@ -1,0 +1,293 @@
+"""Words of Megatron-LM, Megatron-DeepSpeed and GPT-NeoX that mean another thing here, or none."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.flags_tools import changed, config, write
+
+from tokpack.configuration.config import FIELDS, Config
+from tokpack.configuration.derive import Given, configure
+from tokpack.configuration.model import ModelConfig
+from tokpack.configuration.names import NEOX
+from tokpack.errors import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NEOX_FILE = {"pipe_parallel_size": 1}  # enough to be known as one
+
+
+def derived(neox: bool, **settings: Any) -> Config:
+    return configure(Given(settings), 1, neox)
+
+
+# Names of weights, and their standard deviations for sigma, layers and width.
+TWIN = {
+    "normal": lambda s, n, h: s,
+    "scaled_normal": lambda s, n, h: s / (2 * n) ** 0.5,
+    "single_residual_scaled_normal": lambda s, n, h: s / n**0.5,
+    "small_init": lambda s, n, h: (2 / (5 * h)) ** 0.5,
+    "wang_init": lambda s, n, h: 2 / (n * h**0.5),
+}
+METHODS = st.none() | st.sampled_from(sorted(TWIN))
+
+
+@given(METHODS, METHODS, st.floats(1e-3, 1), st.integers(1, 90), st.integers(1, 99))
+def test_first_weights(
+    first: str | None, last: str | None, std: float, layers: int, heads: int
+) -> None:
+    sizes = {"num_layers": layers, "hidden_size": 8 * heads, "num_attention_heads": heads}
+    words = {"init_method": first, "output_layer_init_method": last}
+    settings = {**sizes, **{k: v for k, v in words.items() if v}, "init_method_std": std}
+    model = ModelConfig.of(derived(True, **settings), 100)
+    expected = TWIN[first or "normal"](std, layers, 8 * heads)
+    assert model.init_method_std == pytest.approx(expected)
+    expected = TWIN[last or "scaled_normal"](std, layers, 8 * heads)
+    assert model.output_init_method_std == pytest.approx(expected)
+
+
+def test_first_weights_that_nobody_scales(tmp_path: Path) -> None:
+    """Megatron's are scaled by the depth; a flag replaces what a file says of them."""
+    model = ModelConfig.of(config("--init-method-std 0.1 --num-layers 8"), 100)
+    assert (model.init_method_std, model.output_init_method_std) == (0.1, 0.1 / 4)
+    words = {"init_method": "small_init", "output_layer_init_method": "wang_init"}
+    path = write(tmp_path / "neox.yml", words)
+    found = config(f"{path} --init-method-std 0.1 --output-init-method-std 0.2")
+    assert (found.init_method_std, found.output_init_method_std) == (0.1, 0.2)
+    for name in words:
+        with pytest.raises(UsageError, match=f"{name} orthogonal is not supported: only normal, "):
+            config(write(tmp_path / "neox.yml", {name: "orthogonal"}))
+
+
+ERF, TANH = "gelu_erf", "gelu"
+
+
+@pytest.mark.parametrize(
+    ("file", "flags", "form", "said"),
+    [
+        ({}, "", TANH, ""),
+        ({}, "--no-bias-gelu-fusion", ERF, "erf form, as Megatron"),
+        ({}, "--bias-gelu-fusion", TANH, "tanh form, as Megatron computes it with"),
+        ({}, "--openai-gelu --no-bias-gelu-fusion", TANH, "tanh form"),
+        ({}, "--disable-bias-linear", ERF, "erf form, as Megatron computes it without"),
+        ({}, "--no-add-bias-linear", TANH, ""),
+        ({"disable_bias_linear": True}, "--add-bias-linear", TANH, ""),
+        ({"activation": "gelu"}, "", TANH, ""),
+        (NEOX_FILE, "", ERF, "erf form, as GPT-NeoX computes it without"),
+        ({**NEOX_FILE, "activation": "gelu"}, "", ERF, "erf form, as GPT-NeoX"),
+        ({**NEOX_FILE, "bias-gelu-fusion": False}, "", ERF, "erf form, as GPT-NeoX"),
+        ({**NEOX_FILE, "bias-gelu-fusion": True}, "", TANH, "tanh form, as GPT-NeoX computes"),
+        (NEOX_FILE, "--bias-gelu-fusion", TANH, "tanh form, as GPT-NeoX"),
+        ({**NEOX_FILE, "bias-gelu-fusion": False}, "--activation gelu", TANH, ""),
+        ({**NEOX_FILE, "bias-gelu-fusion": True}, "--activation gelu_erf", ERF, ""),
+        ({"activation": "gelu_erf"}, "--bias-gelu-fusion", ERF, "does not concern activation gelu"),
+        ({}, "--swiglu --no-bias-gelu-fusion", "swiglu", "does not concern activation swiglu"),
+        ({}, "--glu-activation swiglu", "swiglu", ""),
+        ({}, "--swiglu --disable-bias-linear", "swiglu", ""),
+    ],
+)
+def test_forms_of_gelu(
+    tmp_path: Path, file: dict[str, Any], flags: str, form: str, said: str
+) -> None:
+    found = config(f"{write(tmp_path / 'c.yml', file)} {flags}")
+    assert found.activation == form
+    notes = [note for note in found.notes if "gelu" in note]
+    assert len(notes) == (1 if said else 0)
+    assert all(said in note for note in notes)
+    (tmp_path / "saved.yaml").write_text(found.to_yaml())
+    assert config(str(tmp_path / "saved.yaml")) == found
+
+
+def test_names_that_only_neox_has() -> None:
+    """None is a name of ours, which a saved configuration would have."""
+    assert not set(NEOX.split()) & set(FIELDS)
+
+
+def rounded(value: int, multiple: int) -> int:
+    while value % multiple:
+        value += 1
+    return value
+
+
+@given(
+    st.none() | st.integers(3, 5000),
+    st.none() | st.integers(1, 64),
+    st.booleans(),
+    st.integers(1, 40),
+)
+def test_widths_of_neox(size: int | None, multiple: int | None, gated: bool, heads: int) -> None:
+    """Its two layers are rounded apart; where they do not fit, it cannot train either."""
+    sizes = {"hidden_size": 8 * heads, "num_attention_heads": heads}
+    words = {"intermediate_size": size, "mlp_multiple_of": multiple}
+    settings = {**sizes, **{k: v for k, v in words.items() if v}}
+    settings["activation"] = "swiglu" if gated else "gelu"
+    rows, step = size or 32 * heads, multiple or 1
+    rows = int(rows * 2 / 3) if gated else rows
+    columns = rounded(rows // 2 if gated else rows, step)
+    rows = rounded(rows, 2 * step)
+    if (rows // 2 if gated else rows) != columns:
+        if size or multiple or gated:
+            with pytest.raises(UsageError, match="which GPT-NeoX cannot train: give ffn_hidden"):
+                derived(True, **settings)
+        return
+    found = derived(True, **settings)
+    assert ModelConfig.of(found, 100).ffn_hidden_size == columns
+    assert any("a third of" in note for note in found.notes) == gated
+
+
+@pytest.mark.parametrize(
+    ("words", "width", "hidden"),
+    [
+        ({"intermediate_size": 32768, "mlp_multiple_of": 256}, 11008, 4096),  # llama/7B.yml
+        ({"intermediate_size": 40960, "mlp_multiple_of": 256}, 13824, 5120),  # llama/13B.yml
+        ({"mlp_type": "llama", "activation": "silu"}, 11008, 4096),  # before 2024-09
+        ({"mlp_type": "llama", "activation": "silu", "intermediate_size": 14336}, 14336, 4096),
+        ({"mlp_multiple_of": 256}, 2816, 2048),
+    ],
+)
+def test_the_width_of_llama(tmp_path: Path, words: dict[str, Any], width: int, hidden: int) -> None:
+    values = {"activation": "swiglu", "hidden_size": hidden, "num_attention_heads": 32, **words}
+    biases = {"use_bias_in_attn_linear": False, "use_bias_in_norms": False, "norm": "rmsnorm"}
+    biases |= {} if "mlp_type" in words else {"use_bias_in_mlp": False}
+    path = write(tmp_path / "c.yml", {**values, **biases, "rms_norm_epsilon": 1e-6})
+    found = config(path)
+    assert (found.activation, found.ffn_hidden_size) == ("swiglu", width)
+    assert (found.add_bias_linear, found.layernorm_epsilon) == (False, 1e-6)
+    assert config(f"{path} --ffn-hidden-size 64").ffn_hidden_size == 64
+
+
+def test_megatron_is_wide_as_it_says() -> None:
+    assert changed(config("--swiglu")) == {"activation": "swiglu"}
+    assert config("--swiglu --ffn-hidden-size 100").ffn_hidden_size == 100
+    assert config("--intermediate-size 100").ffn_hidden_size == 100
+    with pytest.raises(UsageError, match="ffn_hidden_size and intermediate_size are given"):
+        config("--intermediate-size 100 --ffn-hidden-size 100")
+
+
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [
+        ({"mlp_type": "llama"}, "mlp_type llama with activation gelu .* only silu"),
+        ({"mlp_type": "residual"}, "mlp_type residual is not supported"),
+        ({"activation": "silu"}, "activation is 'silu', expected one of gelu"),
+        ({"use_bias_in_attn_linear": False}, "use_bias_in_mlp True .* give --no-add-bias-linear"),
+        ({"use_bias_in_norms": False}, "use_bias_in_norms false is not supported with LayerNorm"),
+        ({"attention_config": [[["gmlp"], "all"]]}, "attention_config gmlp is not .* only global"),
+        ({"attention_config": [[["local", "global"], 6]]}, "attention_config local is not supp"),
+        ({"sliding_window_width": 64}, "sliding_window_width 64 .* seq_length 1024 or more"),
+        ({"no_position_embedding": True}, "no_position_embedding needs position_embedding_type"),
+        ({"kv_channels": 128}, "kv_channels 128 is not supported: only 64"),
+        ({"moe_num_experts": 8}, "moe_num_experts 8 is not supported: only 1"),
+        ({"use_mup": True}, "use_mup true is not supported: only false"),
+        ({"no_load_optim": True}, "no_load_optim is not supported without finetune"),
+        ({"extra_save_iters": [3, -1]}, "extra_save_iters has -1, expected steps of at least 0"),
+        ({"checkpoint_scale": "log"}, "checkpoint_scale log is not supported: only linear"),
+        ({"weight_by_num_documents": True}, "weight_by_num_documents true is not supported"),
+        ({"norm": "te_layernorm"}, "normalization is 'te_layernorm'"),
+        ({"recompute_method": "some"}, "recomputation some is not known, only uniform and block"),
+        ({"train_data_paths": ["a", "b"], "train_data_weights": [1]}, "1 weights for the 2 data"),
+        ({"valid_data_weights": [1]}, "1 weights for the 0 datasets of valid_data_paths"),
+        ({"lr": 1e-3, "optimizer": {"params": {"lr": 1e-4}}}, "lr 0.0001 contradicts lr 0.001"),
+        ({"fp16": {"enabled": True}, "precision": "bfloat16"}, "precision bfloat16 contradicts fp"),
+        ({"data_efficiency": {"seed": 1}}, "unknown setting data_efficiency.seed"),
+        ({"soft_prompt_tuning": {"enabled": True}}, "unknown setting soft_prompt_tuning.enabled"),
+    ],
+)
+def test_what_is_refused_of_a_file(tmp_path: Path, file: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        config(write(tmp_path / "c.yml", file))
+
+
+@pytest.mark.parametrize(
+    ("file", "expected"),
+    [
+        ({"use_bias_in_mlp": False, "use_bias_in_attn_linear": False}, {"add_bias_linear": False}),
+        ({"use_bias_in_mlp": True, "gpt_j_tied": False}, {}),
+        ({"rms_norm_epsilon": 1e-6}, {}),
+        ({"rms_norm_epsilon": 1e-6, "norm": "rmsnorm", "layernorm_epsilon": 1e-3},
+         {"normalization": "RMSNorm", "layernorm_epsilon": 1e-6}),
+        ({"attention_config": [[["flash", "global"], 6]], "sliding_window_width": 1024}, {}),
+        ({"pos_emb": "rotary", "no_position_embedding": True, "kv_channels": 64},
+         {"position_embedding_type": "rope"}),
+        ({"fp16": {"enabled": True, "type": "bfloat16", "loss_scale": 0}}, {"precision": "bf16"}),
+        ({"fp16": {"enabled": False, "type": "bfloat16"}}, {}),
+        ({"checkpoint_factor": 20, "extra-save-iters": [0, 1, 2]},
+         {"save_interval": 20, "extra_save_iters": (0, 1, 2)}),
+        ({"train_data_paths": ["a", "b"], "train_data_weights": [1, 3], "valid_data_paths": ["c"],
+          "test_data_paths": ["d", "e"]},
+         {"train_data_path": ("1.0", "a", "3.0", "b"), "valid_data_path": ("c",),
+          "test_data_path": ("1.0", "d", "1.0", "e")}),
+        ({"deepspeed_extra_args": {"comms_logger": {"enabled": True}}, "data_types": {"a": 1}},
+         {"deepspeed_json": {"comms_logger": {"enabled": True}, "data_types": {"a": 1}}}),
+        ({"moe_num_experts": 1, "comet_others": {"a": None}, "checkpoint_scale": "linear"}, {}),
+    ],
+)  # fmt: skip
+def test_what_a_neox_file_sets(
+    tmp_path: Path, file: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    path = write(tmp_path / "c.yml", {**NEOX_FILE, "bias_gelu_fusion": True, **file})
+    assert changed(config(path)) == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("--recompute-granularity full --recompute-method uniform --recompute-num-layers 2",
+         {"checkpoint_activations": True, "checkpoint_num_layers": 2}),
+        ("--activations-checkpoint-method uniform --activations-checkpoint-num-layers 1",
+         {"checkpoint_activations": True}),
+        ("--recompute-granularity selective", {"checkpoint_activations": True}),
+        ("--distribute-saved-activations", {"partition_activations": True}),
+        ("--num-experts 1 --moe-expert-parallel-size 1 --ds-sequence-parallel-size 1", {}),
+        ("--kill-switch-file stop --timing-log-level 1", {"kill_switch_path": "stop"}),
+        ("--cpu-optimizer --no-save-optim", {}),
+        ("--finetune --no-load-optim", {"finetune": True}),
+        ("--pad-vocab-size-to 250_880", {"vocab_size": 250880}),
+    ],
+)  # fmt: skip
+def test_what_a_megatron_flag_sets(line: str, expected: dict[str, Any]) -> None:
+    assert changed(config(line)) == expected
+
+
+def test_weights_that_a_flag_replaces(tmp_path: Path) -> None:
+    path = write(tmp_path / "c.yml", {"train_data_paths": ["a", "b"], "valid_data_paths": ["c"]})
+    found = config(f"{path} --train-data-path d --valid-data-path e")
+    assert (found.train_data_path, found.valid_data_path) == (("d",), ("e",))
+    found = config(f"{path} --data-path 0.5 d 0.5 e")
+    assert (found.train_data_path, found.data_path) == ((), ("0.5", "d", "0.5", "e"))
+
+
+def test_where_the_optimizer_runs(tmp_path: Path) -> None:
+    """What DeepSpeed's JSON does not say is said aloud; what it denies is an error."""
+    assert any("cpu_optimizer moves nothing" in note for note in config("--cpu-optimizer").notes)
+    zero = {"stage": 1, "offload_optimizer": {"device": "cpu"}}
+    path = write(tmp_path / "ds.json", {"zero_optimization": zero})
+    found = config(f"--deepspeed_config {path} --cpu-optimizer")
+    assert not found.notes
+    assert found.deepspeed_json["zero_optimization"] == {"offload_optimizer": {"device": "cpu"}}
+    zero["offload_optimizer"] = {"device": "none"}
+    path = write(tmp_path / "ds.json", {"zero_optimization": zero})
+    with pytest.raises(UsageError, match=r"cpu_optimizer contradicts .*device none"):
+        config(f"--deepspeed_config {path} --cpu-torch-adam")
+
+
+def test_kept_checkpoints_are_said(tmp_path: Path) -> None:
+    path = write(tmp_path / "c.yml", {"extra_save_iters": [1, 2]})
+    assert any("the last 5 are kept" in note for note in config(path).notes)
+    assert not config(f"{path} --keep-checkpoints 0").notes
+    assert not config(path).to_dict()["save_interval"]
+    assert math.isclose(config(path).adam_beta2, 0.999)
+
+
+@pytest.mark.parametrize("block", ["data_efficiency", "curriculum_learning", "amp"])
+def test_blocks_of_deepspeed_that_would_change_the_run(tmp_path: Path, block: str) -> None:
+    path = write(tmp_path / "ds.json", {block: {"enabled": True}})
+    with pytest.raises(UsageError, match=rf"{block}\.enabled true is not supported: only false"):
+        config(f"--deepspeed_config {path}")
+    path = write(tmp_path / "ds.json", {block: {"enabled": False}})
+    assert config(f"--deepspeed_config {path}").engine == "deepspeed"

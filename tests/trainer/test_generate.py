@@ -1,0 +1,282 @@
+"""``tokpack export`` and ``tokpack generate``: from a trained checkpoint to a text."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("safetensors")
+
+from support.trainer_model_tools import NEOX, SMALL, Memory  # noqa: E402
+from support.trainer_neox_tools import write_neox  # noqa: E402
+
+from tokpack.checkpoints.export import open_weights  # noqa: E402
+from tokpack.checkpoints.files import RunState  # noqa: E402
+from tokpack.cli.main import main  # noqa: E402
+from tokpack.configuration.config import Config  # noqa: E402
+from tokpack.configuration.model import ModelConfig  # noqa: E402
+from tokpack.errors import TokenizerError, UsageError  # noqa: E402
+from tokpack.files import lock  # noqa: E402
+from tokpack.tokenizers import load_tokenizer  # noqa: E402
+from tokpack.tokenizers.described import tokenizer_of  # noqa: E402
+from tokpack.trainer.checkpoint import save  # noqa: E402
+from tokpack.trainer.engine import make_engine  # noqa: E402
+from tokpack.trainer.generate import continue_tokens, generate, load_model  # noqa: E402
+from tokpack.trainer.parallel import start  # noqa: E402
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tokpack.tokenizers import Tokenizer
+
+torch.set_num_threads(1)
+POEM = "the cat sat on the mat. the dog sat on the log.<|endoftext|>"
+
+
+@pytest.fixture(scope="module")
+def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small tokenizer.json."""
+    folder = tmp_path_factory.mktemp("tokenizer")
+    (folder / "text.txt").write_text("the cat sat on the mat. the dog sat on the log.\n" * 50)
+    made = folder / "tokenizer.json"
+    assert main(["vocab", str(folder / "text.txt"), "-o", str(made), "--size", "280"]) == 0
+    return made
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory, vocabulary: Path) -> Path:
+    """A checkpoint of a model that has learned POEM by heart."""
+    tokenizer, made = load_tokenizer(vocabulary), tmp_path_factory.mktemp("run")
+    config = Config(**{**SMALL, "vocab_size": tokenizer.vocab_size, "lr": 3e-3})
+    model = ModelConfig.of(config, tokenizer.vocab_size)
+    engine = make_engine(config, model, start(config))
+    ids = ids_of(tokenizer, POEM * 5)[:65]
+    batch = {
+        "tokens": torch.tensor([ids[:-1]]),
+        "labels": torch.tensor([ids[1:]]),
+        "loss_mask": torch.ones(1, 64),
+        "position_ids": torch.arange(64)[None],
+    }
+    for _ in range(40):
+        loss = engine.train_batch([batch], 3e-3).loss
+    assert loss < 0.2
+    meta = RunState(40, 40, {}, {}, dataclasses.asdict(model), tokenizer.describe())
+    save(engine, made, meta)
+    lock.release()
+    return made
+
+
+def ids_of(tokenizer: Tokenizer, text: str) -> list[int]:
+    data = torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8).numpy()
+    spans = torch.tensor([[0, len(data)]]).numpy()
+    ids: list[int] = (
+        tokenizer.encoder(dtype="int32", append_eod=False).encode(data, spans).ids.tolist()
+    )
+    return ids
+
+
+def test_it_goes_on_as_it_learned(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["generate", str(run), "--prompt", "the cat sat", "--temperature", "0"]
+    assert main(words) == 0
+    out = capsys.readouterr().out
+    assert out == "the cat sat on the mat. the dog sat on the log.\n"  # the document ends there
+    assert main([*words, "--tokens", "1"]) == 0
+    assert capsys.readouterr().out == "the cat sat on\n"
+
+
+def test_a_seed_decides(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def text(*flags: str) -> str:
+        assert main(["generate", str(run), "-p", "the", "--temperature", "3", *flags]) == 0
+        return capsys.readouterr().out
+
+    assert text("--seed", "1") == text("--seed", "1")
+    assert text("--seed", "1") != text("--seed", "2")
+    greedy = text("--temperature", "0", "--tokens", "8")
+    assert text("--top-k", "1", "--tokens", "8") == greedy
+
+
+def test_an_empty_prompt_begins_a_document(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["generate", str(run), "--temperature", "0", "--tokens", "3"]) == 0
+    assert capsys.readouterr().out.startswith("the cat")
+
+
+def test_top_k_and_the_window(run: Path) -> None:
+    weights = open_weights(run)
+    stage = load_model(weights, torch.device("cpu"))
+    seen = list(range(100))  # more than the model has positions
+    steps = continue_tokens(stage, seen, top_k=3, temperature=5.0, seed=3)
+    with torch.no_grad():
+        for _, token in zip(range(20), steps, strict=False):
+            window = torch.tensor([seen[-64:]])
+            likeliest = stage.logits({"tokens": window})[0, -1].topk(3).indices.tolist()
+            assert token in likeliest
+            seen.append(token)
+
+
+def test_a_tokenizer_that_does_not_fit(run: Path, tmp_path: Path, vocabulary: Path) -> None:
+    weights = open_weights(run)
+    larger = json.loads(vocabulary.read_text())
+    larger["added_tokens"].append(
+        {
+            **larger["added_tokens"][0],
+            "id": load_tokenizer(vocabulary).vocab_size,
+            "content": "<|more|>",
+        }
+    )
+    other = tmp_path / "tokenizer.json"
+    other.write_text(json.dumps(larger))
+    with pytest.raises(UsageError, match="it was trained with another tokenizer"):
+        generate(weights, load_tokenizer(other), "the")
+    with pytest.raises(TokenizerError, match="is another one"):
+        tokenizer_of(weights.tokenizer, name=str(other))
+    assert tokenizer_of(weights.tokenizer, name=str(vocabulary)).name == str(vocabulary)
+
+
+def test_a_tokenizer_that_moved(run: Path, tmp_path: Path, vocabulary: Path) -> None:
+    entry = {**load_tokenizer(vocabulary).describe(), "name": str(tmp_path / "gone.json")}
+    with pytest.raises(TokenizerError, match="is not found: add --tokenizer"):
+        tokenizer_of(entry)
+    with pytest.raises(TokenizerError, match="does not say its tokenizer"):
+        tokenizer_of(None)
+
+
+def test_the_tokenizer_of_two_files(shared: Path) -> None:
+    files = shared / "tokenizers"
+    for kind in (None, "HFGPT2Tokenizer"):
+        made = load_tokenizer(
+            vocab_file=files / "gpt2-vocab.json",
+            merge_file=files / "gpt2-merges.txt",
+            tokenizer_type=kind,
+        )
+        found = tokenizer_of(made.describe())  # its entry names the vocabulary alone
+        assert found.fingerprint == made.fingerprint
+
+
+def test_export(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    transformers = pytest.importorskip("transformers")
+    output = tmp_path / "model"
+    assert main(["export", str(run), "-o", str(output)]) == 0
+    captured = capsys.readouterr()
+    assert captured.out == f"{output}\n"
+    assert "GPT2LMHeadModel" in captured.err
+    model = transformers.AutoModelForCausalLM.from_pretrained(output, dtype=torch.float32)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(output)
+    ids = tokenizer("the cat sat", return_tensors="pt")
+    made = model.generate(**ids, do_sample=False, max_new_tokens=30, pad_token_id=0)
+    text = tokenizer.decode(made[0], skip_special_tokens=True)
+    assert text == "the cat sat on the mat. the dog sat on the log."
+    assert main(["export", str(run), "-o", str(output)]) == 1
+    assert "exists: choose another output" in capsys.readouterr().err
+    assert main(["export", str(run), "-o", str(output), "--overwrite", "-q"]) == 0
+
+
+NEOX_YAML = {
+    "num-layers": 3,
+    "hidden-size": 64,
+    "num-attention-heads": 4,
+    "seq-length": 64,
+    "max-position-embeddings": 64,
+    "pos-emb": "rotary",
+    "rotary-pct": 0.25,
+    "gpt-j-residual": True,
+    "no-weight-tying": True,
+    "model-parallel-size": 2,
+    "pipe-parallel-size": 2,
+    "train_micro_batch_size_per_gpu": 2,
+}
+
+
+def test_layer_files_lose_their_padding(
+    tmp_path: Path, vocabulary: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ids = load_tokenizer(vocabulary).vocab_size
+    model = ModelConfig.of(Config(**{**SMALL, **NEOX, "activation": "gelu"}), ids)
+    write_neox(tmp_path / "run", Memory(model), padding=2000)
+    yml, flag = tmp_path / "neox.yml", ["--vocab-file", str(vocabulary)]
+
+    def rows(more: dict[str, Any], *flags: str) -> int:
+        yml.write_text(json.dumps({**NEOX_YAML, **more}))
+        words = [str(tmp_path / "run"), "--config", str(yml), *flags]
+        assert main(["export", *words, "-o", str(tmp_path / "out"), "--overwrite"]) == 0
+        count: int = json.loads((tmp_path / "out/config.json").read_text())["vocab_size"]
+        return count
+
+    few = tmp_path / "few.json"
+    few.write_text(json.dumps({"a": 0, "b": 100}))
+    assert rows({}, *flag) == ids
+    assert rows({}, "--tokenizer", str(vocabulary)) == ids
+    assert rows({"vocab-file": str(few)}, *flag) == ids
+    assert rows({"vocab-file": str(few)}) == 101
+    assert rows({"vocab_size": ids - 1, "vocab-file": str(few)}, *flag) == ids - 1
+    assert rows({"vocab-file": str(tmp_path / "gone.json")}) == ids + 2000
+    assert rows({}) == ids + 2000
+    capsys.readouterr()
+    words = ["generate", str(tmp_path / "run"), "--config", str(yml), *flag]
+    assert main([*words, "--temperature", "9", "--tokens", "30", "--prompt", "the"]) == 0
+    assert capsys.readouterr().out.startswith("the")
+
+
+def test_export_of_neox(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = ModelConfig.of(Config(**{**SMALL, **NEOX, "activation": "gelu"}), 500)
+    write_neox(tmp_path / "run/global_step7", Memory(model))
+    (tmp_path / "run/latest").write_text("global_step7")
+    (tmp_path / "neox.yml").write_text(json.dumps(NEOX_YAML))
+    words = ["export", str(tmp_path / "run"), "-o", str(tmp_path / "model")]
+    assert main(words) == 1
+    assert "add --config" in capsys.readouterr().err
+    assert main([*words, "--config", str(tmp_path / "neox.yml")]) == 0
+    assert "without a tokenizer" in capsys.readouterr().err
+    config = json.loads((tmp_path / "model/config.json").read_text())
+    assert config["vocab_size"] == 512
+    assert config["architectures"] == ["GPTNeoXForCausalLM"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["export", "somewhere"], "no output: add -o DIR"),
+        (["export", "-o", "a"], "0 inputs: name one CHECKPOINT"),
+        (["export", "a", "b", "-o", "c"], "2 inputs"),
+        (["export", "absent", "-o", "c"], "absent: there is no checkpoint"),
+        (["generate", "absent"], "absent: there is no checkpoint"),
+        (["generate", "a", "--temperature", "-1"], "is not a number of at least 0"),
+        (["generate", "a", "--tokens", "0"], "is not a whole number of at least 1"),
+    ],
+)
+def test_requests_that_are_wrong(
+    words: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(words) == 1
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["export", "generate"])
+def test_help_needs_no_torch(command: str) -> None:
+    code = (
+        "import sys; from tokpack.cli.main import main;"
+        f"main(['{command}', '--help']); print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("False\n")
+    assert "CHECKPOINT" in done.stdout
+
+
+def test_without_the_extra() -> None:
+    code = (
+        "import sys; sys.modules['safetensors'] = None; from tokpack.cli.main import main;"
+        "sys.exit(main(['generate', 'somewhere']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "this needs the package safetensors: pip install 'tokpack[train]'" in done.stderr

@@ -1,0 +1,414 @@
+"""Whole runs: what they say and write, how they stop, go on, and fail."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import shutil
+import signal
+import warnings
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from support.encoding_tools import wait_until
+from support.indexed_twin import Plain, write_plainly
+from support.samples_twin import write_manifest
+from support.trainer_tools import (
+    VOCABULARY,
+    finish,
+    losses,
+    records,
+    run,
+    settings,
+    start,
+    write_tokens,
+)
+
+from tokpack import cli
+from tokpack.configuration.config import Config
+from tokpack.configuration.flags import resolve
+from tokpack.errors import (
+    FormatError,
+    InputError,
+    OutputError,
+    ResumeError,
+    TokpackError,
+    TrainingError,
+    UsageError,
+)
+
+torch = pytest.importorskip("torch")
+
+from tokpack.trainer import checkpoint, loop  # noqa: E402
+from tokpack.trainer.data import open_data  # noqa: E402
+from tokpack.trainer.loop import train  # noqa: E402
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+SHORT = ("--train-samples", "160")
+
+
+@pytest.fixture(scope="module")
+def prefix(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write_tokens(tmp_path_factory.mktemp("data") / "corpus")
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="module")
+def whole(prefix: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run of two processes that nothing disturbed."""
+    folder = tmp_path_factory.mktemp("whole")
+    run(2, *SHORT, "--data-path", prefix, "--save", str(folder), "--save-interval", "5")
+    assert list(losses(folder)) == list(range(1, 21))
+    return folder
+
+
+def test_a_run_says_and_writes_what_it_does(
+    prefix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = {"eval_interval": 20, "eval_iters": 2, "log_interval": 10, "save_interval": 20}
+    config = Config(**settings(prefix, save=str(tmp_path), **more))
+    assert train(config) == 0
+    said = capsys.readouterr().err
+    steps = records(tmp_path)
+    assert [step["iteration"] for step in steps] == [10, 20, 30, 40]
+    assert [step["consumed_samples"] for step in steps] == [80, 160, 240, 320]
+    for step in steps:
+        for name in ("loss", "grad_norm", "lr", "tokens_per_second", "tflops_per_gpu"):
+            assert 0 <= step[name] < math.inf
+            assert step["peak_memory_bytes"] > 1e6
+        assert 0 <= step["data_wait"] < 1
+        assert f"iteration {step['iteration']}/40 | {step['consumed_samples']} samples" in said
+        assert f"loss {step['loss']:.4f}" in said
+    evaluations = [(e["name"], e["iteration"]) for e in records(tmp_path, "evaluation")]
+    assert evaluations == [("valid", 20), ("valid", 40), ("test", 40)]
+    for evaluation in records(tmp_path, "evaluation"):
+        assert evaluation["perplexity"] == pytest.approx(math.exp(evaluation["loss"]))
+    entropy = float(said.split("unigram entropy: ")[1].split()[0])
+    assert steps[-1]["loss"] < entropy < math.log(VOCABULARY)
+    assert "320 samples = 10,240 tokens in 40 steps" in said
+    assert (tmp_path / "step_00000020").is_dir()
+    assert (tmp_path / "step_00000040").is_dir()
+    assert resolve([str(tmp_path / "config.yaml")])[0] == config
+    pytest.importorskip("matplotlib")
+    assert (tmp_path / "loss.png").stat().st_size > 5000
+
+
+def test_two_processes_stop_at_a_signal_and_go_on_bit_by_bit(
+    prefix: str, whole: Path, tmp_path: Path
+) -> None:
+    flags = (*SHORT, "--data-path", prefix, "--save", str(tmp_path), "--load", str(tmp_path))
+    ranks = start(2, *flags)
+    wait_until(lambda: len(records(tmp_path)) >= 3, 60)
+    ranks[1].send_signal(signal.SIGTERM)
+    done = finish(ranks)
+    assert [code for code, _ in done] == [0, 0], done
+    assert "by a signal" in done[0][1]
+    stopped = len(losses(tmp_path))
+    assert 3 <= stopped < 20, "the signal came too late to stop anything"
+    assert (tmp_path / f"step_{stopped:08d}").is_dir()
+    said = run(2, *flags)
+    assert f"{stopped * 8} samples are consumed, {20 - stopped} steps left" in said
+    assert losses(tmp_path) == losses(whole)
+
+
+def test_other_numbers_of_processes_go_on_with_the_same_samples(
+    prefix: str, whole: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(whole / "step_00000005", tmp_path / "step_00000005")
+    (tmp_path / "latest").write_text("step_00000005\n")
+    flags = (*SHORT, "--data-path", prefix, "--save", str(tmp_path), "--load", str(tmp_path))
+    said = run(1, *flags, "--exit-interval", "10")
+    assert "stopped at iteration 10 by exit_interval" in said
+    run(2, *flags, "--exit-interval", "15")
+    found, expected = losses(tmp_path), losses(whole)
+    assert list(found) == list(range(6, 16))
+    for step, loss in found.items():
+        assert loss == pytest.approx(expected[step], abs=1e-5)
+
+
+def test_a_killed_process_ends_the_others(prefix: str, tmp_path: Path) -> None:
+    flags = ("--data-path", prefix, "--log-dir", str(tmp_path), "--train-samples", "8_000_000")
+    ranks = start(2, *flags)
+    wait_until(lambda: len(records(tmp_path)) >= 2, 60)
+    ranks[1].kill()
+    (code, said), _ = finish(ranks, 30)
+    assert code == TrainingError.exit_code
+    assert "another process of the run is gone" in said
+
+
+def test_a_loss_that_is_no_number_ends_the_run_and_is_not_saved(
+    prefix: str, tmp_path: Path
+) -> None:
+    config = Config(**settings(prefix, lr=1e30, save=str(tmp_path), save_interval=40))
+    with pytest.raises(TrainingError, match=r"the loss is (nan|inf)"):
+        train(config)
+    assert TrainingError.exit_code == 2
+    assert not list(tmp_path.glob("step_*"))
+
+
+def test_skipped_steps_that_do_not_end(prefix: str, tmp_path: Path) -> None:
+    more = {"precision": "fp16", "loss_scale": 1e38, "save_interval": 1, "log_dir": str(tmp_path)}
+    config = Config(**settings(prefix, **more))
+    with pytest.raises(TrainingError, match=r"10 steps in a row were skipped.* 1e\+38"):
+        train(config)
+    assert {(step["skipped"], step["loss"]) for step in records(tmp_path)} == {(1, None)}
+
+
+def test_the_kill_switch_and_the_clock(
+    prefix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = Config(**settings(prefix, save=str(tmp_path), load=str(tmp_path)))
+    switch = tmp_path / "kill"
+    switch.touch()
+    assert train(replace(config, kill_switch_path=str(switch))) == 0
+    assert "stopped at iteration 0 by the kill switch" in capsys.readouterr().err
+    assert not list(tmp_path.glob("step_*"))
+    assert train(replace(config, exit_duration_in_mins=1e-6)) == 0
+    assert "stopped at iteration 1 by exit_duration_in_mins" in capsys.readouterr().err
+    assert train(replace(config, train_samples=16)) == 0  # what was saved at 1 is gone on with
+    assert [step["iteration"] for step in records(tmp_path)] == [1, 2]
+
+
+def test_ramped_batches_and_named_validation_sets(prefix: str, tmp_path: Path) -> None:
+    other = write_tokens(tmp_path / "other", seed=1)
+    more = {
+        "data_path": (),
+        "train_data_path": ("0.3", prefix, "0.7", other),
+        "valid_data_path": (prefix, other),
+        "eval_iters": 1,
+        "rampup_batch_size": (2, 2, 30),
+        "log_dir": str(tmp_path),
+        "train_samples": 60,
+    }
+    assert train(Config(**settings(prefix, **more))) == 0
+    steps = records(tmp_path)
+    assert [step["batch_size"] for step in steps][:7] == [2] * 5 + [4, 4]
+    assert steps[-1]["batch_size"] == 8
+    assert steps[-1]["consumed_samples"] == sum(step["batch_size"] for step in steps) <= 60
+    assert {e["name"] for e in records(tmp_path, "evaluation")} == {prefix, other}
+
+
+@pytest.mark.parametrize("order", ["stateless", "megatron"])
+def test_a_blend_file_means_what_its_words_mean(
+    prefix: str, tmp_path: Path, order: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = write_tokens(tmp_path / "other", seed=1)
+    words = ("0.3", prefix, "0.7", other)
+    path = str(tmp_path / "blend.yaml")
+    assert cli.main(["blend", *words, "--samples", "24", "--seq-length", "32", "-o", path]) == 0
+    found = []
+    for number, given in enumerate((words, (path,))):
+        folder = tmp_path / str(number)
+        more = {"data_path": given, "train_data_path": (), "order": order, "split": "1,0,0"}
+        config = Config(**settings(prefix, log_dir=str(folder), train_samples=24, **more))
+        assert train(config) == 0
+        found.append(losses(folder))
+        assert "/other: 17 samples" in capsys.readouterr().err
+    assert list(found[0]) == [1, 2, 3]
+    assert found[0] == found[1]
+
+
+def test_arrays_of_other_orders_are_kept_in_a_cache(prefix: str, tmp_path: Path) -> None:
+    more: dict[str, Any] = {"order": "megatron", "train_samples": 24, "split": "1,0,0"}
+    found, times = [], []
+    for cache in (None, str(tmp_path / "cache"), str(tmp_path / "cache")):
+        folder = tmp_path / str(len(found))
+        config = Config(**settings(prefix, log_dir=str(folder), data_cache_path=cache, **more))
+        assert train(config) == 0
+        found.append(losses(folder))
+        times.append([path.stat().st_mtime_ns for path in (tmp_path / "cache").glob("*-*")])
+    assert found[0] == found[1] == found[2]
+    assert (len(times[0]), len(times[1])) == (0, 1)
+    assert times[1] == times[2], "the second run has built it again"
+
+
+def test_padding_counts_neither_in_the_loss_nor_in_the_entropy(tmp_path: Path) -> None:
+    draw = random.Random(0)
+    documents = [[draw.randrange(16) for _ in range(9)] for _ in range(400)]
+    write_plainly(tmp_path / "short", Plain("H", documents, list(range(401))))
+    blend = tmp_path / "blend.yaml"
+    blend.write_text("datasets: short\npacking: document\n")
+    more: dict[str, Any] = {"data_path": (str(blend),), "train_data_path": (), "split": "1,0,0"}
+    config = Config(**settings("", log_dir=str(tmp_path), **more))
+    assert open_data(config, 1).unigram_entropy(400) == pytest.approx(math.log(16), abs=0.02)
+    assert train(config) == 0
+    # 8 labels of a sample are random, 24 are padding, all alike.
+    assert records(tmp_path)[-1]["loss"] == pytest.approx(math.log(16), abs=0.3)
+
+
+def test_labels_count_alike_in_every_micro_batch(tmp_path: Path) -> None:
+    """An evaluation is a mean over labels, and with calculate_per_token_loss a step is too."""
+    draw = random.Random(0)
+    documents = [[draw.randrange(90) for _ in range(draw.randint(2, 32))] for _ in range(400)]
+    write_plainly(tmp_path / "short", Plain("H", documents, list(range(401))))
+    blend = tmp_path / "blend.yaml"
+    blend.write_text("datasets: short\npacking: document\n")
+    found: dict[tuple[bool, int], list[float]] = {}
+    for exact in (False, True):
+        for size in (1, 8):
+            folder = tmp_path / f"{exact}-{size}"
+            more = {"micro_batch_size": size, "calculate_per_token_loss": exact, "eval_iters": 2}
+            more |= {"data_path": (str(blend),), "log_dir": str(folder), "train_samples": 24}
+            assert train(Config(**settings("", **more) | {"lr": 3e-3 if exact else 0.0})) == 0
+            steps = [x for s in records(folder) for x in (s["loss"], s["grad_norm"])]
+            evaluations = [e["loss"] for e in records(folder, "evaluation")]
+            found[exact, size] = [*steps, *evaluations]
+            assert len(evaluations) == 2
+    assert found[True, 1] == pytest.approx(found[True, 8], abs=1e-5)
+    assert found[False, 1][-2:] == pytest.approx(found[False, 8][-2:], abs=1e-5)
+    assert abs(found[False, 1][0] - found[False, 8][0]) > 1e-4
+
+
+def test_ramps_that_two_ranks_cannot_share(prefix: str) -> None:
+    for code, said in finish(start(2, "--data-path", prefix, "--rampup-batch-size", "2", "2", "9")):
+        assert code == 1
+        assert "2 is not a multiple of" in said
+
+
+def test_a_lack_of_memory_is_named_behind_the_estimate(
+    prefix: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB")
+
+    monkeypatch.setattr(loop, "make_engine", fail)
+    with pytest.raises(TrainingError, match="out of memory on rank 0: lower micro_batch_size"):
+        train(Config(**settings(prefix)))
+    assert "GB of weights, gradients and moments" in capsys.readouterr().err
+
+
+def test_a_plot_that_fails_hides_no_error(
+    prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    def no_checkpoint(*_: Any, **__: Any) -> None:
+        raise OutputError("x.safetensors: cannot be written: No space left on device")
+
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", full)
+    monkeypatch.setattr(checkpoint, "save", no_checkpoint)
+    with pytest.raises(OutputError, match=r"x\.safetensors"):
+        train(Config(**settings(prefix, save=str(tmp_path), train_samples=16)))
+    assert "no loss.png: [Errno 28] No space left" in capsys.readouterr().err
+
+
+def test_a_checkpoint_named_by_its_path_is_loaded_whatever_is_the_latest(
+    prefix: str, whole: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(whole / "step_00000005", tmp_path / "step_00000005")
+    (tmp_path / "latest").write_text("step_00000010\n")
+    more = {"save": str(tmp_path), "train_samples": 160}
+    with pytest.raises(FormatError, match="latest names step_00000010, which is no checkpoint"):
+        train(Config(**settings(prefix, load=str(tmp_path), **more)))
+    config = Config(**settings(prefix, load=str(tmp_path / "step_00000005"), **more))
+    assert train(config) == 0
+    assert (tmp_path / "latest").read_text() == "step_00000020\n"
+
+
+def test_curves_have_megatrons_names(prefix: str, tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    flags = {
+        "log_timers_to_tensorboard": True,
+        "log_batch_size_to_tensorboard": True,
+        "log_validation_ppl_to_tensorboard": True,
+        "tensorboard_dir": str(tmp_path),
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of tensorboard and protobuf
+        train(Config(**settings(prefix, train_samples=16, eval_iters=1, **flags)))
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+        events = EventAccumulator(str(tmp_path))
+        events.Reload()
+    names = set(events.Tags()["scalars"])
+    for name in ("lm loss", "learning-rate", "grad-norm", "batch-size", "iteration-time"):
+        assert {name, f"{name} vs samples"} <= names
+        assert [event.step for event in events.Scalars(name)] == [1, 2]
+    assert {"lm loss valid", "lm loss valid ppl"} <= names
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"global_batch_size": 10, "micro_batch_size": 4}, "10 .* 4"),
+        ({"split": "99999,1,0", "eval_iters": 1},
+         "leaves (nothing for part 1|.* tokens of .*corpus for valid)"),
+        ({"split": "98,2,0", "eval_iters": 1, "micro_batch_size": 64, "global_batch_size": 64},
+         "valid: [0-9]+ samples .* micro batch on every rank, 64"),
+        ({"seq_length": 100_000}, "one sample"),
+        ({"vocab_size": 100}, "token id 1[0-9][0-9], the vocabulary has 100 ids"),
+        ({"vocab_size": None}, "no manifest says the vocabulary of .*corpus"),
+        ({"data_path": ()}, "either data_path or train_data_path"),
+        ({"data_path": ("0.5", "{prefix}", "0.5")}, "weights and datasets do not alternate"),
+        ({"data_path": ("/nowhere/data",)}, "/nowhere/data: no such dataset"),
+        ({"train_samples": 4}, "4 samples do not fill the first batch of 8"),
+        ({"save": "/dev/null/x"}, "/dev/null/x: cannot be written"),
+        ({"tensorboard_dir": "/dev/null/x"}, "/dev/null/x: cannot be written"),
+    ],
+)  # fmt: skip
+def test_bad_requests_end_before_a_step(
+    prefix: str, tmp_path: Path, more: dict[str, Any], message: str
+) -> None:
+    if "data_path" in more:
+        more = more | {"data_path": tuple(w.format(prefix=prefix) for w in more["data_path"])}
+    with pytest.raises(TokpackError, match=message):
+        train(Config(**settings(prefix, log_dir=str(tmp_path), **more)))
+    assert not records(tmp_path)
+
+
+def test_a_batch_that_two_processes_cannot_share(prefix: str) -> None:
+    for code, said in finish(start(2, "--data-path", prefix, "--global-batch-size", "6")):
+        assert code == 1
+        assert "6 is not a multiple of micro_batch_size 2 x 2 data parallel processes" in said
+
+
+def test_the_vocabulary_of_manifests_and_files(tmp_path: Path) -> None:
+    prefix = write_tokens(tmp_path / "corpus")
+    write_manifest(tmp_path / "corpus", "gpt2", "0" * 64)
+    manifest = json.loads((tmp_path / "corpus.json").read_text())
+    manifest["tokenizer"]["vocab_size"] = VOCABULARY
+    (tmp_path / "corpus.json").write_text(json.dumps(manifest))
+    (tmp_path / "vocab.json").write_text(json.dumps({f"t{i}": i for i in range(90)}))
+    base = settings(prefix, train_samples=8)
+    assert train(Config(**base | {"vocab_size": None})) == 0
+    with pytest.raises(UsageError, match=r"vocab\.json has 90 ids, the tokenizer of the data 128"):
+        train(Config(**base | {"vocab_size": None, "vocab_file": str(tmp_path / "vocab.json")}))
+    with pytest.raises(UsageError, match="vocab_size is 100, the tokenizer of the data has 128"):
+        train(Config(**base | {"vocab_size": 100}))
+
+
+def test_ids_that_no_scan_found_end_the_run(
+    prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tokpack.trainer.data.SCANNED", 10)
+    monkeypatch.setattr("tokpack.trainer.data.COUNTED", 1)
+    with pytest.raises(InputError, match=r"token id 1\d\d, the vocabulary has 110 ids"):
+        train(Config(**settings(prefix, vocab_size=110)))
+
+
+def test_other_data_is_not_gone_on_with(prefix: str, tmp_path: Path) -> None:
+    config = Config(**settings(prefix, save=str(tmp_path), train_samples=16))
+    assert train(config) == 0
+    with pytest.raises(UsageError, match=r"holds step_00000002 of another run: go on .* --load"):
+        train(config)
+    config = replace(config, load=str(tmp_path))
+    with pytest.raises(ResumeError, match="is of other samples: seed is 1234 there, 7 here"):
+        train(replace(config, seed=7))
+    again = write_tokens(tmp_path / "other", seed=5)
+    with pytest.raises(ResumeError, match=r"data_path is .*corpus.* there, .*other.* here"):
+        train(replace(config, data_path=(again,)))
+    with pytest.raises(UsageError, match="2 steps have consumed 16 samples, this run ends at 8"):
+        train(replace(config, train_samples=8))
+    again = replace(config, save=None, seed=7, finetune=True, log_dir=str(tmp_path / "new"))
+    assert train(again) == 0
+    assert list(losses(tmp_path / "new")) == [1, 2]

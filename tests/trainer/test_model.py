@@ -1,0 +1,164 @@
+"""The model's parts against plain torch, in one process."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.parallel_tools import LLAMA, NEOX, TINY, VOCABULARY, micro_batch
+from torch.nn import functional
+
+from tokpack.configuration.config import Config
+from tokpack.configuration.model import ModelConfig
+from tokpack.trainer import vocabulary
+from tokpack.trainer.blocks import document_mask
+from tokpack.trainer.engine_torch import LossScale
+from tokpack.trainer.model import Stage
+from tokpack.trainer.parallel import Topology
+
+FAMILIES = pytest.mark.parametrize("family", [{}, NEOX, LLAMA], ids=["gpt2", "neox", "llama"])
+
+
+def stage_of(settings: dict[str, Any], topology: Topology | None = None) -> Stage:
+    """A whole model with weights."""
+    model = ModelConfig.of(Config(**{**TINY, **settings}), VOCABULARY)
+    stage = Stage(model, topology or Topology())
+    stage.initialise(1)
+    return stage
+
+
+def some_batch(documents: bool = False) -> dict[str, torch.Tensor]:
+    """Random tokens, all counted."""
+    tokens = torch.randint(VOCABULARY, (2, 65), generator=torch.Generator().manual_seed(3))
+    return micro_batch(tokens, torch.ones(2, 65), documents)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 20), st.integers(1, 12), st.integers(0, 3), st.integers(0, 2**31))
+def test_head_loss_is_cross_entropy(rows: int, valid: int, padding: int, seed: int) -> None:
+    """In chunks of 7 rows, with padding of the vocabulary and positions that do not count."""
+    draw = torch.Generator().manual_seed(seed)
+    hidden = torch.randn(rows, 4, generator=draw, dtype=torch.float64).float()
+    weight = torch.randn(valid + padding, 4, generator=draw)
+    labels = torch.randint(valid, (rows,), generator=draw)
+    mask = (torch.rand(rows, generator=draw) > 0.3).float()
+    leaves = [x.clone().requires_grad_() for x in (hidden, weight, hidden, weight)]
+    rest = (labels, mask, valid, Topology(), vocabulary.softmax)
+    with patch.dict(vocabulary.CHUNKS, cpu=7):
+        mine = vocabulary.HeadLoss.apply(leaves[0], leaves[1], *rest)
+    losses = functional.cross_entropy(leaves[2] @ leaves[3][:valid].T, labels, reduction="none")
+    wanted = (losses * mask).sum() / mask.sum().clamp(min=1)
+    torch.testing.assert_close(mine, wanted)
+    (mine * 3).backward()
+    (wanted * 3).backward()
+    torch.testing.assert_close(leaves[0].grad, leaves[2].grad)
+    torch.testing.assert_close(leaves[1].grad, leaves[3].grad)
+
+
+@FAMILIES
+def test_a_document_is_learned_as_if_it_were_alone(family: dict[str, Any]) -> None:
+    stage = stage_of({**family, "init_method_std": 0.1})
+    batch = some_batch(documents=True)
+    batch["position_ids"] = batch["position_ids"].clone()
+    batch["position_ids"][0, 20:] -= 20
+    batch["loss_mask"] = torch.zeros(2, 64)
+    batch["loss_mask"][0, 20:] = 1
+    alone = {k: x[:1, 20:] for k, x in batch.items() if k != "cu_seqlens"}
+    alone["position_ids"] = torch.arange(44)[None]
+    torch.testing.assert_close(stage(batch), stage(alone), atol=1e-5, rtol=0)
+    del batch["cu_seqlens"]
+    assert abs(stage(batch) - stage(alone)) > 1e-3  # so the boundary mattered
+
+
+def test_block_mask_allows_what_the_dense_mask_allows() -> None:
+    cu_seqlens = some_batch(documents=True)["cu_seqlens"]
+    dense, block = (document_mask(cu_seqlens, 64, flex) for flex in (False, True))
+    place = torch.arange(64)
+    for sample in range(2):
+        allowed = block.mask_mod(torch.tensor(sample), None, place[:, None], place[None, :])
+        assert torch.equal(allowed, dense[sample, 0])
+    assert dense[1, 0, 45].nonzero().flatten().tolist() == [40, 41, 42, 43, 44, 45]
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+@FAMILIES
+def test_flex_attention_gives_the_same_loss(family: dict[str, Any]) -> None:
+    """Forward only: its way back needs a GPU."""
+    stage, batch = stage_of({**family, "init_method_std": 0.1}), some_batch(documents=True)
+    with torch.no_grad():
+        dense = stage(batch)
+        stage.flex = True
+        torch.testing.assert_close(stage(batch), dense)
+
+
+@FAMILIES
+def test_logits_are_causal_and_agree_with_the_loss(family: dict[str, Any]) -> None:
+    stage, batch = stage_of(family), some_batch()
+    logits = stage.logits(batch)
+    assert logits.shape == (2, 64, VOCABULARY)
+    wanted = functional.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten())
+    torch.testing.assert_close(stage(batch), wanted)
+    changed = {"tokens": batch["tokens"].clone()}
+    changed["tokens"][:, 40:] = 0
+    torch.testing.assert_close(stage.logits(changed)[:, :40], logits[:, :40])
+
+
+@FAMILIES
+def test_weights_do_not_depend_on_the_topology(family: dict[str, Any]) -> None:
+    whole = dict(stage_of(family).named_parameters())
+    for rank in range(2):
+        part = stage_of(family, Topology(tensor_size=2, tensor_rank=rank))
+        for name, parameter in part.named_parameters():
+            rows = VOCABULARY if name in ("embedding.word.weight", "head.weight") else None
+            wanted = part.own_part(name, whole[name][:rows])
+            assert torch.equal(parameter, wanted), name
+
+
+@FAMILIES
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_the_layout_says_what_the_model_has(family: dict[str, Any], ranks: int) -> None:
+    """All names, in order; of a split parameter each rank has its part, and of the others all."""
+    stage = stage_of(family, Topology(tensor_size=ranks))
+    padded = stage.model.padded_vocab_size(ranks)
+    wanted = {}
+    for name, (shape, split) in stage.model.layout.items():
+        whole = (padded, *shape[1:]) if split == 0 and shape[0] == VOCABULARY else shape
+        wanted[name] = [n // ranks if dim == split else n for dim, n in enumerate(whole)]
+    found = {name: list(parameter.shape) for name, parameter in stage.named_parameters()}
+    assert list(found.items()) == list(wanted.items())
+
+
+def test_initialisation_has_megatrons_spread() -> None:
+    weights = dict(stage_of({"hidden_size": 256, "init_method_std": 0.01}).named_parameters())
+    assert weights["blocks.0.mlp.up.weight"].std().item() == pytest.approx(0.01, rel=0.02)
+    narrow = weights["blocks.0.mlp.down.weight"].std().item()
+    assert narrow == pytest.approx(0.01 / 8**0.5, rel=0.02)
+    assert not weights["embedding.word.weight"][VOCABULARY:].any()
+    assert weights["blocks.3.attention_norm.weight"].eq(1).all()
+    assert not weights["blocks.3.attention.qkv.bias"].any()
+
+
+def test_counts_of_gpt2_small() -> None:
+    config = Config(num_layers=12, hidden_size=768, num_attention_heads=12, seq_length=1024)
+    model = ModelConfig.of(config, 50257)
+    assert model.parameters == 124_439_808
+    assert (model.padded_vocab_size(), model.padded_vocab_size(8)) == (50304, 51200)
+    products = 12 * 12 * 768**2 + 50257 * 768
+    assert model.flops_per_token == 6 * products + 12 * 12 * 768 * 1024
+
+
+def test_loss_scale_halves_after_patience_and_doubles_after_a_window() -> None:
+    config = Config(loss_scale_window=3, hysteresis=2, min_loss_scale=4.0)
+    scale = LossScale(16.0, config.hysteresis)
+    seen = []
+    for overflow in (True, True, False, False, False, True, True, True, True, True):
+        scale.update(overflow, config)
+        seen.append(scale.value)
+    assert seen == [16, 8, 8, 8, 16, 16, 8, 4, 4, 4]

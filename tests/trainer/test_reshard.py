@@ -1,0 +1,42 @@
+"""A checkpoint of any topology goes on in any other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("safetensors")
+
+from support.trainer_checkpoint_tools import make, resume_everywhere, spawn, state, steps  # noqa: E402
+from support.trainer_model_tools import NEOX, model_of  # noqa: E402
+
+from tokpack.trainer.checkpoint import load, save  # noqa: E402
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+torch.set_num_threads(1)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"tensor_model_parallel_size": 2, "pipeline_model_parallel_size": 2, "num_layers": 4},
+        {"pipeline_model_parallel_size": 2, "num_layers": 4, **NEOX},  # and two data ranks
+    ],
+    ids=["TP2 PP2 tied", "PP2 DP2 untied"],
+)
+def test_any_topology_goes_on(tmp_path: Path, settings: dict[str, Any]) -> None:
+    one = {key: value for key, value in settings.items() if "parallel_size" not in key}
+    engine = make(**one)
+    expected = steps(engine, 0, 3)
+    save(engine, tmp_path / "one", state(engine, 3, **one))
+    expected += steps(engine, 3, 6)
+    spawn(resume_everywhere, 4, str(tmp_path), settings, expected)
+    again = make(**one, seed=7)
+    found = load(again, tmp_path / "many", model_of(**one))
+    assert found == state(again, 6, **one)
+    losses = steps(again, 6, 3)
+    assert max(abs(a - b) for a, b in zip(losses, expected[6:], strict=True)) < 1e-5
