@@ -21,9 +21,9 @@ from tokpack.checkpoints.files import (
 from tokpack.checkpoints.neox import NeoxWeights
 from tokpack.configuration.model import KINDS, ModelConfig
 from tokpack.errors import InputError, TokpackError, UsageError
+from tokpack.files.durable import cannot_write
 from tokpack.files.lock import hold
 from tokpack.indexed.manifest import FileDigest, digest_file
-from tokpack.operations.output import writing
 
 from .parallel import agree, gather, on_main, rank_and_size
 
@@ -45,7 +45,7 @@ def claim(folder: str, load: str | None) -> None:
     UsageError where it holds checkpoints of another run than the one at ``load``: they are not
     mixed with ours.
     """
-    with writing(folder):
+    with cannot_write(folder):
         agree(lambda: os.makedirs(folder, exist_ok=True))
     on_main(lambda: hold(Path(folder)))
     loaded = os.path.realpath(load) if load else ""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokpack.errors import UsageError
-from tokpack.operations.output import writing
+from tokpack.files.durable import cannot_write
 
 from .metrics import memory_estimate
 
@@ -66,7 +66,7 @@ class Log:
         folder = config.log_dir or config.save
         self._folder = Path(folder) if folder and self._main else None
         if self._folder is not None:
-            with writing(str(self._folder)):
+            with cannot_write(str(self._folder)):
                 self._folder.mkdir(parents=True, exist_ok=True)
                 (self._folder / "config.yaml").write_text(config.to_yaml(), encoding="utf-8")
         self.record("begin", iteration=first, steps=steps, unigram_entropy=entropy)
@@ -90,7 +90,7 @@ class Log:
         if self._folder is not None:
             text = json.dumps({"event": event, **values, **dict.fromkeys(unknown)})
             path = self._folder / "log.jsonl"
-            with writing(str(path)), path.open("a", encoding="utf-8") as file:
+            with cannot_write(str(path)), path.open("a", encoding="utf-8") as file:
                 file.write(text + "\n")
 
     def step(self, values: dict[str, Any]) -> None:
@@ -135,7 +135,7 @@ def _board(config: Config, first: int) -> Any:
         message = "tensorboard_dir needs the package tensorboard: pip install tensorboard"
         raise UsageError(message) from error
     size, again = config.tensorboard_queue_size, first + 1 if first else None
-    with writing(config.tensorboard_dir or ""):
+    with cannot_write(config.tensorboard_dir or ""):
         return SummaryWriter(config.tensorboard_dir, purge_step=again, max_queue=size)
 
 

@@ -175,10 +175,10 @@ def test_names_from_a_glob_count_once(tmp_path: Path) -> None:
 
 def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
     out = str(tmp_path / "out")
-    Path(f"{out}.bin.tmp").write_text("left by a crash")
+    Path(f"{out}.bin.tokpack.tmp").write_text("left by a crash")
     with Output(out) as making:
         making.append(np.arange(9))
-        assert Path(f"{out}.bin.tmp").stat().st_size == 72
+        assert Path(f"{out}.bin.tokpack.tmp").stat().st_size == 72
     with Output(out) as making:
         making.append(np.zeros(1, np.uint16))
         with pytest.raises(OutputError, match="2 bytes were written, expected 4"):
@@ -186,7 +186,7 @@ def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
     facts = plain_facts(out, 0, 0, 0)
     with Output(out) as making, Output(out) as other:
         other.append(np.zeros(1, np.uint16))
-        with pytest.raises(OutputError, match=r"out\.bin\.tmp: another program"):
+        with pytest.raises(OutputError, match=r"out\.bin\.tokpack\.tmp: another program"):
             making.commit(np.uint16, np.zeros(0, np.int32), np.array([0]), facts)
     assert not list(tmp_path.iterdir())
 
@@ -209,7 +209,7 @@ def test_a_full_disk_is_told_and_leaves_nothing(tmp_path: Path) -> None:
             text=True,
             check=True,
         )
-        assert done.stdout == f"{name}: cannot be written: File too large\n"
+        assert done.stdout == f"cannot write {name}: File too large\n"
         assert {path.name for path in tmp_path.iterdir()} == {"a.bin", "a.idx"}
 
 

@@ -138,12 +138,12 @@ def full_disk(engine: Engine, folder: str, settings: dict[str, Any]) -> None:
 
     def fail(path: Path, tensors: Any) -> None:
         if path.name == "layer_002.safetensors":
-            raise OutputError(f"{path}: cannot be written: No space left on device")
+            raise OutputError(f"cannot write {path}: No space left on device")
         write(path, tensors)
 
     checkpoint.write_tensors = fail
     try:
-        with pytest.raises(OutputError, match=r"layer_002\.safetensors: cannot be written"):
+        with pytest.raises(OutputError, match=r"cannot write .*layer_002\.safetensors"):
             checkpoint.save(engine, folder, state(engine, 9, **settings))
     finally:
         checkpoint.write_tensors = write

@@ -14,7 +14,7 @@ from tokpack.configuration.flags import resolve
 from tokpack.configuration.model import ModelConfig
 from tokpack.errors import InputError, OutputError, UsageError
 from tokpack.files import whole_folder
-from tokpack.operations.output import writing
+from tokpack.files.durable import cannot_write
 from tokpack.tokenizers.described import files_of
 from tokpack.tokenizers.ids import count_ids
 
@@ -128,7 +128,7 @@ def export(
     eod = None if tokenizer is None else tokenizer.eod_id
     ends = {"bos_token_id": eod, "eos_token_id": eod}
     config = {**config_of(model, family), "dtype": str(kind).removeprefix("torch."), **ends}
-    with writing(str(target)):
+    with cannot_write(str(target)):
         work = whole_folder.begin(target)
         _write_weights(work, weights, family, kind, shard_bytes)
         _write_json(work / "config.json", config)

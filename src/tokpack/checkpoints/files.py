@@ -16,10 +16,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
 
 from tokpack.configuration.model import KINDS, ModelConfig
-from tokpack.encoding.folder import sync_file
 from tokpack.errors import FormatError
+from tokpack.files.durable import cannot_write, sync_file
 from tokpack.indexed.manifest import FileDigest, digest_file
-from tokpack.operations.output import writing
 
 from . import folder as folders
 
@@ -74,7 +73,7 @@ def state_text(state: RunState, scalars: dict[str, Any], files: dict[str, FileDi
 
 def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
     """Write a safetensors file, durably. OutputError."""
-    with writing(str(path)):
+    with cannot_write(str(path)):
         path.write_bytes(to_bytes(tensors, {"format": "pt"}))
         sync_file(str(path))
 

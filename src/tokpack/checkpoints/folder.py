@@ -14,10 +14,9 @@ from pathlib import Path
 
 from tokpack.errors import FormatError, InputError
 from tokpack.files import whole_folder
+from tokpack.files.durable import cannot_write, replace_file
 from tokpack.files.lock import hold
 from tokpack.files.whole_folder import discard, unfinished
-from tokpack.indexed.writer import replace_file
-from tokpack.operations.output import writing
 
 STATE = "state.json"
 LAYER_FILE = re.compile(r"layer_(\d+)-model_(\d+)-model_states\.pt")  # of GPT-NeoX
@@ -79,7 +78,7 @@ def _latest(folder: Path) -> Path:
 
 def begin(target: Path) -> Path:
     """Make the empty folder in which the checkpoint ``target`` is made. OutputError."""
-    with writing(str(target)):
+    with cannot_write(str(target)):
         hold(target.parent)
         latest = _latest(target.parent)
         if not latest.exists() and (unfinished(latest) / STATE).exists():  # a kill in `commit`
@@ -92,7 +91,7 @@ def commit(target: Path, state: str, keep: int) -> None:
 
     What another run left behind it, at later steps, stays. OutputError.
     """
-    with writing(str(target)):
+    with cannot_write(str(target)):
         replace_file(unfinished(target) / STATE, [state.encode()])
         whole_folder.finish(target)
         replace_file(target.parent / "latest", [f"{target.name}\n".encode()])

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tokpack.encoding.folder import cannot_write, sync_folder
 from tokpack.encoding.piece import KeyCounts
 from tokpack.encoding.trace import groups_with_base, write_trace
 from tokpack.errors import InputError, OutputError
+from tokpack.files.durable import cannot_write, sync_folder
 from tokpack.indexed import (
     FileDigest,
     Manifest,
@@ -116,7 +116,8 @@ def finish(folder: WorkFolder) -> None:
     for staged, target in waiting:
         with cannot_write(target):
             os.replace(staged, target)
-    sync_folder(home)
+    with cannot_write(home):
+        sync_folder(home)
     folder.remove()
 
 

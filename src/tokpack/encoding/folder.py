@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
-from tokpack.errors import OutputError
+from tokpack.files.durable import cannot_write, remove_file, replace_json
+from tokpack.files.whole_folder import UNFINISHED_FOLDER
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-SUFFIX = ".unfinished"
-
-
-@contextlib.contextmanager
-def cannot_write(path: str) -> Iterator[None]:
-    """Turn an OSError into an OutputError that names ``path``."""
-    try:
-        yield
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise OutputError(f"cannot write {path}: {reason}") from error
+SUFFIX = UNFINISHED_FOLDER
 
 
 @dataclass(frozen=True)
@@ -57,17 +44,8 @@ class WorkFolder:
             os.makedirs(self.path, exist_ok=True)
 
     def write_json(self, name: str, value: Any, *, sync: bool = True) -> None:
-        """Write a JSON file by rename, so that it is there whole or not at all."""
-        path = self(name)
-        with cannot_write(path):
-            with open(path + ".new", "w", encoding="utf-8") as file:
-                json.dump(value, file, ensure_ascii=True)
-                if sync:
-                    file.flush()
-                    os.fsync(file.fileno())
-            os.replace(path + ".new", path)
-            if sync:
-                sync_folder(self.path)
+        """Write a JSON file, whole or not at all."""
+        replace_json(self(name), value, fsync=sync)
 
     def read_json(self, name: str) -> Any:
         """The content of a JSON file; None where it is missing or damaged."""
@@ -79,8 +57,7 @@ class WorkFolder:
 
     def remove_file(self, name: str) -> None:
         """Remove a file that may be gone already."""
-        with cannot_write(self(name)), contextlib.suppress(FileNotFoundError):
-            os.unlink(self(name))
+        remove_file(self(name))
 
     def clear(self, *, keep: tuple[str, ...] = ()) -> None:
         """Remove everything in the folder but ``keep``.
@@ -107,23 +84,3 @@ class WorkFolder:
         self.remove_file("lock")
         with cannot_write(self.path):
             os.rmdir(self.path)
-
-
-def sync_folder(path: str) -> None:
-    """Make the names in a folder durable, where the system can."""
-    file = os.open(path or ".", os.O_RDONLY)
-    try:
-        with contextlib.suppress(OSError):
-            os.fsync(file)
-    finally:
-        os.close(file)
-
-
-def sync_file(path: str) -> None:
-    """Make a file durable, if it exists. Raises OutputError."""
-    with cannot_write(path), contextlib.suppress(FileNotFoundError):
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(file)
-        finally:
-            os.close(file)

@@ -13,9 +13,9 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tokpack.encoding.folder import cannot_write, sync_file
 from tokpack.errors import OutputError
 from tokpack.files.copying import Digest, copy_range
+from tokpack.files.durable import cannot_write, sync_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Sequence

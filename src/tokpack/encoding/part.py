@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tokpack.encoding.folder import cannot_write
 from tokpack.encoding.piece import Job, KeyCounts, Piece, Tracks
 from tokpack.encoding.transforms import make_transform
 from tokpack.errors import InputError, RecordError
+from tokpack.files.durable import cannot_write
 from tokpack.indexed import runs_of
 from tokpack.progress import Advance
 from tokpack.sources import BadRecord, Batch, Documents, line_base, read

@@ -18,10 +18,11 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from tokpack.encoding.folder import WorkFolder, cannot_write
+from tokpack.files.durable import cannot_write
 from tokpack.progress import Advance
 
 if TYPE_CHECKING:
+    from tokpack.encoding.folder import WorkFolder
     from tokpack.encoding.options import EncodeOptions
     from tokpack.sources import Batch, Part, Source
     from tokpack.tokenizers import Tokenizer

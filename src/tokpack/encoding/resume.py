@@ -11,6 +11,7 @@ import xxhash
 from tokpack.encoding.piece import Piece
 from tokpack.encoding.plan import Plan
 from tokpack.errors import FormatError, InputError, OutputError, ResumeError
+from tokpack.files.durable import UNFINISHED
 from tokpack.indexed import (
     Manifest,
     bin_path,
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from tokpack.encoding.options import EncodeOptions
     from tokpack.encoding.piece import Job
 
-_OWN_FILES = frozenset(("lock", "lock.probe", "plan.json.new"))
+_OWN_FILES = frozenset(("lock", "lock.probe", f"plan.json{UNFINISHED}"))
 
 
 def existing(

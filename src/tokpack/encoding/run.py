@@ -74,7 +74,7 @@ def encode(options: EncodeOptions, *, progress: Show | None = None) -> list[Mani
         if done is not None:
             return done
         check_outputs(prefixes, options)
-    with _ends_on_sigterm(), Lock(folder) as lock:
+    with _ends_on_sigterm(), Lock(folder.path) as lock:
         plan = open_plan(folder, plan, options)
         if folder.read_json("commit.json") is not None:  # it was stopped in its last moment
             commit.finish(folder)

@@ -8,7 +8,8 @@ import numpy as np
 
 from tokpack.encoding.join import groups_of
 from tokpack.errors import OutputError
-from tokpack.indexed import FileDigest, Trace, digest_file, replace_file, trace_chunks
+from tokpack.files.durable import replace_file
+from tokpack.indexed import FileDigest, Trace, digest_file, trace_chunks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -11,8 +11,8 @@ import socket
 import time
 from typing import TYPE_CHECKING, Any
 
-from tokpack.encoding.folder import WorkFolder, cannot_write
 from tokpack.errors import OutputError
+from tokpack.files.durable import cannot_write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,9 +38,9 @@ class Lock:
     keeps young. Raises OutputError when another run holds the folder.
     """
 
-    def __init__(self, folder: WorkFolder) -> None:
-        self._folder = folder
-        self._path = folder("lock")
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self._folder = os.fspath(folder)
+        self._path = os.path.join(self._folder, "lock")
         self._file = -1
         self._beaten = 0.0
 
@@ -73,8 +73,8 @@ class Lock:
                 os.utime(self._file)
 
     def _try(self) -> bool:
-        self._folder.make()
         with cannot_write(self._path):
+            os.makedirs(self._folder, exist_ok=True)
             file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             locked = _flock(file)
@@ -107,12 +107,16 @@ class Lock:
         return (found.st_dev, found.st_ino) == (mine.st_dev, mine.st_ino)
 
     def _owner(self) -> dict[str, Any]:
-        value = self._folder.read_json("lock")
+        try:
+            with open(self._path, encoding="utf-8") as file:
+                value = json.load(file)
+        except (FileNotFoundError, ValueError):
+            return {}
         return value if isinstance(value, dict) else {}
 
     def _refuse_living_stranger(self, file: int, owner: dict[str, Any]) -> None:
         written = os.fstat(file).st_mtime
-        probe = self._folder("lock.probe")
+        probe = self._path + ".probe"
         with cannot_write(probe):  # the file system's own clock tells the age
             open(probe, "wb").close()
             age = os.stat(probe).st_mtime - written
@@ -128,7 +132,7 @@ class Lock:
         hint = "wait for it, or choose another output"
         if owner and owner.get("host") != socket.gethostname():
             hint += f"; if it is dead, try again in {FOREIGN_SECONDS:.0f} seconds"
-        return OutputError(f"{who} is writing to {self._folder.path}: {hint}")
+        return OutputError(f"{who} is writing to {self._folder}: {hint}")
 
 
 _held: dict[str, Lock] = {}  # of the folders that this process writes to until it ends
@@ -138,7 +142,7 @@ def hold(folder: Path) -> None:
     """Keep other runs out of ``folder`` until this process ends. OutputError where one is in it."""
     name = str(folder.resolve())
     if name not in _held:
-        _held[name] = Lock(WorkFolder(name)).__enter__()
+        _held[name] = Lock(name).__enter__()
     _held[name].beat()
 
 

@@ -13,7 +13,7 @@ from tokpack.indexed.manifest import (
 from tokpack.indexed.origins import Origin, Origins
 from tokpack.indexed.reader import MMapIndexedDataset
 from tokpack.indexed.trace import Trace, is_trace, runs_of, trace_chunks, trace_path
-from tokpack.indexed.writer import MMapIndexedDatasetBuilder, replace_file, write_index
+from tokpack.indexed.writer import MMapIndexedDatasetBuilder, write_index
 
 __all__ = [
     "FileDigest",
@@ -30,7 +30,6 @@ __all__ = [
     "idx_path",
     "is_trace",
     "manifest_path",
-    "replace_file",
     "runs_of",
     "storage_dtype",
     "trace_chunks",

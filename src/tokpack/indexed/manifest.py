@@ -15,7 +15,7 @@ from typing import Any, TypedDict
 import xxhash
 
 from tokpack.errors import FormatError, InputError, OutputError
-from tokpack.indexed.writer import replace_file
+from tokpack.files.durable import replace_file
 
 MANIFEST_VERSION = 1
 

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from array import array
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tokpack.errors import OutputError, UsageError
+from tokpack.files.durable import Staged, cannot_write, replace_file
 from tokpack.indexed.format import MAX_LENGTH, index_chunks, storage_dtype
 from tokpack.indexed.reader import MMapIndexedDataset
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
     from types import TracebackType
 
-_BUFFER = 1 << 20
 _COPY = 8 << 20
 
 
@@ -40,75 +37,6 @@ def write_index(
     replace_file(path, index_chunks(dtype, lengths, doc_idx), fsync=fsync)
 
 
-def replace_file(
-    path: str | os.PathLike[str], chunks: Iterable[bytes], *, fsync: bool = True
-) -> None:
-    """Make ``path`` hold ``chunks``, atomically: written as ``path.tmp``, synced, renamed."""
-    name = os.fsdecode(path)
-    _write_temporary(name, chunks, fsync=fsync)
-    _commit(name, fsync=fsync)
-
-
-def _write_temporary(path: str, chunks: Iterable[bytes], *, fsync: bool) -> None:
-    with _writing(path), _create(path) as file:
-        try:
-            for chunk in chunks:
-                file.write(chunk)
-            _sync(file, fsync=fsync)
-        except BaseException:
-            os.unlink(_temporary(path))
-            raise
-
-
-def _commit(path: str, *, fsync: bool) -> None:
-    """Give a file its name, durably."""
-    with _writing(path):
-        os.replace(_temporary(path), path)
-        if fsync:
-            _sync_folder(path)
-
-
-@contextmanager
-def _writing(path: str) -> Iterator[None]:
-    """Turn the system's errors into OutputError that name ``path``."""
-    try:
-        yield
-    except OSError as error:
-        raise OutputError(f"{path}: cannot be written: {error.strerror or error}") from error
-
-
-def _temporary(path: str) -> str:
-    return path + ".tmp"
-
-
-def _create(path: str) -> BinaryIO:
-    """Create the temporary file of ``path`` anew.
-
-    What a crash left there is removed; a live writer of the same file keeps writing into a file
-    without a name, and notices when it wants to rename it.
-    """
-    with suppress(FileNotFoundError):
-        os.unlink(_temporary(path))
-    return open(_temporary(path), "xb", buffering=_BUFFER)
-
-
-def _sync(file: BinaryIO, *, fsync: bool = True) -> None:
-    file.flush()
-    if fsync:
-        os.fsync(file.fileno())
-
-
-def _sync_folder(path: str) -> None:
-    folder = os.open(os.path.dirname(path) or ".", os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # network file systems without it
-            raise
-    finally:
-        os.close(folder)
-
-
 class MMapIndexedDatasetBuilder:
     """Write a dataset sequence by sequence, as users of fairseq, Megatron and GPT-NeoX know it.
 
@@ -119,8 +47,8 @@ class MMapIndexedDatasetBuilder:
         builder.end_document()
         builder.finalize("wiki.idx")
 
-    Tokens go to ``out_file.tmp`` until ``finalize`` syncs and renames them; ``abandon`` removes
-    them. As a context manager it abandons what was not finalized. Takes 4 bytes of memory a
+    Tokens go to a file beside ``out_file`` until ``finalize`` syncs and renames them; ``abandon``
+    removes them. As a context manager it abandons what was not finalized. Takes 4 bytes of memory a
     sequence and 8 a document.
     """
 
@@ -131,8 +59,8 @@ class MMapIndexedDatasetBuilder:
         self._lengths = array("i")
         self._doc_idx = array("q", [0])
         self._bytes = 0
-        with _writing(self._path):
-            self._file = _create(self._path)
+        self._staged = Staged()
+        self._file = self._staged.create(self._path)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -146,7 +74,7 @@ class MMapIndexedDatasetBuilder:
         """
         self._check_open()
         tokens = self._convert(tensor)
-        with _writing(self._path):
+        with cannot_write(self._path):
             self._file.write(tokens.data)
         self._lengths.append(tokens.size)
         self._bytes += tokens.nbytes
@@ -186,25 +114,18 @@ class MMapIndexedDatasetBuilder:
         name = os.fsdecode(index_file)
         lengths = np.frombuffer(self._lengths, np.intc)
         doc_idx = np.frombuffer(self._doc_idx, np.int64)
-        with _writing(self._path):
-            _sync(self._file)
-            self._check_own_file()
-        _write_temporary(name, index_chunks(self._dtype, lengths, doc_idx), fsync=True)
-        with _writing(name), suppress(FileNotFoundError):
-            os.unlink(name)
-        _commit(self._path, fsync=True)
-        self._file.close()
-        _commit(name, fsync=True)
+        with cannot_write(self._path):
+            self._file.flush()
+        self._check_size()
+        index = self._staged.create(name)
+        with cannot_write(name):
+            for chunk in index_chunks(self._dtype, lengths, doc_idx):
+                index.write(chunk)
+        self._staged.commit(stale=[name])
 
     def abandon(self) -> None:
         """Remove what was written; nothing happens after ``finalize``."""
-        if self._file.closed:
-            return
-        own = self._owns_temporary()
-        with suppress(OSError):  # the last flush fails on a full disk
-            self._file.close()
-        if own:
-            os.unlink(_temporary(self._path))
+        self._staged.__exit__(None, None, None)
 
     def __enter__(self) -> MMapIndexedDatasetBuilder:
         return self
@@ -255,28 +176,16 @@ class MMapIndexedDatasetBuilder:
     def _copy(self, other: MMapIndexedDataset) -> None:
         tokens = other.tokens
         step = _COPY // self._dtype.itemsize
-        with _writing(self._path):
+        with cannot_write(self._path):
             for start in range(0, len(tokens), step):
                 self._file.write(tokens[start : start + step].data)
         self._bytes += tokens.nbytes
 
-    def _check_own_file(self) -> None:
-        """Refuse to commit after a failed write, or what another writer has replaced."""
-        own = os.fstat(self._file.fileno())
-        if own.st_size != self._bytes:
+    def _check_size(self) -> None:
+        """Refuse to commit after a write that failed."""
+        size = os.fstat(self._file.fileno()).st_size
+        if size != self._bytes:
             raise OutputError(
-                f"{self._path}: {own.st_size} bytes were written, expected {self._bytes}: "
+                f"{self._path}: {size} bytes were written, expected {self._bytes}: "
                 "an earlier write failed"
             )
-        if not self._owns_temporary():
-            raise OutputError(
-                f"{_temporary(self._path)}: another program writes or removed it: "
-                "write to another name"
-            )
-
-    def _owns_temporary(self) -> bool:
-        try:
-            named = os.stat(_temporary(self._path))
-        except FileNotFoundError:
-            return False
-        return os.path.samestat(named, os.fstat(self._file.fileno()))

@@ -8,9 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tokpack.errors import UsageError
+from tokpack.files.durable import Staged, cannot_write, make_folder_of
 from tokpack.indexed.format import bin_path, idx_path
 from tokpack.indexed.virtual import parts_of
-from tokpack.operations.output import Staged, stale_files, writing
+from tokpack.operations.output import stale_files
 from tokpack.operations.parquet import write_lists
 from tokpack.operations.tntidx import lazy_index_chunks
 
@@ -67,7 +68,8 @@ def export(
     # What an old dataset is known by goes before a file of the new one comes.
     paths = form.paths(output)
     stale = stale_files(output) if target == "lazy" else paths[1:][-1:]
-    with Staged() as staged, writing(output):
+    with Staged() as staged, cannot_write(output):
+        make_folder_of(output)
         files = {path: staged.create(path) for path in paths}
         ids = cast_chunks(dataset, dtype, total, progress)
         if target == "lazy":

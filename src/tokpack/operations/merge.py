@@ -10,11 +10,12 @@ import numpy as np
 
 from tokpack import __version__
 from tokpack.errors import FormatError, OutputError, UsageError
+from tokpack.files.durable import Staged, cannot_write, make_folder_of
 from tokpack.indexed.format import bin_path, idx_path
 from tokpack.indexed.manifest import FileDigest, Manifest, check_replaceable, manifest_path
 from tokpack.indexed.reader import MMapIndexedDataset
 from tokpack.indexed.virtual import MAX_TOTAL, Piece, measure, parts_of, pieces_json
-from tokpack.operations.output import Output, Staged, check_output, now, stale_files, writing
+from tokpack.operations.output import Output, check_output, now, stale_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -220,9 +221,10 @@ def _write_virtual(inputs: list[_Input], output: str) -> Manifest:
         **_facts(inputs),
     )
     path = manifest_path(output)
+    make_folder_of(path)
     with Staged() as staged:
         file = staged.create(path)
-        with writing(path):
+        with cannot_write(path):
             file.write(pieces_json(manifest, pieces).encode())
         staged.commit(stale=[*stale_files(output), bin_path(output)])
     return manifest

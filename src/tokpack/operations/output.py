@@ -1,12 +1,11 @@
-"""Outputs in the making: temporary files beside their names, which all get them at the end."""
+"""A dataset in the making: appended or copied, then committed whole."""
 
 from __future__ import annotations
 
 import os
 import tempfile
-from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,96 +14,18 @@ import xxhash
 from tokpack import __version__
 from tokpack.errors import OutputError
 from tokpack.files.copying import Digest, copy_range
+from tokpack.files.durable import Staged, cannot_write, make_folder_of
 from tokpack.indexed.format import bin_path, idx_path, index_chunks, storage_dtype
 from tokpack.indexed.manifest import FileDigest, Manifest, check_replaceable, manifest_path
 from tokpack.indexed.trace import is_trace, trace_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
     from types import TracebackType
 
 _SCRATCH_IN_MEMORY = 16 << 20
 _COPY = 64 << 20
 _CHUNK = 1 << 20
-_BUFFER = 1 << 20
-
-
-@contextmanager
-def writing(path: str) -> Iterator[None]:
-    """Turn the system's errors into OutputError that name ``path``."""
-    try:
-        yield
-    except OSError as error:
-        raise OutputError(f"{path}: cannot be written: {error.strerror or error}") from error
-
-
-class Staged:
-    """Files that are written as ``NAME.tmp`` and get their names together, or are removed.
-
-    A temporary file that a crash left behind is replaced. Of two programs that write one name at
-    the same time, the first fails when it commits.
-    """
-
-    def __init__(self) -> None:
-        self._files: dict[str, BinaryIO] = {}
-
-    def create(self, path: str) -> BinaryIO:
-        """Open a new file that shall be ``path``."""
-        with writing(path):
-            os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-            with suppress(FileNotFoundError):
-                os.unlink(path + ".tmp")
-            file = open(path + ".tmp", "xb+", buffering=_BUFFER)  # noqa: SIM115
-        self._files[path] = file
-        return file
-
-    def commit(self, stale: Iterable[str] = ()) -> None:
-        """Sync the files, remove the ``stale`` ones, then give the names, in order of creation."""
-        for path, file in self._files.items():
-            with writing(path):
-                file.flush()
-                os.fsync(file.fileno())
-            if not self._owns(path):
-                raise OutputError(
-                    f"{path}.tmp: another program writes or removed it: write to another name"
-                )
-        for path in stale:
-            with writing(path), suppress(FileNotFoundError):
-                os.unlink(path)
-        for path in list(self._files):
-            with writing(path):
-                os.replace(path + ".tmp", path)
-                self._files.pop(path).close()
-                _sync_folder(path)
-
-    def __enter__(self) -> Staged:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        for path, file in self._files.items():
-            own = self._owns(path)
-            with suppress(OSError):  # the last flush fails on a full disk
-                file.close()
-            if own:
-                os.unlink(path + ".tmp")
-
-    def _owns(self, path: str) -> bool:
-        try:
-            return os.path.samestat(os.stat(path + ".tmp"), os.fstat(self._files[path].fileno()))
-        except FileNotFoundError:
-            return False
-
-
-def _sync_folder(path: str) -> None:
-    folder = os.open(os.path.dirname(path) or ".", os.O_RDONLY)
-    with suppress(OSError):  # network file systems without it
-        os.fsync(folder)
-    os.close(folder)
 
 
 def check_output(prefix: str, *, overwrite: bool) -> None:
@@ -127,6 +48,7 @@ class Output:
     def __init__(self, prefix: str, *, overwrite: bool = False) -> None:
         check_output(prefix, overwrite=overwrite)
         self.prefix = prefix
+        make_folder_of(bin_path(prefix))
         self._staged = Staged()
         self._file = self._staged.create(bin_path(prefix)).fileno()  # written without its buffer
         self._digest = Digest()
@@ -145,7 +67,7 @@ class Output:
 
     def append(self, ids: npt.NDArray[Any]) -> None:
         """Append token ids, which are of the dataset's dtype already."""
-        with writing(bin_path(self.prefix)):
+        with cannot_write(bin_path(self.prefix)):
             view = np.ascontiguousarray(ids).view(np.uint8).data
             while view:
                 count = os.pwrite(self._file, view, self._bytes)
@@ -157,7 +79,7 @@ class Output:
         self, path: str, begin: int, end: int, told: Callable[[int], None] = lambda count: None
     ) -> None:
         """Append bytes [begin, end) of the file ``path``; ``told`` hears how many were copied."""
-        with writing(bin_path(self.prefix)), open(path, "rb", buffering=0) as source:
+        with cannot_write(bin_path(self.prefix)), open(path, "rb", buffering=0) as source:
             for at in range(begin, end, _COPY):
                 stop = min(at + _COPY, end)
                 copy_range(source.fileno(), self._file, at, stop, self._bytes)
@@ -171,7 +93,7 @@ class Output:
         if size <= _SCRATCH_IN_MEMORY:
             return np.zeros(count, dtype)
         with (
-            writing(bin_path(self.prefix)),
+            cannot_write(bin_path(self.prefix)),
             tempfile.TemporaryFile(dir=os.path.dirname(self.prefix) or ".") as file,
         ):
             if hasattr(os, "posix_fallocate"):  # a full disk would otherwise kill the process
@@ -204,7 +126,7 @@ class Output:
         path = idx_path(self.prefix)
         file = self._staged.create(path)
         state, size = xxhash.xxh3_128(), 0
-        with writing(path):
+        with cannot_write(path):
             for chunk in index_chunks(stored, lengths, doc_idx):
                 file.write(chunk)
                 state.update(chunk)

@@ -12,6 +12,7 @@ import numpy as np
 
 from tokpack.errors import FormatError, InputError, OutputError, UsageError
 from tokpack.files.copying import copy_range
+from tokpack.files.durable import Staged
 from tokpack.indexed.format import (
     Remains,
     bin_path,
@@ -263,7 +264,7 @@ def _write(case: Case, rebuilt: Rebuilt, output: str, *, exact: bool) -> tuple[b
         return linked, True
     except OSError as error:
         _remove(made)
-        raise OutputError(f"{output}: cannot be written: {error.strerror or error}") from error
+        raise OutputError(f"cannot write {output}: {error.strerror or error}") from error
     except BaseException:
         _remove(made)
         raise
@@ -286,15 +287,9 @@ def _link_or_copy(old: str, size: int, path: str) -> bool:
             raise
         except OSError:  # another disk, or a file system without links
             pass
-    temporary = path + ".tmp"
-    with open(old, "rb") as source, open(temporary, "xb") as target:
-        try:
-            copy_range(source.fileno(), target.fileno(), 0, size, 0)
-            os.fsync(target.fileno())
-            os.rename(temporary, path)
-        except BaseException:
-            _remove([temporary])
-            raise
+    with open(old, "rb") as source, Staged() as staged:
+        copy_range(source.fileno(), staged.create(path).fileno(), 0, size, 0)
+        staged.commit()
     return False
 
 

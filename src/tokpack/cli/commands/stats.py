@@ -85,7 +85,7 @@ def _count(prefix: str, arguments: argparse.Namespace) -> Stats:
 
 
 def _write(path: str, datasets: Sequence[Stats]) -> None:
-    from tokpack.indexed import replace_file
+    from tokpack.files.durable import replace_file
     from tokpack.report import page
 
     made = f"Made by tokpack {__version__} on {time.strftime('%Y-%m-%d %H:%M %Z')}"

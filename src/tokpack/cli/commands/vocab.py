@@ -126,7 +126,7 @@ def run(argv: Sequence[str]) -> int:
     if arguments is None:
         return 0
     options = resolve(arguments)
-    from tokpack.indexed.writer import replace_file
+    from tokpack.files.durable import replace_file
     from tokpack.tokenizers import train_bpe, train_whitespace_vocab
 
     _make_folder(options.output)

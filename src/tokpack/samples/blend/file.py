@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from tokpack.errors import FormatError, InputError
-from tokpack.indexed.writer import replace_file
+from tokpack.files.durable import replace_file
 from tokpack.samples.blend.plan import BlendPlan, make_plan
 from tokpack.samples.blend.spec import (
     KEYS,

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
+from tokpack.files.durable import sync_folder
 from tokpack.samples.cache import format as cache_format
 from tokpack.samples.cache.format import CacheError
 
@@ -213,12 +214,7 @@ def _write(path: str, kind: str, settings: Mapping[str, Any], parts: Iterable[Pa
             with suppress(OSError):
                 os.unlink(temporary)
             raise
-    with suppress(OSError):  # network file systems without it
-        number = os.open(folder or ".", os.O_RDONLY)
-        try:
-            os.fsync(number)
-        finally:
-            os.close(number)
+    sync_folder(folder)
 
 
 @contextmanager

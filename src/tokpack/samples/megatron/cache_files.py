@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokpack.errors import UsageError
-from tokpack.indexed.writer import replace_file
+from tokpack.files.durable import replace_file
 from tokpack.samples.cache.store import Part
 from tokpack.samples.megatron.build import build_parts
 from tokpack.samples.megatron.orders import blend_request, megatron_blend, megatron_plan, normalise

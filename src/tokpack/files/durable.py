@@ -1,0 +1,155 @@
+"""Files that are there whole and durable, or not at all: the one place that writes, syncs, renames.
+
+A file in the making lies beside its name, with an ending that nobody else uses; it is synced, gets
+its name by a rename, and the folder is synced. So whatever a crash or a power loss leaves under a
+name is the whole old file or the whole new one. What it leaves under the other ending is replaced
+by the next writer of the same name.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from tokpack.errors import OutputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from types import TracebackType
+
+UNFINISHED = ".tokpack.tmp"  # behind the name of a file in the making
+_BUFFER = 1 << 20
+_NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP)
+
+
+@contextmanager
+def cannot_write(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn an OSError into an OutputError that names ``path``."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise OutputError(f"cannot write {os.fsdecode(path)}: {reason}") from error
+
+
+def replace_file(
+    path: str | os.PathLike[str], chunks: Iterable[bytes], *, fsync: bool = True
+) -> None:
+    """Make ``path`` hold ``chunks``, atomically, and durably with ``fsync``. Raises OutputError."""
+    name = os.fsdecode(path)
+    with Staged() as staged:
+        file = staged.create(name)
+        with cannot_write(name):
+            for chunk in chunks:
+                file.write(chunk)
+        staged.commit(fsync=fsync)
+
+
+def replace_json(path: str | os.PathLike[str], value: Any, *, fsync: bool = True) -> None:
+    """Make ``path`` hold ``value`` as ASCII JSON, as ``replace_file`` does."""
+    replace_file(path, [json.dumps(value, ensure_ascii=True).encode()], fsync=fsync)
+
+
+class Staged:
+    """New files that get their names together; a context, which removes what has none at its end.
+
+    Of two programs that write one name at the same time, the first fails when it commits.
+    """
+
+    def __init__(self) -> None:
+        self._files: dict[str, BinaryIO] = {}
+
+    def create(self, path: str) -> BinaryIO:
+        """Open a new file, to write and read, that shall be ``path``. Raises OutputError."""
+        with cannot_write(path):
+            with suppress(FileNotFoundError):
+                os.unlink(path + UNFINISHED)
+            file = open(path + UNFINISHED, "xb+", buffering=_BUFFER)  # noqa: SIM115
+        self._files[path] = file
+        return file
+
+    def commit(self, stale: Iterable[str] = (), *, fsync: bool = True) -> None:
+        """Sync the files, remove the ``stale`` ones, then give the names, in order of creation.
+
+        Without ``fsync`` the result is as atomic, but a power loss may take it. Raises OutputError.
+        """
+        for path, file in self._files.items():
+            with cannot_write(path):
+                file.flush()
+                if fsync:
+                    os.fsync(file.fileno())
+            if not self.owns(path):
+                raise OutputError(
+                    f"{path}{UNFINISHED}: another program writes or removed it: "
+                    "write to another name"
+                )
+        for path in stale:
+            remove_file(path)
+        for path in list(self._files):
+            with cannot_write(path):
+                os.replace(path + UNFINISHED, path)
+                self._files.pop(path).close()
+                if fsync:
+                    sync_folder(os.path.dirname(path))
+
+    def owns(self, path: str) -> bool:
+        """Whether the file in the making is still the one that ``create`` opened."""
+        try:
+            named = os.stat(path + UNFINISHED)
+        except FileNotFoundError:
+            return False
+        return os.path.samestat(named, os.fstat(self._files[path].fileno()))
+
+    def __enter__(self) -> Staged:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for path, file in self._files.items():
+            own = self.owns(path)
+            with suppress(OSError):  # the last flush fails on a full disk
+                file.close()
+            if own:
+                os.unlink(path + UNFINISHED)
+        self._files.clear()
+
+
+def make_folder_of(path: str) -> None:
+    """Make the folder in which ``path`` shall lie, and those above it. Raises OutputError."""
+    with cannot_write(path):
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+
+
+def remove_file(path: str) -> None:
+    """Remove a file that may be gone already. Raises OutputError."""
+    with cannot_write(path), suppress(FileNotFoundError):
+        os.unlink(path)
+
+
+def sync_file(path: str) -> None:
+    """Make the bytes of a file durable, if it exists. Raises OutputError."""
+    with cannot_write(path), suppress(FileNotFoundError):
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(file)
+        finally:
+            os.close(file)
+
+
+def sync_folder(path: str) -> None:
+    """Make the names in a folder durable, where its file system can. Raises OSError."""
+    file = os.open(path or ".", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(file)
+    except OSError as error:
+        if error.errno not in _NO_FOLDER_SYNC:  # these say that folders cannot be synced here
+            raise
+    finally:
+        os.close(file)
