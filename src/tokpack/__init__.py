@@ -13,21 +13,22 @@ from tokpack.errors import (
     ResumeError,
     TokenizerError,
     TokpackError,
+    TrainingError,
     UsageError,
     WorkerError,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
+    from tokpack.api import convert, encode, merge, split, stats
+    from tokpack.encoding import EncodeOptions
     from tokpack.indexed import Manifest, MMapIndexedDataset, MMapIndexedDatasetBuilder
-    from tokpack.operations import verify
-    from tokpack.progress import Progress
+    from tokpack.operations import repair, verify
     from tokpack.samples import BlendedDataset, GPTDataset, open_blend
     from tokpack.tokenizers import load_tokenizer
 
 __all__ = [
     "BlendedDataset",
+    "EncodeOptions",
     "FormatError",
     "GPTDataset",
     "InputError",
@@ -39,12 +40,18 @@ __all__ = [
     "ResumeError",
     "TokenizerError",
     "TokpackError",
+    "TrainingError",
     "UsageError",
     "WorkerError",
     "__version__",
+    "convert",
     "encode",
     "load_tokenizer",
+    "merge",
     "open_blend",
+    "repair",
+    "split",
+    "stats",
     "verify",
 ]
 
@@ -53,39 +60,21 @@ __version__ = "0.1.0"
 # Loaded when first used: ``import tokpack`` stays instant.
 _LAZY = {
     "BlendedDataset": "tokpack.samples",
+    "EncodeOptions": "tokpack.encoding",
     "GPTDataset": "tokpack.samples",
     "MMapIndexedDataset": "tokpack.indexed",
     "MMapIndexedDatasetBuilder": "tokpack.indexed",
     "Manifest": "tokpack.indexed",
+    "convert": "tokpack.api",
+    "encode": "tokpack.api",
     "load_tokenizer": "tokpack.tokenizers",
+    "merge": "tokpack.api",
     "open_blend": "tokpack.samples",
+    "repair": "tokpack.operations",
+    "split": "tokpack.api",
+    "stats": "tokpack.api",
     "verify": "tokpack.operations",
 }
-
-
-def encode(
-    inputs: str | Iterable[str],
-    output: str | None = None,
-    *,
-    progress: Callable[[Progress], None] | None = None,
-    **options: Any,
-) -> list[Manifest]:
-    """Turn documents into PREFIX.bin, .idx and .json; one dataset, and manifest, for each key.
-
-    ``inputs`` are files, folders, patterns or names of Hugging Face datasets; ``output`` is PREFIX,
-    by default made from their names. ``options`` are the fields of tokpack.encoding.EncodeOptions:
-    tokenizer, keys, append_eod, workers, dtype, special_tokens, on_error, max_rejects, and more.
-    Raises a TokpackError.
-    """
-    from tokpack.encoding import EncodeOptions
-    from tokpack.encoding import encode as run
-
-    names = (inputs,) if isinstance(inputs, str) else tuple(inputs)
-    known = EncodeOptions.__dataclass_fields__
-    for name in options:
-        if name not in known:
-            raise UsageError(f"encode has no option {name!r}; it has {', '.join(known)}")
-    return run(EncodeOptions(inputs=names, output=output or "", **options), progress=progress)
 
 
 def __getattr__(name: str) -> Any:

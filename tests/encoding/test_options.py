@@ -65,7 +65,7 @@ def test_output_names() -> None:
         ({"on_error": "ignore"}, "on_error is 'ignore'"),
         ({"empty": "keep"}, "empty is 'keep'"),
         ({"workers": -1}, "workers is -1; the least is 0"),
-        ({"num_docs": 0}, "num_docs is 0"),
+        ({"limit": 0}, "limit is 0"),
         ({"max_document_bytes": 0}, "max_document_bytes is 0"),
         ({"max_rejects": 3}, "max_rejects needs on_error"),
         ({"keep_newlines": True}, "keep_newlines needs split_sentences"),
@@ -81,7 +81,7 @@ def test_refused(options: dict[str, Any], message: str) -> None:
 
 
 def test_unknown_option() -> None:
-    with pytest.raises(tokpack.UsageError, match="encode has no option 'tokeniser'; it has inputs"):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'tokeniser'"):
         tokpack.encode("a.jsonl", tokeniser="gpt2")
 
 

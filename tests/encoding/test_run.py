@@ -177,7 +177,7 @@ def test_empty_documents_in_the_index(tmp_path: Path, bpe: Path, workers: int) -
 
 @pytest.mark.parametrize("limit", [1, 49, 50, 51, 137, 300, 1000])
 @pytest.mark.parametrize("workers", [1, 3])
-def test_num_docs_takes_the_first_records(
+def test_limit_takes_the_first_records(
     tmp_path: Path, bpe: Path, limit: int, workers: int
 ) -> None:
     texts = documents(300, words=5, seed=1)
@@ -185,13 +185,13 @@ def test_num_docs_takes_the_first_records(
         write_jsonl(tmp_path / f"{number}.jsonl", texts[50 * number : 50 * number + 50])
     output = tmp_path / "out"
     (manifest,) = tokpack.encode(
-        str(tmp_path / "*.jsonl"), str(output), tokenizer=str(bpe), num_docs=limit, workers=workers
+        str(tmp_path / "*.jsonl"), str(output), tokenizer=str(bpe), limit=limit, workers=workers
     )
     assert dataset(output) == twin(bpe, texts[:limit])
     assert manifest.records == min(limit, 300)
 
 
-def test_num_docs_counts_bad_records(tmp_path: Path, bpe: Path) -> None:
+def test_limit_counts_bad_records(tmp_path: Path, bpe: Path) -> None:
     source = tmp_path / "a.jsonl"
     lines = [
         '{"text": "one"}',
@@ -204,7 +204,7 @@ def test_num_docs_counts_bad_records(tmp_path: Path, bpe: Path) -> None:
     ]
     source.write_text("\n".join(lines))
     (manifest,) = tokpack.encode(
-        str(source), str(tmp_path / "out"), tokenizer=str(bpe), num_docs=4, on_error="skip"
+        str(source), str(tmp_path / "out"), tokenizer=str(bpe), limit=4, on_error="skip"
     )
     assert dataset(tmp_path / "out") == twin(bpe, ["one", "two"])
     assert (manifest.records, manifest.rejected, manifest.empty) == (4, 1, 1)

@@ -91,7 +91,8 @@ def broken(module: str, imported: str) -> str | None:
 
 
 def test_every_module_has_a_room() -> None:
-    lost = [m for m in modules() if room(m) == FACE and m not in (FACE, "tokpack.__main__")]
+    outside = (FACE, "tokpack.api", "tokpack.__main__")
+    lost = [m for m in modules() if room(m) == FACE and m not in outside]
     assert not lost, f"no floor is known for {lost}"
 
 

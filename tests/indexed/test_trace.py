@@ -437,7 +437,7 @@ def test_several_keys_sentences_and_a_limit(bpe: Path, tmp_path: Path) -> None:
     (origin,) = Origins(tmp_path / "out_b").find("x.jsonl", 3)
     assert origin.became == "rejected"
     assert "'a' is a number" in origin.reason  # from the rejects of both
-    tokpack.encode(str(path), str(tmp_path / "few"), keys=("a",), num_docs=5, **options)
+    tokpack.encode(str(path), str(tmp_path / "few"), keys=("a",), limit=5, **options)
     assert lines_of(tmp_path / "few") == [1, 4, 5]
     (origin,) = Origins(tmp_path / "few").find("x.jsonl", 6)
     assert origin.became == "nothing"

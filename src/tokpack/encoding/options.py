@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, get_args
 
 from tokpack.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-_CHOICES = {
-    "dtype": ("auto", "uint16", "int32"),
-    "special_tokens": ("auto", "text", "encode", "error"),
-    "on_error": ("fail", "skip"),
-    "empty": ("skip", "document"),
-}
+DType = Literal["auto", "uint16", "int32"]
+SpecialTokens = Literal["auto", "text", "encode", "error"]
+OnError = Literal["fail", "skip"]
+Empty = Literal["skip", "document"]
+_CHOICES = {"dtype": DType, "special_tokens": SpecialTokens, "on_error": OnError, "empty": Empty}
 _SUFFIXES = (
     *(".jsonl", ".json", ".ndjson", ".txt", ".text", ".parquet", ".arrow", ".dat"),
     *(".zst", ".gz", ".xz", ".bz2", ".tar", ".tgz", ".zip"),
@@ -44,16 +43,16 @@ class EncodeOptions:
     keys: tuple[str, ...] = ("text",)
     append_eod: bool = True
     workers: int = 0  # 0: one for each core that this process may use
-    dtype: str = "auto"
-    special_tokens: str = "auto"
-    on_error: str = "fail"
+    dtype: DType = "auto"
+    special_tokens: SpecialTokens = "auto"
+    on_error: OnError = "fail"
     max_rejects: int | None = None  # with on_error="skip": bad records allowed; None: any number
-    empty: str = "skip"  # "document": an entry in the index, as in Megatron-LM
+    empty: Empty = "skip"  # "document": an entry in the index, as in Megatron-LM
     ftfy: bool = False
     split_sentences: bool = False
     keep_newlines: bool = False
     lang: str = "english"
-    num_docs: int | None = None  # only the first so many records of the inputs
+    limit: int | None = None  # only the first so many records of the inputs
     input_format: str = "auto"
     overwrite: bool = False
     trace: bool = False  # write PREFIX.trace: the input and line of each document
@@ -68,10 +67,10 @@ class EncodeOptions:
         if not self.keys or len(set(self.keys)) != len(self.keys) or "" in self.keys:
             raise UsageError(f"keys must be one or more different names, not {list(self.keys)}")
         for name, choices in _CHOICES.items():
-            if getattr(self, name) not in choices:
-                allowed = ", ".join(choices)
+            if getattr(self, name) not in get_args(choices):
+                allowed = ", ".join(get_args(choices))
                 raise UsageError(f"{name} is {getattr(self, name)!r}; it can be {allowed}")
-        for name, least in (("workers", 0), ("num_docs", 1), ("max_rejects", 0)):
+        for name, least in (("workers", 0), ("limit", 1), ("max_rejects", 0)):
             number = getattr(self, name)
             if number is not None and number < least:
                 raise UsageError(f"{name} is {number}; the least is {least}")

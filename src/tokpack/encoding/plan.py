@@ -150,7 +150,7 @@ def deciding_options(options: EncodeOptions, tokenizer: Tokenizer, dtype: str) -
         "split_sentences": options.split_sentences,
         "keep_newlines": options.keep_newlines,
         "lang": options.lang if options.split_sentences else "",
-        "num_docs": options.num_docs,
+        "num_docs": options.limit,
         "max_document_bytes": options.max_document_bytes,
     }
     if options.trace:  # a dataset with a trace does for who asks for none

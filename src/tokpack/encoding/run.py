@@ -62,11 +62,11 @@ def encode(options: EncodeOptions, *, progress: Show | None = None) -> list[Mani
         tokenizer_type=options.tokenizer_type,
         tokenizer_model=options.tokenizer_model,
     )
-    dtype = options.dtype
+    dtype: str = options.dtype
     if dtype == "auto":
         dtype = best_fitting_dtype(tokenizer.vocab_size).name
     # The first N records are the same for any number of workers when one takes them in turn.
-    workers = worker_count(options) if options.num_docs is None else 1
+    workers = worker_count(options) if options.limit is None else 1
     plan = make_plan(options, sources, tokenizer, dtype=dtype, ways=workers, version=__version__)
     folder = WorkFolder(options.output + SUFFIX)
     if not os.path.exists(folder.path):
@@ -126,8 +126,8 @@ class _Run:
                     self._count(piece)
             left = [piece for n, piece in known.items() if n >= joined and is_whole(job, piece)]
             todo = sorted(set(range(joined, len(job.parts))) - {piece.number for piece in left})
-            if job.options.num_docs is not None:
-                self._first_records(job.options.num_docs, left)
+            if job.options.limit is not None:
+                self._first_records(job.options.limit, left)
             elif min(workers, len(todo)) > 1:
                 with Processes(job, min(workers, len(todo))) as engine:
                     self._drive(engine, todo, left)

@@ -263,7 +263,7 @@ def resolve(arguments: argparse.Namespace) -> tuple[EncodeOptions, list[str]]:
         split_sentences=arguments.split_sentences,
         keep_newlines=arguments.keep_newlines,
         lang=arguments.lang,
-        num_docs=arguments.limit,
+        limit=arguments.limit,
         input_format=arguments.input_format or ("text" if whitespace else "auto"),
         overwrite=arguments.overwrite,
         trace=arguments.trace,
