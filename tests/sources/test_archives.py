@@ -151,7 +151,7 @@ class TestBesideLmDataformat:
 
     @pytest.fixture
     def library(self):
-        return pytest.importorskip("lm_dataformat", reason="needs the archives extra")
+        return pytest.importorskip("lm_dataformat", reason="needs the dev extra")
 
     @staticmethod
     def theirs(library, path: str) -> list[bytes]:
