@@ -6,7 +6,7 @@ import heapq
 import itertools
 import json
 import os
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -206,7 +206,7 @@ def _manifest(
     total = _counts(pieces, index)
     return Manifest(
         tokpack_version=plan.version,
-        created=datetime.now(timezone.utc).astimezone().isoformat(timespec="seconds"),
+        created=datetime.now(UTC).astimezone().isoformat(timespec="seconds"),
         tokenizer=plan.tokenizer,
         options={**plan.options, "key": job.options.keys[index], "on_error": job.options.on_error},
         inputs=inputs,

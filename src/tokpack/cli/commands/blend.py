@@ -8,8 +8,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from tokpack.cli import terminal
-from tokpack.cli.commands.inspect import TOKENIZER
 from tokpack.cli.parser import Group, Page, flag, number, parse
+from tokpack.cli.shown_dataset import TOKENIZER
 from tokpack.errors import UsageError
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokpack.cli import terminal
 from tokpack.cli.parser import Group, Page, flag, number, parse
+from tokpack.cli.shown_dataset import MAX_TOKENS, TOKENIZER, load
 from tokpack.errors import UsageError
 
 if TYPE_CHECKING:
@@ -17,23 +18,7 @@ if TYPE_CHECKING:
 
     from tokpack.report import Opened, Pieces
 
-MAX_TOKENS = 256
 MATCH_TOKENS = 48
-
-TOKENIZER = Group(
-    "tokenizer",
-    (
-        flag(
-            "--tokenizer",
-            metavar="NAME|PATH",
-            help="gpt2, neox, a Hugging Face name, a tokenizer.json (as the manifest says)",
-        ),
-        flag("--vocab-file", "--vocab", metavar="FILE", help="vocab.json or tokenizer.json"),
-        flag("--merge-file", metavar="FILE", help="merges.txt that belongs to --vocab-file"),
-        flag("--tokenizer-model", metavar="PATH", help="a sentencepiece model"),
-        flag("--tokenizer-type", metavar="TYPE", help="as for encode: Whitespace, ..."),
-    ),
-)
 
 PAGE = Page(
     "inspect",
@@ -108,26 +93,6 @@ def run(argv: Sequence[str]) -> int:
         return _overview(opened, pieces, as_json=arguments.json)
     _show(opened, pieces, ((document, 0) for document in chosen), arguments, MAX_TOKENS)
     return 0
-
-
-def load(prefix: str, arguments: argparse.Namespace) -> tuple[Opened, Pieces | None]:
-    """Open a dataset and its tokenizer, and tell the user what is missing."""
-    from tokpack.display import shown
-    from tokpack.report import Pieces, find_tokenizer, open_dataset
-
-    opened = open_dataset(prefix)
-    found = find_tokenizer(
-        opened,
-        arguments.tokenizer,
-        vocab_file=arguments.vocab_file,
-        merge_file=arguments.merge_file,
-        tokenizer_type=arguments.tokenizer_type,
-        tokenizer_model=arguments.tokenizer_model,
-    )
-    if not arguments.quiet:
-        for line in filter(None, (opened.doubt, found.note)):
-            terminal.note(shown(line))
-    return opened, Pieces(found.tokenizer) if found.tokenizer else None
 
 
 def _joined(argv: Sequence[str]) -> list[str]:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from tokpack import __version__
 from tokpack.cli import terminal
-from tokpack.cli.commands.inspect import TOKENIZER
 from tokpack.cli.figures import print_stats
 from tokpack.cli.parser import Group, Page, flag, number, parse
+from tokpack.cli.shown_dataset import TOKENIZER, load
 from tokpack.errors import UsageError
 
 if TYPE_CHECKING:
@@ -67,7 +67,6 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _count(prefix: str, arguments: argparse.Namespace) -> Stats:
-    from tokpack.cli.commands.inspect import load
     from tokpack.report import stats
 
     opened, pieces = load(prefix, arguments)

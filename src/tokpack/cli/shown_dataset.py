@@ -1,0 +1,50 @@
+"""A dataset that a command shows, with its tokenizer: flags that name it, how it is opened."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tokpack.cli import terminal
+from tokpack.cli.parser import Group, flag
+
+if TYPE_CHECKING:
+    import argparse
+
+    from tokpack.report import Opened, Pieces
+
+MAX_TOKENS = 256  # of a document, unless asked for more
+
+TOKENIZER = Group(
+    "tokenizer",
+    (
+        flag(
+            "--tokenizer",
+            metavar="NAME|PATH",
+            help="gpt2, neox, a Hugging Face name, a tokenizer.json (as the manifest says)",
+        ),
+        flag("--vocab-file", "--vocab", metavar="FILE", help="vocab.json or tokenizer.json"),
+        flag("--merge-file", metavar="FILE", help="merges.txt that belongs to --vocab-file"),
+        flag("--tokenizer-model", metavar="PATH", help="a sentencepiece model"),
+        flag("--tokenizer-type", metavar="TYPE", help="as for encode: Whitespace, ..."),
+    ),
+)
+
+
+def load(prefix: str, arguments: argparse.Namespace) -> tuple[Opened, Pieces | None]:
+    """Open a dataset and its tokenizer, and tell the user what is missing."""
+    from tokpack.display import shown
+    from tokpack.report import Pieces, find_tokenizer, open_dataset
+
+    opened = open_dataset(prefix)
+    found = find_tokenizer(
+        opened,
+        arguments.tokenizer,
+        vocab_file=arguments.vocab_file,
+        merge_file=arguments.merge_file,
+        tokenizer_type=arguments.tokenizer_type,
+        tokenizer_model=arguments.tokenizer_model,
+    )
+    if not arguments.quiet:
+        for line in filter(None, (opened.doubt, found.note)):
+            terminal.note(shown(line))
+    return opened, Pieces(found.tokenizer) if found.tokenizer else None
