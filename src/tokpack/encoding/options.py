@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, get_args
 
 from tokpack.errors import UsageError
+from tokpack.sources.compression import SUFFIXES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,7 +19,7 @@ Empty = Literal["skip", "document"]
 _CHOICES = {"dtype": DType, "special_tokens": SpecialTokens, "on_error": OnError, "empty": Empty}
 _SUFFIXES = (
     *(".jsonl", ".json", ".ndjson", ".txt", ".text", ".parquet", ".arrow", ".dat"),
-    *(".zst", ".gz", ".xz", ".bz2", ".tar", ".tgz", ".zip"),
+    *(".tar", ".tgz", ".zip", *SUFFIXES),
 )
 
 

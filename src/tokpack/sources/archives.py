@@ -16,7 +16,8 @@ import numpy as np
 
 from tokpack.errors import InputError, UsageError
 from tokpack.sources.base import RAW_BYTES_KEPT, BadRecord, Batch, Documents, printable
-from tokpack.sources.detect import compression_of, format_of, is_tar
+from tokpack.sources.compression import compression_of
+from tokpack.sources.detect import format_of, is_tar
 from tokpack.sources.json_array import JsonArrayStream
 from tokpack.sources.lines import LineReader, Region
 from tokpack.sources.members import Member, Peeked, drain, read_exactly, tar_members, zip_members

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 FORMATS = ("jsonl", "json", "text", "parquet", "arrow", "archive")
-COMPRESSIONS = ("", "zst", "gz", "xz", "bz2")
 PART_KINDS = ("whole", "bytes", "frames", "stripes", "rows")
 
 STDIN = "-"
@@ -31,7 +30,7 @@ class Source:
 
     ``name`` is for people and manifests: printable, valid UTF-8. ``path`` is what to open: as
     ``os.fsdecode`` gives it, or ``-`` for the standard input. ``format`` is one of FORMATS,
-    ``compression`` one of COMPRESSIONS, ``size`` in bytes as stored, 0 for a pipe.
+    ``compression`` a key of COMPRESSIONS, ``size`` in bytes as stored, 0 for a pipe.
     """
 
     name: str

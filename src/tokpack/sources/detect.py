@@ -8,20 +8,14 @@ from typing import TYPE_CHECKING
 
 from tokpack.errors import InputError
 from tokpack.sources.base import BOM
+from tokpack.sources.compression import bare_name, compression_of
 from tokpack.sources.streams import FileStream, decompressed, fill
-from tokpack.sources.zstd_frames import MAGIC as ZSTD_MAGIC
-from tokpack.sources.zstd_frames import is_skippable
 
 if TYPE_CHECKING:
     from tokpack.sources.base import Source
 
 HEAD_BYTES = 64 << 10
 
-_COMPRESSED = {
-    b"\x1f\x8b\x08": "gz",
-    b"\xfd7zXZ\0": "xz",
-    b"BZh": "bz2",
-}
 _BINARY = {
     b"PAR1": "parquet",
     b"ARROW1": "arrow",
@@ -37,7 +31,6 @@ _REFUSED = {
     b"Rar!": "a rar archive; unpack it",
     b"\x80\x04\x95": "a pickle, which is never loaded",
 }
-_COMPRESSION_SUFFIX = re.compile(r"\.(zst|zstd|gz|xz|bz2)$", re.IGNORECASE)
 _TEXT_SUFFIXES = (".txt", ".text")
 _JSON_LINES_SUFFIXES = (".jsonl", ".ndjson", ".json")
 DOCUMENT_SUFFIXES = (
@@ -48,23 +41,8 @@ DOCUMENT_SUFFIXES = (
 _DAT_HEADER = re.compile(rb"\d{16}")
 
 
-def bare_name(name: str) -> str:
-    """A file's name in small letters, without the suffix of its compression."""
-    return _COMPRESSION_SUFFIX.sub("", name.lower())
-
-
 def is_text_name(name: str) -> bool:
     return bare_name(name).endswith(_TEXT_SUFFIXES)
-
-
-def compression_of(head: bytes) -> str:
-    """The compression of a stream that begins with ``head``: zst, gz, xz, bz2 or ""."""
-    if head.startswith(ZSTD_MAGIC) or is_skippable(head[:4]):
-        return "zst"
-    for magic, compression in _COMPRESSED.items():
-        if head.startswith(magic) and (compression != "bz2" or head[3:4].isdigit()):
-            return compression
-    return ""
 
 
 def format_of(head: bytes, name: str) -> str:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from tokpack.errors import InputError, UsageError
 from tokpack.sources.base import FORMATS, STDIN, Source, printable
-from tokpack.sources.detect import DOCUMENT_SUFFIXES, bare_name, detect
+from tokpack.sources.compression import bare_name
+from tokpack.sources.detect import DOCUMENT_SUFFIXES, detect
 from tokpack.sources.hub import hub_files, is_saved_dataset, looks_like_hub_name, saved_files
 
 if TYPE_CHECKING:

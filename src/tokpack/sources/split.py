@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from tokpack.errors import InputError, UsageError
 from tokpack.sources.base import Part
 from tokpack.sources.columns import row_weights
+from tokpack.sources.compression import COMPRESSIONS
 from tokpack.sources.read import LINE_FORMATS
 from tokpack.sources.zstd_frames import frame_ends
 
@@ -18,10 +19,6 @@ if TYPE_CHECKING:
 
     from tokpack.sources.base import Source
 
-# Text bytes for a stored one, and what decoding costs where encoding the text costs 1: for typical
-# text on one core. They only steer how work is shared out.
-_EXPANSION = {"": 1.0, "zst": 3.0, "gz": 3.0, "xz": 4.0, "bz2": 4.0}
-_DECODING = {"": 0.1, "zst": 0.5, "gz": 2.0, "xz": 6.0, "bz2": 15.0}
 _SMALL_PART = 4 << 20  # below this a part is not worth its files
 _PARTS_A_WORKER = 8  # enough for the last ones to end together
 _SECOND_FRAME_WITHIN = 256 << 20
@@ -55,7 +52,7 @@ def split(
     """
     if ways < 1:
         raise UsageError(f"ways is the number of workers, not {ways}")
-    texts = [source.size * _EXPANSION[source.compression] for source in sources]
+    texts = [source.size * COMPRESSIONS[source.compression].expansion for source in sources]
     size = max(min(target_bytes, int(sum(texts) / (ways * _PARTS_A_WORKER))), smallest_bytes, 1)
     fair = int(sum(texts) / (ways * _PARTS_A_WORKER))
     cut = [_pieces(source, size, fair, ways) for source in sources]
@@ -72,7 +69,7 @@ def _pieces(source: Source, size: int, fair: int, ways: int) -> _Pieces:
 
     Frames are looked for only in a file of more than ``fair`` bytes of text, for which it matters.
     """
-    text = source.size * _EXPANSION[source.compression]
+    text = source.size * COMPRESSIONS[source.compression].expansion
     pieces = None
     if source.is_pipe:
         pass
@@ -89,15 +86,15 @@ def _pieces(source: Source, size: int, fair: int, ways: int) -> _Pieces:
 
 
 def _whole_weight(source: Source) -> int:
-    text = source.size * _EXPANSION[source.compression]
-    return int(text * (1 + _DECODING[source.compression]))
+    text = source.size * COMPRESSIONS[source.compression].expansion
+    return int(text * (1 + COMPRESSIONS[source.compression].decoding))
 
 
 def _byte_ranges(total: int, size: int) -> Iterable[tuple[str, int, int, int]]:
     count = max(1, round(total / size))
     bounds = [total * i // count for i in range(count + 1)]
     for begin, end in pairwise(bounds):
-        yield "bytes", begin, end, int((end - begin) * (1 + _DECODING[""]))
+        yield "bytes", begin, end, int((end - begin) * (1 + COMPRESSIONS[""].decoding))
 
 
 def _frame_ranges(source: Source, size: int, ways: int) -> _Pieces | None:
@@ -109,10 +106,10 @@ def _frame_ranges(source: Source, size: int, ways: int) -> _Pieces | None:
         raise InputError(f"{source.name}: {error.strerror}") from error
     if not ends or ends[-1] != source.size:
         return None
-    scale = _EXPANSION["zst"] * (1 + _DECODING["zst"])
+    scale = COMPRESSIONS["zst"].expansion * (1 + COMPRESSIONS["zst"].decoding)
     offsets = [0, *ends]
     weights = [int((end - begin) * scale) for begin, end in pairwise(offsets)]
-    groups = list(_grouped("frames", weights, int(size * (1 + _DECODING["zst"]))))
+    groups = list(_grouped("frames", weights, int(size * (1 + COMPRESSIONS["zst"].decoding))))
     if len(groups) < 2 or max(weights) > 2 * sum(weights) / ways:
         return None
     return _Pieces(tuple((k, offsets[b], offsets[e], w) for k, b, e, w in groups))
@@ -139,7 +136,7 @@ def _with_stripes(
         index
         for index, source in enumerate(sources)
         if _can_be_striped(source)
-        and source.size * _EXPANSION[source.compression] >= 2 * smallest_bytes
+        and source.size * COMPRESSIONS[source.compression].expansion >= 2 * smallest_bytes
         and cut[index].parts[0][0] == "whole"
         and cut[index].weights[0] > share / 4
     ]
@@ -167,8 +164,8 @@ def _can_be_striped(source: Source) -> bool:
 
 
 def _striped(source: Source, count: int) -> _Pieces:
-    text = source.size * _EXPANSION[source.compression]
-    weight = int(text * (_DECODING[source.compression] + 1 / count))
+    text = source.size * COMPRESSIONS[source.compression].expansion
+    weight = int(text * (COMPRESSIONS[source.compression].decoding + 1 / count))
     return _Pieces(tuple(("stripes", part, count, weight) for part in range(count)))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bz2
 import lzma
 import zlib
 from typing import TYPE_CHECKING, Any, Protocol
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import zstandard
 
 from tokpack.errors import InputError
+from tokpack.sources.compression import COMPRESSIONS
 from tokpack.sources.pipes import open_pipe
 from tokpack.sources.zstd_frames import Follower
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 _CHUNK_BYTES = 256 << 10
 _MAX_ZSTD_WINDOW = 1 << 31
-_MAX_XZ_MEMORY = 1 << 31
 
 
 class Stream(Protocol):
@@ -155,18 +154,21 @@ class ZstdStream(_Decompressed):
         return count
 
 
-_DECODERS: dict[str, Callable[[], Any]] = {
-    "gz": lambda: zlib.decompressobj(wbits=31),
-    "xz": lambda: lzma.LZMADecompressor(memlimit=_MAX_XZ_MEMORY),
-    "bz2": bz2.BZ2Decompressor,
-}
-
-
 class MembersStream(_Decompressed):
-    """gz, xz or bz2: one or more members, one after the other, each with its checksum checked."""
+    """One or more members, one after the other, each with its checksum checked."""
 
-    def __init__(self, raw: RawStream, name: str, compression: str) -> None:
+    def __init__(
+        self,
+        raw: RawStream,
+        name: str,
+        compression: str,
+        decoder: Callable[[], Any],
+        *,
+        padded: bool,
+    ) -> None:
         super().__init__(raw, name, compression)
+        self._new_decoder = decoder
+        self._padded = padded
         self._decoder: Any = None
         self._pending = b""
         self._first = True
@@ -180,16 +182,16 @@ class MembersStream(_Decompressed):
         return 0
 
     def _next_member(self) -> bool:
-        if not self._first and self._compression != "bz2":  # zero bytes may follow a member
+        if not self._first and self._padded:  # zero bytes may follow a member
             self._pending = self._pending.lstrip(b"\0")
         while not self._pending:
             self._pending = self._raw.read(_CHUNK_BYTES)
             if not self._pending:
                 return False
-            if not self._first and self._compression != "bz2":
+            if not self._first and self._padded:
                 self._pending = self._pending.lstrip(b"\0")
         self._first = False
-        self._decoder = _DECODERS[self._compression]()
+        self._decoder = self._new_decoder()
         return True
 
     def _decode(self, view: memoryview) -> int:
@@ -215,9 +217,10 @@ class MembersStream(_Decompressed):
 def decompressed(raw: RawStream, compression: str, name: str) -> Stream:
     if compression == "":
         return raw
-    if compression == "zst":
+    known = COMPRESSIONS[compression]
+    if known.decoder is None:
         return ZstdStream(raw, name)
-    return MembersStream(raw, name, compression)
+    return MembersStream(raw, name, compression, known.decoder, padded=known.padded)
 
 
 def open_stream(source: Source, end: int | None = None) -> Stream:
