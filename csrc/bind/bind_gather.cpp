@@ -8,9 +8,9 @@
 #include <variant>
 
 #include "bind/bind.hpp"
-#include "core/assemble.hpp"
-#include "core/gather.hpp"
-#include "core/sample_rows.hpp"
+#include "core/samples/gather_tokens.hpp"
+#include "core/samples/listed_samples.hpp"
+#include "core/samples/sample_arrays.hpp"
 
 namespace tokpack {
 namespace {

@@ -10,8 +10,8 @@
 
 #include "bpe_twin.hpp"
 #include "check.hpp"
-#include "core/bpe_encoder.hpp"
-#include "core/bpe_kernel.hpp"
+#include "core/bpe/bpe_encoder.hpp"
+#include "core/bpe/bpe_kernel.hpp"
 #include "memory.hpp"
 
 namespace tokpack::test {

@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "check.hpp"
-#include "core/blend_order.hpp"
-#include "core/document_order.hpp"
-#include "core/permutation.hpp"
-#include "core/wide.hpp"
+#include "core/base/multiply_128.hpp"
+#include "core/samples/blend_order.hpp"
+#include "core/samples/document_order.hpp"
+#include "core/samples/permutation.hpp"
 
 namespace tokpack::test {
 namespace {

@@ -10,8 +10,8 @@
 
 #include "bpe_twin.hpp"
 #include "check.hpp"
-#include "core/joins.hpp"
-#include "core/word_cache.hpp"
+#include "core/bpe/joinable_bytes.hpp"
+#include "core/bpe/word_cache.hpp"
 
 namespace tokpack::test {
 namespace {

@@ -136,7 +136,7 @@ def test_core_knows_no_python_files_or_threads() -> None:
     banned = re.compile(
         r"#include\s*[<\"](Python\.h|pybind11|[io]?fstream|iostream|filesystem|thread)"
     )
-    files = sorted((ROOT / "csrc" / "core").glob("*.[ch]pp"))
+    files = sorted((ROOT / "csrc" / "core").rglob("*.[ch]pp"))
     assert files
     faults = [str(path) for path in files if banned.search(path.read_text(encoding="utf-8"))]
     assert not faults
