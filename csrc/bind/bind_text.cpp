@@ -1,6 +1,6 @@
 // Bindings of what works on text alone: the pretokenizers and normalization.
 #include "bind/bind.hpp"
-#include "core/bpe/bpe_kernel.hpp"
+#include "core/pretokenize/gpt2_scan.hpp"
 #include "core/pretokenize/pretokenize.hpp"
 #include "core/text/nfc.hpp"
 #include "core/text/utf8.hpp"

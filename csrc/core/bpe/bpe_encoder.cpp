@@ -33,9 +33,9 @@ class Encoder final : public BpeEncoder {
           const BpeOptions& options)
       : model_(std::move(model)),
         options_(options),
-        kernel_(kernel(options.level)),
+        kernel_(bpe_kernel(options.level)),
         is_utf8_(utf8_check(options.level)),
-        scans_(options.pattern == Pattern::kGpt2 && kernel_.scan != nullptr),
+        scanner_(options.pattern == Pattern::kGpt2 ? gpt2_scanner(options.level) : nullptr),
         cache_(cache_limit(options.cache_bytes) / kCacheGrowth, cache_limit(options.cache_bytes)) {
     set_added(std::move(added));
     seed(words);
@@ -100,7 +100,7 @@ class Encoder final : public BpeEncoder {
         (token.normalized ? normalized : raw).push_back(std::move(token));
       }
     }
-    if (scans_) {
+    if (scanner_ != nullptr) {
       longest_run_ = longest_space_run(normalized);
     }
     if (longest_run_ != 0) {
@@ -159,7 +159,7 @@ class Encoder final : public BpeEncoder {
     }
     split(raw_, text, size, [&](const std::uint8_t* part, std::size_t part_size) {
       // Only the scanner of a kernel stands anything.
-      if ((options_.nfc || !scans_) && !is_utf8_(part, part_size))
+      if ((options_.nfc || scanner_ == nullptr) && !is_utf8_(part, part_size))
         return encode_bytes(part, part_size);
       const std::string_view view(reinterpret_cast<const char*>(part), part_size);
       if (!options_.nfc || is_nfc_quick(view)) return encode_normalized(part, part_size);
@@ -182,7 +182,7 @@ class Encoder final : public BpeEncoder {
   void encode_normalized(const std::uint8_t* text, std::size_t size) {
     split(normalized_, text, size, [&](const std::uint8_t* part, std::size_t part_size) {
       room(part_size);
-      if (scans_) {
+      if (scanner_ != nullptr) {
         encode_scanned(part, part_size);
       } else {
         encode_pretokenized(part, part_size);
@@ -198,7 +198,7 @@ class Encoder final : public BpeEncoder {
     scan.longest_run = longest_run_;
     std::size_t have = 0;
     do {
-      std::size_t count = have + kernel_.scan(scan, starts_ + have);
+      std::size_t count = have + scanner_(scan, starts_ + have);
       // The last start waits for its end, which is the next window's first start.
       if (scan.begin >= size) {
         starts_[count] = static_cast<std::uint32_t>(size);
@@ -239,9 +239,9 @@ class Encoder final : public BpeEncoder {
   void run_lookup(const std::uint8_t* text, const std::uint32_t* starts, std::size_t count) {
     const std::size_t longs = kernel_.find_long(starts, count, longs_);
     if (longs == 0) return look_up(text, starts, count);
-    const Joins* joins = model_.joins() ? &*model_.joins() : nullptr;
+    const JoinableBytes* joinable = model_.joinable_bytes() ? &*model_.joinable_bytes() : nullptr;
     const auto window =
-        long_words_.prepare(text, {starts, count}, {longs_, longs}, joins, long_cache_);
+        long_word_cutter_.prepare(text, {starts, count}, {longs_, longs}, joinable, long_cache_);
     for (std::size_t at = 0; at < window.count; at += kMaxWindow) {
       look_up(text, window.starts + at, std::min(kMaxWindow, window.count - at));
     }
@@ -301,11 +301,11 @@ class Encoder final : public BpeEncoder {
   // Writes the ids of a new word to word_ids_.
   std::size_t merge(const std::uint8_t* text, std::size_t size) {
     ++merged_;
-    if (size < 2 || size > kernel_.longest_narrow || !model_.narrow()) {
+    if (size < 2 || size > kernel_.merge16_limit || !model_.merge_table16()) {
       return model_.encode(text, size, word_ids_);
     }
-    std::uint16_t ids[kMaxNarrow];
-    const std::size_t count = kernel_.merge_narrow(*model_.narrow(), text, size, ids);
+    std::uint16_t ids[kMerge16Limit];
+    const std::size_t count = kernel_.merge16(*model_.merge_table16(), text, size, ids);
     std::copy_n(ids, count, word_ids_);
     return count;
   }
@@ -340,9 +340,9 @@ class Encoder final : public BpeEncoder {
 
   BpeModel model_;
   BpeOptions options_;
-  const Kernel& kernel_;
+  const BpeKernel& kernel_;
   Utf8Check is_utf8_;
-  bool scans_;  // with the kernel's own scanner
+  Gpt2Scanner scanner_;  // null: pretokenize_scalar() cuts
   WordCache<Id> cache_;
   LongWordCache long_cache_;
   AddedTokenMatcher raw_, normalized_, counted_;
@@ -357,7 +357,7 @@ class Encoder final : public BpeEncoder {
   std::uint32_t starts_[kMaxWindow + kLongBlock] = {};
   std::uint32_t tail_starts_[kMaxWindow + kLongBlock] = {};
   std::uint16_t longs_[kMaxWindow];
-  LongWords long_words_;
+  LongWordCutter long_word_cutter_;
 
   std::uint32_t word_ids_[LongWordCache::kMaxSize];
   std::vector<std::uint32_t> many_ids_;

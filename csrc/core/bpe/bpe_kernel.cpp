@@ -1,10 +1,8 @@
-// The kernel for any machine.
+// The kernel for any processor, and the choice among all.
 #include "core/bpe/bpe_kernel.hpp"
 
 #include <bit>
 #include <cstring>
-
-#include "core/pretokenize/pretokenize.hpp"
 
 namespace tokpack {
 namespace {
@@ -60,16 +58,24 @@ struct Isa {
 
 }  // namespace
 
-const Kernel& scalar_kernel() {
-  static constexpr Kernel kernel{nullptr,
-                                 find_long,
-                                 Isa::hash,
-                                 0,
-                                 nullptr,
-                                 lookup_window<std::uint16_t, std::uint16_t>,
-                                 lookup_window<std::uint16_t, std::int32_t>,
-                                 lookup_window<std::uint32_t, std::int32_t>};
-  return kernel;
+#if defined(__x86_64__)
+const BpeKernel& bpe_kernel_avx2();
+const BpeKernel& bpe_kernel_avx512();
+#endif
+
+const BpeKernel& bpe_kernel([[maybe_unused]] Level level) {
+#if defined(__x86_64__)
+  if (level == Level::kAvx512) return bpe_kernel_avx512();
+  if (level == Level::kAvx2) return bpe_kernel_avx2();
+#endif
+  static constexpr BpeKernel scalar{find_long,
+                                    Isa::hash,
+                                    0,
+                                    nullptr,
+                                    lookup_window<std::uint16_t, std::uint16_t>,
+                                    lookup_window<std::uint16_t, std::int32_t>,
+                                    lookup_window<std::uint32_t, std::int32_t>};
+  return scalar;
 }
 
 }  // namespace tokpack

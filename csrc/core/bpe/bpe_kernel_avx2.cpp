@@ -1,4 +1,4 @@
-// The kernel for AVX2 with AES.
+// The kernel of the encoder for AVX2 with AES.
 #if defined(__x86_64__)
 
 #include <immintrin.h>
@@ -8,59 +8,16 @@
 #include <cstring>
 
 #include "core/bpe/bpe_kernel.hpp"
-#include "core/pretokenize/multibyte_letters.hpp"
-#include "core/text/unicode.hpp"
-
-// After all includes, so that no inline function of the library is compiled for this processor
-// only.
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,bmi,bmi2,lzcnt,popcnt,aes"))), \
-                             apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,bmi,bmi2,lzcnt,popcnt,aes")
-#endif
 
 namespace tokpack {
+
+#include "core/base/target_avx2.inc.hpp"
+
 namespace {
 
 #include "core/bpe/bpe_kernel_x86.inc.hpp"
 
-struct Isa : AesIsa {
-  static std::uint64_t below(__m256i low, __m256i high, std::uint8_t first, std::uint8_t count) {
-    const auto half = [&](__m256i bytes) __attribute__((always_inline)) {
-      const __m256i from = _mm256_sub_epi8(bytes, _mm256_set1_epi8(static_cast<char>(first)));
-      const __m256i top = _mm256_set1_epi8(static_cast<char>(count - 1));
-      const __m256i inside = _mm256_cmpeq_epi8(_mm256_min_epu8(from, top), from);
-      return static_cast<std::uint32_t>(_mm256_movemask_epi8(inside));
-    };
-    return half(low) | std::uint64_t{half(high)} << 32;
-  }
-
-  static void classify(const std::uint8_t* text, Gpt2Scan::Block* block) {
-    const __m256i low = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(text));
-    const __m256i high = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(text + 32));
-    const __m256i fold = _mm256_set1_epi8(0x20);
-    block->letter = below(_mm256_or_si256(low, fold), _mm256_or_si256(high, fold), 'a', 26);
-    block->number = below(low, high, '0', 10);
-    block->blank = below(low, high, ' ', 1);
-    block->space = block->blank | below(low, high, '\t', 5);
-    block->apostrophe = below(low, high, '\'', 1);
-    block->high = static_cast<std::uint32_t>(_mm256_movemask_epi8(low)) |
-                  std::uint64_t{static_cast<std::uint32_t>(_mm256_movemask_epi8(high))} << 32;
-    block->lead = below(low, high, 0xC0, 64);
-  }
-
-  static WideLetters wide_letters(const std::uint8_t*, std::uint64_t) { return {}; }
-
-  static std::size_t flatten(std::uint64_t mask, std::uint32_t base, std::uint32_t* out) {
-    const auto count = static_cast<std::size_t>(std::popcount(mask));
-    for (std::uint32_t* end = out + count; out != end; mask &= mask - 1) {
-      *out++ = base + static_cast<std::uint32_t>(std::countr_zero(mask));
-    }
-    return count;
-  }
-
+struct Isa : X86Isa {
   template <class Id>
   static const WordSlot<Id>* find(const WordBucket<Id>& bucket, const WordKey& key) {
     const __m128i wanted = _mm_load_si128(reinterpret_cast<const __m128i*>(key.bytes));
@@ -93,19 +50,18 @@ struct Isa : AesIsa {
 };
 
 #include "core/bpe/word_lookup.inc.hpp"
-#include "core/pretokenize/gpt2_scan.inc.hpp"
 
 class Ranks {
  public:
   Ranks(const std::uint16_t* first, std::uint64_t pairs)
       : lanes_(_mm256_load_si256(reinterpret_cast<const __m256i*>(first))) {
-    set(~pairs, NarrowMerges::kNone);
+    set(~pairs, MergeTable16::kNone);
   }
 
-  template <int kParts>
+  template <int kEights>
   std::uint32_t lowest() const {
     std::uint32_t best = lowest_of_eight(_mm256_castsi256_si128(lanes_), 0);
-    if constexpr (kParts > 1) {
+    if constexpr (kEights > 1) {
       best = std::min(best, lowest_of_eight(_mm256_extracti128_si256(lanes_, 1), 8));
     }
     return best;
@@ -127,32 +83,27 @@ class Ranks {
 
 constexpr std::size_t kMaxPairs = 16;
 
-std::size_t merge_narrow(const NarrowMerges& merges, const std::uint8_t* text, std::size_t size,
-                         std::uint16_t* out) {
-  if (size <= 9) return merge_parts<1>(merges, text, size, out);
-  return merge_parts<2>(merges, text, size, out);
+std::size_t merge16(const MergeTable16& merges, const std::uint8_t* text, std::size_t size,
+                    std::uint16_t* out) {
+  if (size <= 9) return merge_in_register<1>(merges, text, size, out);
+  return merge_in_register<2>(merges, text, size, out);
 }
 
 }  // namespace
 
-const Kernel& avx2_kernel() {
-  static constexpr Kernel kernel{scan_gpt2,
-                                 find_long,
-                                 Isa::hash,
-                                 kMaxPairs + 1,
-                                 merge_narrow,
-                                 lookup_window<std::uint16_t, std::uint16_t>,
-                                 lookup_window<std::uint16_t, std::int32_t>,
-                                 lookup_window<std::uint32_t, std::int32_t>};
+const BpeKernel& bpe_kernel_avx2() {
+  static constexpr BpeKernel kernel{find_long,
+                                    Isa::hash,
+                                    kMaxPairs + 1,
+                                    merge16,
+                                    lookup_window<std::uint16_t, std::uint16_t>,
+                                    lookup_window<std::uint16_t, std::int32_t>,
+                                    lookup_window<std::uint32_t, std::int32_t>};
   return kernel;
 }
 
+#include "core/base/target_end.inc.hpp"
+
 }  // namespace tokpack
 
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
-
-#endif
+#endif  // defined(__x86_64__)

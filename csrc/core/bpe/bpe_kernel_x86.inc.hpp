@@ -1,7 +1,7 @@
 // What the x86 kernels share: keys hashed by two rounds of AES, slots copied whole, and the lowest
 // of eight ranks. Included by each of them inside its own namespace.
 
-struct AesIsa {
+struct X86Isa {
   static std::uint64_t mix(__m128i key) {
     const __m128i once = _mm_aesenc_si128(key, _mm_set1_epi64x(0x243F6A8885A308D3));
     return static_cast<std::uint64_t>(

@@ -45,8 +45,8 @@ BpeModel::BpeModel(const std::array<std::uint32_t, 256>& byte_ids, std::span<con
     }
   }
   if (!whole_words_.empty()) return;
-  joins_.emplace(byte_ids, merges);
-  narrow_ = NarrowMerges::make(byte_ids, merges);
+  joinable_bytes_.emplace(byte_ids, merges);
+  merge_table16_ = MergeTable16::make(byte_ids, merges);
 }
 
 std::uint32_t BpeModel::rank(std::uint32_t left, std::uint32_t right) const {

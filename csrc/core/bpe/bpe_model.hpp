@@ -41,10 +41,10 @@ class BpeModel {
   std::size_t encode(const std::uint8_t* text, std::size_t size, std::uint32_t* out) const;
 
   // Where the rules cannot reach, or nothing where that does not part words: with whole words.
-  const std::optional<Joins>& joins() const { return joins_; }
+  const std::optional<JoinableBytes>& joinable_bytes() const { return joinable_bytes_; }
 
   // The rules laid out for short words, if they fit. Never with whole words.
-  const std::optional<NarrowMerges>& narrow() const { return narrow_; }
+  const std::optional<MergeTable16>& merge_table16() const { return merge_table16_; }
 
  private:
   static constexpr std::uint32_t kNoRank = 0xFFFFFFFFu;
@@ -60,8 +60,8 @@ class BpeModel {
   HugeArray<std::uint64_t> pairs_;              // left 21 bits, right 21 bits, rank + 1 in 22 bits
   std::uint64_t pair_mask_ = 0;
   std::unordered_map<std::string, std::uint32_t> whole_words_;
-  std::optional<NarrowMerges> narrow_;
-  std::optional<Joins> joins_;
+  std::optional<MergeTable16> merge_table16_;
+  std::optional<JoinableBytes> joinable_bytes_;
 };
 
 }  // namespace tokpack

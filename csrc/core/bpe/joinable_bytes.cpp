@@ -46,7 +46,8 @@ std::vector<Ends> ends_of(const std::array<std::uint32_t, 256>& byte_ids,
 
 }  // namespace
 
-Joins::Joins(const std::array<std::uint32_t, 256>& byte_ids, std::span<const Merge> merges) {
+JoinableBytes::JoinableBytes(const std::array<std::uint32_t, 256>& byte_ids,
+                             std::span<const Merge> merges) {
   const std::vector<Ends> ends = ends_of(byte_ids, merges);
   if (ends.empty()) {
     bits_.fill(~std::uint64_t{0});

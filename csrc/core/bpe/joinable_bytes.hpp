@@ -11,10 +11,10 @@ namespace tokpack {
 
 struct Merge;
 
-class Joins {
+class JoinableBytes {
  public:
   // byte_ids and merges as BpeModel takes them, with ids in range.
-  Joins(const std::array<std::uint32_t, 256>& byte_ids, std::span<const Merge> merges);
+  JoinableBytes(const std::array<std::uint32_t, 256>& byte_ids, std::span<const Merge> merges);
 
   // Whether some merge joins a symbol that ends in `left` to one that begins with `right`.
   bool operator()(std::uint8_t left, std::uint8_t right) const {

@@ -15,7 +15,7 @@ namespace tokpack {
 
 // Cuts words that are longer than a key where that makes short ones of them, which are seldom new;
 // of the others, asks for what is remembered.
-class LongWords {
+class LongWordCutter {
  public:
   // The starts of what to look up; `starts[count]` is the end of the last one.
   struct Window {
@@ -26,7 +26,7 @@ class LongWords {
   // `which` of the pretokens are longer than a key. `joins` is null where words cannot be cut. The
   // answer is valid until the next call; it may be longer than kMaxWindow.
   Window prepare(const std::uint8_t* text, Window window, std::span<const std::uint16_t> which,
-                 const Joins* joins, const LongWordCache& cache) {
+                 const JoinableBytes* joinable, const LongWordCache& cache) {
     cuts_.reserve(window.count + 1 + which.size() * LongWordCache::kMaxSize);
     std::uint32_t* cuts = cuts_.data();
     std::size_t from = 0, asked = 0;  // pretokens taken over, words asked for
@@ -35,7 +35,7 @@ class LongWords {
       if (end - begin > LongWordCache::kMaxSize) continue;
       std::uint32_t* pieces = cuts + (at - from);
       const std::size_t count =
-          joins != nullptr ? joins->cut(text, begin, end, WordKey::kMaxSize, pieces) : 0;
+          joinable != nullptr ? joinable->cut(text, begin, end, WordKey::kMaxSize, pieces) : 0;
       if (count != 0) {
         std::copy(window.starts + from, window.starts + at, cuts);
         cuts = pieces + count;

@@ -2,13 +2,13 @@
 
 // The lowest rank is looked for in memory, 32 at a time, and symbols are linked to their
 // neighbours.
-inline std::size_t merge_many(const NarrowMerges& merges, const std::uint8_t* text,
-                              std::size_t size, std::uint16_t* out) {
-  constexpr std::uint32_t kNone = NarrowMerges::kNone;
-  alignas(64) std::uint16_t ranks[kMaxNarrow + 1];
+inline std::size_t merge_in_memory(const MergeTable16& merges, const std::uint8_t* text,
+                                   std::size_t size, std::uint16_t* out) {
+  constexpr std::uint32_t kNone = MergeTable16::kNone;
+  alignas(64) std::uint16_t ranks[kMerge16Limit + 1];
   // One more at either end: symbols[0] and symbols[size + 1] merge with nothing.
-  std::uint16_t symbols[kMaxNarrow + 2], products[kMaxNarrow + 2];
-  std::uint16_t next[kMaxNarrow + 2], previous[kMaxNarrow + 2];
+  std::uint16_t symbols[kMerge16Limit + 2], products[kMerge16Limit + 2];
+  std::uint16_t next[kMerge16Limit + 2], previous[kMerge16Limit + 2];
   const std::size_t registers = (size + 31) / 32;
   for (std::size_t r = 0; r < registers; ++r) {
     _mm512_store_si512(ranks + 32 * r, _mm512_set1_epi16(-1));
@@ -19,7 +19,7 @@ inline std::size_t merge_many(const NarrowMerges& merges, const std::uint8_t* te
     next[i + 1] = static_cast<std::uint16_t>(i + 2);
     previous[i + 1] = static_cast<std::uint16_t>(i);
     if (i + 1 == size) break;
-    const NarrowMerges::Rule rule = merges.byte_pair(text[i], text[i + 1]);
+    const MergeTable16::Rule rule = merges.byte_pair(text[i], text[i + 1]);
     ranks[i] = static_cast<std::uint16_t>(rule);
     products[i + 1] = static_cast<std::uint16_t>(rule >> 16);
   }
@@ -44,11 +44,11 @@ inline std::size_t merge_many(const NarrowMerges& merges, const std::uint8_t* te
     next[at] = static_cast<std::uint16_t>(after);
     previous[after] = static_cast<std::uint16_t>(at);
     ranks[merged - 1] = kNone;
-    const NarrowMerges::Rule with_after = merges.find(symbols[at], symbols[after]);
+    const MergeTable16::Rule with_after = merges.find(symbols[at], symbols[after]);
     ranks[at - 1] = static_cast<std::uint16_t>(with_after);
     products[at] = static_cast<std::uint16_t>(with_after >> 16);
     if (before == 0) continue;
-    const NarrowMerges::Rule with_before = merges.find(symbols[before], symbols[at]);
+    const MergeTable16::Rule with_before = merges.find(symbols[before], symbols[at]);
     ranks[before - 1] = static_cast<std::uint16_t>(with_before);
     products[before] = static_cast<std::uint16_t>(with_before >> 16);
   }

@@ -1,17 +1,17 @@
 // BPE of short words with the ranks of all neighbouring pairs in a register. Included by the x86
 // kernels, each inside its own namespace, after an `Isa` with store_kept(), and after `Ranks`: lane
 // i holds the rank of the pair that begins at byte i. Its constructor takes the first ranks and a
-// mask of the lanes that are pairs; lowest<kParts>() gives the lowest of 8 * kParts lanes, the rank
-// in the high half and the lane in the low half, the leftmost of equals; set(lanes, rank) changes
-// them.
+// mask of the lanes that are pairs; lowest<kEights>() gives the lowest of 8 * kEights lanes, the
+// rank in the high half and the lane in the low half, the leftmost of equals; set(lanes, rank)
+// changes them.
 
-// Words of up to 8 * kParts + 1 bytes, but no more than 32. Loops run to the upper bound, so that
+// Words of up to 8 * kEights + 1 bytes, but no more than 32. Loops run to the upper bound, so that
 // the processor need not guess the size.
-template <int kParts>
-inline std::size_t merge_parts(const NarrowMerges& merges, const std::uint8_t* text,
-                               std::size_t size, std::uint16_t* out) {
-  constexpr std::uint32_t kNone = NarrowMerges::kNone;
-  constexpr std::size_t kPairs = 8 * kParts < 32 ? 8 * kParts : 31;
+template <int kEights>
+inline std::size_t merge_in_register(const MergeTable16& merges, const std::uint8_t* text,
+                                     std::size_t size, std::uint16_t* out) {
+  constexpr std::uint32_t kNone = MergeTable16::kNone;
+  constexpr std::size_t kPairs = 8 * kEights < 32 ? 8 * kEights : 31;
   // The symbol that begins at byte i, and what the pair there merges to. The 33rd stands for "no
   // neighbour".
   alignas(64) std::uint16_t symbols[64];
@@ -20,7 +20,7 @@ inline std::size_t merge_parts(const NarrowMerges& merges, const std::uint8_t* t
   symbols[32] = kNone;
   symbols[0] = merges.byte_id(text[0]);
   for (std::size_t i = 0; i < kPairs; ++i) {
-    const NarrowMerges::Rule rule = merges.byte_pair(text[i], text[i + 1]);
+    const MergeTable16::Rule rule = merges.byte_pair(text[i], text[i + 1]);
     symbols[i + 1] = merges.byte_id(text[i + 1]);
     first_ranks[i] = static_cast<std::uint16_t>(rule);
     products[i] = static_cast<std::uint16_t>(rule >> 16);
@@ -28,7 +28,7 @@ inline std::size_t merge_parts(const NarrowMerges& merges, const std::uint8_t* t
   // Bit i: a symbol begins at byte i. Symbols do not move; the right one of a merge just ends.
   std::uint64_t alive = (std::uint64_t{1} << size) - 1;
   Ranks ranks(first_ranks, alive >> 1);
-  std::uint32_t best = ranks.lowest<kParts>();
+  std::uint32_t best = ranks.lowest<kEights>();
   while (best >> 16 != kNone) {
     const unsigned at = best & 0xFFFF;
     const std::uint16_t product = products[at];
@@ -40,13 +40,13 @@ inline std::size_t merge_parts(const NarrowMerges& merges, const std::uint8_t* t
     const std::uint64_t left = alive & ((std::uint64_t{1} << at) - 1);
     const auto after = static_cast<unsigned>(_tzcnt_u64(right | std::uint64_t{1} << 32));
     const unsigned before = left != 0 ? 63 - static_cast<unsigned>(_lzcnt_u64(left)) : 32;
-    const NarrowMerges::Rule with_after = merges.find(product, symbols[after]);
-    const NarrowMerges::Rule with_before = merges.find(symbols[before], product);
+    const MergeTable16::Rule with_after = merges.find(product, symbols[after]);
+    const MergeTable16::Rule with_before = merges.find(symbols[before], product);
     const std::uint64_t at_bit = std::uint64_t{1} << at, before_bit = std::uint64_t{1} << before;
     ranks.set(merged | at_bit | before_bit, kNone);
     // Most often the next merge is elsewhere. So it is guessed, by a branch, before the rules of
     // the new pairs have come from memory.
-    best = ranks.lowest<kParts>();
+    best = ranks.lowest<kEights>();
     const std::uint32_t newest = std::min(with_after << 16 | at, with_before << 16 | before);
     if (newest < best) [[unlikely]] {
       asm volatile("");  // no conditional move, which would wait

@@ -8,10 +8,10 @@
 
 namespace tokpack {
 
-std::optional<NarrowMerges> NarrowMerges::make(const std::array<std::uint32_t, 256>& byte_ids,
+std::optional<MergeTable16> MergeTable16::make(const std::array<std::uint32_t, 256>& byte_ids,
                                                std::span<const Merge> merges) {
   if (merges.size() >= kNone) return std::nullopt;
-  NarrowMerges table;
+  MergeTable16 table;
   for (std::size_t b = 0; b < 256; ++b) {
     if (byte_ids[b] != BpeModel::kNoToken && byte_ids[b] >= kNone) return std::nullopt;
     table.byte_ids_[b] = static_cast<std::uint16_t>(std::min(byte_ids[b], kNone));
@@ -53,7 +53,7 @@ std::optional<NarrowMerges> NarrowMerges::make(const std::array<std::uint32_t, 2
 
 // Cuckoo hashing: a newcomer takes a place, and who had it moves on; a random walk, since a fixed
 // order of moves runs in circles.
-bool NarrowMerges::place(std::uint64_t slot) {
+bool MergeTable16::place(std::uint64_t slot) {
   std::uint64_t random = slot;
   for (unsigned round = 0; round < 1000; ++round) {
     const std::uint64_t h = (slot >> 32) * multiplier_;

@@ -13,7 +13,7 @@ namespace tokpack {
 
 struct Merge;
 
-class NarrowMerges {
+class MergeTable16 {
  public:
   static constexpr std::uint32_t kNone = 0xFFFF;  // no rank, and no id
 
@@ -21,7 +21,7 @@ class NarrowMerges {
   using Rule = std::uint32_t;
 
   // Nothing when an id or a rank does not fit.
-  static std::optional<NarrowMerges> make(const std::array<std::uint32_t, 256>& byte_ids,
+  static std::optional<MergeTable16> make(const std::array<std::uint32_t, 256>& byte_ids,
                                           std::span<const Merge> merges);
 
   std::uint16_t byte_id(std::uint8_t byte) const { return byte_ids_[byte]; }

@@ -69,7 +69,7 @@ struct alignas(64) WordBucket {
 
   bool is_empty() const { return slots[0].key.empty() && slots[1].key.empty(); }
   bool is_full() const { return !slots[0].key.empty() && !slots[1].key.empty(); }
-  bool is_wide() const { return slots[1].key.bytes[15] == kRest; }
+  bool holds_one_word() const { return slots[1].key.bytes[15] == kRest; }
 };
 static_assert(sizeof(WordBucket<std::uint16_t>) == 64 && sizeof(WordBucket<std::uint32_t>) == 64);
 
@@ -107,7 +107,7 @@ class WordCache {
     for (Slot& slot : other.slots) {
       if (slot.key == mark) return {nullptr, true};
       if (!(slot.key == key)) continue;
-      if (home.is_wide() || other.is_wide()) return {&slot, false};
+      if (home.holds_one_word() || other.holds_one_word()) return {&slot, false};
       Slot& victim = home.slots[++turn_ & 1];
       std::swap(slot, victim);
       return {&victim, false};
@@ -129,7 +129,7 @@ class WordCache {
     if (count <= Bucket::kMaxIds) {
       const auto line = Bucket::of(key, ids, count);
       if (count <= Slot::kMaxIds) return place(line.slots[0], hash);
-      if (place_wide(line, hash)) return;
+      if (place_as_bucket(line, hash)) return;
     }
     place({marked(key), {}}, hash);
   }
@@ -153,7 +153,7 @@ class WordCache {
       }
     }
     Bucket& full = buckets_[home];
-    if (full.is_wide()) {
+    if (full.holds_one_word()) {
       full.slots[0] = slot;
       full.slots[1] = {};
     } else {
@@ -162,7 +162,7 @@ class WordCache {
   }
 
   // False when neither bucket is free.
-  bool place_wide(const Bucket& line, std::uint64_t hash) {
+  bool place_as_bucket(const Bucket& line, std::uint64_t hash) {
     Bucket& home = buckets_[hash & mask()];
     Bucket& other = buckets_[(hash & mask()) ^ 1];
     if (!home.is_empty() && !other.is_empty()) return false;
@@ -179,9 +179,9 @@ class WordCache {
     words_ = 0;
     for (std::size_t b = 0; b < old.size(); ++b) {
       const Slot* slots = old[b].slots;
-      if (old[b].is_wide()) {
+      if (old[b].holds_one_word()) {
         const std::uint64_t hash = rehash(slots[0].key);
-        if (!place_wide(old[b], hash)) place({marked(slots[0].key), {}}, hash);
+        if (!place_as_bucket(old[b], hash)) place({marked(slots[0].key), {}}, hash);
         continue;
       }
       for (const Slot& slot : old[b].slots) {

@@ -5,7 +5,7 @@
 // ones have taken what it would.
 #include "core/pretokenize/pattern_matching.hpp"
 
-namespace tokpack::scan {
+namespace tokpack::matching {
 namespace {
 
 // \s*[\r\n]+|\s+(?!\S)|\s+ where a space is at pos.
@@ -229,4 +229,4 @@ std::size_t cut_deepseek_v3(Text text, std::size_t* pos, std::uint32_t* ends,
   return cut(text, pos, ends, capacity, next_deepseek_v3);
 }
 
-}  // namespace tokpack::scan
+}  // namespace tokpack::matching

@@ -1,26 +1,31 @@
-#include "core/bpe/bpe_kernel.hpp"
+#include "core/pretokenize/gpt2_scan.hpp"
 
 namespace tokpack {
 
-const Kernel& kernel(Level level) {
 #if defined(__x86_64__)
-  if (level == Level::kAvx512) return avx512_kernel();
-  if (level == Level::kAvx2) return avx2_kernel();
+std::size_t gpt2_scan_avx2(Gpt2Scan& scan, std::uint32_t* starts);
+std::size_t gpt2_scan_avx512(Gpt2Scan& scan, std::uint32_t* starts);
 #endif
-  return scalar_kernel();
+
+Gpt2Scanner gpt2_scanner([[maybe_unused]] Level level) {
+#if defined(__x86_64__)
+  if (level == Level::kAvx512) return gpt2_scan_avx512;
+  if (level == Level::kAvx2) return gpt2_scan_avx2;
+#endif
+  return nullptr;
 }
 
 std::optional<std::vector<std::int64_t>> scan_ends(Level level, Pattern pattern,
                                                    std::span<const std::uint8_t> text) {
-  const Kernel& chosen = kernel(level);
-  if (pattern != Pattern::kGpt2 || chosen.scan == nullptr) return std::nullopt;
+  const Gpt2Scanner scanner = gpt2_scanner(level);
+  if (pattern != Pattern::kGpt2 || scanner == nullptr) return std::nullopt;
   std::vector<std::int64_t> ends;
   Gpt2Scan scan{};
   scan.text = text.data();
   scan.size = text.size();
   std::uint32_t starts[kMaxWindow];
   while (scan.begin < scan.size) {
-    const std::size_t count = chosen.scan(scan, starts);
+    const std::size_t count = scanner(scan, starts);
     ends.insert(ends.end(), starts, starts + count);
   }
   if (text.empty()) return ends;

@@ -1,5 +1,5 @@
 // GPT-2's split pattern as bit algebra on blocks of 64 bytes. Included by each kernel inside its
-// own namespace, after an `Isa` with classify(), wide_letters() and flatten().
+// own namespace, after an `Isa` with classify(), multibyte_letters() and flatten().
 //
 //   's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
 //
@@ -9,7 +9,7 @@
 // around contractions.
 
 // Adds the classes of the block's characters of more than one byte.
-inline void classify_wide(Gpt2Scan& scan, std::size_t begin, Gpt2Scan::Block* block) {
+inline void classify_multibyte(Gpt2Scan& scan, std::size_t begin, Gpt2Scan::Block* block) {
   std::uint64_t letter = scan.spill_letter, number = scan.spill_number, space = scan.spill_space;
   scan.spill_letter = scan.spill_number = scan.spill_space = 0;
   const std::uint8_t* text = scan.text + begin;
@@ -17,7 +17,7 @@ inline void classify_wide(Gpt2Scan& scan, std::size_t begin, Gpt2Scan::Block* bl
   std::uint64_t leads = block->lead;
   if (left > 64) {
     // Most characters are letters, and most letters can be told by two bytes, all at once.
-    const WideLetters sure = Isa::wide_letters(text, leads);
+    const MultibyteLetters sure = Isa::multibyte_letters(text, leads);
     letter |= sure.two | sure.two << 1 | sure.three | sure.three << 1 | sure.three << 2;
     scan.spill_letter = sure.two >> 63 | sure.three >> 63 | sure.three >> 62;
     leads &= ~(sure.two | sure.three);
@@ -41,7 +41,7 @@ inline void classify_wide(Gpt2Scan& scan, std::size_t begin, Gpt2Scan::Block* bl
     if (kind & kSpace) [[unlikely]] {
       space |= bits;
       scan.spill_space |= spill;
-      (size == 2 ? block->wide_space2 : block->wide_space3) |= std::uint64_t{1} << at;
+      (size == 2 ? block->two_byte_space : block->three_byte_space) |= std::uint64_t{1} << at;
     }
   }
   block->letter |= letter;
@@ -59,7 +59,7 @@ inline Gpt2Scan::Block classify_block(Gpt2Scan& scan, std::size_t begin) {
     if (begin < scan.size) std::memcpy(padded, scan.text + begin, scan.size - begin);
     Isa::classify(padded, &block);
   }
-  if (block.high != 0) classify_wide(scan, begin, &block);
+  if (block.high != 0) classify_multibyte(scan, begin, &block);
   return block;
 }
 
@@ -117,8 +117,8 @@ inline std::uint64_t cut(Gpt2Scan& scan, const Gpt2Scan::Block& next) {
       (space & ~(space << 1 | scan.space)) | (runs & ~(runs << 1 | scan.spaces));
   const std::uint64_t last_of_space =
       (space & ~block.high & ~(block.space >> 1 | next.space << 63)) |
-      (block.wide_space2 & ~(block.space >> 2 | next.space << 62)) |
-      (block.wide_space3 & ~(block.space >> 3 | next.space << 61));
+      (block.two_byte_space & ~(block.space >> 2 | next.space << 62)) |
+      (block.three_byte_space & ~(block.space >> 3 | next.space << 61));
   std::uint64_t starts =
       (first_of_class & ~(blank << 1 | scan.blank)) | first_of_space | last_of_space;
 

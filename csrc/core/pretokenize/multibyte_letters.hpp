@@ -9,19 +9,19 @@
 namespace tokpack {
 
 // First bytes of letters of two and of three bytes, as masks.
-struct WideLetters {
+struct MultibyteLetters {
   std::uint64_t two = 0, three = 0;
 };
 
 // Tables for a lookup by the low six bits of a byte. A first byte has kTwo or kThree when its
 // characters are letters, and the bit of a family when some are not: those that a second byte with
 // the same bit brings. A first byte without kTwo and kThree says nothing.
-struct WideLetterTable {
+struct MultibyteLetterTable {
   static constexpr std::uint8_t kTwo = 0x40, kThree = 0x80, kFamilies = 0x3F;
   alignas(64) std::uint8_t by_first[64] = {};
   alignas(64) std::uint8_t by_second[64] = {};
 
-  WideLetterTable() {
+  MultibyteLetterTable() {
     // Latin with accents, Greek, Cyrillic, Chinese, Korean: common, and with few exceptions.
     constexpr std::uint8_t kWithExceptions[] = {0xC3, 0xCE, 0xCF, 0xD2, 0xE4, 0xED};
     for (std::uint32_t first = 0xC2; first < 0xF0; ++first) {
@@ -53,6 +53,6 @@ struct WideLetterTable {
   }
 };
 
-inline const WideLetterTable kWideLetters;
+inline const MultibyteLetterTable kMultibyteLetters;
 
 }  // namespace tokpack

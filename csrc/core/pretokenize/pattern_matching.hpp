@@ -7,8 +7,9 @@
 #include <cstring>
 
 #include "core/text/unicode.hpp"
+#include "core/text/utf8.hpp"
 
-namespace tokpack::scan {
+namespace tokpack::matching {
 
 struct Text {
   const std::uint8_t* data;
@@ -142,4 +143,4 @@ std::size_t cut(Text text, std::size_t* pos, std::uint32_t* ends, std::size_t ca
   return count;
 }
 
-}  // namespace tokpack::scan
+}  // namespace tokpack::matching

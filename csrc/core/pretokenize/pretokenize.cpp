@@ -9,7 +9,7 @@
 namespace tokpack {
 namespace {
 
-using namespace scan;
+using namespace matching;
 
 struct Name {
   std::string_view name;

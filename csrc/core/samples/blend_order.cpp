@@ -17,8 +17,8 @@ constexpr std::size_t kMaxDatasets = std::size_t{1} << 20;
 constexpr std::uint64_t kHalf = std::uint64_t{1} << 63;
 
 // k * share + 1/2 as a 64.64 fixed point number.
-Wide rounded_share(std::uint64_t k, std::uint64_t share) {
-  Wide product = wide_multiply(k, share);
+Uint128 rounded_share(std::uint64_t k, std::uint64_t share) {
+  Uint128 product = multiply_128(k, share);
   product.low += kHalf;
   product.high += product.low < kHalf;
   return product;
@@ -96,7 +96,7 @@ BlendOrder::Place BlendOrder::locate(std::uint64_t g) const {
   std::int32_t node = root_;
   while (node >= 0) {
     const Node& split = nodes_[static_cast<std::size_t>(node)];
-    const Wide before = rounded_share(g, split.left_share);
+    const Uint128 before = rounded_share(g, split.left_share);
     // Sample g goes left when the count of the first g + 1 is one more, which is this carry.
     const bool right = before.low + split.left_share >= before.low;
     g = right ? g - before.high : before.high;

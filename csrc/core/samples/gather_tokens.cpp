@@ -2,11 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
-#include <cstring>
 #include <stdexcept>
 #include <string>
 
+#include "core/base/load.hpp"
 #include "core/base/prefetch.hpp"
 
 namespace tokpack {
@@ -17,50 +16,6 @@ namespace {
 constexpr std::size_t kAhead = 8;
 constexpr std::size_t kLine = 64;
 constexpr std::size_t kFirstLines = 8;  // of a row; the processor sees the rest coming
-
-template <class T>
-T load(const unsigned char* address) {
-  T value;
-  std::memcpy(&value, address, sizeof(value));
-  return value;
-}
-
-template <class T>
-#if defined(__GNUC__)
-__attribute__((always_inline))
-#endif
-inline void widen(const unsigned char* in, std::int64_t* out, std::size_t n) {
-  if constexpr (std::endian::native == std::endian::little) {
-    for (std::size_t i = 0; i < n; ++i) out[i] = load<T>(in + i * sizeof(T));
-  } else {
-    for (std::size_t i = 0; i < n; ++i) {
-      std::uint64_t value = 0;
-      for (std::size_t k = sizeof(T); k-- > 0;) value = value << 8 | in[i * sizeof(T) + k];
-      out[i] = static_cast<T>(value);
-    }
-  }
-}
-
-template <class T>
-void widen_scalar(const unsigned char* in, std::int64_t* out, std::size_t n) {
-  widen<T>(in, out, n);
-}
-
-#if defined(__x86_64__) && defined(__GNUC__)
-template <class T>
-__attribute__((target("avx2"))) void widen_avx2(const unsigned char* in, std::int64_t* out,
-                                                std::size_t n) {
-  widen<T>(in, out, n);
-}
-#endif
-
-template <class T>
-auto widen_for([[maybe_unused]] Level level) {
-#if defined(__x86_64__) && defined(__GNUC__)
-  if (level != Level::kScalar) return &widen_avx2<T>;
-#endif
-  return &widen_scalar<T>;
-}
 
 std::size_t item_bytes(TokenType type) {
   switch (type) {
@@ -120,28 +75,10 @@ TokenFile::TokenFile(std::span<const unsigned char> tokens, TokenType type,
                      Level level)
     : tokens_(tokens),
       item_bytes_(item_bytes(type)),
-      widen_(choose(type, level)),
+      widen_(widen_tokens(type, level)),
       lengths_(lengths),
       pointers_(pointers),
       count_(n) {}
-
-TokenFile::Widen TokenFile::choose(TokenType type, Level level) {
-  switch (type) {
-    case TokenType::kUint8:
-      return widen_for<std::uint8_t>(level);
-    case TokenType::kInt8:
-      return widen_for<std::int8_t>(level);
-    case TokenType::kInt16:
-      return widen_for<std::int16_t>(level);
-    case TokenType::kUint16:
-      return widen_for<std::uint16_t>(level);
-    case TokenType::kInt32:
-      return widen_for<std::int32_t>(level);
-    case TokenType::kInt64:
-      return widen_for<std::int64_t>(level);
-  }
-  throw std::invalid_argument("unknown type of tokens");
-}
 
 std::size_t TokenFile::gather(std::span<const Row> rows, std::span<const std::int64_t> targets,
                               std::span<std::int64_t> out) const {

@@ -6,10 +6,9 @@
 #include <span>
 
 #include "core/base/cpu.hpp"
+#include "core/samples/widen_tokens.hpp"
 
 namespace tokpack {
-
-enum class TokenType : std::uint8_t { kUint8, kInt8, kInt16, kUint16, kInt32, kInt64 };
 
 // `count` tokens of a sequence from its token `first`.
 struct Row {
@@ -46,16 +45,13 @@ class TokenFile {
                      std::span<std::int64_t> out) const;
 
  private:
-  using Widen = void (*)(const unsigned char*, std::int64_t*, std::size_t);
-
   const unsigned char* find(const Row& row) const;  // null: not there
   void prefetch_entry(const Row& row) const;
   void prefetch_tokens(const unsigned char* begin, std::int64_t count) const;
-  static Widen choose(TokenType type, Level level);
 
   std::span<const unsigned char> tokens_;
   std::size_t item_bytes_;
-  Widen widen_;
+  WidenTokens widen_;
   const unsigned char* lengths_;
   const unsigned char* pointers_;
   std::size_t count_;

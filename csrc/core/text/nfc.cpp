@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/text/nfc_tables.hpp"
-#include "core/text/unicode.hpp"
+#include "core/text/utf8.hpp"
 
 namespace tokpack {
 namespace {

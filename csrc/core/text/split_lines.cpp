@@ -5,7 +5,7 @@
 #include <cstring>
 
 #if defined(__SSE2__)
-#include <emmintrin.h>
+#include "core/text/split_lines_sse2.hpp"
 #endif
 
 namespace tokpack {
@@ -13,21 +13,16 @@ namespace {
 
 constexpr std::size_t kStep = 64;
 
+#if defined(__SSE2__)
+constexpr auto newlines = newlines_sse2;
+#else
 // One bit for each \n of 64 bytes.
 std::uint64_t newlines(const std::uint8_t* bytes) {
   std::uint64_t mask = 0;
-#if defined(__SSE2__)
-  const __m128i newline = _mm_set1_epi8('\n');
-  for (std::size_t i = 0; i < kStep; i += 16) {
-    const __m128i part = _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes + i));
-    const auto found = static_cast<std::uint32_t>(_mm_movemask_epi8(_mm_cmpeq_epi8(part, newline)));
-    mask |= std::uint64_t{found} << i;
-  }
-#else
   for (std::size_t i = 0; i < kStep; ++i) mask |= std::uint64_t{bytes[i] == '\n'} << i;
-#endif
   return mask;
 }
+#endif
 
 }  // namespace
 

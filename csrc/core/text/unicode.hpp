@@ -1,4 +1,4 @@
-// Character classes of all code points, and UTF-8 decoding of text that is known to be valid.
+// Character classes of all code points.
 #pragma once
 
 #include <cstdint>
@@ -37,19 +37,5 @@ inline std::uint8_t char_class(std::uint32_t code_point) {
 
 // REQUIRES: byte < 0x80.
 inline std::uint8_t ascii_class(std::uint8_t byte) { return unicode::kClassBlocks[byte]; }
-
-struct CodePoint {
-  std::uint32_t value;
-  std::uint32_t size;  // in bytes, 1 to 4
-};
-
-// REQUIRES: p is at the start of a character of valid UTF-8.
-inline CodePoint decode_utf8(const std::uint8_t* p) {
-  const std::uint32_t b = p[0];
-  if (b < 0x80) return {b, 1};
-  if (b < 0xE0) return {(b & 0x1F) << 6 | (p[1] & 0x3Fu), 2};
-  if (b < 0xF0) return {(b & 0x0F) << 12 | (p[1] & 0x3Fu) << 6 | (p[2] & 0x3Fu), 3};
-  return {(b & 0x07) << 18 | (p[1] & 0x3Fu) << 12 | (p[2] & 0x3Fu) << 6 | (p[3] & 0x3Fu), 4};
-}
 
 }  // namespace tokpack

@@ -2,7 +2,7 @@
 // once, and every level's own scanner sees the same ones.
 #include <vector>
 
-#include "core/bpe/bpe_kernel.hpp"
+#include "core/pretokenize/gpt2_scan.hpp"
 #include "core/pretokenize/pretokenize.hpp"
 #include "fuzz.hpp"
 
