@@ -219,8 +219,8 @@ class Assembly {
   SampleRules rules_{};
 };
 
-// Memory for arrays, used again when nobody holds an array in it any more: the kernel needs longer
-// to hand out fresh pages than a batch needs to be gathered.
+// Memory for arrays, used again when nobody holds an array in it any more: the operating system
+// takes longer to hand out fresh pages than gathering a batch takes.
 class ArrayPool {
  public:
   py::array empty(const std::vector<py::ssize_t>& shape, const py::dtype& dtype) {

@@ -9,7 +9,8 @@ namespace tokpack {
 
 enum class Level : std::uint8_t { kScalar, kAvx2, kAvx512 };
 
-// kAvx512 means F, BW, CD, DQ, VL, VBMI and VBMI2, with AES, BMI2 and what AVX2 implies.
+// The best level of this machine. kAvx2 means AVX2 with BMI, BMI2, AES and PCLMUL; kAvx512 adds F,
+// BW, CD, DQ, VL, VBMI and VBMI2 of AVX-512.
 Level best_level();
 
 // "auto", "scalar", "avx2", "avx512"; nothing when the name is unknown or the machine lacks it.

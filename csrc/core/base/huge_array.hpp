@@ -14,8 +14,8 @@
 namespace tokpack {
 
 // Random access into tens of megabytes misses the TLB at every probe with 4 KiB pages, and
-// processors drop prefetches that miss it. So the pages are asked for huge, before they are touched
-// first.
+// processors drop prefetches that miss it. So huge pages are requested, before the memory is first
+// touched.
 template <class T>
 class HugeArray {
  public:

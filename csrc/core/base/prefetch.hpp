@@ -3,7 +3,7 @@
 
 namespace tokpack {
 
-// Any address may be asked for, also one that is not mapped: the hint is dropped.
+// A hint: the processor ignores it when nothing is mapped at the address.
 inline void prefetch([[maybe_unused]] const void* address) {
 #if defined(__GNUC__)
   __builtin_prefetch(address);

@@ -18,14 +18,14 @@
 namespace tokpack {
 namespace {
 
-constexpr std::size_t kCacheGrowth = 2;  // from its first size to its last
+constexpr std::size_t kCacheGrowth = 2;  // the word cache grows to this many times its first size
 
 std::size_t cache_limit(std::size_t bytes) {
   return std::max(std::bit_floor(bytes), kCacheGrowth * 2 * sizeof(WordBucket<std::uint16_t>));
 }
 constexpr std::size_t kMaxDocument = std::numeric_limits<std::int32_t>::max();
 
-// Id: what the word cache stores. Out: what is written.
+// Id: the type of ids in the word cache. Out: the type of ids in the output.
 template <class Id, class Out>
 class Encoder final : public BpeEncoder {
  public:
@@ -158,7 +158,8 @@ class Encoder final : public BpeEncoder {
       }
     }
     split(raw_, text, size, [&](const std::uint8_t* part, std::size_t part_size) {
-      // Only the scanner of a kernel stands anything.
+      // The scalar pretokenizer and NFC rely on valid UTF-8: with anything else they could read
+      // behind the text. The scanners of kernels check for its end, so they need no validation.
       if ((options_.nfc || scanner_ == nullptr) && !is_utf8_(part, part_size))
         return encode_bytes(part, part_size);
       const std::string_view view(reinterpret_cast<const char*>(part), part_size);
@@ -171,7 +172,7 @@ class Encoder final : public BpeEncoder {
     });
   }
 
-  // What is no text: a pretoken for each byte.
+  // Encodes bytes that are not valid UTF-8, each as a pretoken.
   void encode_bytes(const std::uint8_t* text, std::size_t size) {
     room(size);
     starts_[0] = 0;
@@ -199,7 +200,7 @@ class Encoder final : public BpeEncoder {
     std::size_t have = 0;
     do {
       std::size_t count = have + scanner_(scan, starts_ + have);
-      // The last start waits for its end, which is the next window's first start.
+      // The last pretoken ends where the next window begins, so it is looked up with that window.
       if (scan.begin >= size) {
         starts_[count] = static_cast<std::uint32_t>(size);
       } else {
@@ -221,7 +222,8 @@ class Encoder final : public BpeEncoder {
     }
   }
 
-  // The kernel reads a little beyond each piece; at the end of the data it gets a copy.
+  // The kernel reads kKeySlack bytes from the start of a pretoken. Near the end of the data it gets
+  // a padded copy.
   void lookup(const std::uint8_t* text, const std::uint32_t* starts, std::size_t count) {
     if (count == 0) return;
     if (data_end_ - (text + starts[count]) >= static_cast<std::ptrdiff_t>(kKeySlack)) {
@@ -265,7 +267,8 @@ class Encoder final : public BpeEncoder {
     return static_cast<Encoder*>(owner)->find_rare(text, size, out);
   }
 
-  // A run of spaces, a word that is displaced, or long, or of many ids; or else a new one.
+  // Encodes a pretoken that is not in its own bucket of the word cache: a run of spaces, a word in
+  // the neighbouring bucket, a long word, one of many ids, or a new word.
   Out* find_rare(const std::uint8_t* text, std::size_t size, Out* out) {
     if (longest_run_ != 0 && is_space_run(text, size)) return write_run(size, out);
     if (size > WordKey::kMaxSize) return encode_long(text, size, out);
@@ -281,7 +284,7 @@ class Encoder final : public BpeEncoder {
     return copy_ids(word_ids_, count, out);
   }
 
-  // Words that do not fit a slot.
+  // Encodes a word that does not fit the word cache.
   Out* encode_long(const std::uint8_t* text, std::size_t size, Out* out) {
     if (size > LongWordCache::kMaxSize) {
       ++merged_;
@@ -314,7 +317,8 @@ class Encoder final : public BpeEncoder {
     return size >= 2 && text[0] == ' ' && text[1] == ' ';
   }
 
-  // A run of spaces as tokens, the longest ones first. The scanner leaves no rest of one.
+  // A run of spaces as tokens, the longest ones first. The scanner never leaves a rest of one
+  // space.
   Out* write_run(std::size_t size, Out* out) {
     for (; size > longest_run_; size -= longest_run_) *out++ = static_cast<Out>(run_ids_.back());
     *out++ = static_cast<Out>(run_ids_[size]);
@@ -351,7 +355,7 @@ class Encoder final : public BpeEncoder {
 
   Buffer<Out>* ids_ = nullptr;
   const std::uint8_t* data_end_ = nullptr;
-  Lookup<Id, Out>* lookup_ = nullptr;  // the one that is running
+  Lookup<Id, Out>* lookup_ = nullptr;  // of the call of look_up() that is running
   std::size_t specials_ = 0;
   std::size_t merged_ = 0;
   std::uint32_t starts_[kMaxWindow + kLongBlock] = {};

@@ -12,8 +12,9 @@
 
 namespace tokpack {
 
-// What a lookup works on. `rare` is asked about a pretoken that is not in its bucket: it writes the
-// ids and returns the new end of the output.
+// What a lookup works on: the buckets of the word cache, and `rare`, which is called with `owner`
+// for a pretoken that is not in its bucket. It writes the ids and returns the new end of the
+// output.
 template <class Id, class Out>
 struct Lookup {
   const WordBucket<Id>* buckets;
@@ -23,7 +24,7 @@ struct Lookup {
 };
 
 inline constexpr std::size_t kLongBlock = 16;      // pretokens whose sizes are compared together
-inline constexpr std::size_t kMerge16Limit = 255;  // no merge16_limit is more
+inline constexpr std::size_t kMerge16Limit = 255;  // the largest merge16_limit of a kernel
 inline constexpr std::size_t kKeySlack = 48;       // bytes readable from the start of a pretoken on
 inline constexpr std::size_t kOutputSlack = 64;    // bytes writable after the last id
 
@@ -35,7 +36,7 @@ struct BpeKernel {
   std::uint64_t (*hash)(const WordKey& key);
 
   // BPE of a word of 2 to merge16_limit bytes, kKeySlack bytes of which are readable; `out` has
-  // room for kMerge16Limit ids. BpeModel's own way does for longer ones.
+  // room for kMerge16Limit ids. Other words are for BpeModel::encode().
   std::size_t merge16_limit;
   std::size_t (*merge16)(const MergeTable16& merges, const std::uint8_t* text, std::size_t size,
                          std::uint16_t* out);

@@ -22,7 +22,8 @@ struct X86Isa {
     return mix(kept);
   }
 
-  // 16 bytes whether they hold one id or all that fit; the rest of a word is in the next slot.
+  // Copies 16 bytes whatever the number of ids, which saves a branch. Ids that do not fit a slot
+  // are in the next one.
   template <class Id, class Out>
   static Out* emit(const WordSlot<Id>& slot, Out* out) {
     copy_ids(slot.ids, out);
@@ -47,7 +48,8 @@ struct X86Isa {
   }
 };
 
-// What eight ranks have as their lowest, in the form of Ranks::lowest().
+// The lowest of eight ranks in the high half, and its lane, counted from first_lane, in the low
+// half.
 inline std::uint32_t lowest_of_eight(__m128i ranks, unsigned first_lane) {
   const auto found = static_cast<std::uint32_t>(_mm_cvtsi128_si32(_mm_minpos_epu16(ranks)));
   return (found << 16) + (found >> 16) + first_lane;

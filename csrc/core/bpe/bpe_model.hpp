@@ -40,7 +40,8 @@ class BpeModel {
   // Lowest rank first, leftmost among equals, as the merge order of Sennrich et al. (2016) asks.
   std::size_t encode(const std::uint8_t* text, std::size_t size, std::uint32_t* out) const;
 
-  // Where the rules cannot reach, or nothing where that does not part words: with whole words.
+  // Which bytes the rules can join. Nothing with whole words, whose tokens do not come from the
+  // rules.
   const std::optional<JoinableBytes>& joinable_bytes() const { return joinable_bytes_; }
 
   // The rules laid out for short words, if they fit. Never with whole words.

@@ -16,7 +16,7 @@ struct Ends {
   friend bool operator==(const Ends&, const Ends&) = default;
 };
 
-// By id. Nothing when a symbol stands for more than one text.
+// The ends of each symbol, by id. Empty when a symbol stands for texts of different ends.
 std::vector<Ends> ends_of(const std::array<std::uint32_t, 256>& byte_ids,
                           std::span<const Merge> merges) {
   std::uint32_t top = 0;
@@ -33,7 +33,7 @@ std::vector<Ends> ends_of(const std::array<std::uint32_t, 256>& byte_ids,
     const auto byte = static_cast<std::uint8_t>(b);
     if (byte_ids[b] != BpeModel::kNoToken && !learn(byte_ids[b], {true, byte, byte})) return {};
   }
-  do {  // again where a merge comes before those that make its symbols
+  do {  // again, because a merge may come before those that make its symbols
     changed = false;
     for (const Merge& merge : merges) {
       const Ends left = ends[merge.left], right = ends[merge.right];
@@ -55,7 +55,7 @@ JoinableBytes::JoinableBytes(const std::array<std::uint32_t, 256>& byte_ids,
   }
   for (const Merge& merge : merges) {
     const Ends left = ends[merge.left], right = ends[merge.right];
-    if (!left.known || !right.known) continue;  // it never happens
+    if (!left.known || !right.known) continue;  // no text gives this symbol
     bits_[left.last << 2 | right.first >> 6] |= std::uint64_t{1} << (right.first & 63);
   }
 }

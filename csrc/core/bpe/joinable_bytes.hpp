@@ -1,5 +1,5 @@
-// Which bytes a merge can join. Between two that none can, a word falls into parts that are encoded
-// independently.
+// Which pairs of neighbouring bytes some merge can join. Between two bytes that no merge joins a
+// word can be cut, and its pieces encoded independently.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// The long words of a window, before it is looked up.
+// What is done with the long words of a window before it is looked up in the word cache.
 #pragma once
 
 #include <algorithm>
@@ -13,8 +13,9 @@
 
 namespace tokpack {
 
-// Cuts words that are longer than a key where that makes short ones of them, which are seldom new;
-// of the others, asks for what is remembered.
+// Cuts words that are longer than a key of the word cache, between bytes that no merge joins, if
+// all pieces then fit a key: such pieces are seldom new. Prefetches what the LongWordCache knows of
+// the others.
 class LongWordCutter {
  public:
   // The starts of what to look up; `starts[count]` is the end of the last one.
@@ -23,13 +24,13 @@ class LongWordCutter {
     std::size_t count;
   };
 
-  // `which` of the pretokens are longer than a key. `joins` is null where words cannot be cut. The
-  // answer is valid until the next call; it may be longer than kMaxWindow.
+  // `which` of the pretokens are longer than a key. `joinable` is null where words cannot be cut.
+  // The answer is valid until the next call; it may be longer than kMaxWindow.
   Window prepare(const std::uint8_t* text, Window window, std::span<const std::uint16_t> which,
                  const JoinableBytes* joinable, const LongWordCache& cache) {
     cuts_.reserve(window.count + 1 + which.size() * LongWordCache::kMaxSize);
     std::uint32_t* cuts = cuts_.data();
-    std::size_t from = 0, asked = 0;  // pretokens taken over, words asked for
+    std::size_t from = 0, asked = 0;  // pretokens copied to `cuts`, words prefetched
     for (const std::size_t at : which) {
       const std::uint32_t begin = window.starts[at], end = window.starts[at + 1];
       if (end - begin > LongWordCache::kMaxSize) continue;

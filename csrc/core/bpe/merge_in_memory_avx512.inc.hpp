@@ -6,7 +6,8 @@ inline std::size_t merge_in_memory(const MergeTable16& merges, const std::uint8_
                                    std::size_t size, std::uint16_t* out) {
   constexpr std::uint32_t kNone = MergeTable16::kNone;
   alignas(64) std::uint16_t ranks[kMerge16Limit + 1];
-  // One more at either end: symbols[0] and symbols[size + 1] merge with nothing.
+  // One more at either end, so that every symbol has neighbours: symbols[0] and symbols[size + 1]
+  // merge with nothing.
   std::uint16_t symbols[kMerge16Limit + 2], products[kMerge16Limit + 2];
   std::uint16_t next[kMerge16Limit + 2], previous[kMerge16Limit + 2];
   const std::size_t registers = (size + 31) / 32;

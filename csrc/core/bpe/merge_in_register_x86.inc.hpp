@@ -5,8 +5,8 @@
 // rank in the high half and the lane in the low half, the leftmost of equals; set(lanes, rank)
 // changes them.
 
-// Words of up to 8 * kEights + 1 bytes, but no more than 32. Loops run to the upper bound, so that
-// the processor need not guess the size.
+// Words of up to 8 * kEights + 1 bytes, but no more than 32. Loops run to the upper bound: a branch
+// on the size would be mispredicted.
 template <int kEights>
 inline std::size_t merge_in_register(const MergeTable16& merges, const std::uint8_t* text,
                                      std::size_t size, std::uint16_t* out) {
@@ -25,7 +25,7 @@ inline std::size_t merge_in_register(const MergeTable16& merges, const std::uint
     first_ranks[i] = static_cast<std::uint16_t>(rule);
     products[i] = static_cast<std::uint16_t>(rule >> 16);
   }
-  // Bit i: a symbol begins at byte i. Symbols do not move; the right one of a merge just ends.
+  // Bit i: a symbol begins at byte i. Symbols do not move: a merge clears the bit of its right one.
   std::uint64_t alive = (std::uint64_t{1} << size) - 1;
   Ranks ranks(first_ranks, alive >> 1);
   std::uint32_t best = ranks.lowest<kEights>();
@@ -44,12 +44,13 @@ inline std::size_t merge_in_register(const MergeTable16& merges, const std::uint
     const MergeTable16::Rule with_before = merges.find(symbols[before], product);
     const std::uint64_t at_bit = std::uint64_t{1} << at, before_bit = std::uint64_t{1} << before;
     ranks.set(merged | at_bit | before_bit, kNone);
-    // Most often the next merge is elsewhere. So it is guessed, by a branch, before the rules of
-    // the new pairs have come from memory.
+    // Most often the next merge is not one of the two new pairs. The branch lets the processor
+    // predict that and go on before the rules of the new pairs have come from memory.
     best = ranks.lowest<kEights>();
     const std::uint32_t newest = std::min(with_after << 16 | at, with_before << 16 | before);
     if (newest < best) [[unlikely]] {
-      asm volatile("");  // no conditional move, which would wait
+      // Keeps the compiler from a conditional move, which would wait for the rules.
+      asm volatile("");
       best = newest;
     }
     products[at] = static_cast<std::uint16_t>(with_after >> 16);

@@ -51,8 +51,8 @@ std::optional<MergeTable16> MergeTable16::make(const std::array<std::uint32_t, 2
   return table;
 }
 
-// Cuckoo hashing: a newcomer takes a place, and who had it moves on; a random walk, since a fixed
-// order of moves runs in circles.
+// Cuckoo hashing: when both buckets of a pair are full it takes an occupied place, and the entry
+// from there moves to its other bucket. Which place is random: fixed choices run in circles.
 bool MergeTable16::place(std::uint64_t slot) {
   std::uint64_t random = slot;
   for (unsigned round = 0; round < 1000; ++round) {

@@ -30,7 +30,8 @@ class MergeTable16 {
     return byte_pairs_[std::size_t{left} << 8 | right];
   }
 
-  // Two places to look at, both at once and without a branch: a pair is as often absent as present.
+  // Looks at both buckets without a branch, which would be mispredicted: a pair is as often absent
+  // as present.
   Rule find(std::uint32_t left, std::uint32_t right) const {
     const std::uint32_t key = left << 16 | right;
     const std::uint64_t h = key * multiplier_;

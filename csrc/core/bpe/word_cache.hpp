@@ -35,7 +35,7 @@ struct alignas(16) WordKey {
   bool empty() const { return bytes[15] == 0; }
 };
 
-// A pretoken and its ids, in one load of 16 bytes with their number.
+// A pretoken and its ids. The ids and their number are 16 bytes, for one load.
 template <class Id>
 struct alignas(32) WordSlot {
   static constexpr std::size_t kMaxIds = 16 / sizeof(Id) - 1;
@@ -185,8 +185,9 @@ class WordCache {
         continue;
       }
       for (const Slot& slot : old[b].slots) {
-        const bool left = slot.key == marked(old[b ^ 1].slots[0].key);  // for a word that moves too
-        if (!slot.key.empty() && !left) place(slot, rehash(slot.key));
+        // A mark for the word of the other bucket, which leaves a new one when it is placed again.
+        const bool is_mark = slot.key == marked(old[b ^ 1].slots[0].key);
+        if (!slot.key.empty() && !is_mark) place(slot, rehash(slot.key));
       }
     }
   }

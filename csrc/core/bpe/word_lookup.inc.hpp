@@ -1,5 +1,7 @@
 // Looking pretokens up in the word cache, a window at a time. Included by each kernel inside its
-// own namespace, after an `Isa` with long_ones(), load_key(), hash(), find() and emit().
+// own namespace, after a struct `Isa` of the instruction set's own operations: load_key() makes a
+// key and its hash, hash() only the hash, find() finds the key in a bucket, emit() copies ids,
+// long_ones() compares sizes.
 
 // Keeps the first `size` bytes of a 16-byte load and puts the size last; one row for each size. A
 // pretoken of 16 bytes and more gets a key that no word has.

@@ -18,7 +18,7 @@ struct JsonArrayError {
 
 // Finds the borders of the elements and nothing else: an element that is malformed becomes a line
 // that is malformed. Each element becomes one line: its newlines become blanks, or \r inside of
-// strings, where either is an error. Nothing is held back but the state.
+// strings, where either is an error. No bytes are kept from one call to the next.
 class JsonArray {
  public:
   // Appends the lines to `out`, at most one byte for each byte of the chunk. An error is given

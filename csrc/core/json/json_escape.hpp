@@ -46,7 +46,7 @@ inline bool unicode_escape_follows(const std::uint8_t* in, const std::uint8_t* e
 const std::uint8_t* copy_unicode_escape(const std::uint8_t* in, const std::uint8_t* end,
                                         std::uint8_t** out);
 
-// The same without a copy; surrogates are let pass one by one.
+// Skips one \uXXXX instead; a lone surrogate is allowed.
 const std::uint8_t* skip_unicode_escape(const std::uint8_t* in, const std::uint8_t* end);
 
 }  // namespace tokpack

@@ -16,8 +16,8 @@ constexpr std::ptrdiff_t kMaxNumberSize = 4000;
 constexpr bool is_digit(Byte byte) { return byte >= '0' && byte <= '9'; }
 
 // Reads one line. Every step returns the byte after what it read, or null to give up on the line.
-// \n is no white space here, so nothing reads beyond the line but what string_kernels() do, who
-// stop there.
+// \n is not white space here, and the string kernels stop at it as at any control character, so
+// that no step leaves the line.
 class RecordParser {
  public:
   RecordParser(const Byte* end, std::string_view key, const StringKernels& strings)
@@ -178,7 +178,8 @@ const Byte* find_newline(const Byte* in, const Byte* end) {
   return newline != nullptr ? static_cast<const Byte*>(newline) : end;
 }
 
-// Whether no member's name can be the key unless it has an escape or the line is malformed.
+// Whether the key can be spelled without escapes. Then a name without escapes is the key only if
+// its bytes are the same.
 bool has_plain_spelling(std::string_view key) {
   return std::none_of(key.begin(), key.end(),
                       [](char c) { return c == '"' || c == '\\' || static_cast<Byte>(c) < 0x20; });

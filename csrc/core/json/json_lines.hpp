@@ -23,8 +23,8 @@ struct ExtractOutput {
 };
 
 // A record is slow when it is not a well-formed object (RFC 8259) that has the key once, written
-// without escapes, with a string value, all of it valid UTF-8, nothing nested deeper than 64. What
-// it takes for a document is what Python's json makes of the line.
+// without escapes, with a string value, all of it valid UTF-8, nothing nested deeper than 64. Of
+// all other records the text is what Python's json module gives.
 class JsonLines {
  public:
   JsonLines(std::string key, Level level);

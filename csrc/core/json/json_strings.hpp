@@ -19,7 +19,7 @@ struct StringKernels {
   // `end` on.
   const std::uint8_t* (*copy)(const std::uint8_t* in, const std::uint8_t* end, std::uint8_t** out,
                               bool* high);
-  // The same without a copy; lone surrogates are let pass.
+  // The same without a copy; lone surrogates are allowed.
   const std::uint8_t* (*skip)(const std::uint8_t* in, const std::uint8_t* end, bool* high);
 };
 

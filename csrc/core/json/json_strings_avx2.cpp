@@ -36,14 +36,15 @@ TOKPACK_AVX2 const std::uint8_t* walk(const std::uint8_t* in, const std::uint8_t
                                       std::uint8_t** out_end, bool* high) {
   std::uint8_t* out = kCopy ? *out_end : nullptr;
   __m256i seen = _mm256_setzero_si256();
-  // 64 bytes: a run may begin at the end of the block and is loaded whole.
+  // More than 64 bytes must be left: behind an escape at the end of the block another 32 bytes are
+  // loaded.
   while (end - in > 64) {
     const __m256i bytes = load(in);
     seen = _mm256_or_si256(seen, bytes);
     std::uint64_t marks = specials(bytes);
     if constexpr (kCopy) store(out, bytes);
-    std::uint32_t done = 0;  // bytes of the block that are read
-    bool moved = false;      // beyond the block, by Unicode escapes
+    std::uint32_t done = 0;  // bytes from `in` on that are done
+    bool moved = false;      // `in` is already behind Unicode escapes
     while (marks != 0) {
       const auto at = static_cast<std::uint32_t>(std::countr_zero(marks));
       if constexpr (kCopy) out += at - done;
@@ -81,7 +82,7 @@ TOKPACK_AVX2 const std::uint8_t* walk(const std::uint8_t* in, const std::uint8_t
       in += done;
     }
   }
-  // The scalar kernel ends what lies too near to the end of the block to be loaded whole.
+  // The scalar kernel does the rest, which is too short for loads of 32 bytes.
   *high |= _mm256_movemask_epi8(seen) != 0;
   const StringKernels& scalar = string_kernels(Level::kScalar);
   if constexpr (kCopy) {

@@ -64,7 +64,7 @@ TOKPACK_AVX512 inline std::uint64_t to_register(__mmask64 mask) {
 struct UnicodeBlock {
   __m512i content;
   std::uint64_t decoded;  // their backslashes
-  std::uint64_t dropped;  // their bytes that leave nothing behind, backslashes apart
+  std::uint64_t dropped;  // their bytes that are removed, besides the backslashes
 };
 
 TOKPACK_AVX512 inline __m512i repeat(int byte) { return _mm512_set1_epi8(static_cast<char>(byte)); }
@@ -82,7 +82,7 @@ TOKPACK_AVX512 inline UnicodeBlock decode_unicode(__m512i bytes, __m512i content
       _mm512_maskz_permutexvar_epi8(~0ULL, _mm512_loadu_si512(kPreviousByte.data()), low);
   // A digit, with the one before it in the high half.
   const __m512i pairs = _mm512_or_si512(low, _mm512_slli_epi16(before, 4));
-  // Those that are only skipped may be lone surrogates.
+  // Lone surrogates are allowed in strings that are only skipped.
   const std::uint64_t surrogates =
       !kCopy ? 0 : _mm512_cmpeq_epi8_mask(_mm512_and_si512(pairs, repeat(0xf8)), repeat(0xd8));
   const std::uint64_t decoded =
@@ -104,7 +104,7 @@ TOKPACK_AVX512 inline UnicodeBlock decode_unicode(__m512i bytes, __m512i content
 
 TOKPACK_AVX512 inline bool has_high(__m512i bytes) { return _mm512_movepi8_mask(bytes) != 0; }
 
-// Writes the kept bytes one after the other, and more behind them.
+// Writes the kept bytes one after the other, and overwrites what lies behind them: 64 bytes in all.
 TOKPACK_AVX512 inline std::uint8_t* put(std::uint8_t* out, __m512i content, std::uint64_t kept) {
   _mm512_storeu_si512(out, _mm512_maskz_compress_epi8(kept, content));
   return out + std::popcount(kept);
@@ -121,7 +121,7 @@ TOKPACK_AVX512 const std::uint8_t* walk(const std::uint8_t* in, const std::uint8
   std::uint64_t carry = 0;  // 1 when the byte at `in` is escaped
   for (;;) {
     const auto left = static_cast<std::size_t>(end - in);
-    // Zeros behind the end are control characters: the walk cannot pass them.
+    // Behind the end zeros are loaded, which stop the walk as control characters do.
     const __m512i bytes =
         left >= 64 ? _mm512_loadu_si512(in) : _mm512_maskz_loadu_epi8(_bzhi_u64(~0ULL, left), in);
     const std::uint64_t starts =
@@ -157,7 +157,8 @@ TOKPACK_AVX512 const std::uint8_t* walk(const std::uint8_t* in, const std::uint8
     seen = _mm512_mask_max_epu8(seen, before, seen, bytes);
     seen_escaped = _mm512_mask_max_epu8(seen_escaped, escaped & before, seen_escaped, bytes);
     if constexpr (kCopy) out = put(out, content, before & ~dropped);
-    // The table sees seven bits, in which an escaped byte >= 0x80 passes for its ASCII fellow.
+    // The table is indexed by seven bits of a byte, so that an escaped byte >= 0x80 was taken for
+    // an ASCII character.
     if (has_high(seen_escaped)) return nullptr;
     const int at = std::countr_zero(stops);
     in += at;
@@ -168,13 +169,14 @@ TOKPACK_AVX512 const std::uint8_t* walk(const std::uint8_t* in, const std::uint8
       if constexpr (kCopy) *out_end = out;
       return in + 1;
     }
-    // A \uXXXX that is not decoded begins here, or its u is here, if the block begins with it.
+    // Here is the backslash of a \uXXXX that was not decoded, or its u, if the backslash ended the
+    // block before.
     const bool at_backslash = (starts & stop) != 0;
     carry = 0;
     if (at_backslash && at > 64 - 6) continue;
     if (!at_backslash && *in != 'u') return nullptr;
     if constexpr (kCopy) {
-      std::uint8_t* escape_end = out;  // a copy, so that `out` can live in a register
+      std::uint8_t* escape_end = out;  // a copy, so that the compiler keeps `out` in a register
       in = copy_unicode_escape(in + 1 + at_backslash, end, &escape_end);
       out = escape_end;
     } else {

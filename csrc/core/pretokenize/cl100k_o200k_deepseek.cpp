@@ -1,8 +1,8 @@
-// The scalar pretokenizers that treat line ends apart: cl100k and its heirs, o200k, DeepSeek-V3.
+// The scalar pretokenizers whose patterns treat line ends separately: cl100k and those made after
+// it (Llama 3, Qwen), o200k and Tekken, DeepSeek-V3.
 //
 // Each next_*() gives the end of the pretoken that begins at pos. The alternatives of the patterns
-// are tried in order, as the engines do; where a comment says that one cannot match, the earlier
-// ones have taken what it would.
+// are tried in order, as regular expression engines do.
 #include "core/pretokenize/pattern_matching.hpp"
 
 namespace tokpack::matching {
@@ -48,7 +48,7 @@ std::size_t digits(Text text, std::size_t pos) {
   return pos;
 }
 
-// kWord is what words are made of, kDigits how many numbers are one piece.
+// kWord: the classes of characters that make words. kDigits: how many numbers a pretoken may have.
 template <std::uint32_t kWord, int kDigits>
 std::size_t next_cl100k(Text text, std::size_t pos) {
   const std::uint8_t byte = text.data[pos];
@@ -74,7 +74,7 @@ bool is_lower(std::uint32_t bits) { return (bits & (kLetter | kMark)) && !(bits 
 
 struct Word {
   std::size_t end;  // 0: no match
-  bool first;       // by the first of the two alternatives
+  bool first;       // matched by the first of the two alternatives
 };
 
 // [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+, else the same with + and *, at pos.
@@ -91,7 +91,7 @@ Word cased_word(Text text, std::size_t pos) {
     end = skip_ascii_letters<false>(text, end + c.size);
     return {skip_while<PlainClasses>(text, end, is_lower), true};
   }
-  // The first alternative gives characters back until one can be its second half.
+  // The engine backtracks in the first alternative until the last character fits its second half.
   if (after_uncased) return {after_uncased, true};
   return {end > pos ? end : 0, false};
 }
@@ -138,7 +138,7 @@ struct CjkClasses {
   static std::uint32_t of(std::uint32_t c) { return is_cjk(c) ? char_class(c) : kEnd; }
 };
 
-// What the first two Splits of DeepSeek-V3, numbers and CJK, leave.
+// Classes for what the first two Splits of DeepSeek-V3, numbers and CJK, leave over.
 struct RestClasses {
   static constexpr bool kHasAscii = true;
   static std::uint32_t ascii(std::uint8_t byte) {

@@ -21,23 +21,24 @@ struct Gpt2Scan {
   const std::uint8_t* text;
   std::size_t size;
   // Runs of 2 to this many spaces are tokens of their own, longest first (GPT-NeoX's added tokens);
-  // 0 when spaces are nothing special.
+  // 0 without such tokens.
   std::size_t longest_run;
 
   // Masks of 64 bytes: bit i is byte `begin` + i. Bytes after the end of the text count as space.
   struct Block {
     std::uint64_t letter = 0, number = 0, space = 0, blank = 0, apostrophe = 0;
     std::uint64_t high = 0, lead = 0;  // bytes above 0x7F, and above 0xBF
-    std::uint64_t two_byte_space = 0,
-                  three_byte_space = 0;  // first bytes of whitespace of 2 and 3 bytes
+    // First bytes of whitespace characters of 2 and 3 bytes.
+    std::uint64_t two_byte_space = 0, three_byte_space = 0;
   };
   std::size_t begin = 0;  // of `current`, the block that is classified but not yet cut
   bool started = false;
   Block current;
   // Of the last byte of the block before: its class, in bit 0.
   std::uint64_t letter = 0, number = 0, other = 0, space = 0, blank = 0, spaces = 0, any_blank = 0;
-  std::uint64_t set = 0, clear = 0;  // starts that a contraction moved into `current`
-  std::size_t run = 0;               // length of the run of spaces before `current`
+  // Starts that a contraction in the block before adds to `current` and removes from it.
+  std::uint64_t set = 0, clear = 0;
+  std::size_t run = 0;  // length of the run of spaces before `current`
   // Bytes of a character that reach into the block to classify next.
   std::uint64_t spill_letter = 0, spill_number = 0, spill_space = 0;
 };

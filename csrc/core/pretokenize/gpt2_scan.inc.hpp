@@ -1,5 +1,7 @@
-// GPT-2's split pattern as bit algebra on blocks of 64 bytes. Included by each kernel inside its
-// own namespace, after an `Isa` with classify(), multibyte_letters() and flatten().
+// GPT-2's split pattern as bit algebra on blocks of 64 bytes. Included by each scanner inside its
+// own namespace, after a struct `Isa` of the instruction set's own operations: classify() makes the
+// masks of 64 bytes, multibyte_letters() finds letters of two and three bytes, and flatten() writes
+// the positions of a mask's bits.
 //
 //   's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
 //
@@ -16,7 +18,7 @@ inline void classify_multibyte(Gpt2Scan& scan, std::size_t begin, Gpt2Scan::Bloc
   const std::size_t left = scan.size - begin;
   std::uint64_t leads = block->lead;
   if (left > 64) {
-    // Most characters are letters, and most letters can be told by two bytes, all at once.
+    // Most characters are letters, and most letters are known by their first two bytes, 64 at once.
     const MultibyteLetters sure = Isa::multibyte_letters(text, leads);
     letter |= sure.two | sure.two << 1 | sure.three | sure.three << 1 | sure.three << 2;
     scan.spill_letter = sure.two >> 63 | sure.three >> 63 | sure.three >> 62;
@@ -26,12 +28,14 @@ inline void classify_multibyte(Gpt2Scan& scan, std::size_t begin, Gpt2Scan::Bloc
     const auto at = static_cast<unsigned>(std::countr_zero(leads));
     const std::uint8_t lead = text[at];
     const unsigned size = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
-    if (at + size > left) break;  // not valid UTF-8: anything but a crash will do
+    // Invalid UTF-8 may give any pretokens, but nothing behind the text is read.
+    if (at + size > left) break;
     const std::uint32_t code_point = decode_utf8(text + at).value;
     const std::uint8_t kind = code_point < 0x110000 ? char_class(code_point) : 0;
     const std::uint64_t bits = ((std::uint64_t{1} << size) - 1) << at;
     const std::uint64_t spill = ((std::uint64_t{1} << size) - 1) >> 1 >> (63 - at);
-    // No branch: in many scripts letters and marks take turns as they like.
+    // Masks, not branches, which would be mispredicted: in many scripts letters and marks
+    // alternate.
     const std::uint64_t is_letter = -std::uint64_t{(kind & kLetter) != 0};
     const std::uint64_t is_number = -std::uint64_t{(kind & kNumber) != 0};
     letter |= bits & is_letter;
@@ -74,8 +78,8 @@ inline unsigned contraction(const Gpt2Scan& scan, std::size_t at) {
   return ((a == 'r' || a == 'v') && b == 'e') || (a == 'l' && b == 'l') ? 3 : 0;
 }
 
-// The spaces of runs of two and more. Of a run longer than the longest token the rest is cut off
-// again and again, and a rest of one space is plain text.
+// The spaces in runs of two or more, which are added tokens. A run longer than the longest token is
+// cut into tokens of that length; if this leaves one space, that space is plain text.
 inline std::uint64_t space_runs(Gpt2Scan& scan, const Gpt2Scan::Block& block,
                                 const Gpt2Scan::Block& next) {
   const std::uint64_t blank = block.blank;
@@ -94,7 +98,7 @@ inline std::uint64_t space_runs(Gpt2Scan& scan, const Gpt2Scan::Block& block,
     ends &= ends - 1;
     rest &= end == 63 ? 0 : ~std::uint64_t{0} << (end + 1);
   }
-  // What is left reaches the end of the block.
+  // The run that is left, if any, reaches the end of the block.
   scan.run = rest == 0 ? 0
                        : static_cast<std::size_t>(std::countl_one(rest)) +
                              (rest == ~std::uint64_t{0} ? before : 0);
@@ -102,7 +106,7 @@ inline std::uint64_t space_runs(Gpt2Scan& scan, const Gpt2Scan::Block& block,
   return runs;
 }
 
-// The starts in `current`, given the block after it.
+// The pretoken starts in `current`, given the block after it.
 inline std::uint64_t cut(Gpt2Scan& scan, const Gpt2Scan::Block& next) {
   const Gpt2Scan::Block& block = scan.current;
   const std::uint64_t runs = scan.longest_run != 0 ? space_runs(scan, block, next) : 0;

@@ -1,4 +1,4 @@
-// Which characters of two and three bytes are letters by their first two bytes alone.
+// Which characters of two and three bytes are known to be letters by their first two bytes.
 #pragma once
 
 #include <cstddef>
@@ -13,16 +13,19 @@ struct MultibyteLetters {
   std::uint64_t two = 0, three = 0;
 };
 
-// Tables for a lookup by the low six bits of a byte. A first byte has kTwo or kThree when its
-// characters are letters, and the bit of a family when some are not: those that a second byte with
-// the same bit brings. A first byte without kTwo and kThree says nothing.
+// Two tables, indexed by the low six bits of the first and of the second byte. The entry of a first
+// byte has kTwo or kThree, the size of its characters, when all of them are letters or all but a
+// few. With a few exceptions it also has the bit of a family, and so have the second bytes that
+// make an exception. So a character is a letter for sure when its first byte has kTwo or kThree and
+// shares no family bit with the second.
 struct MultibyteLetterTable {
   static constexpr std::uint8_t kTwo = 0x40, kThree = 0x80, kFamilies = 0x3F;
   alignas(64) std::uint8_t by_first[64] = {};
   alignas(64) std::uint8_t by_second[64] = {};
 
   MultibyteLetterTable() {
-    // Latin with accents, Greek, Cyrillic, Chinese, Korean: common, and with few exceptions.
+    // First bytes with few exceptions, of common scripts: Latin with accents, Greek, Cyrillic,
+    // Chinese, Korean.
     constexpr std::uint8_t kWithExceptions[] = {0xC3, 0xCE, 0xCF, 0xD2, 0xE4, 0xED};
     for (std::uint32_t first = 0xC2; first < 0xF0; ++first) {
       std::uint8_t family = 0;

@@ -1,4 +1,5 @@
-// What the scalar pretokenizers share: classes of characters, runs, white space, contractions.
+// What the scalar pretokenizers share: matching classes of characters, runs, white space and
+// contractions.
 #pragma once
 
 #include <bit>
@@ -16,7 +17,8 @@ struct Text {
   std::size_t size;
 };
 
-// Beside the bits of CharClass: the text ends here, or the segment that the pattern sees does.
+// A bit beside those of CharClass: here ends the text, or the segment that the pattern is applied
+// to.
 inline constexpr std::uint32_t kEnd = 256;
 
 // Classes are policies: `of` maps a code point to CharClass bits, or to kEnd where a pre-tokenizer
@@ -68,8 +70,8 @@ std::uint64_t ascii_letters(std::uint64_t x) {
   return from_a & ~above_z & ~x & 0x80 * kOnes;
 }
 
-// End of the run of ASCII letters, eight at a time: without a branch that guesses their number. May
-// stop early, near the end of the text.
+// End of the run of ASCII letters, eight at a time, without a branch on their number. May stop
+// early, near the end of the text.
 template <bool kAnyCase>
 std::size_t skip_ascii_letters(Text text, std::size_t pos) {
   if constexpr (std::endian::native == std::endian::little) {

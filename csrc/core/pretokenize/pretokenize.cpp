@@ -28,7 +28,8 @@ constexpr std::array kNames = {
     Name{"deepseek_v3", Pattern::kDeepseekV3},
 };
 
-// Digits() asks Rust's char::is_numeric, which in tokenizers 0.23 is Unicode 17: its new numbers.
+// The Digits pre-tokenizer uses Rust's char::is_numeric, which in tokenizers 0.23 knows Unicode 17.
+// These are the numbers that Unicode 16 lacks.
 bool is_new_number(std::uint32_t c) {
   return (c >= 0x11DE0 && c <= 0x11DE9) || (c >= 0x16FF4 && c <= 0x16FF6);
 }
@@ -40,7 +41,7 @@ bool is_digit(Text text, std::size_t pos) {
   return (char_class(c) & kNumber) != 0 || is_new_number(c);
 }
 
-// What lies between digits.
+// Classes for the text between digits: a digit ends the segment that the pattern is applied to.
 struct BetweenDigits {
   static constexpr bool kHasAscii = true;
   static std::uint32_t ascii(std::uint8_t byte) {

@@ -8,8 +8,8 @@
 
 namespace tokpack {
 
-// A set of numbers that finds the least member from a number on: a tree of 64-bit words, in which a
-// bit says whether the word below it has any.
+// A set of numbers that finds its smallest member not below a given number. It is a tree of 64-bit
+// words: a bit says whether the word below it has any bit set.
 class NumberSet {
  public:
   static constexpr std::int64_t kNone = -1;
@@ -36,7 +36,8 @@ class BestFit {
 
   // The sample of each piece, kNone for a length of 0; at most 2^16 lengths, up to the capacity.
   // Returns the number of samples. The longest piece goes first, of equal ones the first; it goes
-  // to the sample with the least room that it fits in, of equal ones the one that was put to last.
+  // to the sample with the least room that it fits in, of equal ones to the one that got a piece
+  // last.
   std::size_t pack(std::span<const std::int32_t> lengths, std::span<std::int32_t> sample_of);
 
  private:
@@ -45,8 +46,8 @@ class BestFit {
 
   std::int32_t capacity_;
   std::int32_t least_;
-  NumberSet rooms_;                   // in which room there is a sample
-  std::vector<std::int32_t> newest_;  // by room: the sample that was put to last
+  NumberSet rooms_;                   // the amounts of room that samples have left
+  std::vector<std::int32_t> newest_;  // by room: the sample that got a piece last
   std::vector<std::int32_t> older_;   // by sample: the next one with the same room
   std::vector<std::int32_t> room_;    // by sample
   std::vector<std::uint16_t> sorted_, spare_;

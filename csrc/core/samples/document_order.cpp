@@ -23,7 +23,7 @@ DocumentOrder::DocumentOrder(const unsigned char* lengths, std::size_t n, std::i
   }
   const std::size_t blocks = (n + kBlock - 1) / kBlock;
   begins_.reserve(blocks);
-  // Two blocks in flight: the lengths of one travel while the other is computed.
+  // Two blocks in turn: the lengths of one are fetched while the other is computed.
   Block pair[2];
   if (blocks > 0) permute(0, pair[0]);
   for (std::size_t b = 0; b < blocks; ++b) {
@@ -119,7 +119,7 @@ std::int64_t DocumentOrder::length_of(std::uint64_t document) const {
   return length;
 }
 
-// Shuffled documents make the sums nearly a straight line.
+// Since the documents are shuffled, the sums grow almost linearly.
 std::size_t DocumentOrder::guess_block(std::int64_t token) const {
   const std::size_t blocks = begins_.size();
   const auto tokens_a_block =

@@ -44,14 +44,15 @@ class DocumentOrder {
  private:
   static constexpr std::size_t kBlock = Permutation::kBatch;
 
-  // Documents of one block of the order, and their lengths. Fetched at once: memory is far away.
+  // Documents of one block of the order, and their lengths. The lengths are fetched together,
+  // because each one is a cache miss.
   struct Block {
     std::uint64_t document[kBlock];
     std::int64_t length[kBlock];
     std::size_t count;
   };
 
-  // A sample whose blocks have been asked for: most lie in one, few in more than two.
+  // A sample whose blocks have been prefetched: most lie in one, few in more than two.
   struct Search {
     std::size_t block;
     std::int64_t skip;  // tokens of the block before the sample

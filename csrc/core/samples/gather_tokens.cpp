@@ -11,11 +11,11 @@
 namespace tokpack {
 namespace {
 
-// A row's index entry is asked for so many rows ahead, its tokens half as many: each takes one trip
-// to memory.
+// A row's index entry is prefetched this many rows ahead, its tokens, whose address is in the
+// entry, half as many.
 constexpr std::size_t kAhead = 8;
 constexpr std::size_t kLine = 64;
-constexpr std::size_t kFirstLines = 8;  // of a row; the processor sees the rest coming
+constexpr std::size_t kFirstLines = 8;  // prefetched of a row; the hardware prefetches the rest
 
 std::size_t item_bytes(TokenType type) {
   switch (type) {

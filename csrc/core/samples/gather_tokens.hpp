@@ -30,7 +30,8 @@ struct Layout {
 void lay_out(std::span<const Row> rows, const Layout& layout, std::span<std::int64_t> targets,
              std::span<std::int64_t> out);
 
-// The .bin of a dataset with the lengths and pointers of its .idx, none of which is believed.
+// The .bin of a dataset with the lengths and pointers of its .idx. They are checked before they are
+// used: files may be broken.
 class TokenFile {
  public:
   // tokens: the .bin, little endian. lengths, pointers: of n sequences, int32 and int64 in the

@@ -10,7 +10,7 @@
 namespace tokpack {
 namespace {
 
-constexpr std::size_t kChunk = 32;  // samples whose memory travels at the same time
+constexpr std::size_t kChunk = 32;  // samples whose memory is fetched at the same time
 
 struct Bounds {
   std::int64_t first, begin, last, end;  // position and token of both ends

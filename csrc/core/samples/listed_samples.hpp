@@ -10,7 +10,8 @@
 
 namespace tokpack {
 
-// The arrays of such an index. They may come from a file: nothing in them is believed.
+// The arrays of such an index. They may come from a file, so each value is checked before it is
+// used.
 struct ListedSamples {
   std::span<const unsigned char> lengths;   // int32 a sequence, at any address
   std::span<const std::int32_t> documents;  // sequences, one after the other

@@ -15,7 +15,7 @@
 namespace tokpack {
 namespace {
 
-constexpr std::size_t kAhead = 256;  // swaps drawn before they are made: their memory is on its way
+constexpr std::size_t kAhead = 256;  // swaps drawn before they are made, to prefetch their memory
 constexpr std::uint64_t kWide = std::uint64_t{1} << 32;
 
 template <class T>
@@ -113,7 +113,7 @@ std::size_t SampleWalk::fill_rows(std::span<T> rows) {
     target_ += seq_length_;
     at_start_ = false;
   }
-  // Copies, which the compiler knows that no row written can change.
+  // Local copies: the compiler knows that writing rows does not change them.
   std::size_t position = position_;
   std::int64_t begin = begin_, end = end_, target = target_;
   while (row < count) {

@@ -9,8 +9,8 @@
 
 namespace tokpack {
 
-// A sequence and its length in six bytes. They are shuffled together, since memory is far away:
-// each access to a place of its own costs more than everything else does.
+// A sequence and its length in six bytes. They are shuffled together: to look the lengths up
+// afterwards would be a cache miss for each sequence, which takes longer than everything else.
 class SequenceEntry {
  public:
   void set(std::uint32_t sequence, std::int32_t length) {
@@ -19,7 +19,7 @@ class SequenceEntry {
     stored_ = length < kLong ? static_cast<std::uint16_t>(length + 1) : std::uint16_t{0};
   }
   std::uint32_t sequence() const { return std::uint32_t{high_} << 16 | low_; }
-  bool is_long() const { return stored_ == 0; }  // its length is not here
+  bool is_long() const { return stored_ == 0; }  // its length does not fit
   std::int64_t length() const { return stored_ - 1; }
 
  private:

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::int32_t kNone = BestFit::kNone;
 
-void ask_for_lengths(const PackingInput& input, std::span<const std::uint64_t> documents) {
+void prefetch_lengths(const PackingInput& input, std::span<const std::uint64_t> documents) {
   for (const std::uint64_t document : documents) {
     prefetch(input.lengths + document * sizeof(std::int32_t));
   }
@@ -50,7 +50,7 @@ class Packer {
       const std::span batch(documents_.data() + i,
                             std::min(Permutation::kBatch, documents_.size() - i));
       permutation_.batch(batch);
-      ask_for_lengths(input_, batch);
+      prefetch_lengths(input_, batch);
     }
     rests_.resize(documents_.size());
     full_.clear();
@@ -208,7 +208,7 @@ Packing::Packing(const PackingInput& input, std::span<const std::uint16_t> entri
 
 void Packing::locate(std::span<const std::int64_t> samples, std::vector<Piece>& pieces,
                      std::span<std::int64_t> counts) const {
-  // Two samples in flight: the lengths of one travel while the other is found.
+  // Two samples in turn: the lengths of one are fetched while the other is found.
   Found pair[2];
   if (!samples.empty()) find(samples[0], pair[0]);
   for (std::size_t i = 0; i < samples.size(); ++i) {
@@ -261,7 +261,7 @@ void Packing::find(std::int64_t sample, Found& found) const {
     const std::span batch(found.documents.data() + i,
                           std::min(Permutation::kBatch, found.documents.size() - i));
     permutation_.batch(batch);
-    ask_for_lengths(input_, batch);
+    prefetch_lengths(input_, batch);
   }
 }
 

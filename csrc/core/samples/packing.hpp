@@ -14,8 +14,8 @@ namespace tokpack {
 // tokens of each document.
 //
 // A document is cut into pieces: piece k is its tokens from k * seq_length on, seq_length + extra
-// of them, or what is left. So its tokens but the first are a label once, where extra is 1. Fewer
-// than two tokens predict nothing: they are no piece.
+// of them, or what is left. So with extra = 1 each of its tokens but the first is a label exactly
+// once. Fewer than two tokens predict nothing and make no piece.
 struct PackingInput {
   static constexpr std::int64_t kMaxCapacity = std::int64_t{1} << 24;
   static constexpr std::int64_t kLeast = 2;  // tokens of a piece
@@ -71,9 +71,9 @@ struct PackedSamples {
   Totals totals;
 };
 
-// Packs each window by itself: best-fit decreasing, or with `together` off one piece a sample.
-// Of equal pieces the one whose document comes first goes first; of samples with equal room the one
-// that was put to last takes a piece. Throws std::invalid_argument for a negative length.
+// Packs each window by itself: best-fit decreasing, or with `together` off one piece a sample. Of
+// equal pieces the one whose document comes first goes first; of samples with equal room the one
+// that got a piece last takes it. Throws std::invalid_argument for a negative length.
 PackedSamples pack(const PackingInput& input, bool together);
 
 // Finds the pieces of a sample. What is given must outlive this object.
@@ -98,7 +98,7 @@ class Packing {
               std::span<std::int64_t> counts) const;
 
  private:
-  // The documents of a sample, asked for ahead of their lengths.
+  // The documents of a sample, whose lengths are being prefetched.
   struct Found {
     std::vector<std::uint64_t> documents;
     std::int64_t piece = -1;  // of the one document; -1 where each gives its last, shorter one

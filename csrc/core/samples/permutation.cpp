@@ -89,7 +89,8 @@ void Permutation::batch(std::span<std::uint64_t> values) const {
   }
   while (count > 0) {
     forward_many_(*this, walkers, count);
-    // Those that have to walk on are gathered without a branch: it would be mispredicted often.
+    // The values that are not yet below size_ are gathered without a branch, which would be
+    // mispredicted often.
     std::size_t left = 0;
     for (std::size_t w = 0; w < count; ++w) {
       const std::uint64_t value = walkers[w];

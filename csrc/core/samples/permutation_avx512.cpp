@@ -1,4 +1,4 @@
-// Many numbers of a permutation at once, eight in a vector.
+// Permutation::forward_avx512(): many numbers of a permutation, eight in a vector.
 #if defined(__x86_64__) && defined(__GNUC__)
 
 #include <immintrin.h>
@@ -25,12 +25,12 @@ TOKPACK_AVX512 inline __m512i hash_halves(__m512i half, std::uint64_t key, unsig
 
 }  // namespace
 
-// Whole vectors: what lies behind `count` is computed for nothing.
+// Computes whole vectors; what they hold behind `count` is never read.
 TOKPACK_AVX512 void Permutation::forward_avx512(const Permutation& order, Batch& values,
                                                 std::size_t count) {
   const __m128i shift = _mm_cvtsi32_si128(static_cast<int>(order.low_bits_));
   const __m512i low_mask = all((std::uint64_t{1} << order.low_bits_) - 1);
-  constexpr std::size_t kVectors = 4;  // in flight
+  constexpr std::size_t kVectors = 4;  // computed in turn, to hide the latency of multiplications
   for (std::size_t begin = 0; begin < count; begin += 8 * kVectors) {
     __m512i high[kVectors], low[kVectors];
     for (std::size_t v = 0; v < kVectors; ++v) {

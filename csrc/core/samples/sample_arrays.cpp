@@ -6,9 +6,10 @@
 namespace tokpack {
 namespace {
 
-void mask(const SampleRules& rules, std::span<const Row> rows, const std::int64_t* text,
-          std::size_t filled, float* out) {
-  const std::size_t labels = filled > 0 ? filled - 1 : 0;  // the rest is not there
+void write_loss_mask(const SampleRules& rules, std::span<const Row> rows, const std::int64_t* text,
+                     std::size_t filled, float* out) {
+  // The last token has no label, nor has padding.
+  const std::size_t labels = filled > 0 ? filled - 1 : 0;
   std::fill_n(out, labels, 1.0F);
   std::fill(out + labels, out + rules.length, 0.0F);
   if (!rules.joined) {
@@ -28,10 +29,11 @@ void count_from_zero(std::int64_t* begin, std::int64_t* end) {
   std::iota(begin, end, std::int64_t{0});
 }
 
-// Edges, longest and positions. Padding belongs to the last document, which is none where all that
-// it has is a label; behind separate documents it is one more.
-void divide(const SampleRules& rules, std::span<const Row> rows, std::size_t filled,
-            const SampleArrays& out) {
+// Writes edges, longest and positions of documents that begin where rows do. Padding belongs to the
+// last document, or is one more behind separate documents. A row whose only token is the last label
+// begins no document.
+void begin_documents_at_rows(const SampleRules& rules, std::span<const Row> rows,
+                             std::size_t filled, const SampleArrays& out) {
   const std::size_t label = rules.joined && rules.extra && filled > 0 ? 1 : 0;
   const std::size_t inputs = std::min(filled - label, rules.length);
   std::size_t written = 0, begin = 0, longest = 0, start = 0;
@@ -52,8 +54,8 @@ void divide(const SampleRules& rules, std::span<const Row> rows, std::size_t fil
   *out.longest = static_cast<std::int32_t>(longest);
 }
 
-void restart(std::int64_t eod, const std::int64_t* text, std::size_t inputs,
-             std::span<std::int64_t> out) {
+void restart_positions(std::int64_t eod, const std::int64_t* text, std::size_t inputs,
+                       std::span<std::int64_t> out) {
   std::int64_t* begin = out.data();
   for (std::size_t i = 0; i + 1 < out.size() && i < inputs; ++i) {
     if (text[i] != eod) continue;
@@ -63,9 +65,9 @@ void restart(std::int64_t eod, const std::int64_t* text, std::size_t inputs,
   count_from_zero(begin, out.data() + out.size());
 }
 
-// Edges and longest by a token.
-void cut(std::int64_t eod, const std::int64_t* text, std::size_t inputs, std::size_t length,
-         const SampleArrays& out) {
+// Writes edges and longest of documents that end with the token `eod`.
+void end_documents_at(std::int64_t eod, const std::int64_t* text, std::size_t inputs,
+                      std::size_t length, const SampleArrays& out) {
   std::size_t written = 0, begin = 0, longest = 0;
   const auto close = [&](std::size_t end) {
     out.edges[written++] = static_cast<std::int32_t>(begin);
@@ -86,12 +88,13 @@ void assemble(const SampleRules& rules, std::span<const Row> rows, const std::in
               const SampleArrays& out) {
   std::size_t filled = 0;
   for (const Row& row : rows) filled += static_cast<std::size_t>(row.count);
-  mask(rules, rows, text, filled, out.loss_mask);
-  if (rules.boundaries && rules.cut_at) cut(*rules.cut_at, text, filled, rules.length, out);
+  write_loss_mask(rules, rows, text, filled, out.loss_mask);
+  if (rules.boundaries && rules.cut_at)
+    end_documents_at(*rules.cut_at, text, filled, rules.length, out);
   if (rules.boundaries && !rules.cut_at) {
-    divide(rules, rows, filled, out);
+    begin_documents_at_rows(rules, rows, filled, out);
   } else if (rules.reset_at) {
-    restart(*rules.reset_at, text, filled, {out.positions, rules.length});
+    restart_positions(*rules.reset_at, text, filled, {out.positions, rules.length});
   } else {
     count_from_zero(out.positions, out.positions + rules.length);
   }

@@ -13,7 +13,8 @@ namespace {
 
 using namespace nfc_tables;
 
-// Lead bytes from here on are of U+0300 and above; all that is below is a boundary.
+// The lead byte of U+0300. All characters below are boundaries: starters that compose with nothing
+// before them.
 constexpr std::uint8_t kFirstLead = 0xCC;
 constexpr std::size_t kStride = 64;
 
@@ -48,7 +49,8 @@ class QuickCheck {
       if (skip_low()) last_rank = 0;
       if (pos_ >= size_) break;
       const CodePoint c = decode_utf8(data_ + pos_);
-      const std::uint8_t rank = properties(c.value);  // the combining class, when the check is yes
+      // Where the quick check says yes, the properties are the rank of the combining class alone.
+      const std::uint8_t rank = properties(c.value);
       if (rank == 0) {
         boundary_ = pos_;
       } else if (rank >> kCheckShift || rank < last_rank) {

@@ -37,7 +37,7 @@ void split_lines(std::span<const std::uint8_t> block, Buffer<std::int64_t>& span
       std::memcpy(tail, block.data() + at, block.size() - at);
       mask = newlines(tail);
     }
-    // Room for all lines of a step, so that the loop over them need not look.
+    // Room for as many lines as 64 bytes can have, so that the loop over them needs no check.
     spans.reserve(spans.size() + 2 * kStep);
     std::int64_t* out = spans.data() + spans.size();
     for (; mask != 0; mask &= mask - 1) {

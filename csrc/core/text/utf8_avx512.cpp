@@ -16,8 +16,8 @@ namespace {
 
 using namespace utf8_errors;
 
-// The masked forms, here and below, say nothing more: GCC warns about its own header for the
-// others.
+// The masked intrinsics with every lane selected, here and below, do what the plain ones do; for
+// the plain ones GCC gives a false warning about its own header.
 
 TOKPACK_AVX512 inline __m512i broadcast512(const Table& table) {
   return _mm512_maskz_broadcast_i32x4(
@@ -39,7 +39,8 @@ TOKPACK_AVX512 inline __m512i errors512(__m512i block, __m512i before) {
   const __m512i b = _mm512_shuffle_epi8(broadcast512(kFirstLow), _mm512_and_si512(first, nibble));
   const __m512i c = _mm512_shuffle_epi8(broadcast512(kSecondHigh), second_high);
   const __m512i pairs = _mm512_ternarylogic_epi64(a, b, c, 0x80);
-  // The third and fourth byte of a character must be the second of two continuations, and no other.
+  // Two continuations in a row are right exactly where the later one is the third or fourth byte of
+  // a character: bit 7 of `wanted`, and of `pairs` where the two continuations are.
   const __m512i third = _mm512_subs_epu8(shifted512<2>(block, before), _mm512_set1_epi8(0x60));
   const __m512i fourth = _mm512_subs_epu8(shifted512<3>(block, before), _mm512_set1_epi8(0x70));
   const __m512i wanted =
