@@ -142,6 +142,15 @@ def test_core_knows_no_python_files_or_threads() -> None:
     assert not faults
 
 
+def test_instruction_sets_have_files_of_their_own() -> None:
+    """The rule of csrc/README.md; base/target_*.inc.hpp follow it as well."""
+    uses = re.compile(r"[a-z]mmintrin\.h|\barm_\w+\.h|\b_mm\d*_|\btarget\(\"")
+    names = re.compile(r"_(x86|sse2|avx2|avx512|neon|sve2?)(\.inc)?\.[ch]pp$")
+    files = [path for path in (ROOT / "csrc").rglob("*.[ch]pp") if uses.search(path.read_text())]
+    assert files
+    assert not [str(path) for path in files if not names.search(path.name)]
+
+
 def test_the_trainer_is_thin() -> None:
     """It is to be read: the whole of it at a desk, its main loop in one sitting."""
     lines = {path.name: len(path.read_text().splitlines()) for path in TRAINER.rglob("*.py")}
