@@ -15,8 +15,9 @@ BIN := $(VENV)/bin
 TORCH := "torch==2.13.0"
 BUILD_NEEDS := "scikit-build-core>=0.11" "pybind11>=2.13" cmake ninja
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
-# Wildcards, not find: a new C++ file must rebuild as well as an edited one.
-NATIVE := CMakeLists.txt $(sort $(wildcard csrc/*/*.cpp csrc/*/*.hpp csrc/*/*.inc))
+# The C++ files below a folder, at any depth: a new one must rebuild as well as an edited one.
+cpp_files = $(foreach path,$(wildcard $(1)/*),$(filter %.cpp %.hpp,$(path)) $(call cpp_files,$(path)))
+NATIVE := CMakeLists.txt $(sort $(call cpp_files,csrc))
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint sanitize torture fuzz bench clean

@@ -1,4 +1,4 @@
-"""Write csrc/core/unicode_tables.cpp and nfc_tables.cpp from the Unicode Character Database.
+"""Write the tables of csrc/core/text/tables from the Unicode Character Database.
 
 Run with ``pip install unicodedata2==16.0.0``: Unicode 16 is what Oniguruma in the Hugging Face
 library (0.21 to 0.23) and tiktoken know, and ids must not depend on the reader's Python.
@@ -17,9 +17,9 @@ import unicodedata2
 UNICODE_VERSION = "16.0.0"
 LIMIT = 0x110000
 BLOCK = 128
-CORE = Path(__file__).resolve().parent.parent / "csrc" / "core"
+TABLES = Path(__file__).resolve().parent.parent / "csrc" / "core" / "text" / "tables"
 
-# The bits of tokpack::CharClass in csrc/core/unicode.hpp.
+# The bits of tokpack::CharClass in csrc/core/text/unicode.hpp.
 LETTER, NUMBER, SPACE, MARK, SYMBOL, UPPER, LOWER, NEWLINE = (1 << i for i in range(8))
 
 # \s of the pattern engines: White_Space, which leaves out U+001C..1F, U+180E, U+200B and U+FEFF.
@@ -91,7 +91,7 @@ def write(name: str, *parts: str) -> None:
             *parts,
         ]
     )
-    path = CORE / name
+    path = TABLES / name
     path.write_text(text, encoding="ascii")
     print(f"{path}: {len(text)} bytes", file=sys.stderr)
 
@@ -103,7 +103,7 @@ def write_classes() -> None:
         raise SystemExit("more than 256 distinct blocks: the index needs a wider type")
     write(
         "unicode_tables.cpp",
-        '#include "core/unicode.hpp"\n\nnamespace tokpack::unicode {\n',
+        '#include "core/text/unicode.hpp"\n\nnamespace tokpack::unicode {\n',
         array("std::uint8_t", "kClassIndex", index),
         array("std::uint8_t", "kClassBlocks", blocks),
         "}  // namespace tokpack::unicode\n",
@@ -172,7 +172,7 @@ def write_nfc() -> None:
         ends.append(len(pool))
     write(
         "nfc_tables.cpp",
-        '#include "core/nfc_tables.hpp"\n\nnamespace tokpack::nfc_tables {\n',
+        '#include "core/text/nfc_tables.hpp"\n\nnamespace tokpack::nfc_tables {\n',
         array("std::uint8_t", "kIndex", index),
         array("std::uint8_t", "kBlocks", blocks),
         array("std::uint8_t", "kCombiningClasses", classes),

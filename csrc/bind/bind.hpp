@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/buffer.hpp"
-#include "core/cpu.hpp"
+#include "core/base/buffer.hpp"
+#include "core/base/cpu.hpp"
 
 namespace tokpack {
 

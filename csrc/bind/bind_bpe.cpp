@@ -8,7 +8,7 @@
 #include <unordered_map>
 
 #include "bind/bind.hpp"
-#include "core/bpe_encoder.hpp"
+#include "core/bpe/bpe_encoder.hpp"
 
 namespace tokpack {
 namespace {

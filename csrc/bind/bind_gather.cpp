@@ -8,9 +8,9 @@
 #include <variant>
 
 #include "bind/bind.hpp"
-#include "core/assemble.hpp"
-#include "core/gather.hpp"
-#include "core/sample_rows.hpp"
+#include "core/samples/gather_tokens.hpp"
+#include "core/samples/listed_samples.hpp"
+#include "core/samples/sample_arrays.hpp"
 
 namespace tokpack {
 namespace {
@@ -219,8 +219,8 @@ class Assembly {
   SampleRules rules_{};
 };
 
-// Memory for arrays, used again when nobody holds an array in it any more: the kernel needs longer
-// to hand out fresh pages than a batch needs to be gathered.
+// Memory for arrays, used again when nobody holds an array in it any more: the operating system
+// takes longer to hand out fresh pages than gathering a batch takes.
 class ArrayPool {
  public:
   py::array empty(const std::vector<py::ssize_t>& shape, const py::dtype& dtype) {

@@ -2,10 +2,10 @@
 #include <stdexcept>
 
 #include "bind/bind.hpp"
-#include "core/json_array.hpp"
-#include "core/json_lines.hpp"
-#include "core/lines.hpp"
-#include "core/utf8.hpp"
+#include "core/json/json_array.hpp"
+#include "core/json/json_lines.hpp"
+#include "core/text/split_lines.hpp"
+#include "core/text/utf8.hpp"
 
 namespace tokpack {
 namespace {

@@ -1,5 +1,5 @@
 #include "bind/bind.hpp"
-#include "core/megatron_order.hpp"
+#include "core/samples/megatron_order.hpp"
 
 namespace tokpack {
 namespace {

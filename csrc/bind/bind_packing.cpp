@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "bind/bind.hpp"
-#include "core/packing.hpp"
+#include "core/samples/packing.hpp"
 
 namespace tokpack {
 namespace {

@@ -3,9 +3,9 @@
 #include <cstring>
 
 #include "bind/bind.hpp"
-#include "core/blend_order.hpp"
-#include "core/document_order.hpp"
-#include "core/permutation.hpp"
+#include "core/samples/blend_order.hpp"
+#include "core/samples/document_order.hpp"
+#include "core/samples/permutation.hpp"
 
 namespace tokpack {
 namespace {

@@ -1,9 +1,9 @@
 // Bindings of what works on text alone: the pretokenizers and normalization.
 #include "bind/bind.hpp"
-#include "core/bpe_kernel.hpp"
-#include "core/nfc.hpp"
-#include "core/pretokenize.hpp"
-#include "core/utf8.hpp"
+#include "core/pretokenize/gpt2_scan.hpp"
+#include "core/pretokenize/pretokenize.hpp"
+#include "core/text/nfc.hpp"
+#include "core/text/utf8.hpp"
 
 namespace tokpack {
 namespace {

@@ -10,8 +10,8 @@
 
 #include "bpe_twin.hpp"
 #include "check.hpp"
-#include "core/bpe_encoder.hpp"
-#include "core/bpe_kernel.hpp"
+#include "core/bpe/bpe_encoder.hpp"
+#include "core/pretokenize/gpt2_scan.hpp"
 #include "memory.hpp"
 
 namespace tokpack::test {
@@ -89,7 +89,8 @@ void test_encoder(std::uint32_t base, bool wide, bool space_runs, std::size_t ca
   }
 }
 
-// Long words, where the word and the narrow rules end: one size after the other, one byte and two.
+// Long words, where a key of the word cache and the 16-bit merges end: one size after the other,
+// one byte and two.
 void test_sizes() {
   std::mt19937 random(5);
   const Vocabulary v = random_vocabulary(random, random_text(random, 400), 10, 300);

@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "core/added_tokens.hpp"
-#include "core/bpe_model.hpp"
-#include "core/pretokenize.hpp"
+#include "core/bpe/added_tokens.hpp"
+#include "core/bpe/bpe_model.hpp"
+#include "core/pretokenize/pretokenize.hpp"
 
 namespace tokpack::test {
 

@@ -1,7 +1,5 @@
 // Gathering from arrays of the exact size, for the sanitizers: right rows, and rows and indices
 // that lie in every way.
-#include "core/gather.hpp"
-
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -12,8 +10,9 @@
 #include <vector>
 
 #include "check.hpp"
-#include "core/document_order.hpp"
-#include "core/sample_rows.hpp"
+#include "core/samples/document_order.hpp"
+#include "core/samples/gather_tokens.hpp"
+#include "core/samples/listed_samples.hpp"
 #include "memory.hpp"
 
 namespace tokpack::test {

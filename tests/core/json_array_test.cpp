@@ -1,12 +1,12 @@
 // The array splitter and the line splitter under a sanitizer: any cut gives the same lines.
-#include "core/json_array.hpp"
+#include "core/json/json_array.hpp"
 
 #include <random>
 #include <string>
 #include <vector>
 
 #include "check.hpp"
-#include "core/lines.hpp"
+#include "core/text/split_lines.hpp"
 #include "memory.hpp"
 
 namespace tokpack::test {

@@ -1,5 +1,5 @@
 // The extractor under a sanitizer: every cut and random damage of hard records, all levels alike.
-#include "core/json_lines.hpp"
+#include "core/json/json_lines.hpp"
 
 #include <random>
 #include <string>

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/cpu.hpp"
+#include "core/base/cpu.hpp"
 
 namespace tokpack::test {
 

@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "check.hpp"
-#include "core/blend_order.hpp"
-#include "core/document_order.hpp"
-#include "core/megatron_order.hpp"
-#include "core/packing.hpp"
-#include "core/permutation.hpp"
+#include "core/samples/blend_order.hpp"
+#include "core/samples/document_order.hpp"
+#include "core/samples/megatron_order.hpp"
+#include "core/samples/packing.hpp"
+#include "core/samples/permutation.hpp"
 
 namespace tokpack::test {
 namespace {

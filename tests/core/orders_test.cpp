@@ -7,22 +7,22 @@
 #include <vector>
 
 #include "check.hpp"
-#include "core/blend_order.hpp"
-#include "core/document_order.hpp"
-#include "core/permutation.hpp"
-#include "core/wide.hpp"
+#include "core/base/multiply_128.hpp"
+#include "core/samples/blend_order.hpp"
+#include "core/samples/document_order.hpp"
+#include "core/samples/permutation.hpp"
 
 namespace tokpack::test {
 namespace {
 
 void test_products() {
   // (2^64 - 1)^2 = 2^128 - 2^65 + 1
-  static_assert(wide_multiply_portable(~0ull, ~0ull).high == ~0ull - 1);
-  static_assert(wide_multiply_portable(~0ull, ~0ull).low == 1);
+  static_assert(multiply_128_portable(~0ull, ~0ull).high == ~0ull - 1);
+  static_assert(multiply_128_portable(~0ull, ~0ull).low == 1);
   std::mt19937_64 random(1);
   for (int n = 0; n < 100000; ++n) {
     const std::uint64_t a = random() >> random() % 64, b = random() >> random() % 64;
-    const Wide fast = wide_multiply(a, b), portable = wide_multiply_portable(a, b);
+    const Uint128 fast = multiply_128(a, b), portable = multiply_128_portable(a, b);
     CHECK(fast.high == portable.high && fast.low == portable.low);
   }
 }

@@ -1,6 +1,6 @@
 // Packing where Python cannot look: arrays of the exact size for the sanitizers, and damaged ones.
 // That samples are packed right is tested from Python, against their twin.
-#include "core/packing.hpp"
+#include "core/samples/packing.hpp"
 
 #include <cstdint>
 #include <cstring>
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "check.hpp"
-#include "core/best_fit.hpp"
+#include "core/samples/best_fit.hpp"
 
 namespace tokpack::test {
 namespace {

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "check.hpp"
-#include "core/nfc.hpp"
-#include "core/pretokenize.hpp"
-#include "core/unicode.hpp"
+#include "core/pretokenize/pretokenize.hpp"
+#include "core/text/nfc.hpp"
+#include "core/text/unicode.hpp"
 #include "memory.hpp"
 
 namespace tokpack::test {

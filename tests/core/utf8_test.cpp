@@ -1,5 +1,5 @@
 // UTF-8 validation under a sanitizer: all levels against each other, at the end of an allocation.
-#include "core/utf8.hpp"
+#include "core/text/utf8.hpp"
 
 #include <random>
 #include <string>

@@ -10,8 +10,8 @@
 
 #include "bpe_twin.hpp"
 #include "check.hpp"
-#include "core/joins.hpp"
-#include "core/word_cache.hpp"
+#include "core/bpe/joinable_bytes.hpp"
+#include "core/bpe/word_cache.hpp"
 
 namespace tokpack::test {
 namespace {
@@ -38,12 +38,12 @@ void test_pieces(bool reversed) {
     const Vocabulary v = random_vocabulary(random, random_word(random, 60), 10, 1 + round);
     std::vector<Merge> merges = v.merges;
     if (reversed) std::reverse(merges.begin(), merges.end());  // products before their parts
-    const Joins joins(v.byte_ids, merges);
+    const JoinableBytes joinable(v.byte_ids, merges);
     for (int i = 0; i < 40; ++i) {
       const std::string word = random_word(random, 1 + random() % 12);
       std::vector<std::uint32_t> starts(word.size() + 1);
       const auto size = static_cast<std::uint32_t>(word.size());
-      const std::size_t count = joins.cut(bytes_of(word), 0, size, 6, starts.data());
+      const std::size_t count = joinable.cut(bytes_of(word), 0, size, 6, starts.data());
       (count > 1 ? cut : whole) += 1;
       if (count == 0) continue;
       Ids ids;
@@ -67,8 +67,8 @@ void test_symbols_of_two_texts() {
   const Merge merges[] = {{0, 1, 4}, {1, 0, 4}};
   const std::string word = "a\u00e9a\u00e9";
   std::vector<std::uint32_t> starts(word.size() + 1);
-  CHECK(Joins(v.byte_ids, {merges, 1}).cut(bytes_of(word), 0, 6, 9, starts.data()) == 3);
-  CHECK(Joins(v.byte_ids, merges).cut(bytes_of(word), 0, 6, 9, starts.data()) == 1);
+  CHECK(JoinableBytes(v.byte_ids, {merges, 1}).cut(bytes_of(word), 0, 6, 9, starts.data()) == 3);
+  CHECK(JoinableBytes(v.byte_ids, merges).cut(bytes_of(word), 0, 6, 9, starts.data()) == 1);
 }
 
 // What a cache knows of a word is right, however many words of whatever size crowd each other out.

@@ -136,10 +136,19 @@ def test_core_knows_no_python_files_or_threads() -> None:
     banned = re.compile(
         r"#include\s*[<\"](Python\.h|pybind11|[io]?fstream|iostream|filesystem|thread)"
     )
-    files = sorted((ROOT / "csrc" / "core").glob("*.[ch]pp"))
+    files = sorted((ROOT / "csrc" / "core").rglob("*.[ch]pp"))
     assert files
     faults = [str(path) for path in files if banned.search(path.read_text(encoding="utf-8"))]
     assert not faults
+
+
+def test_instruction_sets_have_files_of_their_own() -> None:
+    """The rule of csrc/README.md; base/target_*.inc.hpp follow it as well."""
+    uses = re.compile(r"[a-z]mmintrin\.h|\barm_\w+\.h|\b_mm\d*_|\btarget\(\"")
+    names = re.compile(r"_(x86|sse2|avx2|avx512|neon|sve2?)(\.inc)?\.[ch]pp$")
+    files = [path for path in (ROOT / "csrc").rglob("*.[ch]pp") if uses.search(path.read_text())]
+    assert files
+    assert not [str(path) for path in files if not names.search(path.name)]
 
 
 def test_the_trainer_is_thin() -> None:

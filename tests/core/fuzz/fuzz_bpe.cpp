@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "../bpe_twin.hpp"
-#include "core/bpe_encoder.hpp"
+#include "core/bpe/bpe_encoder.hpp"
 #include "fuzz.hpp"
 
 namespace tokpack::test {

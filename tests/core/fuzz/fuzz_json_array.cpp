@@ -1,7 +1,7 @@
 // The splitter of JSON arrays: any cut gives the same lines, and no more bytes than came in.
 #include <algorithm>
 
-#include "core/json_array.hpp"
+#include "core/json/json_array.hpp"
 #include "fuzz.hpp"
 
 namespace tokpack::test {

@@ -2,8 +2,8 @@
 #include <cstring>
 #include <vector>
 
-#include "core/json_lines.hpp"
-#include "core/utf8.hpp"
+#include "core/json/json_lines.hpp"
+#include "core/text/utf8.hpp"
 #include "fuzz.hpp"
 
 namespace tokpack::test {

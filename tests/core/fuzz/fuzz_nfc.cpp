@@ -1,6 +1,6 @@
 // NFC: valid UTF-8 comes out, the same once more, and the quick check never errs.
-#include "core/nfc.hpp"
-#include "core/utf8.hpp"
+#include "core/text/nfc.hpp"
+#include "core/text/utf8.hpp"
 #include "fuzz.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

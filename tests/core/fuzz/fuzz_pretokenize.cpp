@@ -2,8 +2,8 @@
 // once, and every level's own scanner sees the same ones.
 #include <vector>
 
-#include "core/bpe_kernel.hpp"
-#include "core/pretokenize.hpp"
+#include "core/pretokenize/gpt2_scan.hpp"
+#include "core/pretokenize/pretokenize.hpp"
 #include "fuzz.hpp"
 
 namespace tokpack::test {

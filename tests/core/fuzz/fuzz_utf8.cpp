@@ -1,5 +1,5 @@
 // UTF-8 validation: all levels against a decoder that goes byte by byte.
-#include "core/utf8.hpp"
+#include "core/text/utf8.hpp"
 #include "fuzz.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -1,0 +1,63 @@
+#include "core/bpe/added_tokens.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace tokpack {
+
+namespace {
+
+std::uint8_t first_byte(const AddedToken& token) {
+  return static_cast<std::uint8_t>(token.content[0]);
+}
+
+}  // namespace
+
+AddedTokenMatcher::AddedTokenMatcher(std::vector<AddedToken> tokens) : tokens_(std::move(tokens)) {
+  std::erase_if(tokens_, [](const AddedToken& token) { return token.content.empty(); });
+  std::stable_sort(tokens_.begin(), tokens_.end(), [](const AddedToken& a, const AddedToken& b) {
+    if (first_byte(a) != first_byte(b)) return first_byte(a) < first_byte(b);
+    return a.content.size() > b.content.size();
+  });
+  for (const AddedToken& token : tokens_) ++begin_[first_byte(token) + std::size_t{1}];
+  for (std::size_t i = 1; i < begin_.size(); ++i) begin_[i] += begin_[i - 1];
+  if (!tokens_.empty() && first_byte(tokens_.front()) == first_byte(tokens_.back())) {
+    only_first_byte_ = first_byte(tokens_.front());
+  }
+}
+
+AddedTokenMatcher::Match AddedTokenMatcher::find(const std::uint8_t* text, std::size_t size,
+                                                 std::size_t from) const {
+  for (std::size_t at = from; at < size; ++at) {
+    if (only_first_byte_ >= 0) {
+      const void* hit = std::memchr(text + at, only_first_byte_, size - at);
+      if (hit == nullptr) break;
+      at = static_cast<std::size_t>(static_cast<const std::uint8_t*>(hit) - text);
+    }
+    for (std::uint32_t i = begin_[text[at]]; i < begin_[text[at] + std::size_t{1}]; ++i) {
+      const AddedToken& token = tokens_[i];
+      if (token.content.size() <= size - at &&
+          std::memcmp(text + at, token.content.data(), token.content.size()) == 0) {
+        return {at, at + token.content.size(), token.id, token.special};
+      }
+    }
+  }
+  return {size, size, 0, false};
+}
+
+std::size_t longest_space_run(const std::vector<AddedToken>& tokens) {
+  std::vector<bool> seen;
+  for (const AddedToken& token : tokens) {
+    const std::size_t size = token.content.size();
+    if (token.special || size < 2 || token.content.find_first_not_of(' ') != std::string::npos) {
+      return 0;
+    }
+    if (seen.size() <= size) seen.resize(size + 1);
+    seen[size] = true;
+  }
+  const bool complete = std::all_of(seen.begin() + std::min<std::ptrdiff_t>(2, std::ssize(seen)),
+                                    seen.end(), [](bool s) { return s; });
+  return complete && !seen.empty() ? seen.size() - 1 : 0;
+}
+
+}  // namespace tokpack

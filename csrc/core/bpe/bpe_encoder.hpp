@@ -1,0 +1,70 @@
+// Documents to ids: added tokens, normalization, pretokens, byte pair encoding.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/base/buffer.hpp"
+#include "core/base/cpu.hpp"
+#include "core/bpe/added_tokens.hpp"
+#include "core/bpe/bpe_model.hpp"
+#include "core/pretokenize/pretokenize.hpp"
+
+namespace tokpack {
+
+struct BpeOptions {
+  Pattern pattern;
+  bool nfc = false;             // normalize to NFC what is not an added token
+  bool encode_specials = true;  // special tokens inside documents become ids, not text
+  std::size_t cache_bytes = 0;  // upper bound of the word cache
+  Level level = Level::kScalar;
+};
+
+struct Span {
+  std::int64_t begin;
+  std::int64_t end;
+};
+
+template <class Out>
+struct EncodedDocuments {
+  Buffer<Out>* ids;                    // of all documents, one after the other
+  Buffer<std::int32_t>* lengths;       // tokens of each document
+  std::vector<std::int64_t>* special;  // the document of each special token found
+};
+
+// An encoder has caches and scratch memory: use it from one thread at a time.
+class BpeEncoder {
+ public:
+  struct CacheInfo {
+    std::size_t words;  // in the word cache
+    std::size_t bytes;  // of the word cache
+    std::size_t misses;
+  };
+
+  virtual ~BpeEncoder() = default;
+
+  // Encodes data[span.begin, span.end) for each span, into the type the encoder was made for; the
+  // other throws std::logic_error. `eod`, if any, is appended to each document that has a token.
+  // REQUIRES: each document is valid UTF-8 (anything else gives meaningless ids, no harm).
+  // Throws std::out_of_range for a span outside of data or of 2^31 bytes and more.
+  virtual void encode(std::span<const std::uint8_t> data, std::span<const Span> spans,
+                      std::optional<std::uint32_t> eod,
+                      const EncodedDocuments<std::uint16_t>& result) = 0;
+  virtual void encode(std::span<const std::uint8_t> data, std::span<const Span> spans,
+                      std::optional<std::uint32_t> eod,
+                      const EncodedDocuments<std::int32_t>& result) = 0;
+  virtual CacheInfo cache_info() const = 0;
+};
+
+// `words`: pretokens to enter into the cache beforehand, most frequent first. `wide`: ids as int32,
+// not uint16. Throws std::invalid_argument when an id does not fit.
+std::unique_ptr<BpeEncoder> make_bpe_encoder(BpeModel model, std::vector<AddedToken> added,
+                                             const std::vector<std::string>& words, bool wide,
+                                             std::uint32_t vocab_size, const BpeOptions& options);
+
+}  // namespace tokpack

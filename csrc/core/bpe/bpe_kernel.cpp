@@ -1,0 +1,81 @@
+// The kernel for any processor, and the choice among all.
+#include "core/bpe/bpe_kernel.hpp"
+
+#include <bit>
+#include <cstring>
+
+namespace tokpack {
+namespace {
+
+struct Isa {
+  static std::uint64_t hash(const WordKey& key) {
+    std::uint64_t low, high;
+    std::memcpy(&low, key.bytes, 8);
+    std::memcpy(&high, key.bytes + 8, 8);
+    std::uint64_t h = (low ^ (high * 0x9E3779B97F4A7C15ull)) * 0xBF58476D1CE4E5B9ull;
+    h ^= h >> 32;
+    h *= 0x94D049BB133111EBull;
+    return h ^ h >> 29;
+  }
+
+  static std::uint64_t load_key(const std::uint8_t* text, const std::uint8_t* keep,
+                                const std::uint8_t* size, WordKey* key) {
+    for (std::size_t i = 0; i < 16; ++i) {
+      key->bytes[i] = static_cast<std::uint8_t>((text[i] & keep[i]) | size[i]);
+    }
+    return hash(*key);
+  }
+
+  template <class Id>
+  static const WordSlot<Id>* find(const WordBucket<Id>& bucket, const WordKey& key) {
+    for (const WordSlot<Id>& slot : bucket.slots) {
+      if (slot.key == key) return &slot;
+    }
+    return nullptr;
+  }
+
+  // Bit i: pretoken i is longer than a key.
+  static unsigned long_ones(const std::uint32_t* starts) {
+    unsigned found = 0;
+    for (unsigned i = 0; i < kLongBlock; ++i) {
+      found |= unsigned{starts[i + 1] - starts[i] > WordKey::kMaxSize} << i;
+    }
+    return found;
+  }
+
+  template <class Id, class Out>
+  static Out* emit(const WordSlot<Id>& slot, Out* out) {
+    constexpr std::size_t kFirst = WordSlot<Id>::kMaxIds;
+    const std::size_t count = slot.count();
+    for (std::size_t i = 0; i < count; ++i) {
+      *out++ = static_cast<Out>(i < kFirst ? slot.ids[i] : (&slot)[1].ids[i - kFirst]);
+    }
+    return out;
+  }
+};
+
+#include "core/bpe/word_lookup.inc.hpp"
+
+}  // namespace
+
+#if defined(__x86_64__)
+const BpeKernel& bpe_kernel_avx2();
+const BpeKernel& bpe_kernel_avx512();
+#endif
+
+const BpeKernel& bpe_kernel([[maybe_unused]] Level level) {
+#if defined(__x86_64__)
+  if (level == Level::kAvx512) return bpe_kernel_avx512();
+  if (level == Level::kAvx2) return bpe_kernel_avx2();
+#endif
+  static constexpr BpeKernel scalar{find_long,
+                                    Isa::hash,
+                                    0,
+                                    nullptr,
+                                    lookup_window<std::uint16_t, std::uint16_t>,
+                                    lookup_window<std::uint16_t, std::int32_t>,
+                                    lookup_window<std::uint32_t, std::int32_t>};
+  return scalar;
+}
+
+}  // namespace tokpack

@@ -1,0 +1,58 @@
+// The inner loops of the encoder, once for each instruction set: look pretokens up in the word
+// cache, and merge the bytes of those that are not there.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/base/cpu.hpp"
+#include "core/bpe/merge_table_16bit.hpp"
+#include "core/bpe/word_cache.hpp"
+#include "core/pretokenize/gpt2_scan.hpp"
+
+namespace tokpack {
+
+// What a lookup works on: the buckets of the word cache, and `rare`, which is called with `owner`
+// for a pretoken that is not in its bucket. It writes the ids and returns the new end of the
+// output.
+template <class Id, class Out>
+struct Lookup {
+  const WordBucket<Id>* buckets;
+  std::uint64_t mask;
+  void* owner;
+  Out* (*rare)(void* owner, const std::uint8_t* text, std::size_t size, Out* out);
+};
+
+inline constexpr std::size_t kLongBlock = 16;      // pretokens whose sizes are compared together
+inline constexpr std::size_t kMerge16Limit = 255;  // the largest merge16_limit of a kernel
+inline constexpr std::size_t kKeySlack = 48;       // bytes readable from the start of a pretoken on
+inline constexpr std::size_t kOutputSlack = 64;    // bytes writable after the last id
+
+struct BpeKernel {
+  // Writes which of the pretokens are longer than a key, and returns how many; `which` has room for
+  // `count`, and kLongBlock entries behind the last start are readable.
+  std::size_t (*find_long)(const std::uint32_t* starts, std::size_t count, std::uint16_t* which);
+
+  std::uint64_t (*hash)(const WordKey& key);
+
+  // BPE of a word of 2 to merge16_limit bytes, kKeySlack bytes of which are readable; `out` has
+  // room for kMerge16Limit ids. Other words are for BpeModel::encode().
+  std::size_t merge16_limit;
+  std::size_t (*merge16)(const MergeTable16& merges, const std::uint8_t* text, std::size_t size,
+                         std::uint16_t* out);
+
+  // Encodes the pretokens text[starts[i], starts[i + 1]) for i in [0, count), count <=
+  // kMaxWindow. Returns the new end of the output.
+  std::uint16_t* (*lookup16)(Lookup<std::uint16_t, std::uint16_t>& cache, const std::uint8_t* text,
+                             const std::uint32_t* starts, std::size_t count, std::uint16_t* out);
+  std::int32_t* (*lookup16to32)(Lookup<std::uint16_t, std::int32_t>& cache,
+                                const std::uint8_t* text, const std::uint32_t* starts,
+                                std::size_t count, std::int32_t* out);
+  std::int32_t* (*lookup32)(Lookup<std::uint32_t, std::int32_t>& cache, const std::uint8_t* text,
+                            const std::uint32_t* starts, std::size_t count, std::int32_t* out);
+};
+
+// REQUIRES: this machine has the level.
+const BpeKernel& bpe_kernel(Level level);
+
+}  // namespace tokpack

@@ -1,0 +1,298 @@
+// Caches from pretokens to ids. They only remember: losing an entry costs time, never correctness.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "core/base/huge_array.hpp"
+#include "core/base/prefetch.hpp"
+
+namespace tokpack {
+
+// The bytes of a pretoken of at most 15 bytes, zero-padded, with its length in the last byte. Two
+// keys are equal exactly when the pretokens are, so no hit is ever a guess.
+struct alignas(16) WordKey {
+  static constexpr std::size_t kMaxSize = 15;
+  std::uint8_t bytes[16];
+
+  // REQUIRES: size <= kMaxSize.
+  static WordKey of(const std::uint8_t* text, std::size_t size) {
+    WordKey key{};
+    std::memcpy(key.bytes, text, size);
+    key.bytes[15] = static_cast<std::uint8_t>(size);
+    return key;
+  }
+
+  friend bool operator==(const WordKey& a, const WordKey& b) {
+    return std::memcmp(a.bytes, b.bytes, 16) == 0;
+  }
+  std::size_t size() const { return bytes[15]; }
+  bool empty() const { return bytes[15] == 0; }
+};
+
+// A pretoken and its ids. The ids and their number are 16 bytes, for one load.
+template <class Id>
+struct alignas(32) WordSlot {
+  static constexpr std::size_t kMaxIds = 16 / sizeof(Id) - 1;
+  WordKey key;
+  Id ids[kMaxIds + 1];  // the last one is their number
+
+  Id count() const { return ids[kMaxIds]; }
+};
+
+// One cache line: two words, or one with more ids than a slot holds. The second slot is then the
+// rest of the first, all of its `ids` are ids, and its key is no word's.
+template <class Id>
+struct alignas(64) WordBucket {
+  static constexpr std::size_t kMaxIds = WordSlot<Id>::kMaxIds + 16 / sizeof(Id);
+  static constexpr std::uint8_t kRest = 0xFE;  // the last byte of that key
+  WordSlot<Id> slots[2];
+
+  // REQUIRES: count <= kMaxIds.
+  static WordBucket of(const WordKey& key, const std::uint32_t* ids, std::size_t count) {
+    constexpr std::size_t kFirst = WordSlot<Id>::kMaxIds;
+    WordBucket line{};
+    line.slots[0].key = key;
+    std::copy_n(ids, std::min(count, kFirst), line.slots[0].ids);
+    line.slots[0].ids[kFirst] = static_cast<Id>(count);
+    if (count > kFirst) {
+      line.slots[1].key.bytes[15] = kRest;
+      std::copy_n(ids + kFirst, count - kFirst, line.slots[1].ids);
+    }
+    return line;
+  }
+
+  bool is_empty() const { return slots[0].key.empty() && slots[1].key.empty(); }
+  bool is_full() const { return !slots[0].key.empty() && !slots[1].key.empty(); }
+  bool holds_one_word() const { return slots[1].key.bytes[15] == kRest; }
+};
+static_assert(sizeof(WordBucket<std::uint16_t>) == 64 && sizeof(WordBucket<std::uint32_t>) == 64);
+
+// A word lives in its own bucket or, when that is full, in the neighbouring one. Grows to
+// `max_bytes`; then new words replace old ones.
+template <class Id>
+class WordCache {
+ public:
+  using Slot = WordSlot<Id>;
+  using Bucket = WordBucket<Id>;
+
+  WordCache(std::size_t initial_bytes, std::size_t max_bytes)
+      : buckets_(initial_bytes / sizeof(Bucket)), max_buckets_(max_bytes / sizeof(Bucket)) {}
+
+  const Bucket* buckets() const { return buckets_.data(); }
+  std::size_t bucket_count() const { return buckets_.size(); }
+  std::uint64_t mask() const { return buckets_.size() - 1; }
+  std::size_t words() const { return words_; }
+
+  // A word that is not in its own bucket as it should be: in the neighbouring bucket (then the two
+  // are swapped, so that the fast path finds it the next time), known to be elsewhere, or new.
+  struct Found {
+    const Slot* slot;
+    bool elsewhere;
+  };
+  Found find_displaced(const WordKey& key, std::uint64_t hash) {
+    const WordKey mark = marked(key);
+    Bucket& home = buckets_[hash & mask()];
+    Bucket& other = buckets_[(hash & mask()) ^ 1];
+    for (const Slot& slot : home.slots) {
+      // A word that takes a whole bucket leaves a mark in a bucket that is not full.
+      if (slot.key == mark) return {other.slots[0].key == key ? &other.slots[0] : nullptr, true};
+      if (slot.key.empty()) return {nullptr, false};
+    }
+    for (Slot& slot : other.slots) {
+      if (slot.key == mark) return {nullptr, true};
+      if (!(slot.key == key)) continue;
+      if (home.holds_one_word() || other.holds_one_word()) return {&slot, false};
+      Slot& victim = home.slots[++turn_ & 1];
+      std::swap(slot, victim);
+      return {&victim, false};
+    }
+    return {nullptr, false};
+  }
+
+  // Enters a word, or a mark that its ids are elsewhere when they do not fit. Hash recomputes a
+  // key's hash, for growing.
+  template <class Hash>
+  void insert(const WordKey& key, std::uint64_t hash, const std::uint32_t* ids, std::size_t count,
+              Hash&& rehash) {
+    if (words_ * 5 > buckets_.size() * 3 && buckets_.size() < max_buckets_) {
+      grow([&](WordKey old) {
+        old.bytes[15] &= 0x7F;
+        return rehash(old);
+      });
+    }
+    if (count <= Bucket::kMaxIds) {
+      const auto line = Bucket::of(key, ids, count);
+      if (count <= Slot::kMaxIds) return place(line.slots[0], hash);
+      if (place_as_bucket(line, hash)) return;
+    }
+    place({marked(key), {}}, hash);
+  }
+
+ private:
+  // No word has this key.
+  static WordKey marked(WordKey key) {
+    key.bytes[15] |= 0x80;
+    return key;
+  }
+
+  void place(const Slot& slot, std::uint64_t hash) {
+    const std::uint64_t home = hash & mask();
+    for (const std::uint64_t at : {home, home ^ 1}) {
+      for (Slot& candidate : buckets_[at].slots) {
+        if (candidate.key.empty()) {
+          candidate = slot;
+          ++words_;
+          return;
+        }
+      }
+    }
+    Bucket& full = buckets_[home];
+    if (full.holds_one_word()) {
+      full.slots[0] = slot;
+      full.slots[1] = {};
+    } else {
+      full.slots[++turn_ & 1] = slot;
+    }
+  }
+
+  // False when neither bucket is free.
+  bool place_as_bucket(const Bucket& line, std::uint64_t hash) {
+    Bucket& home = buckets_[hash & mask()];
+    Bucket& other = buckets_[(hash & mask()) ^ 1];
+    if (!home.is_empty() && !other.is_empty()) return false;
+    (home.is_empty() ? home : other) = line;
+    ++words_;
+    if (!home.is_full()) place({marked(line.slots[0].key), {}}, hash);
+    return true;
+  }
+
+  template <class Hash>
+  void grow(Hash&& rehash) {
+    HugeArray<Bucket> old(buckets_.size() * 2);
+    std::swap(old, buckets_);
+    words_ = 0;
+    for (std::size_t b = 0; b < old.size(); ++b) {
+      const Slot* slots = old[b].slots;
+      if (old[b].holds_one_word()) {
+        const std::uint64_t hash = rehash(slots[0].key);
+        if (!place_as_bucket(old[b], hash)) place({marked(slots[0].key), {}}, hash);
+        continue;
+      }
+      for (const Slot& slot : old[b].slots) {
+        // A mark for the word of the other bucket, which leaves a new one when it is placed again.
+        const bool is_mark = slot.key == marked(old[b ^ 1].slots[0].key);
+        if (!slot.key.empty() && !is_mark) place(slot, rehash(slot.key));
+      }
+    }
+  }
+
+  HugeArray<Bucket> buckets_;
+  std::size_t max_buckets_;
+  std::size_t words_ = 0;
+  unsigned turn_ = 0;
+};
+
+// Pretokens that do not fit a slot: longer than 15 bytes, or with more ids than a slot holds. Bytes
+// and ids live in an arena; when it is full everything is forgotten.
+class LongWordCache {
+ public:
+  static constexpr std::size_t kMaxSize = 256;  // of a word, in bytes
+
+  LongWordCache()
+      : entries_(kFirstEntries),
+        arena_(std::make_unique_for_overwrite<std::uint32_t[]>(kArenaWords)) {}
+
+  static std::uint64_t hash(const std::uint8_t* text, std::size_t size) {
+    std::uint64_t h = size * 0x9E3779B97F4A7C15ull;
+    for (; size >= 8; text += 8, size -= 8) {
+      std::uint64_t word;
+      std::memcpy(&word, text, 8);
+      h = (std::rotl(h, 23) ^ word) * 0xBF58476D1CE4E5B9ull;
+    }
+    std::uint64_t word = 0;
+    std::memcpy(&word, text, size);
+    h = (std::rotl(h, 23) ^ word) * 0xBF58476D1CE4E5B9ull;
+    h ^= h >> 32;
+    h *= 0x94D049BB133111EBull;
+    return h ^ h >> 29;
+  }
+
+  // Asks for the entry of a word; then, with the entry there, for its ids and bytes.
+  void prefetch(std::uint64_t hash) const { tokpack::prefetch(&entries_[hash & mask()]); }
+  void prefetch_word(std::uint64_t hash) const {
+    const std::uint32_t* word = arena_.get() + entries_[hash & mask()].begin;
+    tokpack::prefetch(word);
+    tokpack::prefetch(word + 16);
+  }
+
+  // The ids of the word and their number in *count, or nothing.
+  const std::uint32_t* find(const std::uint8_t* text, std::size_t size, std::uint64_t hash,
+                            std::size_t* count) const {
+    for (std::uint64_t at = hash & mask();; at = (at + 1) & mask()) {
+      const Entry& entry = entries_[at];
+      if (entry.size == 0) return nullptr;
+      if (entry.hash == hash && entry.size == size &&
+          std::memcmp(&arena_[entry.begin + entry.count], text, size) == 0) {
+        *count = entry.count;
+        return &arena_[entry.begin];
+      }
+    }
+  }
+
+  void insert(const std::uint8_t* text, std::size_t size, std::uint64_t hash,
+              const std::uint32_t* ids, std::size_t count) {
+    const std::size_t words = count + (size + 3) / 4;
+    if (used_ + words > kArenaWords) clear();
+    if (++words_ * 2 > entries_.size()) grow();
+    place({hash, static_cast<std::uint32_t>(used_), static_cast<std::uint16_t>(size),
+           static_cast<std::uint16_t>(count)});
+    std::memcpy(&arena_[used_], ids, count * sizeof(std::uint32_t));
+    std::memcpy(&arena_[used_ + count], text, size);
+    used_ += words;
+  }
+
+ private:
+  struct Entry {
+    std::uint64_t hash;
+    std::uint32_t begin;  // in the arena: the ids, then the bytes
+    std::uint16_t size;   // bytes; 0 for a free entry
+    std::uint16_t count;  // ids
+  };
+  static constexpr std::size_t kFirstEntries = std::size_t{1} << 15;
+  static constexpr std::size_t kArenaWords = std::size_t{8} << 20;  // touched only as it fills
+
+  std::uint64_t mask() const { return entries_.size() - 1; }
+
+  void place(const Entry& entry) {
+    std::uint64_t at = entry.hash & mask();
+    while (entries_[at].size != 0) at = (at + 1) & mask();
+    entries_[at] = entry;
+  }
+
+  void grow() {
+    HugeArray<Entry> old(entries_.size() * 2);
+    std::swap(old, entries_);
+    for (std::size_t i = 0; i < old.size(); ++i) {
+      if (old[i].size != 0) place(old[i]);
+    }
+  }
+
+  void clear() {
+    entries_ = HugeArray<Entry>(kFirstEntries);
+    used_ = 0;
+    words_ = 0;
+  }
+
+  HugeArray<Entry> entries_;
+  std::unique_ptr<std::uint32_t[]> arena_;
+  std::size_t used_ = 0;
+  std::size_t words_ = 0;
+};
+
+}  // namespace tokpack

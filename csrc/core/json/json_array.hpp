@@ -1,0 +1,49 @@
+// Cut one JSON array, which arrives in chunks, into JSON lines.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "core/base/buffer.hpp"
+
+namespace tokpack {
+
+// What is wrong with the array, and where.
+struct JsonArrayError {
+  const char* reason;
+  std::uint64_t position;  // bytes from the start of the array's first chunk
+};
+
+// Finds the borders of the elements and nothing else: an element that is malformed becomes a line
+// that is malformed. Each element becomes one line: its newlines become blanks, or \r inside of
+// strings, where either is an error. No bytes are kept from one call to the next.
+class JsonArray {
+ public:
+  // Appends the lines to `out`, at most one byte for each byte of the chunk. An error is given
+  // again by each later call.
+  std::optional<JsonArrayError> feed(std::span<const std::uint8_t> chunk,
+                                     Buffer<std::uint8_t>& out);
+
+  // Whether the array's closing bracket was seen.
+  bool finished() const { return state_ == State::kAfter; }
+
+ private:
+  enum class State : std::uint8_t {
+    kBefore,   // before the opening bracket
+    kFirst,    // after it
+    kNext,     // after a comma
+    kElement,  // inside of an element, outside of its strings
+    kString,
+    kEscape,  // after a backslash in a string
+    kAfter,   // after the closing bracket
+  };
+
+  std::uint64_t position_ = 0;
+  std::uint64_t depth_ = 0;  // brackets and braces open inside of the element
+  State state_ = State::kBefore;
+  std::optional<JsonArrayError> error_;
+};
+
+}  // namespace tokpack

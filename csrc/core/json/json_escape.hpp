@@ -1,0 +1,52 @@
+// Escape sequences of JSON strings, shared by the kernels.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace tokpack {
+
+// What the character after a backslash stands for; 0 for `u` and for what is no escape.
+inline constexpr std::array<std::uint8_t, 256> kUnescaped = [] {
+  std::array<std::uint8_t, 256> table{};
+  table['"'] = '"';
+  table['\\'] = '\\';
+  table['/'] = '/';
+  table['b'] = '\b';
+  table['f'] = '\f';
+  table['n'] = '\n';
+  table['r'] = '\r';
+  table['t'] = '\t';
+  return table;
+}();
+
+inline constexpr std::array<std::int8_t, 256> kHexDigit = [] {
+  std::array<std::int8_t, 256> table{};
+  table.fill(-1);
+  for (int i = 0; i < 10; ++i) table['0' + i] = static_cast<std::int8_t>(i);
+  for (int i = 0; i < 6; ++i) {
+    table['a' + i] = table['A' + i] = static_cast<std::int8_t>(10 + i);
+  }
+  return table;
+}();
+
+// The four hex digits at `in`, negative when they are not. REQUIRES: four readable bytes.
+inline std::int32_t hex4(const std::uint8_t* in) {
+  return kHexDigit[in[0]] * 4096 | kHexDigit[in[1]] * 256 | kHexDigit[in[2]] * 16 |
+         kHexDigit[in[3]];
+}
+
+inline bool unicode_escape_follows(const std::uint8_t* in, const std::uint8_t* end) {
+  return end - in >= 2 && in[0] == '\\' && in[1] == 'u';
+}
+
+// Decodes \uXXXX, of which `in` is behind the u, or a surrogate pair of two, to UTF-8 at *out.
+// Returns the byte after it, or null for bad digits and lone surrogates.
+const std::uint8_t* copy_unicode_escape(const std::uint8_t* in, const std::uint8_t* end,
+                                        std::uint8_t** out);
+
+// Skips one \uXXXX instead; a lone surrogate is allowed.
+const std::uint8_t* skip_unicode_escape(const std::uint8_t* in, const std::uint8_t* end);
+
+}  // namespace tokpack

@@ -1,0 +1,231 @@
+#include "core/json/json_lines.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace tokpack {
+namespace {
+
+using Byte = std::uint8_t;
+
+constexpr int kMaxDepth = 64;
+// Python refuses to convert integers of more than 4300 digits.
+constexpr std::ptrdiff_t kMaxNumberSize = 4000;
+
+constexpr bool is_digit(Byte byte) { return byte >= '0' && byte <= '9'; }
+
+// Reads one line. Every step returns the byte after what it read, or null to give up on the line.
+// \n is not white space here, and the string kernels stop at it as at any control character, so
+// that no step leaves the line.
+class RecordParser {
+ public:
+  RecordParser(const Byte* end, std::string_view key, const StringKernels& strings)
+      : end_(end), key_(key), strings_(strings) {}
+
+  // Appends the string under the key at *out. Returns the end of the line, without its \n.
+  const Byte* parse(const Byte* in, Byte** out);
+
+  const Byte* space(const Byte* in) const {
+    while (in != end_ && (*in == ' ' || *in == '\t' || *in == '\r')) ++in;
+    return in;
+  }
+  Byte peek(const Byte* in) const { return in != end_ ? *in : Byte{'\n'}; }
+  bool saw_high() const { return high_; }
+
+ private:
+  const Byte* member(const Byte* in, Byte** out);
+  const Byte* skip_value(const Byte* in, int depth);
+  const Byte* skip_object(const Byte* in, int depth);
+  const Byte* skip_array(const Byte* in, int depth);
+  const Byte* skip_number(const Byte* in) const;
+  const Byte* skip_literal(const Byte* in, std::string_view literal) const;
+  const Byte* skip_digits(const Byte* in) const {
+    while (is_digit(peek(in))) ++in;
+    return in;
+  }
+  const Byte* colon(const Byte* in) const {
+    in = space(in);
+    return peek(in) == ':' ? space(in + 1) : nullptr;
+  }
+  bool is_key(const Byte* in) const {
+    return static_cast<std::size_t>(end_ - in) > key_.size() && in[key_.size()] == '"' &&
+           std::memcmp(in, key_.data(), key_.size()) == 0;
+  }
+
+  const Byte* end_;
+  std::string_view key_;
+  const StringKernels& strings_;
+  bool found_ = false;
+  bool high_ = false;
+};
+
+const Byte* RecordParser::parse(const Byte* in, Byte** out) {
+  if (peek(in) != '{') return nullptr;
+  in = space(in + 1);
+  for (;;) {
+    in = member(in, out);
+    if (in == nullptr) return nullptr;
+    in = space(in);
+    if (peek(in) == '}') break;
+    if (peek(in) != ',') return nullptr;
+    in = space(in + 1);
+  }
+  in = space(in + 1);
+  return found_ && peek(in) == '\n' ? in : nullptr;
+}
+
+// One member of the record itself.
+const Byte* RecordParser::member(const Byte* in, Byte** out) {
+  if (peek(in) != '"') return nullptr;
+  ++in;
+  if (is_key(in)) {
+    if (found_) return nullptr;
+    found_ = true;
+    in = colon(in + key_.size() + 1);
+    if (in == nullptr || peek(in) != '"') return nullptr;
+    return strings_.copy(in + 1, end_, out, &high_);
+  }
+  const Byte* const after = strings_.skip(in, end_, &high_);
+  if (after == nullptr) return nullptr;
+  // An escaped name could be the key.
+  if (std::memchr(in, '\\', static_cast<std::size_t>(after - in)) != nullptr) return nullptr;
+  in = colon(after);
+  return in != nullptr ? skip_value(in, 1) : nullptr;
+}
+
+const Byte* RecordParser::skip_value(const Byte* in, int depth) {
+  switch (peek(in)) {
+    case '"':
+      return strings_.skip(in + 1, end_, &high_);
+    case '{':
+      return skip_object(in, depth);
+    case '[':
+      return skip_array(in, depth);
+    case 't':
+      return skip_literal(in, "true");
+    case 'f':
+      return skip_literal(in, "false");
+    case 'n':
+      return skip_literal(in, "null");
+    default:
+      return skip_number(in);
+  }
+}
+
+const Byte* RecordParser::skip_object(const Byte* in, int depth) {
+  if (depth == kMaxDepth) return nullptr;
+  in = space(in + 1);
+  if (peek(in) == '}') return in + 1;
+  for (;;) {
+    if (peek(in) != '"') return nullptr;
+    in = strings_.skip(in + 1, end_, &high_);
+    if (in == nullptr) return nullptr;
+    in = colon(in);
+    if (in == nullptr) return nullptr;
+    in = skip_value(in, depth + 1);
+    if (in == nullptr) return nullptr;
+    in = space(in);
+    if (peek(in) == '}') return in + 1;
+    if (peek(in) != ',') return nullptr;
+    in = space(in + 1);
+  }
+}
+
+const Byte* RecordParser::skip_array(const Byte* in, int depth) {
+  if (depth == kMaxDepth) return nullptr;
+  in = space(in + 1);
+  if (peek(in) == ']') return in + 1;
+  for (;;) {
+    in = skip_value(in, depth + 1);
+    if (in == nullptr) return nullptr;
+    in = space(in);
+    if (peek(in) == ']') return in + 1;
+    if (peek(in) != ',') return nullptr;
+    in = space(in + 1);
+  }
+}
+
+const Byte* RecordParser::skip_number(const Byte* in) const {
+  const Byte* const begin = in;
+  if (peek(in) == '-') ++in;
+  if (peek(in) == '0') {
+    ++in;
+  } else {
+    if (!is_digit(peek(in))) return nullptr;
+    in = skip_digits(in);
+  }
+  if (peek(in) == '.') {
+    if (!is_digit(peek(in + 1))) return nullptr;
+    in = skip_digits(in + 1);
+  }
+  if (peek(in) == 'e' || peek(in) == 'E') {
+    ++in;
+    if (peek(in) == '+' || peek(in) == '-') ++in;
+    if (!is_digit(peek(in))) return nullptr;
+    in = skip_digits(in);
+  }
+  return in - begin <= kMaxNumberSize ? in : nullptr;
+}
+
+const Byte* RecordParser::skip_literal(const Byte* in, std::string_view literal) const {
+  if (static_cast<std::size_t>(end_ - in) < literal.size()) return nullptr;
+  return std::memcmp(in, literal.data(), literal.size()) == 0 ? in + literal.size() : nullptr;
+}
+
+const Byte* find_newline(const Byte* in, const Byte* end) {
+  const void* newline = std::memchr(in, '\n', static_cast<std::size_t>(end - in));
+  return newline != nullptr ? static_cast<const Byte*>(newline) : end;
+}
+
+// Whether the key can be spelled without escapes. Then a name without escapes is the key only if
+// its bytes are the same.
+bool has_plain_spelling(std::string_view key) {
+  return std::none_of(key.begin(), key.end(),
+                      [](char c) { return c == '"' || c == '\\' || static_cast<Byte>(c) < 0x20; });
+}
+
+}  // namespace
+
+JsonLines::JsonLines(std::string key, Level level)
+    : key_(std::move(key)), strings_(string_kernels(level)), valid_utf8_(utf8_check(level)) {}
+
+std::int64_t JsonLines::extract(std::span<const std::uint8_t> block,
+                                const ExtractOutput& output) const {
+  const Byte* const base = block.data();
+  const Byte* const end = base + block.size();
+  const bool key_is_plain = has_plain_spelling(key_);
+  Buffer<Byte>& text = output.text;
+  text.reserve(text.size() + block.size() + kStringSlack);
+  Byte* out = text.data() + text.size();
+  std::int64_t line = 0;
+  for (const Byte* begin = base; begin != end; ++line) {
+    RecordParser parser(end, key_, strings_);
+    const Byte* line_end = parser.space(begin);
+    if (parser.peek(line_end) != '\n') {
+      Byte* document_end = out;
+      line_end = key_is_plain ? parser.parse(line_end, &document_end) : nullptr;
+      if (line_end != nullptr && parser.saw_high() &&
+          !valid_utf8_(begin, static_cast<std::size_t>(line_end - begin))) {
+        line_end = nullptr;
+      }
+      if (line_end == nullptr) {
+        line_end = find_newline(begin, end);
+        document_end = out;
+        output.slow.push_back(static_cast<std::int64_t>(output.lines.size()));
+        output.slow.push_back(begin - base);
+        output.slow.push_back(line_end - base);
+      }
+      output.lines.push_back(line);
+      output.spans.push_back(out - text.data());
+      output.spans.push_back(document_end - text.data());
+      out = document_end;
+    }
+    begin = line_end != end ? line_end + 1 : end;
+  }
+  std::memset(out, 0, kStringSlack);
+  text.resize(static_cast<std::size_t>(out - text.data()));
+  return line;
+}
+
+}  // namespace tokpack

@@ -1,0 +1,41 @@
+// Extract the string under one top-level key from JSON lines.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "core/base/buffer.hpp"
+#include "core/base/cpu.hpp"
+#include "core/json/json_strings.hpp"
+#include "core/text/utf8.hpp"
+
+namespace tokpack {
+
+// Where the documents of a block go.
+struct ExtractOutput {
+  Buffer<std::uint8_t>& text;   // of all documents; kStringSlack zero bytes lie behind its end
+  Buffer<std::int64_t>& spans;  // begin and end in text of each document; empty for a slow one
+  Buffer<std::int64_t>& lines;  // line of each document, from 0
+  Buffer<std::int64_t>& slow;  // document, begin and end of the line in the block, of each slow one
+};
+
+// A record is slow when it is not a well-formed object (RFC 8259) that has the key once, written
+// without escapes, with a string value, all of it valid UTF-8, nothing nested deeper than 64. Of
+// all other records the text is what Python's json module gives.
+class JsonLines {
+ public:
+  JsonLines(std::string key, Level level);
+
+  // Appends the documents of the block, and returns its number of lines, blank ones included.
+  std::int64_t extract(std::span<const std::uint8_t> block, const ExtractOutput& output) const;
+
+ private:
+  std::string key_;
+  const StringKernels& strings_;
+  Utf8Check valid_utf8_;
+};
+
+}  // namespace tokpack

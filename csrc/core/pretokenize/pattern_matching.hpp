@@ -1,0 +1,148 @@
+// What the scalar pretokenizers share: matching classes of characters, runs, white space and
+// contractions.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "core/text/unicode.hpp"
+#include "core/text/utf8.hpp"
+
+namespace tokpack::matching {
+
+struct Text {
+  const std::uint8_t* data;
+  std::size_t size;
+};
+
+// A bit beside those of CharClass: here ends the text, or the segment that the pattern is applied
+// to.
+inline constexpr std::uint32_t kEnd = 256;
+
+// Classes are policies: `of` maps a code point to CharClass bits, or to kEnd where a pre-tokenizer
+// that ran earlier in a Sequence has cut.
+struct PlainClasses {
+  static constexpr bool kHasAscii = true;
+  static std::uint32_t ascii(std::uint8_t byte) { return ascii_class(byte); }
+  static std::uint32_t of(std::uint32_t code_point) { return char_class(code_point); }
+};
+
+struct Char {
+  std::uint32_t bits;
+  std::uint32_t size;
+};
+
+template <class Classes>
+Char char_at(Text text, std::size_t pos) {
+  if (pos >= text.size) return {kEnd, 0};
+  const std::uint8_t byte = text.data[pos];
+  if (byte < 0x80) return {Classes::ascii(byte), 1};
+  const CodePoint c = decode_utf8(text.data + pos);
+  return {Classes::of(c.value), c.size};
+}
+
+// End of the run of characters whose bits satisfy `belongs`.
+template <class Classes, class Predicate>
+std::size_t skip_while(Text text, std::size_t pos, Predicate belongs) {
+  while (pos < text.size) {
+    const std::uint8_t byte = text.data[pos];
+    if (byte < 0x80) {
+      if (!belongs(Classes::ascii(byte))) return pos;
+      ++pos;
+    } else {
+      const CodePoint c = decode_utf8(text.data + pos);
+      if (!belongs(Classes::of(c.value))) return pos;
+      pos += c.size;
+    }
+  }
+  return pos;
+}
+
+// High bit of each byte of x that is a..z, or a letter of either case with kAnyCase.
+template <bool kAnyCase>
+std::uint64_t ascii_letters(std::uint64_t x) {
+  constexpr std::uint64_t kOnes = 0x0101010101010101;
+  const std::uint64_t low = ((kAnyCase ? x | 0x20 * kOnes : x) & 0x7F * kOnes);
+  const std::uint64_t from_a = low + (0x80 - 'a') * kOnes;
+  const std::uint64_t above_z = low + (0x7F - 'z') * kOnes;
+  return from_a & ~above_z & ~x & 0x80 * kOnes;
+}
+
+// End of the run of ASCII letters, eight at a time, without a branch on their number. May stop
+// early, near the end of the text.
+template <bool kAnyCase>
+std::size_t skip_ascii_letters(Text text, std::size_t pos) {
+  if constexpr (std::endian::native == std::endian::little) {
+    while (pos + 8 <= text.size) {
+      std::uint64_t x;
+      std::memcpy(&x, text.data + pos, 8);
+      const std::uint64_t others = ascii_letters<kAnyCase>(x) ^ 0x8080808080808080;
+      if (others) return pos + static_cast<std::size_t>(std::countr_zero(others) / 8);
+      pos += 8;
+    }
+  }
+  return pos;
+}
+
+// End of the run of characters that have a bit of kMask.
+template <class Classes, std::uint32_t kMask>
+std::size_t skip_any(Text text, std::size_t pos) {
+  if constexpr ((kMask & kLetter) && Classes::kHasAscii) pos = skip_ascii_letters<true>(text, pos);
+  return skip_while<Classes>(text, pos, [](std::uint32_t bits) { return (bits & kMask) != 0; });
+}
+
+// End of the run of characters that have no bit of kMask.
+template <class Classes, std::uint32_t kMask>
+std::size_t skip_none(Text text, std::size_t pos) {
+  return skip_while<Classes>(text, pos,
+                             [](std::uint32_t bits) { return (bits & (kMask | kEnd)) == 0; });
+}
+
+// \s+(?!\S)|\s+ where a space is at pos: leaves the last space to what follows, if anything does.
+template <class Classes>
+std::size_t spaces(Text text, std::size_t pos) {
+  std::size_t last = pos;
+  std::size_t end = pos;
+  Char c = char_at<Classes>(text, pos);
+  while (c.bits & kSpace) {
+    last = end;
+    end += c.size;
+    c = char_at<Classes>(text, end);
+  }
+  return (c.bits & kEnd) || last == pos ? end : last;
+}
+
+// Size of '(?:[sdmt]|ll|ve|re) at pos, where an apostrophe is; 0 if there is none.
+inline std::size_t contraction(Text text, std::size_t pos) {
+  const std::size_t left = text.size - pos;
+  if (left < 2) return 0;
+  const std::uint8_t a = text.data[pos + 1];
+  if (a == 's' || a == 't' || a == 'm' || a == 'd') return 2;
+  if (left < 3) return 0;
+  const std::uint8_t b = text.data[pos + 2];
+  return (a == 'l' && b == 'l') || ((a == 'v' || a == 'r') && b == 'e') ? 3 : 0;
+}
+
+using Cutter = std::size_t(Text text, std::size_t* pos, std::uint32_t* ends, std::size_t capacity);
+
+// The Cutters of the patterns that treat line ends apart.
+Cutter cut_llama3, cut_qwen2, cut_qwen35, cut_o200k, cut_tekken, cut_deepseek_v3;
+
+// Writes at most `capacity` ends; `next(text, pos)` gives the end of the pretoken that begins at
+// pos.
+template <class Next>
+std::size_t cut(Text text, std::size_t* pos, std::uint32_t* ends, std::size_t capacity, Next next) {
+  const std::size_t base = *pos;
+  std::size_t p = base;
+  std::size_t count = 0;
+  while (count < capacity && p < text.size) {
+    p = next(text, p);
+    ends[count++] = static_cast<std::uint32_t>(p - base);
+  }
+  *pos = p;
+  return count;
+}
+
+}  // namespace tokpack::matching

@@ -1,0 +1,142 @@
+#include "core/samples/gather_tokens.hpp"
+
+#include <algorithm>
+#include <array>
+#include <stdexcept>
+#include <string>
+
+#include "core/base/load.hpp"
+#include "core/base/prefetch.hpp"
+
+namespace tokpack {
+namespace {
+
+// A row's index entry is prefetched this many rows ahead, its tokens, whose address is in the
+// entry, half as many.
+constexpr std::size_t kAhead = 8;
+constexpr std::size_t kLine = 64;
+constexpr std::size_t kFirstLines = 8;  // prefetched of a row; the hardware prefetches the rest
+
+std::size_t item_bytes(TokenType type) {
+  switch (type) {
+    case TokenType::kUint8:
+    case TokenType::kInt8:
+      return 1;
+    case TokenType::kInt16:
+    case TokenType::kUint16:
+      return 2;
+    case TokenType::kInt32:
+      return 4;
+    case TokenType::kInt64:
+      return 8;
+  }
+  throw std::invalid_argument("unknown type of tokens");
+}
+
+std::string number(std::int64_t value) { return std::to_string(value); }
+
+}  // namespace
+
+void lay_out(std::span<const Row> rows, const Layout& layout, std::span<std::int64_t> targets,
+             std::span<std::int64_t> out) {
+  const std::int64_t width = layout.width;
+  if (width < 1 || targets.size() != rows.size() || layout.counts.size() != layout.places.size()) {
+    throw std::invalid_argument("arrays of samples that do not belong together");
+  }
+  const auto lines = static_cast<std::int64_t>(out.size()) / width;
+  std::size_t row = 0;
+  for (std::size_t b = 0; b < layout.counts.size(); ++b) {
+    const std::int64_t count = layout.counts[b], place = layout.places[b];
+    if (place < 0 || place >= lines) {
+      throw std::invalid_argument("place " + number(place) + " of " + number(lines));
+    }
+    if (count < 0 || static_cast<std::uint64_t>(count) > rows.size() - row) {
+      throw std::invalid_argument(number(count) + " rows of a sample, but " +
+                                  std::to_string(rows.size() - row) + " are left");
+    }
+    std::int64_t filled = 0;
+    for (const std::size_t end = row + static_cast<std::size_t>(count); row < end; ++row) {
+      const std::int64_t tokens = rows[row].count;
+      if (tokens < 0 || tokens > width - filled) {
+        throw std::invalid_argument("a row of " + number(tokens) + " tokens where " +
+                                    number(width - filled) + " fit");
+      }
+      targets[row] = place * width + filled;
+      filled += tokens;
+    }
+    const auto line = out.subspan(static_cast<std::size_t>(place * width));
+    std::fill_n(line.begin() + filled, width - filled, 0);
+  }
+  if (row != rows.size()) throw std::invalid_argument("rows of no sample");
+}
+
+TokenFile::TokenFile(std::span<const unsigned char> tokens, TokenType type,
+                     const unsigned char* lengths, const unsigned char* pointers, std::size_t n,
+                     Level level)
+    : tokens_(tokens),
+      item_bytes_(item_bytes(type)),
+      widen_(widen_tokens(type, level)),
+      lengths_(lengths),
+      pointers_(pointers),
+      count_(n) {}
+
+std::size_t TokenFile::gather(std::span<const Row> rows, std::span<const std::int64_t> targets,
+                              std::span<std::int64_t> out) const {
+  const std::size_t total = std::min(rows.size(), targets.size());
+  std::array<const unsigned char*, kAhead> sources;  // of rows that are found and not yet copied
+  std::size_t found = 0, good = total;
+  const auto room = static_cast<std::int64_t>(out.size());
+  for (std::size_t r = 0; r < std::min(kAhead, total); ++r) prefetch_entry(rows[r]);
+  for (std::size_t r = 0; r < good; ++r) {
+    if (r + kAhead < total) prefetch_entry(rows[r + kAhead]);
+    for (; found < std::min(good, r + kAhead / 2); ++found) {
+      const unsigned char* source = find(rows[found]);
+      const std::int64_t target = targets[found], tokens = rows[found].count;
+      if (source == nullptr || target < 0 || target > room || tokens > room - target) {
+        good = found;
+        break;
+      }
+      prefetch_tokens(source, tokens);
+      sources[found % kAhead] = source;
+    }
+    if (r < good) {
+      widen_(sources[r % kAhead], out.data() + targets[r], static_cast<std::size_t>(rows[r].count));
+    }
+  }
+  return good;
+}
+
+const unsigned char* TokenFile::find(const Row& row) const {
+  if (row.sequence < 0 || static_cast<std::uint64_t>(row.sequence) >= count_) return nullptr;
+  const auto sequence = static_cast<std::size_t>(row.sequence);
+  const std::int64_t length = load<std::int32_t>(lengths_ + 4 * sequence);
+  const auto begin = load<std::int64_t>(pointers_ + 8 * sequence);
+  const auto size = static_cast<std::int64_t>(tokens_.size());
+  const auto item = static_cast<std::int64_t>(item_bytes_);
+  const std::int64_t end =
+      sequence + 1 < count_ ? load<std::int64_t>(pointers_ + 8 * (sequence + 1)) : size;
+  // 0 <= begin <= end <= size, so that end - begin is right; a length has 31 bits.
+  if (length < 0 || begin < 0 || begin > end || end > size || begin % item != 0 ||
+      end - begin != length * item) {
+    return nullptr;
+  }
+  if (row.first < 0 || row.first > length || row.count < 0 || row.count > length - row.first) {
+    return nullptr;
+  }
+  return tokens_.data() + begin + row.first * item;
+}
+
+void TokenFile::prefetch_entry(const Row& row) const {
+  if (row.sequence < 0 || static_cast<std::uint64_t>(row.sequence) >= count_) return;
+  prefetch(lengths_ + 4 * row.sequence);
+  prefetch(pointers_ + 8 * row.sequence);
+  prefetch(pointers_ + 8 * row.sequence + 8);  // of the next one; behind the last it is not read
+}
+
+void TokenFile::prefetch_tokens(const unsigned char* begin, std::int64_t count) const {
+  const std::size_t bytes =
+      std::min(static_cast<std::size_t>(count) * item_bytes_, kFirstLines * kLine);
+  for (std::size_t at = 0; at < bytes; at += kLine) prefetch(begin + at);
+}
+
+}  // namespace tokpack

@@ -1,0 +1,61 @@
+// Tokens of pieces of sequences, from a mapped .bin into one array of int64.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "core/base/cpu.hpp"
+#include "core/samples/widen_tokens.hpp"
+
+namespace tokpack {
+
+// `count` tokens of a sequence from its token `first`.
+struct Row {
+  std::int64_t sequence;
+  std::int64_t first;
+  std::int64_t count;
+};
+
+// Samples one after the other: counts[b] rows make a sample, whose tokens begin at
+// places[b] * width of an array.
+struct Layout {
+  std::span<const std::int64_t> counts;
+  std::span<const std::int64_t> places;
+  std::int64_t width;
+};
+
+// The first token of each row in the array, to `targets`; the tokens that a sample lacks are set
+// to 0. Throws std::invalid_argument for rows or places that do not fit.
+void lay_out(std::span<const Row> rows, const Layout& layout, std::span<std::int64_t> targets,
+             std::span<std::int64_t> out);
+
+// The .bin of a dataset with the lengths and pointers of its .idx. They are checked before they are
+// used: files may be broken.
+class TokenFile {
+ public:
+  // tokens: the .bin, little endian. lengths, pointers: of n sequences, int32 and int64 in the
+  // machine's byte order, at any address. All of them must outlive this object.
+  TokenFile(std::span<const unsigned char> tokens, TokenType type, const unsigned char* lengths,
+            const unsigned char* pointers, std::size_t n, Level level = best_level());
+
+  // Copies rows[r] to out[targets[r]...]. Returns the number of rows, or the first one that lies
+  // outside its sequence or outside `out`, or whose sequence does not end in the .bin where the
+  // next one begins; those before it are copied.
+  std::size_t gather(std::span<const Row> rows, std::span<const std::int64_t> targets,
+                     std::span<std::int64_t> out) const;
+
+ private:
+  const unsigned char* find(const Row& row) const;  // null: not there
+  void prefetch_entry(const Row& row) const;
+  void prefetch_tokens(const unsigned char* begin, std::int64_t count) const;
+
+  std::span<const unsigned char> tokens_;
+  std::size_t item_bytes_;
+  WidenTokens widen_;
+  const unsigned char* lengths_;
+  const unsigned char* pointers_;
+  std::size_t count_;
+};
+
+}  // namespace tokpack

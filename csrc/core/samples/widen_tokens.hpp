@@ -1,0 +1,19 @@
+// Tokens of a .bin to int64, once for each instruction set.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/base/cpu.hpp"
+
+namespace tokpack {
+
+enum class TokenType : std::uint8_t { kUint8, kInt8, kInt16, kUint16, kInt32, kInt64 };
+
+// Converts n tokens at `in`, little endian and at any address.
+using WidenTokens = void (*)(const unsigned char* in, std::int64_t* out, std::size_t n);
+
+// REQUIRES: this machine has the level. Throws std::invalid_argument for an unknown type.
+WidenTokens widen_tokens(TokenType type, Level level);
+
+}  // namespace tokpack
