@@ -26,7 +26,7 @@ def test_the_command() -> None:
 
 def test_extras() -> None:
     extras = set(metadata.metadata("tokpack").get_all("Provides-Extra") or ())
-    assert extras >= {"hf", "ftfy", "archives", "train", "dev", "all"}
+    assert extras >= {"hf", "ftfy", "parquet", "train", "dev", "all"}
 
 
 def test_typed_and_the_trainer_has_its_place() -> None:
