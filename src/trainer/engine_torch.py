@@ -66,7 +66,11 @@ class TorchEngine:
         self.steps = 0
         self._batches = 0  # calls of train_batch, also skipped ones: part of dropout's key
         cuda = topology.device.type == "cuda"
-        self.dtype = DTYPES[config.precision_on(topology.device.type)]
+        precision = config.precision_on(topology.device.type)
+        self.half = precision != "fp32"
+        # Else torch's default type, which a test may set to float64: there sums in another order
+        # agree to 1e-9 on every processor.
+        self.dtype = DTYPES[precision] if self.half else torch.get_default_dtype()
         self._dynamic = self.dtype == torch.float16 and not config.loss_scale
         scale = config.loss_scale or config.initial_loss_scale
         self._scale = LossScale(scale if self.dtype == torch.float16 else 1.0, config.hysteresis)
@@ -152,8 +156,7 @@ class TorchEngine:
             batch = micro_batches[number]
             batch = {k: x.to(topology.device, non_blocking=True) for k, x in batch.items()}
             key = (self.config.seed, self._batches, topology.micro_batch(number))
-            half = self.dtype != torch.float32
-            with torch.autocast(topology.device.type, self.dtype, enabled=half):
+            with torch.autocast(topology.device.type, self.dtype, enabled=self.half):
                 y: Tensor = self.model(batch, hidden, key)
             if topology.last_stage:
                 found.append(y.detach())

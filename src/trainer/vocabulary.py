@@ -94,7 +94,7 @@ def softmax(  # noqa: PLR0917
 
     ``row``, ``mine`` and ``mask`` are [n, 1]; logits from column ``padding`` on do not count.
     """
-    x = logits.float()
+    x = logits.to(torch.promote_types(logits.dtype, torch.float32))
     x[:, padding:] = -torch.inf
     top = x.amax(1, keepdim=True)
     if group is not None:

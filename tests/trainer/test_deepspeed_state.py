@@ -12,6 +12,7 @@ pytest.importorskip("deepspeed")
 
 from support.deepspeed_tools import zero
 from support.parallel_tools import (
+    EXACT,
     LLAMA,
     PP,
     TINY,
@@ -46,7 +47,8 @@ def test_state_goes_from_any_engine_to_any_other(tmp_path: Path) -> None:
         "zero3": (2, zero(3, **LLAMA, **TP)),
         "pipe": (4, zero(1, **LLAMA, **TP, **PP)),
     }
-    in_processes([(n, save_state, (Run(s), f"{path}.{k}")) for k, (n, s) in sources.items()])
+    saves = [(n, save_state, (Run(s), f"{path}.{k}")) for k, (n, s) in sources.items()]
+    in_processes(saves, float64=True)
     files = {name: sorted(map(str, tmp_path.glob(f"state.{name}.*"))) for name in sources}
     targets = [
         ("zero0", 1, LLAMA),
@@ -56,11 +58,12 @@ def test_state_goes_from_any_engine_to_any_other(tmp_path: Path) -> None:
         ("pipe", 2, zero(2, **LLAMA)),
         ("pipe", 1, LLAMA),
     ]
-    found = in_processes([(n, go_on, (Run(s), files[name])) for name, n, s in targets])
-    straight = train_many([Run(LLAMA, steps=12)])[0]["loss"][6:]
+    resumes = [(n, go_on, (Run(s), files[name])) for name, n, s in targets]
+    found = in_processes(resumes, float64=True)
+    straight = train_many([Run(LLAMA, steps=12)], float64=True)[0]["loss"][6:]
     for (name, *_), ranks in zip(targets, found, strict=True):
         apart = max(abs(a - b) for a, b in zip(ranks[0], straight, strict=True))
-        assert apart < 1e-5, f"from {name}: {apart}"
+        assert apart < EXACT, f"from {name}: {apart}"
 
 
 @pytest.mark.parametrize(

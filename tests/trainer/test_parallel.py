@@ -17,6 +17,7 @@ from support.parallel_tools import (
     TP,
     Run,
     check,
+    check_fp32,
 )
 
 from tokpack.configuration.config import Config
@@ -31,19 +32,25 @@ RECOMPUTE = {"checkpoint_activations": True, "checkpoint_num_layers": 3}
 def test_each_parallelism_equals_one_process(family: dict[str, Any], clip: float) -> None:
     base = {**family, "clip_grad": clip}
     grids = [(TP, 2), (PP, 2), ({}, 2), (RECOMPUTE, 1)]
-    runs = [Run(base, 1, 50, 2), *(Run({**base, **grid}, n, 50, 2) for grid, n in grids)]
-    found = check(runs, 1e-5)
+    runs = [Run(base, 1, 12, 2), *(Run({**base, **grid}, n, 12, 2) for grid, n in grids)]
+    found = check(runs)
     assert max(found[0]["norm"]) > clip  # so clipping did something
+
+
+def test_fp32_rounds_as_it_must() -> None:
+    """Fifty steps, of a model whose norms differ most."""
+    grids = [(TP, 2), (PP, 2), ({}, 2), (RECOMPUTE, 1)]
+    check_fp32([Run(NEOX, 1, 50, 2), *(Run({**NEOX, **grid}, n, 50, 2) for grid, n in grids)])
 
 
 def test_all_parallelisms_together() -> None:
     base = {"clip_grad": 0.3}
-    check([Run(base, steps=50), Run({**base, **TP, **PP}, 8, 50)], 1e-5)
+    check([Run(base, steps=12), Run({**base, **TP, **PP}, 8, 12)])
 
 
 def test_a_growing_batch_is_that_of_one_process() -> None:
     grids = [(TP, 2), (PP, 2), ({}, 2), ({**TP, **PP}, 4)]
-    runs = [Run(RAMP, 1, 50), *(Run({**RAMP, **grid}, n, 50) for grid, n in grids)]
-    check(runs, 1e-5)
+    runs = [Run(RAMP, 1, 12), *(Run({**RAMP, **grid}, n, 12) for grid, n in grids)]
+    check(runs)
     steps = Schedule(Config(**{**TINY, **RAMP}), epoch=1000).steps()
-    assert [size for _, size in islice(steps, 50)] == [4] * 25 + [8] * 25
+    assert [size for _, size in islice(steps, 12)] == [4] * 6 + [8] * 6

@@ -1,0 +1,45 @@
+"""A server that has torch and DeepSpeed loaded: processes forked from it begin at once."""
+
+from __future__ import annotations
+
+import multiprocessing as mp
+import os
+import socket
+import sys
+from multiprocessing import forkserver
+from typing import TYPE_CHECKING
+from unittest.mock import patch
+
+if TYPE_CHECKING:
+    from multiprocessing.context import ForkServerContext
+
+# What an engine imports when it is first opened, which takes seconds of every process.
+LOADED = [
+    "tokpack.trainer.engine_torch",
+    "tokpack.trainer.engine_ds",
+    "tokpack.trainer.checkpoint",
+    "torch._dynamo",
+    "torch._inductor.compile_fx",
+    "torch.nn.attention.flex_attention",
+    "deepspeed",
+    "deepspeed.runtime.zero.stage3",
+    "deepspeed.runtime.pipe.engine",
+]
+
+
+def server() -> ForkServerContext:
+    """The context of the server's processes; the first call starts it."""
+    context = mp.get_context("forkserver")
+    context.set_forkserver_preload(LOADED)
+    # Processes have the environment of their server, and load helpers from its path.
+    path = os.pathsep.join(filter(None, sys.path))
+    with patch.dict(os.environ, OMP_NUM_THREADS="1", DS_ACCELERATOR="cpu", PYTHONPATH=path):
+        forkserver.ensure_running()
+    return context
+
+
+def free_port() -> int:
+    """A port of this machine that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
