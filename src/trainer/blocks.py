@@ -129,8 +129,8 @@ def block_seeds(key: tuple[object, ...], tensor_rank: int) -> Seeds:
 
 def rotary_of(positions: Tensor, width: int, base: float) -> Rotary:
     """Angles of positions int64 [B, S] for the first ``width`` of each head."""
-    steps = torch.arange(0, width, 2, device=positions.device, dtype=torch.float32)
-    angles = positions[:, None, :, None].float() * (1.0 / base ** (steps / width))
+    steps = torch.arange(0, width, 2, device=positions.device) / width
+    angles = positions[:, None, :, None] * (1.0 / base**steps)
     angles = torch.cat((angles, angles), dim=-1)
     return angles.cos(), angles.sin()
 

@@ -10,11 +10,11 @@ import select
 import signal
 import subprocess
 import sys
-import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from encoding_tools import wait_until
 
 from tokpack.cli.commands.encode import PAGE, resolve
 from tokpack.cli.parser import parse
@@ -417,9 +417,9 @@ def test_interrupt(tokenizer: Path, tmp_path: Path) -> None:
     assert process.stdin is not None
     process.stdin.write(b'{"text": "a"}\n')
     process.stdin.flush()
-    time.sleep(1.5)
+    wait_until((tmp_path / "out.unfinished" / "lock").exists)
     os.killpg(process.pid, signal.SIGINT)
-    _, talk = process.communicate(timeout=30)
+    _, talk = process.communicate(timeout=300)
     assert process.returncode == 130
     assert talk.decode().splitlines()[-1].startswith("tokpack: interrupted")
     assert b"Traceback" not in talk

@@ -8,7 +8,6 @@ import os
 import resource
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -259,9 +258,7 @@ def test_a_killed_clean_up_goes_on(setting: Setting, tmp_path: Path) -> None:
     (folder / "plan.json").write_bytes(plan)
     (folder / "lock").write_bytes(b"")
     (folder / "000003.text.ids").write_bytes(b"left")
-    began = time.monotonic()
     finish(start(setting.inputs, output, **same))
-    assert time.monotonic() - began < 30
     assert not folder.exists()
     assert dataset(output) == before
 

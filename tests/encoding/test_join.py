@@ -197,12 +197,12 @@ def test_news_that_come_while_it_looks_are_not_missed(tmp_path: Path) -> None:
     def beat() -> None:  # called by the joiner between looking for pieces and deciding what to do
         if not looked.is_set():
             looked.set()
-            told.wait(10)
+            told.wait(100)
 
     joiner = join.Joiner(case.job, beat)
     joiner.resume(range(2))
     joiner.start()
-    assert looked.wait(10)
+    assert looked.wait(100)
     for piece in case.pieces:
         joiner.finished(piece)
     closer = threading.Thread(target=joiner._close)

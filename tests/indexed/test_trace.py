@@ -192,7 +192,7 @@ def test_hostile_bytes(small: tuple[Path, bytes]) -> None:
         if at >= 8
     ]
     refused = 0
-    began = time.monotonic()
+    began = time.process_time()
     for hostile in changed:
         path.write_bytes(hostile)
         try:
@@ -201,7 +201,7 @@ def test_hostile_bytes(small: tuple[Path, bytes]) -> None:
         except FormatError:
             refused += 1
     assert refused > 0.8 * len(changed)
-    assert time.monotonic() - began < 60
+    assert time.process_time() - began < 60
 
 
 def test_foreign_files(tmp_path: Path) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import random
+import resource
 import struct
 import subprocess
 import sys
@@ -141,7 +143,7 @@ def start(inputs: list[Path] | Path, output: Path, **options: Any) -> subprocess
 
 def finish(process: subprocess.Popen[str]) -> str:
     """Wait for a process that must succeed; what it said."""
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=300)
     assert process.returncode == 0, err
     return out
 
@@ -154,7 +156,22 @@ def children(pid: int) -> list[int]:
         return []
 
 
-def wait_until(condition: Any, seconds: float = 20.0) -> Any:
+def processor_seconds(pid: int) -> float:
+    """What a process, its children, and those that it has waited for have used so far."""
+    ticks = 0
+    for each in (pid, *children(pid)):
+        fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
+        ticks += sum(map(int, fields[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def used_by_children() -> float:
+    """Processor seconds of all processes that this one has waited for."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def wait_until(condition: Any, seconds: float = 100.0) -> Any:
     """Poll until the condition holds; its value."""
     deadline = time.monotonic() + seconds
     while not (value := condition()):
@@ -163,7 +180,7 @@ def wait_until(condition: Any, seconds: float = 20.0) -> Any:
     return value
 
 
-def wait_for_end(pids: list[int], seconds: float = 5.0) -> None:
+def wait_for_end(pids: list[int], seconds: float = 100.0) -> None:
     """Wait until none of the processes lives."""
     wait_until(lambda: not any(is_alive(pid) for pid in pids), seconds)
 

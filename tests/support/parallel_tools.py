@@ -251,10 +251,13 @@ def _compare(runs: list[Run], found: list[Figures], loss: float, norm: float) ->
 def _widen_deepspeed() -> None:
     """Let DeepSpeed, which asks torch for fp32 by name, have float64 from here on."""
     import torch
+    from deepspeed.runtime.pipe.engine import PipelineEngine
 
     torch.float = torch.float32 = torch.float64  # type: ignore[misc]
     torch.FloatTensor = torch.DoubleTensor  # type: ignore[misc]
     torch.Tensor.float = torch.Tensor.double  # type: ignore[method-assign]
+    # It asked while it was imported for the type of a loss that goes to the other stages.
+    PipelineEngine._bcast_pipe_scalar.__defaults__ = (None, torch.float64)
 
 
 def _work(

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import multiprocessing
-import os
-import socket
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-import torch.multiprocessing
 
+from support.parallel_tools import EXACT
+from support.rank_server import server
 from support.trainer_model_tools import SMALL, VOCAB, model_of
 from tokpack.checkpoints.files import RunState
 from tokpack.checkpoints.folder import find
@@ -23,6 +21,7 @@ from tokpack.trainer import checkpoint, parallel
 from tokpack.trainer.engine import make_engine
 
 if TYPE_CHECKING:
+    import multiprocessing
     from collections.abc import Callable
 
     from tokpack.trainer.engine import Engine
@@ -74,59 +73,31 @@ def state(engine: Engine, step: int, **settings: Any) -> RunState:
     return RunState(step, 8 * step, {}, {}, dataclasses.asdict(model_of(**settings)))
 
 
-# A server that has torch loaded forks the processes: each begins at once.
-multiprocessing.set_forkserver_preload([__name__])
-
-
-def spawn(work: Callable[..., None], ranks: int, *args: Any) -> None:
-    """Run ``work(rank, *args)`` in ``ranks`` connected processes; an error of one is raised."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    context = torch.multiprocessing.start_processes(
-        _enter, (work, ranks, port, args), nprocs=ranks, join=False, start_method="forkserver"
-    )
-    deadline = time.monotonic() + LIMIT
-    while not context.join(timeout=5):
-        if time.monotonic() > deadline:
-            for process in context.processes:
-                process.kill()
-            raise TimeoutError(f"{ranks} processes are not done after {LIMIT} s")
-
-
 def begin(work: Callable[..., None], *args: Any) -> multiprocessing.process.BaseProcess:
     """Start one process, for the caller to kill."""
-    process = multiprocessing.get_context("forkserver").Process(target=work, args=args, daemon=True)
+    process = server().Process(target=work, args=args, daemon=True)
     process.start()
     return process
 
 
-def _enter(rank: int, work: Callable[..., None], ranks: int, port: int, args: tuple[Any]) -> None:
-    torch.set_num_threads(1)
-    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(ranks), "MASTER_PORT": str(port)}
-    os.environ |= {"MASTER_ADDR": "127.0.0.1"}
-    work(rank, *args)
-    parallel.stop()
-
-
-def resume_everywhere(
-    rank: int, folder: str, settings: dict[str, Any], expected: list[float]
-) -> None:
+def resume_everywhere(argument: tuple[str, dict[str, Any], list[float]]) -> None:
     """From a checkpoint of one process; then a save and a bit-exact resume of this topology."""
+    torch.set_num_threads(1)
+    folder, settings, expected = argument
     model = model_of(**settings)
     engine = make(**settings)
     found = checkpoint.load(engine, f"{folder}/one", model)
     assert found is not None
     assert found.step == 3
     losses = steps(engine, 3, 3)
-    assert max(abs(a - b) for a, b in zip(losses, expected[3:6], strict=True)) < 1e-5, losses
+    assert max(abs(a - b) for a, b in zip(losses, expected[3:6], strict=True)) < EXACT, losses
     own = f"{folder}/many"
     checkpoint.save(engine, own, state(engine, 6, **settings))
     losses = steps(engine, 6, 3)
     again = make(**settings, seed=7)
     assert checkpoint.load(again, own, model) is not None
     assert steps(again, 6, 3) == losses
-    assert max(abs(a - b) for a, b in zip(losses, expected[6:], strict=True)) < 1e-5, losses
+    assert max(abs(a - b) for a, b in zip(losses, expected[6:], strict=True)) < EXACT, losses
     checkpoint.save(engine, f"{folder}/worn", state(engine, 6, **settings))
     full_disk(engine, f"{folder}/worn", settings)
     broken_for_all(engine, f"{folder}/worn", settings)

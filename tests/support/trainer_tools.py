@@ -75,7 +75,7 @@ def start(count: int, *flags: str) -> list[subprocess.Popen[str]]:
     ]
 
 
-def finish(ranks: list[subprocess.Popen[str]], seconds: float = 60) -> list[tuple[int, str]]:
+def finish(ranks: list[subprocess.Popen[str]], seconds: float = 300) -> list[tuple[int, str]]:
     """Exit code and stderr of every rank; none outlives this."""
     try:
         said = [rank.communicate(timeout=seconds)[1] for rank in ranks]

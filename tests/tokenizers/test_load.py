@@ -329,7 +329,7 @@ def test_a_repository_without_tokenizer_and_one_that_does_not_exist(hub: Hub) ->
 def test_a_server_that_cannot_be_reached_fails_soon(tmp_path: Path) -> None:
     begin = time.monotonic()
     _, error = load_elsewhere("gpt2", "http://127.0.0.1:9")
-    assert time.monotonic() - begin < 20
+    assert time.monotonic() - begin < 60
     assert "tokenizer gpt2 is not on this machine, and cannot be downloaded: " in error
     assert "--vocab-file and --merge-file" in error
     assert list((tmp_path / "cache" / "tokenizers").iterdir()) == []

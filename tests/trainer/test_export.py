@@ -11,6 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("safetensors")
 
+from parallel_tools import rounding  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
 from support.trainer_model_tools import (  # noqa: E402
     LLAMA,
@@ -87,7 +88,7 @@ def test_logits_are_equal(tmp_path: Path, architecture: str, settings: dict[str,
     found, expected = logits_of(tmp_path / "out"), weights.logits(tokens())
     assert found.shape[-1] == VOCAB
     assert expected.std() > 0.1
-    assert (found - expected).abs().max() <= 1e-5
+    assert (found - expected).abs().max() <= rounding(1) * expected.abs().max()
 
 
 def test_large_models_are_cut_into_files(tmp_path: Path) -> None:
@@ -98,7 +99,8 @@ def test_large_models_are_cut_into_files(tmp_path: Path) -> None:
     index = json.loads((tmp_path / "out/model.safetensors.index.json").read_text())
     assert sorted(set(index["weight_map"].values())) == files
     assert all((tmp_path / "out" / f).stat().st_size < 140_000 for f in files)
-    assert (logits_of(tmp_path / "out") - weights.logits(tokens())).abs().max() <= 1e-5
+    found, expected = logits_of(tmp_path / "out"), weights.logits(tokens())
+    assert (found - expected).abs().max() <= rounding(1) * expected.abs().max()
 
 
 def test_half_precision(tmp_path: Path) -> None:

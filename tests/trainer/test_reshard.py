@@ -9,15 +9,25 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("safetensors")
 
-from support.trainer_checkpoint_tools import make, resume_everywhere, spawn, state, steps  # noqa: E402
+from support.parallel_tools import EXACT, in_processes  # noqa: E402
+from support.trainer_checkpoint_tools import make, resume_everywhere, state, steps  # noqa: E402
 from support.trainer_model_tools import NEOX, model_of  # noqa: E402
 
 from tokpack.trainer.checkpoint import load, save  # noqa: E402
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def _float64() -> Iterator[None]:
+    """As in the processes of ``in_processes``."""
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
 
 
 @pytest.mark.parametrize(
@@ -34,9 +44,10 @@ def test_any_topology_goes_on(tmp_path: Path, settings: dict[str, Any]) -> None:
     expected = steps(engine, 0, 3)
     save(engine, tmp_path / "one", state(engine, 3, **one))
     expected += steps(engine, 3, 6)
-    spawn(resume_everywhere, 4, str(tmp_path), settings, expected)
+    job = (4, resume_everywhere, (str(tmp_path), settings, expected))
+    in_processes([job], float64=True)
     again = make(**one, seed=7)
     found = load(again, tmp_path / "many", model_of(**one))
     assert found == state(again, 6, **one)
     losses = steps(again, 6, 3)
-    assert max(abs(a - b) for a, b in zip(losses, expected[6:], strict=True)) < 1e-5
+    assert max(abs(a - b) for a, b in zip(losses, expected[6:], strict=True)) < EXACT
