@@ -7,7 +7,7 @@ import signal
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from support.places import SHARED
 
 if TYPE_CHECKING:
@@ -18,10 +18,15 @@ if TYPE_CHECKING:
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# A machine that judges a change must judge it alike every time; people's runs go on exploring.
-settings.register_profile("ci", derandomize=True)
-if os.environ.get("CI"):
-    settings.load_profile("ci")
+# No example is timed: a machine may be slow, or busy with something else. One that judges a change
+# must judge it alike every time; people's runs go on exploring.
+UNTIMED = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("people", **UNTIMED)
+settings.register_profile("ci", derandomize=True, **UNTIMED)
+settings.load_profile("ci" if os.environ.get("CI") else "people")
+
+# Two workers of pytest-xdist on two cores gain nothing from more threads, and many lose much.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from encoding_tools import wait_until
+from support.encoding_tools import wait_until
 
 from tokpack.cli.commands.encode import PAGE, resolve
 from tokpack.cli.parser import parse

@@ -11,8 +11,8 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("safetensors")
 
-from parallel_tools import rounding  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
+from support.parallel_tools import rounding  # noqa: E402
 from support.trainer_model_tools import (  # noqa: E402
     LLAMA,
     NEOX,
