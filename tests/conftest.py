@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
-from support.places import SHARED
+from support.places import GOLDEN, SHARED
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,3 +35,12 @@ def shared() -> Path:
     if not SHARED.is_dir():
         pytest.skip("no real data here: the folder shared/data beside the repository is absent")
     return SHARED
+
+
+@pytest.fixture(params=["golden", "shared"])
+def index(request: pytest.FixtureRequest) -> Path:
+    """What other programs build from given datasets: some of it, and all that there is."""
+    if request.param == "golden":
+        return GOLDEN / "index"
+    shared: Path = request.getfixturevalue("shared")
+    return shared / "index"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from support.places import GOLDEN
 
 from tokpack import BlendedDataset, GPTDataset
 from tokpack.errors import UsageError
@@ -42,18 +43,18 @@ ALL = {"eod_mask_loss": True, "reset_position_ids": True, "reset_attention_mask"
         ("noextra", {"add_extra_token": False}),
     ],
 )
-def test_masks_are_those_of_megatron(shared: Path, name: str, options: dict[str, Any]) -> None:
-    with np.load(shared / "index" / "masks" / f"{name}.npz") as file:
+def test_masks_are_those_of_megatron(index: Path, name: str, options: dict[str, Any]) -> None:
+    with np.load(index / "masks" / f"{name}.npz") as file:
         arrays = dict(file)
-    for index, part in enumerate(PARTS[:2]):
+    for place, part in enumerate(PARTS[:2]):
         dataset = GPTDataset(
-            shared / "index" / "eod",
+            index / "eod",
             512,
             order="megatron",
             split="80,15,5",
-            split_index=index,
-            num_samples=(50, None)[index],
-            drop_last=index == 0,  # so that one sample of the second part is padded
+            split_index=place,
+            num_samples=(50, None)[place],
+            drop_last=place == 0,  # so that one sample of the second part is padded
             eod_id=EOD,
             **options,
         )
@@ -61,7 +62,7 @@ def test_masks_are_those_of_megatron(shared: Path, name: str, options: dict[str,
         masks = expected.pop("attention_mask", None)
         assert (masks is None) == ("reset_attention_mask" not in options)
         assert len(expected) == (6 if name == "interdoc" else 4)
-        assert index == 0 or len(dataset) == 16
+        assert place == 0 or len(dataset) == 16
         for number in range(len(expected["tokens"])):
             sample = dataset[number]
             if masks is not None:
@@ -75,10 +76,10 @@ def test_masks_are_those_of_megatron(shared: Path, name: str, options: dict[str,
                 assert np.array_equal(array, expected[key][number]), (part, key, number)
 
 
-def open_part(shared: Path, cases: Any, order: str, case: Any, part: int, **more: Any) -> Any:
+def open_part(index: Path, cases: Any, order: str, case: Any, part: int, **more: Any) -> Any:
     file = cases["files"].get(case.get("dataset"), case.get("dataset"))
     return GPTDataset(
-        shared / "index" / file,
+        index / file,
         case["seq_length"],
         order=order,
         seed=case["seed"],
@@ -91,11 +92,11 @@ def open_part(shared: Path, cases: Any, order: str, case: Any, part: int, **more
 
 
 @pytest.mark.parametrize("folder", ["megatron", "neox", "bigscience", "microsoft"])
-def test_tokens_are_those_of_the_program(shared: Path, folder: str) -> None:
-    cases = json.loads((shared / "index" / "settings.json").read_text())
+def test_tokens_are_those_of_the_program(index: Path, folder: str) -> None:
+    cases = json.loads((index / "settings.json").read_text())
     compared = 0
     for name, case in cases["single"].items():
-        path = shared / "index" / folder / f"{name}.npz"
+        path = index / folder / f"{name}.npz"
         if not path.exists():
             continue
         with np.load(path) as arrays:
@@ -103,13 +104,13 @@ def test_tokens_are_those_of_the_program(shared: Path, folder: str) -> None:
                 key = f"{PARTS[part]}_tokens"
                 if key not in arrays:
                     continue
-                dataset = open_part(shared, cases, ORDERS[folder], case, part, num_samples=wanted)
+                dataset = open_part(index, cases, ORDERS[folder], case, part, num_samples=wanted)
                 for number, tokens in enumerate(arrays[key].tolist()):
                     sample = dataset[number]
                     found = [*sample["tokens"].tolist(), int(sample["labels"][-1])]
                     assert found[: len(tokens)] == [max(t, 0) for t in tokens], (name, part, number)
                     compared += 1
-    assert compared >= 200
+    assert compared >= (40 if index.is_relative_to(GOLDEN) else 200)
 
 
 @pytest.mark.parametrize("folder", ORDERS)
@@ -127,7 +128,14 @@ def test_blends_are_those_of_the_program(shared: Path, folder: str) -> None:
         names, weights = zip(*case["weights"], strict=True)
         asked = blend_request(weights, case["num_samples"][0], order)
         datasets = [
-            open_part(shared, cases, order, case | whole | {"dataset": one}, 0, num_samples=count)
+            open_part(
+                shared / "index",
+                cases,
+                order,
+                case | whole | {"dataset": one},
+                0,
+                num_samples=count,
+            )
             for one, count in zip(names, asked.samples, strict=True)
         ]
         size = asked.size or case["num_samples"][0]
@@ -144,10 +152,8 @@ def test_blends_are_those_of_the_program(shared: Path, folder: str) -> None:
     assert compared >= 50
 
 
-def test_a_blend_without_weights_uses_all_up(shared: Path) -> None:
-    datasets = [
-        GPTDataset(shared / "index" / name, 64, order="megatron") for name in ("short", "long")
-    ]
+def test_a_blend_without_weights_uses_all_up(index: Path) -> None:
+    datasets = [GPTDataset(index / name, 64, order="megatron") for name in ("short", "long")]
     blend = BlendedDataset(datasets)
     assert blend.counts(len(blend)) == [len(dataset) for dataset in datasets]
     again = pickle.loads(pickle.dumps(blend))
@@ -157,8 +163,8 @@ def test_a_blend_without_weights_uses_all_up(shared: Path) -> None:
     assert BlendedDataset(datasets, size=len(blend)).fingerprint != blend.fingerprint
 
 
-def test_wrong_requests_are_named(shared: Path) -> None:
-    short, other = shared / "index" / "short", shared / "index" / "long"
+def test_wrong_requests_are_named() -> None:
+    short, other = GOLDEN / "index" / "short", GOLDEN / "index" / "long"
     dataset = GPTDataset(short, 64, order="megatron", num_samples=100)
     with pytest.raises(
         UsageError, match=r"short: a blend of \d+ takes \d+ samples of it, which has"
