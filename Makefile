@@ -1,7 +1,8 @@
 # Needs Python 3.11 or newer and a C++ compiler; everything else goes into .venv.
 #
 #   make demo      set up; from Python's own sources to tokens, a blend, a small GPT and its text
-#   make test      set up, then run all tests
+#   make test      set up, then run the tests, on JOBS processes
+#   make test-slow the tests that try everything there is: every code point, every byte of a file
 #   make lint      ruff, mypy --strict and clang-format
 #   make sanitize  the core's own tests under ASan and UBSan
 #   make torture   kill, cut the power of and fill the disk of real runs, for ROUNDS rounds from SEED
@@ -20,7 +21,7 @@ cpp_files = $(foreach path,$(wildcard $(1)/*),$(filter %.cpp %.hpp,$(path)) $(ca
 NATIVE := CMakeLists.txt $(sort $(call cpp_files,csrc))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint sanitize torture fuzz bench clean
+.PHONY: help demo test test-slow lint sanitize torture fuzz bench clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -53,8 +54,13 @@ $(VENV)/developer: pyproject.toml | $(VENV)/trainer
 demo: $(VENV)/trainer
 	@$(BIN)/python examples/demo.py
 
+JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); [ $$n -lt 8 ] && echo $$n || echo 8)
+PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 test: $(VENV)/developer
-	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+	@$(PYTEST) -m "not slow" $(PYTEST_ARGS)
+
+test-slow: $(VENV)/developer
+	@$(PYTEST) -m slow $(PYTEST_ARGS)
 
 lint: $(VENV)/developer
 	@status=0; \
@@ -65,10 +71,10 @@ lint: $(VENV)/developer
 
 sanitize: $(VENV)/created
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh -ec ' \
-	  cmake -S . -B build/sanitize -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+	  cmake -S . -B build/sanitize -G Ninja -DCMAKE_BUILD_TYPE= -DCMAKE_CXX_FLAGS="-O1 -g1" \
 	    -DTOKPACK_CORE_TESTS=ON -DTOKPACK_SANITIZE=address,undefined >/dev/null; \
 	  cmake --build build/sanitize -- --quiet; \
-	  ctest --test-dir build/sanitize --output-on-failure --no-tests=error'
+	  ctest --test-dir build/sanitize --parallel 2 --output-on-failure --no-tests=error'
 
 ROUNDS ?= 50
 SEED ?= 1

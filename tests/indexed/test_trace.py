@@ -179,6 +179,7 @@ def test_every_truncation_is_a_format_error(small: tuple[Path, bytes]) -> None:
         Trace(path)
 
 
+@pytest.mark.slow
 def test_hostile_bytes(small: tuple[Path, bytes]) -> None:
     """Whatever a byte or a field becomes: an answer or a FormatError, and mostly the latter."""
     path, data = small

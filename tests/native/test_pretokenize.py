@@ -212,6 +212,7 @@ def code_points() -> Iterator[str]:
     return (chr(c) for c in range(sys.maxunicode + 1) if not 0xD800 <= c < 0xE000)
 
 
+@pytest.mark.slow
 def test_every_code_point_before_a_contraction() -> None:
     singles = [f"\n{c}'s" for c in code_points()]
     # Planes 4 to 13 are unassigned, 15 and 16 private.
@@ -226,6 +227,7 @@ def test_every_code_point_before_a_contraction() -> None:
     assert int(contracted.sum()) == 142_963
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "oracle"), PAIRS, ids=[name for name, _ in PAIRS])
 def test_every_kind_of_code_point_in_context(name: str, oracle: PreTokenizer) -> None:
     # Few of the vast ranges of ideographs, syllables, unassigned and private characters.

@@ -52,6 +52,7 @@ def test_trap(name: str, trap: str, request: pytest.FixtureRequest) -> None:
     twin.compare(TRAPS[trap])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gpt2", "neox"])
 def test_every_code_point(name: str, request: pytest.FixtureRequest) -> None:
     """Each character before a contraction, which shows whether it is a letter or number, or not."""

@@ -31,6 +31,7 @@ def compiled_once(run: Run) -> dict[str, Any]:
     return train(run)
 
 
+@pytest.mark.slow
 def test_blocks_that_drop_share_their_code_and_repeat_themselves() -> None:
     """Five blocks, whose seeds change with each of them and each micro batch."""
     runs = [Run({"num_layers": 5, "compile": True, **DROPOUT, **more}) for more in ({}, RECOMPUTE)]
