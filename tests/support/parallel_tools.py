@@ -6,9 +6,11 @@ torch is imported inside functions, so that this module loads where torch is not
 from __future__ import annotations
 
 import os
+import pickle
 import traceback
 import warnings
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from support.rank_server import free_port, server
@@ -135,9 +137,7 @@ def train(run: Run) -> Figures:
 
 
 def save_state(argument: tuple[Run, str]) -> None:
-    """Train, and write this stage's whole tensors and the scalars."""
-    import torch
-
+    """Train, and write this stage's whole tensors, as arrays, and the scalars."""
     run, path = argument
     engine = open_engine(run.settings)
     topology = engine.topology
@@ -146,7 +146,9 @@ def save_state(argument: tuple[Run, str]) -> None:
         engine.train_batch(data[step % BATCHES], 1e-3)
     whole = dict(engine.full_state())
     if topology.data_rank == topology.tensor_rank == 0:
-        torch.save((whole, engine.scalars()), f"{path}.{topology.pipeline_rank}")
+        arrays = {name: {k: x.numpy() for k, x in kinds.items()} for name, kinds in whole.items()}
+        with open(f"{path}.{topology.pipeline_rank}", "wb") as file:
+            pickle.dump((arrays, engine.scalars()), file)
     else:
         assert not any(whole.values())
 
@@ -157,8 +159,12 @@ def go_on(argument: tuple[Run, list[str]]) -> list[float]:
 
     run, paths = argument
     engine = open_engine(run.settings)
-    stages = [torch.load(path) for path in paths]
-    whole = {name: state for stage, _ in stages for name, state in stage.items()}
+    stages = [pickle.loads(Path(path).read_bytes()) for path in paths]
+    whole = {
+        name: {kind: torch.from_numpy(x) for kind, x in kinds.items()}
+        for stage, _ in stages
+        for name, kinds in stage.items()
+    }
     assert len(whole) == sum(len(stage) for stage, _ in stages)  # a tied head is not repeated
     engine.load_full_state(whole.__getitem__, optimizer=True)
     engine.load_scalars(stages[0][1])

@@ -85,7 +85,7 @@ def test_a_document_is_learned_as_if_it_were_alone(family: dict[str, Any]) -> No
     alone["position_ids"] = torch.arange(44)[None]
     torch.testing.assert_close(stage(batch), stage(alone), atol=EXACT, rtol=0)
     del batch["cu_seqlens"]
-    assert abs(stage(batch) - stage(alone)) > 1e-3  # so the boundary mattered
+    assert abs(stage(batch) - stage(alone)) > 1e4 * EXACT  # so the boundary mattered
 
 
 def test_block_mask_allows_what_the_dense_mask_allows() -> None:
