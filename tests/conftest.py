@@ -7,6 +7,7 @@ import signal
 from typing import TYPE_CHECKING
 
 import pytest
+import zstandard
 from hypothesis import HealthCheck, settings
 from support.places import GOLDEN, SHARED
 
@@ -35,6 +36,15 @@ def shared() -> Path:
     if not SHARED.is_dir():
         pytest.skip("no real data here: the folder shared/data beside the repository is absent")
     return SHARED
+
+
+@pytest.fixture(scope="session")
+def edge_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of JSON lines with the odd and bad records that preprocessors meet."""
+    folder = tmp_path_factory.mktemp("edge")
+    for path in (GOLDEN / "edge").iterdir():
+        (folder / path.stem).write_bytes(zstandard.decompress(path.read_bytes()))
+    return folder
 
 
 @pytest.fixture(params=["golden", "shared"])

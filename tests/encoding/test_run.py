@@ -301,8 +301,10 @@ EDGE_BAD = {
 
 
 @pytest.mark.parametrize("name", EDGE_BAD)
-def test_edge_files_with_a_bad_record(tmp_path: Path, shared: Path, bpe: Path, name: str) -> None:
-    source = shared / "edge" / f"{name}.jsonl"
+def test_edge_files_with_a_bad_record(
+    tmp_path: Path, edge_files: Path, bpe: Path, name: str
+) -> None:
+    source = edge_files / f"{name}.jsonl"
     output = tmp_path / "out"
     with pytest.raises(tokpack.RecordError, match=EDGE_BAD[name]) as caught:
         tokpack.encode(str(source), str(output), tokenizer=str(bpe))
@@ -325,8 +327,10 @@ def test_edge_files_with_a_bad_record(tmp_path: Path, shared: Path, bpe: Path, n
 @pytest.mark.parametrize(
     "name", ["blank", "crlf", "dup_key", "key_after", "nested_key", "noeol", "ok"]
 )
-def test_edge_files_without_one(tmp_path: Path, shared: Path, bpe: Path, name: str) -> None:
-    source = shared / "edge" / f"{name}.jsonl"
+def test_edge_files_without_one(
+    tmp_path: Path, edge_files: Path, bpe: Path, name: str
+) -> None:
+    source = edge_files / f"{name}.jsonl"
     texts = [json.loads(s)["text"] for s in source.read_bytes().split(b"\n") if s.strip()]
     expected = twin(bpe, texts)
     for on_error in ("fail", "skip"):

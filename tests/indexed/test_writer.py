@@ -165,8 +165,8 @@ def test_merging_joins_tokens_sequences_and_documents(tmp_path: Path) -> None:
         assert whole == (tmp_path / f"once{suffix}").read_bytes()
 
 
-def test_merging_real_datasets(shared: Path, tmp_path: Path) -> None:
-    names = [shared / "index" / "eod", shared / "index" / "long"]
+def test_merging_real_datasets(tmp_path: Path) -> None:
+    names = [GOLDEN / "index" / "eod", GOLDEN / "index" / "long"]
     with MMapIndexedDatasetBuilder(tmp_path / "all.bin", np.uint16) as builder:
         for name in names:
             builder.merge_file_(name)

@@ -302,12 +302,12 @@ def test_an_unknown_level_is_refused() -> None:
         _core.JsonLines("text", "sse9")  # type: ignore[arg-type]
 
 
-def test_edge_files(shared: Path) -> None:
+def test_edge_files(edge_files: Path) -> None:
     slow = {
         path.name: [
             i for i, text in enumerate(extract_at_all_levels(path.read_bytes())) if text is None
         ]
-        for path in sorted((shared / "edge").glob("*.jsonl"))
+        for path in sorted(edge_files.glob("*.jsonl"))
     }
     good = {"blank.jsonl", "crlf.jsonl", "nested_key.jsonl", "noeol.jsonl", "ok.jsonl"}
     assert slow

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from support.places import GOLDEN
 
 from tokpack import GPTDataset, MMapIndexedDatasetBuilder
 from tokpack.samples import lengths
@@ -295,8 +296,8 @@ def test_what_build_raises_comes_through(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("order", ["megatron", "neox", "bigscience"])
-def test_a_cached_dataset_has_the_same_samples(shared: Path, tmp_path: Path, order: str) -> None:
-    prefix = shared / "index" / "short"
+def test_a_cached_dataset_has_the_same_samples(tmp_path: Path, order: str) -> None:
+    prefix = GOLDEN / "index" / "short"
     options: dict[str, Any] = {"order": order, "num_samples": 3000, "split": "9,1", "seed": 3}
     plain = GPTDataset(prefix, 64, **options)
     assert plain.cached is None

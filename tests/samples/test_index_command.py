@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from support.places import GOLDEN
 
 from tokpack.cli.main import main
 from tokpack.samples.blend.open import open_blend
@@ -20,8 +21,8 @@ COUNTS = ["--samples", "3000", "--valid-samples", "40", "--test-samples", "20"]
 
 
 @pytest.fixture
-def inputs(shared: Path) -> list[str]:
-    return ["0.3", str(shared / "index" / "short"), "0.7", str(shared / "index" / "long")]
+def inputs() -> list[str]:
+    return ["0.3", str(GOLDEN / "index" / "short"), "0.7", str(GOLDEN / "index" / "long")]
 
 
 def test_what_is_built_is_what_is_read(

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.places import SHARED
+from support.places import GOLDEN, SHARED
 
 from tokpack import BlendedDataset, GPTDataset, MMapIndexedDataset
 from tokpack.errors import UsageError
@@ -280,9 +280,7 @@ def test_names_of_other_programs(tmp_path: Path, shared: Path) -> None:
         ({"weights": (1.0,), "samples": (None, 1, 1)}, "needs a number of samples"),
     ],
 )
-def test_requests_that_cannot_be_met(
-    shared: Path, tmp_path: Path, change: dict[str, Any], message: str
-) -> None:
+def test_requests_that_cannot_be_met(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     values: dict[str, Any] = {
         "paths": ("edge",),
         "weights": None,
@@ -292,16 +290,16 @@ def test_requests_that_cannot_be_met(
         "split": "1,0,0",
         "tokenizer": TOKENIZER,
     }
-    source = MMapIndexedDataset(shared / "index" / "edge")
+    source = MMapIndexedDataset(GOLDEN / "index" / "edge")
     with pytest.raises(UsageError, match=message):
         list(write_index_files(tmp_path, Request(**(values | change)), [source]))
     assert not list(tmp_path.glob("*.tmp"))
 
 
-def test_blends_of_arm_processors(shared: Path, tmp_path: Path) -> None:
+def test_blends_of_arm_processors(tmp_path: Path) -> None:
     """Ties break otherwise there; the names of the files are the same."""
     names = ("short", "long", "edge")
-    paths = tuple(str(shared / "index" / name) for name in names)
+    paths = tuple(str(GOLDEN / "index" / name) for name in names)
     found = []
     for fused in (False, True):
         request = Request(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from support.places import GOLDEN
 from support.samples_twin import some_lengths, write_dataset
 
 from tokpack import BlendedDataset, GPTDataset, open_blend
@@ -137,17 +138,17 @@ def test_blends_without_weights_are_those_of_megatron(shared: Path) -> None:
             assert [blend.locate(number) for number in range(count)] == list(expected)
 
 
-def test_without_weights_no_more_than_there_is(shared: Path) -> None:
-    names = [path_of(shared, name) for name in ("long", "short")]
+def test_without_weights_no_more_than_there_is() -> None:
+    names = [str(GOLDEN / "index" / name) for name in ("long", "short")]
     values = {"datasets": names, "seq_length": 128, "order": "megatron"}
     all_of_it = open_blend(values).train
     asked = open_blend(values, samples=10**6)
     assert asked.plan.train.samples == len(asked.train) == len(all_of_it)
 
 
-def test_a_single_dataset_is_blended_where_megatron_does(shared: Path) -> None:
+def test_a_single_dataset_is_blended_where_megatron_does() -> None:
     values = {"order": "megatron", "seq_length": 64, "samples": 900, "seed": 3}
-    short, long = path_of(shared, "short"), path_of(shared, "long")
+    short, long = str(GOLDEN / "index" / "short"), str(GOLDEN / "index" / "long")
     plain = open_blend({"datasets": short, "split": "90,10", "valid_samples": 7, **values})
     assert isinstance(plain.train, GPTDataset)
     same = GPTDataset(short, 64, order="megatron", split="90,10", num_samples=900, seed=3)
@@ -164,8 +165,8 @@ def test_a_single_dataset_is_blended_where_megatron_does(shared: Path) -> None:
     assert isinstance(own.valid["valid"], GPTDataset)
 
 
-def test_a_last_sample_is_kept_in_validation_only(shared: Path) -> None:
-    values = {"datasets": path_of(shared, "short"), "order": "megatron", "split": "80,15,5"}
+def test_a_last_sample_is_kept_in_validation_only() -> None:
+    values = {"datasets": str(GOLDEN / "index" / "short"), "order": "megatron", "split": "80,15,5"}
     kept = open_blend(values, seq_length=64, drop_last=False)
     dropped = open_blend(values, seq_length=64)
     assert len(kept.train) == len(dropped.train)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.places import GOLDEN
 from support.samples_twin import some_lengths, write_dataset
 
 from tokpack import BlendedDataset, GPTDataset, MMapIndexedDataset
@@ -144,11 +145,11 @@ def test_wrong_requests_are_named(tmp_path: Path) -> None:
     assert len(BlendedDataset([datasets[0], datasets[0]], [1, 1])) > 0
 
 
-def test_arrays_and_tokens_are_those_of_neox(shared: Path) -> None:
-    path = shared / "index" / "neox" / "short_s64_pack_until_overflow.npz"
+def test_arrays_and_tokens_are_those_of_neox() -> None:
+    path = GOLDEN / "index" / "neox" / "short_s64_pack_until_overflow.npz"
     with np.load(path) as file:
         arrays = dict(file)
-    source = MMapIndexedDataset(shared / "index" / "short")
+    source = MMapIndexedDataset(GOLDEN / "index" / "short")
     order = NeoxPackedOrder(
         source.sizes, len(source), 64, 200, seed=1234, packing="pack_until_overflow"
     )

@@ -32,16 +32,16 @@ COUNTS = {"blank": (3, 6), "crlf": (6, 6), "noeol": (15, 15), "ok": (15, 15)}
 
 
 @pytest.fixture(params=list(COMPRESS))
-def edge(request: pytest.FixtureRequest, shared: Path, tmp_path: Path):
+def edge(request: pytest.FixtureRequest, edge_files: Path, tmp_path: Path):
     def path(name: str) -> str:
-        raw = (shared / "edge" / f"{name}.jsonl").read_bytes()
+        raw = (edge_files / f"{name}.jsonl").read_bytes()
         return write(tmp_path, f"{name}.jsonl", COMPRESS[request.param](raw))
 
     return path
 
 
-def test_no_edge_case_is_left_out(shared: Path) -> None:
-    names = {path.stem for path in (shared / "edge").iterdir()}
+def test_no_edge_case_is_left_out(edge_files: Path) -> None:
+    names = {path.stem for path in edge_files.iterdir()}
     assert names == {*REASONS, *TEXTS, *COUNTS, "bad_json"}
 
 
@@ -67,9 +67,9 @@ def test_good_record_of_an_odd_shape(name: str, edge) -> None:
 
 
 @pytest.mark.parametrize("name", COUNTS)
-def test_good_file_equals_what_python_reads(name: str, edge, shared: Path) -> None:
+def test_good_file_equals_what_python_reads(name: str, edge, edge_files: Path) -> None:
     got = read_whole(edge(name))
-    raw = (shared / "edge" / f"{name}.jsonl").read_bytes()
+    raw = (edge_files / f"{name}.jsonl").read_bytes()
     want = [
         (number, json.loads(line)["text"].encode())
         for number, line in enumerate(raw.split(b"\n"))
