@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import pty
@@ -10,6 +11,7 @@ import select
 import signal
 import subprocess
 import sys
+import termios
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -417,7 +419,8 @@ def test_interrupt(tokenizer: Path, tmp_path: Path) -> None:
     assert process.stdin is not None
     process.stdin.write(b'{"text": "a"}\n')
     process.stdin.flush()
-    wait_until((tmp_path / "out.unfinished" / "lock").exists)
+    pipe = process.stdin.fileno()
+    wait_until(lambda: fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)) == bytes(4))  # it reads
     os.killpg(process.pid, signal.SIGINT)
     _, talk = process.communicate(timeout=300)
     assert process.returncode == 130
