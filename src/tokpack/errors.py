@@ -6,6 +6,8 @@ program or the machine failed.
 
 from __future__ import annotations
 
+import errno
+
 
 class TokpackError(Exception):
     """Base class. The message says what happened, to which value, and what to do about it."""
@@ -48,7 +50,17 @@ class FormatError(TokpackError, ValueError):
 
 
 class OutputError(TokpackError):
-    """The output cannot be written: full disk, no permission, existing data, a lock."""
+    """The output cannot be written: full disk, no permission, existing data, a lock.
+
+    ``errno`` is the system's reason, where it was the system that refused.
+    """
+
+    errno: int | None = None
+
+    @property
+    def no_space(self) -> bool:
+        """Whether it may be written later, when somebody has made room."""
+        return self.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class ResumeError(TokpackError):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from tokpack.configuration.flags import resolve
 from tokpack.errors import TokpackError, UsageError
+from tokpack.files.lock import release
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,6 +52,7 @@ def main() -> int:
 
 if __name__ == "__main__":
     code = main()
+    release()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)  # nothing is left to do, and a thread of a library cannot hang or abort it

@@ -8,6 +8,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import torch
+
 from tokpack.checkpoints import folder as folders
 from tokpack.checkpoints.files import (
     Checkpoint,
@@ -20,7 +22,7 @@ from tokpack.checkpoints.files import (
 )
 from tokpack.checkpoints.neox import NeoxWeights
 from tokpack.configuration.model import KINDS, ModelConfig
-from tokpack.errors import InputError, TokpackError, UsageError
+from tokpack.errors import InputError, TokpackError, TrainingError, UsageError
 from tokpack.files.durable import cannot_write
 from tokpack.files.lock import hold
 from tokpack.indexed.manifest import FileDigest, digest_file
@@ -28,6 +30,8 @@ from tokpack.indexed.manifest import FileDigest, digest_file
 from .parallel import agree, gather, on_main, rank_and_size
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from .engine import Engine
 
     AnyPath = str | os.PathLike[str]
@@ -62,15 +66,20 @@ def save(engine: Engine, folder: AnyPath, meta: RunState, *, keep: int = 0) -> N
     """Save a run as ``folder``/step_X; collective.
 
     The checkpoint is complete or absent, whenever the run dies. Then all but the last ``keep`` go,
-    none with 0. OutputError on every rank where it cannot be written.
+    none with 0. Raises on every rank, when what was begun is removed: OutputError where it cannot
+    be written, TrainingError where a value of it is not finite.
     """
     target = Path(folder) / f"step_{meta.step:08d}"
     work = on_main(lambda: folders.begin(target))
-    files: dict[str, FileDigest] = {}
-    for written in gather(agree(lambda: _write_layers(engine, work))):
-        files.update(written)
-    text = state_text(meta, engine.scalars(), files)
-    on_main(lambda: folders.commit(target, text, keep))
+    try:
+        files: dict[str, FileDigest] = {}
+        for written in gather(agree(lambda: _write_layers(engine, work))):
+            files.update(written)
+        text = state_text(meta, engine.scalars(), files)
+        on_main(lambda: folders.commit(target, text, keep))
+    except TokpackError:
+        on_main(lambda: folders.abandon(target))
+        raise
 
 
 def _write_layers(engine: Engine, work: Path) -> dict[str, FileDigest]:
@@ -81,6 +90,7 @@ def _write_layers(engine: Engine, work: Path) -> dict[str, FileDigest]:
         tensors = {key_of(name, kind): x for name, whole in parameters for kind, x in whole.items()}
         if tensors and failure is None:
             try:
+                _check_finite(tensors, work)
                 write_tensors(work / file, tensors)
                 files[file] = digest_file(work / file)
             except TokpackError as error:
@@ -88,6 +98,18 @@ def _write_layers(engine: Engine, work: Path) -> dict[str, FileDigest]:
     if failure is not None:
         raise failure
     return files
+
+
+def _check_finite(tensors: dict[str, Tensor], work: Path) -> None:
+    """TrainingError where a checkpoint would hold what nobody can go on from."""
+    for key, tensor in tensors.items():
+        if not torch.isfinite(tensor).all():
+            count = tensor.numel() - int(torch.isfinite(tensor).sum())
+            raise TrainingError(
+                f"{work.parent}: {work.stem} was not saved: {count:,} of {tensor.numel():,} values "
+                f"of {key} are not finite; lower the learning rate or clip_grad, and go on from an "
+                "earlier checkpoint"
+            )
 
 
 def load(

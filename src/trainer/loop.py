@@ -19,14 +19,15 @@ import torch.distributed as dist
 from tokpack.checkpoints.files import RunState, differences
 from tokpack.configuration.model import ModelConfig
 from tokpack.configuration.schedule import Schedule
-from tokpack.errors import ResumeError, TrainingError, UsageError
+from tokpack.errors import OutputError, ResumeError, TrainingError, UsageError
 
 from . import checkpoint
 from .data import open_data, stream, weigh
 from .engine import make_engine
+from .log import Log
 from .metrics import Meter, peak_memory
 from .parallel import agree, gather, on_main, start, stop
-from .report import Log, describe
+from .report import describe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -138,7 +139,7 @@ def _make_steps(run: Run, signals: list[int]) -> str:
 
     extra = config.extra_save_iters if config.save else ()
     if run.step == 0 and 0 in extra:
-        _save(run)
+        _try_to_save(run)
     run.meter.restart()
     for first, size in run.schedule.steps(run.consumed):
         minutes = (time.monotonic() - begin) / 60 if run.step > begun else -1.0
@@ -159,7 +160,7 @@ def _make_steps(run: Run, signals: list[int]) -> str:
         if evaluates:
             _evaluate(run, run.data.valid)
         if saves:
-            _save(run)
+            _try_to_save(run)
         if evaluates or saves:
             run.meter.restart()
     return ""
@@ -229,6 +230,20 @@ def _evaluate(run: Run, sets: dict[str, Samples]) -> None:
             labels += counted
         run.log.evaluation(name, loss / max(labels, 1.0), run.at())
     run.evaluated = run.step
+
+
+def _try_to_save(run: Run) -> None:
+    """Save, or go on without where there is no room: more may come before the next one."""
+    try:
+        _save(run)
+    except OutputError as error:
+        if not error.no_space:
+            raise
+        run.log.say(
+            f"warning: iteration {run.step:,} was not saved: {error}; what was written of it is "
+            "removed, training goes on, and the next checkpoint is tried when it is due"
+        )
+        run.log.record("not saved", folder=run.config.save, reason=str(error), **run.at())
 
 
 def _save(run: Run) -> None:

@@ -96,7 +96,9 @@ class Stage(nn.Module):
         if not self.topology.last_stage:
             return x
         labels, mask = batch["labels"].flatten(), batch["loss_mask"].flatten().float()
-        rest = (labels, mask, self.model.vocab_size, self.topology, self.softmax)
+        # Inside of a Function gradients always look wanted, also those of an evaluation.
+        learn = torch.is_grad_enabled()
+        rest = (labels, mask, self.model.vocab_size, self.topology, self.softmax, learn)
         loss = HeadLoss.apply(x.flatten(0, 1), self.head_weight, *rest)  # type: ignore[no-untyped-call]
         return loss * batch["weight"] if "weight" in batch else loss  # type: ignore[no-any-return]
 

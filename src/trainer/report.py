@@ -1,28 +1,16 @@
-"""What a run says and writes: lines, log.jsonl, TensorBoard, and the plot of its loss."""
+"""What a run says to people: what it is before it begins, and a line for some steps."""
 
 from __future__ import annotations
 
-import json
 import math
-import os
-import sys
-import time
-from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from tokpack.errors import UsageError
-from tokpack.files.durable import cannot_write
 
 from .metrics import memory_estimate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from tokpack.configuration.config import Config
-
     from .loop import Run
-    from .parallel import Topology
 
 LINE = (
     "iteration {iteration:,}/{steps:,} | {consumed_samples:,} samples | loss {loss:.4f} | "
@@ -31,17 +19,6 @@ LINE = (
     "{tflops_per_gpu:.3g} TFLOP/s a {unit} | MFU {mfu:.1%} | peak {peak_gb:.2f} GB | "
     "data wait {data_wait:.2%} | {skipped} skipped"
 )
-CURVES = (  # what a step has, its name in TensorBoard, and the flag that asks for it
-    ("loss", "lm loss", ""),
-    ("lr", "learning-rate", ""),
-    ("grad_norm", "grad-norm", ""),
-    ("loss_scale", "loss-scale", ""),
-    ("tokens_per_second", "tokens-per-second", ""),
-    ("batch_size", "batch-size", "log_batch_size_to_tensorboard"),
-    ("seconds_per_step", "iteration-time", "log_timers_to_tensorboard"),
-    ("data_wait", "data-wait-share", "log_timers_to_tensorboard"),
-)
-CLEAR = "\r\x1b[K"  # the last line of a terminal
 
 
 def line(values: Mapping[str, Any], steps: int) -> str:
@@ -52,115 +29,6 @@ def line(values: Mapping[str, Any], steps: int) -> str:
     absent += [] if values["skipped"] else ["{skipped"]
     parts = [part for part in LINE.split(" | ") if not any(key in part for key in absent)]
     return " | ".join(parts).format(**values, **more)
-
-
-class Log:
-    """What rank 0 says and writes; the other ranks have one that is silent."""
-
-    def __init__(
-        self, config: Config, topology: Topology, entropy: float, first: int, steps: int
-    ) -> None:
-        self.entropy, self._config, self._first, self._steps = entropy, config, first, steps
-        self._main, self._begin = topology.is_main, time.monotonic()
-        self._live = self._main and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-        folder = config.log_dir or config.save
-        self._folder = Path(folder) if folder and self._main else None
-        if self._folder is not None:
-            with cannot_write(str(self._folder)):
-                self._folder.mkdir(parents=True, exist_ok=True)
-                (self._folder / "config.yaml").write_text(config.to_yaml(), encoding="utf-8")
-        self.record("begin", iteration=first, steps=steps, unigram_entropy=entropy)
-        self._board = _board(config, first) if config.tensorboard_dir and self._main else None
-
-    def say(self, text: str) -> None:
-        """A line to stderr, from rank 0."""
-        if self._main:
-            sys.stderr.write(f"{CLEAR if self._live else ''}{text}\n")
-
-    def progress(self, step: int) -> None:
-        """How far the run is, on the last line of a terminal."""
-        if self._live:
-            pace = (time.monotonic() - self._begin) / (step - self._first)
-            left = timedelta(seconds=round(pace * (self._steps - step)))
-            sys.stderr.write(f"{CLEAR}{step:,} of {self._steps:,} steps, {left} left")
-
-    def record(self, event: str, **values: Any) -> None:
-        """A line of log.jsonl; JSON has no infinity, so what is not finite is null there."""
-        unknown = [k for k, v in values.items() if isinstance(v, float) and not math.isfinite(v)]
-        if self._folder is not None:
-            text = json.dumps({"event": event, **values, **dict.fromkeys(unknown)})
-            path = self._folder / "log.jsonl"
-            with cannot_write(str(path)), path.open("a", encoding="utf-8") as file:
-                file.write(text + "\n")
-
-    def step(self, values: dict[str, Any]) -> None:
-        """The numbers of the last steps: a line, a record, and TensorBoard's curves."""
-        self.say(line(values, self._steps))
-        self.record("step", **values)
-        for key, name, flag in CURVES:
-            if not flag or getattr(self._config, flag):
-                self._point(name, values[key], values)
-
-    def evaluation(self, name: str, loss: float, at: dict[str, Any]) -> None:
-        """Loss and perplexity of a validation or test set."""
-        ppl = math.exp(min(loss, 700.0))
-        self.say(f"iteration {at['iteration']:,} | {name} loss {loss:.4f} | perplexity {ppl:.4g}")
-        self.record("evaluation", name=name, loss=loss, perplexity=ppl, **at)
-        self._point(f"lm loss {name}", loss, at)
-        if self._config.log_validation_ppl_to_tensorboard:
-            self._point(f"lm loss {name} ppl", ppl, at)
-
-    def _point(self, curve: str, value: float | None, at: dict[str, Any]) -> None:
-        if self._board is not None and value is not None:
-            self._board.add_scalar(curve, value, at["iteration"])
-            self._board.add_scalar(f"{curve} vs samples", value, at["consumed_samples"])
-
-    def close(self) -> None:
-        """End the progress and the curves, and draw loss.png."""
-        if self._live:
-            sys.stderr.write(CLEAR)
-        if self._board is not None:
-            self._board.close()
-        if self._folder is not None and (self._folder / "log.jsonl").exists():
-            try:
-                self.say(draw(self._folder, self.entropy))
-            except OSError as error:  # another error may be on its way, and is the one to hear of
-                self.say(f"no loss.png: {error}")
-
-
-def _board(config: Config, first: int) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        message = "tensorboard_dir needs the package tensorboard: pip install tensorboard"
-        raise UsageError(message) from error
-    size, again = config.tensorboard_queue_size, first + 1 if first else None
-    with cannot_write(config.tensorboard_dir or ""):
-        return SummaryWriter(config.tensorboard_dir, purge_step=again, max_queue=size)
-
-
-def draw(folder: Path, entropy: float) -> str:
-    """Draw FOLDER/loss.png from FOLDER/log.jsonl; what to say of it."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        return "no loss.png: matplotlib is not installed"
-    curves: dict[str, dict[int, float]] = {}
-    for text in (folder / "log.jsonl").read_text(encoding="utf-8").splitlines():
-        values = json.loads(text)
-        if values.get("loss") is not None:  # a step made again after a resume counts once
-            points = curves.setdefault(values.get("name", "training"), {})
-            points[values["iteration"]] = values["loss"]
-    if not curves:
-        return "no loss.png: no step was made"
-    figure = Figure(figsize=(8, 4.5), layout="constrained")
-    axes = figure.add_subplot(xlabel="iteration", ylabel="loss (nats a token)")
-    for name, points in curves.items():
-        axes.plot(*zip(*sorted(points.items()), strict=True), marker=".", label=name)
-    axes.axhline(entropy, linestyle="--", color="grey", label="unigram entropy")
-    axes.legend()
-    figure.savefig(folder / "loss.png", dpi=120)
-    return f"plot: {folder / 'loss.png'}"
 
 
 def describe(run: Run) -> Iterator[str]:

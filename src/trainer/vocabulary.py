@@ -46,7 +46,8 @@ class HeadLoss(torch.autograd.Function):
     ``hidden`` [N, H] decides the type of the products, ``weight`` [V / tensor_size, H] is the head,
     ``labels`` int64 [N], ``mask`` float32 [N]. Rows of the whole vocabulary from ``valid`` on are
     padding and take no probability. ``softmax`` is the one below, compiled or not. Logits exist for
-    a chunk of positions at a time: gradients are made on the way forward, nothing is done twice.
+    a chunk of positions at a time: gradients are made on the way forward, nothing is done twice,
+    unless ``learn`` is false.
     """
 
     @staticmethod
@@ -59,12 +60,13 @@ class HeadLoss(torch.autograd.Function):
         valid: int,
         topology: Topology,
         softmax: Callable[..., tuple[Tensor, Tensor]],
+        learn: bool,
     ) -> Tensor:
         ctx.group, first = topology.tensor_group, topology.tensor_rank * weight.shape[0]
         row, mine = _locate(labels, first, weight.shape[0])
-        head, learn = weight.to(hidden.dtype), any(ctx.needs_input_grad)
-        grad_hidden = torch.empty_like(hidden) if learn else hidden
-        grad_weight = torch.zeros_like(weight) if learn else weight
+        head = weight.to(hidden.dtype)
+        if learn:
+            grad_hidden, grad_weight = torch.empty_like(hidden), torch.zeros_like(weight)
         loss, count = torch.zeros((), device=hidden.device), mask.sum().clamp(min=1)
         rows, padding = CHUNKS[hidden.device.type], max(0, valid - first)
         for part in (slice(begin, begin + rows) for begin in range(0, len(hidden), rows)):
@@ -77,14 +79,15 @@ class HeadLoss(torch.autograd.Function):
                 step.scatter_(1, index, label.where(here, step.gather(1, index)))
                 grad_hidden[part] = step @ head
                 grad_weight += step.T @ hidden[part]
-        ctx.save_for_backward(grad_hidden, grad_weight, count)
+        if learn:
+            ctx.save_for_backward(grad_hidden, grad_weight, count)
         return loss / count
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         grad_hidden, grad_weight, count = ctx.saved_tensors
         scale = grad / count
-        return total(grad_hidden * scale, ctx.group), grad_weight * scale, *[None] * 5
+        return total(grad_hidden * scale, ctx.group), grad_weight * scale, *[None] * 6
 
 
 def softmax(  # noqa: PLR0917

@@ -61,7 +61,7 @@ def test_head_loss_is_cross_entropy(rows: int, valid: int, padding: int, seed: i
     labels = torch.randint(valid, (rows,), generator=draw)
     mask = (torch.rand(rows, generator=draw) > 0.3).double()
     leaves = [x.clone().requires_grad_() for x in (hidden, weight, hidden, weight)]
-    rest = (labels, mask, valid, Topology(), vocabulary.softmax)
+    rest = (labels, mask, valid, Topology(), vocabulary.softmax, True)
     with patch.dict(vocabulary.CHUNKS, cpu=7):
         mine = vocabulary.HeadLoss.apply(leaves[0], leaves[1], *rest)
     losses = functional.cross_entropy(leaves[2] @ leaves[3][:valid].T, labels, reduction="none")

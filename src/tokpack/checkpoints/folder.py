@@ -86,6 +86,12 @@ def begin(target: Path) -> Path:
         return whole_folder.begin(target)
 
 
+def abandon(target: Path) -> None:
+    """Give back the space of a checkpoint that could not be completed."""
+    if target.exists() or _latest(target.parent) != target:  # else it is the only whole one
+        shutil.rmtree(unfinished(target), ignore_errors=True)
+
+
 def commit(target: Path, state: str, keep: int) -> None:
     """Complete a checkpoint, make it the latest, and remove all but ``keep`` (0: none).
 

@@ -32,7 +32,9 @@ def cannot_write(path: str | os.PathLike[str]) -> Iterator[None]:
         yield
     except OSError as error:
         reason = error.strerror or str(error)
-        raise OutputError(f"cannot write {os.fsdecode(path)}: {reason}") from error
+        failure = OutputError(f"cannot write {os.fsdecode(path)}: {reason}")
+        failure.errno = error.errno
+        raise failure from error
 
 
 def replace_file(

@@ -8,6 +8,7 @@ import errno
 import json
 import os
 import socket
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -135,22 +136,43 @@ class Lock:
         return OutputError(f"{who} is writing to {self._folder}: {hint}")
 
 
-_held: dict[str, Lock] = {}  # of the folders that this process writes to until it ends
+class _Held:
+    """A lock that a thread keeps young."""
+
+    def __init__(self, folder: str) -> None:
+        self._lock = Lock(folder).__enter__()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._beat, daemon=True)
+        self._thread.start()
+
+    def release(self) -> None:
+        self._ended.set()
+        self._thread.join()
+        self._lock.__exit__(None, None, None)
+
+    def _beat(self) -> None:
+        while not self._ended.wait(HEARTBEAT_SECONDS):
+            self._lock.beat()
+
+
+_held: dict[str, _Held] = {}  # by folder: those that this process writes to until it ends
 
 
 def hold(folder: Path) -> None:
-    """Keep other runs out of ``folder`` until this process ends. OutputError where one is in it."""
+    """Keep other runs out of ``folder`` until this process ends. OutputError where one is in it.
+
+    A process that ends without Python's own exit, by os._exit, has to call ``release``.
+    """
     name = str(folder.resolve())
     if name not in _held:
-        _held[name] = Lock(name).__enter__()
-    _held[name].beat()
+        _held[name] = _Held(name)
 
 
 @atexit.register
 def release() -> None:
     """Let other runs into all folders that are held."""
     while _held:
-        _held.popitem()[1].__exit__(None, None, None)
+        _held.popitem()[1].release()
 
 
 def _flock(file: int) -> bool | None:

@@ -1,0 +1,247 @@
+"""What a run writes down: lines on stderr, log.jsonl, TensorBoard's curves, and a plot."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tokpack.errors import OutputError, UsageError
+from tokpack.files.durable import cannot_write
+
+from .report import line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tokpack.configuration.config import Config
+
+    from .parallel import Topology
+
+CURVES = (  # what a step has, its name in TensorBoard, and the flag that asks for it
+    ("loss", "lm loss", ""),
+    ("lr", "learning-rate", ""),
+    ("grad_norm", "grad-norm", ""),
+    ("loss_scale", "loss-scale", ""),
+    ("tokens_per_second", "tokens-per-second", ""),
+    ("batch_size", "batch-size", "log_batch_size_to_tensorboard"),
+    ("seconds_per_step", "iteration-time", "log_timers_to_tensorboard"),
+    ("data_wait", "data-wait-share", "log_timers_to_tensorboard"),
+)
+CLEAR = "\r\x1b[K"  # the last line of a terminal
+
+
+class Log:
+    """What rank 0 says and writes; the other ranks have one that is silent.
+
+    What cannot be written after the beginning is said, and does not end the run.
+    """
+
+    def __init__(
+        self, config: Config, topology: Topology, entropy: float, first: int, steps: int
+    ) -> None:
+        self.entropy, self._config, self._first, self._steps = entropy, config, first, steps
+        self._main, self._begin = topology.is_main, time.monotonic()
+        self._live = self._main and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        folder = config.log_dir or config.save
+        self._folder = Path(folder) if folder and self._main else None
+        self._lines: Lines | None = None
+        self._curves: Curves | None = None
+        self._failed: set[str] = set()
+        if self._folder is not None:
+            with cannot_write(self._folder):
+                self._folder.mkdir(parents=True, exist_ok=True)
+                (self._folder / "config.yaml").write_text(config.to_yaml(), encoding="utf-8")
+            self._lines = Lines(self._folder / "log.jsonl")
+            self._lines.add(_json("begin", iteration=first, steps=steps, unigram_entropy=entropy))
+            self._lines.write()
+        if config.tensorboard_dir and self._main:
+            self._curves = Curves(config, first)
+
+    def say(self, text: str) -> None:
+        """A line to stderr, from rank 0."""
+        if self._main:
+            sys.stderr.write(f"{CLEAR if self._live else ''}{text}\n")
+
+    def progress(self, step: int) -> None:
+        """How far the run is, on the last line of a terminal."""
+        if self._live:
+            pace = (time.monotonic() - self._begin) / (step - self._first)
+            left = timedelta(seconds=round(pace * (self._steps - step)))
+            sys.stderr.write(f"{CLEAR}{step:,} of {self._steps:,} steps, {left} left")
+
+    def record(self, event: str, **values: Any) -> None:
+        """A line of log.jsonl."""
+        if self._lines is not None:
+            self._lines.add(_json(event, **values))
+            self._try("log.jsonl", self._lines.write, "its lines are kept, and written when it can")
+
+    def step(self, values: dict[str, Any]) -> None:
+        """The numbers of the last steps: a line, a record, and TensorBoard's curves."""
+        self.say(line(values, self._steps))
+        self.record("step", **values)
+        points = {
+            name: values[key]
+            for key, name, flag in CURVES
+            if not flag or getattr(self._config, flag)
+        }
+        self._draw_points(points, values)
+
+    def evaluation(self, name: str, loss: float, at: dict[str, Any]) -> None:
+        """Loss and perplexity of a validation or test set."""
+        ppl = math.exp(min(loss, 700.0))
+        self.say(f"iteration {at['iteration']:,} | {name} loss {loss:.4f} | perplexity {ppl:.4g}")
+        self.record("evaluation", name=name, loss=loss, perplexity=ppl, **at)
+        points = {f"lm loss {name}": loss}
+        if self._config.log_validation_ppl_to_tensorboard:
+            points[f"lm loss {name} ppl"] = ppl
+        self._draw_points(points, at)
+
+    def close(self) -> None:
+        """End the progress and the curves, and draw loss.png.
+
+        Raises nothing: another error may be on its way, and is the one to hear of.
+        """
+        if self._live:
+            sys.stderr.write(CLEAR)
+        if self._curves is not None:
+            self._try("TensorBoard's curves", self._curves.close, "their last points are lost")
+        if self._lines is None or self._folder is None:
+            return
+        self._try("log.jsonl", self._lines.write, "its last lines are lost")
+        try:
+            self.say(draw(self._folder, self.entropy))
+        except OSError as error:
+            self.say(f"no loss.png: {error}")
+
+    def _draw_points(self, points: Mapping[str, float | None], at: dict[str, Any]) -> None:
+        curves = self._curves
+        if curves is not None:
+            self._try(
+                "TensorBoard's curves",
+                lambda: curves.add(points, at["iteration"], at["consumed_samples"]),
+                "points are lost until it can be written again",
+            )
+
+    def _try(self, name: str, write: Callable[[], None], consequence: str) -> None:
+        """Write to a file of the log; say it, once until it succeeds, where that fails."""
+        try:
+            write()
+        except (OutputError, OSError) as error:
+            if name not in self._failed:
+                self.say(f"warning: {name}: {error}; {consequence}")
+            self._failed.add(name)
+        else:
+            self._failed.discard(name)
+
+
+class Lines:
+    """A file of lines, to which whole lines are added, or none.
+
+    Lines that cannot be written wait for the next time.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._waiting: list[str] = []
+
+    def add(self, text: str) -> None:
+        self._waiting.append(text)
+
+    def write(self) -> None:
+        """Write all lines that wait. Raises OutputError, and leaves no part of a line then."""
+        with cannot_write(self._path), self._path.open("ab+", buffering=0) as file:
+            end = file.seek(0, os.SEEK_END)
+            text = "".join(f"{one}\n" for one in self._waiting)
+            if end:
+                file.seek(end - 1)
+                if file.read(1) != b"\n":  # a run that was killed left a part of a line
+                    text = f"\n{text}"
+            rest = memoryview(text.encode())
+            try:
+                while rest:  # a disk that is nearly full takes a part
+                    rest = rest[file.write(rest) :]
+            except OSError:
+                file.truncate(end)
+                raise
+        self._waiting.clear()
+
+
+class Curves:
+    """TensorBoard's curves under Megatron's names, over steps and over samples."""
+
+    def __init__(self, config: Config, first: int) -> None:
+        """Open them, to go on behind step ``first``. Raises UsageError and OutputError."""
+        self._folder, self._size = config.tensorboard_dir or "", config.tensorboard_queue_size
+        self._board = self._open(first + 1 if first else None)
+
+    def add(self, points: Mapping[str, float | None], step: int, samples: int) -> None:
+        """Add a point to each curve that has one. Raises OSError; then a new file is begun."""
+        if self._board is None:
+            self._board = self._open(None)
+        try:
+            for name, value in points.items():
+                if value is not None:
+                    self._board.add_scalar(name, value, step)
+                    self._board.add_scalar(f"{name} vs samples", value, samples)
+        except OSError:
+            self._board = None  # its thread has ended with the error
+            raise
+
+    def close(self) -> None:
+        """Write what is left. Raises OSError."""
+        if self._board is not None:
+            self._board.close()
+
+    def _open(self, purge_step: int | None) -> Any:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError as error:
+            message = "tensorboard_dir needs the package tensorboard: pip install tensorboard"
+            raise UsageError(message) from error
+        with cannot_write(self._folder):
+            return SummaryWriter(self._folder, purge_step=purge_step, max_queue=self._size)
+
+
+def _json(event: str, **values: Any) -> str:
+    """A line of log.jsonl; JSON has no infinity, so what is not finite is null there."""
+    unknown = [k for k, v in values.items() if isinstance(v, float) and not math.isfinite(v)]
+    return json.dumps({"event": event, **values, **dict.fromkeys(unknown)})
+
+
+def draw(folder: Path, entropy: float) -> str:
+    """Draw FOLDER/loss.png from FOLDER/log.jsonl; what to say of it."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        return "no loss.png: matplotlib is not installed"
+    curves = _read_curves(folder / "log.jsonl")
+    if not curves:
+        return "no loss.png: no step was made"
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    axes = figure.add_subplot(xlabel="iteration", ylabel="loss (nats a token)")
+    for name, points in curves.items():
+        axes.plot(*zip(*sorted(points.items()), strict=True), marker=".", label=name)
+    axes.axhline(entropy, linestyle="--", color="grey", label="unigram entropy")
+    axes.legend()
+    figure.savefig(folder / "loss.png", dpi=120)
+    return f"plot: {folder / 'loss.png'}"
+
+
+def _read_curves(path: Path) -> dict[str, dict[int, float]]:
+    """Loss by name and step; a step that was made again after a resume counts once."""
+    curves: dict[str, dict[int, float]] = {}
+    for text in path.read_text(encoding="utf-8").splitlines():
+        try:
+            values = json.loads(text)
+        except ValueError:  # the part of a line that a kill left
+            continue
+        if values.get("loss") is not None:
+            points = curves.setdefault(values.get("name", "training"), {})
+            points[values["iteration"]] = values["loss"]
+    return curves

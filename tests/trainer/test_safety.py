@@ -1,0 +1,245 @@
+"""What must not be lost or left behind: locks, ranks, space on the disk, finite weights."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from safetensors.torch import load_file  # noqa: E402
+from support.encoding_tools import wait_until  # noqa: E402
+from support.trainer_checkpoint_tools import make, state  # noqa: E402
+from support.trainer_tools import (  # noqa: E402
+    FLAGS,
+    finish,
+    records,
+    settings,
+    start,
+    write_tokens,
+)
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+
+from tokpack.checkpoints.folder import abandon, find  # noqa: E402
+from tokpack.configuration.config import Config  # noqa: E402
+from tokpack.errors import OutputError, TrainingError  # noqa: E402
+from tokpack.files import lock  # noqa: E402
+from tokpack.trainer.checkpoint import save  # noqa: E402
+from tokpack.trainer.log import Lines, draw  # noqa: E402
+from tokpack.trainer.loop import train  # noqa: E402
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+LONG = ("--train-samples", "8_000_000")
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="module")
+def prefix(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write_tokens(tmp_path_factory.mktemp("data") / "corpus")
+
+
+@pytest.fixture(autouse=True)
+def _locks_go() -> Iterator[None]:
+    yield
+    lock.release()
+
+
+@contextmanager
+def files_of_at_most(size: int, process: int = 0) -> Iterator[None]:
+    """The system refuses to make a file of a process (by default this one) larger."""
+    before = resource.prlimit(process, resource.RLIMIT_FSIZE)
+    resource.prlimit(process, resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.prlimit(process, resource.RLIMIT_FSIZE, before)
+
+
+# Locks and ranks
+
+
+def test_a_run_that_ended_leaves_its_folder_to_other_hosts(
+    prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = finish(
+        start(2, "--data-path", prefix, "--train-samples", "16", "--save", str(tmp_path)), 300
+    )
+    assert [code for code, _ in done] == [0, 0], done
+    monkeypatch.setattr("socket.gethostname", lambda: "another-host")
+    lock.hold(tmp_path)
+
+
+def test_the_lock_stays_young_between_checkpoints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lock, "HEARTBEAT_SECONDS", 0.05)
+    lock.hold(tmp_path)
+    os.utime(tmp_path / "lock", (0, 0))
+    wait_until(lambda: (tmp_path / "lock").stat().st_mtime > 1e9, 30)
+
+
+def is_alive(process: int) -> bool:
+    """Whether it runs, and is no zombie that waits for its parent."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the system must know of its parent's death")
+def test_ranks_end_with_a_launcher_that_is_killed(prefix: str, tmp_path: Path) -> None:
+    flags = (*FLAGS.split(), "--data-path", prefix, "--log-dir", str(tmp_path))
+    launcher = subprocess.Popen(
+        [sys.executable, "-m", "tokpack", "train", "--nproc", "2", *flags, *LONG],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        wait_until(lambda: len(records(tmp_path)) >= 2, 300)
+        children = Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text()
+        ranks = [int(word) for word in children.split()]
+        assert len(ranks) == 2
+        assert all(map(is_alive, ranks))
+    finally:
+        launcher.kill()
+        launcher.wait()
+    wait_until(lambda: not any(map(is_alive, ranks)), 60)
+
+
+# What a checkpoint holds
+
+
+def test_weights_that_are_not_finite_are_not_saved(prefix: str, tmp_path: Path) -> None:
+    """The loss of a step is that of the weights before it: it is finite once too often."""
+    more: dict[str, Any] = {"lr": 1e38, "clip_grad": 0.0, "lr_warmup_samples": 0}
+    more |= {"save_interval": 1, "extra_save_iters": (0,), "save": str(tmp_path)}
+    with pytest.raises(TrainingError, match=r"step_00000001 was not saved: .* are not finite"):
+        train(Config(**settings(prefix, **more)))
+    assert [path.name for path in tmp_path.glob("step_*")] == ["step_00000000"]
+    for path in (tmp_path / "step_00000000").glob("*.safetensors"):
+        assert all(tensor.isfinite().all() for tensor in load_file(path).values())
+
+
+# A full disk
+
+
+def test_a_full_disk_gets_its_space_back(tmp_path: Path) -> None:
+    engine = make()
+    save(engine, tmp_path, state(engine, 1))
+    with files_of_at_most(1 << 17), pytest.raises(OutputError, match="File too large") as caught:
+        save(engine, tmp_path, state(engine, 2))
+    assert caught.value.no_space
+    assert sorted(os.listdir(tmp_path)) == ["latest", "lock", "step_00000001"]
+    save(engine, tmp_path, state(engine, 2))
+    assert find(tmp_path) == tmp_path / "step_00000002"
+
+
+def test_the_only_whole_checkpoint_is_not_given_up(tmp_path: Path) -> None:
+    """A kill between two renames left it under the name of an unfinished one."""
+    whole = tmp_path / "step_00000001.unfinished"
+    whole.mkdir()
+    (whole / "state.json").touch()
+    (tmp_path / "latest").write_text("step_00000001\n")
+    abandon(tmp_path / "step_00000001")
+    assert find(tmp_path) == whole
+    (tmp_path / "latest").write_text("step_00000000\n")
+    abandon(tmp_path / "step_00000001")
+    assert not whole.exists()
+
+
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="needs a limit set from outside")
+def test_a_run_goes_on_until_there_is_room_again(prefix: str, tmp_path: Path) -> None:
+    flags = ("--data-path", prefix, "--save", str(tmp_path), "--train-samples", "80_000")
+    ranks = start(2, *flags, "--save-interval", "2")
+    said = ranks[0].stderr
+    assert said is not None
+
+    def wait_for(text: str) -> None:
+        assert any(text in line for line in said), text
+
+    try:
+        wait_for("saved iteration 4 ")
+        with files_of_at_most(2000, ranks[0].pid):
+            wait_for("was not saved: cannot write")
+            wait_for("was not saved: cannot write")
+        wait_for("saved iteration")
+        ranks[0].send_signal(signal.SIGTERM)
+        wait_for("by a signal")
+    finally:
+        done = finish(ranks)
+    assert [code for code, _ in done] == [0, 0]
+    steps = [step["iteration"] for step in records(tmp_path)]
+    assert steps == list(range(1, len(steps) + 1)), "lines that could not be written are missing"
+    missed = {record["iteration"] for record in records(tmp_path, "not saved")}
+    saved = {record["iteration"] for record in records(tmp_path, "save")}
+    assert len(missed) >= 2
+    assert not missed & saved
+    assert max(saved) == steps[-1] > max(missed)
+
+
+def test_a_failed_line_waits_and_leaves_no_part(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_text('{"part of a li')
+    lines, long = Lines(path), json.dumps({"loss": 1.0, "iteration": 1, "more": 3000 * "x"})
+    lines.add(long)
+    lines.write()
+    size = path.stat().st_size
+    lines.add(long)
+    with files_of_at_most(4096), pytest.raises(OutputError, match="File too large"):
+        lines.write()
+    assert path.stat().st_size == size
+    lines.add("{}")
+    lines.write()
+    assert path.read_text().split("\n") == ['{"part of a li', long, long, "{}", ""]
+    pytest.importorskip("matplotlib")
+    assert "loss.png" in draw(tmp_path, 1.0)
+
+
+# Evaluation
+
+
+class Made(TorchDispatchMode):
+    """Counts matrix products, and new tensors of a shape."""
+
+    def __init__(self, shape: torch.Size) -> None:
+        super().__init__()
+        self.shape, self.products, self.copies = shape, 0, 0
+
+    def __torch_dispatch__(
+        self, operation: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        made = operation(*args, **(kwargs or {}))
+        self.products += operation in (torch.ops.aten.mm.default, torch.ops.aten.addmm.default)
+        old = {x.data_ptr() for x in args if isinstance(x, torch.Tensor)}
+        if isinstance(made, torch.Tensor) and made.shape == self.shape:
+            self.copies += made.data_ptr() not in old
+        return made
+
+
+@pytest.mark.parametrize("untied", [False, True])
+def test_an_evaluation_makes_no_gradient_of_the_head(untied: bool) -> None:
+    engine = make(num_layers=1, untie_embeddings_and_output_weights=untied)
+    ids = torch.randint(0, 500, (2, 65), generator=torch.Generator().manual_seed(1))
+    batch = {"tokens": ids[:, :-1], "labels": ids[:, 1:], "loss_mask": torch.ones(2, 64)}
+    head = engine.model.head_weight.shape
+    with Made(head) as learning:
+        trained = float(engine.train_batch([batch], 0.0).loss)
+    with Made(head) as looking:
+        evaluated = float(engine.evaluate([batch]))
+    assert evaluated == trained
+    assert learning.copies > 0
+    assert looking.copies == 0
+    assert looking.products == 1 + 4  # the head, and four in the block
