@@ -1,6 +1,12 @@
-"""Text of documents and names of files, made safe to show."""
+"""Text of documents and names of files, made safe to show; and what a word was meant to be."""
 
 from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
@@ -18,6 +24,12 @@ def shown(text: str | bytes, *, limit: int = 0) -> str:
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else _escape(char) for char in text)
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The known word that ``word`` is most likely meant to be, or None."""
+    matches = difflib.get_close_matches(word, list(known), n=1)
+    return matches[0] if matches else None
 
 
 def _escape(char: str) -> str:

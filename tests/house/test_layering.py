@@ -151,11 +151,16 @@ def test_instruction_sets_have_files_of_their_own() -> None:
     assert not [str(path) for path in files if not names.search(path.name)]
 
 
-def test_the_trainer_is_thin() -> None:
-    """It is to be read: the whole of it at a desk, its main loop in one sitting."""
-    lines = {path.name: len(path.read_text().splitlines()) for path in TRAINER.rglob("*.py")}
-    assert sum(lines.values()) < 2500, lines
-    assert lines["loop.py"] < 300
+def test_functions_fit_on_a_page() -> None:
+    """One that does not does more than one thing."""
+    long = [
+        f"{path.relative_to(ROOT)}:{node.lineno}: {node.name} has {length} lines"
+        for path in modules().values()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        if (length := (node.end_lineno or 0) - node.lineno + 1) > 70
+    ]
+    assert not long, "\n".join(long)
 
 
 def test_import_is_light() -> None:

@@ -11,8 +11,9 @@ import pytest
 from support.flags_tools import changed, config, write
 
 from tokpack.cli.commands import train as command
-from tokpack.configuration import flags, names
+from tokpack.configuration import names
 from tokpack.configuration.config import FIELDS
+from tokpack.configuration.flags import SETTINGS
 from tokpack.errors import FormatError, InputError, UsageError
 
 if TYPE_CHECKING:
@@ -363,24 +364,29 @@ def test_no_process_is_too_few(count: str) -> None:
 
 
 def test_every_alias_leads_to_a_setting() -> None:
-    known = set(flags._TYPES)
+    known = set(SETTINGS)
     assert {name for name, _ in names.SWITCHES.values() if "." not in name} <= set(FIELDS)
-    others = [other for group in flags._NAMES.values() for other in group.split()]
+    others = [other for one in SETTINGS.values() for other in one.names.split()]
     assert len(others) == len(set(others)) > 30
     assert not set(others) & known
     everything = [*others, *names.SWITCHES, *names.ONLY, *" ".join(names.NOTHING.values()).split()]
     assert len(everything) == len(set(everything)), "a name has two meanings"
 
 
-def test_the_help_page_shows_every_setting() -> None:
-    shown = {
-        flag.split()[0].removeprefix("[no-]").replace("-", "_").removeprefix("no_")
-        for group in command.GROUPS.values()
-        for flag in group
-    }
+def test_the_help_page_shows_every_setting_with_its_default() -> None:
+    page = command.page()
+    shown = re.findall(r"^  --(?:\[no-\]|no-)?(\S+)", page, re.MULTILINE)
     own = {"nproc", "deepspeed_config", "debug"}
-    assert shown == {*FIELDS, *own} - {"deepspeed_json"}
-    assert max(map(len, command.page().splitlines())) <= 100
+    assert sorted(name.replace("-", "_") for name in shown) == sorted(
+        {*FIELDS, *own} - {"deepspeed_json"}
+    )
+    assert max(map(len, page.splitlines())) <= 100
+    assert re.search(r"--lr X +learning rate \(0\.0003\)\n", page)
+    assert re.search(r"--\[no-\]compile +torch\.compile of the blocks \(on a GPU\)\n", page)
+    for name, setting in FIELDS.items():
+        default = setting.default
+        if isinstance(default, (int, float)) and not isinstance(default, bool):
+            assert f"({setting.otherwise or f'{default:g}'})" in setting.row()[1], name
 
 
 def test_no_torch_is_loaded() -> None:

@@ -39,9 +39,9 @@ NUMBERS = {
     ),
     "zero_stage": st.integers(0, 3),
     **{
-        name: st.sampled_from(item.metadata["choices"].split())
+        name: st.sampled_from(item.choices.split())
         for name, item in FIELDS.items()
-        if item.metadata.get("choices") and name != "zero_stage"
+        if item.choices and name != "zero_stage"
     },
 }
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tokpack import __version__
 from tokpack.cli import terminal
-from tokpack.cli.parser import nearest
+from tokpack.display import nearest
 from tokpack.errors import TokpackError, UsageError
 
 if TYPE_CHECKING:

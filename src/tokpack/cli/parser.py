@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import re
 import shutil
 import sys
 import textwrap
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
+from tokpack.display import nearest
 from tokpack.errors import UsageError
 
 if TYPE_CHECKING:
@@ -37,12 +37,6 @@ class Group(NamedTuple):
 def flag(*names: str, **settings: Any) -> Flag:
     """Declare one option."""
     return Flag(names, settings)
-
-
-def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that ``word`` is most likely meant to be, or None."""
-    matches = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return matches[0] if matches else None
 
 
 class Page(NamedTuple):
@@ -132,16 +126,30 @@ def _refuse_unknown(flags: Sequence[str], known: Sequence[str]) -> None:
             raise UsageError(f"unknown flag {name}" + (f"; did you mean {hint}?" if hint else ""))
 
 
-def _help(page: Page) -> str:
+def page_of(
+    summary: str,
+    usage: str,
+    groups: Iterable[tuple[str, Iterable[tuple[str, str]]]],
+    epilog: str,
+    column: int = COLUMN,
+) -> str:
+    """A help page: groups with a title, and rows of a flag and its help, from ``column`` on."""
     width = max(60, min(shutil.get_terminal_size().columns, 100))
-    lines = [page.summary, "", f"usage: tokpack {page.command} INPUT... [flags]"]
-    for group in (*page.groups, COMMON):
-        if group.hidden:
-            continue
-        lines += ["", f"{group.title}:"] if group.title else []
-        for names, settings in group.flags:
-            lines += _row(_shown(names, settings), settings["help"], width)
-    return "\n".join([*lines, "", page.epilog])
+    lines = [summary, "", f"usage: tokpack {usage}"]
+    for title, rows in groups:
+        lines += ["", f"{title}:"] if title else []
+        for left, text in rows:
+            lines += _row(left, text, width, column)
+    return "\n".join([*lines, "", epilog])
+
+
+def _help(page: Page) -> str:
+    groups = [
+        (group.title, [(_shown(*one), one.settings["help"]) for one in group.flags])
+        for group in (*page.groups, COMMON)
+        if not group.hidden
+    ]
+    return page_of(page.summary, f"{page.command} INPUT... [flags]", groups, page.epilog)
 
 
 def _shown(names: tuple[str, ...], settings: dict[str, Any]) -> str:
@@ -154,12 +162,12 @@ def _shown(names: tuple[str, ...], settings: dict[str, Any]) -> str:
     return ", ".join(names) + (f" {value}{more}" if value else "")
 
 
-def _row(left: str, text: str, width: int) -> list[str]:
-    lines = textwrap.wrap(text, width - COLUMN, break_on_hyphens=False)
-    first = f"  {left:<{COLUMN - 2}}"
-    if len(left) > COLUMN - 4:
+def _row(left: str, text: str, width: int, column: int) -> list[str]:
+    lines = textwrap.wrap(text, width - column, break_on_hyphens=False)
+    first = f"  {left:<{column - 2}}"
+    if len(left) > column - 4:
         lines.insert(0, "")
-    return [(first + lines[0]).rstrip(), *(" " * COLUMN + line for line in lines[1:])]
+    return [(first + lines[0]).rstrip(), *(" " * column + line for line in lines[1:])]
 
 
 class _Parser(argparse.ArgumentParser):

@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, field, fields
-from typing import Any
+import typing
+from dataclasses import MISSING, dataclass, field, fields
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from tokpack.errors import UsageError
 
+from .setting import Setting, kind_of
 
-def setting(
-    default: Any,
-    names: str = "",
-    *,
-    choices: str = "",
-    zero: bool = False,
-    most: float = math.inf,
-    below: float = math.inf,
-) -> Any:
-    """A field of Config that has other names elsewhere, or may not have every value.
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
-    ``names`` are those of Megatron-LM, Megatron-DeepSpeed and GPT-NeoX; a dotted one is a path in
-    DeepSpeed's JSON. Numbers are at ``most`` this, or ``below`` that.
-    """
-    rules = {"names": names, "choices": choices, "zero": zero, "most": most, "below": below}
-    return field(default=default, metadata=rules)
+UNSAVED = ("notes",)  # fields of Config that are no settings
+
+
+def _in(group: str) -> Callable[..., Any]:
+    """Declares a field of Config: its default, what the help page says, and more of Setting."""
+
+    def declare(default: Any, help: str = "", value: str = "", **more: Any) -> Any:  # noqa: A002
+        return field(
+            default=default, metadata={"group": group, "help": help, "value": value, **more}
+        )
+
+    return declare
+
+
+GROUPS = ("data", "model", "batch", "optimizer", "precision", "parallel", "activations", "run")
+_data, _model, _batch, _optimizer, _precision, _parallel, _activations, _run = map(_in, GROUPS)
 
 
 @dataclass(frozen=True)
@@ -38,122 +42,246 @@ class Config:
     together, whatever the data and the machine are.
     """
 
-    # model
-    num_layers: int = 12
-    hidden_size: int = 768
-    num_attention_heads: int = 12
-    ffn_hidden_size: int | None = None  # 4 * hidden_size
-    num_query_groups: int | None = setting(None, "num_key_value_heads num_kv_heads")  # all
-    seq_length: int = 1024
-    max_position_embeddings: int | None = None  # seq_length
-    vocab_size: int | None = setting(None, "pad_vocab_size_to")  # that of the dataset's tokenizer
-    make_vocab_size_divisible_by: int = 128
-    position_embedding_type: str = setting(
-        "learned_absolute", "pos_emb", choices="learned_absolute rope"
+    num_layers: int = _model(12, "transformer blocks", "N")
+    hidden_size: int = _model(768, "width", "N")
+    num_attention_heads: int = _model(12, "heads", "N")
+    ffn_hidden_size: int | None = _model(
+        None, "width inside the MLP", "N", otherwise="4 x hidden-size"
     )
-    rotary_percent: float = setting(1.0, "rotary_pct", most=1)
-    rotary_base: float = setting(10000.0, "rotary_emb_base rotary_position_embeddings_theta")
-    untie_embeddings_and_output_weights: bool = setting(False, "no_weight_tying")
-    parallel_residual: bool = setting(False, "gpt_j_residual")
-    embed_layernorm: bool = False
-    normalization: str = setting("LayerNorm", "norm", choices="LayerNorm RMSNorm")
-    activation: str = setting("gelu", "glu_activation", choices="gelu gelu_erf swiglu")
-    add_bias_linear: bool = True
-    hidden_dropout: float = setting(0.0, below=1)
-    attention_dropout: float = setting(0.0, below=1)
-    layernorm_epsilon: float = setting(1e-5, "norm_epsilon")
-    init_method_std: float = 0.02
-    output_init_method_std: float | None = None  # init_method_std / sqrt(2 * num_layers)
-    # batch
-    micro_batch_size: int = setting(4, "batch_size train_micro_batch_size_per_gpu")
-    global_batch_size: int = setting(4, "train_batch_size")
-    rampup_batch_size: tuple[int, int, int] | None = None  # start, increment, samples
-    train_samples: int | None = setting(None, "samples")  # without it and train_iters: one epoch
-    train_iters: int | None = None
-    # optimizer
-    lr: float = setting(3e-4, "optimizer.params.lr", zero=True)
-    min_lr: float = 0.0
-    lr_decay_style: str = setting("linear", choices="constant linear cosine inverse-square-root")
-    lr_decay_samples: int | None = None  # to the end of the run
-    lr_decay_iters: int | None = None
-    lr_warmup_samples: int = 0
-    lr_warmup_iters: int = 0
-    lr_warmup_fraction: float | None = setting(None, "warmup", zero=True, most=1)  # of the decay
-    weight_decay: float = setting(0.01, "optimizer.params.weight_decay", zero=True)
-    adam_beta1: float = setting(0.9, zero=True, below=1)
-    adam_beta2: float = setting(0.999, zero=True, below=1)
-    adam_eps: float = setting(1e-8, "optimizer.params.eps")
-    clip_grad: float = setting(1.0, "gradient_clipping", zero=True)  # 0: no clipping
-    # precision
-    precision: str | None = setting(None, choices="fp32 bf16 fp16")  # bf16 on a GPU, else fp32
-    loss_scale: float = setting(0.0, "fp16.loss_scale")  # 0: dynamic
-    initial_loss_scale: float = 65536.0
-    loss_scale_window: int = setting(1000, "fp16.loss_scale_window")
-    hysteresis: int = setting(2, "fp16.hysteresis loss_scale_hysteresis")
-    min_loss_scale: float = setting(1.0, "fp16.min_loss_scale min_scale")
-    # parallel
-    tensor_model_parallel_size: int = setting(1, "model_parallel_size")
-    pipeline_model_parallel_size: int = setting(1, "pipe_parallel_size")
-    pipeline_split: tuple[int, ...] | None = None  # layers of each stage; equal parts
-    engine: str = setting("torch", choices="torch deepspeed")
-    zero_stage: int = setting(0, "zero_optimization.stage", choices="0 1 2 3")
+    num_query_groups: int | None = _model(
+        None,
+        "heads of keys and values",
+        "N",
+        names="num_key_value_heads num_kv_heads",
+        otherwise="num-attention-heads",
+    )
+    seq_length: int = _model(1024, "tokens of a sample", "N")
+    max_position_embeddings: int | None = _model(None, "positions", "N", otherwise="seq-length")
+    vocab_size: int | None = _model(
+        None,
+        "the size of the vocabulary, where nothing else says it",
+        "N",
+        names="pad_vocab_size_to",
+    )
+    make_vocab_size_divisible_by: int = _model(
+        128, "the vocabulary is padded to a multiple of N x TP", "N"
+    )
+    position_embedding_type: str = _model(
+        "learned_absolute",
+        "learned_absolute or rope",
+        "T",
+        names="pos_emb",
+        choices="learned_absolute rope",
+    )
+    rotary_percent: float = _model(
+        1.0, "share of a head that rope turns", "P", names="rotary_pct", most=1
+    )
+    rotary_base: float = _model(
+        10000.0, "base of rope", "B", names="rotary_emb_base rotary_position_embeddings_theta"
+    )
+    untie_embeddings_and_output_weights: bool = _model(
+        False, "a head of its own", names="no_weight_tying"
+    )
+    parallel_residual: bool = _model(
+        False, "attention and MLP side by side, as GPT-NeoX", names="gpt_j_residual"
+    )
+    embed_layernorm: bool = _model(False, "a norm behind the embedding, as BigScience")
+    normalization: str = _model(
+        "LayerNorm", "LayerNorm or RMSNorm", "T", names="norm", choices="LayerNorm RMSNorm"
+    )
+    activation: str = _model(
+        "gelu",
+        "gelu (its tanh form), gelu_erf or swiglu",
+        "T",
+        names="glu_activation",
+        choices="gelu gelu_erf swiglu",
+    )
+    add_bias_linear: bool = _model(True, "no biases in linear layers")
+    hidden_dropout: float = _model(0.0, "dropout of residual branches", "P", below=1)
+    attention_dropout: float = _model(0.0, "dropout of attention", "P", below=1)
+    layernorm_epsilon: float = _model(1e-5, "epsilon of the norms", "E", names="norm_epsilon")
+    init_method_std: float = _model(0.02, "standard deviation of the initial weights", "S")
+    output_init_method_std: float | None = _model(
+        None, "of residual outputs", "S", otherwise="init-method-std / sqrt(2 num-layers)"
+    )
+    micro_batch_size: int = _batch(
+        4,
+        "samples of one pass of one data parallel process",
+        "N",
+        names="batch_size train_micro_batch_size_per_gpu",
+        otherwise="up to 4",
+    )
+    global_batch_size: int = _batch(
+        4,
+        "samples of a step",
+        "N",
+        names="train_batch_size",
+        otherwise="a micro batch of each process",
+    )
+    rampup_batch_size: tuple[int, int, int] | None = _batch(
+        None, "begin with S samples, grow by I, over N samples", "S I N"
+    )
+    train_samples: int | None = _batch(
+        None, "samples of the run", "N", names="samples", otherwise="one epoch"
+    )
+    train_iters: int | None = _batch(None, "or steps", "N")
+    lr: float = _optimizer(3e-4, "learning rate", "X", names="optimizer.params.lr", zero=True)
+    min_lr: float = _optimizer(0.0, "where it ends", "X")
+    lr_decay_style: str = _optimizer(
+        "linear",
+        "constant, linear, cosine or inverse-square-root",
+        "T",
+        choices="constant linear cosine inverse-square-root",
+    )
+    lr_decay_samples: int | None = _optimizer(None, "samples until min-lr", "N", otherwise="all")
+    lr_decay_iters: int | None = _optimizer(None, "or steps", "N")
+    lr_warmup_samples: int = _optimizer(0, "samples of warm-up", "N")
+    lr_warmup_iters: int = _optimizer(0, "or steps", "N")
+    lr_warmup_fraction: float | None = _optimizer(
+        None, "or a share of the decay", "F", names="warmup", zero=True, most=1
+    )
+    weight_decay: float = _optimizer(
+        0.01,
+        "of weights, not of biases and norms",
+        "X",
+        names="optimizer.params.weight_decay",
+        zero=True,
+    )
+    adam_beta1: float = _optimizer(0.9, "decay of the mean of gradients", "X", zero=True, below=1)
+    adam_beta2: float = _optimizer(0.999, "and of their squares", "X", zero=True, below=1)
+    adam_eps: float = _optimizer(
+        1e-8, "added to the root of the squares", "X", names="optimizer.params.eps"
+    )
+    clip_grad: float = _optimizer(
+        1.0,
+        "largest norm of the gradient, 0 for any",
+        "X",
+        names="gradient_clipping max_grad_norm optimizer.params.max_grad_norm",
+        zero=True,
+    )
+    precision: str | None = _precision(
+        None,
+        "fp32, bf16 or fp16; --bf16 and --fp16 too",
+        "T",
+        choices="fp32 bf16 fp16",
+        otherwise="bf16 on a GPU, else fp32",
+    )
+    loss_scale: float = _precision(
+        0.0, "fp16: a fixed loss scale, 0 for a dynamic one", "X", names="fp16.loss_scale"
+    )
+    initial_loss_scale: float = _precision(65536.0, "where the dynamic one begins", "X")
+    loss_scale_window: int = _precision(
+        1000, "good steps until it doubles", "N", names="fp16.loss_scale_window"
+    )
+    hysteresis: int = _precision(
+        2, "overflows until it halves", "N", names="fp16.hysteresis loss_scale_hysteresis"
+    )
+    min_loss_scale: float = _precision(
+        1.0, "its lowest value", "X", names="fp16.min_loss_scale min_scale"
+    )
+    tensor_model_parallel_size: int = _parallel(
+        1, "processes that share each layer", "N", names="model_parallel_size"
+    )
+    pipeline_model_parallel_size: int = _parallel(
+        1, "stages of layers", "N", names="pipe_parallel_size"
+    )
+    pipeline_split: tuple[int, ...] | None = _parallel(
+        None, "layers of each stage", "N...", otherwise="equal"
+    )
+    engine: str = _parallel("torch", "torch or deepspeed", "T", choices="torch deepspeed")
+    zero_stage: int = _parallel(
+        0, "DeepSpeed's ZeRO: 0, 1, 2 or 3", "N", names="zero_optimization.stage", choices="0 1 2 3"
+    )
     deepspeed_json: dict[str, Any] = field(default_factory=dict)  # what no other field says
-    distributed_timeout_minutes: int = 10
-    # activations
-    checkpoint_activations: bool = setting(False, "recompute_activations")
-    checkpoint_num_layers: int = setting(
-        1, "recompute_num_layers activations_checkpoint_num_layers"
+    distributed_timeout_minutes: int = _parallel(10, "wait for another process so long", "N")
+    checkpoint_activations: bool = _activations(
+        False, "compute them again in the backward pass", names="recompute_activations"
     )
-    partition_activations: bool = setting(
+    checkpoint_num_layers: int = _activations(
+        1,
+        "blocks between two that are kept",
+        "N",
+        names="recompute_num_layers activations_checkpoint_num_layers",
+    )
+    partition_activations: bool = _activations(
         False,
-        "activation_checkpointing.partition_activations distribute_saved_activations "
+        "each tensor parallel process keeps a part",
+        names="activation_checkpointing.partition_activations distribute_saved_activations "
         "distribute_checkpointed_activations",
     )
-    checkpoint_in_cpu: bool = setting(False, "activation_checkpointing.cpu_checkpointing")
-    # data
-    data_path: tuple[str, ...] = ()  # prefix | weight prefix ... | prefix ... | blend.yaml
-    train_data_path: tuple[str, ...] = ()
-    valid_data_path: tuple[str, ...] = ()
-    test_data_path: tuple[str, ...] = ()
-    split: str | None = "969,30,1"  # that of a blend file
-    allow_empty: bool = False  # leave a dataset out of a part where the split has no sample of it
-    order: str = "stateless"
-    seed: int = setting(1234, zero=True)
-    reset_position_ids: bool = False
-    reset_attention_mask: bool = False  # at EOD
-    document_boundaries: bool = False  # those of the index
-    eod_mask_loss: bool = False
-    calculate_per_token_loss: bool = False  # else each micro batch counts the same
-    eod_id: int | None = setting(None, zero=True)  # that of the manifest
-    data_cache_path: str | None = None  # index arrays: built once, then shared
-    vocab_file: str | None = None
-    # run
-    save: str | None = None
-    load: str | None = None
-    save_interval: int | None = setting(None, "checkpoint_factor")
-    extra_save_iters: tuple[int, ...] = ()  # steps at which to save as well; 0 is the beginning
-    keep_checkpoints: int = setting(5, "keep_last_n_checkpoints", zero=True)  # 0: all
-    finetune: bool = False
-    eval_interval: int = 1000
-    eval_iters: int = setting(100, zero=True)
-    log_interval: int = 10
-    exit_interval: int | None = None
-    exit_duration_in_mins: float | None = setting(None, "exit_duration")
-    kill_switch_path: str | None = setting(None, "kill_switch_file")
-    tensorboard_dir: str | None = None
-    tensorboard_queue_size: int = 1000
-    log_timers_to_tensorboard: bool = False
-    log_batch_size_to_tensorboard: bool = False
-    log_validation_ppl_to_tensorboard: bool = False
-    compile: bool | None = None  # on a GPU
-    device: str = setting("auto", choices="auto cpu cuda")
-    log_dir: str | None = None  # save
-    # What was accepted and needs nothing here, said once by the main process; never saved.
+    checkpoint_in_cpu: bool = _activations(
+        False, "keep them in the CPU's memory", names="activation_checkpointing.cpu_checkpointing"
+    )
+    data_path: tuple[str, ...] = _data(
+        (), "datasets with weights, one dataset, or a saved blend", "[W] PREFIX..."
+    )
+    train_data_path: tuple[str, ...] = _data(
+        (), "datasets of the training alone, not split", "[W] PREFIX..."
+    )
+    valid_data_path: tuple[str, ...] = _data(
+        (), "datasets of the validation alone", "[W] PREFIX..."
+    )
+    test_data_path: tuple[str, ...] = _data((), "datasets of the test alone", "[W] PREFIX...")
+    split: str | None = _data("969,30,1", "weights of training, validation and test", "A,B,C")
+    allow_empty: bool = _data(False, "leave out a dataset where the split has no sample of it")
+    order: str = _data("stateless", "the order of samples: stateless, or another program's", "NAME")
+    seed: int = _data(1234, "seed of order and initialisation", "N", zero=True)
+    reset_position_ids: bool = _data(False, "positions begin anew with each document")
+    reset_attention_mask: bool = _data(False, "attention stays between EODs, as in Megatron")
+    document_boundaries: bool = _data(
+        False, "attention and positions stay inside documents, by the index"
+    )
+    eod_mask_loss: bool = _data(False, "no loss behind the end of a document")
+    calculate_per_token_loss: bool = _data(
+        False, "a step's loss is a mean over labels, not over micro batches"
+    )
+    eod_id: int | None = _data(
+        None, "the token that ends a document, where no manifest names it", "N", zero=True
+    )
+    data_cache_path: str | None = _data(
+        None, "indices of other orders and of packing, kept and shared", "DIR"
+    )
+    vocab_file: str | None = _data(None, "the vocabulary, where no manifest names it", "FILE")
+    save: str | None = _run(None, "checkpoints, log.jsonl and loss.png go here", "DIR")
+    load: str | None = _run(None, "continue from here; an empty folder is a fresh start", "DIR")
+    save_interval: int | None = _run(
+        None,
+        "steps between checkpoints",
+        "N",
+        names="checkpoint_factor",
+        otherwise="the last one only",
+    )
+    extra_save_iters: tuple[int, ...] = _run(
+        (), "steps at which to save as well, 0 for the beginning", "N..."
+    )
+    keep_checkpoints: int = _run(
+        5, "older ones are deleted, 0 for none", "N", names="keep_last_n_checkpoints", zero=True
+    )
+    finetune: bool = _run(False, "load weights only, and begin at sample 0")
+    eval_interval: int = _run(1000, "steps between evaluations", "N")
+    eval_iters: int = _run(100, "batches of one, 0 for none", "N", zero=True)
+    log_interval: int = _run(10, "steps between log lines", "N")
+    exit_interval: int | None = _run(None, "save and exit at a multiple of N steps", "N")
+    exit_duration_in_mins: float | None = _run(
+        None, "save and exit after X minutes", "X", names="exit_duration"
+    )
+    kill_switch_path: str | None = _run(
+        None, "save and exit when this file is there", "FILE", names="kill_switch_file"
+    )
+    tensorboard_dir: str | None = _run(None, "TensorBoard's events go here", "DIR")
+    tensorboard_queue_size: int = _run(1000, "events until it writes", "N")
+    log_timers_to_tensorboard: bool = _run(False, "a curve of the time of a step too")
+    log_batch_size_to_tensorboard: bool = _run(False, "and of the batch size")
+    log_validation_ppl_to_tensorboard: bool = _run(False, "and of perplexities")
+    compile: bool | None = _parallel(None, "torch.compile of the blocks", otherwise="on a GPU")
+    device: str = _parallel("auto", "auto, cpu or cuda", "T", choices="auto cpu cuda")
+    log_dir: str | None = _run(None, "log.jsonl and loss.png go here instead", "DIR")
+    # What is said once by the main process, and never saved.
     notes: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
-        for name in FIELDS:
-            _check_value(name, getattr(self, name))
+        for name, setting in FIELDS.items():
+            setting.check(getattr(self, name))
         _check_model(self)
         _check_run(self)
         _check_parallel(self)
@@ -172,34 +300,23 @@ class Config:
         return yaml.safe_dump(self.to_dict(), sort_keys=False)
 
 
-FIELDS = {item.name: item for item in fields(Config) if item.name != "notes"}
+def _fields() -> dict[str, Setting]:
+    hints, found = typing.get_type_hints(Config), {}
+    for item in fields(Config):
+        if item.name not in UNSAVED:
+            kind, many = kind_of(hints[item.name])
+            default = None if item.default is MISSING else item.default
+            found[item.name] = Setting(item.name, kind, many, default, **item.metadata)
+    return found
+
+
+FIELDS = _fields()
 # Of each of these at most one can be given.
 EXCLUSIVE = (
     ("train_samples", "train_iters"),
     ("lr_decay_samples", "lr_decay_iters"),
     ("lr_warmup_samples", "lr_warmup_iters", "lr_warmup_fraction"),
 )
-
-
-def _check_value(name: str, value: Any) -> None:
-    """UsageError for a word that is no choice, and for a number out of its range."""
-    rules, default = FIELDS[name].metadata, FIELDS[name].default
-    if choices := rules.get("choices", "").split():
-        if value is not None and str(value) not in choices:
-            raise UsageError(f"{name} is {value!r}, expected one of {', '.join(choices)}")
-    elif isinstance(value, (int, float)) and not isinstance(value, bool):
-        if rules.get("zero") or default == 0:
-            good, expected = value >= 0, "at least 0"
-        elif "int" in str(FIELDS[name].type):
-            good, expected = value >= 1, "at least 1"
-        else:
-            good, expected = value > 0, "above 0"
-        if (most := rules.get("most", math.inf)) < math.inf:
-            good, expected = good and value <= most, f"{expected} and at most {most}"
-        if (below := rules.get("below", math.inf)) < math.inf:
-            good, expected = good and value < below, f"{expected} and below {below}"
-        if not (good and math.isfinite(value)):
-            raise UsageError(f"{name} is {value}, expected {expected}")
 
 
 def _check_model(config: Config) -> None:

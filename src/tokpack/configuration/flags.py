@@ -6,15 +6,14 @@ dotted path such as ``zero_optimization.overlap_comm``, which is DeepSpeed's.
 
 from __future__ import annotations
 
-import difflib
 import json
-import math
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml
 
+from tokpack.display import nearest
 from tokpack.errors import FormatError, InputError, UsageError
 from tokpack.samples.blend.file import read_values
 from tokpack.samples.blend.words import is_blend_file
@@ -22,27 +21,24 @@ from tokpack.samples.blend.words import is_blend_file
 from .config import EXCLUSIVE, FIELDS
 from .derive import Given, configure
 from .names import BLEND, DEEPSPEED, DERIVED, NEOX, NOTHING, ONLY, REPLACED, SWITCHES, WORDS
+from .setting import EXPECTED, Setting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from .config import Config
 
-_TYPES = {name: str(item.type).removesuffix(" | None") for name, item in FIELDS.items()}
-_TYPES |= {name: kind for name, (kind, _) in DERIVED.items()}
-_NAMES = {name: item.metadata.get("names", "") for name, item in FIELDS.items()}
-_NAMES |= {name: names for name, (_, names) in DERIVED.items()}
-_ALIASES = {other: name for name, others in _NAMES.items() for other in others.split()}
+SETTINGS = FIELDS | {setting.name: setting for setting in DERIVED}
+_ALIASES = {other: one.name for one in SETTINGS.values() for other in one.names.split()}
 _NOTHING = {name: count for count, names in NOTHING.items() for name in names.split()}
-_SWITCHES = SWITCHES | {f"no_{n}": (n, False) for n, kind in _TYPES.items() if kind == "bool"}
-_KNOWN = {*_TYPES, *_ALIASES, *_SWITCHES, *ONLY, *_NOTHING}
+_SWITCHES = SWITCHES | {f"no_{n}": (n, False) for n, s in SETTINGS.items() if s.kind is bool}
+_KNOWN = {*SETTINGS, *_ALIASES, *_SWITCHES, *ONLY, *_NOTHING}
 _REPLACED = {name: names.split() for name, names in REPLACED.items()}
 for _group in ((*names, names[0].replace("samples", "tokens")) for names in EXCLUSIVE):
     _REPLACED |= {name: list(_group) for name in _group}
-_EXPECTED = {"bool": "true or false", "int": "a whole number", "float": "a number"}
 
 
-class _Setting(NamedTuple):
+class _Said(NamedTuple):
     value: Any
     written: str  # as its source has it
 
@@ -51,8 +47,8 @@ class _Setting(NamedTuple):
 class _Source:
     """What one source says: settings, what it turns off, and what has nothing to do here."""
 
-    settings: dict[str, _Setting] = field(default_factory=dict)
-    refused: list[tuple[str, _Setting]] = field(default_factory=list)
+    settings: dict[str, _Said] = field(default_factory=dict)
+    refused: list[tuple[str, _Said]] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
     neox: bool = False  # whether it has a name that only GPT-NeoX knows
 
@@ -66,17 +62,17 @@ class _Source:
         if name in ONLY or value is None:
             return
         if name in _NOTHING:
-            if name not in ("debug", "local_rank"):  # a launcher's word needs no answer
+            if name != "local_rank":  # a launcher's word needs no answer
                 self.ignored.append(written)
         elif name in _SWITCHES and str(value).lower() == "false":
-            self.refused.append((_SWITCHES[name][0], _Setting(_SWITCHES[name][1], written)))
+            self.refused.append((_SWITCHES[name][0], _Said(_SWITCHES[name][1], written)))
         elif name in _SWITCHES:
-            self._set(_SWITCHES[name][0], _Setting(_SWITCHES[name][1], written))
+            self._set(_SWITCHES[name][0], _Said(_SWITCHES[name][1], written))
         else:
             for target, converted in _convert(name, value, written).items():
-                self._set(target, _Setting(converted, written))
+                self._set(target, _Said(converted, written))
 
-    def _set(self, name: str, setting: _Setting) -> None:
+    def _set(self, name: str, setting: _Said) -> None:
         """Of flags the last counts. Names in a file, and bare flags, must not contradict others."""
         before = self.settings.get(name, setting)
         two, both = (before.written, setting.written), f"{before.written} {setting.written}"
@@ -112,8 +108,9 @@ def resolve(argv: Sequence[str], world_size: int = 1) -> tuple[Config, int | Non
         for key, value in _flat(_load(path, json.loads, "JSON")).items():
             deepspeed.add(key, value, f"{key} {_plain(value)}")
         _refuse_contradictions(said, deepspeed, path)
-        said = {**deepspeed.settings, "engine": _Setting("deepspeed", ""), **said}
+        said = {**deepspeed.settings, "engine": _Said("deepspeed", ""), **said}
     given = Given({name: setting.value for name, setting in said.items()})
+    given.pop("debug", None)
     nproc = given.pop("nproc", None)
     if nproc is not None and nproc < 1:
         raise UsageError(f"nproc is {nproc}, expected at least 1")
@@ -123,7 +120,7 @@ def resolve(argv: Sequence[str], world_size: int = 1) -> tuple[Config, int | Non
     return configure(given, nproc or world_size, neox), nproc
 
 
-def _with_blend(said: dict[str, _Setting]) -> dict[str, _Setting]:
+def _with_blend(said: dict[str, _Said]) -> dict[str, _Said]:
     """The same, and what the blend file that is the data says beside its datasets."""
     words = [w for n in ("data_path", "train_data_path") if n in said for w in said[n].value]
     if len(words) != 1 or not is_blend_file(words[0]):
@@ -134,7 +131,7 @@ def _with_blend(said: dict[str, _Setting]) -> dict[str, _Setting]:
     for key, name in BLEND.items():
         if key in values:
             blend.add(name, values[key], f"{words[0]}: {key} {_plain(values[key])}")
-    blend.settings.setdefault("split", _Setting(None, ""))  # such a file may do without one
+    blend.settings.setdefault("split", _Said(None, ""))  # such a file may do without one
     return blend.settings | said
 
 
@@ -162,10 +159,9 @@ def _read_flags(argv: Sequence[str]) -> tuple[_Source, list[str]]:
 
 def _most_values(name: str) -> float:
     """How many words may follow a flag."""
-    kind = _TYPES.get(name, "")
-    if kind == "bool" or name in _SWITCHES or ONLY.get(name) == "false":
+    if name in _SWITCHES or ONLY.get(name) == "false":
         return 0
-    return _NOTHING.get(name, math.inf if kind.startswith("tuple") else 1)
+    return SETTINGS[name].words if name in SETTINGS else _NOTHING.get(name, 1)
 
 
 def _read_file(path: str) -> _Source:
@@ -208,7 +204,7 @@ def _load(path: str, read: Any, language: str) -> dict[str, Any]:
     return values
 
 
-def _refuse_contradictions(said: Mapping[str, _Setting], deepspeed: _Source, path: str) -> None:
+def _refuse_contradictions(said: Mapping[str, _Said], deepspeed: _Source, path: str) -> None:
     pairs = [(name, there, False) for name, there in deepspeed.settings.items()]
     pairs += [(name, there, True) for name, there in deepspeed.refused]
     for name, there, refused in pairs:
@@ -224,8 +220,8 @@ def _word(written: str) -> str:
 
 
 def _hint(name: str) -> str:
-    near = difflib.get_close_matches(name, [known for known in _KNOWN if "." not in known], n=1)
-    return f"; did you mean --{near[0].replace('_', '-')}?" if near else ""
+    near = nearest(name, (known for known in _KNOWN if "." not in known))
+    return f"; did you mean --{near.replace('_', '-')}?" if near else ""
 
 
 def _plain(value: Any) -> str:
@@ -243,19 +239,12 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def _convert(name: str, value: Any, written: str) -> dict[str, Any]:
     """The settings that a word, or a value of a file, makes. Raises UsageError."""
-    kind = _TYPES.get(name, "")
+    setting = SETTINGS.get(name, Setting(name))
     try:
-        if not kind.startswith("tuple"):
-            value = _single(kind, value)
-        else:
-            kind = kind.removeprefix("tuple[").split(",")[0]
-            items = value if isinstance(value, (list, tuple)) else [value]
-            if kind != "str":
-                items = [part for item in items for part in str(item).replace(",", " ").split()]
-            value = tuple(_single(kind, item) for item in items)
+        value = setting.read(value)
     except ValueError:
-        raise UsageError(f"{written}: expected {_EXPECTED[kind]}") from None
-    if name in FIELDS and FIELDS[name].metadata.get("choices"):
+        raise UsageError(f"{written}: expected {EXPECTED[setting.kind]}") from None
+    if setting.choices:
         value = WORDS.get(str(value).lower(), value)
     if name == "initial_scale_power":
         return {"initial_loss_scale": 2.0**value}
@@ -264,19 +253,3 @@ def _convert(name: str, value: Any, written: str) -> dict[str, Any]:
     if len(value) != 2:
         raise UsageError(f"{written}: expected two numbers")
     return {"adam_beta1": value[0], "adam_beta2": value[1]}
-
-
-def _single(kind: str, value: Any) -> Any:
-    """One value as ``kind``; as it is where nobody knows that. Raises ValueError."""
-    text = str(value)
-    if kind == "str":
-        return text
-    if kind == "float":
-        return float(text)
-    if kind == "bool":
-        return ("false", "true").index(text.lower()) == 1
-    if kind != "int":
-        return value
-    if not float(text).is_integer():
-        raise ValueError(text)
-    return int(text) if text.replace("_", "").isdigit() else int(float(text))

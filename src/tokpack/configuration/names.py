@@ -1,49 +1,60 @@
-"""What other programs say beside the names of Config's fields: tables only.
+"""What is said beside the names of Config's fields, mostly by other programs: tables only.
 
 From Megatron-LM (v1.1.5 and later), Megatron-DeepSpeed, GPT-NeoX and DeepSpeed's JSON, in which a
 dotted name is a path. Names are written with underscores.
 """
 
-# Settings that others are derived from, and DeepSpeed's own: their type and other names.
-DERIVED = {
-    "attention_config": ("", ""),
-    "betas": ("tuple[float, float]", "optimizer.params.betas"),
-    "bias_gelu_fusion": ("bool", ""),
-    "cpu_optimizer": ("bool", "cpu_torch_adam"),
-    "deepspeed_config": ("str", ""),
-    "disable_bias_linear": ("bool", ""),
-    "expansion_factor": ("float", ""),
-    "gradient_accumulation_steps": ("int", "gas"),
-    "init_method": ("str", ""),
-    "initial_scale_power": ("float", "fp16.initial_scale_power"),
-    "intermediate_size": ("int", ""),
-    "kv_channels": ("int", ""),
-    "lr_decay_tokens": ("int", ""),
-    "lr_warmup_tokens": ("int", ""),
-    "mlp_multiple_of": ("int", ""),
-    "mlp_type": ("str", ""),
-    "no_load_optim": ("bool", ""),
-    "no_position_embedding": ("bool", ""),
-    "nproc": ("int", ""),
-    "openai_gelu": ("bool", ""),
-    "output_layer_init_method": ("str", ""),
-    "recompute_granularity": ("str", "activations_checkpoint_granularity"),
-    "recompute_method": ("str", "activations_checkpoint_method"),
-    "rms_norm_epsilon": ("float", ""),
-    "sliding_window_width": ("int", ""),
-    "test_data_paths": ("tuple[str, ...]", ""),
-    "test_data_weights": ("tuple[float, ...]", ""),
-    "train_data_paths": ("tuple[str, ...]", ""),
-    "train_data_weights": ("tuple[float, ...]", ""),
-    "train_tokens": ("int", ""),
-    "use_bias_in_attn_linear": ("bool", ""),
-    "use_bias_in_mlp": ("bool", ""),
-    "use_bias_in_norms": ("bool", ""),
-    "valid_data_paths": ("tuple[str, ...]", ""),
-    "valid_data_weights": ("tuple[float, ...]", ""),
-    "zero_optimization.allgather_bucket_size": ("int", "zero_allgather_bucket_size"),
-    "zero_optimization.reduce_bucket_size": ("int", "zero_reduce_bucket_size"),
-}
+from __future__ import annotations
+
+from .setting import Setting
+
+# Settings of which no field of Config remains: others are derived from them, or DeepSpeed has them.
+DERIVED = (
+    Setting("attention_config"),
+    Setting("betas", float, many=True, names="optimizer.params.betas"),
+    Setting("bias_gelu_fusion", bool),
+    Setting("cpu_optimizer", bool, names="cpu_torch_adam"),
+    Setting("debug", bool, default=False, group="run", help="show the traceback of an error"),
+    Setting(
+        "deepspeed_config",
+        str,
+        group="parallel",
+        help="DeepSpeed's JSON; the flags must not contradict it",
+        value="FILE",
+    ),
+    Setting("disable_bias_linear", bool),
+    Setting("expansion_factor", float),
+    Setting("gradient_accumulation_steps", int, names="gas"),
+    Setting("init_method", str),
+    Setting("initial_scale_power", float, names="fp16.initial_scale_power"),
+    Setting("intermediate_size", int),
+    Setting("kv_channels", int),
+    Setting("lr_decay_tokens", int),
+    Setting("lr_warmup_tokens", int),
+    Setting("mlp_multiple_of", int),
+    Setting("mlp_type", str),
+    Setting("no_load_optim", bool),
+    Setting("no_position_embedding", bool),
+    Setting("nproc", int, group="parallel", help="start N processes on this machine", value="N"),
+    Setting("openai_gelu", bool),
+    Setting("output_layer_init_method", str),
+    Setting("recompute_granularity", str, names="activations_checkpoint_granularity"),
+    Setting("recompute_method", str, names="activations_checkpoint_method"),
+    Setting("rms_norm_epsilon", float),
+    Setting("sliding_window_width", int),
+    Setting("test_data_paths", str, many=True),
+    Setting("test_data_weights", float, many=True),
+    Setting("train_data_paths", str, many=True),
+    Setting("train_data_weights", float, many=True),
+    Setting("train_tokens", int),
+    Setting("use_bias_in_attn_linear", bool),
+    Setting("use_bias_in_mlp", bool),
+    Setting("use_bias_in_norms", bool),
+    Setting("valid_data_paths", str, many=True),
+    Setting("valid_data_weights", float, many=True),
+    Setting("zero_optimization.allgather_bucket_size", int, names="zero_allgather_bucket_size"),
+    Setting("zero_optimization.reduce_bucket_size", int, names="zero_reduce_bucket_size"),
+)
 
 # A name that is true or false, and the setting that it makes when it is true.
 SWITCHES = {
@@ -114,7 +125,7 @@ NOTHING = {
     0: """
     abort_on_unmet_fused_kernel_constraints accumulate_allreduce_grads_in_fp32
     apply_query_key_layer_scaling async_save attention_softmax_in_fp32 bias_dropout_fusion
-    checkpoint_validation_with_forward_pass create_moe_param_group debug
+    checkpoint_validation_with_forward_pass create_moe_param_group
     deepspeed_activation_checkpointing deepspeed_mpi deepspeed_slurm disable_mem_efficient_ln
     disable_moe_token_dropping ds_fused_adam exit_signal_handler fp16_lm_cross_entropy
     fp32_allreduce fp32_residual_connection group_query_attention layernorm_fusion lazy_mpu_init

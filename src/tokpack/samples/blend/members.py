@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from dataclasses import dataclass, field
 from itertools import islice
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tokpack.display import nearest
 from tokpack.errors import FormatError, InputError, UsageError
 from tokpack.indexed import Manifest, MMapIndexedDataset, manifest_path
 from tokpack.indexed.format import bin_path, idx_path
@@ -95,8 +95,8 @@ def _neighbours(base: str) -> str:
             known = [one.name[:-4] for one in islice(entries, _LISTED) if one.name[-4:] == ".idx"]
     except OSError:
         return f"; there is no folder {folder}" if folder and not os.path.isdir(folder) else ""
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-    return f"; did you mean {os.path.join(folder, near[0])}?" if near else ""
+    near = nearest(name, known)
+    return f"; did you mean {os.path.join(folder, near)}?" if near else ""
 
 
 def read_member(name: str) -> Member:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tokpack.display import nearest
 from tokpack.errors import UsageError
 from tokpack.samples.blend.members import wanted_parts
 from tokpack.samples.blend.schedule import check_firsts
@@ -119,8 +119,8 @@ def check_names(names: Iterable[str]) -> None:
 
 def unknown(message: str, word: str, known: Iterable[str]) -> str:
     """``message``, with the known word that was probably meant, or all of them."""
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f"{message}; did you mean {near[0]}?" if near else f"{message}; {', '.join(known)}"
+    near = nearest(word, known)
+    return f"{message}; did you mean {near}?" if near else f"{message}; {', '.join(known)}"
 
 
 def check_spec(spec: BlendSpec) -> Settings:

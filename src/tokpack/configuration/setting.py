@@ -1,0 +1,114 @@
+"""How a setting is declared: once, for its flag, its key in a file, its page and its range."""
+
+from __future__ import annotations
+
+import math
+import types
+import typing
+from dataclasses import dataclass
+from typing import Any
+
+from tokpack.errors import UsageError
+
+EXPECTED = {bool: "true or false", int: "a whole number", float: "a number"}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting. What has no ``help`` is not on the help page.
+
+    ``kind`` is bool, int, float or str; a value of any other kind is taken as it is. ``many`` of
+    them make a tuple. ``names`` are those of Megatron-LM, Megatron-DeepSpeed and GPT-NeoX; a
+    dotted one is a path in DeepSpeed's JSON. Numbers are at ``most`` this, or ``below`` that, and
+    0 only where ``zero`` says so, or where it is the default.
+    """
+
+    name: str
+    kind: type = object
+    many: bool = False
+    default: Any = None
+    names: str = ""
+    choices: str = ""
+    zero: bool = False
+    most: float = math.inf
+    below: float = math.inf
+    group: str = ""
+    help: str = ""
+    value: str = ""  # what the page writes for the value
+    otherwise: str = ""  # the default in words, where the page cannot show the value
+
+    @property
+    def words(self) -> float:
+        """How many words may follow its flag."""
+        return 0 if self.kind is bool else math.inf if self.many else 1
+
+    def read(self, value: Any) -> Any:
+        """A word of a command line, or a value of a file, as this setting has it. ValueError."""
+        if not self.many:
+            return _single(self.kind, value)
+        items = value if isinstance(value, (list, tuple)) else [value]
+        if self.kind is not str:
+            items = [part for item in items for part in str(item).replace(",", " ").split()]
+        return tuple(_single(self.kind, item) for item in items)
+
+    def check(self, value: Any) -> None:
+        """UsageError for a word that is no choice, and for a number out of its range."""
+        if choices := self.choices.split():
+            if value is not None and str(value) not in choices:
+                raise UsageError(f"{self.name} is {value!r}, expected one of {', '.join(choices)}")
+        elif isinstance(value, (int, float)) and not isinstance(value, bool):
+            good, expected = self._range(value)
+            if not (good and math.isfinite(value)):
+                raise UsageError(f"{self.name} is {value}, expected {expected}")
+
+    def row(self) -> tuple[str, str]:
+        """Its flag and its help, as the page shows them."""
+        name = self.name.replace("_", "-")
+        if self.kind is bool and self.default is not False:
+            name = f"no-{name}" if self.default else f"[no-]{name}"
+        return f"--{name} {self.value}".rstrip(), f"{self.help}{self._shown_default()}"
+
+    def _range(self, value: float) -> tuple[bool, str]:
+        if self.zero or self.default == 0:
+            good, expected = value >= 0, "at least 0"
+        elif self.kind is int:
+            good, expected = value >= 1, "at least 1"
+        else:
+            good, expected = value > 0, "above 0"
+        if self.most < math.inf:
+            good, expected = good and value <= self.most, f"{expected} and at most {self.most}"
+        if self.below < math.inf:
+            good, expected = good and value < self.below, f"{expected} and below {self.below}"
+        return good, expected
+
+    def _shown_default(self) -> str:
+        if self.otherwise:
+            return f" ({self.otherwise})"
+        if self.kind is bool or self.default is None or self.many:
+            return ""
+        shown = f"{self.default:g}" if self.kind is float else str(self.default)
+        return f" ({shown})"
+
+
+def kind_of(hint: Any) -> tuple[type, bool]:
+    """The kind of an annotation, and whether it is a tuple of it; None beside it does not count."""
+    if isinstance(hint, types.UnionType):
+        (hint,) = (one for one in typing.get_args(hint) if one is not types.NoneType)
+    if typing.get_origin(hint) is tuple:
+        return typing.get_args(hint)[0], True
+    return typing.get_origin(hint) or hint, False
+
+
+def _single(kind: type, value: Any) -> Any:
+    text = str(value)
+    if kind is str:
+        return text
+    if kind is float:
+        return float(text)
+    if kind is bool:
+        return ("false", "true").index(text.lower()) == 1
+    if kind is not int:
+        return value
+    if not float(text).is_integer():
+        raise ValueError(text)
+    return int(text) if text.replace("_", "").isdigit() else int(float(text))
