@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+
+if __name__ == "__main__" and sys.path[0] == os.getcwd():
+    sys.path.pop(0)  # -m put it there; what lies in it may be called like a package
+
+import io
 import time
 import traceback
 from typing import TYPE_CHECKING
@@ -51,6 +56,8 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # in order with stderr, also in a file
     code = main()
     release()
     sys.stdout.flush()

@@ -32,6 +32,8 @@ from .parallel import agree, gather, on_main, rank_and_size
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from tokpack.configuration.config import Config
+
     from .engine import Engine
 
     AnyPath = str | os.PathLike[str]
@@ -41,6 +43,26 @@ _FREE = (
     "seq_length make_vocab_size_divisible_by hidden_dropout attention_dropout init_method_std "
     "output_init_method_std"
 )
+
+
+def origin(config: Config) -> tuple[str | None, bool]:
+    """What a run loads, and whether only its weights; collective.
+
+    A run that finetunes and finds its own checkpoints where it saves goes on from them: so the same
+    command both begins and goes on.
+    """
+    if not (config.finetune and config.load and config.save):
+        return config.load, config.finetune
+    folder, base = config.save, os.path.realpath(config.load)
+
+    def is_own() -> bool:
+        found = folders.find(folder)
+        if found is None or folders.is_neox(found) or os.path.realpath(folder) == base:
+            return False
+        before = Checkpoint(found).state.config
+        return bool(before.get("finetune")) and os.path.realpath(before["load"] or "") == base
+
+    return (folder, False) if on_main(is_own) else (config.load, True)
 
 
 def claim(folder: str, load: str | None) -> None:

@@ -79,7 +79,10 @@ def open_data(config: Config, step: int) -> Data:
         if member.tokenizer is None and os.path.exists(bin_path(member.prefix)):
             _check_range(member.prefix, member.dataset.tokens[:SCANNED], size)
     if config.eval_iters and not opened.valid:
-        notes.append("no validation: neither split nor valid_data_path says on what")
+        reason = (
+            f"split {config.split} leaves nothing for it" if config.split else "there is no split"
+        )
+        notes.append(f"no validation: {reason}, and no valid_data_path is given")
     tests = {} if opened.test is None else {"test": opened.test}
     for name, samples in {**opened.valid, **tests}.items():
         if len(samples) < step:

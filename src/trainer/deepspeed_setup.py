@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import sys
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +37,11 @@ def open_library(topology: Topology) -> Any:
             f"deepspeed is {deepspeed.__version__}, expected at least {first} and before {before}: "
             "others may train pipelines with wrong gradients"
         )
-    deepspeed.utils.logger.setLevel("WARNING")
+    logger = deepspeed.utils.logger
+    logger.setLevel("WARNING" if topology.is_main else "ERROR")  # mostly all ranks say the same
+    for handler in logger.handlers:  # stdout has a buffer: its lines would come among later ones
+        if isinstance(handler, logging.StreamHandler):
+            handler.setStream(sys.stderr)
     for name in ("all_gather_into_tensor", "reduce_scatter_tensor"):
         warnings.filterwarnings("ignore", f".*{name}", FutureWarning)
     if not cuda:

@@ -84,8 +84,9 @@ class Run:
         self.entropy = on_main(lambda: self.data.unigram_entropy(samples))
         self.model = ModelConfig.of(config, self.data.vocab_size)
         self.meter = Meter(self.model.flops_per_token, config.seq_length, topology)
+        self.load, self.finetune = checkpoint.origin(config)
         if config.save:
-            checkpoint.claim(config.save, config.load)
+            checkpoint.claim(config.save, self.load)
         self.evaluated = -1  # the step of the last evaluation
 
     def begin(self) -> None:
@@ -96,20 +97,22 @@ class Run:
         self.step = self.saved = self._load()
         left = self.schedule.count_steps(self.consumed)
         self.log = agree(lambda: Log(config, topology, self.entropy, self.step, self.step + left))
+        if self.load != config.load:
+            self.log.say(f"{self.load} has checkpoints of this run from {config.load}: it goes on")
         if self.consumed:
             self.log.say(f"resumed: {self.consumed:,} samples are consumed, {left:,} steps left")
 
     def _load(self) -> int:
         """The step to go on from, after its weights and samples were loaded."""
-        config = self.config
-        if not config.load:
+        config, folder = self.config, self.load
+        if not folder:
             return 0
-        state = checkpoint.load(self.engine, config.load, self.model, finetune=config.finetune)
+        state = checkpoint.load(self.engine, folder, self.model, finetune=self.finetune)
         if state is None or not state.consumed_samples:
             return 0
         if state.consumed_samples > self.schedule.train_samples:
             raise UsageError(
-                f"{config.load}: its {state.step:,} steps have consumed {state.consumed_samples:,} "
+                f"{folder}: its {state.step:,} steps have consumed {state.consumed_samples:,} "
                 f"samples, this run ends at {self.schedule.train_samples:,}: ask for more"
             )
         try:
@@ -117,7 +120,7 @@ class Run:
         except ResumeError as error:
             changed = differences(state.config, config.to_dict(), OF_SAMPLES)
             reason = changed or f"the data has changed: {error}"
-            raise ResumeError(f"{config.load}: is of other samples: {reason}") from error
+            raise ResumeError(f"{folder}: is of other samples: {reason}") from error
         return state.step
 
     @property

@@ -14,6 +14,8 @@ from torch.nn import functional
 
 from tokpack.errors import TokpackError, UsageError
 
+from .network import VARIABLE, choose_interface
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -114,13 +116,16 @@ def device_of(wanted: str) -> torch.device:
 def _connect(device: torch.device, timeout: datetime.timedelta) -> None:
     # Of the CPU's tensors too: whether to stop is asked without waiting for a GPU.
     backend, bound = ("cpu:gloo,cuda:nccl", device) if device.type == "cuda" else ("gloo", None)
+    choose_interface()
     try:
         dist.init_process_group(backend, timeout=timeout, device_id=bound)
-    except (dist.DistError, ValueError) as error:
+    except (RuntimeError, ValueError) as error:
         where = ":".join(os.environ.get(name, "?") for name in ("MASTER_ADDR", "MASTER_PORT"))
+        interface = os.environ.get(VARIABLE, "not set")
         raise UsageError(
-            f"cannot meet the other processes at {where}: {str(error).splitlines()[0]}; "
-            "is the port in use, and are all processes started?"
+            f"cannot meet the other processes at {where}: {str(error).splitlines()[0]}; is the "
+            "port in use, are all processes started, and does a network lead to them "
+            f"({VARIABLE}, which names its interface, is {interface})?"
         ) from error
 
 

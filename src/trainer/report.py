@@ -36,7 +36,7 @@ def describe(run: Run) -> Iterator[str]:
     config, model, schedule, t = run.config, run.model, run.schedule, run.topology
     batch, length, samples = config.global_batch_size, config.seq_length, schedule.train_samples
     states, activations = memory_estimate(config, model, t)
-    for note in (*config.notes, *run.data.notes):
+    for note in filter(None, (config.unlike, *config.notes, *run.data.notes)):
         yield f"note: {note}"
     yield (
         f"model: {model.parameters:,} parameters, {model.num_layers} layers of "

@@ -369,14 +369,15 @@ def test_every_alias_leads_to_a_setting() -> None:
     others = [other for one in SETTINGS.values() for other in one.names.split()]
     assert len(others) == len(set(others)) > 30
     assert not set(others) & known
-    everything = [*others, *names.SWITCHES, *names.ONLY, *" ".join(names.NOTHING.values()).split()]
+    tables = " ".join((*names.NOTHING.values(), *names.SAME.values())).split()
+    everything = [*others, *names.SWITCHES, *names.ONLY, *tables]
     assert len(everything) == len(set(everything)), "a name has two meanings"
 
 
 def test_the_help_page_shows_every_setting_with_its_default() -> None:
     page = command.page()
     shown = re.findall(r"^  --(?:\[no-\]|no-)?(\S+)", page, re.MULTILINE)
-    own = {"nproc", "deepspeed_config", "debug"}
+    own = {"nproc", "deepspeed_config", "deepspeed_config_wins", "like", "debug"}
     assert sorted(name.replace("-", "_") for name in shown) == sorted(
         {*FIELDS, *own} - {"deepspeed_json"}
     )

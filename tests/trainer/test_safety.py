@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ from support.trainer_checkpoint_tools import make, state  # noqa: E402
 from support.trainer_tools import (  # noqa: E402
     FLAGS,
     finish,
+    losses,
     records,
     settings,
     start,
@@ -31,9 +33,10 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from tokpack.checkpoints.folder import abandon, find  # noqa: E402
 from tokpack.configuration.config import Config  # noqa: E402
-from tokpack.errors import OutputError, TrainingError  # noqa: E402
+from tokpack.errors import OutputError, TrainingError, UsageError  # noqa: E402
 from tokpack.files import lock  # noqa: E402
 from tokpack.trainer.checkpoint import save  # noqa: E402
+from tokpack.trainer.data import open_data  # noqa: E402
 from tokpack.trainer.log import Lines, draw  # noqa: E402
 from tokpack.trainer.loop import train  # noqa: E402
 
@@ -243,3 +246,54 @@ def test_an_evaluation_makes_no_gradient_of_the_head(untied: bool) -> None:
     assert learning.copies > 0
     assert looking.copies == 0
     assert looking.products == 1 + 4  # the head, and four in the block
+
+
+# Other places
+
+
+def test_a_working_folder_with_names_of_packages(tmp_path: Path) -> None:
+    for name in ("yaml", "torch", "numpy", "tensorboard"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise RuntimeError('of the working folder')")
+    done = subprocess.run(
+        [sys.executable, "-m", "tokpack.trainer", "--data-path", "nowhere", "--device", "cpu"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("tokpack: error: nowhere: no such dataset")
+
+
+def test_a_finetuning_is_begun_and_gone_on_with_by_one_command(
+    prefix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base, new = tmp_path / "base", tmp_path / "new"
+    assert train(Config(**settings(prefix, train_samples=16, save=str(base)))) == 0
+    more: dict[str, Any] = {"load": str(base), "save": str(new), "finetune": True, "seed": 7}
+    whole = Config(**settings(prefix, train_samples=32, **more | {"save": str(tmp_path / "w")}))
+    assert train(whole) == 0
+    command = Config(**settings(prefix, train_samples=32, **more))
+    assert train(replace(command, exit_interval=2)) == 0
+    capsys.readouterr()
+    assert train(command) == 0  # as a queue starts it again
+    said = capsys.readouterr().err
+    assert f"{new} has checkpoints of this run from {base}: it goes on" in said
+    assert "resumed: 16 samples are consumed, 2 steps left" in said
+    assert losses(new) == losses(tmp_path / "w")
+    other = tmp_path / "other"
+    assert train(Config(**settings(prefix, train_samples=16, save=str(other)))) == 0
+    with pytest.raises(UsageError, match="holds step_00000002 of another run"):
+        train(replace(command, save=str(other)))
+    with pytest.raises(UsageError, match="holds step_00000004 of another run"):
+        train(replace(command, load=str(other)))
+
+
+def test_a_split_without_validation_is_said(prefix: str) -> None:
+    data = open_data(Config(**settings(prefix, split="100,0,0", eval_iters=2)), 2)
+    assert (
+        "no validation: split 100,0,0 leaves nothing for it, and no valid_data_path is given"
+        in (data.notes)
+    )

@@ -15,7 +15,7 @@ from .setting import Setting, kind_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-UNSAVED = ("notes",)  # fields of Config that are no settings
+UNSAVED = ("notes", "unlike")  # fields of Config that are no settings
 
 
 def _in(group: str) -> Callable[..., Any]:
@@ -278,6 +278,7 @@ class Config:
     log_dir: str | None = _run(None, "log.jsonl and loss.png go here instead", "DIR")
     # What is said once by the main process, and never saved.
     notes: tuple[str, ...] = field(default=(), compare=False)
+    unlike: str = field(default="", compare=False)  # defaults in which another program differs
 
     def __post_init__(self) -> None:
         for name, setting in FIELDS.items():
@@ -291,7 +292,7 @@ class Config:
         return self.precision or ("bf16" if device_type == "cuda" else "fp32")
 
     def to_dict(self) -> dict[str, Any]:
-        """All fields but ``notes``, as JSON and YAML know them."""
+        """All settings, as JSON and YAML know them."""
         values = {name: getattr(self, name) for name in FIELDS}
         return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
 

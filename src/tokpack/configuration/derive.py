@@ -21,6 +21,7 @@ class Given(dict[str, Any]):
     """Settings by name; what is not among them has Config's default."""
 
     notes: tuple[str, ...] = ()
+    unlike: str = ""
 
     def default(self, name: str) -> Any:
         """What the field of Config has now."""
@@ -36,9 +37,10 @@ def configure(given: Given, world_size: int, neox: bool) -> Config:
 
     Takes out of ``given`` what only helps to derive others. Raises UsageError.
     """
+    like = given.pop("like", "")
     for step in (_samples, _data, _model, _weights, _recomputation, _optimizer):
         step(given)
-    _mlp(given, neox)
+    _mlp(given, neox, like)
     if given.get("zero_stage"):
         given.setdefault("engine", "deepspeed")
     _fill_in_batch(given, world_size)
@@ -48,7 +50,7 @@ def configure(given: Given, world_size: int, neox: bool) -> Config:
     given["deepspeed_json"] = _nested(extras)
     if extras and given.default("engine") == "torch":
         given.note(f"of no use to engine torch: {', '.join(extras)}")
-    return Config(**given, notes=given.notes)
+    return Config(**given, notes=given.notes, unlike=given.unlike)
 
 
 def _samples(given: Given) -> None:
@@ -157,7 +159,7 @@ def _optimizer(given: Given) -> None:
             )
 
 
-def _mlp(given: Given, neox: bool) -> None:
+def _mlp(given: Given, neox: bool, like: str) -> None:
     """Activation, width and biases, on which the programs do not agree."""
     said, fused = "bias_gelu_fusion" in given, given.pop("bias_gelu_fusion", None)
     kind = given.pop("mlp_type", "standard")
@@ -185,6 +187,8 @@ def _mlp(given: Given, neox: bool) -> None:
         given.note(f"gelu in its {form} form, as {owner} computes it {how} bias_gelu_fusion")
     elif said:
         given.note(f"bias_gelu_fusion does not concern activation {activation}")
+    if activation == "swiglu" and like in ("megatron", "microsoft"):
+        given.setdefault("ffn_hidden_size", int(given.default("hidden_size") * 8 / 3) // 64 * 64)
     _width(given, neox and activation == "swiglu", kind == "llama")
 
 

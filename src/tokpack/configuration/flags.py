@@ -7,6 +7,7 @@ dotted path such as ``zero_optimization.overlap_comm``, which is DeepSpeed's.
 from __future__ import annotations
 
 import json
+import os
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,19 +21,38 @@ from tokpack.samples.blend.words import is_blend_file
 
 from .config import EXCLUSIVE, FIELDS
 from .derive import Given, configure
-from .names import BLEND, DEEPSPEED, DERIVED, NEOX, NOTHING, ONLY, REPLACED, SWITCHES, WORDS
+from .names import (
+    BIGSCIENCE,
+    BLEND,
+    DEEPSPEED,
+    DEFAULTS,
+    DERIVED,
+    MICROSOFT,
+    NEOX,
+    NOTHING,
+    ONLY,
+    PROGRAMS,
+    REPLACED,
+    SAME,
+    SWITCHES,
+    WORDS,
+)
 from .setting import EXPECTED, Setting
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from .config import Config
 
 SETTINGS = FIELDS | {setting.name: setting for setting in DERIVED}
 _ALIASES = {other: one.name for one in SETTINGS.values() for other in one.names.split()}
 _NOTHING = {name: count for count, names in NOTHING.items() for name in names.split()}
+_SAME = {name: count for count, names in SAME.items() for name in names.split()}
 _SWITCHES = SWITCHES | {f"no_{n}": (n, False) for n, s in SETTINGS.items() if s.kind is bool}
-_KNOWN = {*SETTINGS, *_ALIASES, *_SWITCHES, *ONLY, *_NOTHING}
+_KNOWN = {*SETTINGS, *_ALIASES, *_SWITCHES, *ONLY, *_NOTHING, *_SAME}
+# Names that people write who come from another program.
+_OTHERS = {*_ALIASES, *ONLY, *_NOTHING, *_SAME, *(one.name for one in DERIVED if not one.help)}
+_OTHERS = {name for name in _OTHERS if "." not in name} - {"local_rank", "samples"}
 _REPLACED = {name: names.split() for name, names in REPLACED.items()}
 for _group in ((*names, names[0].replace("samples", "tokens")) for names in EXCLUSIVE):
     _REPLACED |= {name: list(_group) for name in _group}
@@ -50,11 +70,12 @@ class _Source:
     settings: dict[str, _Said] = field(default_factory=dict)
     refused: list[tuple[str, _Said]] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
-    neox: bool = False  # whether it has a name that only GPT-NeoX knows
+    same: list[str] = field(default_factory=list)  # what is not there, and changes no result
+    names: set[str] = field(default_factory=set)  # all that it has, as they are written there
 
     def add(self, name: str, value: Any, written: str) -> None:
         """Take one setting in, under any of its names. Raises UsageError."""
-        self.neox |= name in NEOX.split()
+        self.names.add(name)
         name = _ALIASES.get(name, name)
         if name in ONLY and not re.fullmatch(ONLY[name], _plain(value)):
             expected = ONLY[name].replace("|", " or ") or "none"
@@ -64,6 +85,9 @@ class _Source:
         if name in _NOTHING:
             if name != "local_rank":  # a launcher's word needs no answer
                 self.ignored.append(written)
+        elif name in _SAME:
+            if str(value).lower() not in ("false", "none"):
+                self.same.append(written)
         elif name in _SWITCHES and str(value).lower() == "false":
             self.refused.append((_SWITCHES[name][0], _Said(_SWITCHES[name][1], written)))
         elif name in _SWITCHES:
@@ -85,7 +109,8 @@ class _Source:
         """Take in what a later file says, which goes before."""
         self.settings |= later.settings
         self.ignored += later.ignored
-        self.neox |= later.neox
+        self.same += later.same
+        self.names |= later.names
 
 
 def resolve(argv: Sequence[str], world_size: int = 1) -> tuple[Config, int | None]:
@@ -102,22 +127,100 @@ def resolve(argv: Sequence[str], world_size: int = 1) -> tuple[Config, int | Non
         for other in _REPLACED.get(name, ()):
             file.settings.pop(other, None)
     said = _with_blend(file.settings | flags.settings)
+    notes: list[str] = []
     if "deepspeed_config" in said:
-        path = said.pop("deepspeed_config").value
-        deepspeed = _Source()
-        for key, value in _flat(_load(path, json.loads, "JSON")).items():
-            deepspeed.add(key, value, f"{key} {_plain(value)}")
-        _refuse_contradictions(said, deepspeed, path)
-        said = {**deepspeed.settings, "engine": _Said("deepspeed", ""), **said}
+        said = _with_deepspeed(said, said["deepspeed_config"].value, notes)
     given = Given({name: setting.value for name, setting in said.items()})
-    given.pop("debug", None)
+    for name in ("conf_dir", "debug", "deepspeed_config", "deepspeed_config_wins"):
+        given.pop(name, None)
     nproc = given.pop("nproc", None)
     if nproc is not None and nproc < 1:
         raise UsageError(f"nproc is {nproc}, expected at least 1")
     if ignored := ", ".join(file.ignored + flags.ignored):
         given.note(f"accepted, with nothing to do: {ignored}")
-    neox = file.neox and "activation" not in flags.settings
+    if same := ", ".join(file.same + flags.same):
+        given.note(f"not implemented, the results are the same: {same}")
+    for note in notes:
+        given.note(note)
+    _take_defaults(given, file.names | flags.names)
+    neox = bool(file.names & set(NEOX.split())) or given.get("like") == "neox"
+    neox = neox and "activation" not in flags.settings
     return configure(given, nproc or world_size, neox), nproc
+
+
+def _take_defaults(given: Given, names: set[str]) -> None:
+    """What ``like`` asks for; without it, say what its author may expect of a script."""
+    like = given.get("like")
+    SETTINGS["like"].check(like)
+    program = like or _program(names)
+    if program is None:
+        return
+    free = {
+        name: value
+        for name, value in DEFAULTS[program].items()
+        if not any(one in given for one in (name, *_REPLACED.get(name, ())))
+    }
+    if like:
+        given.update(free)
+        return
+    if given.get("precision") != "fp16":
+        free.pop("initial_loss_scale", None)
+    told = (
+        f"{name} {_shown(name)} ({value:g} there)"
+        if isinstance(value, (int, float))
+        else f"{name} {_shown(name)} ({value} there)"
+        for name, value in free.items()
+    )
+    given.unlike = (
+        f"defaults that are others in {PROGRAMS[program]}: {', '.join(told)}; "
+        f"--like {program} takes those"
+    )
+
+
+def _shown(name: str) -> str:
+    """The default of a setting, in words where it has them."""
+    setting = SETTINGS[name]
+    if setting.otherwise or setting.default is None:
+        return setting.otherwise or "none"
+    return f"{setting.default:g}" if setting.kind is float else str(setting.default)
+
+
+def _program(names: set[str]) -> str | None:
+    """Whose flags and files these are; None where all names are ours."""
+    if names & set(NEOX.split()):
+        return "neox"
+    if not names & _OTHERS:
+        return None
+    if names & set(MICROSOFT.split()):
+        return "microsoft"
+    return "bigscience" if names & set(BIGSCIENCE.split()) else "megatron"
+
+
+def _with_deepspeed(said: dict[str, _Said], path: str, notes: list[str]) -> dict[str, _Said]:
+    """The same, and what DeepSpeed's JSON says, which must not contradict it, or wins."""
+    deepspeed = _Source()
+    for key, value in _flat(_load(path, json.loads, "JSON")).items():
+        deepspeed.add(key, value, f"{key} {_plain(value)}")
+    wins = "deepspeed_config_wins" in said and said["deepspeed_config_wins"].value
+    for here, there in _contradictions(said, deepspeed):
+        written = said[here].written
+        if not wins:
+            raise UsageError(
+                f"{written} contradicts {there.written} in {path}: change one of them, or add "
+                "--deepspeed-config-wins"
+            )
+        notes.append(f"{path} wins: {there.written}, not {written}")
+        said = {name: one for name, one in said.items() if name != here}
+    return {**deepspeed.settings, "engine": _Said("deepspeed", ""), **said}
+
+
+def _contradictions(said: Mapping[str, _Said], deepspeed: _Source) -> Iterator[tuple[str, _Said]]:
+    """Settings that the JSON says otherwise, and what it says."""
+    pairs = [(name, there, False) for name, there in deepspeed.settings.items()]
+    pairs += [(name, there, True) for name, there in deepspeed.refused]
+    for name, there, refused in pairs:
+        if name in said and (said[name].value == there.value) is refused:
+            yield name, there
 
 
 def _with_blend(said: dict[str, _Said]) -> dict[str, _Said]:
@@ -144,6 +247,7 @@ def _read_flags(argv: Sequence[str]) -> tuple[_Source, list[str]]:
             paths.append(written + equals + value)
             continue
         name = written.removeprefix("--").replace("-", "_").lower()
+        name = "conf_dir" if written == "-d" else name  # of GPT-NeoX's launcher
         if name not in _KNOWN:
             raise UsageError(f"unknown flag {written}{_hint(name)}")
         limit = _most_values(_ALIASES.get(name, name))
@@ -154,14 +258,21 @@ def _read_flags(argv: Sequence[str]) -> tuple[_Source, list[str]]:
             raise UsageError(f"{written} needs a value")
         one = values[0] if values else True
         source.add(name, values if limit > 1 else one, " ".join((written, *values)))
-    return source, paths
+    if "conf_dir" in source.settings:
+        paths = [os.path.join(source.settings["conf_dir"].value, path) for path in paths]
+    return source, [_with_ending(path) for path in paths]
+
+
+def _with_ending(path: str) -> str:
+    """The path of a configuration, of which GPT-NeoX lets people leave out the .yml."""
+    return f"{path}.yml" if not os.path.exists(path) and os.path.exists(f"{path}.yml") else path
 
 
 def _most_values(name: str) -> float:
     """How many words may follow a flag."""
     if name in _SWITCHES or ONLY.get(name) == "false":
         return 0
-    return SETTINGS[name].words if name in SETTINGS else _NOTHING.get(name, 1)
+    return SETTINGS[name].words if name in SETTINGS else {**_NOTHING, **_SAME}.get(name, 1)
 
 
 def _read_file(path: str) -> _Source:
@@ -202,15 +313,6 @@ def _load(path: str, read: Any, language: str) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise FormatError(f"{path}: expected names and values, found {type(values).__name__}")
     return values
-
-
-def _refuse_contradictions(said: Mapping[str, _Said], deepspeed: _Source, path: str) -> None:
-    pairs = [(name, there, False) for name, there in deepspeed.settings.items()]
-    pairs += [(name, there, True) for name, there in deepspeed.refused]
-    for name, there, refused in pairs:
-        if name in said and (said[name].value == there.value) is refused:
-            here = said[name].written
-            raise UsageError(f"{here} contradicts {there.written} in {path}: change one of them")
 
 
 def _word(written: str) -> str:

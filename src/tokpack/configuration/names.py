@@ -13,6 +13,7 @@ DERIVED = (
     Setting("attention_config"),
     Setting("betas", float, many=True, names="optimizer.params.betas"),
     Setting("bias_gelu_fusion", bool),
+    Setting("conf_dir", str),
     Setting("cpu_optimizer", bool, names="cpu_torch_adam"),
     Setting("debug", bool, default=False, group="run", help="show the traceback of an error"),
     Setting(
@@ -22,6 +23,13 @@ DERIVED = (
         help="DeepSpeed's JSON; the flags must not contradict it",
         value="FILE",
     ),
+    Setting(
+        "deepspeed_config_wins",
+        bool,
+        default=False,
+        group="parallel",
+        help="where the flags contradict it, take what it says, as other programs do",
+    ),
     Setting("disable_bias_linear", bool),
     Setting("expansion_factor", float),
     Setting("gradient_accumulation_steps", int, names="gas"),
@@ -29,6 +37,14 @@ DERIVED = (
     Setting("initial_scale_power", float, names="fp16.initial_scale_power"),
     Setting("intermediate_size", int),
     Setting("kv_channels", int),
+    Setting(
+        "like",
+        str,
+        choices="megatron bigscience microsoft neox",
+        group="run",
+        help="defaults and order of another program: megatron, bigscience, microsoft or neox",
+        value="NAME",
+    ),
     Setting("lr_decay_tokens", int),
     Setting("lr_warmup_tokens", int),
     Setting("mlp_multiple_of", int),
@@ -95,6 +111,7 @@ ONLY = {
     "dataset_impl": "gpt2",
     "ds_sequence_parallel_size": "1",
     "expert_model_parallel_size": "1",
+    "fp32_residual_connection": "false",
     "gpt_j_tied": "false",
     "moe_expert_parallel_size": "1",
     "moe_num_experts": "1",
@@ -115,6 +132,8 @@ ONLY = {
     "train_epochs": "1",
     "train_impl": "normal",
     "use_bnb_optimizer": "false",
+    "use_checkpoint_lr_scheduler": "false",
+    "use_checkpoint_opt_param_scheduler": "false",
     "use_mup": "false",
     "use_qk_layernorm": "false",
     "weight_by_num_documents": "false",
@@ -124,44 +143,50 @@ ONLY = {
 NOTHING = {
     0: """
     abort_on_unmet_fused_kernel_constraints accumulate_allreduce_grads_in_fp32
-    apply_query_key_layer_scaling async_save attention_softmax_in_fp32 bias_dropout_fusion
+    apply_query_key_layer_scaling attention_softmax_in_fp32 bias_dropout_fusion
     checkpoint_validation_with_forward_pass create_moe_param_group
     deepspeed_activation_checkpointing deepspeed_mpi deepspeed_slurm disable_mem_efficient_ln
-    disable_moe_token_dropping ds_fused_adam exit_signal_handler fp16_lm_cross_entropy
-    fp32_allreduce fp32_residual_connection group_query_attention layernorm_fusion lazy_mpu_init
-    log_grad_norm log_grad_pct_zeros log_learning_rate_to_tensorboard
-    log_loss_scale_to_tensorboard log_memory_to_tensorboard log_num_zeros_in_grad
-    log_optimizer_states log_optimizer_states_to_tensorboard log_param_norm log_params_norm
-    log_throughput log_world_size_to_tensorboard manual_gc memory_profiling mmap_warmup
-    no_async_tensor_model_parallel_allreduce no_bias_dropout_fusion
+    disable_moe_token_dropping ds_fused_adam exit_signal_handler fp32_allreduce
+    group_query_attention layernorm_fusion lazy_mpu_init log_grad_norm
+    log_learning_rate_to_tensorboard log_loss_scale_to_tensorboard log_throughput manual_gc
+    mmap_warmup no_async_tensor_model_parallel_allreduce no_bias_dropout_fusion
     no_contiguous_buffers_in_local_ddp no_create_attention_mask_in_dataloader
     no_gradient_accumulation_fusion no_load_rng no_log_learnig_rate_to_tensorboard
     no_log_loss_scale_to_tensorboard no_masked_softmax_fusion no_mmap_bin_files
     no_persist_layer_norm no_pipeline_parallel no_query_key_layer_scaling no_rope_fusion
-    no_save_optim no_save_rng no_scatter_gather_tensors_in_pipeline overlap_grad_reduce
-    overlap_p2p_communication overlap_param_gather override_lr_scheduler
-    override_opt_param_scheduler profile rmsnorm_fusion rope_fusion rotary_save_freqs_buffer
-    scaled_masked_softmax_fusion scaled_upper_triang_masked_softmax_fusion scattered_embeddings
-    sequence_parallel split_transformers sync_tp_duplicated_parameters tp_comm_overlap
-    trust_remote_code universal_checkpoint use_checkpoint_lr_scheduler
-    use_checkpoint_opt_param_scheduler use_comet use_contiguous_buffers_in_ddp
-    use_cpu_initialization use_dist_ckpt use_distributed_optimizer use_flash_attn
+    no_save_rng no_scatter_gather_tensors_in_pipeline override_lr_scheduler
+    override_opt_param_scheduler rmsnorm_fusion rope_fusion rotary_save_freqs_buffer
+    scaled_masked_softmax_fusion scaled_upper_triang_masked_softmax_fusion
+    sync_tp_duplicated_parameters trust_remote_code universal_checkpoint
+    use_contiguous_buffers_in_ddp use_cpu_initialization use_dist_ckpt use_flash_attn
     use_flash_attn_builder use_flash_attn_triton use_flash_attn_v1 use_flash_attn_v2
     use_flashattn_swiglu use_mcore_models use_pin_memory use_shared_fs wandb_init_all_ranks""",
     1: """
     attention_backend ckpt_format codecarbon_dir comet_experiment_name comet_others comet_project
     comet_tags comet_workspace comment data_impl ddp_impl dist_ckpt_format distributed_backend
     empty_unused_memory_level exclude fp16.fp16 fused_kernels_build_path global_num_gpus hostfile
-    include launcher local_rank log_level log_level_replica log_path manual_gc_interval master_addr
-    master_port max_restarts memory_profiling_path merge_file moe_eval_capacity_factor
+    include launcher local_rank log_level log_level_replica log_path manual_gc_interval
+    master_addr master_port max_restarts memory_profiling_path merge_file moe_eval_capacity_factor
     moe_loss_coeff moe_min_capacity moe_train_capacity_factor num_dataset_builder_threads num_gpus
-    num_layers_per_virtual_pipeline_stage num_nodes num_workers peak_theoretical_tflops
-    pipe_partition_method pp_partition_method profile_step_start profile_step_stop rdzv_backend
-    rdzv_endpoint te_fp8_amax_compute_algo te_fp8_amax_history_len te_fp8_format te_fp8_margin
-    te_fp8_wgrad tee tensorboard_log_interval timing_log_level timing_log_option tokenizer_model
-    tokenizer_name_or_path tokenizer_type transformer_impl use_wandb valid_num_workers
+    num_nodes num_workers peak_theoretical_tflops profile_step_start profile_step_stop
+    rdzv_backend rdzv_endpoint te_fp8_amax_compute_algo te_fp8_amax_history_len te_fp8_format
+    te_fp8_margin te_fp8_wgrad tee tensorboard_log_interval timing_log_level timing_log_option
+    tokenizer_model tokenizer_name_or_path tokenizer_type transformer_impl valid_num_workers
     wandb_exp_name wandb_group wandb_host wandb_project wandb_run_name wandb_save_dir wandb_team
     weighted_sampler_alpha""",
+}
+
+# The same of what changes how a result is reached, or what is said of it, and is not there.
+SAME = {
+    0: """
+    async_save fp16_lm_cross_entropy log_grad_pct_zeros log_memory_to_tensorboard
+    log_num_zeros_in_grad log_optimizer_states log_optimizer_states_to_tensorboard log_param_norm
+    log_params_norm log_world_size_to_tensorboard memory_profiling no_save_optim
+    overlap_grad_reduce overlap_p2p_communication overlap_param_gather profile
+    scattered_embeddings sequence_parallel split_transformers tp_comm_overlap use_comet
+    use_distributed_optimizer""",
+    1: """
+    num_layers_per_virtual_pipeline_stage pipe_partition_method pp_partition_method use_wandb""",
 }
 
 # Keys of a blend file that are settings of a run, and what they are here.
@@ -213,3 +238,42 @@ REPLACED = {
     "train_data_path": "data_path train_data_paths train_data_weights",
     "valid_data_path": "valid_data_paths valid_data_weights",
 }
+
+_MEGATRON = {
+    "attention_dropout": 0.1,
+    "hidden_dropout": 0.1,
+    "initial_loss_scale": 2.0**32,
+    "keep_checkpoints": 0,
+    "precision": "fp32",
+}
+# What other programs take for a setting that nobody gives, where it is not what is taken here.
+DEFAULTS = {
+    "megatron": {**_MEGATRON, "order": "megatron"},
+    "bigscience": {**_MEGATRON, "order": "bigscience"},
+    "microsoft": {**_MEGATRON, "order": "microsoft"},
+    "neox": {
+        "keep_checkpoints": 0,
+        "lr_warmup_fraction": 0.01,
+        "order": "neox",
+        "precision": "fp32",
+        "weight_decay": 0.1,
+    },
+}
+PROGRAMS = {
+    "megatron": "Megatron-LM",
+    "bigscience": "BigScience's Megatron-DeepSpeed",
+    "microsoft": "Microsoft's Megatron-DeepSpeed",
+    "neox": "GPT-NeoX",
+}
+
+# Names that only one of the programs has, which tell whose script it is; NEOX has the others.
+BIGSCIENCE = (
+    "abort_on_unmet_fused_kernel_constraints embed_layernorm kill_switch_path "
+    "log_validation_ppl_to_tensorboard pad_vocab_size_to sync_tp_duplicated_parameters "
+    "tensorboard_queue_size"
+)
+MICROSOFT = (
+    "create_moe_param_group ds_sequence_parallel_size lr_decay_tokens lr_warmup_tokens "
+    "no_pipeline_parallel train_tokens universal_checkpoint use_flash_attn_builder "
+    "use_flash_attn_triton use_flash_attn_v1 use_flash_attn_v2"
+)

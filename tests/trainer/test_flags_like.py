@@ -1,0 +1,169 @@
+"""Defaults of other programs, what is not there of them, and a JSON that goes before the flags."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from support.flags_tools import changed, config, write
+
+from tokpack.configuration.config import FIELDS
+from tokpack.configuration.names import DEFAULTS
+from tokpack.errors import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FUSED = "--no-masked-softmax-fusion"  # any flag that only the Megatron family has
+
+
+def test_every_default_of_another_program_is_one_of_a_setting() -> None:
+    for program, values in DEFAULTS.items():
+        for name, value in values.items():
+            FIELDS[name].check(value)
+            assert value != FIELDS[name].default, f"{program}: {name} is no difference"
+
+
+@pytest.mark.parametrize("program", DEFAULTS)
+def test_like_takes_all_of_them(program: str) -> None:
+    found = changed(config(f"--like {program}"))
+    assert {name: found.get(name) for name in DEFAULTS[program]} == DEFAULTS[program]
+    assert found.pop("activation", None) == ("gelu_erf" if program == "neox" else None)
+    assert found == DEFAULTS[program]
+    assert config(f"--like {program}").unlike == ""
+
+
+def test_what_is_given_goes_before_what_a_program_has(tmp_path: Path) -> None:
+    words = "--hidden-dropout 0 --bf16 --order stateless --keep-checkpoints 2"
+    found = config(f"--like megatron {words} --attention-dropout 0.2")
+    assert (found.hidden_dropout, found.attention_dropout) == (0.0, 0.2)
+    assert (found.precision, found.order, found.keep_checkpoints) == ("bf16", "stateless", 2)
+    blend = tmp_path / "blend.yaml"
+    blend.write_text("datasets: [wiki]\norder: neox\n")
+    assert config(f"{blend} --like megatron").order == "neox"
+    path = write(tmp_path / "c.yml", {"like": "neox", "lr_warmup_iters": 3})
+    assert config(path).lr_warmup_fraction is None
+    assert config(path).weight_decay == 0.1
+    path = write(tmp_path / "ds.json", {"fp16": {"enabled": True, "initial_scale_power": 12}})
+    found = config(f"--like megatron --deepspeed_config {path}")
+    assert (found.precision, found.initial_loss_scale) == ("fp16", 4096)
+
+
+def test_the_mlp_of_swiglu_is_as_wide_as_there() -> None:
+    size = "--hidden-size 4096 --num-attention-heads 32 --swiglu"
+    assert config(f"{size} --like megatron").ffn_hidden_size == 10880
+    assert config(f"{size} --like megatron --ffn-hidden-size 64").ffn_hidden_size == 64
+    assert config(size).ffn_hidden_size is None
+
+
+def test_a_program_that_nobody_knows() -> None:
+    with pytest.raises(UsageError, match="like is 'nanotron', expected one of megatron, bigsci"):
+        config("--like nanotron")
+
+
+@pytest.mark.parametrize(
+    ("line", "program"),
+    [
+        (FUSED, "megatron"),
+        (f"{FUSED} --embed-layernorm", "bigscience"),
+        ("--use-flash-attn-v2 --train-tokens 1e6", "microsoft"),
+        ("--num-layers 3 --embed-layernorm --samples 8 --local_rank=0", None),
+    ],
+)
+def test_one_line_says_what_a_script_may_miss(line: str, program: str | None) -> None:
+    said = config(line).unlike
+    assert re.findall(r"--like (\w+) takes those$", said) == ([program] if program else [])
+    if program:
+        assert "attention_dropout 0 (0.1 there), hidden_dropout 0 (0.1 there)" in said
+        assert f"order stateless ({program} there)" in said
+        assert "precision bf16 on a GPU, else fp32 (fp32 there)" in said
+        assert "loss_scale" not in said
+
+
+def test_a_file_of_neox_has_a_line_too(tmp_path: Path) -> None:
+    path = write(tmp_path / "c.yml", {"pipe_parallel_size": 1, "fp16": {"enabled": True}})
+    said = config(path).unlike
+    assert "weight_decay 0.01 (0.1 there)" in said
+    assert "precision" not in said
+    saved = tmp_path / "saved.yaml"
+    saved.write_text(config(path).to_yaml())
+    assert config(str(saved)) == config(path)
+    assert config(str(saved)).unlike == ""
+
+
+# What is not there
+
+
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "fp32-residual-connection",
+        "use-checkpoint-lr-scheduler",
+        "use-checkpoint-opt_param-scheduler",
+    ],
+)
+def test_what_would_change_the_result_is_refused(tmp_path: Path, flag: str) -> None:
+    with pytest.raises(UsageError, match=f"--{flag} is not supported: only false"):
+        config(f"--{flag}")
+    assert changed(config(write(tmp_path / "c.yml", {flag: False}))) == {}
+
+
+def test_what_would_change_no_result_is_said(tmp_path: Path) -> None:
+    words = "--sequence-parallel --use-distributed-optimizer"
+    found = config(f"{words} --num-layers-per-virtual-pipeline-stage 2 --num-workers 2")
+    assert changed(found) == {}
+    assert found.notes == (
+        "accepted, with nothing to do: --num-workers 2",
+        "not implemented, the results are the same: --sequence-parallel, "
+        "--use-distributed-optimizer, --num-layers-per-virtual-pipeline-stage 2",
+    )
+    assert config(write(tmp_path / "c.yml", {"sequence_parallel": False})).notes == ()
+
+
+# DeepSpeed's JSON, and GPT-NeoX's launcher
+
+
+ZERO = {"zero_optimization": {"stage": 2, "reduce_bucket_size": 5}, "fp16": {"enabled": False}}
+
+
+def test_a_json_that_goes_before_the_flags(tmp_path: Path) -> None:
+    path = write(tmp_path / "ds.json", ZERO)
+    flags = f"--deepspeed --deepspeed_config {path} --zero-stage 0 --zero-reduce-bucket-size 7"
+    with pytest.raises(UsageError, match=r"--zero-stage 0 contradicts .* --deepspeed-config-wins"):
+        config(flags)
+    found = config(f"{flags} --fp16 --lr 1e-4 --deepspeed-config-wins")
+    assert changed(found) == {
+        "engine": "deepspeed",
+        "zero_stage": 2,
+        "lr": 1e-4,
+        "deepspeed_json": {"zero_optimization": {"reduce_bucket_size": 5}},
+    }
+    assert found.notes == (
+        f"{path} wins: zero_optimization.stage 2, not --zero-stage 0",
+        f"{path} wins: zero_optimization.reduce_bucket_size 5, not --zero-reduce-bucket-size 7",
+        f"{path} wins: fp16.enabled false, not --fp16",
+    )
+
+
+def test_the_clipping_of_an_older_json(tmp_path: Path) -> None:
+    params: dict[str, Any] = {"lr": 1e-3, "max_grad_norm": 0.5}
+    given: dict[str, Any] = {"optimizer": {"type": "Adam", "params": params}}
+    path = write(tmp_path / "ds.json", given)
+    assert config(f"--deepspeed_config {path}").clip_grad == 0.5
+    with pytest.raises(UsageError, match=r"--clip-grad 1 contradicts .*max_grad_norm 0\.5"):
+        config(f"--deepspeed_config {path} --clip-grad 1")
+    path = write(tmp_path / "ds.json", {**given, "gradient_clipping": 1.0})
+    with pytest.raises(UsageError, match=r"gradient_clipping 1\.0 contradicts .*max_grad_norm"):
+        config(f"--deepspeed_config {path}")
+
+
+@pytest.mark.parametrize("flag", ["-d", "--conf_dir"])
+def test_files_in_a_folder_as_neox_names_them(tmp_path: Path, flag: str) -> None:
+    folder = tmp_path / "configs"
+    folder.mkdir()
+    write(folder / "125M.yml", {"num-layers": 3, "pipe-parallel-size": 1, "save": "here"})
+    write(folder / "local_setup.yml", {"save": "there"})
+    found = config(f"{flag} {folder} 125M local_setup.yml --bias-gelu-fusion")
+    assert changed(found) == {"num_layers": 3, "save": "there"}
+    assert config(f"{folder}/125M").num_layers == 3

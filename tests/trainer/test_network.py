@@ -1,0 +1,83 @@
+"""The network interface of gloo: chosen where a host's name misleads it, and named in an error."""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("torch")
+
+from support.trainer_tools import finish, start, write_tokens
+
+from tokpack.trainer import network
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "LOCAL_WORLD_SIZE", "LOCAL_SIZE")
+
+
+def outer() -> tuple[str, str]:
+    """An interface of this machine that leads out, and its address."""
+    for _, name in socket.if_nameindex():
+        address = network._leading_to(network._ANYWHERE)
+        if address == name:
+            with socket.socket(type=socket.SOCK_DGRAM) as probe:
+                probe.connect((network._ANYWHERE, 9))
+                return name, probe.getsockname()[0]
+    pytest.skip("this machine has no network")
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """One of two processes on two machines, whose own name means 127.0.1.1."""
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
+    monkeypatch.setattr(socket, "gethostname", lambda: "127.0.1.1")
+    return monkeypatch
+
+
+def test_a_name_that_means_this_machine_alone(cluster: pytest.MonkeyPatch) -> None:
+    name, address = outer()
+    for master in (address, "127.0.1.1", "no-such-host.invalid"):
+        cluster.setenv("MASTER_ADDR", master)
+        cluster.delenv(network.VARIABLE, raising=False)
+        network.choose_interface()
+        assert os.environ[network.VARIABLE] == name, master
+
+
+def test_what_is_said_is_not_changed(cluster: pytest.MonkeyPatch) -> None:
+    cluster.setenv(network.VARIABLE, "ib0")
+    network.choose_interface()
+    assert os.environ[network.VARIABLE] == "ib0"
+
+
+@pytest.mark.parametrize("words", ["=lo", "lo", "none-such,lo"])
+def test_what_nccl_was_told(cluster: pytest.MonkeyPatch, words: str) -> None:
+    cluster.setenv("NCCL_SOCKET_IFNAME", words)
+    network.choose_interface()
+    assert os.environ[network.VARIABLE] == "lo"
+
+
+@pytest.mark.parametrize(("world", "here"), [("2", "2"), ("1", "1")])
+def test_one_machine_needs_none(cluster: pytest.MonkeyPatch, world: str, here: str) -> None:
+    cluster.setenv("WORLD_SIZE", world)
+    cluster.setenv("LOCAL_WORLD_SIZE", here)
+    network.choose_interface()
+    assert network.VARIABLE not in os.environ
+
+
+def test_an_interface_that_is_not_there_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prefix = write_tokens(tmp_path / "corpus", documents=20)
+    monkeypatch.setenv(network.VARIABLE, "nowhere0")
+    for code, said in finish(start(2, "--data-path", prefix), 300):
+        assert code == 1
+        assert "GLOO_SOCKET_IFNAME, which names its interface, is nowhere0" in said
+        assert "Traceback" not in said
