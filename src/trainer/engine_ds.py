@@ -35,6 +35,11 @@ if TYPE_CHECKING:
 
     Feed = Iterator[tuple[Batch, tuple[int, ...]]]  # micro batches with their keys of dropout
 
+PARTITIONS = (  # where an optimizer of DeepSpeed keeps its own fp32 weights
+    "fp32_partitioned_groups_flat",  # ZeRO 3
+    "single_partition_of_fp32_groups",  # ZeRO 1 and 2
+    "fp32_groups_flat_partition",  # ZeRO 1 in bf16
+)
 NOTHING = itertools.repeat((torch.zeros(()), torch.zeros(())))  # what a pipeline may load
 
 
@@ -74,7 +79,10 @@ class DeepSpeedEngine:
     def __init__(
         self, config: Config, model: Stage, topology: Topology, library: Any, settings: Any
     ) -> None:
-        self.config, self.model, self.topology, self.library = config, model, topology, library
+        self.config = config
+        self.model = model
+        self.topology = topology
+        self.library = library
         self.zero = settings["zero_optimization"]["stage"]
         self.steps = 0
         self._batches = 0  # calls of train_batch, also skipped ones: part of dropout's key
@@ -84,8 +92,10 @@ class DeepSpeedEngine:
         cuda = topology.device.type == "cuda"
         if self.zero < 3 and (cuda if config.compile is None else config.compile):
             model.compile_parts()  # ZeRO 3 gathers weights inside of blocks
-        self._layer, self._adamw = Layer(model), adamw(config, list(self._parameters.values()))
+        self._layer = Layer(model)
+        self._adamw = adamw(config, list(self._parameters.values()))
         self._pipes = topology.pipeline_size > 1
+
         with contextlib.redirect_stdout(io.StringIO()):  # what it prints, the run says itself
             self._engine = library.initialize(
                 model=_pipeline(library, self._layer, topology) if self._pipes else model,
@@ -94,6 +104,7 @@ class DeepSpeedEngine:
                 config=settings,
                 dist_init_required=False,
             )[0]
+
         if self.zero == 3:  # the loss asks for a weight of another module
             library.zero.register_external_parameter(model, model.head_weight)
         if scaler := self._scaler():  # it would raise an Exception of its own; see metrics.STREAK
@@ -101,18 +112,24 @@ class DeepSpeedEngine:
         self._begin_moments()
 
     def train_batch(self, micro_batches: Sequence[Batch], lr: float) -> StepResult:
-        engine, scale, feed = self._engine, self._loss_scale(), self._feed(micro_batches)
+        engine = self._engine
+        scale = self._loss_scale()
+        feed = self._feed(micro_batches)
         samples = len(micro_batches) * self.topology.data_size * self.config.micro_batch_size
         engine.set_train_batch_size(samples)
         for group in self._adamw.param_groups:
             group["lr"] = lr
+
+        norm: Any = None
         if self._pipes:
             self._layer.feed = feed
-            loss, norm = engine.train_batch(NOTHING), None
+            loss = engine.train_batch(NOTHING)
         else:
             loss, norm = self._train(feed, len(micro_batches))
+        if norm is None:
+            norm = engine.get_global_grad_norm()
+
         skipped = not engine.was_step_applied()
-        norm = engine.get_global_grad_norm() if norm is None else norm
         self.steps += not skipped
         self._batches += 1
         norm = torch.as_tensor(math.inf if skipped else norm, dtype=torch.float32)
@@ -120,10 +137,10 @@ class DeepSpeedEngine:
 
     @torch.no_grad()
     def evaluate(self, micro_batches: Sequence[Batch]) -> Tensor:
-        feed, count = self._feed(micro_batches), len(micro_batches)
+        feed = self._feed(micro_batches)
         if self._pipes:
             self._layer.feed = feed
-            return self._engine.eval_batch(NOTHING, num_micro_batches=count)  # type: ignore[no-any-return]
+            return self._engine.eval_batch(NOTHING, num_micro_batches=len(micro_batches))  # type: ignore[no-any-return]
         self._engine.eval()
         return mean_loss([self._engine(batch, None, key) for batch, key in feed], self.topology)
 
@@ -158,7 +175,9 @@ class DeepSpeedEngine:
 
     def _train(self, feed: Feed, count: int) -> tuple[Tensor, Tensor | None]:
         """A step of a whole model: its loss, and the norm where DeepSpeed keeps that to itself."""
-        engine, losses, norm = self._engine, list[Tensor](), None
+        engine = self._engine
+        losses: list[Tensor] = []
+        norm: Tensor | None = None
         engine.train()
         for number, (batch, key) in enumerate(feed, 1):
             # By itself it counts micro batches of all steps, and is lost when a batch grows.
@@ -186,11 +205,10 @@ class DeepSpeedEngine:
 
     def _begin_moments(self) -> None:
         """Make AdamW's moments, 0, so that they can be read and set before the first step."""
-        optimizer, held = self._engine.optimizer, list(self._parameters.values())
+        optimizer = self._engine.optimizer
+        held = list(self._parameters.values())
         if self.zero:
-            names = "fp32_partitioned_groups_flat single_partition_of_fp32_groups "
-            names += "fp32_groups_flat_partition"  # of ZeRO 3, ZeRO 1 and 2, and ZeRO 1 with bf16
-            held = next(x for name in names.split() if (x := getattr(optimizer, name, None)))
+            held = next(x for name in PARTITIONS if (x := getattr(optimizer, name, None)))
         for x in held:
             zeros = {kind: torch.zeros_like(x) for kind in MOMENTS}
             self._adamw.state[x] = {"step": torch.zeros((), device=x.device), **zeros}
@@ -200,10 +218,11 @@ class DeepSpeedEngine:
 
     def _part(self, parameter: nn.Parameter, kind: str) -> Any:
         """This tensor rank's part of a parameter, or of a moment of it, float32; collective."""
-        utils, whole = self.library.utils, kind == "parameter"
+        utils = self.library.utils
         if self.zero == 0:
-            return parameter.detach() if whole else self._adamw.state[parameter][kind]
-        if whole:
+            state = self._adamw.state[parameter]
+            return parameter.detach() if kind == "parameter" else state[kind]
+        if kind == "parameter":
             return utils.safe_get_full_fp32_param(parameter)
         return utils.safe_get_full_optimizer_state(parameter, kind)
 
@@ -212,11 +231,16 @@ class DeepSpeedEngine:
         if self.zero == 0:
             self._part(parameter, kind).copy_(value)
             return
-        value, scope = value.to(self.topology.device, torch.float32), "full"
+
+        value = value.to(self.topology.device, torch.float32)
+        scope = "full"
         if self.zero == 3:  # its own way to cut does not know that the last piece is padded
-            size, rank, scope = parameter.ds_tensor.numel(), self.topology.data_rank, "local"
+            scope = "local"
+            size = parameter.ds_tensor.numel()
+            begin = size * self.topology.data_rank
             value = functional.pad(value.flatten(), (0, size * self.topology.data_size))
-            value = value[size * rank : size * (rank + 1)]
+            value = value[begin : begin + size]
+
         if kind == "parameter":
             getattr(self.library.utils, f"safe_set_{scope}_fp32_param")(parameter, value)
         else:

@@ -34,7 +34,9 @@ def line(values: Mapping[str, Any], steps: int) -> str:
 def describe(run: Run) -> Iterator[str]:
     """Every number that follows from the configuration and the data, before the first step."""
     config, model, schedule, t = run.config, run.model, run.schedule, run.topology
-    batch, length, samples = config.global_batch_size, config.seq_length, schedule.train_samples
+    batch = config.global_batch_size
+    length = config.seq_length
+    samples = schedule.train_samples
     states, activations = memory_estimate(config, model, t)
     for note in filter(None, (config.unlike, *config.notes, *run.data.notes)):
         yield f"note: {note}"
