@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import tempfile
 import threading
@@ -36,7 +35,7 @@ class Case:
         self.rng = rng
         self.parts: list[Part] = []
         self.expected = [b"", b""]
-        self.pieces: list[Piece] = []
+        self.extents: list[list[tuple[int, ...]]] = []
         self.content: list[list[bytes]] = []
         for source, size in enumerate(groups):
             self._add_group(source, size)
@@ -45,8 +44,7 @@ class Case:
         options = EncodeOptions(inputs=("x",), output=str(folder / "out"))
         self.job = Job(self.folder, (), tuple(self.parts), None, "uint16", options)  # type: ignore[arg-type]
         assert self.job.tracks == TRACKS
-        for piece in self.pieces:
-            self.write(piece)
+        self.pieces = [self.piece(number) for number in range(len(self.parts))]
 
     def _add_group(self, source: int, size: int) -> None:
         stripes = self.rng.randrange(1, 8) if size > 1 else 1
@@ -64,16 +62,17 @@ class Case:
                 own[track] += data
                 self.expected[track] += data
             extents[stripe % size].append((stripe, len(own[0]), len(own[1])))
-        for offset in range(size):
-            piece = Piece.nothing(first + offset, 1)
-            piece.extents = extents[offset]
-            self.pieces.append(piece)
+        self.extents += extents
 
-    def write(self, piece: Piece) -> None:
-        """The files of a piece, as a worker leaves them."""
+    def piece(self, number: int) -> Piece:
+        """A piece and its files, as a worker leaves them."""
+        piece = Piece.nothing(number, self.job)
+        piece.extents = self.extents[number]
+        piece.checksums = [xxhash.xxh3_64_hexdigest(data) for data in self.content[number]]
         for track, data in zip(TRACKS, self.content[piece.number], strict=True):
             Path(self.folder.piece(piece.number, track)).write_bytes(data)
         self.folder.write_json(f"{piece.number:06d}.json", piece.to_json(), sync=False)
+        return piece
 
     def news(self, piece: Piece) -> Iterator[Advance | Piece]:
         """What a worker says about a piece: extents, the last of them not yet at its end."""
@@ -101,7 +100,7 @@ class Case:
 
 def joiner_of(case: Case) -> tuple[join.Joiner, int]:
     joiner = join.Joiner(case.job, lambda: None)
-    joined = joiner.resume(range(len(case.parts)))
+    joined = joiner.resume(dict(enumerate(case.pieces)))
     joiner.start()
     return joiner, joined
 
@@ -143,7 +142,10 @@ def test_joined_is_concatenated(groups: list[int], seed: int, restarts: int) -> 
         joiner.stop()
         files = [Path(case.folder.joined(track)) for track in TRACKS]
         assert [file.read_bytes() for file in files] == case.expected
-        assert digests == {"text.ids": xxhash.xxh3_128(case.expected[0]).hexdigest()}
+        assert digests == {
+            track: xxhash.xxh3_128_hexdigest(data)
+            for track, data in zip(TRACKS, case.expected, strict=True)
+        }
         left = {path.name for path in Path(case.folder.path).glob("[0-9]*.*")}
         assert left == {f"{number:06d}.json" for number in range(len(case.parts))}
 
@@ -158,7 +160,8 @@ def test_a_missing_piece_is_an_error(tmp_path: Path) -> None:
     joiner.stop()
 
 
-def test_a_journal_ahead_of_its_files_is_void(tmp_path: Path) -> None:
+def journaled(tmp_path: Path) -> Case:
+    """Three pieces that are joined, and the journal of it."""
     case = Case(tmp_path, [1, 1, 1], random.Random(1))
     joiner, joined = joiner_of(case)
     assert joined == 0
@@ -166,14 +169,53 @@ def test_a_journal_ahead_of_its_files_is_void(tmp_path: Path) -> None:
         joiner.finished(piece)
     joiner.finish()
     joiner.stop()
-    journal = json.loads(Path(case.folder("journal.json")).read_text())
-    assert journal == {"groups": 3, "ends": [len(data) for data in case.expected]}
+    assert case.folder.read_json("journal.json") == {"groups": 3}
+    assert all(case.expected)
+    return case
+
+
+def resumed(case: Case, known: set[int]) -> int:
     again = join.Joiner(case.job, lambda: None)
-    assert again.resume({0, 1, 2}) == 3
+    joined = again.resume({number: case.pieces[number] for number in known})
     again.stop()
-    again = join.Joiner(case.job, lambda: None)
-    assert again.resume({0, 2}) == 0  # the description of part 1 is lost
-    again.stop()
+    return joined
+
+
+def test_a_journal_is_believed_as_far_as_the_descriptions_go(tmp_path: Path) -> None:
+    case = journaled(tmp_path)
+    assert resumed(case, {0, 1, 2}) == 3
+    assert resumed(case, {0, 2}) == 1  # the description of part 1 is lost
+    assert resumed(case, {0, 1, 2}) == 1  # its bytes are gone
+    assert case.folder.read_json("journal.json") == {"groups": 1}
+
+
+@pytest.mark.parametrize("track", range(2))
+@pytest.mark.parametrize("how", ["flipped", "short"])
+def test_a_joined_file_is_believed_as_far_as_it_is_as_written(
+    tmp_path: Path, how: str, track: int
+) -> None:
+    case = journaled(tmp_path)
+    path = Path(case.folder.joined(TRACKS[track]))
+    data = bytearray(path.read_bytes())
+    at = len(case.content[0][track])  # the first byte of part 1
+    assert len(case.content[1][track])
+    data[at] ^= 1
+    path.write_bytes(data if how == "flipped" else data[:at])
+    assert resumed(case, {0, 1, 2}) == 1
+    assert path.read_bytes() == case.content[0][track]
+
+
+def test_a_piece_that_is_not_what_its_worker_wrote_ends_the_run(tmp_path: Path) -> None:
+    case = Case(tmp_path, [1, 1], random.Random(1))
+    damaged = Path(case.folder.piece(1, TRACKS[1]))
+    damaged.write_bytes(bytes(damaged.stat().st_size))
+    joiner, _ = joiner_of(case)
+    for piece in case.pieces:
+        joiner.finished(piece)
+    with pytest.raises(tokpack.OutputError, match=r"lengths: the bytes of part 1 are not those"):
+        joiner.finish()
+    joiner.stop()
+    assert case.folder.read_json("000001.json") is None  # so it is made again
 
 
 @pytest.mark.parametrize("kernel", [True, False])
@@ -200,7 +242,7 @@ def test_news_that_come_while_it_looks_are_not_missed(tmp_path: Path) -> None:
             told.wait(100)
 
     joiner = join.Joiner(case.job, beat)
-    joiner.resume(range(2))
+    joiner.resume({})
     joiner.start()
     assert looked.wait(100)
     for piece in case.pieces:

@@ -193,6 +193,84 @@ def test_order_and_repetition_are_the_users(tmp_path: Path) -> None:
     assert paths([two, one, two]) == [two, one, two]
 
 
+def tree(tmp_path: Path) -> Path:
+    """c/2024/a.jsonl, and links that lead there and back."""
+    (tmp_path / "c" / "2024").mkdir(parents=True)
+    write(tmp_path / "c" / "2024", "a.jsonl", LINES)
+    write(tmp_path / "c", "b.jsonl", LINES)
+    os.symlink("2024", tmp_path / "c" / "1latest")
+    for name in ("self", "other"):  # each leads into the other, without end
+        os.symlink(tmp_path / "c", tmp_path / "c" / "2024" / name)
+    return tmp_path / "c"
+
+
+@pytest.mark.parametrize("pattern", ["", "/**", "/**/*.jsonl"])
+def test_links_to_folders_are_followed_once(
+    tmp_path: Path, pattern: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    c = tree(tmp_path)
+    assert paths([f"{c}{pattern}"]) == [f"{c}/2024/a.jsonl", f"{c}/b.jsonl"]
+    assert "1latest leads to the folder" in caplog.text
+    assert "and so do 2 more" in caplog.text
+    caplog.clear()
+    os.unlink(c / "1latest")
+    os.symlink(tmp_path / "elsewhere", c / "1latest")
+    (tmp_path / "elsewhere").mkdir()
+    write(tmp_path / "elsewhere", "z.jsonl", LINES)
+    assert paths([f"{c}{pattern}"])[0] == f"{c}/1latest/z.jsonl"
+
+
+def test_a_file_of_several_names_is_read_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    c = tree(tmp_path)
+    assert paths([f"{c}/*/*.jsonl"]) == [f"{c}/2024/a.jsonl"]
+    assert "1latest/a.jsonl is the file" in caplog.text
+    os.link(c / "b.jsonl", c / "z.jsonl")
+    os.symlink("b.jsonl", c / "0.jsonl")
+    assert paths([str(c)]) == [f"{c}/2024/a.jsonl", f"{c}/b.jsonl"]
+    assert paths([str(c / "z.jsonl")]) == [f"{c}/z.jsonl"]
+
+
+def test_what_is_named_twice_is_read_twice(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    c = tree(tmp_path)
+    a, b = f"{c}/2024/a.jsonl", f"{c}/b.jsonl"
+    os.unlink(c / "1latest")
+    for name in ("self", "other"):
+        os.unlink(c / "2024" / name)
+    assert paths([a, a]) == [a, a]
+    assert paths([str(c), str(c)]) == [a, b, a, b]
+    assert paths([f"{c}/*.jsonl,{c}/*.jsonl"]) == [b, b]
+    assert not caplog.records
+    assert paths([str(c), b]) == [a, b]  # once by hand, and once found
+    assert paths([b, str(c)]) == [b, a]
+    assert paths([str(c), b, b]) == [a, b, b]
+    assert paths([str(c), f"{c}/2024"]) == [a, b]
+    assert "is read once" in caplog.text
+
+
+def test_patterns_with_several_levels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["x/2024/a.jsonl", "x/y/2024/b.jsonl", "x/y/2024/z/c.jsonl", "[q]/2024/d.jsonl"]
+    for name in [*names, "x/.hidden/2024/e.jsonl", "out.unfinished/2024/f.jsonl"]:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(LINES)
+    monkeypatch.chdir(tmp_path)
+    assert paths(["**/2024/*.jsonl"]) == sorted(names[:2] + names[3:])
+    assert paths(["**/2024/**/*.jsonl"]) == sorted(names)
+    assert paths(["x/**"]) == names[:3]
+    assert paths(["*/**/c.jsonl"]) == [names[2]]
+    with pytest.raises(InputError, match="no file matches"):
+        discover(["none/**"])
+
+
+def test_a_link_to_itself_is_named(tmp_path: Path) -> None:
+    os.symlink("loop.jsonl", tmp_path / "loop.jsonl")
+    with pytest.raises(InputError, match=r"loop\.jsonl: Too many levels of symbolic links"):
+        discover([str(tmp_path)])
+
+
 def test_what_does_not_exist(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
         discover([str(tmp_path / "none.jsonl")])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
+from tokpack.encoding.part import no_memory
 from tokpack.errors import InputError
 from tokpack.sources import read
 from tokpack.tokenizers import self_check
@@ -50,6 +51,8 @@ class SelfCheck:
             self._run()
         except InputError:
             pass  # the worker that reads the part says so, with the line
+        except MemoryError as error:
+            self._error = no_memory("the self-check of the first documents", error)
         except BaseException as error:
             self._error = error
 

@@ -1,10 +1,7 @@
-"""The end of a run: joined tracks become datasets, all at once or not at all."""
+"""The end of a run: what is joined becomes datasets, complete but for their names."""
 
 from __future__ import annotations
 
-import heapq
-import itertools
-import json
 import os
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -12,27 +9,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from tokpack.encoding.folder import create_own
 from tokpack.encoding.piece import KeyCounts
-from tokpack.encoding.trace import groups_with_base, write_trace
+from tokpack.encoding.rejects import reject_lines, rejected_lines
+from tokpack.encoding.renames import REJECTS, StagedNames, write_commit
+from tokpack.encoding.trace import write_trace
 from tokpack.errors import InputError, OutputError
-from tokpack.files.durable import cannot_write, sync_folder
-from tokpack.indexed import (
-    FileDigest,
-    Manifest,
-    bin_path,
-    digest_file,
-    idx_path,
-    is_trace,
-    manifest_path,
-    runs_of,
-    trace_path,
-    write_index,
-)
+from tokpack.files.durable import cannot_write, replace_file
+from tokpack.indexed import Digested, FileDigest, Manifest, index_chunks
+from tokpack.sources import content_checksum, joined_blocks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from tokpack.encoding.folder import WorkFolder
     from tokpack.encoding.piece import Job, Piece
     from tokpack.encoding.plan import Plan
 
@@ -45,80 +34,42 @@ def stage(
     pieces: Sequence[Piece],
     digests: Mapping[str, str],
 ) -> None:
-    """Write what is still missing into the work folder, and then what has to be renamed.
+    """Write what is still missing into the work folder, and then what there is to rename.
 
-    With ``commit.json`` the run is complete: ``finish`` can be done at any time after.
-    Raises InputError when there is no token at all, OutputError when counts do not add up.
+    ``digests`` are the xxh3_128 of the joined tracks. With ``commit.json`` the run is complete:
+    ``finish`` can be done at any time after. Raises InputError when there is no token at all,
+    OutputError when counts do not add up.
     """
     folder = job.folder
-    rejects = job.options.output + ".rejects.jsonl"
-    renames: list[tuple[str, str]] = []
-    manifests: list[tuple[str, str]] = []
-    remove = []
-    for index, (key, prefix) in enumerate(job.options.output_names.items()):
+    files: dict[str, FileDigest] = {}
+    contents = [_content_of(plan, job, number, pieces) for number in range(len(plan.sources))]
+    for index, key in enumerate(job.options.keys):
         counts = [piece.keys[index] for piece in pieces]
         total = _sum(counts)
         if not total.tokens:
             raise InputError(_no_tokens(pieces, key))
-        ids, index_file = folder.track(key, "ids"), folder.joined(folder.track(key, "idx"))
-        lengths = _joined(job, folder.track(key, "lengths"), total.sequences)
-        with cannot_write(index_file):
-            write_index(index_file, job.dtype, lengths, _document_index(job, key, total))
-        _check_sizes(job, key, total)
-        trace = None
+        names = StagedNames(key)
+        lengths = _joined(job, folder.track(key, "lengths"), total.sequences, total.tokens)
+        size = total.tokens * np.dtype(job.dtype).itemsize
+        _check_size(folder(names.bin), size)
+        files[names.bin] = {"bytes": size, "xxh3_128": digests[folder.track(key, "ids")]}
+        documents = _document_index(job, key, total)
+        files[names.idx] = _write(folder(names.idx), index_chunks(job.dtype, lengths, documents))
         if job.options.trace:
-            trace = write_trace(job, pieces, index, _rejected_lines(job, pieces))
-            renames.append((folder.joined(folder.track(key, "trace")), trace_path(prefix)))
-        elif is_trace(trace_path(prefix)):  # of the dataset that is replaced
-            remove.append(trace_path(prefix))
-        manifest = _manifest(
-            job,
-            plan,
-            pieces,
-            index,
-            bin_digest=digests[ids],
-            idx_digest=digest_file(index_file),
-            trace_digest=trace,
-        )
-        staged = folder.joined(folder.track(key, "manifest"))
-        manifest.save(staged)
-        renames += [(folder.joined(ids), bin_path(prefix)), (index_file, idx_path(prefix))]
-        manifests.append((manifest_path(staged), manifest_path(prefix)))
-    if _stage_rejects(job, pieces):
-        renames.append((folder("rejects.jsonl"), rejects))
-    else:
-        remove.append(rejects)
-    relative = [
-        (os.path.basename(source), os.path.basename(target))
-        for source, target in renames + manifests
-    ]
-    folder.write_json(
-        "commit.json", {"renames": relative, "remove": [os.path.basename(name) for name in remove]}
-    )
+            files[names.trace] = write_trace(job, pieces, index, rejected_lines(job, pieces))
+        manifest = _manifest(job, plan, pieces, index, contents=contents, files=files)
+        text = manifest.to_json().encode()
+        files[names.manifest] = _write(folder(names.manifest), [text])
+    if any(piece.rejected for piece in pieces):
+        files[REJECTS] = _write(folder(REJECTS), reject_lines(job, pieces))
+    write_commit(folder, job.options, files)
 
 
-def finish(folder: WorkFolder) -> None:
-    """Give the staged files their names, manifests last, and remove the work folder.
-
-    Whatever of it a crash left undone, doing it again completes it.
-    """
-    commit = folder.read_json("commit.json")
-    home = os.path.dirname(os.path.abspath(folder.path))
-    renames = [(folder(name), os.path.join(home, target)) for name, target in commit["renames"]]
-    waiting = [pair for pair in renames if os.path.exists(pair[0])]
-    # An old dataset goes before the new one comes: no reader sees the index of one with the
-    # tokens of the other.
-    old = [target for _, target in reversed(waiting) if target.endswith((".json", ".idx"))]
-    for path in [*old, *(os.path.join(home, name) for name in commit["remove"])]:
-        with cannot_write(path):
-            if os.path.exists(path):
-                os.unlink(path)
-    for staged, target in waiting:
-        with cannot_write(target):
-            os.replace(staged, target)
-    with cannot_write(home):
-        sync_folder(home)
-    folder.remove()
+def _write(path: str, chunks: Iterable[bytes]) -> FileDigest:
+    """Write a file, and tell what was written: it is not read back for that."""
+    digested = Digested(chunks)
+    replace_file(path, digested)
+    return digested.digest
 
 
 def _sum(counts: Iterable[KeyCounts]) -> KeyCounts:
@@ -137,13 +88,16 @@ def _no_tokens(pieces: Sequence[Piece], key: str) -> str:
     )
 
 
-def _joined(job: Job, track: str, count: int) -> npt.NDArray[np.int32]:
-    """A joined track of int32, mapped."""
+def _joined(job: Job, track: str, count: int, total: int) -> npt.NDArray[np.int32]:
+    """A joined track of int32, mapped: ``count`` numbers above zero with the sum ``total``."""
     path = job.folder.joined(track)
-    found = os.path.getsize(path)
-    if found != 4 * count:
-        raise OutputError(f"{path} has {found} bytes instead of {4 * count}; run again anew")
-    return np.memmap(path, dtype="<i4", mode="r") if count else np.empty(0, np.int32)
+    _check_size(path, 4 * count)
+    numbers = np.memmap(path, dtype="<i4", mode="r") if count else np.empty(0, np.int32)
+    if numbers.size and int(numbers.min()) < 0:
+        raise OutputError(f"{path} holds a number below zero; run again anew")
+    if (found := int(numbers.sum(dtype=np.int64))) != total:
+        raise OutputError(f"the sum of {path} is {found} instead of {total}; run again anew")
+    return numbers
 
 
 def _document_index(job: Job, key: str, total: KeyCounts) -> npt.NDArray[np.int64]:
@@ -152,27 +106,48 @@ def _document_index(job: Job, key: str, total: KeyCounts) -> npt.NDArray[np.int6
     sequences: npt.NDArray[np.int32] | None = None
     if job.has_document_track:
         entries += total.empty if job.options.empty == "document" else 0
-        sequences = _joined(job, job.folder.track(key, "documents"), entries)
+        sequences = _joined(job, job.folder.track(key, "documents"), entries, total.sequences)
     path = job.folder.joined(job.folder.track(key, "doc_idx"))
+    # Written, not mapped to be written: on a full disk a map without space would end the process.
+    with cannot_write(path), open(create_own(path), "wb") as file:
+        file.write(np.zeros(1, np.int64).data)
+        last = 0
+        for begin in range(0, entries, _CHUNK):
+            end = min(begin + _CHUNK, entries)
+            if sequences is None:
+                index = np.arange(begin + 1, end + 1)
+            else:
+                index = last + np.cumsum(sequences[begin:end], dtype=np.int64)
+            last = int(index[-1])
+            file.write(index.data)
+    return np.memmap(path, dtype=np.int64, mode="r")
+
+
+def _check_size(path: str, expected: int) -> None:
     with cannot_write(path):
-        index = np.memmap(path, dtype=np.int64, mode="w+", shape=(entries + 1,))
-    last = 0
-    for begin in range(0, entries, _CHUNK):
-        end = min(begin + _CHUNK, entries)
-        if sequences is None:
-            index[begin + 1 : end + 1] = np.arange(begin + 1, end + 1)
-        else:
-            index[begin + 1 : end + 1] = last + np.cumsum(sequences[begin:end], dtype=np.int64)
-            last = int(index[end])
-    return index
-
-
-def _check_sizes(job: Job, key: str, total: KeyCounts) -> None:
-    path = job.folder.joined(job.folder.track(key, "ids"))
-    expected = total.tokens * np.dtype(job.dtype).itemsize
-    if os.path.getsize(path) != expected:
         found = os.path.getsize(path)
+    if found != expected:
         raise OutputError(f"{path} has {found} bytes instead of {expected}; run again anew")
+
+
+def _content_of(plan: Plan, job: Job, number: int, pieces: Sequence[Piece]) -> str | None:
+    """The checksum of an input's content; None where not all of it was read.
+
+    Raises InputError where parts of it have seen different contents.
+    """
+    source = plan.sources[number]
+    own = [pieces[part] for part in job.parts_of.get(number, ())]
+    runs = [(job.blocks_from(p.number), p.blocks) for p in own if p.blocks is not None]
+    if len(runs) != len(own):
+        return None
+    try:
+        blocks = joined_blocks(source.size, runs)
+    except ValueError:
+        raise InputError(
+            f"{source.name} changed while it was read; discard {job.folder.path} and run again "
+            "when nothing writes to it"
+        ) from None
+    return None if blocks is None else content_checksum(blocks)
 
 
 def _manifest(
@@ -181,10 +156,10 @@ def _manifest(
     pieces: Sequence[Piece],
     index: int,
     *,
-    bin_digest: str,
-    idx_digest: FileDigest,
-    trace_digest: FileDigest | None,
+    contents: Sequence[str | None],
+    files: Mapping[str, FileDigest],
 ) -> Manifest:
+    names = StagedNames(job.options.keys[index])
     inputs: list[dict[str, Any]] = []
     by_source: dict[int, list[Piece]] = {}
     for piece in pieces:
@@ -199,6 +174,8 @@ def _manifest(
                 "format": source.format,
                 "compression": source.compression,
                 "fingerprint": fingerprint,
+                "mtime_ns": source.mtime_ns,
+                "content": contents[number],
                 **_counts(own := by_source.get(number, []), index),
                 "special_tokens": _sum(piece.keys[index] for piece in own).special,
             }
@@ -211,9 +188,9 @@ def _manifest(
         options={**plan.options, "key": job.options.keys[index], "on_error": job.options.on_error},
         inputs=inputs,
         dtype=job.dtype,
-        bin={"bytes": total["tokens"] * np.dtype(job.dtype).itemsize, "xxh3_128": bin_digest},
-        idx=idx_digest,
-        trace=trace_digest,
+        bin=files[names.bin],
+        idx=files[names.idx],
+        trace=files.get(names.trace),
         **total,
     )
 
@@ -236,40 +213,3 @@ def _counts(pieces: Sequence[Piece], index: int) -> dict[str, int]:
             "tokpack, please report it"
         )
     return counts
-
-
-def _stage_rejects(job: Job, pieces: Sequence[Piece]) -> bool:
-    """Write all bad records in input order; whether there are any."""
-    if not any(piece.rejected for piece in pieces):
-        return False
-    path = job.folder("rejects.jsonl")
-    with cannot_write(path), open(path, "wb") as file:
-        for source, record in _rejects(job, pieces):
-            named = {"source": job.sources[source].name, **record}
-            file.write(json.dumps(named).encode() + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
-    return True
-
-
-def _rejects(job: Job, pieces: Sequence[Piece]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(input, bad record with its line in it, from 1), in input order."""
-    for source, before, group in groups_with_base(job, pieces):
-        own = [_piece_rejects(job, piece) for piece in group]
-        for record in heapq.merge(*own, key=lambda record: int(record["line"])):
-            yield source, {**record, "line": before + record["line"] + 1}
-
-
-def _rejected_lines(
-    job: Job, pieces: Sequence[Piece]
-) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
-    for source, records in itertools.groupby(_rejects(job, pieces), key=lambda pair: pair[0]):
-        yield source, runs_of(np.fromiter((record["line"] for _, record in records), np.int64))
-
-
-def _piece_rejects(job: Job, piece: Piece) -> Iterator[dict[str, Any]]:
-    if not piece.rejected:
-        return
-    with open(job.folder.piece(piece.number, "rejects.jsonl"), encoding="utf-8") as file:
-        for line in file:
-            yield json.loads(line)

@@ -1,18 +1,64 @@
-"""The work folder of an unfinished run, PREFIX.unfinished: names, and how files come into it."""
+"""The work folder of an unfinished run, PREFIX.unfinished: names, and how files come into it.
+
+What lies there may have been damaged, or put there by somebody else. So links are not followed, a
+folder of another user is not used, and a JSON file carries a checksum of what it says.
+"""
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
+import stat
+import tempfile
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
+import xxhash
+
+from tokpack.errors import OutputError
 from tokpack.files.durable import cannot_write, remove_file, replace_json
 from tokpack.files.whole_folder import UNFINISHED_FOLDER
 
 SUFFIX = UNFINISHED_FOLDER
+_SEAL = "xxh3_128"  # the key of a JSON file's checksum
+# A pipe does not block, and where the system knows no such flag there are no such links.
+_FLAGS = os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+
+
+def open_own(path: str, flags: int) -> int:
+    """Open a file of a work folder, which is never a link. Raises OSError, OutputError for one."""
+    try:
+        return os.open(path, flags | _FLAGS, 0o666)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise OutputError(
+            f"{path} is a symbolic link, which no run makes there: see who did, and remove it"
+        ) from error
+
+
+def create_own(path: str) -> int:
+    """Open a new file of a work folder for writing; one that was there goes. Raises OutputError."""
+    with cannot_write(path):
+        remove_file(path)
+        return open_own(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+
+
+def checksum_of(path: str) -> str:
+    """xxh3_64 of a file of a work folder; "" where there is none. Raises OutputError."""
+    state = xxhash.xxh3_64()
+    try:
+        with open(open_own(path, os.O_RDONLY), "rb") as file:
+            while block := file.read(1 << 20):
+                state.update(block)
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        raise OutputError(f"{path}: cannot be read: {error.strerror or error}") from error
+    return state.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -39,21 +85,51 @@ class WorkFolder:
         return self(f"joined.{track}")
 
     def make(self) -> None:
-        """Create the folder and those above it. Raises OutputError."""
+        """Create the folder and those above it, if it is not there.
+
+        Raises OutputError, also for a link of its name and for a folder of another user.
+        """
+        above = os.path.dirname(os.path.abspath(self.path))
         with cannot_write(self.path):
-            os.makedirs(self.path, exist_ok=True)
+            os.makedirs(above, exist_ok=True)
+            try:
+                os.mkdir(self.path)
+            except FileExistsError:
+                self._check_owner(above)
 
-    def write_json(self, name: str, value: Any, *, sync: bool = True) -> None:
-        """Write a JSON file, whole or not at all."""
-        replace_json(self(name), value, fsync=sync)
+    def _check_owner(self, above: str) -> None:
+        found = os.lstat(self.path)
+        if not stat.S_ISDIR(found.st_mode):
+            raise OutputError(
+                f"{self.path} is a link or a file, not the work folder of a run: move it away, or "
+                "choose another output"
+            )
+        own = os.geteuid() if hasattr(os, "geteuid") else found.st_uid
+        if found.st_uid != own and found.st_uid != _owner_in(above):
+            raise OutputError(
+                f"{self.path} belongs to another user (number {found.st_uid}), so nothing in it is "
+                "believed: move it away, or choose another output"
+            )
 
-    def read_json(self, name: str) -> Any:
-        """The content of a JSON file; None where it is missing or damaged."""
+    def write_json(self, name: str, value: dict[str, Any], *, sync: bool = True) -> None:
+        """Write a JSON object and its checksum, whole or not at all."""
+        replace_json(self(name), {**value, _SEAL: _checksum(value)}, fsync=sync)
+
+    def read_json(self, name: str) -> dict[str, Any] | None:
+        """The object that ``write_json`` wrote; None where it is missing or damaged.
+
+        Raises OutputError where it cannot be read.
+        """
         try:
-            with open(self(name), encoding="utf-8") as file:
-                return json.load(file)
-        except (FileNotFoundError, ValueError):
+            with open(open_own(self(name), os.O_RDONLY), "rb") as file:
+                value = json.load(file)
+            whole = isinstance(value, dict) and value.pop(_SEAL, None) == _checksum(value)
+        except (FileNotFoundError, ValueError, RecursionError):
             return None
+        except OSError as error:
+            reason = error.strerror or error
+            raise OutputError(f"{self(name)}: cannot be read: {reason}") from error
+        return value if whole else None
 
     def remove_file(self, name: str) -> None:
         """Remove a file that may be gone already."""
@@ -84,3 +160,13 @@ class WorkFolder:
         self.remove_file("lock")
         with cannot_write(self.path):
             os.rmdir(self.path)
+
+
+def _checksum(value: dict[str, Any]) -> str:
+    return xxhash.xxh3_128_hexdigest(json.dumps(value, sort_keys=True).encode())
+
+
+def _owner_in(folder: str) -> int:
+    """The owner of what this process makes in a folder: some file systems know only one user."""
+    with tempfile.TemporaryDirectory(prefix=".tokpack-", dir=folder) as made:
+        return os.lstat(made).st_uid

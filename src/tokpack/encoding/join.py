@@ -1,24 +1,29 @@
 """The join: pieces, in plan order, into one file for each track, beside the workers.
 
-A thread copies inside the kernel what the workers have announced, and makes it durable now and
-then, so that little is left to do when the last worker ends. What is joined and durable is entered
-in ``journal.json``; only then the pieces that it covers are deleted.
+A thread copies inside the kernel what the workers have announced, reads it back, and makes it
+durable now and then, so that little is left to do when the last worker ends. What is joined, has
+the checksums of the workers, and is durable, is entered in ``journal.json``; only then the pieces
+that it covers are deleted.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
+from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from tokpack.encoding.folder import create_own, open_own
+from tokpack.encoding.proof import Proof, spans_of
 from tokpack.errors import OutputError
-from tokpack.files.copying import Digest, copy_range
+from tokpack.files.copying import copy_range
 from tokpack.files.durable import cannot_write, sync_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from tokpack.encoding.piece import Job, Piece
     from tokpack.progress import Advance
@@ -27,6 +32,7 @@ if TYPE_CHECKING:
 SYNC_SECONDS = 2.0
 SYNC_BYTES = 256 << 20
 _HASH_BYTES = 1 << 30  # at once
+_log = logging.getLogger(__name__)
 
 
 def groups_of(parts: Sequence[Part]) -> list[list[int]]:
@@ -78,7 +84,12 @@ class Joiner:
         self._segment = 0
         self._states: dict[int, _State] = {}
         self._ends = [0] * len(job.tracks)  # bytes joined
-        self._whole = list(self._ends)  # the same at the end of the last whole group
+        self._proofs = [Proof() for _ in job.tracks]
+        self._checksums: dict[int, list[str]] = {}  # of the tracks of pieces, from their workers
+        self._unproved: deque[tuple[list[int], list[int]]] = (
+            deque()
+        )  # groups joined, and their ends
+        self._proved = 0  # groups
         self._committed = 0  # groups in the journal
         self._unsynced = 0
         self._synced = time.monotonic()
@@ -86,7 +97,6 @@ class Joiner:
         self._open: dict[int, list[int]] = {}
         # A plan of one part needs no copy: its piece becomes the joined file.
         self._single = len(job.parts) == 1
-        self._digests = {track: Digest() for track in job.tracks if track.endswith(".ids")}
         self._beat = beat
         self._error: BaseException | None = None
         self._changed = threading.Condition()
@@ -95,35 +105,36 @@ class Joiner:
 
     # -- called by the run ----------------------------------------------------------------------
 
-    def resume(self, known: Container[int]) -> int:
+    def resume(self, known: Mapping[int, Piece]) -> int:
         """Go back to what the journal says. Returns how many parts need no piece any more.
 
-        ``known`` are the parts whose description exists. After a power loss one of these may be
-        missing, or a joined file be shorter than the journal says: then nothing is joined.
+        ``known`` are the pieces whose description exists. What is joined is compared with their
+        checksums; from the first group on that is not there, or not as its workers wrote it, all
+        is joined anew.
         """
-        journal = self._folder.read_json("journal.json") or {}
-        ends = journal.get("ends") or self._ends
-        paths = [self._folder.joined(track) for track in self._job.tracks]
-        sizes = [os.path.getsize(path) if os.path.exists(path) else 0 for path in paths]
-        covered = sum(len(group) for group in self._groups[: journal.get("groups", 0)])
-        if (
-            self._single
-            or any(size < end for size, end in zip(sizes, ends, strict=True))
-            or not all(number in known for number in range(covered))
-        ):
-            ends, journal, covered = [0] * len(ends), {}, 0
-        self._group = self._committed = int(journal.get("groups", 0))
-        self._ends, self._whole = list(ends), list(ends)
-        for path, end in zip(paths, ends, strict=True):
-            if self._single:
-                continue
-            with cannot_write(path):
-                file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-                self._files.append(file)
+        if self._single:
+            return 0
+        journaled = self._journaled()
+        groups = next(
+            (n for n in range(journaled) if not all(part in known for part in self._groups[n])),
+            journaled,
+        )
+        for track in self._job.tracks:
+            self._files.append(self._open_joined(self._folder.joined(track), anew=not groups))
+        while (proved := self._prove(groups, known)) < groups:
+            groups = proved
+        if groups < journaled:
+            _log.warning(
+                "%s: of %d pieces that were joined %d are missing or damaged; they are made again",
+                self._folder.path,
+                *(self._parts_in(journaled), self._parts_in(journaled) - self._parts_in(groups)),
+            )
+            self._write_journal(groups)
+        self._group = self._proved = self._committed = groups
+        for track, file, end in zip(self._job.tracks, self._files, self._ends, strict=True):
+            with cannot_write(self._folder.joined(track)):
                 os.ftruncate(file, end)
-        if not journal:
-            self._folder.remove_file("journal.json")
-        return covered
+        return self._parts_in(groups)
 
     def start(self) -> None:
         """Begin to join, in a thread: not before the workers are forked."""
@@ -141,6 +152,7 @@ class Joiner:
             state = self._state(piece.number)
             state.extents = piece.extents
             state.complete = True
+            self._checksums[piece.number] = piece.checksums
             self._changed.notify()
 
     def check(self) -> None:
@@ -149,14 +161,17 @@ class Joiner:
             raise self._error
 
     def finish(self) -> dict[str, str]:
-        """Wait until all is joined and durable. Returns the xxh3_128 of each track of ids."""
+        """Wait until all is joined, proved and durable. Returns the xxh3_128 of each track."""
         self._close()
         self.check()
         if self._single:
             for track in self._job.tracks:
                 with cannot_write(self._folder.joined(track)):
                     os.replace(self._folder.piece(0, track), self._folder.joined(track))
-        return {track: digest.hexdigest() for track, digest in self._digests.items()}
+        return {
+            track: proof.hexdigest()
+            for track, proof in zip(self._job.tracks, self._proofs, strict=True)
+        }
 
     def stop(self) -> None:
         """Give up what is not yet joined."""
@@ -181,7 +196,7 @@ class Joiner:
                 # Asked before joining: whoever closes has announced all that there will be.
                 closing = self._closing
                 moved = self._join()
-                moved |= not self._hash()
+                moved |= not self._read_back()
                 self._beat()
                 if closing and self._group == len(self._groups) and not moved:
                     self._sync()
@@ -248,6 +263,7 @@ class Joiner:
                         self._open[number][track], self._files[track], begin, end, self._ends[track]
                     )
             self._ends[track] += end - begin
+            self._proofs[track].expect(number, self._ends[track])
             self._unsynced += end - begin
         return True
 
@@ -256,7 +272,7 @@ class Joiner:
         for track in self._job.tracks:
             path = self._folder.piece(number, track)
             with cannot_write(path):
-                files.append(os.open(path, flags | os.O_CLOEXEC))
+                files.append(open_own(path, flags))
         return files
 
     def _end_group(self, group: list[int]) -> None:
@@ -264,18 +280,38 @@ class Joiner:
             for file in self._open.pop(number, []):
                 os.close(file)
             self._states.pop(number)
-        self._whole = list(self._ends)
+        self._unproved.append((group, list(self._ends)))
         self._group += 1
         self._segment = 0
 
-    def _hash(self) -> bool:
-        """Let the checksums follow; whether they did. After a resume they have far to go."""
-        there = True
-        for index, track in enumerate(self._job.tracks):
-            if track in self._digests and self._files:
-                file, end = self._files[index], self._ends[index]
-                there &= self._digests[track].follow(file, end, _HASH_BYTES)
-        return there
+    def _read_back(self) -> bool:
+        """Let the checksums follow the join; whether they are where it is."""
+        there = [self._follow(track, _HASH_BYTES) for track in range(len(self._files))]
+        while self._unproved:
+            group, ends = self._unproved[0]
+            if any(proof.at < end for proof, end in zip(self._proofs, ends, strict=True)):
+                break
+            self._unproved.popleft()
+            for number in group:
+                self._compare(number, self._checksums.pop(number))
+            self._proved += 1
+        return all(there)
+
+    def _follow(self, track: int, most: int) -> bool:
+        path = self._folder.joined(self._job.tracks[track])
+        with cannot_write(path):
+            return self._proofs[track].follow(self._files[track], most)
+
+    def _compare(self, number: int, checksums: Sequence[str]) -> None:
+        """Raise OutputError where a part's bytes are not, in a joined file, what was written."""
+        for track, proof, checksum in zip(self._job.tracks, self._proofs, checksums, strict=True):
+            if proof.take(number) != checksum:
+                self._folder.remove_file(f"{number:06d}.json")
+                raise OutputError(
+                    f"{self._folder.joined(track)}: the bytes of part {number} are not those that "
+                    "its worker wrote: something else writes there, or the disk or the memory "
+                    "fails; run again, the part is made again"
+                )
 
     def _sync(self) -> None:
         """Make what is joined durable, enter whole groups in the journal, delete their pieces."""
@@ -284,14 +320,61 @@ class Joiner:
                 os.fdatasync(file) if hasattr(os, "fdatasync") else os.fsync(file)
         self._unsynced = 0
         self._synced = time.monotonic()
-        if self._group == self._committed or self._single:
+        if self._proved == self._committed or self._single:
             return
-        numbers = [n for group in self._groups[self._committed : self._group] for n in group]
+        numbers = [n for group in self._groups[self._committed : self._proved] for n in group]
         for number in numbers:
             for kind in ("json", "rejects.jsonl"):
                 sync_file(self._folder.piece(number, kind))
-        self._folder.write_json("journal.json", {"groups": self._group, "ends": self._whole})
+        self._write_journal(self._proved)
         for number in numbers:
             for track in self._job.tracks:
                 self._folder.remove_file(os.path.basename(self._folder.piece(number, track)))
-        self._committed = self._group
+        self._committed = self._proved
+
+    # -- going back -----------------------------------------------------------------------------
+
+    def _journaled(self) -> int:
+        """Groups that the journal names; none where it cannot be believed."""
+        groups = (self._folder.read_json("journal.json") or {}).get("groups")
+        return groups if type(groups) is int and 0 <= groups <= len(self._groups) else 0
+
+    def _write_journal(self, groups: int) -> None:
+        self._folder.write_json("journal.json", {"groups": groups})
+
+    def _parts_in(self, groups: int) -> int:
+        return sum(map(len, self._groups[:groups]))
+
+    def _open_joined(self, path: str, *, anew: bool) -> int:
+        if anew or not os.path.lexists(path):
+            return create_own(path)
+        with cannot_write(path):
+            return open_own(path, os.O_RDWR)
+
+    def _prove(self, groups: int, known: Mapping[int, Piece]) -> int:
+        """Read the joined files back from their beginning; the groups that are as written."""
+        self._proofs = [Proof() for _ in self._job.tracks]
+        self._ends = [0] * len(self._job.tracks)
+        for group in range(groups):
+            before = list(self._ends)
+            for number, sizes in spans_of([known[n] for n in self._groups[group]]):
+                for track, size in enumerate(sizes):
+                    self._ends[track] += size
+                    self._proofs[track].expect(number, self._ends[track])
+            if not self._is_as_written(group, known):
+                self._ends = before
+                return group
+            self._beat()
+        return groups
+
+    def _is_as_written(self, group: int, known: Mapping[int, Piece]) -> bool:
+        for track, (file, end) in enumerate(zip(self._files, self._ends, strict=True)):
+            if os.fstat(file).st_size < end:
+                return False
+            while not self._follow(track, _HASH_BYTES):
+                self._beat()
+        return all(
+            proof.take(number) == checksum
+            for number in self._groups[group]
+            for proof, checksum in zip(self._proofs, known[number].checksums, strict=True)
+        )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import os
 import time
 from collections.abc import Callable
@@ -14,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tokpack.encoding.piece import Job, KeyCounts, Piece, Tracks
+from tokpack.encoding.rejects import Rejects
 from tokpack.encoding.transforms import make_transform
-from tokpack.errors import InputError, RecordError
-from tokpack.files.durable import cannot_write
+from tokpack.errors import InputError, RecordError, WorkerError
 from tokpack.indexed import runs_of
 from tokpack.progress import Advance
 from tokpack.sources import BadRecord, Batch, Documents, line_base, read
@@ -55,13 +53,18 @@ class PartEncoder:
         """Encode part ``number``, at most ``limit`` records of it.
 
         Raises RecordError for a bad record that the options do not allow, InputError for an input
-        that is missing or changes while it is read, OutputError when the piece cannot be written.
+        that is missing or changes while it is read, OutputError when the piece cannot be written,
+        WorkerError where there is not enough memory.
         """
         job = self.job
         source = job.sources[job.parts[number].source]
         tracks = Tracks([job.folder.piece(number, track) for track in job.tracks])
         try:
             piece = self._encode(number, tracks, report, limit)
+            if limit is None and not source.is_pipe:
+                piece.blocks = job.block_checksums(number)
+        except MemoryError as error:
+            raise no_memory(job.describe(number), error) from error
         finally:
             tracks.close()
         check_unchanged(source)
@@ -70,13 +73,15 @@ class PartEncoder:
 
     def _encode(self, number: int, tracks: Tracks, report: Report, limit: int | None) -> Piece:
         keys = self.job.options.keys
-        piece = Piece.nothing(number, len(keys))
+        piece = Piece.nothing(number, self.job)
+        rejects = Rejects(self.job.folder.piece(number, "rejects.jsonl"))
         clock = _Clock()
         told = 0  # the extents before this one are closed, and were reported
         for batch in self._batches(number, limit):
             clock.add(0)
             if batch.bad:
-                self._reject(number, batch.bad, piece.rejected)
+                self._check_allowed(number, batch.bad)
+                rejects.add(batch.bad)
             for index, key in enumerate(keys):
                 arrays = self._tokens(number, batch.documents[key], piece.keys[index])
                 clock.add(1)
@@ -89,6 +94,7 @@ class PartEncoder:
                 told = len(piece.extents) - 1
         piece.seconds = clock.seconds
         piece.checksums = tracks.checksums()
+        piece.rejects = rejects.checksum
         return piece
 
     def _batches(self, number: int, limit: int | None) -> Iterator[Batch]:
@@ -169,15 +175,9 @@ class PartEncoder:
         source = self.job.sources[part.source]
         return RecordError(source.name, line_base(source, part) + line + 1, reason, advice)
 
-    def _reject(self, number: int, bad: list[BadRecord], before: int) -> None:
-        """Fail for a bad record, or note it in the piece's rejects file."""
+    def _check_allowed(self, number: int, bad: list[BadRecord]) -> None:
         if self.job.options.on_error == "fail":
             raise self._record_error(number, bad[0].line, bad[0].reason, _SKIP)
-        path = self.job.folder.piece(number, "rejects.jsonl")
-        with cannot_write(path), open(path, "ab" if before else "wb") as file:
-            for record in bad:
-                line = {"line": record.line, "reason": record.reason, **_record_text(record.raw)}
-                file.write(json.dumps(line).encode() + b"\n")
 
 
 class _Clock:
@@ -242,13 +242,25 @@ def first_records(batch: Batch, limit: int) -> Batch:
 
 def check_unchanged(source: Source) -> None:
     """Raise InputError when the source's file is not the one that was planned."""
-    if not os.path.isfile(source.path):
+    if source.is_pipe:
         return
-    status = os.stat(source.path)
+    try:
+        status = os.stat(source.path)
+    except OSError as error:
+        raise InputError(f"{source.name}: {error.strerror}, after it was read") from error
     if (status.st_size, status.st_mtime_ns) != (source.size, source.mtime_ns):
         raise InputError(
             f"{source.name} changed while it was read; run again when nothing writes to it"
         )
+
+
+def no_memory(what: str, error: MemoryError) -> WorkerError:
+    """The error of a part, in words, for which there was not enough memory."""
+    detail = f" ({error})" if str(error) else ""
+    return WorkerError(
+        f"a worker had not enough memory for {what}{detail}: use fewer workers (--workers), or "
+        "allow only shorter documents (--max-document-bytes); run again to continue"
+    )
 
 
 def _line(documents: Documents, index: int, per_document: npt.NDArray[np.int64] | None) -> int:
@@ -263,10 +275,3 @@ def _runs(lines: npt.NDArray[np.int64], kept: npt.NDArray[np.bool_]) -> npt.NDAr
     others = runs_of(lines[~kept])
     others[:, 0] = ~others[:, 0]
     return np.concatenate((runs_of(lines[kept]), others))
-
-
-def _record_text(raw: bytes) -> dict[str, str]:
-    try:
-        return {"record": raw.decode("utf-8")}
-    except UnicodeDecodeError:
-        return {"record": raw.decode("utf-8", "replace"), "base64": base64.b64encode(raw).decode()}

@@ -10,6 +10,7 @@ number of lines; for records that were left out ``~line``).
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,8 +19,10 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
+from tokpack.encoding.folder import create_own
 from tokpack.files.durable import cannot_write
 from tokpack.progress import Advance
+from tokpack.sources import block_checksums
 
 if TYPE_CHECKING:
     from tokpack.encoding.folder import WorkFolder
@@ -53,6 +56,40 @@ class Job:
         if self.options.trace:
             kinds.append("lines")
         return tuple(self.folder.track(key, kind) for key in self.options.keys for kind in kinds)
+
+    @functools.cached_property
+    def parts_of(self) -> dict[int, range]:
+        """The numbers of the parts of each source."""
+        found: dict[int, range] = {}
+        for number, part in enumerate(self.parts):
+            first = found.get(part.source, range(number, number)).start
+            found[part.source] = range(first, number + 1)
+        return found
+
+    def blocks_from(self, number: int) -> int:
+        """The byte of the source from which on a part looks after the checksums of its blocks.
+
+        A range of bytes has its own. Parts that read all of a file share them out.
+        """
+        part = self.parts[number]
+        if part.kind == "bytes":
+            return part.begin
+        own = self.parts_of[part.source]
+        return self.sources[part.source].size * (number - own.start) // len(own)
+
+    def block_checksums(self, number: int) -> str:
+        """The checksums of the blocks of the source that a part looks after: see there.
+
+        For a range of bytes these are all that the part depends on. Raises InputError.
+        """
+        part = self.parts[number]
+        begin, end = self.blocks_from(number), part.end
+        if part.kind != "bytes":
+            last = number + 1 == self.parts_of[part.source].stop
+            end = self.sources[part.source].size if last else self.blocks_from(number + 1)
+        return block_checksums(
+            self.sources[part.source], begin, end, to_newline=part.kind == "bytes"
+        )
 
     def describe(self, number: int) -> str:
         """A part in words, for messages."""
@@ -100,12 +137,16 @@ class Piece:
     keys: list[KeyCounts]
     extents: list[tuple[int, ...]]  # (segment, end of each track in bytes), ascending
     checksums: list[str]  # xxh3_64 of each track
+    rejects: str  # xxh3_64 of the bad records
+    blocks: str | None  # checksums of the input: Job.block_checksums; None: not known
 
     @classmethod
-    def nothing(cls, number: int, keys: int) -> Piece:
+    def nothing(cls, number: int, job: Job) -> Piece:
         """The piece of a part of which nothing is wanted."""
-        counts = [KeyCounts() for _ in range(keys)]
-        return cls(number, 0, 0, 0, 0, 0, (0.0, 0.0, 0.0), counts, [], [])
+        counts = [KeyCounts() for _ in job.options.keys]
+        none = xxhash.xxh3_64().hexdigest()
+        checksums = [none for _ in job.tracks]
+        return cls(number, 0, 0, 0, 0, 0, (0.0, 0.0, 0.0), counts, [], checksums, none, None)
 
     def add(self, batch: Batch, ends: list[int]) -> None:
         """Count a batch, of which the tracks hold all up to ``ends``."""
@@ -138,6 +179,16 @@ class Piece:
         return asdict(self)
 
     @classmethod
+    def read(cls, job: Job, number: int) -> Piece | None:
+        """A piece as its description says; None where there is none that can be believed."""
+        value = job.folder.read_json(f"{number:06d}.json")
+        try:
+            piece = cls.from_json(value or {})
+            return piece if piece.number == number and piece.fits(job) else None
+        except (KeyError, TypeError, ValueError, AttributeError):
+            return None
+
+    @classmethod
     def from_json(cls, value: dict[str, Any]) -> Piece:
         """The piece written by ``to_json``."""
         return cls(
@@ -149,6 +200,31 @@ class Piece:
             }
         )
 
+    def fits(self, job: Job) -> bool:
+        """Whether the sizes of the tracks are what the counts say, and all of them are counts."""
+        counts = [self.records, self.lines, self.rejected, self.bytes_read, self.text_bytes]
+        counts += [count for key in self.keys for count in asdict(key).values()]
+        if not all(type(count) is int and count >= 0 for count in counts):
+            return False
+        if any(len(extent) != 1 + len(job.tracks) for extent in self.extents):
+            return False
+        rising = (all(map(int.__le__, a, b)) for a, b in itertools.pairwise(self.extents))
+        if not all(rising) or len(self.checksums) != len(job.tracks):
+            return False
+        widths = {"ids": np.dtype(job.dtype).itemsize, "lengths": 4}
+        sizes = dict(zip(job.tracks, self.sizes(job), strict=True))
+        return all(
+            sizes[job.folder.track(name, kind)] == width * count
+            for name, key in zip(job.options.keys, self.keys, strict=True)
+            for (kind, width), count in zip(
+                widths.items(), (key.tokens, key.sequences), strict=True
+            )
+        )
+
+    def sizes(self, job: Job) -> tuple[int, ...]:
+        """Bytes of each track."""
+        return self.extents[-1][1:] if self.extents else (0,) * len(job.tracks)
+
 
 class Tracks:
     """The open files of a piece."""
@@ -157,11 +233,9 @@ class Tracks:
         self.sizes = [0] * len(paths)
         self._paths = paths
         self._hashes = [xxhash.xxh3_64() for _ in paths]
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
         self._files: list[int] = []
         for path in paths:
-            with cannot_write(path):
-                self._files.append(os.open(path, flags, 0o666))
+            self._files.append(create_own(path))
 
     def write(self, track: int, values: npt.NDArray[Any]) -> None:
         """Append an array to a track. Raises OutputError."""

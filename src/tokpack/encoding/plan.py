@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tokpack.indexed import Manifest
     from tokpack.tokenizers import Tokenizer
 
-PLAN_FORMAT = 1
+PLAN_FORMAT = 2
 _IDENTIFYING = ("fingerprint", "size", "format", "compression")  # of an input
 _FLAGS = {"keys": " (--json-keys)", "num_docs": " (--limit)"}  # of another name than the option
 MIN_PART_BYTES = 4 << 20
@@ -55,7 +55,7 @@ class Plan:
         options = {name: manifest.options.get(name) for name in self.options}
         try:
             return fingerprint(manifest.inputs, manifest.tokenizer, options) == self.fingerprint
-        except KeyError:  # a manifest that something else wrote
+        except (KeyError, TypeError):  # a manifest that something else wrote
             return False
 
     def to_json(self) -> dict[str, Any]:
@@ -74,20 +74,37 @@ class Plan:
         }
 
     @classmethod
-    def from_json(cls, value: dict[str, Any]) -> Plan:
-        """The plan written by ``to_json``. Raises ResumeError for another format of plans."""
+    def from_json(cls, value: dict[str, Any] | None) -> Plan:
+        """The plan written by ``to_json``; None is one that could not be read.
+
+        Raises ResumeError where it is damaged, or of another format.
+        """
+        if value is None:
+            raise ResumeError("its plan.json is damaged, or of another version of tokpack")
         if value.get("format") != PLAN_FORMAT:
             raise ResumeError(f"its plan has format {value.get('format')!r}, not {PLAN_FORMAT}")
-        inputs = [dict(entry) for entry in value["inputs"]]
-        prints = tuple(entry.pop("fingerprint") for entry in inputs)
-        return cls(
-            version=value["tokpack"],
-            sources=tuple(Source.from_json(entry) for entry in inputs),
-            fingerprints=prints,
-            tokenizer=value["tokenizer"],
-            options=value["options"],
-            parts=tuple(Part.from_json(part) for part in value["parts"]),
-        )
+        try:
+            inputs = [dict(entry) for entry in value["inputs"]]
+            prints = tuple(entry.pop("fingerprint") for entry in inputs)
+            plan = cls(
+                version=value["tokpack"],
+                sources=tuple(Source.from_json(entry) for entry in inputs),
+                fingerprints=prints,
+                tokenizer=value["tokenizer"],
+                options=value["options"],
+                parts=tuple(Part.from_json(part) for part in value["parts"]),
+            )
+            whole = value["fingerprint"] == plan.fingerprint
+        except (KeyError, TypeError, ValueError, AttributeError):
+            whole = False
+        if not whole:
+            raise ResumeError("its plan.json cannot be understood")
+        return plan
+
+    def touched(self, other: Plan) -> list[int]:
+        """Numbers of the sources whose files have another time in ``other``, the plan of now."""
+        pairs = zip(self.sources, other.sources, strict=True)
+        return [n for n, (old, new) in enumerate(pairs) if old.mtime_ns != new.mtime_ns]
 
     def difference(self, other: Plan) -> str:
         """What makes ``other`` (the plan of now) another run than this one; "" for nothing."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from dataclasses import replace
+from datetime import datetime
 from typing import TYPE_CHECKING
 
-import xxhash
-
+from tokpack.encoding.folder import checksum_of
 from tokpack.encoding.piece import Piece
 from tokpack.encoding.plan import Plan
+from tokpack.encoding.rejects import rejects_are_whole
 from tokpack.errors import FormatError, InputError, OutputError, ResumeError
 from tokpack.files.durable import UNFINISHED
 from tokpack.indexed import (
@@ -21,14 +23,16 @@ from tokpack.indexed import (
     manifest_path,
     trace_path,
 )
+from tokpack.sources import block_checksums, content_checksum
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from tokpack.encoding.folder import WorkFolder
     from tokpack.encoding.options import EncodeOptions
     from tokpack.encoding.piece import Job
 
+_log = logging.getLogger(__name__)
 _OWN_FILES = frozenset(("lock", "lock.probe", f"plan.json{UNFINISHED}"))
 
 
@@ -37,11 +41,13 @@ def existing(
 ) -> list[Manifest] | None:
     """The manifests of the datasets, if they are finished and what ``plan`` would make.
 
-    Raises InputError where they have more bad records than the options allow.
+    Raises InputError where they have more bad records than the options allow, and OutputError where
+    an input has changed since, or may have: by its content where its time is another.
     """
     if options.overwrite or not all(plan.fingerprints):  # a pipe cannot be recognised
         return None
     manifests = []
+    contents: dict[int, str] = {}
     for key, prefix in prefixes.items():
         try:
             manifest = Manifest.load(prefix)
@@ -54,6 +60,7 @@ def existing(
             return None
         if options.trace and not _has_trace(manifest, prefix):
             return None
+        _check_inputs(plan, manifest, prefix, contents)
         check_budget(manifest.rejected, options, prefix)
         manifests.append(manifest)
     return manifests
@@ -87,64 +94,119 @@ def check_budget(rejected: int, options: EncodeOptions, where: str) -> None:
         )
 
 
-def open_plan(folder: WorkFolder, plan: Plan, options: EncodeOptions) -> Plan:
-    """The plan to follow.
+def open_plan(folder: WorkFolder, plan: Plan, options: EncodeOptions) -> tuple[Plan, list[int]]:
+    """The plan to follow, and the sources whose files have another time than in the work folder.
 
-    That of the work folder is followed when it is of the same run, so that its pieces fit. Raises
-    ResumeError when it is of another run and may not be overwritten.
+    The parts of the work folder's plan are kept when it is of the same run, so that its pieces fit.
+    Raises ResumeError when it is of another run and may not be overwritten.
     """
-    written = folder.read_json("plan.json")
-    if written is None:
+    if os.path.lexists(folder("plan.json")):
+        try:
+            old = Plan.from_json(folder.read_json("plan.json"))
+            difference = old.difference(plan)
+        except ResumeError as error:
+            difference = str(error)
+        if not difference and all(plan.fingerprints):
+            return replace(plan, parts=old.parts), old.touched(plan)
+        if difference and not options.overwrite:
+            raise _other_run(folder, difference)
+        folder.clear(keep=("lock",))
+    else:
         strange = set(os.listdir(folder.path)) - _OWN_FILES
         if strange:
             raise OutputError(
                 f"{folder.path} has no plan but {sorted(strange)[0]!r}: it is no work folder of "
                 "tokpack; move it away, or choose another output"
             )
-    else:
-        try:
-            old = Plan.from_json(written)
-            difference = old.difference(plan)
-        except (KeyError, TypeError, AttributeError):
-            difference = "its plan cannot be understood"
-        if not difference and all(plan.fingerprints):
-            return replace(plan, parts=old.parts)
-        if difference and not options.overwrite:
-            raise ResumeError(
-                f"{folder.path} holds an unfinished run, which is not this one: {difference}. "
-                "Finish that run, choose another output, or discard it with overwrite (--overwrite)"
-            )
-        folder.clear(keep=("lock",))
     folder.write_json("plan.json", plan.to_json())
-    return plan
+    return plan, []
 
 
-def known_pieces(job: Job) -> dict[int, Piece]:
-    """The pieces that an earlier run has described."""
+def _other_run(folder: WorkFolder, difference: str) -> ResumeError:
+    return ResumeError(
+        f"{folder.path} holds an unfinished run, which is not this one: {difference}. "
+        "Finish that run, choose another output, or discard it with overwrite (--overwrite)"
+    )
+
+
+def known_pieces(job: Job, plan: Plan, touched: Sequence[int]) -> dict[int, Piece]:
+    """The pieces that an earlier run has described, and that are of the inputs as they are now.
+
+    What was read of a source that was ``touched`` is compared with the checksums of its blocks.
+    Raises ResumeError where it has changed; pieces of which nobody can tell are left out.
+    """
     pieces = {}
     for number in range(len(job.parts)):
-        value = job.folder.read_json(f"{number:06d}.json")
-        try:
-            pieces[number] = Piece.from_json(value)
-        except (TypeError, KeyError, AttributeError):
-            continue
+        piece = Piece.read(job, number)
+        if piece is not None and rejects_are_whole(job, piece):
+            pieces[number] = piece
+    for source in touched:
+        own = job.parts_of[source]
+        known = [number for number in own if number in pieces]
+        for number in known:
+            if pieces[number].blocks not in (None, job.block_checksums(number)):
+                if job.options.overwrite:
+                    return _nothing(job, plan)
+                name = job.sources[source].name
+                raise _other_run(job.folder, f"the input {name} has changed since")
+        # A range of bytes has the checksums of all that it depends on, other parts only together.
+        told = [number for number in known if pieces[number].blocks is not None]
+        if len(told) < len(own) and job.parts[own.start].kind != "bytes":
+            told = []
+        for number in set(known) - set(told):
+            job.folder.remove_file(f"{number:06d}.json")
+            del pieces[number]
+    if touched:
+        job.folder.write_json("plan.json", plan.to_json())  # with the times that were compared
     return pieces
+
+
+def _nothing(job: Job, plan: Plan) -> dict[int, Piece]:
+    """Discard what is there; no piece is left."""
+    job.folder.clear(keep=("lock",))
+    job.folder.write_json("plan.json", plan.to_json())
+    return {}
 
 
 def is_whole(job: Job, piece: Piece) -> bool:
     """Whether the files of a piece are what its description says, byte for byte."""
-    sizes = piece.extents[-1][1:] if piece.extents else (0,) * len(job.tracks)
-    for track, size, checksum in zip(job.tracks, sizes, piece.checksums, strict=True):
-        path = job.folder.piece(piece.number, track)
-        if _size(path) != size or _checksum(path) != checksum:
-            return False
-    if not piece.rejected:
-        return True
+    return all(
+        checksum_of(job.folder.piece(piece.number, track)) == checksum
+        for track, checksum in zip(job.tracks, piece.checksums, strict=True)
+    )
+
+
+def _check_inputs(plan: Plan, manifest: Manifest, prefix: str, contents: dict[int, str]) -> None:
+    """Raise OutputError where an input is not, or may not be, what a dataset was made from.
+
+    ``contents`` keeps the checksums of the inputs that had to be read.
+    """
+    for number, (source, entry) in enumerate(zip(plan.sources, manifest.inputs, strict=True)):
+        mtime, content = entry.get("mtime_ns"), entry.get("content")
+        if source.mtime_ns == mtime:
+            continue
+        if isinstance(content, str):
+            if number not in contents:
+                _log.warning("%s has another time: comparing its content", source.name)
+                contents[number] = content_checksum(block_checksums(source, 0, source.size))
+            same = content == contents[number]
+        else:  # of an earlier version of tokpack: only an older file is surely the same
+            same = mtime is None and source.mtime_ns < _made_at(manifest)
+        if not same:
+            changed = "has changed" if isinstance(content, str) else "may have changed"
+            raise OutputError(
+                f"{bin_path(prefix)} was made from {source.name}, which {changed} since (its size "
+                "is the same, its time is not): replace the dataset with overwrite (--overwrite), "
+                "or choose another output"
+            )
+
+
+def _made_at(manifest: Manifest) -> int:
+    """When a dataset was made, in ns; 0 where the manifest does not tell."""
     try:
-        with open(job.folder.piece(piece.number, "rejects.jsonl"), "rb") as file:
-            return sum(line.endswith(b"\n") for line in file) == piece.rejected
-    except FileNotFoundError:
-        return False
+        return int(datetime.fromisoformat(manifest.created).timestamp()) * 1_000_000_000
+    except (ValueError, OverflowError):
+        return 0
 
 
 def _has_trace(manifest: Manifest, prefix: str) -> bool:
@@ -156,11 +218,3 @@ def _size(path: str) -> int:
         return os.path.getsize(path)
     except OSError:
         return -1
-
-
-def _checksum(path: str) -> str:
-    state = xxhash.xxh3_64()
-    with open(path, "rb") as file:
-        while block := file.read(1 << 20):
-            state.update(block)
-    return state.hexdigest()

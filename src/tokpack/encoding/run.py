@@ -10,8 +10,8 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from tokpack.encoding import commit
 from tokpack.encoding.check import SelfCheck
+from tokpack.encoding.commit import stage
 from tokpack.encoding.engine import Engine, InProcess, Processes
 from tokpack.encoding.folder import SUFFIX, WorkFolder
 from tokpack.encoding.join import Joiner
@@ -19,6 +19,7 @@ from tokpack.encoding.options import EncodeOptions, worker_count
 from tokpack.encoding.part import PartEncoder
 from tokpack.encoding.piece import Job, Piece
 from tokpack.encoding.plan import make_plan
+from tokpack.encoding.renames import finish
 from tokpack.encoding.resume import (
     check_budget,
     check_outputs,
@@ -74,10 +75,11 @@ def encode(options: EncodeOptions, *, progress: Show | None = None) -> list[Mani
         if done is not None:
             return done
         check_outputs(prefixes, options)
-    with _ends_on_sigterm(), Lock(folder.path) as lock:
-        plan = open_plan(folder, plan, options)
-        if folder.read_json("commit.json") is not None:  # it was stopped in its last moment
-            commit.finish(folder)
+    with _ends_on_sigterm(), _locked(folder, options) as beat:
+        plan, touched = open_plan(folder, plan, options)
+        job = Job(folder, plan.sources, plan.parts, tokenizer, dtype, options)
+        known = known_pieces(job, plan, touched)
+        if finish(folder, options, resumed=True):  # it was stopped in its last moment
             return [Manifest.load(prefix) for prefix in prefixes.values()]
         done = existing(plan, prefixes, options)
         if done is not None:
@@ -89,35 +91,64 @@ def encode(options: EncodeOptions, *, progress: Show | None = None) -> list[Mani
                 "the tokenizer %s takes the slow path, not the native one: %s",
                 *(tokenizer.name, tokenizer.why_not_native),
             )
-        job = Job(folder, plan.sources, plan.parts, tokenizer, dtype, options)
-        run = _Run(job, Meter(progress, plan.bytes, min(workers, len(plan.parts))))
+        run = _Run(job, known, Meter(progress, plan.bytes, min(workers, len(plan.parts))))
         try:
-            digests = run.encode(lock, workers)
+            digests = run.encode(beat, workers)
             run.meter.show("sync", now=True)
-            commit.stage(job, plan, [piece for _, piece in sorted(run.pieces.items())], digests)
+            stage(job, plan, [piece for _, piece in sorted(run.pieces.items())], digests)
         except TokpackError:
             if not run.has_tokens:  # there is nothing to go on with
                 folder.remove()
             raise
-        commit.finish(folder)
+        finish(folder, options)
         return [Manifest.load(prefix) for prefix in prefixes.values()]
+
+
+@contextlib.contextmanager
+def _locked(folder: WorkFolder, options: EncodeOptions) -> Iterator[Callable[[], None]]:
+    """Keep other runs out of the work folder, and of those of runs with one of the same outputs.
+
+    Gives what is to be called now and then to show that the run is alive. Raises OutputError.
+    """
+    others = {os.path.abspath(prefix) + SUFFIX for prefix in options.output_names.values()}
+    others -= {os.path.abspath(folder.path)}
+    locks = []
+    with contextlib.ExitStack() as stack:
+        for place in [folder, *map(WorkFolder, sorted(others))]:
+            place.make()
+            locks.append(stack.enter_context(Lock(place.path)))
+            if place is not folder:
+                stack.callback(_leave, place)
+
+        def beat() -> None:
+            for lock in locks:
+                lock.beat()
+
+        yield beat
+
+
+def _leave(folder: WorkFolder) -> None:
+    """Remove a folder that was only made for its lock."""
+    with contextlib.suppress(OSError):
+        if os.listdir(folder.path) == ["lock"]:
+            folder.remove()
 
 
 class _Run:
     """The encoding and joining of a job's parts; the watcher of its engine."""
 
-    def __init__(self, job: Job, meter: Meter) -> None:
+    def __init__(self, job: Job, known: dict[int, Piece], meter: Meter) -> None:
         self.pieces: dict[int, Piece] = {}
         self.meter = meter
         self._job = job
+        self._known = known
         self._joiner: Joiner
         self._check: SelfCheck
 
-    def encode(self, lock: Lock, workers: int) -> dict[str, str]:
-        """Do what is left to do. Returns the digest of each joined track of ids."""
-        job = self._job
-        known = known_pieces(job)
-        self._joiner = Joiner(job, lock.beat)
+    def encode(self, beat: Callable[[], None], workers: int) -> dict[str, str]:
+        """Do what is left to do. Returns the digest of each joined track."""
+        job, known = self._job, self._known
+        self._joiner = Joiner(job, beat)
         self._check = SelfCheck(job)
         try:
             joined = self._joiner.resume(known)
@@ -165,7 +196,7 @@ class _Run:
             if piece is None and limit > 0:
                 piece = encoder.run(number, self.advanced, limit)
             elif piece is None:
-                piece = Piece.nothing(number, len(self._job.options.keys))
+                piece = Piece.nothing(number, self._job)
             limit -= piece.records
             self.finished(piece)
             self.poll()
@@ -173,7 +204,8 @@ class _Run:
     @property
     def has_tokens(self) -> bool:
         """Whether there is anything that a later run could go on with."""
-        return any(key.tokens for piece in self.pieces.values() for key in piece.keys)
+        pieces = [*self._known.values(), *self.pieces.values()]
+        return any(key.tokens for piece in pieces for key in piece.keys)
 
     # -- the watcher ----------------------------------------------------------------------------
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from tokpack.encoding.join import groups_of
 from tokpack.errors import OutputError
-from tokpack.files.durable import replace_file
-from tokpack.indexed import FileDigest, Trace, digest_file, trace_chunks
+from tokpack.files.durable import cannot_write, replace_file
+from tokpack.indexed import Digested, FileDigest, Trace, trace_chunks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -52,20 +52,22 @@ def write_trace(
     documents = ((source, own[own[:, 0] > 0]) for source, own in _noted(job, key, pieces))
     empty = ((source, own[own[:, 0] < 0] * _BACK) for source, own in _noted(job, key, pieces))
     path = job.folder.joined(job.folder.track(key, "trace"))
-    replace_file(path, trace_chunks(lines, (documents, empty, rejected)))
+    chunks = Digested(trace_chunks(lines, (documents, empty, rejected)))
+    replace_file(path, chunks)
     trace = Trace(path)
     found = trace.count("documents") + trace.count("empty")
     expected = sum(piece.keys[index].documents + piece.keys[index].empty for piece in pieces)
     if found != expected:
         raise OutputError(f"{path} has {found} records instead of {expected}; run again anew")
-    return digest_file(path)
+    return chunks.digest
 
 
 def _noted(job: Job, key: str, pieces: Sequence[Piece]) -> Iterator[tuple[int, Runs]]:
     """(input, runs of its lines from 1) in order; what was left out has negative lines."""
     track = job.folder.track(key, "lines")
     number = job.tracks.index(track)
-    with open(job.folder.joined(track), "rb") as file:
+    path = job.folder.joined(track)
+    with cannot_write(path), open(path, "rb") as file:
         for source, before, group in groups_with_base(job, pieces):
             left = sum(piece.extents[-1][1 + number] for piece in group if piece.extents) // 8
             while left:

@@ -27,6 +27,7 @@ except ImportError:  # not a POSIX system
 HEARTBEAT_SECONDS = 10.0
 FOREIGN_SECONDS = 60.0  # silence after which the owner on another host is taken for dead
 ORPHAN_SECONDS = 10.0  # how long workers of a killed run may take to notice
+_NOT_A_LINK = getattr(os, "O_NOFOLLOW", 0)
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
 
 
@@ -76,7 +77,7 @@ class Lock:
     def _try(self) -> bool:
         with cannot_write(self._path):
             os.makedirs(self._folder, exist_ok=True)
-            file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | _NOT_A_LINK, 0o666)
         try:
             locked = _flock(file)
             if locked is False or not self._is_ours(file):
@@ -111,7 +112,7 @@ class Lock:
         try:
             with open(self._path, encoding="utf-8") as file:
                 value = json.load(file)
-        except (FileNotFoundError, ValueError):
+        except (FileNotFoundError, ValueError, RecursionError):
             return {}
         return value if isinstance(value, dict) else {}
 
@@ -119,7 +120,9 @@ class Lock:
         written = os.fstat(file).st_mtime
         probe = self._path + ".probe"
         with cannot_write(probe):  # the file system's own clock tells the age
-            open(probe, "wb").close()
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(probe)
+            open(probe, "xb").close()
             age = os.stat(probe).st_mtime - written
             os.unlink(probe)
         if age < FOREIGN_SECONDS:
@@ -128,8 +131,7 @@ class Lock:
     def _held(self, owner: dict[str, Any]) -> OutputError:
         who = "another run"
         if owner:
-            since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(owner.get("since", 0)))
-            who = f"process {owner.get('pid')} on {owner.get('host')}, since {since},"
+            who = f"process {owner.get('pid')} on {owner.get('host')}, {_since(owner)}"
         hint = "wait for it, or choose another output"
         if owner and owner.get("host") != socket.gethostname():
             hint += f"; if it is dead, try again in {FOREIGN_SECONDS:.0f} seconds"
@@ -173,6 +175,14 @@ def release() -> None:
     """Let other runs into all folders that are held."""
     while _held:
         _held.popitem()[1].release()
+
+
+def _since(owner: dict[str, Any]) -> str:
+    try:
+        since = time.localtime(owner.get("since", 0))
+    except (TypeError, ValueError, OverflowError, OSError):
+        return ""
+    return time.strftime("since %Y-%m-%d %H:%M:%S,", since)
 
 
 def _flock(file: int) -> bool | None:

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from tokpack.indexed.format import best_fitting_dtype, bin_path, idx_path, storage_dtype
+from tokpack.indexed.format import (
+    best_fitting_dtype,
+    bin_path,
+    idx_path,
+    index_chunks,
+    storage_dtype,
+)
 from tokpack.indexed.manifest import (
+    Digested,
     FileDigest,
     Manifest,
     check_replaceable,
@@ -16,6 +23,7 @@ from tokpack.indexed.trace import Trace, is_trace, runs_of, trace_chunks, trace_
 from tokpack.indexed.writer import MMapIndexedDatasetBuilder, write_index
 
 __all__ = [
+    "Digested",
     "FileDigest",
     "MMapIndexedDataset",
     "MMapIndexedDatasetBuilder",
@@ -28,6 +36,7 @@ __all__ = [
     "check_replaceable",
     "digest_file",
     "idx_path",
+    "index_chunks",
     "is_trace",
     "manifest_path",
     "runs_of",

@@ -10,12 +10,15 @@ import json
 import os
 import re
 from dataclasses import asdict, dataclass, fields
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import xxhash
 
 from tokpack.errors import FormatError, InputError, OutputError
 from tokpack.files.durable import replace_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 MANIFEST_VERSION = 1
 
@@ -44,6 +47,26 @@ def digest_file(path: str | os.PathLike[str]) -> FileDigest:
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
     return {"bytes": size, "xxh3_128": state.hexdigest()}
+
+
+class Digested:
+    """Chunks of a file on their way to it; ``digest`` is of those that came by."""
+
+    def __init__(self, chunks: Iterable[bytes]) -> None:
+        self._chunks = chunks
+        self._state = xxhash.xxh3_128()
+        self._bytes = 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        for chunk in self._chunks:
+            self._state.update(chunk)
+            self._bytes += len(chunk)
+            yield chunk
+
+    @property
+    def digest(self) -> FileDigest:
+        """Size and checksum of what came by."""
+        return {"bytes": self._bytes, "xxh3_128": self._state.hexdigest()}
 
 
 def manifest_path(prefix: str | os.PathLike[str]) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import glob
+import logging
 import os
 import re
 import stat
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -13,11 +14,13 @@ from tokpack.errors import InputError, UsageError
 from tokpack.sources.base import FORMATS, STDIN, Source, printable
 from tokpack.sources.compression import bare_name
 from tokpack.sources.detect import DOCUMENT_SUFFIXES, detect
+from tokpack.sources.folders import files_below, has_magic, matching
 from tokpack.sources.hub import hub_files, is_saved_dataset, looks_like_hub_name, saved_files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
+_log = logging.getLogger(__name__)
 HUB_SCHEME = "hf://"
 _SIDECAR = re.compile(
     r"(readme|license|licence|changelog|sha\d+sums?|md5sums?|_success)\b.*"
@@ -33,6 +36,8 @@ def discover(inputs: Sequence[str], *, input_format: str = "auto") -> list[Sourc
     An input is a file, a folder (read recursively), a pattern (``**`` goes into folders), a comma
     list of these, ``@list.txt`` (a path a line), ``-`` (the standard input), a folder that
     ``datasets`` saved, or a Hugging Face dataset (``hf://name[:split]`` or ``owner/name``).
+    A file that is found under several names, through links, is listed once, and a warning says so;
+    but as often as the inputs name it, or repeat the folder or pattern that it is in.
     ``input_format`` is one of FORMATS, or ``auto``: by content. InputError where an input does not
     exist, cannot be read, or no document file is found.
     """
@@ -40,19 +45,76 @@ def discover(inputs: Sequence[str], *, input_format: str = "auto") -> list[Sourc
         raise UsageError(f"--input-format is {', '.join(FORMATS)} or auto, not {input_format!r}")
     if isinstance(inputs, (str, bytes)):
         raise UsageError("inputs is a list of names, not one string")
-    sources = [source for one in inputs for source in _input(os.fspath(one), input_format)]
-    if not sources:
+    paths = [path for one in inputs for path in _paths(os.fspath(one))]
+    found = [(path, _once(_path(path, input_format))) for path in paths]
+    if not any(sources for _, sources in found):
         raise InputError("no input: name files, folders, patterns, or - for the standard input")
-    return sources
+    return _as_often_as_named(found)
 
 
-def _input(text: str, input_format: str) -> Iterator[Source]:
+def _paths(text: str) -> list[str]:
     if text.startswith("@") and not os.path.lexists(text):
-        for path in _listed(text[1:]):
-            yield from _path(path, input_format)
-        return
-    for path in _comma_list(text):
-        yield from _path(path, input_format)
+        return _listed(text[1:])
+    return _comma_list(text)
+
+
+def _once(sources: Iterable[Source]) -> dict[object, Source]:
+    """The sources that one path leads to, by what the file is, in order.
+
+    Each is called by a name without links, if it has one; of the others a warning tells.
+    """
+    listed = [(_identity(source), source) for source in sources]
+    kept: dict[object, Source] = {}
+    for identity, source in listed:
+        other = kept.get(identity)
+        if other is None or (_is_linked(other) and not _is_linked(source)):
+            kept[identity] = source
+    _warn([(source, kept[identity]) for identity, source in listed])
+    return {identity: source for identity, source in listed if kept[identity] is source}
+
+
+def _as_often_as_named(found: list[tuple[str, dict[object, Source]]]) -> list[Source]:
+    """The sources of all paths; what is found again is listed only where it is named again."""
+    repeated = Counter(path for path, _ in found)
+    named = Counter(
+        identity
+        for path, sources in found
+        for identity, source in sources.items()
+        if repeated[path] > 1 or source.path == path
+    )
+    kept: dict[object, Source] = {}
+    listed, passed_over = [], []
+    for path, sources in found:
+        for identity, source in sources.items():
+            is_named = repeated[path] > 1 or source.path == path
+            if is_named if named[identity] > 1 else identity not in kept:
+                listed.append(source)
+                kept.setdefault(identity, source)
+            else:
+                passed_over.append((source, kept.get(identity, source)))
+    _warn(passed_over)
+    return listed
+
+
+def _identity(source: Source) -> object:
+    """What is the same for two names of one file; a pipe is like no other."""
+    if source.is_pipe:
+        return id(source)
+    status = _stat(source.path)
+    return status.st_dev, status.st_ino
+
+
+def _is_linked(source: Source) -> bool:
+    return os.path.realpath(source.path) != os.path.abspath(source.path)
+
+
+def _warn(pairs: list[tuple[Source, Source]]) -> None:
+    """Say which sources are others under another name."""
+    same = [(source, other) for source, other in pairs if source is not other]
+    if same:
+        source, other = same[0]
+        more = f", and so are {len(same) - 1} more" if len(same) > 1 else ""
+        _log.warning("%s is the file %s, and is read once%s", source.name, other.name, more)
 
 
 def _comma_list(text: str) -> list[str]:
@@ -88,7 +150,7 @@ def _path(path: str, input_format: str) -> Iterator[Source]:
         yield from _folder(path, input_format)
     elif os.path.lexists(path):
         yield _source(path, input_format)
-    elif glob.has_magic(path):
+    elif has_magic(path):
         yield from _pattern(path, input_format)
     elif looks_like_hub_name(path) and not bare_name(path).endswith(DOCUMENT_SUFFIXES):
         yield from _arrow_files(*hub_files(path))
@@ -97,9 +159,7 @@ def _path(path: str, input_format: str) -> Iterator[Source]:
 
 
 def _pattern(pattern: str, input_format: str) -> Iterator[Source]:
-    paths = sorted(glob.glob(pattern, recursive=True), key=os.fsencode)
-    if "**" in pattern:  # which also gives the folders of the files that it gives
-        paths = [path for path in paths if not os.path.isdir(path)]
+    paths = matching(pattern)
     if not paths:
         raise InputError(f"{printable(pattern)}: no file matches this pattern")
     for path in paths:
@@ -112,7 +172,7 @@ def _folder(folder: str, input_format: str) -> Iterator[Source]:
         return
     found = 0
     passed_over: list[str] = []
-    for path in _files_below(folder, set()):
+    for path in files_below(folder):
         source = None if _is_sidecar(path) else _document_file(path, input_format)
         if source is None:
             passed_over.append(path)
@@ -127,25 +187,6 @@ def _folder(folder: str, input_format: str) -> Iterator[Source]:
                 " name them one by one if they are documents"
             )
         raise InputError(f"{printable(folder)}: no document files in this folder{seen}")
-
-
-def _files_below(folder: str, above: set[tuple[int, int]]) -> Iterator[str]:
-    """Files below a folder, by name; not hidden ones, nor what unfinished runs left."""
-    try:
-        status = os.stat(folder)
-        entries = sorted(os.scandir(folder), key=lambda entry: os.fsencode(entry.name))
-    except OSError as error:
-        raise InputError(f"{printable(folder)}: {error.strerror}") from error
-    identity = (status.st_dev, status.st_ino)
-    if identity in above:  # a symbolic link to a folder that it is in
-        return
-    for entry in entries:
-        if entry.name.startswith(".") or entry.name.endswith(".unfinished"):
-            continue
-        if entry.is_dir():
-            yield from _files_below(entry.path, above | {identity})
-        else:
-            yield entry.path
 
 
 def _is_sidecar(path: str) -> bool:

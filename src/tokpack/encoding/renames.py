@@ -1,0 +1,202 @@
+"""The last moment of a run: what is complete in the work folder gets its names, all or nothing.
+
+``commit.json`` says what is complete, with checksums; where it goes is computed here. A run that
+was stopped among the renames is completed by the next one, if all still is what was written.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tokpack.encoding.folder import WorkFolder
+from tokpack.encoding.resume import check_outputs
+from tokpack.errors import InputError, OutputError, ResumeError
+from tokpack.files.durable import cannot_write, remove_file, sync_folder
+from tokpack.indexed import (
+    FileDigest,
+    bin_path,
+    digest_file,
+    idx_path,
+    is_trace,
+    manifest_path,
+    trace_path,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tokpack.encoding.options import EncodeOptions
+
+REJECTS = "rejects.jsonl"
+_COMMIT = "commit.json"
+
+
+@dataclass(frozen=True)
+class StagedNames:
+    """What the files of one key's dataset are called in the work folder."""
+
+    key: str
+
+    def _joined(self, kind: str) -> str:
+        return f"joined.{WorkFolder.track(self.key, kind)}"
+
+    @property
+    def bin(self) -> str:
+        return self._joined("ids")
+
+    @property
+    def idx(self) -> str:
+        return self._joined("idx")
+
+    @property
+    def trace(self) -> str:
+        return self._joined("trace")
+
+    @property
+    def manifest(self) -> str:
+        return self._joined("manifest.json")
+
+
+def write_commit(
+    folder: WorkFolder, options: EncodeOptions, files: Mapping[str, FileDigest]
+) -> None:
+    """Declare the run complete: ``files``, by their names in the work folder, get their names.
+
+    Raises OutputError where the outputs may not be replaced: they may have come while it worked.
+    """
+    check_outputs(options.output_names, options)
+    replaced = {os.path.basename(path): _identity(path) for path in _targets(options).values()}
+    prefixes = {key: os.path.basename(name) for key, name in options.output_names.items()}
+    folder.write_json(_COMMIT, {"prefixes": prefixes, "files": dict(files), "replaces": replaced})
+
+
+def finish(folder: WorkFolder, options: EncodeOptions, *, resumed: bool = False) -> bool:
+    """Give the staged files their names, manifests last, and remove the work folder.
+
+    Whatever of it a crash left undone, doing it again, ``resumed``, completes it. False where there
+    is nothing to complete: the run is not that far, or what it had made is damaged and is to be
+    made again. Raises ResumeError for the commit of another run, OutputError where something else
+    has come in the place of an output.
+    """
+    commit = folder.read_json(_COMMIT)
+    if commit is None:
+        folder.remove_file(_COMMIT)
+        return False
+    files = _checked(folder, options, commit)
+    targets = {folder(name): path for name, path in _targets(options).items() if name in files}
+    waiting = {staged: path for staged, path in targets.items() if os.path.lexists(staged)}
+    if resumed:
+        for staged, path in targets.items():
+            digest = files[os.path.basename(staged)]
+            if _is(staged if staged in waiting else path, digest):
+                continue
+            if len(waiting) == len(targets):
+                folder.remove_file(_COMMIT)
+                return False
+            raise OutputError(
+                f"{path} is not what the run wrote, which was stopped while it gave names: remove "
+                f"{', '.join(p for p in targets.values() if p not in waiting.values())} and "
+                f"{folder.path}, and run again"
+            )
+    _check_targets(options, waiting, commit["replaces"])
+    # An old dataset goes before the new one comes: no reader sees the index of one with the
+    # tokens of the other.
+    old = [path for path in reversed(waiting.values()) if path.endswith((".json", ".idx"))]
+    for path in [*old, *_stale(options, files)]:
+        remove_file(path)
+    for staged, path in waiting.items():
+        with cannot_write(path):
+            os.replace(staged, path)
+    home = os.path.dirname(os.path.abspath(folder.path))
+    with cannot_write(home):
+        sync_folder(home)
+    folder.remove()
+    return True
+
+
+def _targets(options: EncodeOptions) -> dict[str, str]:
+    """Where each file of the work folder goes, in the order of the renames."""
+    targets = {}
+    for key, prefix in options.output_names.items():
+        names = StagedNames(key)
+        targets[names.trace] = trace_path(prefix)
+        targets[names.bin] = bin_path(prefix)
+        targets[names.idx] = idx_path(prefix)
+    targets[REJECTS] = _rejects_path(options)
+    for key, prefix in options.output_names.items():
+        targets[StagedNames(key).manifest] = manifest_path(prefix)
+    return targets
+
+
+def _rejects_path(options: EncodeOptions) -> str:
+    return f"{options.output}.{REJECTS}"
+
+
+def _stale(options: EncodeOptions, files: Mapping[str, FileDigest]) -> list[str]:
+    """Files of a dataset that is replaced, of which the new one has none."""
+    stale = [] if REJECTS in files else [_rejects_path(options)]
+    for key, prefix in options.output_names.items():
+        if StagedNames(key).trace not in files and is_trace(trace_path(prefix)):
+            stale.append(trace_path(prefix))
+    return stale
+
+
+def _checked(
+    folder: WorkFolder, options: EncodeOptions, commit: dict[str, Any]
+) -> dict[str, FileDigest]:
+    """The files of a commit. Raises ResumeError where it is not one of this run."""
+    expected = {key: os.path.basename(name) for key, name in options.output_names.items()}
+    prefixes, files, replaced = (commit.get(name) for name in ("prefixes", "files", "replaces"))
+    if prefixes != expected:
+        raise ResumeError(
+            f"{folder.path} holds a run that is done but for the names of its outputs, which are "
+            f"others than {', '.join(map(repr, expected.values()))}: give the names as before, or "
+            "remove it"
+        )
+    names = [StagedNames(key) for key in options.keys]
+    needed = {name for own in names for name in (own.bin, own.idx, own.manifest)}
+    if options.trace:
+        needed |= {own.trace for own in names}
+    if (
+        not isinstance(files, dict)
+        or not isinstance(replaced, dict)
+        or not needed <= files.keys() <= needed | {REJECTS}
+        or not all(isinstance(digest, dict) for digest in files.values())
+    ):
+        raise ResumeError(
+            f"{folder(_COMMIT)} is not what a run writes: remove {folder.path} and run again"
+        )
+    return files
+
+
+def _check_targets(
+    options: EncodeOptions, waiting: Mapping[str, str], replaced: Mapping[str, Any]
+) -> None:
+    """Raise OutputError where a target is neither free nor what the commit found there."""
+    for path in waiting.values():
+        found = _identity(path)
+        if found not in (None, replaced.get(os.path.basename(path))) and not options.overwrite:
+            raise OutputError(
+                f"{path} was put there while the run worked: move it away, or replace it with "
+                "overwrite (--overwrite)"
+            )
+
+
+def _identity(path: str) -> list[int] | None:
+    """What tells a file from another that takes its place; None where there is none."""
+    try:
+        status = os.lstat(path)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise OutputError(f"{path}: cannot be read: {error.strerror or error}") from error
+    return [status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns]
+
+
+def _is(path: str, digest: FileDigest) -> bool:
+    try:
+        return not os.path.islink(path) and digest_file(path) == digest
+    except InputError:
+        return False

@@ -1,0 +1,74 @@
+"""Checksums of a file's blocks, by which an input is known again when its time has changed."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import xxhash
+
+from tokpack.errors import InputError
+
+if TYPE_CHECKING:
+    from tokpack.sources.base import Source
+
+BLOCK_BYTES = 1 << 20
+_DIGITS = 16  # hexadecimal ones of a block
+
+
+def block_checksums(source: Source, begin: int, end: int, *, to_newline: bool = False) -> str:
+    """xxh3_64, 16 hexadecimal digits, of each block of 1 MiB that holds any of bytes [begin, end).
+
+    Blocks lie at multiples of their size, whatever ``begin`` is. With ``to_newline`` those up to
+    the first newline at or behind ``end`` follow: all that a part of lines depends on. Read soon
+    after the part was, they come from the page cache. InputError where the file cannot be read.
+    """
+    checksums = []
+    block = memoryview(bytearray(BLOCK_BYTES))
+    at = begin - begin % BLOCK_BYTES
+    try:
+        with open(source.path, "rb", buffering=0) as file:
+            file.seek(at)
+            looking = to_newline and begin < end
+            while at < end or looking:
+                count = _fill(file.fileno(), block)
+                if not count:
+                    break
+                checksums.append(xxhash.xxh3_64_hexdigest(block[:count]))
+                if looking and at + count > end:
+                    looking = bytes(block[max(end - at, 0) : count]).find(b"\n") < 0
+                at += count
+    except OSError as error:
+        raise InputError(f"{source.name}: {error.strerror} after {at} bytes") from error
+    return "".join(checksums)
+
+
+def content_checksum(blocks: str) -> str:
+    """XXH3-128, in hex, of the checksums of all blocks of a file, 8 bytes each."""
+    return xxhash.xxh3_128_hexdigest(bytes.fromhex(blocks))
+
+
+def joined_blocks(size: int, runs: list[tuple[int, str]]) -> str | None:
+    """The checksums of all blocks of a file of ``size`` bytes.
+
+    ``runs`` are (byte, checksums from the block that holds it on), in order; they may overlap.
+    None where blocks are missing; ValueError where two runs contradict each other.
+    """
+    blocks = bytearray()
+    for begin, run in runs:
+        at = begin // BLOCK_BYTES * _DIGITS
+        if at > len(blocks):
+            return None
+        known = blocks[at:].decode()
+        both = min(len(known), len(run))
+        if known[:both] != run[:both]:
+            raise ValueError("two checksums of one block")
+        blocks += run[both:].encode()
+    return blocks.decode() if len(blocks) == -(-size // BLOCK_BYTES) * _DIGITS else None
+
+
+def _fill(file: int, block: memoryview) -> int:
+    filled = 0
+    while filled < len(block) and (count := os.readv(file, [block[filled:]])):
+        filled += count
+    return filled

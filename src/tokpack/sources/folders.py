@@ -1,0 +1,104 @@
+"""Files below a folder and files that match a pattern, each folder entered once."""
+
+from __future__ import annotations
+
+import glob
+import logging
+import os
+from collections import deque
+from typing import TYPE_CHECKING
+
+from tokpack.errors import InputError
+from tokpack.sources.base import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_log = logging.getLogger(__name__)
+_DEEP = "**"
+has_magic = glob.has_magic
+
+
+def files_below(folder: str) -> list[str]:
+    """Files below a folder, by name; not hidden ones, nor what unfinished runs left. InputError."""
+    return _sorted(path for _, files in _folders(folder) for path in files)
+
+
+def matching(pattern: str) -> list[str]:
+    """What matches a pattern, by name; ``**`` stands for any number of folders. InputError."""
+    components = pattern.split("/")
+    if _DEEP not in components:
+        return sorted(glob.glob(pattern), key=os.fsencode)
+    at = components.index(_DEEP)
+    base, rest = "/".join(components[:at]), "/".join(components[at + 1 :])
+    if at == 1 and not base:  # below the root
+        base = "/"
+    found: set[str] = set()
+    for folder in [base] if not has_magic(base) else matching(base):
+        if os.path.isdir(folder or "."):
+            found.update(_matching_below(folder, rest))
+    return sorted(found, key=os.fsencode)
+
+
+def _matching_below(folder: str, rest: str) -> list[str]:
+    if rest in ("", _DEEP):
+        return files_below(folder)
+    paths = []
+    for below, _ in _folders(folder):
+        paths += matching(os.path.join(glob.escape(below), rest))
+    return [path for path in paths if not os.path.isdir(path)]
+
+
+def _folders(root: str) -> list[tuple[str, list[str]]]:
+    """Folders from ``root`` down, each with the paths of its files.
+
+    Links to folders are followed, but a folder is entered once: by its own name if it is below
+    ``root``, else by that of the first link; a warning names the links that lead to it again.
+    """
+    entered: dict[tuple[int, int], str] = {}
+    found = []
+    again = []
+    to_enter, links = deque([root]), deque[str]()
+    while to_enter or links:
+        folder = to_enter.popleft() if to_enter else links.popleft()
+        try:
+            status = os.stat(folder or ".")
+            identity = status.st_dev, status.st_ino
+            if identity in entered:
+                again.append((folder, entered[identity]))
+                continue
+            entered[identity] = folder
+            files = []
+            for entry in sorted(os.scandir(folder or "."), key=lambda entry: entry.name):
+                if entry.name.startswith(".") or entry.name.endswith(".unfinished"):
+                    continue
+                path = os.path.join(folder, entry.name)
+                if not _is_folder(entry):
+                    files.append(path)
+                elif entry.is_symlink():
+                    links.append(path)
+                else:
+                    to_enter.append(path)
+        except OSError as error:
+            raise InputError(f"{printable(folder)}: {error.strerror}") from error
+        found.append((folder, files))
+    if again:
+        link, other = again[0]
+        more = f", and so do {len(again) - 1} more" if len(again) > 1 else ""
+        _log.warning(
+            "%s leads to the folder %s, whose files are read once%s",
+            *(printable(link), printable(other or "."), more),
+        )
+    return found
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself: an error when it is opened
+        return False
+
+
+def _sorted(paths: Iterable[str]) -> list[str]:
+    """By the names of the folders first, and then by those of the files in them."""
+    return sorted(paths, key=lambda path: os.fsencode(path).split(os.fsencode(os.sep)))
