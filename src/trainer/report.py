@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -11,8 +12,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokpack.errors import UsageError
+from tokpack.display import tell
+from tokpack.errors import FormatError, UsageError
 from tokpack.files.durable import cannot_write
+from tokpack.files.foreign import parse_json
 
 from .metrics import memory_estimate
 
@@ -75,7 +78,7 @@ class Log:
     def say(self, text: str) -> None:
         """A line to stderr, from rank 0."""
         if self._main:
-            sys.stderr.write(f"{CLEAR if self._live else ''}{text}\n")
+            tell(text, before=CLEAR if self._live else "")
 
     def progress(self, step: int) -> None:
         """How far the run is, on the last line of a terminal."""
@@ -147,9 +150,9 @@ def draw(folder: Path, entropy: float) -> str:
         return "no loss.png: matplotlib is not installed"
     curves: dict[str, dict[int, float]] = {}
     for text in (folder / "log.jsonl").read_text(encoding="utf-8").splitlines():
-        values = json.loads(text)
+        values = _record(text, folder / "log.jsonl")
         if values.get("loss") is not None:  # a step made again after a resume counts once
-            points = curves.setdefault(values.get("name", "training"), {})
+            points = curves.setdefault(str(values.get("name", "training")), {})
             points[values["iteration"]] = values["loss"]
     if not curves:
         return "no loss.png: no step was made"
@@ -161,6 +164,15 @@ def draw(folder: Path, entropy: float) -> str:
     axes.legend()
     figure.savefig(folder / "loss.png", dpi=120)
     return f"plot: {folder / 'loss.png'}"
+
+
+def _record(text: str, path: Path) -> dict[str, Any]:
+    """A line of a log, which an earlier run may have left cut off; {} where it is none."""
+    with contextlib.suppress(FormatError):
+        values = parse_json(text, path)
+        if isinstance(values, dict) and isinstance(values.get("iteration"), int):
+            return values if isinstance(values.get("loss"), float) else {}
+    return {}
 
 
 def describe(run: Run) -> Iterator[str]:

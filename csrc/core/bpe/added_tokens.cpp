@@ -45,6 +45,19 @@ AddedTokenMatcher::Match AddedTokenMatcher::find(const std::uint8_t* text, std::
   return {size, size, 0, false};
 }
 
+void drop_apart_specials(std::vector<AddedToken>& tokens) {
+  std::array<bool, 256> used{};
+  for (const AddedToken& token : tokens) {
+    if (token.special) continue;
+    for (const char byte : token.content) used[static_cast<std::uint8_t>(byte)] = true;
+  }
+  std::erase_if(tokens, [&](const AddedToken& token) {
+    return token.special &&
+           std::none_of(token.content.begin(), token.content.end(),
+                        [&](char byte) { return used[static_cast<std::uint8_t>(byte)]; });
+  });
+}
+
 std::size_t longest_space_run(const std::vector<AddedToken>& tokens) {
   std::vector<bool> seen;
   for (const AddedToken& token : tokens) {

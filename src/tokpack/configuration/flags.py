@@ -13,9 +13,10 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import yaml
-
-from tokpack.errors import FormatError, InputError, UsageError
+from tokpack.display import brief
+from tokpack.errors import FormatError, UsageError
+from tokpack.files.foreign import read_json
+from tokpack.files.foreign_yaml import read_yaml
 from tokpack.samples.blend.file import read_values
 from tokpack.samples.blend.words import is_blend_file
 
@@ -24,7 +25,7 @@ from .derive import Given, configure
 from .names import BLEND, DEEPSPEED, DERIVED, NEOX, NOTHING, ONLY, REPLACED, SWITCHES, WORDS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from .config import Config
 
@@ -109,7 +110,7 @@ def resolve(argv: Sequence[str], world_size: int = 1) -> tuple[Config, int | Non
     if "deepspeed_config" in said:
         path = said.pop("deepspeed_config").value
         deepspeed = _Source()
-        for key, value in _flat(_load(path, json.loads, "JSON")).items():
+        for key, value in _flat(_load(path, read_json)).items():
             deepspeed.add(key, value, f"{key} {_plain(value)}")
         _refuse_contradictions(said, deepspeed, path)
         said = {**deepspeed.settings, "engine": _Setting("deepspeed", ""), **said}
@@ -170,7 +171,7 @@ def _most_values(name: str) -> float:
 
 def _read_file(path: str) -> _Source:
     """What a configuration says; a blend file says what the data is."""
-    source, values = _Source(), _load(path, yaml.safe_load, "YAML")
+    source, values = _Source(), _load(path, read_yaml)
     if {"tokpack_blend", "datasets"} & set(values):
         values = {"data_path": [path]}
     half = values.get("fp16")
@@ -195,14 +196,8 @@ def _add(source: _Source, path: str, key: str, value: Any) -> None:
     source.add(name, value, f"{key} {_plain(value)}")
 
 
-def _load(path: str, read: Any, language: str) -> dict[str, Any]:
-    try:
-        with open(path, encoding="utf-8") as file:
-            values = read(file.read())
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from error
-    except (yaml.YAMLError, ValueError) as error:
-        raise FormatError(f"{path}: not {language}: {error}") from error
+def _load(path: str, read: Callable[[str], Any]) -> dict[str, Any]:
+    values = read(path)
     if not isinstance(values, dict):
         raise FormatError(f"{path}: expected names and values, found {type(values).__name__}")
     return values
@@ -229,7 +224,9 @@ def _hint(name: str) -> str:
 
 
 def _plain(value: Any) -> str:
-    return json.dumps(value) if isinstance(value, (bool, float)) else str(value).lower()
+    if isinstance(value, (bool, float)):
+        return json.dumps(value)
+    return (value if isinstance(value, str) and len(value) < 300 else brief(value)).lower()
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
