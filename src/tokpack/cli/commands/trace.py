@@ -6,8 +6,8 @@ import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from tokpack.cli.parser import Group, Page, flag, parse
 from tokpack.cli import terminal
+from tokpack.cli.parser import Group, Page, flag, parse
 from tokpack.display import shown
 from tokpack.errors import UsageError
 
