@@ -6,11 +6,18 @@ program or the machine failed.
 
 from __future__ import annotations
 
+MOST_CHARACTERS = 4000  # of a message, whatever somebody's file has in it
+
 
 class TokpackError(Exception):
     """Base class. The message says what happened, to which value, and what to do about it."""
 
     exit_code = 1
+
+    def __init__(self, text: str = "") -> None:
+        super().__init__(
+            text if len(text) <= MOST_CHARACTERS else text[: MOST_CHARACTERS - 3] + "..."
+        )
 
 
 class UsageError(TokpackError, ValueError):
