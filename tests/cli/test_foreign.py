@@ -36,7 +36,7 @@ def seen(done: Done) -> str:
 def prefix(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A dataset whose manifest holds escape sequences wherever it has text."""
     made = make(tmp_path_factory.mktemp("foreign"), "d", sample_texts()[:9], trace=True)
-    manifest = json.loads(open(made + ".json").read())
+    manifest = read_json(made + ".json")
     for key in ("name", "kind"):
         manifest["tokenizer"][key] += hostile.ESCAPES
     manifest["created"] += hostile.ESCAPES
@@ -74,7 +74,8 @@ def test_strings_of_a_manifest(command: str, prefix: str) -> None:
 @pytest.mark.parametrize("command", ["inspect", "stats", "verify", "encode", "merge", "convert"])
 def test_names_of_files(command: str, tmp_path: Path) -> None:
     name = tmp_path / f"x{hostile.ESCAPES}"
-    more = ["-o", tmp_path / "o"] if command in ("encode", "merge", "convert") else []
+    output = ["-o", tmp_path / "o"]
+    more = {"encode": output, "merge": output, "convert": output[1:]}.get(command, [])
     assert "\\x1b" in seen(run(command, name, *more, code=1))
 
 
@@ -91,7 +92,8 @@ def test_names_in_what_a_run_says(tmp_path: Path) -> None:
 def test_strings_of_a_vocabulary(tmp_path: Path) -> None:
     vocab = tmp_path / "vocab.json"
     vocab.write_text(json.dumps({f"a{hostile.ESCAPES}": "no id", "b": 1}))
-    done = run("verify", tmp_path / "d", "--vocab-file", vocab, code=1)
+    words = ["--tokenizer-type", "Whitespace"]
+    done = run("verify", tmp_path / "d", "--vocab-file", vocab, *words, code=1)
     assert "\\x1b" in seen(done)
 
 
@@ -231,7 +233,7 @@ def test_wrong_types_in_a_manifest(tmp_path: Path) -> None:
     made = make(tmp_path, "d", sample_texts()[:3], trace=True)
     right = read_json(made + ".json")
     refused = 0
-    for _, document in hostile.edited(right):
+    for _, document in [*hostile.edited(right)][::5]:  # the fuzz target `manifest` tries the rest
         with open(made + ".json", "w") as file:
             json.dump(document, file)
         refused += sum([hostile.refused_well(reader) for reader in manifest_readers(made)])

@@ -57,6 +57,8 @@ def refused_well(action: Callable[[], object]) -> bool:
     try:
         action()
     except TokpackError as error:
-        assert len(str(error)) <= 4000, f"a message of {len(str(error))} characters"
-        return True
-    return False
+        text = str(error)
+    else:
+        return False
+    assert len(text) <= 4000, f"a message of {len(text)} characters"
+    return True

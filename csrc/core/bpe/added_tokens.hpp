@@ -41,7 +41,7 @@ class AddedTokenMatcher {
   int only_first_byte_ = -1;                // when all tokens share it
 };
 
-// Removes special tokens that share no byte with the others, so that none can overlap them.
+// Removes special tokens that no chain of shared bytes links to another token: none overlaps them.
 void drop_apart_specials(std::vector<AddedToken>& tokens);
 
 // How many spaces the longest token of a complete series "  ", "   ", ... has; 0 when `tokens` are
