@@ -255,6 +255,8 @@ def _convert(name: str, value: Any, written: str) -> dict[str, Any]:
     if name in FIELDS and FIELDS[name].metadata.get("choices"):
         value = WORDS.get(str(value).lower(), value)
     if name == "initial_scale_power":
+        if not -1000 < value < 1000:
+            raise UsageError(f"{written}: a power of two that no number holds")
         return {"initial_loss_scale": 2.0**value}
     if name != "betas":
         return {name: value}

@@ -157,7 +157,7 @@ class Index:
     doc_idx: npt.NDArray[np.int64]
 
     def release(self) -> None:
-        """Give back the memory of the map; the pages are read again where they are needed."""
+        """Give back the memory of the map, whose pages are read again where they are needed."""
         if not isinstance(self.buffer, bytes):
             self.buffer.madvise(MADV_DONTNEED)
 
