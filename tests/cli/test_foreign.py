@@ -140,7 +140,7 @@ YAML = {
         ["a0: &a0 x", *(f"a{i}: &a{i} [*a{i - 1}]" for i in range(1, 300))]
     ),
     "digits": f"datasets: {'7' * 5000}",
-    "sexagesimal": f"datasets: {'1:' * 3000}1",
+    "sexagesimal": f"samples: {'1:' * 100}1",
     "a wrong tag": "datasets: !!bool maybe",
     "another wrong tag": "datasets: !!timestamp never",
     "an object": "!!python/object:os.system {}",
