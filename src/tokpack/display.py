@@ -1,21 +1,30 @@
-"""Text of documents and names of files, made safe to show; and what a word was meant to be."""
+"""Text that is not ours (documents, names, messages of libraries), made safe to show.
+
+Whatever goes to people on a terminal passes ``shown``, in ``tell`` or on the way to it; colours of
+our own are added behind it.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import reprlib
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_MOST_CHARACTERS = 4000  # of one message
 
 
-def shown(text: str | bytes, *, limit: int = 0) -> str:
+def shown(text: str | bytes, *, limit: int = 0, keep: str = "") -> str:
     """Text on one line, with nothing in it that a terminal or a page would obey.
 
-    Whatever is not printable (controls, escapes, direction marks, lone surrogates) is written as
-    Python writes it. With a ``limit`` the rest of a longer text becomes an ellipsis.
+    Whatever is not printable (controls, escapes, direction marks, lone surrogates) and not in
+    ``keep`` is written as Python writes it. With a ``limit`` the rest of a longer text becomes an
+    ellipsis.
     """
     if isinstance(text, bytes):
         text = text.decode("utf-8", "backslashreplace")
@@ -23,7 +32,7 @@ def shown(text: str | bytes, *, limit: int = 0) -> str:
         text = text[: limit - 1] + "\N{HORIZONTAL ELLIPSIS}"
     if text.isprintable():
         return text
-    return "".join(char if char.isprintable() else _escape(char) for char in text)
+    return "".join(c if c.isprintable() or c in keep else _escape(c) for c in text)
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
@@ -34,3 +43,33 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
 
 def _escape(char: str) -> str:
     return _NAMED.get(char) or repr(char)[1:-1]
+
+
+def message(text: str) -> str:
+    """A message as a line of bounded length."""
+    return shown(text, limit=_MOST_CHARACTERS)
+
+
+def tell(text: str, *, before: str = "") -> None:
+    """Write a line to stderr; ``before`` goes out as it is. A closed stderr is not an error."""
+    with contextlib.suppress(BrokenPipeError, ValueError):
+        print(before + shown(text), file=sys.stderr, flush=True)
+
+
+def data_text(text: str) -> str:
+    """Text that is asked for on stdout: as it is for a program, shown to a person.
+
+    Lines stay lines.
+    """
+    return shown(text, keep="\n\t") if sys.stdout.isatty() else text
+
+
+_BRIEF = reprlib.Repr()
+_BRIEF.maxlevel, _BRIEF.maxlong, _BRIEF.maxstring, _BRIEF.maxother = 4, 50, 300, 300
+_BRIEF.maxdict = _BRIEF.maxlist = _BRIEF.maxtuple = _BRIEF.maxset = 12
+
+
+def brief(value: object) -> str:
+    """A value of somebody's file as Python writes it, cut where it is long or deep."""
+    text = _BRIEF.repr(value)
+    return text if len(text) <= 600 else text[:599] + "\N{HORIZONTAL ELLIPSIS}"

@@ -8,11 +8,18 @@ from __future__ import annotations
 
 import errno
 
+MOST_CHARACTERS = 4000  # of a message, whatever somebody's file has in it
+
 
 class TokpackError(Exception):
     """Base class. The message says what happened, to which value, and what to do about it."""
 
     exit_code = 1
+
+    def __init__(self, text: str = "") -> None:
+        super().__init__(
+            text if len(text) <= MOST_CHARACTERS else text[: MOST_CHARACTERS - 3] + "..."
+        )
 
 
 class UsageError(TokpackError, ValueError):

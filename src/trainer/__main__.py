@@ -14,6 +14,7 @@ import traceback
 from typing import TYPE_CHECKING
 
 from tokpack.configuration.flags import resolve
+from tokpack.display import message, tell
 from tokpack.errors import TokpackError, UsageError
 from tokpack.files.lock import release
 
@@ -49,9 +50,10 @@ def main() -> int:
         time.sleep(min(rank, 1))  # mostly all ranks fail alike: the first says it, and ends all
         known = isinstance(error, (TokpackError, OSError, MemoryError))
         if "--debug" in sys.argv or not known:
-            traceback.print_exc()
+            for line in traceback.format_exc().splitlines():
+                tell(line)
         where = f"rank {rank}: " if rank else ""
-        sys.stderr.write(f"tokpack: error: {where}{error if known else repr(error)}\n")
+        tell(message(f"tokpack: error: {where}{error if known else repr(error)}"))
         return getattr(error, "exit_code", 2)
 
 

@@ -6,7 +6,6 @@ import contextlib
 import io
 import itertools
 import math
-import sys
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ from torch.nn import functional
 
 from tokpack.configuration.deepspeed_json import make_settings
 from tokpack.configuration.model import KINDS, MOMENTS
+from tokpack.display import tell
 
 from .blocks import recomputation
 from .deepspeed_setup import open_library
@@ -50,7 +50,8 @@ def make(config: Config, model_config: ModelConfig, topology: Topology) -> DeepS
     """
     settings, notes = make_settings(config, topology.device.type)
     if topology.is_main:
-        sys.stderr.writelines(f"note: {note}\n" for note in notes)
+        for note in notes:
+            tell(f"note: {note}")
     library = open_library(topology)
     stage = Stage(model_config, topology, stage_layers(config, topology))
     stage.initialise(config.seed)

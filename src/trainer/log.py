@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -11,8 +12,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokpack.errors import OutputError, UsageError
+from tokpack.display import tell
+from tokpack.errors import FormatError, OutputError, UsageError
 from tokpack.files.durable import cannot_write
+from tokpack.files.foreign import parse_json
 
 from .report import line
 
@@ -66,7 +69,7 @@ class Log:
     def say(self, text: str) -> None:
         """A line to stderr, from rank 0."""
         if self._main:
-            sys.stderr.write(f"{CLEAR if self._live else ''}{text}\n")
+            tell(text, before=CLEAR if self._live else "")
 
     def progress(self, step: int) -> None:
         """How far the run is, on the last line of a terminal."""
@@ -237,11 +240,17 @@ def _read_curves(path: Path) -> dict[str, dict[int, float]]:
     """Loss by name and step; a step that was made again after a resume counts once."""
     curves: dict[str, dict[int, float]] = {}
     for text in path.read_text(encoding="utf-8").splitlines():
-        try:
-            values = json.loads(text)
-        except ValueError:  # the part of a line that a kill left
-            continue
+        values = _record(text, path)
         if values.get("loss") is not None:
-            points = curves.setdefault(values.get("name", "training"), {})
+            points = curves.setdefault(str(values.get("name", "training")), {})
             points[values["iteration"]] = values["loss"]
     return curves
+
+
+def _record(text: str, path: Path) -> dict[str, Any]:
+    """A line of a log, which an earlier run may have left cut off; {} where it is none."""
+    with contextlib.suppress(FormatError):
+        values = parse_json(text, path)
+        if isinstance(values, dict) and isinstance(values.get("iteration"), int):
+            return values if isinstance(values.get("loss"), float) else {}
+    return {}

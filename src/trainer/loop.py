@@ -7,7 +7,6 @@ import math
 import os
 import re
 import signal
-import sys
 import time
 from contextlib import closing, contextmanager
 from itertools import islice
@@ -19,6 +18,7 @@ import torch.distributed as dist
 from tokpack.checkpoints.files import RunState, differences
 from tokpack.configuration.model import ModelConfig
 from tokpack.configuration.schedule import Schedule
+from tokpack.display import tell
 from tokpack.errors import OutputError, ResumeError, TrainingError, UsageError
 
 from . import checkpoint
@@ -51,7 +51,8 @@ def train(config: Config) -> int:
     try:
         run = Run(config, topology)
         if topology.is_main:
-            sys.stderr.writelines(f"{text}\n" for text in describe(run))
+            for text in describe(run):
+                tell(text)
         run.begin()
         with closing(run.log), _received_signals() as signals:
             _finish(run, _make_steps(run, signals))

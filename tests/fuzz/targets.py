@@ -17,13 +17,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import xxhash
 
 import tokpack
+from tokpack.configuration.flags import resolve
+from tokpack.display import brief
 from tokpack.errors import FormatError, InputError, TokpackError
+from tokpack.files.foreign import parse_json
+from tokpack.files.foreign_yaml import parse_yaml
 from tokpack.indexed import Trace, runs_of, trace_chunks, write_index
 from tokpack.operations import verify
 from tokpack.operations.convert import ConvertOptions, convert
+from tokpack.samples.blend.file import load_blend
+from tokpack.samples.cache import format as cache_format
 from tokpack.sources import discover, read, split
+from tokpack.sources.zstd_frames import frame_ends
+from tokpack.tokenizers.ids import count_ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -198,12 +207,85 @@ def _documents(path: Path, ways: int) -> list[bytes]:
     return [text for *_, text in found]
 
 
+def foreign(data: bytes) -> None:
+    """The readers of JSON and YAML: refused in one short line, or a value that can be written."""
+    for parse in (parse_json, parse_yaml):
+        try:
+            value = parse(data, "f")
+        except FormatError:
+            continue
+        if parse is parse_json:
+            json.dumps(value)
+        assert len(brief(value)) <= 600
+
+
+def blend_file(data: bytes) -> None:
+    """A blend file, as YAML: refused, or a blend whose datasets are looked for."""
+    path = _FOLDER / "b.yaml"
+    path.write_bytes(data)
+    with contextlib.suppress(TokpackError):
+        load_blend(path)
+
+
+def flags_file(data: bytes) -> None:
+    """A configuration in YAML and DeepSpeed's JSON: refused, or a configuration."""
+    path = _FOLDER / "c.yaml"
+    path.write_bytes(data)
+    for words in ([str(path)], ["--deepspeed_config", str(path)]):
+        with contextlib.suppress(TokpackError):
+            resolve(words)
+
+
+def merges(data: bytes) -> None:
+    """GPT-2's pair of files, and a vocabulary of words: refused, or a tokenizer."""
+    vocab, lines = parted(data, 2)
+    (_FOLDER / "vocab.json").write_bytes(vocab)
+    (_FOLDER / "merges.txt").write_bytes(lines)
+    with contextlib.suppress(TokpackError):
+        count_ids(str(_FOLDER / "vocab.json"))
+    pair = {"vocab_file": _FOLDER / "vocab.json", "merge_file": _FOLDER / "merges.txt"}
+    alone = {"vocab_file": _FOLDER / "vocab.json", "tokenizer_type": "Whitespace"}
+    for files in (pair, alone):
+        with contextlib.suppress(TokpackError):
+            tokpack.load_tokenizer(**files).fingerprint  # noqa: B018
+
+
+def cache_header(data: bytes) -> None:
+    """A cache file whose header has its right checksum: refused, or arrays inside the file."""
+    begin = 4096
+    digest = xxhash.xxh3_128_digest(data)
+    start = cache_format._PREAMBLE.pack(
+        cache_format._MAGIC, cache_format.VERSION, 0, begin, len(data), digest
+    )
+    path = _FOLDER / "cache"
+    path.write_bytes(start + bytes(begin - len(start)) + data)
+    with path.open("rb") as file, contextlib.suppress(cache_format.CacheError):
+        found = cache_format.read(file, "k", {"a": 1})
+        assert all(0 <= one.offset <= one.end <= begin for one in found.arrays)
+
+
+def zstd(data: bytes) -> None:
+    """Headers of zstd frames, walked without decompressing: ends that ascend, inside the file."""
+    path = _FOLDER / "z.zst"
+    path.write_bytes(data)
+    with path.open("rb") as file:
+        ends = list(frame_ends(file.fileno(), len(data)))
+    assert ends == sorted(set(ends))
+    assert all(0 < end <= len(data) for end in ends)
+
+
 TARGETS: dict[str, Callable[[bytes], None]] = {
     "dataset": dataset,
     "trace": trace,
     "imported": imported,
     "tokenizer": tokenizer,
     "discovered": discovered,
+    "foreign": foreign,
+    "blend_file": blend_file,
+    "flags_file": flags_file,
+    "merges": merges,
+    "cache_header": cache_header,
+    "zstd": zstd,
 }
 
 
@@ -233,8 +315,29 @@ def seeds(folder: Path) -> None:
 
         made = getattr(encoding_tools, f"{kind}_tokenizer")(_FOLDER / "made.json")
         put("tokenizer", made.read_bytes())
+    _put_texts(put)
     for first in range(0, 250, 10):
         put("tokenizer", bytes((first, 3 * first % 256, first % 21)))
+
+
+def _put_texts(put: Callable[[str, bytes], None]) -> None:
+    """Seeds of the targets that read text, and of zstd's frames."""
+    import zstandard
+
+    blend = b"tokpack_blend: 1\nseq_length: 8\ndatasets:\n- prefix: a\n  weight: 0.5\n- b: 1\n"
+    blend += b"valid: {v: [a]}\nschedule:\n- {from: 3, weights: [1, 2]}\n"
+    config = b'{"num-layers": 2, "seq-length": 8, "data-path": "a", "train-iters": 5,\n'
+    config += b'"fp16": {"enabled": true, "loss_scale": 0}, "optimizer": {"type": "Adam",\n'
+    config += b'"params": {"lr": 0.1, "betas": [0.9, 0.95]}}}'
+    for target in ("foreign", "blend_file", "flags_file"):
+        for text in (blend, config, b"a: &a [1, x]\nb: *a\nc: !!int 7\n", b'{"a": [null, 1e3]}'):
+            put(target, text)
+    put("merges", joined(b'{"a": 0, "b": 1, "ab": 2}', b"#version: 0.2\na b\n"))
+    put("merges", joined(b'{"<unk>": 0, "w": 1}', b""))
+    array = {"name": "n", "dtype": "<i4", "shape": [2, 3], "offset": 64, "xxh3_128": "0"}
+    put("cache_header", json.dumps({"kind": "k", "settings": {"a": 1}, "arrays": [array]}).encode())
+    frame = zstandard.ZstdCompressor().compress
+    put("zstd", frame(b"one" * 90) + frame(b"two") + b"\x50\x2a\x4d\x18\2\0\0\0ab" + frame(b""))
 
 
 def _foreign_samples(folder: Path) -> list[bytes]:

@@ -289,7 +289,7 @@ def test_files_that_do_not_fit(tmp_path: Path, vocab: object, merges: str, messa
 def test_files_that_are_no_files(tmp_path: Path) -> None:
     files = pair(tmp_path, _without(), "a b\n")
     files["vocab_file"].write_text("{not json")
-    with pytest.raises(TokenizerError, match=r"vocab.json: not a JSON file"):
+    with pytest.raises(TokenizerError, match=r"vocab.json: not JSON"):
         load_tokenizer(**files)
     files["merge_file"].write_bytes(b"a b\n\xff \n")
     save(tmp_path, _without(), "vocab.json")

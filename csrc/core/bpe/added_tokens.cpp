@@ -45,6 +45,31 @@ AddedTokenMatcher::Match AddedTokenMatcher::find(const std::uint8_t* text, std::
   return {size, size, 0, false};
 }
 
+void drop_apart_specials(std::vector<AddedToken>& tokens) {
+  // A special token may reach the others through another special one, which it overlaps.
+  std::array<bool, 256> used{};
+  std::vector<bool> keep(tokens.size(), false);
+  for (bool more = true; more;) {
+    more = false;
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      const std::string& content = tokens[i].content;
+      if (keep[i]) continue;
+      if (tokens[i].special && std::none_of(content.begin(), content.end(), [&](char byte) {
+            return used[static_cast<std::uint8_t>(byte)];
+          })) {
+        continue;
+      }
+      keep[i] = more = true;
+      for (const char byte : content) used[static_cast<std::uint8_t>(byte)] = true;
+    }
+  }
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    if (keep[i]) std::swap(tokens[kept++], tokens[i]);
+  }
+  tokens.resize(kept);
+}
+
 std::size_t longest_space_run(const std::vector<AddedToken>& tokens) {
   std::vector<bool> seen;
   for (const AddedToken& token : tokens) {

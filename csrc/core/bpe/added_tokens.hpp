@@ -41,6 +41,9 @@ class AddedTokenMatcher {
   int only_first_byte_ = -1;                // when all tokens share it
 };
 
+// Removes special tokens that no chain of shared bytes links to another token: none overlaps them.
+void drop_apart_specials(std::vector<AddedToken>& tokens);
+
 // How many spaces the longest token of a complete series "  ", "   ", ... has; 0 when `tokens` are
 // anything else.
 std::size_t longest_space_run(const std::vector<AddedToken>& tokens);

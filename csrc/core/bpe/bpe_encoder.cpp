@@ -94,11 +94,12 @@ class Encoder final : public BpeEncoder {
   void set_added(std::vector<AddedToken> added) {
     std::vector<AddedToken> raw, normalized, counted;
     for (AddedToken& token : added) {
-      if (token.special && !options_.encode_specials) {
-        counted.push_back(std::move(token));
-      } else {
-        (token.normalized ? normalized : raw).push_back(std::move(token));
-      }
+      if (token.special && !options_.encode_specials) counted.push_back(token);
+      (token.normalized ? normalized : raw).push_back(std::move(token));
+    }
+    if (!options_.encode_specials) {
+      drop_apart_specials(raw);
+      drop_apart_specials(normalized);
     }
     if (scanner_ != nullptr) {
       longest_run_ = longest_space_run(normalized);
@@ -137,10 +138,13 @@ class Encoder final : public BpeEncoder {
   template <class Piece>
   void split(const AddedTokenMatcher& matcher, const std::uint8_t* text, std::size_t size,
              Piece&& piece) {
-    std::size_t from = 0;
+    std::size_t from = 0, at = 0;
     while (!matcher.empty()) {
-      const auto match = matcher.find(text, size, from);
+      const auto match = matcher.find(text, size, at);
       if (match.begin == size) break;
+      at = match.end;
+      // As text it is found all the same, so that no token is found that begins within it.
+      if (match.special && !options_.encode_specials) continue;
       if (match.begin > from) piece(text + from, match.begin - from);
       append(match.id);
       specials_ += match.special;

@@ -16,8 +16,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
 
 from tokpack.configuration.model import KINDS, ModelConfig
+from tokpack.display import brief
 from tokpack.errors import FormatError
 from tokpack.files.durable import cannot_write, sync_file
+from tokpack.files.foreign import read_object
 from tokpack.indexed.manifest import FileDigest, digest_file
 
 from . import folder as folders
@@ -85,12 +87,15 @@ class Checkpoint:
         self.path, name, before = path, path / folders.STATE, folders.earlier(path)
         self._advice = f"; to go on from the one before: --load {before[-1]}" if before else ""
         try:
-            values: dict[str, Any] = json.loads(name.read_bytes())
-            checksum, version = values.pop("checksum"), values["tokpack_checkpoint"]
-        except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
-            raise FormatError(f"{name}: cannot be read: {error!r}{self._advice}") from None
+            values = read_object(name, missing=FormatError)
+        except FormatError as error:
+            raise FormatError(f"{error}{self._advice}") from None
+        missing = [key for key in ("checksum", "tokpack_checkpoint") if key not in values]
+        if missing:
+            raise FormatError(f"{name}: has no {missing[0]}{self._advice}")
+        checksum, version = values.pop("checksum"), values["tokpack_checkpoint"]
         if version != VERSION:
-            raise FormatError(f"{name}: version is {version!r}, this tokpack knows {VERSION}")
+            raise FormatError(f"{name}: version is {brief(version)}, this tokpack knows {VERSION}")
         if checksum != _checksum(values):
             raise FormatError(f"{name}: is broken: its checksum is wrong{self._advice}")
         self.scalars: dict[str, Any] = values["scalars"]

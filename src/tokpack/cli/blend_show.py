@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tokpack.cli.figures import bold, dim, put, width
+from tokpack.cli.figures import bold, dim, width
 from tokpack.cli.shown_dataset import MAX_TOKENS, load
+from tokpack.cli.terminal import put
 from tokpack.display import shown
 from tokpack.report.facts import count
 

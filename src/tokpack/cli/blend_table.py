@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tokpack.cli.figures import bar, put, table
-from tokpack.cli.terminal import count_text
+from tokpack.cli.figures import bar, table
+from tokpack.cli.terminal import count_text, put
 from tokpack.display import shown
 
 if TYPE_CHECKING:

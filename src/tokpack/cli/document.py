@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from tokpack.cli.figures import bold, dim, is_coloured, print_sources, put, table, width
-from tokpack.cli.terminal import bytes_text
+from tokpack.cli.figures import bold, dim, print_sources, table, width
+from tokpack.cli.terminal import bytes_text, is_coloured, put
 from tokpack.display import shown
 from tokpack.report.facts import common_folder, count, source_rows
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import sys
 from typing import TYPE_CHECKING
 
+from tokpack.cli.terminal import is_coloured, put
 from tokpack.display import shown
 from tokpack.report.facts import common_folder, facts, labels, percent, source_rows, warnings
 
@@ -26,13 +25,6 @@ def width() -> int:
     return max(60, min(shutil.get_terminal_size().columns, 120))
 
 
-def is_coloured() -> bool:
-    """Whether stdout is a terminal that wants colours."""
-    if os.environ.get("NO_COLOR") or os.environ.get("TERM", "dumb") == "dumb":
-        return False
-    return sys.stdout.isatty()
-
-
 def bold(text: str) -> str:
     """A title."""
     return f"\x1b[1m{text}\x1b[0m" if is_coloured() else text
@@ -50,17 +42,11 @@ def bar(share: float, columns: int) -> str:
     return "█" * (eighths // 8) + _BLOCKS[eighths % 8].strip()
 
 
-def put(line: str = "") -> None:
-    """Print a line to stdout, whatever its encoding can write."""
-    encoding = sys.stdout.encoding or "utf-8"
-    sys.stdout.write(line.encode(encoding, "backslashreplace").decode(encoding) + "\n")
-
-
 def table(rows: Iterable[Sequence[str]], *, left: Sequence[int] = (0,)) -> None:
     """Print columns, those numbered in ``left`` to the left, the others to the right."""
     from rich.cells import cell_len
 
-    lines = [list(row) for row in rows]
+    lines = [[shown(cell) for cell in row] for row in rows]
     widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
         cells = []

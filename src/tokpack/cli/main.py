@@ -78,7 +78,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return INTERRUPTED
     except Exception as error:
         if "--debug" in arguments:
-            traceback.print_exc()
+            for line in traceback.format_exc().splitlines():
+                terminal.say(line)
         return _explain(error)
 
 
@@ -113,8 +114,8 @@ def _explain(error: Exception) -> int:
     if isinstance(error, (OSError, MemoryError)):
         terminal.error(str(error) or type(error).__name__)
     else:
-        terminal.error(
-            f"{type(error).__name__}: {error}\n"
+        terminal.error(f"{type(error).__name__}: {error}")
+        terminal.say(
             "This is a fault in tokpack. Run again with --debug to see where, and report it."
         )
     return 2

@@ -11,6 +11,8 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+from tokpack.display import tell
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -89,7 +91,7 @@ def _wait(ranks: Sequence[subprocess.Popen[bytes]], received: list[int]) -> int:
     code = ranks[failed[0]].returncode
     if code < 0:
         name = signal.Signals(-code).name
-        sys.stderr.write(f"tokpack: rank {failed[0]} was ended by {name}; stopping the others\n")
+        tell(f"tokpack: rank {failed[0]} was ended by {name}; stopping the others")
     _send(ranks, signal.SIGTERM)
     end = time.monotonic() + GRACE
     while any(rank.poll() is None for rank in ranks) and time.monotonic() < end:

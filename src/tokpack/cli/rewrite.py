@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tokpack.cli.parser import flag
 from tokpack.cli.terminal import bytes_text, say, time_text
@@ -64,8 +62,3 @@ def show(results: Sequence[tuple[str, Manifest]], seconds: float) -> None:
     for prefix, manifest in results:
         say(describe(prefix, manifest))
     say(pace(sum(manifest.bin["bytes"] for _, manifest in results), seconds))
-
-
-def print_json(value: Any) -> None:
-    """Print one JSON value to stdout."""
-    sys.stdout.write(json.dumps(value) + "\n")

@@ -32,7 +32,6 @@ TOKENIZER = Group(
 
 def load(prefix: str, arguments: argparse.Namespace) -> tuple[Opened, Pieces | None]:
     """Open a dataset and its tokenizer, and tell the user what is missing."""
-    from tokpack.display import shown
     from tokpack.report import Pieces, find_tokenizer, open_dataset
 
     opened = open_dataset(prefix)
@@ -46,5 +45,5 @@ def load(prefix: str, arguments: argparse.Namespace) -> tuple[Opened, Pieces | N
     )
     if not arguments.quiet:
         for line in filter(None, (opened.doubt, found.note)):
-            terminal.note(shown(line))
+            terminal.note(line)
     return opened, Pieces(found.tokenizer) if found.tokenizer else None

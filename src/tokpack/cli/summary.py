@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import sys
 from typing import TYPE_CHECKING, Literal
 
-from tokpack.cli.terminal import bytes_text, say, time_text
+from tokpack.cli.terminal import bytes_text, put_json, say, time_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,7 +36,7 @@ def show(results: Sequence[Result], options: EncodeOptions, begun: Begun, second
 def print_json(results: Sequence[Result]) -> None:
     """Print one JSON object with the manifests to stdout."""
     datasets = [{"prefix": prefix, **json.loads(m.to_json())} for prefix, m in results]
-    sys.stdout.write(json.dumps({"datasets": datasets}, ensure_ascii=False) + "\n")
+    put_json({"datasets": datasets})
 
 
 def _lines(prefix: str, manifest: Manifest, options: EncodeOptions, pace: str) -> list[str]:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
+import re
 import sys
 import time
 from typing import TYPE_CHECKING, Any
+
+from tokpack.display import data_text, message, shown, tell
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -19,15 +23,41 @@ PLAIN_SECONDS = 10.0
 LIVE_SECONDS = 0.1
 
 
-def say(text: str) -> None:
-    """Write a line to stderr; a closed stderr is not an error."""
-    with contextlib.suppress(BrokenPipeError, ValueError):
-        print(text, file=sys.stderr, flush=True)
+say = tell
+
+_COLOUR = re.compile(r"(\x1b\[[0-9;]*m)")
+# What JSON itself does not escape: DEL, C1, formats and direction marks, what is no character.
+_NOT_ASCII = re.compile(r"[^\x00-\x7e]")
+
+
+def put(line: str = "") -> None:
+    """Print a line to stdout, whatever its encoding can write; only colours pass as they are."""
+    words = _COLOUR.split(line) if is_coloured() else [line]
+    text = "".join(word if _COLOUR.fullmatch(word) else shown(word) for word in words)
+    encoding = sys.stdout.encoding or "utf-8"
+    sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding) + "\n")
+
+
+def put_json(value: Any, *, indent: int | None = None) -> None:
+    """Print one JSON value to stdout: letters as they are, and nothing that a terminal obeys."""
+    text = json.dumps(value, ensure_ascii=False, indent=indent)
+    sys.stdout.write(_NOT_ASCII.sub(_json_escape, text) + "\n")
+
+
+def _json_escape(match: re.Match[str]) -> str:
+    return match[0] if match[0].isprintable() else json.dumps(match[0])[1:-1]
+
+
+def is_coloured() -> bool:
+    """Whether stdout is a terminal that wants colours."""
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM", "dumb") == "dumb":
+        return False
+    return sys.stdout.isatty()
 
 
 def note(text: str) -> None:
     """Say what the user may want to know but need not act on."""
-    say(f"tokpack: note: {text}")
+    say(message(f"tokpack: note: {text}"))
 
 
 @contextlib.contextmanager
@@ -52,13 +82,14 @@ class _Notes(logging.Handler):
 def error(text: str) -> None:
     """Say what went wrong and what to do about it."""
     colour = is_live() and not os.environ.get("NO_COLOR")
-    say("tokpack: " + ("\x1b[1;31merror:\x1b[0m " if colour else "error: ") + text)
+    before = "\x1b[1;31merror:\x1b[0m " if colour else "error: "
+    tell(message(text), before="tokpack: " + before)
 
 
 def print_paths(paths: Sequence[str], *, said: bool) -> None:
     """Print what was made to stdout, for scripts; not to a person who was already told."""
     if not (said and sys.stdout.isatty()):
-        sys.stdout.write("".join(f"{path}\n" for path in paths))
+        sys.stdout.write(data_text("".join(f"{path}\n" for path in paths)))
 
 
 def is_live() -> bool:

@@ -215,6 +215,8 @@ def _width(given: Given, derived: bool, llama: bool) -> None:
         return
     if not (said or derived or llama):
         return
+    if factor is not None and not 0 < factor < 1e6:
+        raise UsageError(f"expansion_factor is {factor}, expected a positive number")
     whole = size or int((factor or 4) * hidden)
     gated, multiple = given.default("activation") == "swiglu", multiple or 1
     if llama:  # two thirds of 4 x hidden_size

@@ -12,10 +12,10 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import yaml
-
-from tokpack.display import nearest
-from tokpack.errors import FormatError, InputError, UsageError
+from tokpack.display import brief, nearest
+from tokpack.errors import FormatError, UsageError
+from tokpack.files.foreign import read_json
+from tokpack.files.foreign_yaml import read_yaml
 from tokpack.samples.blend.file import read_values
 from tokpack.samples.blend.words import is_blend_file
 
@@ -40,7 +40,7 @@ from .names import (
 from .setting import EXPECTED, Setting
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from .config import Config
 
@@ -199,7 +199,7 @@ def _program(names: set[str]) -> str | None:
 def _with_deepspeed(said: dict[str, _Said], path: str, notes: list[str]) -> dict[str, _Said]:
     """The same, and what DeepSpeed's JSON says, which must not contradict it, or wins."""
     deepspeed = _Source()
-    for key, value in _flat(_load(path, json.loads, "JSON")).items():
+    for key, value in _flat(_load(path, read_json)).items():
         deepspeed.add(key, value, f"{key} {_plain(value)}")
     wins = "deepspeed_config_wins" in said and said["deepspeed_config_wins"].value
     for here, there in _contradictions(said, deepspeed):
@@ -277,7 +277,7 @@ def _most_values(name: str) -> float:
 
 def _read_file(path: str) -> _Source:
     """What a configuration says; a blend file says what the data is."""
-    source, values = _Source(), _load(path, yaml.safe_load, "YAML")
+    source, values = _Source(), _load(path, read_yaml)
     if {"tokpack_blend", "datasets"} & set(values):
         values = {"data_path": [path]}
     half = values.get("fp16")
@@ -302,14 +302,8 @@ def _add(source: _Source, path: str, key: str, value: Any) -> None:
     source.add(name, value, f"{key} {_plain(value)}")
 
 
-def _load(path: str, read: Any, language: str) -> dict[str, Any]:
-    try:
-        with open(path, encoding="utf-8") as file:
-            values = read(file.read())
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from error
-    except (yaml.YAMLError, ValueError) as error:
-        raise FormatError(f"{path}: not {language}: {error}") from error
+def _load(path: str, read: Callable[[str], Any]) -> dict[str, Any]:
+    values = read(path)
     if not isinstance(values, dict):
         raise FormatError(f"{path}: expected names and values, found {type(values).__name__}")
     return values
@@ -327,7 +321,9 @@ def _hint(name: str) -> str:
 
 
 def _plain(value: Any) -> str:
-    return json.dumps(value) if isinstance(value, (bool, float)) else str(value).lower()
+    if isinstance(value, (bool, float)):
+        return json.dumps(value)
+    return (value if isinstance(value, str) and len(value) < 300 else brief(value)).lower()
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -349,6 +345,8 @@ def _convert(name: str, value: Any, written: str) -> dict[str, Any]:
     if setting.choices:
         value = WORDS.get(str(value).lower(), value)
     if name == "initial_scale_power":
+        if not -1000 < value < 1000:
+            raise UsageError(f"{written}: a power of two that no number holds")
         return {"initial_loss_scale": 2.0**value}
     if name != "betas":
         return {name: value}

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,12 +18,14 @@ from tokpack.errors import InputError, RecordError, WorkerError
 from tokpack.indexed import runs_of
 from tokpack.progress import Advance
 from tokpack.sources import BadRecord, Batch, Documents, line_base, read
-from tokpack.tokenizers import UnknownWordError, self_check
+from tokpack.sources.base import RAW_BYTES_KEPT
+from tokpack.tokenizers import DocumentsError, UnknownWordError, self_check
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tokpack.sources import Source
+    from tokpack.tokenizers import Encoded
 
 Report = Callable[[Advance], None]
 REPORT_SECONDS = 0.2
@@ -32,6 +34,13 @@ _SPECIAL = (
     "(--special-tokens, special_tokens=, says what becomes of it: text, encode, auto or error)"
 )
 _SKIP = "--on-error skip (on_error='skip') puts bad records aside and goes on"
+
+
+class _Text(NamedTuple):
+    """Ids of the documents of a batch, or of their sentences, of which each has so many."""
+
+    encoded: Encoded
+    per_document: npt.NDArray[np.int64] | None
 
 
 class PartEncoder:
@@ -79,11 +88,12 @@ class PartEncoder:
         told = 0  # the extents before this one are closed, and were reported
         for batch in self._batches(number, limit):
             clock.add(0)
+            batch, texts = self._encodable(number, batch)  # noqa: PLW2901
             if batch.bad:
                 self._check_allowed(number, batch.bad)
                 rejects.add(batch.bad)
             for index, key in enumerate(keys):
-                arrays = self._tokens(number, batch.documents[key], piece.keys[index])
+                arrays = self._tokens(number, batch.documents[key], texts[index], piece.keys[index])
                 clock.add(1)
                 for track, values in enumerate(arrays, index * len(arrays)):
                     tracks.write(track, values)
@@ -119,20 +129,31 @@ class PartEncoder:
             if limit <= 0:
                 return
 
+    def _encodable(self, number: int, batch: Batch) -> tuple[Batch, list[_Text]]:
+        """The batch without records that the tokenizer's library cannot encode, and its ids."""
+        texts = []
+        for key in self.job.options.keys:
+            documents = batch.documents[key]
+            data, spans, per_document = documents.data, documents.spans, None
+            if self._transform is not None:
+                data, spans, per_document = self._transform(data, spans)
+            try:
+                texts.append(_Text(self._encoder.encode(data, spans), per_document))
+            except UnknownWordError as error:
+                line = _line(documents, error.document, per_document)
+                raise self._record_error(number, line, str(error)) from None
+            except DocumentsError as error:
+                found = {_line(documents, i, per_document): i for i in error.reasons}
+                reasons = {line: error.reasons[i] for line, i in found.items()}
+                return self._encodable(number, without_records(batch, documents, reasons))
+        return batch, texts
+
     def _tokens(
-        self, number: int, documents: Documents, counts: KeyCounts
+        self, number: int, documents: Documents, text: _Text, counts: KeyCounts
     ) -> tuple[npt.NDArray[Any], ...]:
         """What goes into the tracks of one key for a batch of documents."""
-        data, spans = documents.data, documents.spans
-        counts.text_bytes += int((spans[:, 1] - spans[:, 0]).sum())
-        per_document = None
-        if self._transform is not None:
-            data, spans, per_document = self._transform(data, spans)
-        try:
-            encoded = self._encoder.encode(data, spans)
-        except UnknownWordError as error:
-            line = _line(documents, error.document, per_document)
-            raise self._record_error(number, line, str(error)) from None
+        encoded, per_document = text
+        counts.text_bytes += int((documents.spans[:, 1] - documents.spans[:, 0]).sum())
         if len(encoded.special):
             counts.special += len(encoded.special)
             if self.job.options.special_tokens == "error":
@@ -238,6 +259,21 @@ def first_records(batch: Batch, limit: int) -> Batch:
         documents[key] = Documents(docs.data, docs.spans[keep], docs.lines[keep])
     bad = [record for record in batch.bad if record.line < end]
     return replace(batch, documents=documents, bad=bad, records=limit)
+
+
+def without_records(batch: Batch, documents: Documents, reasons: dict[int, str]) -> Batch:
+    """The batch with some lines as bad records; ``documents`` are those of the key at fault."""
+    raw = {
+        int(line): documents.text(index)[:RAW_BYTES_KEPT]
+        for index, line in enumerate(documents.lines)
+        if int(line) in reasons
+    }
+    kept = {}
+    for key, docs in batch.documents.items():
+        keep = ~np.isin(docs.lines, list(reasons))
+        kept[key] = Documents(docs.data, docs.spans[keep], docs.lines[keep])
+    bad = [*batch.bad, *(BadRecord(line, reasons[line], text) for line, text in raw.items())]
+    return replace(batch, documents=kept, bad=sorted(bad, key=lambda record: record.line))
 
 
 def check_unchanged(source: Source) -> None:

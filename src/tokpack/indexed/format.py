@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from mmap import MADV_DONTNEED
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy.typing as npt
 from tokpack.errors import FormatError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from mmap import mmap
 
 MAGIC = b"MMIDIDX\0\0"
@@ -148,11 +149,17 @@ class Index:
     doc_idx   int64 [D]  first sequence of each document, and S at the end
     """
 
+    buffer: bytes | mmap
     name: str
     header: Header
     lengths: npt.NDArray[np.int32]
     pointers: npt.NDArray[np.int64]
     doc_idx: npt.NDArray[np.int64]
+
+    def release(self) -> None:
+        """Give back the memory of the map, whose pages are read again where they are needed."""
+        if not isinstance(self.buffer, bytes):
+            self.buffer.madvise(MADV_DONTNEED)
 
 
 def view_index(buffer: bytes | mmap, header: Header, name: str) -> Index:
@@ -161,7 +168,7 @@ def view_index(buffer: bytes | mmap, header: Header, name: str) -> Index:
     lengths = np.frombuffer(buffer, _LENGTH, count, HEADER_BYTES)
     pointers = np.frombuffer(buffer, _OFFSET, count, HEADER_BYTES + 4 * count)
     doc_idx = np.frombuffer(buffer, _OFFSET, header.entries, HEADER_BYTES + 12 * count)
-    return Index(name, header, lengths, pointers, doc_idx)
+    return Index(buffer, name, header, lengths, pointers, doc_idx)
 
 
 def sequence_span(index: Index, number: int, bin_bytes: int) -> tuple[int, int]:
@@ -272,7 +279,8 @@ def check_all(index: Index, bin_bytes: int) -> None:
             )
         if begin > bin_bytes:  # before the sum can leave 63 bits
             raise _broken_span(index, min(start + _CHUNK, index.header.sequences) - 1, bin_bytes)
-    descent = _first_descent(index.doc_idx)
+        index.release()
+    descent = _first_descent(index.doc_idx, index.release)
     if descent is not None:
         floor = index.doc_idx.item(descent - 1)
         raise FormatError(f"{_entry_fact(index, descent)}, expected {floor} or more")
@@ -287,12 +295,15 @@ def _pointers(
     return (ends - wide) * itemsize + begin, begin + int(ends[-1]) * itemsize
 
 
-def _first_descent(doc_idx: npt.NDArray[Any]) -> int | None:
+def _first_descent(
+    doc_idx: npt.NDArray[Any], after_chunk: Callable[[], None] = lambda: None
+) -> int | None:
     for start in range(0, len(doc_idx), _CHUNK):
         chunk = doc_idx[start : start + _CHUNK + 1]
         descents = np.flatnonzero(chunk[1:] < chunk[:-1])
         if descents.size:
             return start + int(descents[0]) + 1
+        after_chunk()
     return None
 
 

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import xxhash
 
+from tokpack.display import brief
 from tokpack.errors import FormatError, InputError, OutputError
 from tokpack.files.durable import replace_file
+from tokpack.files.foreign import MAX_BYTES, parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -114,16 +116,13 @@ class Manifest:
     @classmethod
     def from_json(cls, text: str | bytes, name: str = "manifest") -> Manifest:
         """Parse a manifest; FormatError, with ``name``, where it is none or of a newer version."""
-        try:
-            values = json.loads(text)
-        except (ValueError, RecursionError) as error:  # malformed, not UTF-8, or too deep
-            raise FormatError(f"{name}: not JSON: {error}") from None
+        values = parse_json(text, name)
         versions = values.get("tokpack") if isinstance(values, dict) else None
         if not isinstance(versions, dict):
             raise FormatError(f'{name}: not a manifest: expected an object with the key "tokpack"')
         version: Any = versions.get("manifest")
         if not _is_count(version) or version == 0:
-            raise FormatError(f"{name}: manifest version is {version!r}, expected 1")
+            raise FormatError(f"{name}: manifest version is {brief(version)}, expected 1")
         if version > MANIFEST_VERSION:
             raise FormatError(
                 f"{name}: manifest version is {version}, this tokpack knows {MANIFEST_VERSION}: "
@@ -142,7 +141,7 @@ class Manifest:
                     raise FormatError(
                         f'{path}: not a manifest: expected an object with the key "tokpack"'
                     )
-                text = head + file.read()
+                text = head + file.read(MAX_BYTES)
         except OSError as error:
             raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
         return cls.from_json(text, path)
@@ -188,10 +187,10 @@ def _checked(values: dict[str, Any], name: str) -> dict[str, Any]:
         expected = _TYPES.get(key)
         if not (_is_count(value) if expected is None else isinstance(value, expected)):
             wanted = "a count" if expected is None else f"a value of type {expected.__name__}"
-            raise FormatError(f"{name}: {key} is {value!r}, expected {wanted}")
+            raise FormatError(f"{name}: {key} is {brief(value)}, expected {wanted}")
     for key in ("bin", "idx", "trace"):
         if key in known and not _is_digest(known[key]):
-            raise FormatError(f"{name}: {key} is {known[key]!r}, expected bytes and xxh3_128")
+            raise FormatError(f"{name}: {key} is {brief(known[key])}, expected bytes and xxh3_128")
     return known
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from tokpack.errors import FormatError, UsageError
+from tokpack.files.foreign import parse_json
 from tokpack.indexed.manifest import Manifest, manifest_path
 from tokpack.indexed.trace import Trace, trace_path
 
@@ -136,10 +136,10 @@ class Origins:
             try:
                 with open(stem + ".rejects.jsonl", encoding="utf-8") as file:
                     for text in file:
-                        record = json.loads(text)
+                        record = parse_json(text, stem)
                         if record["source"] == source and record["line"] == line:
                             return str(record["reason"])
-            except (OSError, ValueError, KeyError, TypeError):
+            except (OSError, ValueError, KeyError, TypeError):  # a FormatError is a ValueError
                 continue
         return ""
 

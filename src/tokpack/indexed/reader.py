@@ -176,6 +176,10 @@ class MMapIndexedDataset:
         view = self._opened()
         check_all(view.index, view.bin_bytes)
 
+    def release(self) -> None:
+        """Give the memory of the index's map back; it stays readable, from the page cache."""
+        self._opened().index.release()
+
     def close(self) -> None:
         """Let go of the files. Arrays handed out stay valid, and keep their file mapped."""
         self._view = None

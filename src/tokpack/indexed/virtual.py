@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 import numpy as np
 import numpy.typing as npt
 
+from tokpack.display import brief
 from tokpack.errors import FormatError, InputError, UsageError
+from tokpack.files.foreign import read_json
 from tokpack.indexed.format import bin_path, idx_path, storage_dtype
 from tokpack.indexed.manifest import Manifest, check_replaceable, manifest_path
 from tokpack.indexed.reader import MMapIndexedDataset, Tokens
@@ -73,7 +75,9 @@ def read_pieces(prefix: str) -> tuple[np.dtype[Any], list[Piece]]:
     try:
         dtype = storage_dtype(manifest.dtype)
     except (TypeError, UsageError):
-        raise FormatError(f"{path}: dtype is {manifest.dtype!r}, which no dataset has") from None
+        raise FormatError(
+            f"{path}: dtype is {brief(manifest.dtype)}, which no dataset has"
+        ) from None
     pieces = [_piece(row, f"{path}: piece {number}") for number, row in enumerate(rows)]
     for what in ("sequences", "tokens"):
         total = sum(getattr(piece, what) for piece in pieces)
@@ -86,13 +90,7 @@ def read_pieces(prefix: str) -> tuple[np.dtype[Any], list[Piece]]:
 
 
 def _load(path: str) -> dict[str, Any]:
-    try:
-        with open(path, "rb") as file:
-            values = json.load(file)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"{path}: not JSON: {error}") from None
+    values = read_json(path)
     if not isinstance(values, dict):
         raise FormatError(f"{path}: not a manifest: expected an object")
     return values
@@ -100,14 +98,14 @@ def _load(path: str) -> dict[str, Any]:
 
 def _piece(row: Any, name: str) -> Piece:
     if not isinstance(row, dict):
-        raise FormatError(f"{name} is {row!r}, expected an object")
+        raise FormatError(f"{name} is {brief(row)}, expected an object")
     known: dict[str, Any] = {field.name: row.get(field.name) for field in fields(Piece)}
     for key, value in known.items():
         text = key in ("prefix", "xxh3_128")
         right = isinstance(value, str) if text else type(value) is int and 0 <= value <= MAX_TOTAL
         if not right or (key == "prefix" and (not value or "\0" in value)):
             raise FormatError(
-                f"{name}: {key} is {value!r}, expected a {'name' if text else 'count'}"
+                f"{name}: {key} is {brief(value)}, expected a {'name' if text else 'count'}"
             )
     return Piece(**known)
 

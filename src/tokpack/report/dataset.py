@@ -85,18 +85,21 @@ class Opened:
     @cached_property
     def lengths(self) -> npt.NDArray[np.int64]:
         """Tokens of each document, int64 [documents]; raises FormatError for a broken index."""
-        self.dataset.validate()
-        parts = list(self._lengths())
+        parts = list(self.length_chunks())
         return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
-    def _lengths(self) -> Iterator[npt.NDArray[np.int64]]:
-        bounds, sizes = self.dataset.doc_idx, self.dataset.sizes
-        for begin in range(0, self.documents, _CHUNK):
-            own = bounds[begin : begin + _CHUNK + 1]
-            first = int(own[0])
-            ends = np.zeros(int(own[-1]) - first + 1, np.int64)
-            np.cumsum(sizes[first : int(own[-1])], out=ends[1:])
-            yield np.diff(ends[own - first])
+    def length_chunks(self) -> Iterator[npt.NDArray[np.int64]]:
+        """The same, some documents at a time, in memory that does not grow with the index."""
+        self.dataset.validate()
+        for part in parts_of(self.dataset):
+            bounds, pointers, count = part.doc_idx, part.pointers, len(part)
+            end = len(part.tokens) * part.dtype.itemsize
+            for begin in range(0, len(bounds) - 1, _CHUNK):
+                firsts = np.array(bounds[begin : begin + _CHUNK + 1])
+                places = np.full(len(firsts), end, np.int64)
+                places[firsts < count] = pointers[firsts[firsts < count]]
+                yield np.diff(places) // part.dtype.itemsize
+                part.release()
 
     @cached_property
     def shares(self) -> list[Share]:

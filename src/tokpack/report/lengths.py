@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import operator
+from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import numpy.typing as npt
 
 PERCENTILES = (1, 10, 50, 90, 99)
+_SHORT = 1 << 16  # lengths that are counted in an array
 
 
 @dataclass(frozen=True)
@@ -34,17 +39,41 @@ class Lengths:
         return asdict(self)
 
 
-def summarize(lengths: npt.NDArray[np.int64]) -> Lengths | None:
-    """Percentiles of int64 [documents]; None without documents."""
+def summarize(chunks: Iterable[npt.NDArray[np.int64]]) -> Lengths | None:
+    """Percentiles of the lengths in arrays of int64; None without documents.
+
+    Memory grows with the number of different lengths only, which is below the root of twice the
+    tokens.
+    """
+    lengths, counts = _tally(chunks)
     if not lengths.size:
         return None
-    values = np.percentile(lengths, PERCENTILES, method="inverted_cdf")
+    running = np.cumsum(counts)
+    total = int(running[-1])
+    wanted = [max(-(-total * share // 100), 1) for share in PERCENTILES]  # the inverted CDF
+    values = lengths[np.searchsorted(running, wanted)]
     return Lengths(
-        int(lengths.min()),
-        int(lengths.max()),
-        float(lengths.mean()),
-        dict(zip(PERCENTILES, (int(value) for value in values), strict=True)),
+        int(lengths[0]),
+        int(lengths[-1]),
+        sum(map(operator.mul, lengths.tolist(), counts.tolist())) / total,
+        dict(zip(PERCENTILES, values.tolist(), strict=True)),
     )
+
+
+def _tally(
+    chunks: Iterable[npt.NDArray[np.int64]],
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The different lengths, ascending, and how many documents have each."""
+    short = np.zeros(_SHORT, np.int64)
+    long = Counter[int]()
+    for chunk in chunks:
+        found = np.bincount(chunk[chunk < _SHORT])
+        short[: len(found)] += found
+        lengths, counts = np.unique(chunk[chunk >= _SHORT], return_counts=True)
+        long.update(dict(zip(lengths.tolist(), counts.tolist(), strict=True)))
+    used = np.flatnonzero(short)
+    more = np.array(sorted(long.items()), np.int64).reshape(-1, 2)
+    return np.concatenate((used, more[:, 0])), np.concatenate((short[used], more[:, 1]))
 
 
 @dataclass(frozen=True)

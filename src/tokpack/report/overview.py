@@ -78,7 +78,7 @@ def overview(opened: Opened, pieces: Pieces | None = None) -> Overview:
         text_bytes=manifest.text_bytes if manifest else None,
         bytes_per_token=ratio,
         measured=measured and ratio is not None,
-        lengths=summarize(opened.lengths),
+        lengths=summarize(opened.length_chunks()),
         sources=tuple(opened.shares),
         files=_files(opened),
     )

@@ -131,7 +131,7 @@ def stats(
         empty=int(np.count_nonzero(lengths == 0)),
         vocab_size=vocab_size,
         bytes_per_token=_bytes_per_token(opened, pieces, counts, eod),
-        lengths=summarize(lengths),
+        lengths=summarize([lengths]),
         histogram=tuple(histogram(lengths)),
         frequency=_frequency(counts, pieces),
         duplicates=find_duplicates(opened, result.hashes, pieces),

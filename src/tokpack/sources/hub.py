@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from typing import Any
 
+from tokpack.display import brief
 from tokpack.errors import InputError
+from tokpack.files.foreign import read_object
 from tokpack.sources.base import printable
 
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
@@ -28,7 +29,8 @@ def is_saved_dataset(folder: str) -> bool:
 def saved_files(folder: str) -> tuple[str, list[str]]:
     """The name and the Arrow files of a dataset on disk, all splits in the order of its dict."""
     if os.path.isfile(os.path.join(folder, "dataset_dict.json")):
-        splits = _json(os.path.join(folder, "dataset_dict.json")).get("splits", [])
+        named = _json(os.path.join(folder, "dataset_dict.json")).get("splits", [])
+        splits = _inside(folder, named)
         files = [path for split in splits for path in _split_files(os.path.join(folder, split))]
     else:
         files = _split_files(folder)
@@ -74,15 +76,27 @@ def _split_files(folder: str) -> list[str]:
             f"{printable(folder)}: the rows of this dataset are in an order of their own; save it "
             "again after flatten_indices()"
         )
-    return [os.path.join(folder, entry["filename"]) for entry in state.get("_data_files", [])]
+    entries = state.get("_data_files", [])
+    names = [entry.get("filename") for entry in entries] if _all_are(entries, dict) else [None]
+    return [os.path.join(folder, name) for name in _inside(folder, names)]
+
+
+def _inside(folder: str, names: Any) -> list[str]:
+    """The names of files or folders that lie in ``folder`` itself. InputError for any other."""
+    if not _all_are(names, str):
+        raise InputError(f"{printable(folder)}: not a saved dataset: its files are {brief(names)}")
+    for name in names:
+        if name != os.path.basename(name) or name in ("", ".", "..") or "\0" in name:
+            raise InputError(
+                f"{printable(folder)}: the saved dataset names {brief(name)}, which is no file in "
+                "its folder"
+            )
+    return list(names)
+
+
+def _all_are(values: Any, kind: type) -> bool:
+    return isinstance(values, list) and all(isinstance(value, kind) for value in values)
 
 
 def _json(path: str) -> dict[str, Any]:
-    try:
-        with open(path, encoding="utf-8") as file:
-            fields = json.load(file)
-    except (OSError, ValueError) as error:
-        raise InputError(f"{printable(path)}: {error}") from error
-    if not isinstance(fields, dict):
-        raise InputError(f"{printable(path)}: not a JSON object")
-    return fields
+    return read_object(path, wrong=InputError)

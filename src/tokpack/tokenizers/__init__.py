@@ -1,11 +1,18 @@
 """Text to ids: the native byte-level BPE, Hugging Face tokenizers, SentencePiece, words."""
 
-from tokpack.tokenizers.base import Encoded, Encoder, Tokenizer, UnknownWordError
+from tokpack.tokenizers.base import (
+    DocumentsError,
+    Encoded,
+    Encoder,
+    Tokenizer,
+    UnknownWordError,
+)
 from tokpack.tokenizers.check import self_check
 from tokpack.tokenizers.load import load_tokenizer
 from tokpack.tokenizers.train import train_bpe, train_whitespace_vocab
 
 __all__ = [
+    "DocumentsError",
     "Encoded",
     "Encoder",
     "Tokenizer",

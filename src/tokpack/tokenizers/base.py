@@ -69,6 +69,20 @@ class Encoder(Protocol):
         """Encode the documents data[spans[i, 0]:spans[i, 1]], which are valid UTF-8."""
 
 
+class DocumentsError(TokenizerError):
+    """Documents that a tokenizer's library cannot encode.
+
+    ``reasons`` has the index in the block of every one of them, and why.
+    """
+
+    def __init__(self, reasons: dict[int, str]) -> None:
+        super().__init__(next(iter(reasons.values())))
+        self.reasons = reasons
+
+    def __reduce__(self) -> tuple[type[DocumentsError], tuple[dict[int, str]]]:
+        return type(self), (self.reasons,)
+
+
 class UnknownWordError(TokenizerError):
     """A document has a word that a vocabulary without an unknown token cannot express.
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 from tokpack.errors import TokenizerError
+from tokpack.files import foreign
+from tokpack.files.foreign import read_whole
 from tokpack.tokenizers.spec import (
     AddedToken,
     ByteLevelSpec,
@@ -26,19 +27,13 @@ EOD = "<|endoftext|>"
 
 
 def read_bytes(path: Path) -> bytes:
-    """A tokenizer file, whole."""
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise TokenizerError(f"{path}: cannot read the tokenizer file: {error.strerror}") from None
+    """A tokenizer file, whole. TokenizerError."""
+    return read_whole(path, missing=TokenizerError, wrong=TokenizerError)
 
 
 def parse_json(raw: bytes, path: Path) -> object:
     """A JSON file of a tokenizer."""
-    try:
-        return json.loads(raw)
-    except ValueError as error:
-        raise TokenizerError(f"{path}: not a JSON file: {error}") from None
+    return foreign.parse_json(raw, path, wrong=TokenizerError)
 
 
 def parse_vocab(raw: bytes, path: Path) -> dict[str, int]:

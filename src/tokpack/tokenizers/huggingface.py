@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -9,8 +10,16 @@ import re
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from tokpack.display import message
 from tokpack.errors import TokenizerError
-from tokpack.tokenizers.base import SpecialFinder, Tokenizer, pack, pick_eod, texts_of
+from tokpack.tokenizers.base import (
+    DocumentsError,
+    SpecialFinder,
+    Tokenizer,
+    pack,
+    pick_eod,
+    texts_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -46,16 +55,32 @@ def build(raw: bytes, *, special_tokens: SpecialTokens, where: str) -> tokenizer
         _check_prefix(raw, where)
     try:
         tokenizer: tokenizers.Tokenizer = library.Tokenizer.from_str(raw.decode("utf-8"))
-    except BaseException as error:  # a panic of the library is none of Python's Exceptions
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+    except BaseException as error:
+        if not isinstance(error, Exception) and not _is_panic(error):
             raise
         raise TokenizerError(
-            f"{where}: tokenizers {library.__version__} cannot read it: {error}"
+            f"{where}: tokenizers {library.__version__} cannot read it: {message(str(error))}"
         ) from None
     tokenizer.no_truncation()
     tokenizer.no_padding()
     tokenizer.encode_special_tokens = special_tokens == "text"
     return tokenizer
+
+
+def _is_panic(error: BaseException) -> bool:
+    """Whether Rust code has panicked, which is none of Python's Exceptions and has no module."""
+    return type(error).__name__ == "PanicException"
+
+
+@contextlib.contextmanager
+def _failures(what: str) -> Iterator[None]:
+    """Raise TokenizerError, which begins with ``what``, where the library fails or panics."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error) is not Exception and not _is_panic(error):  # it has no class of its own
+            raise
+        raise TokenizerError(f"{what}: {message(str(error))}") from None
 
 
 def _check_prefix(raw: bytes, where: str) -> None:
@@ -79,14 +104,28 @@ def _check_prefix(raw: bytes, where: str) -> None:
 
 
 def encode_batch(tokenizer: tokenizers.Tokenizer, texts: list[str]) -> list[list[int]]:
-    """Plain ids of texts: nothing that a post_processor would add."""
-    encode = getattr(tokenizer, "encode_batch_fast", tokenizer.encode_batch)
+    """Plain ids of texts: nothing that a post_processor would add.
+
+    DocumentsError names the texts at which the library fails or panics.
+    """
     try:
-        return [encoding.ids for encoding in encode(texts, add_special_tokens=False)]
-    except Exception as error:
-        if type(error) is not Exception:  # the library has no class of its own
+        return _ids(tokenizer, texts)
+    except TokenizerError:
+        reasons: dict[int, str] = {}
+        for number, text in enumerate(texts):
+            try:
+                _ids(tokenizer, [text])
+            except TokenizerError as error:
+                reasons[number] = str(error)
+        if not reasons:
             raise
-        raise TokenizerError(f"the tokenizers library cannot encode a text: {error}") from None
+        raise DocumentsError(reasons) from None
+
+
+def _ids(tokenizer: tokenizers.Tokenizer, texts: list[str]) -> list[list[int]]:
+    encode = getattr(tokenizer, "encode_batch_fast", tokenizer.encode_batch)
+    with _failures("the tokenizers library cannot encode a text"):
+        return [encoding.ids for encoding in encode(texts, add_special_tokens=False)]
 
 
 class HuggingFaceTokenizer(Tokenizer):
@@ -127,7 +166,8 @@ class HuggingFaceTokenizer(Tokenizer):
         for token_id in known:
             if not 0 <= token_id < self.vocab_size:
                 raise self.no_such_id(token_id)
-        text: str = self._library.decode(known, skip_special_tokens=False)
+        with _failures(f"tokenizer {self.name}: the tokenizers library cannot decode ids"):
+            text: str = self._library.decode(known, skip_special_tokens=False)
         return text.encode()
 
     def definition_digest(self) -> str:
@@ -155,8 +195,15 @@ class HuggingFaceEncoder:
 
     def encode(self, data: npt.NDArray[np.uint8], spans: npt.NDArray[np.int64]) -> PackedIds:
         rows: list[list[int]] = []
+        reasons: dict[int, str] = {}
         for batch in _batches(texts_of(data, spans)):
-            rows.extend(encode_batch(self._tokenizer, batch))
+            try:
+                rows.extend(encode_batch(self._tokenizer, batch))
+            except DocumentsError as error:
+                reasons |= {len(rows) + number: text for number, text in error.reasons.items()}
+                rows.extend([] for _ in batch)
+        if reasons:
+            raise DocumentsError(reasons)
         special = self._special.find(data, spans)
         return pack(rows, dtype=self._dtype, eod=self._eod, special=special)
 

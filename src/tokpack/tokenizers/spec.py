@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tokpack.display import brief
 from tokpack.errors import TokenizerError
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def check_ids(vocab: Mapping[str, int], where: str) -> None:
     ids = list(vocab.values())
     if set(map(type, ids)) - {int}:
         token, bad = next((t, i) for t, i in vocab.items() if type(i) is not int)
-        raise TokenizerError(f"{where}: the id of '{token}' is {bad!r}, not a whole number")
+        raise TokenizerError(f"{where}: the id of '{token}' is {brief(bad)}, not a whole number")
     if not vocab:
         raise TokenizerError(f"{where}: the vocabulary is empty")
     seen: dict[object, str] = dict(zip(ids, vocab, strict=True))
@@ -105,7 +106,7 @@ def check_ids(vocab: Mapping[str, int], where: str) -> None:
         raise TokenizerError(f"{where}: '{first}' and '{seen[bad]}' have the same id {bad}")
     if min(ids) < 0 or max(ids) > MAX_ID:
         token, bad = next((t, i) for t, i in vocab.items() if not 0 <= i <= MAX_ID)
-        raise TokenizerError(f"{where}: the id of '{token}' is {bad}, outside 0 to {MAX_ID}")
+        raise TokenizerError(f"{where}: the id of '{token}' is {brief(bad)}, outside 0 to {MAX_ID}")
 
 
 def vocab_by_id(vocab: Mapping[str, int], size: int) -> list[bytes | None]:

@@ -136,6 +136,7 @@ def _added_tokens(
     tokens: list[dict[str, Any]], vocab: dict[str, int], *, nfc: bool
 ) -> tuple[AddedToken, ...]:
     result: dict[str, AddedToken] = {}
+    following = len(vocab)  # the id of the next one outside the vocabulary
     for token in tokens:
         content = token["content"]
         if set(token) - _TOKEN_KEYS or any(
@@ -146,11 +147,11 @@ def _added_tokens(
         if nfc and normalized and not unicodedata.is_normalized("NFC", content):
             raise NotNativeError(f"its added token {content!r} is not in Normalization Form C")
         # The library gives ids of its own to tokens outside the vocabulary, whatever the file says.
-        top = max((t.id for t in result.values()), default=-1)
-        expected = vocab.get(content, max(top + 1, len(vocab)))
+        expected = vocab.get(content, following)
         if not content or content in result or token.get("id") != expected:
             raise NotNativeError(f"its added token {content!r} is empty, twice or misnumbered")
         result[content] = AddedToken(
             content, expected, bool(token.get("special", False)), normalized
         )
+        following = max(following, expected + 1)
     return tuple(result.values())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -237,7 +236,7 @@ def _print_json(plan: BlendPlan, arguments: argparse.Namespace) -> None:
         from tokpack.cli.blend_show import samples_json
 
         values["shown"] = samples_json(plan, arguments)
-    sys.stdout.write(json.dumps(values, indent=2) + "\n")
+    terminal.put_json(values, indent=2)
 
 
 def _changes(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -111,7 +111,7 @@ def run(argv: Sequence[str]) -> int:
             f"{terminal.time_text(time.monotonic() - began)}"
         )
     if arguments.json:
-        rewrite.print_json(made._asdict())
+        terminal.put_json(made._asdict())
     else:
         terminal.print_paths(made.paths, said=not arguments.quiet)
     return 0

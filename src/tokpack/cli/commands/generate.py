@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tokpack.cli.parser import Group, Page, flag, number, parse
 from tokpack.cli.trained import CHECKPOINTS, PARTS, load, open_checkpoint
+from tokpack.display import data_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -94,5 +95,5 @@ def run(argv: Sequence[str]) -> int:
         seed=arguments.seed,
         device=arguments.device,
     )
-    sys.stdout.write(f"{arguments.prompt}{text}\n")
+    sys.stdout.write(data_text(f"{arguments.prompt}{text}\n"))
     return 0

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from tokpack.cli import rewrite, terminal
 from tokpack.cli.parser import Group, Page, flag, number, parse
 from tokpack.errors import UsageError
+from tokpack.files.foreign import parse_json, read_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -130,7 +130,7 @@ def run(argv: Sequence[str]) -> int:
                 raise UsageError("no folder: add --cache DIR, or --megatron-cache DIR")
             found = list(prebuild(plan, folder))
     if arguments.json:
-        rewrite.print_json({"files": [asdict(one) for one in found]})
+        terminal.put_json({"files": [asdict(one) for one in found]})
     elif arguments.megatron_cache:
         _print_written(found)
     else:
@@ -176,16 +176,14 @@ def _tokenizer_ids(text: str | None) -> dict[str, Any] | None:
     if text is None:
         return None
     where = "--tokenizer-ids"
-    try:
-        if not text.lstrip().startswith("{"):
-            where = text
-            with open(text, encoding="utf-8") as file:
-                text = file.read()
-        values = json.loads(text)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{where}: neither JSON nor a file of it: {error}") from error
-    if isinstance(values, dict) and "datasets" in values:
-        values = values["datasets"][0]
+    if text.lstrip().startswith("{"):
+        values = parse_json(text, where, wrong=UsageError)
+    else:
+        where = text
+        values = read_json(text, missing=UsageError, wrong=UsageError)
+    datasets = values.get("datasets") if isinstance(values, dict) else None
+    if isinstance(datasets, list) and datasets:
+        values = datasets[0]
     if isinstance(values, dict) and "dataset_path" in values:
         values = values.get("tokenizer")
     if not isinstance(values, dict):

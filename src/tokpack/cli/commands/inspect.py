@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from typing import TYPE_CHECKING, Any
@@ -135,8 +134,7 @@ def _overview(opened: Opened, pieces: Pieces | None, *, as_json: bool) -> int:
 
     result = overview(opened, pieces)
     if as_json:
-        json.dump(result.to_json(), sys.stdout)
-        sys.stdout.write("\n")
+        terminal.put_json(result.to_json())
     else:
         from tokpack.cli.document import print_overview
 
@@ -186,8 +184,7 @@ def _show(
         limit = 0 if arguments.json else most
     if arguments.json:
         shown = [_as_json(opened, pieces, document, limit) for document, _ in places]
-        json.dump({"prefix": opened.prefix, "documents": shown}, sys.stdout)
-        sys.stdout.write("\n")
+        terminal.put_json({"prefix": opened.prefix, "documents": shown})
         return
     from tokpack.cli.document import print_document
 

@@ -69,7 +69,7 @@ def run(argv: Sequence[str]) -> int:
     elif not arguments.quiet:
         rewrite.show([(arguments.output, manifest)], time.monotonic() - began)
     if arguments.json:
-        rewrite.print_json({"prefix": arguments.output, **json.loads(manifest.to_json())})
+        terminal.put_json({"prefix": arguments.output, **json.loads(manifest.to_json())})
     else:
         terminal.print_paths([arguments.output], said=not arguments.quiet)
     return 0

@@ -89,7 +89,7 @@ def run(argv: Sequence[str]) -> int:
         rewrite.show(results, time.monotonic() - began)
     if arguments.json:
         datasets = [{"prefix": prefix, **json.loads(m.to_json())} for prefix, m in results]
-        rewrite.print_json({"datasets": datasets})
+        terminal.put_json({"datasets": datasets})
     else:
         terminal.print_paths([prefix for prefix, _ in results], said=not arguments.quiet)
     return 0

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -57,8 +55,7 @@ def run(argv: Sequence[str]) -> int:
     if arguments.html:
         _write(arguments.html, datasets)
     if arguments.json:
-        json.dump({"datasets": [stats.to_json() for stats in datasets]}, sys.stdout)
-        sys.stdout.write("\n")
+        terminal.put_json({"datasets": [stats.to_json() for stats in datasets]})
     else:
         print_stats(datasets, top=arguments.top)
     if arguments.html and not arguments.quiet:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from tokpack.cli import terminal
 from tokpack.cli.parser import Group, Page, flag, parse
+from tokpack.display import shown
 from tokpack.errors import UsageError
 
 if TYPE_CHECKING:
@@ -73,10 +74,10 @@ def run(argv: Sequence[str]) -> int:
         _print_json([*found, *became])
         _print_json(origins if arguments.all else ())
         return 0
-    sys.stdout.write("".join(f"{origin}\n" for origin in found))
-    sys.stdout.write("".join(f"{_outcome(origin)}\n" for origin in became))
+    for line in (*map(str, found), *map(_outcome, became)):
+        terminal.put(line)
     if arguments.all:
-        sys.stdout.writelines(f"{o.document}\t{o.source}\t{o.line}\n" for o in origins)
+        sys.stdout.writelines(f"{o.document}\t{shown(o.source)}\t{o.line}\n" for o in origins)
     return 0
 
 
@@ -108,4 +109,4 @@ def _outcome(origin: Origin) -> str:
 def _print_json(origins: Iterable[Origin]) -> None:
     for origin in origins:
         fields: dict[str, Any] = asdict(origin)
-        sys.stdout.write(json.dumps(fields, ensure_ascii=False) + "\n")
+        terminal.put_json(fields)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
@@ -113,10 +112,11 @@ def run(argv: Sequence[str]) -> int:
         if not result["ok"]:
             terminal.error(result["fault"])
         elif not arguments.json and not arguments.quiet:
-            print(_line(result), flush=True)
+            terminal.put(_line(result))
+            sys.stdout.flush()
     bad = sum(not result["ok"] for result in results)
     if arguments.json:
-        sys.stdout.write(json.dumps({"datasets": results}) + "\n")
+        terminal.put_json({"datasets": results})
     if bad and len(results) > 1:
         terminal.say(f"tokpack: {bad} of {len(results)} datasets are broken or missing")
     return 1 if bad else 0
@@ -244,7 +244,7 @@ def _repair(options: VerifyOptions, output: str, *, quiet: bool, as_json: bool) 
         for line in _repair_lines(found):
             terminal.say(line)
     if as_json:
-        sys.stdout.write(json.dumps(asdict(found)) + "\n")
+        terminal.put_json(asdict(found))
     else:
         terminal.print_paths([output], said=not quiet)
 

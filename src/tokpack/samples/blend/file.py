@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from tokpack.errors import FormatError, InputError
+from tokpack.display import brief
+from tokpack.errors import FormatError
 from tokpack.files.durable import replace_file
+from tokpack.files.foreign_yaml import read_yaml
 from tokpack.samples.blend.plan import BlendPlan, make_plan
 from tokpack.samples.blend.spec import (
     KEYS,
@@ -52,14 +54,7 @@ def read_blend(path: str | os.PathLike[str]) -> BlendSpec:
 
 def read_values(path: str | os.PathLike[str]) -> Any:
     """What stands in a blend file, unchecked: a mapping, if it is one."""
-    name = os.fspath(path)
-    try:
-        with open(path, encoding="utf-8") as file:
-            return yaml.load(file, _Loader)
-    except OSError as error:
-        raise InputError(f"{name}: {error.strerror or error}") from error
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise FormatError(f"{name}: not YAML: {error}") from error
+    return read_yaml(path, _Loader)
 
 
 def parse_blend(values: Any, name: str = "") -> BlendSpec:
@@ -121,14 +116,14 @@ class _Parser:
         version = values.get(VERSION_KEY, BLEND_VERSION)
         if version != BLEND_VERSION:
             self._fail(
-                f"blend version is {version!r}, this tokpack knows {BLEND_VERSION}: upgrade "
+                f"blend version is {brief(version)}, this tokpack knows {BLEND_VERSION}: upgrade "
                 "tokpack, or make the blend anew"
             )
         for key in values:
             if key in ("labels", "weight", "prefix"):
                 self._fail(f"{key} belongs to a dataset, as in - {{prefix: wiki, {key}: ...}}")
             if key not in (*KEYS, VERSION_KEY):
-                self._fail(unknown(f"unknown key {key!r}", str(key), KEYS))
+                self._fail(unknown(f"unknown key {brief(key)}", str(key), KEYS))
         if "datasets" not in values:
             self._fail("not a blend: the key datasets is missing")
         given = {key: value for key, value in values.items() if value is not None}
@@ -152,11 +147,11 @@ class _Parser:
         try:
             return kind(value)
         except (TypeError, ValueError, OverflowError):
-            self._fail(f"{key} is {value!r}, expected {words}")
+            self._fail(f"{key} is {brief(value)}, expected {words}")
 
     def _option(self, key: str, value: Any) -> Any:
         if isinstance(getattr(Settings, key), bool) and not isinstance(value, bool):
-            self._fail(f"{key} is {value!r}, expected true or false")
+            self._fail(f"{key} is {brief(value)}, expected true or false")
         if key == "cache":
             return os.path.join(self._folder, str(value))
         return value
@@ -168,29 +163,29 @@ class _Parser:
             pairs = value.items()
             return tuple(self._entry(where, {"prefix": str(p), "weight": w}) for p, w in pairs)
         if not isinstance(value, list):
-            self._fail(f"{where} is {value!r}, expected a list, or prefixes with weights")
+            self._fail(f"{where} is {brief(value)}, expected a list, or prefixes with weights")
         return tuple(self._entry(where, entry) for entry in value)
 
     def _entry(self, where: str, value: Any) -> Entry:
         if isinstance(value, str):
             value = {"prefix": value}
         if not isinstance(value, Mapping):
-            self._fail(f"{where} has {value!r}, expected a prefix, or one with a weight")
+            self._fail(f"{where} has {brief(value)}, expected a prefix, or one with a weight")
         if len(value) == 1 and not set(value) & set(_ENTRY):  # - wiki: 0.35
             ((prefix, weight),) = value.items()
             value = {"prefix": str(prefix), "weight": weight}
         for key in value:
             if key not in _ENTRY:
-                self._fail(unknown(f"{where} has an unknown key {key!r}", str(key), _ENTRY))
+                self._fail(unknown(f"{where} has an unknown key {brief(key)}", str(key), _ENTRY))
         prefix = value.get("prefix")
         if not isinstance(prefix, str) or not prefix:
-            self._fail(f"{where} has the prefix {prefix!r}, expected a name")
+            self._fail(f"{where} has the prefix {brief(prefix)}, expected a name")
         weight = value.get("weight")
         if weight is not None:
             try:
                 weight = _real(weight)
             except (TypeError, ValueError):
-                self._fail(f"the weight of {prefix} is {weight!r}, expected a number")
+                self._fail(f"the weight of {prefix} is {brief(weight)}, expected a number")
         marks = {key: str(value[key]) for key in _MARKS if value.get(key) is not None}
         if (labels := value.get("labels")) is not None:
             labels = os.path.join(self._folder, str(labels))
@@ -209,20 +204,22 @@ class _Parser:
     def _schedule(self, value: Any, datasets: Entries) -> Changes:
         rows = list(value.items()) if isinstance(value, Mapping) else value
         if not isinstance(rows, list):
-            self._fail(f"schedule is {value!r}, expected a list of changes")
+            self._fail(f"schedule is {brief(value)}, expected a list of changes")
         found = []
         for row in rows:
             if isinstance(row, Mapping):
                 if set(row) != {"from", "weights"}:
-                    self._fail(f"schedule has {dict(row)!r}, expected the keys from and weights")
+                    self._fail(
+                        f"schedule has {brief(dict(row))}, expected the keys from and weights"
+                    )
                 row = row["from"], row["weights"]  # noqa: PLW2901
             if not (isinstance(row, (list, tuple)) and len(row) == 2):
-                self._fail(f"schedule has {row!r}, expected the first sample and weights")
+                self._fail(f"schedule has {brief(row)}, expected the first sample and weights")
             begin, weights = row
             try:
                 first = _whole(begin)
             except (TypeError, ValueError, OverflowError):
-                self._fail(f"schedule begins at {begin!r}, expected the number of a sample")
+                self._fail(f"schedule begins at {brief(begin)}, expected the number of a sample")
             found.append((first, self._weights(first, weights, datasets)))
         return tuple(found)
 
@@ -233,12 +230,12 @@ class _Parser:
             named = {os.path.join(self._folder, str(key)): one for key, one in value.items()}
             for key in named:
                 if known.count(key) != 1:
-                    self._fail(unknown(f"{where} name {key!r}, no dataset here", key, known))
+                    self._fail(unknown(f"{where} name {brief(key)}, no dataset here", key, known))
             value = [named.get(prefix, 0) for prefix in known]
         try:
             return tuple(map(_real, value))
         except (TypeError, ValueError):
-            return tuple(self._fail(f"{where} are {value!r}, expected numbers"))
+            return tuple(self._fail(f"{where} are {brief(value)}, expected numbers"))
 
 
 def _whole(value: Any) -> int:

@@ -24,6 +24,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 import xxhash
 
+from tokpack.files.foreign import parse_json
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -120,10 +122,14 @@ def read(file: BinaryIO, kind: str, settings: Mapping[str, Any]) -> Header:
     text = file.read(length)
     if xxhash.xxh3_128_digest(text) != digest:
         raise CacheError("the checksum of its header is wrong")
-    values = json.loads(text)
-    if _canonical([values["kind"], values["settings"]]) != _canonical([kind, settings]):
+    try:
+        values = parse_json(text, "its header")
+        own = _canonical([values["kind"], values["settings"]])
+        arrays = tuple(_stored(entry) for entry in values["arrays"])
+    except (AttributeError, LookupError, OverflowError, TypeError, ValueError) as error:
+        raise CacheError(f"its header is not one of a cache: {error}") from None
+    if own != _canonical([kind, settings]):
         raise CacheError("it is of other settings than its name says")
-    arrays = tuple(_stored(entry) for entry in values["arrays"])
     if any(not _PREAMBLE.size <= stored.offset <= stored.end <= begin for stored in arrays):
         raise CacheError("an array in it leaves the file")
     return Header(arrays, size)

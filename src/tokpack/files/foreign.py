@@ -1,0 +1,118 @@
+"""The reader of JSON that may be anybody's: bounded in size, depth and digits."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from tokpack.display import brief, message
+from tokpack.errors import FormatError, InputError, TokpackError
+
+if TYPE_CHECKING:
+    import os
+
+MAX_BYTES = 1 << 29  # of a JSON file: a manifest of a million inputs, a tokenizer of a million ids
+MAX_DEPTH = 100
+MAX_DIGITS = 60  # of a number
+
+
+def read_whole(
+    path: str | os.PathLike[str],
+    *,
+    most: int = MAX_BYTES,
+    missing: type[TokpackError] = InputError,
+    wrong: type[TokpackError] = FormatError,
+) -> bytes:
+    """The bytes of a file that should be small.
+
+    Raises ``missing`` where it cannot be read, ``wrong`` where it has more than ``most`` bytes.
+    """
+    try:
+        with open(path, "rb") as file:
+            raw = file.read(most + 1)
+    except (OSError, ValueError) as error:  # a name with a NUL in it is a ValueError
+        reason = getattr(error, "strerror", None) or error
+        raise missing(f"{path!s}: cannot be read: {reason}") from None
+    if len(raw) > most:
+        raise wrong(f"{path!s}: has more than {most:,} bytes, the most that is read of such a file")
+    return raw
+
+
+def parse_json(
+    text: str | bytes, name: str | os.PathLike[str], *, wrong: type[TokpackError] = FormatError
+) -> Any:
+    """What a JSON text says; ``name`` is its file's.
+
+    Raises ``wrong`` where it is no JSON, nested more than MAX_DEPTH deep, or has a number of more
+    than MAX_DIGITS digits; so whoever walks through the value may recurse.
+    """
+    if len(text) > MAX_BYTES:
+        raise wrong(f"{name!s}: has more than {MAX_BYTES:,} bytes, the most that is read as JSON")
+    try:
+        value = json.loads(text, parse_int=_whole, parse_float=_real)
+    except RecursionError:
+        _refuse_depth(name, wrong)
+    except MemoryError:
+        raise wrong(f"{name!s}: takes too much memory as JSON") from None
+    except ValueError as error:  # malformed, or not UTF-8
+        raise wrong(f"{name!s}: not JSON: {message(str(error))}") from None
+    check_depth(value, name, wrong)
+    return value
+
+
+def read_json(
+    path: str | os.PathLike[str],
+    *,
+    missing: type[TokpackError] = InputError,
+    wrong: type[TokpackError] = FormatError,
+) -> Any:
+    """What a JSON file says. Raises as `read_whole` and `parse_json`."""
+    return parse_json(read_whole(path, missing=missing, wrong=wrong), path, wrong=wrong)
+
+
+def read_object(
+    path: str | os.PathLike[str],
+    *,
+    missing: type[TokpackError] = InputError,
+    wrong: type[TokpackError] = FormatError,
+) -> dict[str, Any]:
+    """The same for a file that holds an object."""
+    value = read_json(path, missing=missing, wrong=wrong)
+    if not isinstance(value, dict):
+        raise wrong(f"{path!s}: expected a JSON object, found {brief(value)}")
+    return value
+
+
+def check_depth(value: Any, name: str | os.PathLike[str], wrong: type[TokpackError]) -> None:
+    """Raise ``wrong`` where lists and objects are nested more than MAX_DEPTH deep."""
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [
+            child
+            for node in level
+            if isinstance(node, (dict, list))
+            for child in (node.values() if isinstance(node, dict) else node)
+            if isinstance(child, (dict, list))
+        ]
+        if not level:
+            return
+    _refuse_depth(name, wrong)
+
+
+def _refuse_depth(name: str | os.PathLike[str], wrong: type[TokpackError]) -> NoReturn:
+    raise wrong(f"{name!s}: nested more than {MAX_DEPTH} deep") from None
+
+
+def check_digits(digits: str) -> str:
+    """The digits of a number; ValueError where they are too many."""
+    if len(digits) > MAX_DIGITS:
+        raise ValueError(f"a number of {len(digits):,} digits: {digits[:20]}...")
+    return digits
+
+
+def _whole(digits: str) -> int:
+    return int(check_digits(digits))
+
+
+def _real(digits: str) -> float:
+    return float(check_digits(digits))
