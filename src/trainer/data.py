@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,6 @@ import numpy as np
 import torch
 
 from tokpack.errors import InputError, UsageError
-from tokpack.indexed import bin_path
 from tokpack.samples import SampleIterator, open_blend
 from tokpack.samples.blend.plan import make_plan
 from tokpack.samples.blend.words import entries, read_words
@@ -75,9 +73,10 @@ def open_data(config: Config, step: int) -> Data:
         plan = make_plan(plan.spec.changed(test_samples=0))
     opened = open_blend(plan)
     size = _vocabulary(config, opened.train)
-    for member in plan.members:
-        if member.tokenizer is None and os.path.exists(bin_path(member.prefix)):
-            _check_range(member.prefix, member.dataset.tokens[:SCANNED], size)
+    for dataset in plan.datasets:
+        if dataset.tokenizer is None:
+            for shard in filter(lambda shard: len(shard.tokens), dataset.shards()):
+                _check_range(shard.prefix, shard.tokens[:SCANNED], size)
     if config.eval_iters and not opened.valid:
         notes.append("no validation: neither split nor valid_data_path says on what")
     tests = {} if opened.test is None else {"test": opened.test}

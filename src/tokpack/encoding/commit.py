@@ -214,6 +214,7 @@ def _manifest(
         bin={"bytes": total["tokens"] * np.dtype(job.dtype).itemsize, "xxh3_128": bin_digest},
         idx=idx_digest,
         trace=trace_digest,
+        pieces=None,
         **total,
     )
 

@@ -14,7 +14,7 @@ from tokpack.samples.blend.schedule import Segment, longest, make_order
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tokpack.samples.blend.members import Portion
+    from tokpack.samples.blend.portions import Portion
 
 _DECIMAL = Context(prec=34)
 
