@@ -131,7 +131,7 @@ def main() -> None:
         )
     common.print_table(names, table)
     if not arguments.no_rows:
-        print(f"\nrows appended to {common.append_rows('open', rows, {})}")
+        print(f"\nrows appended to {common.append_rows('open', rows, common.versions())}")
 
 
 if __name__ == "__main__":
