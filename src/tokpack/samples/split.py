@@ -21,6 +21,7 @@ RULES = ("core", "classic")
 _NUMBER = r"(?:\d+\.?\d*|\.\d+)"
 _WEIGHTS = re.compile(rf"{_NUMBER}(?:[,/]{_NUMBER})*")
 _RANGES = re.compile(rf"{_NUMBER}:{_NUMBER}(?:[,/]{_NUMBER}:{_NUMBER})*")
+_MANY = 2**40  # sequences, of which any share that is meant leaves some
 
 
 def parse_split(text: str, documents: int, rule: str = "core") -> list[Range | None]:
@@ -46,6 +47,17 @@ def parse_split(text: str, documents: int, rule: str = "core") -> list[Range | N
     else:
         ranges = _classic(shares, documents)
     return [pair if pair[0] < pair[1] else None for pair in ranges]
+
+
+def wanted_parts(split: str) -> list[bool]:
+    """Whether a split string means to leave something for training, validation and test."""
+    parts = parse_split(split, _MANY)
+    if len(parts) > SPLITS:
+        raise UsageError(
+            f"split {split!r} has {len(parts)} ranges, expected up to {SPLITS}: training, "
+            "validation and test"
+        )
+    return [number < len(parts) and parts[number] is not None for number in range(SPLITS)]
 
 
 def split_bounds(text: str) -> list[tuple[float, float] | None]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tokpack.errors import InputError, UsageError
 from tokpack.indexed import MMapIndexedDataset, bin_path, idx_path, prefix_of
-from tokpack.samples.labels import Labels
+from tokpack.samples.labels import check_labels
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -46,7 +46,7 @@ def open_datasets(spec: BlendSpec) -> dict[str, MMapIndexedDataset]:
                     opened[entry.labels] = known.setdefault(dataset.path_prefix, dataset)
                 labels = opened[entry.labels]
                 _check_unchanged(spec.source, labels, {"fingerprint": entry.labels_fingerprint})
-                Labels(labels, opened[entry.prefix])  # they fit
+                check_labels(labels, opened[entry.prefix])
     return opened
 
 

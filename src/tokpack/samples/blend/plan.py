@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 from tokpack.errors import UsageError
 from tokpack.samples.blend.datasets import marks, open_datasets, unchecked
 from tokpack.samples.blend.mixture import Mixture, Rules
-from tokpack.samples.blend.portions import Portion, portions_of, wanted_parts
+from tokpack.samples.blend.portions import Portion, portions_of
 from tokpack.samples.blend.spec import PARTS, BlendSpec, Entries, Entry, check_spec, plain_option
 from tokpack.samples.megatron.neox_packing import NEOX_PACKED
 from tokpack.samples.settings import MOST_SAMPLES
+from tokpack.samples.split import wanted_parts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokpack.errors import UsageError
-from tokpack.samples.split import SPLITS, parse_split, split_tokens
+from tokpack.samples.split import parse_split, split_tokens
 
 if TYPE_CHECKING:
     from tokpack.indexed import MMapIndexedDataset
     from tokpack.samples.split import Range
 
 _CHUNK = 1 << 20
-_MANY = 2**40  # sequences, of which any share that is meant leaves some
 
 
 @dataclass(frozen=True)
@@ -46,17 +44,6 @@ class Portion:
             total += int(np.sum(-(-np.maximum(part - 1, 0) // seq_length)))
         self._pieces[seq_length] = total
         return total
-
-
-def wanted_parts(split: str) -> list[bool]:
-    """Whether a split string means to leave something for training, validation and test."""
-    parts = parse_split(split, _MANY)
-    if len(parts) > SPLITS:
-        raise UsageError(
-            f"split {split!r} has {len(parts)} ranges, expected up to {SPLITS}: training, "
-            "validation and test"
-        )
-    return [number < len(parts) and parts[number] is not None for number in range(SPLITS)]
 
 
 def portions_of(

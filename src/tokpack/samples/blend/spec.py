@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokpack.errors import UsageError
-from tokpack.samples.blend.portions import wanted_parts
 from tokpack.samples.blend.schedule import check_firsts
 from tokpack.samples.fim import FIM
 from tokpack.samples.settings import Settings
+from tokpack.samples.split import wanted_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
