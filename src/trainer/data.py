@@ -10,7 +10,7 @@ import torch
 
 from tokpack.errors import InputError, UsageError
 from tokpack.samples import SampleIterator, open_blend
-from tokpack.samples.blend.plan import make_plan
+from tokpack.samples.blend.plan import plan_of
 from tokpack.samples.blend.words import entries, read_words
 from tokpack.tokenizers.ids import count_ids
 
@@ -70,7 +70,7 @@ def open_data(config: Config, step: int) -> Data:
     test = None if config.test_data_path else plan.test
     if test is not None and (test.missing or test.samples < step):  # of little data: no fault
         notes.append(f"no test at the end: the split leaves {test.samples} samples for it")
-        plan = make_plan(plan.spec.changed(test_samples=0))
+        plan = plan_of(plan.spec.changed(test_samples=0))
     opened = open_blend(plan)
     size = _vocabulary(config, opened.train)
     for dataset in plan.datasets:
@@ -95,7 +95,7 @@ def _plan(config: Config) -> BlendPlan:
         raise UsageError("say where the data is: either data_path or train_data_path")
     spec = read_words(config.data_path or config.train_data_path)
     settings = {k: v for k, v in _settings(config).items() if v is not None or k == "split"}
-    return make_plan(spec.changed(**settings))
+    return plan_of(spec.changed(**settings))
 
 
 def _settings(config: Config) -> dict[str, Any]:

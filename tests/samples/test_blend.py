@@ -21,7 +21,7 @@ from tokpack.indexed import MMapIndexedDatasetBuilder
 from tokpack.samples import plan_blend
 from tokpack.samples.blend.datasets import marks
 from tokpack.samples.blend.mixture import root
-from tokpack.samples.blend.plan import make_plan
+from tokpack.samples.blend.plan import plan_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -94,10 +94,10 @@ class TestPlan:
 
     def test_a_schedule_counts_every_segment(self) -> None:
         spec = plan_blend(["small", "large"], [1, 3], seq_length=10, samples=400).spec
-        changed = make_plan(spec.changed(schedule=((300, (1.0, 0.0)),))).train
+        changed = plan_of(spec.changed(schedule=((300, (1.0, 0.0)),))).train
         assert changed.member_samples == pytest.approx((75 + 100, 225))
         assert changed.shares == pytest.approx((175 / 400, 225 / 400))
-        late = make_plan(spec.changed(schedule=((3000, (1.0, 0.0)),))).train
+        late = plan_of(spec.changed(schedule=((3000, (1.0, 0.0)),))).train
         assert late.member_samples == (100, 300)
 
     def test_what_to_beware_of(self) -> None:

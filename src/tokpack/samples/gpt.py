@@ -21,14 +21,14 @@ from tokpack.samples.map_style import MapStyle
 from tokpack.samples.orders.by_name import make_order
 from tokpack.samples.orders.packing import PackedOrder, PackingStats
 from tokpack.samples.settings import Settings
-from tokpack.samples.split import parse_split, split_tokens
+from tokpack.samples.split_string import parse_split, split_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tokpack.samples.cache.store import Entry
     from tokpack.samples.orders.rows import Numbers, Rows
-    from tokpack.samples.split import Range
+    from tokpack.samples.split_string import Range
 
 
 class GPTDataset(MapStyle):

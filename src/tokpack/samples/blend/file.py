@@ -13,7 +13,7 @@ import yaml
 from tokpack.errors import FormatError, InputError
 from tokpack.files.durable import replace_file
 from tokpack.samples.blend.datasets import marks
-from tokpack.samples.blend.plan import BlendPlan, make_plan
+from tokpack.samples.blend.plan import BlendPlan, plan_of
 from tokpack.samples.blend.spec import (
     KEYS,
     OPTIONS,
@@ -43,7 +43,7 @@ def load_blend(path: str | os.PathLike[str], **changes: Any) -> BlendPlan:
     ``changes`` take the place of what the file says. Raises InputError or FormatError that names
     what is missing, unknown or has changed, and as ``plan_blend``.
     """
-    return make_plan(read_blend(path).changed(**changes))
+    return plan_of(read_blend(path).changed(**changes))
 
 
 def read_blend(path: str | os.PathLike[str]) -> BlendSpec:

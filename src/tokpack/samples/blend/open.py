@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tokpack.errors import UsageError
 from tokpack.samples.blend.blended import BlendedDataset
 from tokpack.samples.blend.file import parse_blend, read_blend
-from tokpack.samples.blend.plan import BlendPlan, make_plan
+from tokpack.samples.blend.plan import BlendPlan, plan_of
 from tokpack.samples.gpt import GPTDataset
 from tokpack.samples.megatron.orders import blend_request
 
@@ -54,10 +54,10 @@ def open_blend(
     FormatError for what cannot be read or met.
     """
     if isinstance(plan, BlendPlan):
-        plan = make_plan(plan.spec.changed(**changes)) if changes else plan
+        plan = plan_of(plan.spec.changed(**changes)) if changes else plan
     else:
         spec = parse_blend(plan) if isinstance(plan, Mapping) else read_blend(plan)
-        plan = make_plan(spec.changed(**changes))
+        plan = plan_of(spec.changed(**changes))
     for mixture in plan.mixtures:
         if mixture.missing and not plan.spec.allow_empty:
             raise UsageError(

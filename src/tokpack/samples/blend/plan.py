@@ -12,7 +12,7 @@ from tokpack.samples.blend.portions import Portion, portions_of
 from tokpack.samples.blend.spec import PARTS, BlendSpec, Entries, Entry, check_spec, plain_option
 from tokpack.samples.megatron.neox_packing import NEOX_PACKED
 from tokpack.samples.settings import MOST_SAMPLES
-from tokpack.samples.split import wanted_parts
+from tokpack.samples.split_string import wanted_parts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -110,10 +110,10 @@ def plan_blend(
         raise UsageError(f"{len(weights)} weights for {len(names)} datasets")
     given = [None] * len(names) if weights is None else map(float, weights)
     datasets = tuple(Entry(name, weight) for name, weight in zip(names, given, strict=True))
-    return make_plan(BlendSpec(datasets=datasets).changed(**settings))
+    return plan_of(BlendSpec(datasets=datasets).changed(**settings))
 
 
-def make_plan(spec: BlendSpec) -> BlendPlan:
+def plan_of(spec: BlendSpec) -> BlendPlan:
     """Open the datasets of a blend and count what each gives. Raises as ``plan_blend``."""
     settings = check_spec(spec)
     rules = Rules(

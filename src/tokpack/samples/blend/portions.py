@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokpack.samples.split import parse_split, split_tokens
+from tokpack.samples.split_string import parse_split, split_tokens
 
 if TYPE_CHECKING:
     from tokpack.indexed import MMapIndexedDataset
-    from tokpack.samples.split import Range
+    from tokpack.samples.split_string import Range
 
 _CHUNK = 1 << 20
 

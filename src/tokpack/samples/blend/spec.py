@@ -11,7 +11,7 @@ from tokpack.errors import UsageError
 from tokpack.samples.blend.schedule import check_firsts
 from tokpack.samples.fim import FIM
 from tokpack.samples.settings import Settings
-from tokpack.samples.split import wanted_parts
+from tokpack.samples.split_string import wanted_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

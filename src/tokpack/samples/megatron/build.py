@@ -40,7 +40,7 @@ class Plan:
     wide: bool  # the sample index is int64
 
 
-def make_plan(
+def plan_epochs(
     rules: Flavour,
     tokens: int,
     begin: int,

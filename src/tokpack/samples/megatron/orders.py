@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from tokpack import _core
 from tokpack.errors import FormatError, UsageError
-from tokpack.samples.megatron.build import build_arrays, build_parts, make_plan
+from tokpack.samples.megatron.build import build_arrays, build_parts, plan_epochs
 from tokpack.samples.megatron.flavours import FLAVOURS, flavour_named
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ def megatron_plan(
         tokens = int(lengths[begin:end].sum(dtype=np.int64))
     if tokens == 0:
         raise UsageError(f"sequences {begin} to {end} have no tokens: there is no sample in it")
-    return make_plan(
+    return plan_epochs(
         rules,
         tokens,
         begin,

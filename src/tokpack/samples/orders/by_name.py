@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tokpack.indexed import MMapIndexedDataset
     from tokpack.samples.orders.rows import Counts, Numbers, Rows
     from tokpack.samples.settings import Settings
-    from tokpack.samples.split import Range
+    from tokpack.samples.split_string import Range
 
 
 class Order(Protocol):
