@@ -159,12 +159,13 @@ def stats(
     ``threads`` 0 is one for each core, 8 at most. FormatError where the dataset is broken,
     TokenizerError where a tokenizer that is given cannot be loaded.
     """
-    from tokpack.report import Pieces, find_tokenizer, open_dataset
+    from tokpack.indexed import MMapIndexedDataset
+    from tokpack.report import Pieces, find_tokenizer
     from tokpack.report import stats as run
 
-    opened = open_dataset(os.fspath(prefix))
+    dataset = MMapIndexedDataset(prefix)
     found = find_tokenizer(
-        opened,
+        dataset,
         tokenizer,
         vocab_file=vocab_file,
         merge_file=merge_file,
@@ -172,7 +173,7 @@ def stats(
         tokenizer_model=tokenizer_model,
     )
     pieces = Pieces(found.tokenizer) if found.tokenizer else None
-    return run(opened, pieces, threads=threads)
+    return run(dataset, pieces, threads=threads)
 
 
 def _paths(inputs: PathLike | Iterable[PathLike]) -> tuple[str, ...]:

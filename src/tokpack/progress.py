@@ -3,27 +3,60 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Progress:
-    """A snapshot of a run. ``bytes_*`` count the inputs' stored (compressed) bytes."""
+    """A snapshot of a run: ``done`` of ``total`` of its stage, after so many ``seconds``.
 
-    stage: str  # encode | join | sync
-    bytes_done: int
-    bytes_total: int
-    text_bytes: int
-    documents: int
-    tokens: int
-    rejected: int
+    They are in ``unit``; of encode these are the inputs' stored (compressed) bytes. What a command
+    does not count stays 0.
+    """
+
+    stage: str  # encode | join | sync, or the command's own
+    done: int
+    total: int
     seconds: float
-    bottleneck: str  # read (with decompressing and parsing) | encode | write | ""
-    workers: int
+    unit: str = "bytes"  # or tokens, sequences
+    text_bytes: int = 0
+    documents: int = 0
+    tokens: int = 0
+    rejected: int = 0
+    bottleneck: str = ""  # read (with decompressing and parsing) | encode | write | ""
+    workers: int = 1
+
+
+Show = Callable[[Progress], None]
+
+
+class Stage:
+    """Tells ``show`` how far a stage is, of which only this is known: so much of ``total``."""
+
+    def __init__(self, show: Show | None, name: str, total: int, unit: str = "bytes") -> None:
+        self._show = show
+        self._name = name
+        self._total = total
+        self._unit = unit
+        self._done = 0
+        self._began = time.monotonic()
+
+    def add(self, count: int) -> None:
+        """So much more is done."""
+        self._done += count
+        if self._show is None:
+            return
+        self._show(
+            Progress(
+                stage=self._name,
+                done=self._done,
+                total=self._total,
+                seconds=time.monotonic() - self._began,
+                unit=self._unit,
+            )
+        )
 
 
 class Advance(NamedTuple):
@@ -50,7 +83,7 @@ class Meter:
 
     def __init__(
         self,
-        show: Callable[[Progress], None] | None,
+        show: Show | None,
         bytes_total: int,
         workers: int,
         interval: float = 0.2,
@@ -92,8 +125,8 @@ class Meter:
         self._show(
             Progress(
                 stage=stage,
-                bytes_done=done,
-                bytes_total=self._bytes_total,
+                done=done,
+                total=self._bytes_total,
                 text_bytes=self._sums[1],
                 documents=self._sums[2],
                 tokens=self._sums[3],

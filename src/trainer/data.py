@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,9 +9,8 @@ import numpy as np
 import torch
 
 from tokpack.errors import InputError, UsageError
-from tokpack.indexed import bin_path
 from tokpack.samples import SampleIterator, open_blend
-from tokpack.samples.blend.plan import make_plan
+from tokpack.samples.blend.plan import plan_of
 from tokpack.samples.blend.words import entries, read_words
 from tokpack.tokenizers.ids import count_ids
 
@@ -72,12 +70,13 @@ def open_data(config: Config, step: int) -> Data:
     test = None if config.test_data_path else plan.test
     if test is not None and (test.missing or test.samples < step):  # of little data: no fault
         notes.append(f"no test at the end: the split leaves {test.samples} samples for it")
-        plan = make_plan(plan.spec.changed(test_samples=0))
+        plan = plan_of(plan.spec.changed(test_samples=0))
     opened = open_blend(plan)
     size = _vocabulary(config, opened.train)
-    for member in plan.members:
-        if member.tokenizer is None and os.path.exists(bin_path(member.prefix)):
-            _check_range(member.prefix, member.dataset.tokens[:SCANNED], size)
+    for dataset in plan.datasets:
+        if dataset.tokenizer is None:
+            for shard in filter(lambda shard: len(shard.tokens), dataset.shards()):
+                _check_range(shard.prefix, shard.tokens[:SCANNED], size)
     if config.eval_iters and not opened.valid:
         reason = (
             f"split {config.split} leaves nothing for it" if config.split else "there is no split"
@@ -99,7 +98,7 @@ def _plan(config: Config) -> BlendPlan:
         raise UsageError("say where the data is: either data_path or train_data_path")
     spec = read_words(config.data_path or config.train_data_path)
     settings = {k: v for k, v in _settings(config).items() if v is not None or k == "split"}
-    return make_plan(spec.changed(**settings))
+    return plan_of(spec.changed(**settings))
 
 
 def _settings(config: Config) -> dict[str, Any]:

@@ -84,8 +84,8 @@ def test_same_bytes_for_any_split(
         assert {progress.workers for progress in shown} >= {workers}
     assert shown[-1].text_bytes == path.stat().st_size
     assert shown[-1].documents == tokpack.Manifest.load(output).documents > 11_000
-    assert shown[-1].bytes_done == shown[-1].bytes_total == packed.stat().st_size
-    assert [progress.bytes_done for progress in shown] == sorted(p.bytes_done for p in shown)
+    assert shown[-1].done == shown[-1].total == packed.stat().st_size
+    assert [progress.done for progress in shown] == sorted(p.done for p in shown)
     assert not (tmp_path / "out.unfinished").exists()
 
 

@@ -21,7 +21,7 @@ from support.indexed_twin import Plain, read_plainly, take_sum, write_plainly
 
 from tokpack.errors import FormatError, InputError, OutputError, UsageError
 from tokpack.indexed import Manifest, MMapIndexedDataset
-from tokpack.indexed.virtual import OPEN_PIECES, VirtualIndexedDataset
+from tokpack.indexed.shards import OPEN_SHARDS
 from tokpack.operations.merge import merge
 
 
@@ -45,7 +45,7 @@ def test_it_reads_like_the_merged_dataset(parts: list[Documents], data: st.DataO
     with tempfile.TemporaryDirectory() as folder:
         prefix, expected = make(folder, parts)
         dataset = MMapIndexedDataset(prefix, verify=True)
-        assert isinstance(dataset, VirtualIndexedDataset)
+        assert len(dataset.records) == len(parts)
         count = len(expected.sequences)
         assert len(dataset) == count
         assert [sequence.tolist() for sequence in dataset] == expected.sequences
@@ -121,8 +121,8 @@ def test_thousands_of_pieces_few_of_them_open(tmp_path: Path) -> None:
     held = dataset[3]
     order = np.random.default_rng(0).permutation(count)
     assert all(dataset[number][0] == number for number in order)
-    assert open_maps(tmp_path) <= 2 * OPEN_PIECES + 1
-    assert len(os.listdir("/proc/self/fd")) - files <= 2 * OPEN_PIECES + 1
+    assert open_maps(tmp_path) <= 2 * OPEN_SHARDS + 1
+    assert len(os.listdir("/proc/self/fd")) - files <= 2 * OPEN_SHARDS + 1
     assert held.tolist() == [3, 8]
     assert dataset.doc_idx[-1] == count
     del dataset, held
@@ -144,8 +144,7 @@ def test_pieces_are_found_from_anywhere(tmp_path: Path, monkeypatch: pytest.Monk
     assert [sequence.tolist() for sequence in found[:1]] == [[1]]
     merge([str(tmp_path / "moved/b/all"), str(tmp_path / "two")], str(tmp_path / "v"), virtual=True)
     flat = MMapIndexedDataset(tmp_path / "v")
-    assert isinstance(flat, VirtualIndexedDataset)
-    assert [piece.prefix for piece in flat.pieces] == ["moved/one", "two", "two"]
+    assert [record.prefix for record in flat.records] == ["moved/one", "two", "two"]
 
 
 def test_a_piece_that_changed_is_named(prefix: str) -> None:

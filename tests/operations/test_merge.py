@@ -19,8 +19,9 @@ from support.indexed_twin import pack_index, read_plainly, write_plainly
 
 from tokpack.errors import FormatError, InputError, OutputError, UsageError
 from tokpack.indexed import Manifest, MMapIndexedDataset, MMapIndexedDatasetBuilder, digest_file
+from tokpack.indexed.prefix import prefixes_of
 from tokpack.indexed.trace import MAGIC
-from tokpack.operations.merge import merge, plain_facts, prefixes_of
+from tokpack.operations.merge import merge, plain_facts
 from tokpack.operations.output import Output
 from tokpack.operations.split import Cut, split
 

@@ -23,10 +23,10 @@ import tokpack
 from tokpack.cli.main import main
 from tokpack.errors import FormatError, InputError, OutputError, UsageError
 from tokpack.indexed import Manifest, digest_file, write_index
+from tokpack.indexed.scan import CHUNK_BYTES, scan
 from tokpack.operations import repair
 from tokpack.operations import verify as check
 from tokpack.operations.merge import merge
-from tokpack.operations.scan import CHUNK_BYTES, scan
 
 REPAIR = sys.modules["tokpack.operations.repair"]  # its function has the same name
 EOD = 99
@@ -260,7 +260,7 @@ def test_a_virtual_dataset_is_its_pieces(tmp_path: Path) -> None:
         make(tmp_path / "pieces" / name if name == "b" else tmp_path / name, plain)
     merge([f"{tmp_path}/a", f"{tmp_path}/pieces/b"], f"{tmp_path}/all", virtual=True)
     told: list[tuple[int, int]] = []
-    report = check(tmp_path / "all", progress=lambda *at: told.append(at))
+    report = check(tmp_path / "all", progress=lambda at: told.append((at.done, at.total)))
     assert (report.documents, report.sequences, report.tokens) == (7, 7, 19)
     assert (told, report.unchecked) == ([(22, 38), (38, 38)], ())
     with pytest.raises(UsageError, match="a virtual dataset has no index: repair its pieces"):
@@ -323,7 +323,7 @@ def test_the_first_fault_is_that_of_the_twin(
     prefix = tmp_path_factory.mktemp("twin") / "x"
     write_plainly(prefix, plain)
     with pytest.MonkeyPatch.context() as patch:  # many chunks, whose ends fall on any document
-        patch.setattr("tokpack.operations.scan.CHUNK_BYTES", 16)
+        patch.setattr("tokpack.indexed.scan.CHUNK_BYTES", 16)
         patch.setattr("tokpack.operations.token_check._DOCUMENTS", 2)
         expected = first_fault(plain, vocab_size, eod)
         if expected is None:
@@ -371,14 +371,15 @@ def test_a_scan_is_in_order_and_notices_a_file_that_shrinks(tmp_path: Path) -> N
     path = tmp_path / "x.bin"
     path.write_bytes(bytes(range(100)))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tokpack.operations.scan.CHUNK_BYTES", 8)
+        patch.setattr("tokpack.indexed.scan.CHUNK_BYTES", 8)
         found = list(scan(str(path), 99, lambda begin, block: (begin, bytes(block))))
-        assert b"".join(data for _, (_, data) in found) == bytes(range(99))
-        assert [end for end, _ in found] == [*range(8, 97, 8), 99]
+        assert b"".join(data for *_, (_, data) in found) == bytes(range(99))
+        assert [begin for begin, *_ in found] == list(range(0, 99, 8))
         with pytest.raises(InputError, match="ends at byte 100: it was cut off while"):
             list(scan(str(path), 101, lambda begin, _: begin))
         stopped = scan(str(path), 99, lambda begin, _: begin)
-        assert next(stopped) == (8, 0)
+        begin, block, seen = next(stopped)
+        assert (begin, bytes(block), seen) == (0, bytes(range(8)), 0)
         stopped.close()
     assert list(scan(str(path), 0, lambda begin, _: begin)) == []
 
@@ -603,7 +604,7 @@ def test_documents_that_end_with_eod_survive_the_loss_of_their_index(
     whole = bytes_of(folder / "x")
     (folder / "x.idx").unlink()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tokpack.operations.scan.CHUNK_BYTES", 16)
+        patch.setattr("tokpack.indexed.scan.CHUNK_BYTES", 16)
         repair(folder / "x", folder / "new", eod=EOD, dtype="int32")
     assert bytes_of(folder / "new") == whole
 

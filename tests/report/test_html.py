@@ -14,8 +14,8 @@ import pytest
 from support.places import GOLDEN
 from support.report_tools import make, run, sample_texts
 
-from tokpack.indexed import write_index
-from tokpack.report import open_dataset, page, stats
+from tokpack.indexed import MMapIndexedDataset, write_index
+from tokpack.report import page, stats
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -144,7 +144,7 @@ def test_pages_are_well_formed_and_alone(pages: dict[str, str]) -> None:
 
 
 def test_pages_hold_the_figures(pages: dict[str, str], folder: Path) -> None:
-    figures = stats(open_dataset(folder / "data"))
+    figures = stats(MMapIndexedDataset(folder / "data"))
     text = "".join(Elements(pages["data"]).words)
     for word in (f"{figures.tokens:,}", "data.jsonl", "tokenizer.json", "99%", "uint16"):
         assert word in text
@@ -167,7 +167,7 @@ def test_hostile_text_is_shown_not_obeyed(pages: dict[str, str]) -> None:
 
 def test_pages_are_small_for_large_data(folder: Path) -> None:
     # Six datasets with thousands of sources between them.
-    figures = stats(open_dataset(folder / "data"))
+    figures = stats(MMapIndexedDataset(folder / "data"))
     sources = tuple(
         type(figures.sources[0])(f"/data/{'x' * 150}/{i}.jsonl", 1, i, 4 * i) for i in range(5000)
     )

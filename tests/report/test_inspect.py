@@ -21,11 +21,12 @@ from support.report_tools import make, run, run_json, sample_texts
 
 import tokpack
 from tokpack.errors import UsageError
+from tokpack.indexed import MMapIndexedDataset
+from tokpack.indexed.lengths import document_ends
 from tokpack.report import (
     Pieces,
     find_tokenizer,
     grep,
-    open_dataset,
     overview,
     random_documents,
     ranges,
@@ -229,10 +230,10 @@ def test_samples() -> None:
 
 def test_a_document_of_sentences_is_whole(tmp_path: Path) -> None:
     name = raw(tmp_path / "s", [[1, 2], [3], [4, 5, 6], []], [0, 2, 2, 4])
-    opened = open_dataset(name)
+    opened = MMapIndexedDataset(name)
     found = [opened.document(number).tolist() for number in range(opened.documents)]
     assert found == [[1, 2, 3], [], [4, 5, 6]]
-    assert opened.lengths.tolist() == [3, 0, 3]
+    assert np.diff(document_ends(opened.sizes, opened.doc_idx)).tolist() == [3, 0, 3]
     assert "2 sequences" in run("inspect", name, "--doc", "0").stdout
 
 
@@ -253,7 +254,7 @@ def test_grep_finds_what_is_there(prefix: str) -> None:
     texts = sample_texts()
     wanted = texts[40][5:25]
     expected = [i for i, text in enumerate(texts) if wanted in text]
-    opened = open_dataset(prefix)
+    opened = MMapIndexedDataset(prefix)
     tokenizer = find_tokenizer(opened).tokenizer
     assert tokenizer
     found = list(grep(opened, Pieces(tokenizer), wanted))
@@ -369,7 +370,7 @@ def test_ids_that_no_token_has(tmp_path: Path, folder: Path, prefix: str) -> Non
 
 
 def test_from_python(prefix: str) -> None:
-    opened = open_dataset(prefix)
+    opened = MMapIndexedDataset(prefix)
     facts = overview(opened)
     assert facts.documents == opened.documents
     assert json.loads(json.dumps(facts.to_json()))["prefix"] == prefix
@@ -402,7 +403,7 @@ def test_a_tokenizer_that_is_not_byte_level(tmp_path: Path) -> None:
     model.train_from_iterator(texts * 20, trainer)
     model.save(str(tmp_path / "unigram.json"))
     name = make(tmp_path, "u", texts, tokenizer=str(tmp_path / "unigram.json"))
-    opened = open_dataset(name)
+    opened = MMapIndexedDataset(name)
     tokenizer = find_tokenizer(opened).tokenizer
     assert tokenizer
     assert not tokenizer.native

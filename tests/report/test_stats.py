@@ -12,16 +12,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.places import GOLDEN
 from support.report_tools import make, run, run_json, sample_texts
 
 import tokpack
-from tokpack.indexed import write_index
-from tokpack.report import open_dataset, scan, stats
-from tokpack.report.dataset import Share
+from tokpack.indexed import MMapIndexedDataset, write_index
+from tokpack.indexed.lengths import document_ends
+from tokpack.report import counts, stats
 from tokpack.report.facts import percent, short, source_rows
+from tokpack.report.sources import Share
 
 V1 = GOLDEN / "v1"
 EOD = 0
@@ -81,15 +83,18 @@ def test_figures_equal_a_slow_count(
     prefix = write(tmp_path_factory.mktemp("x") / "d", documents)
     expected = twin(documents, EOD)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scan, "_CHUNK_TOKENS", chunk)
-        patch.setattr(scan, "_BLOCK", chunk + 1)
-        opened = open_dataset(prefix)
-        found = scan.scan(opened, vocab_size=None, eod=EOD, threads=2)
+        patch.setattr(counts, "CHUNK_BYTES", 4 * chunk)
+        patch.setattr(counts, "_BLOCK", chunk + 1)
+        opened = MMapIndexedDataset(prefix)
+        ends = document_ends(opened.sizes, opened.doc_idx)
+        found, hashes = counts.count_tokens(opened, ends, vocab_size=None, eod=EOD, threads=2)
+    own = [np.array(row, "<i4").tobytes() for row in documents]
+    assert hashes.tolist() == [xxhash.xxh3_64_intdigest(row) for row in own]
     figures = stats(opened)
     assert {i: int(n) for i, n in enumerate(found.counts) if n} == dict(expected["counts"])
     assert found.outside == sum(len(row) for row in documents) - expected["counts"].total()
     assert found.inner_eods == expected["inside"]
-    assert found.inner == expected["examples"][: scan.EXAMPLES]
+    assert found.inner == expected["examples"][: counts.EXAMPLES]
     assert found.without_eod == expected["without"]
     duplicates = figures.duplicates
     assert duplicates.documents == expected["duplicates"]
@@ -103,7 +108,7 @@ def test_figures_equal_a_slow_count(
 def test_bins_hold_the_lengths_they_say(tmp_path: Path) -> None:
     rng = random.Random(3)
     documents = [[1] * int(2 ** (12 * rng.random())) for _ in range(300)] + [[]]
-    figures = stats(open_dataset(write(tmp_path / "d", documents)))
+    figures = stats(MMapIndexedDataset(write(tmp_path / "d", documents)))
     for one in figures.histogram:
         inside = [len(row) for row in documents if one.begin <= len(row) < one.end]
         assert (one.documents, one.tokens) == (len(inside), sum(inside))
@@ -113,7 +118,7 @@ def test_bins_hold_the_lengths_they_say(tmp_path: Path) -> None:
 
 def test_frequencies(tmp_path: Path) -> None:
     documents = [[5] * 50 + [6] * 30 + [7] * 15 + [8] * 4 + [9]]
-    frequency = stats(open_dataset(write(tmp_path / "d", documents))).frequency
+    frequency = stats(MMapIndexedDataset(write(tmp_path / "d", documents))).frequency
     assert [(token.id, token.count) for token in frequency.top] == [
         *((5, 50), (6, 30), (7, 15)),
         *((8, 4), (9, 1)),
@@ -127,7 +132,7 @@ def test_frequencies(tmp_path: Path) -> None:
 
 def test_duplicates_name_documents(tmp_path: Path) -> None:
     documents = [[1, 2, 3], [4], [1, 2, 3], [4], [4], [9, 9, 9, 9], [1, 2, 4]]
-    examples = stats(open_dataset(write(tmp_path / "d", documents))).duplicates.examples
+    examples = stats(MMapIndexedDataset(write(tmp_path / "d", documents))).duplicates.examples
     assert [(g.copies, g.length, g.documents) for g in examples] == [
         (2, 3, (0, 2)),
         (3, 1, (1, 3, 4)),
@@ -139,7 +144,7 @@ def test_duplicates_name_documents(tmp_path: Path) -> None:
 )
 def test_every_dtype(name: str) -> None:
     dataset = tokpack.MMapIndexedDataset(V1 / name)
-    figures = stats(open_dataset(V1 / name))
+    figures = stats(MMapIndexedDataset(V1 / name))
     ids = [token for token in dataset.tokens.tolist() if 0 <= token < 1 << 22]
     assert {token.id: token.count for token in figures.frequency.top} == Counter(ids)
     ids = [token for token in ids if token < (figures.vocab_size or 1 << 22)]

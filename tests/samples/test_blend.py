@@ -14,15 +14,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.samples_twin import write_dataset, write_manifest
 
-from tokpack import BlendedDataset, open_blend
+from tokpack import BlendedDataset, GPTDataset, open_blend
 from tokpack.cli import main
-from tokpack.errors import InputError, UsageError
+from tokpack.errors import FormatError, InputError, UsageError
 from tokpack.indexed import MMapIndexedDatasetBuilder
 from tokpack.samples import plan_blend
+from tokpack.samples.blend.datasets import marks
 from tokpack.samples.blend.mixture import root
-from tokpack.samples.blend.plan import make_plan
+from tokpack.samples.blend.plan import plan_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -92,10 +94,10 @@ class TestPlan:
 
     def test_a_schedule_counts_every_segment(self) -> None:
         spec = plan_blend(["small", "large"], [1, 3], seq_length=10, samples=400).spec
-        changed = make_plan(spec.changed(schedule=((300, (1.0, 0.0)),))).train
+        changed = plan_of(spec.changed(schedule=((300, (1.0, 0.0)),))).train
         assert changed.member_samples == pytest.approx((75 + 100, 225))
         assert changed.shares == pytest.approx((175 / 400, 225 / 400))
-        late = make_plan(spec.changed(schedule=((3000, (1.0, 0.0)),))).train
+        late = plan_of(spec.changed(schedule=((3000, (1.0, 0.0)),))).train
         assert late.member_samples == (100, 300)
 
     def test_what_to_beware_of(self) -> None:
@@ -119,11 +121,59 @@ class TestPlan:
 
     def test_a_file_that_is_not_what_its_manifest_says(self, folder: Path) -> None:
         write_manifest(folder / "small", "gpt2", "aa")
-        assert plan_blend(["small"], seq_length=10).members[0].checksum
+        assert marks(plan_blend(["small"], seq_length=10).datasets[0])["checksum"]
         for suffix in (".bin", ".idx"):
             (folder / f"small{suffix}").write_bytes((folder / f"one{suffix}").read_bytes())
         with pytest.raises(InputError, match=r"small.bin has 10,000 bytes, its manifest says 2,0"):
             plan_blend(["small"], seq_length=10)
+
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            (lambda text: text[:-9], "small.json: not JSON"),
+            (lambda text: "", "small.json: not a manifest"),
+            (
+                lambda text: text.replace('"manifest": 1', '"manifest": 9'),
+                "version is 9, .*upgrade",
+            ),
+            (lambda text: text.replace('"tokens"', '"tokans"'), "small.json: tokens is None"),
+        ],
+    )
+    def test_a_broken_or_newer_manifest_is_an_error_where_it_is_used(
+        self, folder: Path, change: Callable[[str], str], message: str
+    ) -> None:
+        write_manifest(folder / "small", "gpt2", "aa")
+        path = folder / "small.json"
+        path.write_text(change(path.read_text()))
+        for use in (
+            lambda: plan_blend(["small"], seq_length=10),
+            lambda: GPTDataset("small", 10, eod_mask_loss=True),
+            lambda: GPTDataset("small", 10).tokenizer,
+        ):
+            with pytest.raises(FormatError, match=message):
+                use()
+        assert main(["inspect", "small", "--quiet"]) == 1
+        assert main(["blend", "small", "--seq-length", "10", "--quiet"]) == 1
+        path.write_text('{"text": "somebody\'s data"}\n')
+        assert plan_blend(["small"], seq_length=10).train.samples
+        assert main(["inspect", "small", "--quiet"]) == 0
+
+    def test_which_checks_could_not_be_made_is_told(self, folder: Path) -> None:
+        write_manifest(folder / "small", "gpt2", "aa")
+        told = plan_blend(["small", "one", "large"], seq_length=10).warnings(1000)
+        assert told[-2:] == [
+            "no manifest says which tokenizer made one, large_text_document, nor whether it is "
+            "whole",
+            "whether one, large_text_document has the tokenizer of small could not be checked: a "
+            "model cannot read ids of two",
+        ]
+        write_manifest(folder / "one", "gpt2", "aa")
+        path = folder / "one.json"
+        manifest = json.loads(path.read_text())
+        path.write_text(json.dumps({**manifest, "tokenizer": {}}))
+        told = plan_blend(["small", "one"], seq_length=10).warnings(1000)
+        assert told[-2] == "the manifest does not say which tokenizer made one"
+        assert "whether one has the tokenizer of small could not be checked" in told[-1]
 
     @pytest.mark.parametrize("weight", [0.0, -1.0, math.nan, math.inf])
     def test_weights_that_are_none(self, weight: float) -> None:

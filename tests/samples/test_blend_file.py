@@ -12,11 +12,13 @@ from support.samples_twin import write_dataset, write_manifest
 
 from tokpack.errors import FormatError, InputError, UsageError
 from tokpack.samples import load_blend, open_blend, plan_blend, save_blend
+from tokpack.samples.blend.datasets import marks
 from tokpack.samples.blend.file import parse_blend, read_blend
 from tokpack.samples.blend.spec import Entry
 
 if TYPE_CHECKING:
     from tokpack.samples.blend.plan import BlendPlan
+    from tokpack.samples.blend.portions import Portion
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +32,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def counted(plan: BlendPlan) -> list[Any]:
-    return [(m.name, m.portions, m.shares, m.samples, m.part) for m in plan.mixtures]
+    return [
+        (m.name, list(map(counts_of, m.portions)), m.shares, m.samples, m.part)
+        for m in plan.mixtures
+    ]
+
+
+def counts_of(portion: Portion) -> tuple[Any, ...]:
+    labels = None if portion.labels is None else portion.labels.path_prefix
+    span = portion.begin, portion.end, portion.documents, portion.tokens
+    return (*marks(portion.dataset).values(), *span, labels)
 
 
 ALL = """
@@ -67,8 +78,8 @@ def test_a_saved_blend_comes_back(text: str) -> None:
     marked = [e for _, group in again.spec.groups() for e in group]
     assert [e.fingerprint for e in entries] == [None] * len(entries)
     for before, after in zip(entries, marked, strict=True):
-        member = plan.opened[before.prefix]
-        assert after[:4] == (before.prefix, before.weight, member.fingerprint, member.checksum)
+        marked_as = tuple(marks(plan.opened[before.prefix]).values())
+        assert after[:4] == (before.prefix, before.weight, *marked_as)
     assert again.spec.changed(datasets=(), valid={}, test=()) == plan.spec.changed(
         datasets=(), valid={}, test=()
     )
@@ -168,7 +179,7 @@ def test_a_dataset_that_changed_is_named(folder: Path) -> None:
     write_dataset(folder / "data" / "wiki", [40] * 20, 0)
     assert load_blend("blend.yaml")
     manifest = folder / "data" / "owt.json"
-    digest = plan_blend(["data/owt"], seq_length=16).members[0].checksum
+    digest = marks(plan_blend(["data/owt"], seq_length=16).datasets[0])["checksum"]
     assert digest
     manifest.write_text(manifest.read_text().replace(digest, "0" * 32))
     with pytest.raises(InputError, match=r"data/owt has changed .*\(checksum 0000"):

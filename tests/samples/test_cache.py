@@ -18,7 +18,7 @@ import pytest
 from support.places import GOLDEN
 
 from tokpack import GPTDataset, MMapIndexedDatasetBuilder
-from tokpack.samples import lengths
+from tokpack.indexed import lengths
 from tokpack.samples.cache import format as cache_format
 from tokpack.samples.cache import store as cache_module
 from tokpack.samples.cache.store import IndexCache, Part
@@ -356,6 +356,6 @@ def test_reading_lengths_leaves_them_whole(tmp_path: Path) -> None:
         kept = array.copy()
         lengths.release(array[10:])
         np.testing.assert_array_equal(array, kept)
-    assert lengths.total_tokens(mapped) == int(values.sum())
-    assert lengths.has_tokens(mapped)
-    assert not lengths.has_tokens(mapped[:1])
+    sums = lengths.LengthSums.of(mapped)
+    for begin, end in ((0, len(values)), (0, 1), (5, 5), (3, len(values) - 1)):
+        assert sums.total(begin, end) == int(values[begin:end].sum())

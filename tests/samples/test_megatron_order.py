@@ -18,7 +18,7 @@ from support.places import GOLDEN, SHARED
 from tokpack import MMapIndexedDataset, _core
 from tokpack.errors import UsageError
 from tokpack.samples.megatron.orders import FLAVOURS, MegatronOrder, blend_request, megatron_blend
-from tokpack.samples.split import parse_split
+from tokpack.samples.split_string import parse_split
 
 if TYPE_CHECKING:
     from pathlib import Path

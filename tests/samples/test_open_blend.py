@@ -15,7 +15,7 @@ from tokpack import BlendedDataset, GPTDataset, open_blend
 from tokpack.errors import InputError, UsageError
 from tokpack.samples import SampleIterator, plan_blend, save_blend
 from tokpack.samples.blend.file import parse_blend
-from tokpack.samples.blend.plan import make_plan
+from tokpack.samples.blend.plan import plan_of
 from tokpack.samples.blend.spec import Entry
 from tokpack.samples.fim import FIM
 from tokpack.samples.megatron.orders import blend_request
@@ -271,7 +271,7 @@ def test_a_split_that_leaves_nothing_of_a_dataset() -> None:
     plan = open_blend(values, allow_empty=True).plan
     assert [p.prefix for p in plan.valid["valid"].missing] == ["one"]
     assert not any("the split leaves" in warning for warning in plan.warnings(99))
-    warnings = make_plan(parse_blend(values)).warnings(99)
+    warnings = plan_of(parse_blend(values)).warnings(99)
     assert "the split leaves 0 tokens of one for valid" in warnings[0]
     with pytest.raises(UsageError, match=r"split '80,20' leaves 0 tokens of one for valid, less"):
         open_blend(values)
@@ -373,7 +373,7 @@ def test_filling_in_the_middle_and_labels(folder: Path) -> None:
     ):
         mixed = {**values, "datasets": [labelled[0], {"prefix": "owt", **others}]}
         with pytest.raises(UsageError, match=message):
-            make_plan(parse_blend(mixed))
+            plan_of(parse_blend(mixed))
     with pytest.raises(UsageError, match="fim moves tokens away"):
         open_blend({**values, "datasets": labelled, "fim": fim})
     saved.write_text(saved.read_text().replace("labels: owt", "labels: wiki"))

@@ -74,9 +74,8 @@ def samples_json(plan: BlendPlan, arguments: argparse.Namespace) -> list[dict[st
 
 
 def _pieces(plan: BlendPlan, arguments: argparse.Namespace) -> Pieces | None:
-    known = [m.prefix for m in plan.members if m.tokenizer is not None]
-    prefix = known[0] if known else plan.members[0].prefix
-    return load(prefix, arguments)[1]
+    known = [one for one in plan.datasets if one.tokenizer is not None]
+    return load((known or plan.datasets)[0].path_prefix, arguments)[1]
 
 
 def _samples(plan: BlendPlan, most: int) -> Iterator[Shown]:

@@ -13,7 +13,8 @@ from tokpack.report.facts import common_folder, count, source_rows
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tokpack.report import Opened, Overview, Pieces
+    from tokpack.indexed import MMapIndexedDataset
+    from tokpack.report import Overview, Pieces, Sources
 
 _MOST_SOURCES = 8
 _COLOURS = ("\x1b[30;48;5;153m", "\x1b[30;48;5;223m")  # black on light blue, on light orange
@@ -71,15 +72,24 @@ def _tokenizer(tokenizer: dict[str, object]) -> str:
 
 
 def print_document(
-    opened: Opened, pieces: Pieces | None, number: int, begin: int, limit: int
+    dataset: MMapIndexedDataset,
+    sources: Sources,
+    pieces: Pieces | None,
+    number: int,
+    shown_tokens: tuple[int, int],
 ) -> None:
-    """Print ``limit`` tokens (0: all) of a document from token ``begin``: text above, ids below."""
-    tokens = opened.document(number)
+    """Print a document: text above, ids below.
+
+    ``shown_tokens`` are the first one, and how many (0: all).
+    """
+    tokens = dataset.document(number)
+    begin, limit = shown_tokens
     end = min(len(tokens), begin + limit) if limit else len(tokens)
     about = [count(len(tokens), "token")]
-    if opened.sequences(number) != 1:
-        about.append(count(opened.sequences(number), "sequence"))
-    source, record = opened.source(number)
+    first, stop = dataset.doc_idx[number : number + 2].tolist()
+    if stop - first != 1:
+        about.append(count(stop - first, "sequence"))
+    source, record = sources.find(number)
     if source:
         about.append(f"from {shown(source)}" + ("" if record is None else f":{record}"))
     put(f"{bold(f'document {number}')}: {', '.join(about)}")

@@ -10,7 +10,8 @@ from tokpack.cli.parser import Group, flag
 if TYPE_CHECKING:
     import argparse
 
-    from tokpack.report import Opened, Pieces
+    from tokpack.indexed import MMapIndexedDataset
+    from tokpack.report import Pieces
 
 MAX_TOKENS = 256  # of a document, unless asked for more
 
@@ -30,13 +31,15 @@ TOKENIZER = Group(
 )
 
 
-def load(prefix: str, arguments: argparse.Namespace) -> tuple[Opened, Pieces | None]:
+def load(prefix: str, arguments: argparse.Namespace) -> tuple[MMapIndexedDataset, Pieces | None]:
     """Open a dataset and its tokenizer, and tell the user what is missing."""
-    from tokpack.report import Pieces, find_tokenizer, open_dataset
+    from tokpack.indexed import MMapIndexedDataset
+    from tokpack.report import Pieces, doubt, find_tokenizer
 
-    opened = open_dataset(prefix)
+    dataset = MMapIndexedDataset(prefix)
+    notes = [doubt(dataset)]
     found = find_tokenizer(
-        opened,
+        dataset,
         arguments.tokenizer,
         vocab_file=arguments.vocab_file,
         merge_file=arguments.merge_file,
@@ -44,6 +47,6 @@ def load(prefix: str, arguments: argparse.Namespace) -> tuple[Opened, Pieces | N
         tokenizer_model=arguments.tokenizer_model,
     )
     if not arguments.quiet:
-        for line in filter(None, (opened.doubt, found.note)):
+        for line in filter(None, (*notes, found.note)):
             terminal.note(line)
-    return opened, Pieces(found.tokenizer) if found.tokenizer else None
+    return dataset, Pieces(found.tokenizer) if found.tokenizer else None

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from types import TracebackType
 
-    from tokpack.encoding import Progress
+    from tokpack.progress import Progress
 
 PLAIN_SECONDS = 10.0
 LIVE_SECONDS = 0.1
@@ -191,8 +191,8 @@ class Reporter:
         self._live.update(
             self._task,
             description=progress.stage,
-            completed=progress.bytes_done,
-            total=progress.bytes_total or None,
+            completed=progress.done,
+            total=progress.total or None,
             text=describe(progress, self.first or progress),
             refresh=True,
         )
@@ -201,15 +201,19 @@ class Reporter:
 def describe(progress: Progress, first: Progress) -> str:
     """One line: share done, rate, time left, which stage limits the speed, and counts."""
     words = []
-    total = progress.bytes_total
+    total = progress.total
     if total:
-        words.append(f"{min(1.0, progress.bytes_done / total):.0%}")
+        words.append(f"{min(1.0, progress.done / total):.0%}")
     seconds = progress.seconds - first.seconds
-    text, stored = progress.text_bytes - first.text_bytes, progress.bytes_done - first.bytes_done
+    text, stored = progress.text_bytes - first.text_bytes, progress.done - first.done
     if seconds > 0 and text > 0:
         words.append(f"{bytes_text(text / seconds)}/s")
-    if seconds > 0 and stored > 0 and progress.bytes_done < total:
-        words.append(f"{time_text((total - progress.bytes_done) * seconds / stored)} left")
+    elif seconds > 0 and stored > 0 and not progress.text_bytes:
+        in_bytes = progress.unit == "bytes"
+        rate = bytes_text(stored / seconds) if in_bytes else count_text(stored / seconds)
+        words.append(f"{rate}/s" if in_bytes else f"{rate} {progress.unit}/s")
+    if seconds > 0 and stored > 0 and progress.done < total:
+        words.append(f"{time_text((total - progress.done) * seconds / stored)} left")
     if progress.bottleneck:
         words.append(f"limit: {progress.bottleneck}")
     if progress.rejected:

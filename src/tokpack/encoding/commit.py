@@ -191,6 +191,7 @@ def _manifest(
         bin=files[names.bin],
         idx=files[names.idx],
         trace=files.get(names.trace),
+        pieces=None,
         **total,
     )
 

@@ -7,7 +7,6 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from tokpack.encoding.check import SelfCheck
@@ -32,14 +31,14 @@ from tokpack.encoding.transforms import make_transform
 from tokpack.errors import TokpackError
 from tokpack.files.lock import Lock
 from tokpack.indexed import Manifest, best_fitting_dtype
-from tokpack.progress import Advance, Meter, Progress
+from tokpack.progress import Advance, Meter, Show
 from tokpack.sources import discover
 from tokpack.tokenizers import load_tokenizer
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
     from types import FrameType
 
-Show = Callable[[Progress], None]
 _log = logging.getLogger(__name__)
 
 

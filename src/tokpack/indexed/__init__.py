@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tokpack.indexed.dataset import MMapIndexedDataset
 from tokpack.indexed.format import (
     best_fitting_dtype,
     bin_path,
@@ -18,7 +19,7 @@ from tokpack.indexed.manifest import (
     manifest_path,
 )
 from tokpack.indexed.origins import Origin, Origins
-from tokpack.indexed.reader import MMapIndexedDataset
+from tokpack.indexed.prefix import prefix_of
 from tokpack.indexed.trace import Trace, is_trace, runs_of, trace_chunks, trace_path
 from tokpack.indexed.writer import MMapIndexedDatasetBuilder, write_index
 
@@ -39,6 +40,7 @@ __all__ = [
     "index_chunks",
     "is_trace",
     "manifest_path",
+    "prefix_of",
     "runs_of",
     "storage_dtype",
     "trace_chunks",

@@ -10,14 +10,16 @@ import json
 import os
 import re
 from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict, TypeGuard
 
 import xxhash
 
 from tokpack.display import brief
-from tokpack.errors import FormatError, InputError, OutputError
+from tokpack.errors import FormatError, InputError, OutputError, UsageError
 from tokpack.files.durable import replace_file
 from tokpack.files.foreign import MAX_BYTES, parse_json
+from tokpack.indexed.format import storage_dtype
+from tokpack.indexed.records import MAX_TOTAL, ShardRecord, parse_records
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -100,13 +102,25 @@ class Manifest:
     bin: FileDigest
     idx: FileDigest
     trace: FileDigest | None = None  # of PREFIX.trace, where there is one
+    pieces: tuple[ShardRecord, ...] | None = None  # of a virtual dataset
     format_version: int = MANIFEST_VERSION
+
+    def token_fact(self, key: str) -> int | None:
+        """A number that the manifest has of the tokenizer: vocab_size, eod_id."""
+        value = self.tokenizer.get(key)
+        return value if _is_count(value) and value < 1 << 31 else None
+
+    @property
+    def appended_eod(self) -> int | None:
+        """The id that ends every document, where the manifest says that one was appended."""
+        return self.token_fact("eod_id") if self.options.get("append_eod") is True else None
 
     def to_json(self) -> str:
         """The manifest as a JSON object, which begins with its version."""
         values = asdict(self)
-        if self.trace is None:
-            del values["trace"]
+        for key in ("trace", "pieces"):
+            if values[key] is None:
+                del values[key]
         versions = {
             "manifest": values.pop("format_version"),
             "version": values.pop("tokpack_version"),
@@ -119,7 +133,7 @@ class Manifest:
         values = parse_json(text, name)
         versions = values.get("tokpack") if isinstance(values, dict) else None
         if not isinstance(versions, dict):
-            raise FormatError(f'{name}: not a manifest: expected an object with the key "tokpack"')
+            raise FormatError(not_a_manifest(name))
         version: Any = versions.get("manifest")
         if not _is_count(version) or version == 0:
             raise FormatError(f"{name}: manifest version is {brief(version)}, expected 1")
@@ -129,22 +143,41 @@ class Manifest:
                 "upgrade tokpack; the dataset itself can be read without its manifest"
             )
         values |= {"format_version": version, "tokpack_version": versions.get("version")}
-        return cls(**_checked(values, name))
+        manifest = cls(**_checked(values, name))
+        if manifest.pieces is not None:
+            _check_sums(manifest, name)
+        return manifest
 
     @classmethod
     def load(cls, prefix: str | os.PathLike[str]) -> Manifest:
-        """Read the manifest of the dataset ``prefix``; InputError where there is none."""
+        """Read the manifest of the dataset ``prefix``.
+
+        InputError where there is none, FormatError where it is broken, of a newer version, or
+        another file altogether.
+        """
         path = manifest_path(prefix)
+        head, rest = _read(path)
+        if not _START.match(head):
+            raise FormatError(not_a_manifest(path))
+        return cls.from_json(head + rest, path)
+
+    @classmethod
+    def find(cls, prefix: str | os.PathLike[str]) -> Manifest | None:
+        """The manifest of the dataset ``prefix``; None where there is none.
+
+        A file of that name is none if it is plainly somebody else's JSON. FormatError where it is
+        broken or of a newer version, InputError where it cannot be read.
+        """
         try:
-            with open(path, "rb") as file:
-                if not _START.match(head := file.read(_HEAD_BYTES)):  # perhaps somebody's huge data
-                    raise FormatError(
-                        f'{path}: not a manifest: expected an object with the key "tokpack"'
-                    )
-                text = head + file.read(MAX_BYTES)
-        except OSError as error:
-            raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
-        return cls.from_json(text, path)
+            return cls.load(prefix)
+        except InputError:
+            if os.path.lexists(manifest_path(prefix)):
+                raise
+            return None
+        except FormatError:
+            if _is_other_json(manifest_path(prefix)):
+                return None
+            raise
 
     def save(self, prefix: str | os.PathLike[str]) -> None:
         """Write the manifest of the dataset ``prefix`` atomically.
@@ -171,6 +204,36 @@ def check_replaceable(path: str) -> None:
     )
 
 
+def is_manifest(path: str) -> bool:
+    """Whether there is a file at ``path`` that begins as a manifest, whole or broken."""
+    try:
+        check_replaceable(path)
+    except OutputError:
+        return False
+    return os.path.exists(path)
+
+
+def not_a_manifest(path: str) -> str:
+    """What there is to say of a file in the place of a manifest."""
+    return f'{path}: not a manifest: expected an object with the key "tokpack"'
+
+
+def _read(path: str) -> tuple[bytes, bytes]:
+    """The first bytes of a file, and all others if it begins as a manifest."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(_HEAD_BYTES)
+            # What begins otherwise is perhaps somebody's huge data.
+            return head, file.read(MAX_BYTES) if _START.match(head) else b""
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+def _is_other_json(path: str) -> bool:
+    head = _read(path)[0].lstrip()
+    return head.startswith((b"{", b"[")) and b'"tokpack"' not in head
+
+
 _TYPES: dict[str, type] = {
     **dict.fromkeys(("tokpack_version", "created", "dtype"), str),
     **dict.fromkeys(("tokenizer", "options", "bin", "idx", "trace"), dict),
@@ -183,6 +246,7 @@ def _checked(values: dict[str, Any], name: str) -> dict[str, Any]:
     known: dict[str, Any] = {field.name: values.get(field.name) for field in fields(Manifest)}
     if known["trace"] is None:
         del known["trace"]
+    pieces = known.pop("pieces")
     for key, value in known.items():
         expected = _TYPES.get(key)
         if not (_is_count(value) if expected is None else isinstance(value, expected)):
@@ -191,12 +255,29 @@ def _checked(values: dict[str, Any], name: str) -> dict[str, Any]:
     for key in ("bin", "idx", "trace"):
         if key in known and not _is_digest(known[key]):
             raise FormatError(f"{name}: {key} is {brief(known[key])}, expected bytes and xxh3_128")
+    if "pieces" in values:
+        known["pieces"] = parse_records(pieces, name)
     return known
+
+
+def _check_sums(manifest: Manifest, name: str) -> None:
+    """What a virtual dataset says of itself against what it says of its pieces."""
+    try:
+        storage_dtype(manifest.dtype)
+    except (TypeError, UsageError):
+        raise FormatError(f"{name}: dtype is {manifest.dtype!r}, which no dataset has") from None
+    for what in ("sequences", "tokens"):
+        total = sum(getattr(record, what) for record in manifest.pieces or ())
+        if total != getattr(manifest, what) or total > MAX_TOTAL:
+            raise FormatError(
+                f"{name}: {what} are {getattr(manifest, what)}, expected {total}, "
+                "the sum of the pieces"
+            )
 
 
 def _is_digest(value: dict[str, Any]) -> bool:
     return _is_count(value.get("bytes")) and isinstance(value.get("xxh3_128"), str)
 
 
-def _is_count(value: object) -> bool:
+def _is_count(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from tokpack.errors import FormatError, UsageError
 from tokpack.files.foreign import parse_json
 from tokpack.indexed.manifest import Manifest, manifest_path
+from tokpack.indexed.prefix import prefix_of
 from tokpack.indexed.trace import Trace, trace_path
 
 if TYPE_CHECKING:
@@ -48,9 +49,7 @@ class Origins:
     """
 
     def __init__(self, prefix: str | os.PathLike[str]) -> None:
-        self._prefix = os.fsdecode(prefix)
-        for suffix in (".bin", ".idx"):
-            self._prefix = self._prefix.removesuffix(suffix)
+        self._prefix = prefix_of(prefix)
         self.trace = Trace(trace_path(self._prefix))
         self._manifest = manifest = Manifest.load(self._prefix)
         self.sources = [_name(entry) for entry in manifest.inputs]

@@ -11,8 +11,9 @@ import numpy.typing as npt
 
 from tokpack.errors import OutputError, UsageError
 from tokpack.files.durable import Staged, cannot_write, replace_file
+from tokpack.indexed.dataset import MMapIndexedDataset
 from tokpack.indexed.format import MAX_LENGTH, index_chunks, storage_dtype
-from tokpack.indexed.reader import MMapIndexedDataset
+from tokpack.indexed.manifest import is_manifest, manifest_path
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -106,8 +107,9 @@ class MMapIndexedDatasetBuilder:
         """Commit the dataset: its tokens, then its index, under their names.
 
         ``index_file`` is the path of the .idx. Sequences after the last ``end_document`` make one
-        more document. An index of that name is removed before the tokens appear, so that a crash
-        in between leaves no dataset rather than a mixed one.
+        more document. An index of that name, and the manifest of a dataset that is replaced, are
+        removed before the tokens appear, so that a crash in between leaves no dataset rather than a
+        mixed one.
         """
         self._check_open()
         self._end_open_document()
@@ -121,7 +123,8 @@ class MMapIndexedDatasetBuilder:
         with cannot_write(name):
             for chunk in index_chunks(self._dtype, lengths, doc_idx):
                 index.write(chunk)
-        self._staged.commit(stale=[name])
+        manifest = manifest_path(os.path.splitext(name)[0])
+        self._staged.commit(stale=[*([manifest] if is_manifest(manifest) else []), name])
 
     def abandon(self) -> None:
         """Remove what was written; nothing happens after ``finalize``."""

@@ -9,23 +9,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tokpack.errors import FormatError, InputError, OutputError, UsageError
+from tokpack.indexed.dataset import MMapIndexedDataset
 from tokpack.indexed.format import MAGIC, bin_path, idx_path, parse_header, storage_dtype
-from tokpack.indexed.reader import MMapIndexedDataset
-from tokpack.indexed.virtual import is_virtual
+from tokpack.indexed.manifest import Manifest, manifest_path
+from tokpack.indexed.prefix import prefix_of
 from tokpack.operations import foreign, parquet, tntidx
 from tokpack.operations.export import EXPORTS, cast, export
-from tokpack.operations.merge import manifest_of, plain_facts
+from tokpack.operations.merge import plain_facts
 from tokpack.operations.output import Output, check_output
+from tokpack.progress import Stage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import numpy.typing as npt
 
-    from tokpack.indexed.manifest import Manifest
     from tokpack.operations.foreign import Opened
-
-    Progress = Callable[[int, int], None]  # sequences or ids done, in all
+    from tokpack.progress import Show
 
 SOURCES = ("mmap", "lazy", "fairseq", "datatrove", "npy", "raw", "llm.c", "parquet")
 TARGETS = ("mmap", *EXPORTS)
@@ -64,7 +64,7 @@ class Converted(NamedTuple):
     notes: list[str]
 
 
-def convert(options: ConvertOptions, *, progress: Progress = lambda done, total: None) -> Converted:
+def convert(options: ConvertOptions, *, progress: Show | None = None) -> Converted:
     """Convert a dataset. One side is ``.bin/.idx``; both may be, to change the dtype.
 
     Ids that do not fit the dtype are a UsageError, a broken input is a FormatError, a taken output
@@ -98,7 +98,7 @@ def detect(name: str) -> str:
     prefix = prefix_of(name)
     if os.path.isfile(idx_path(prefix)):
         return _detect_index(idx_path(prefix))
-    if is_virtual(prefix):
+    if MMapIndexedDataset.exists(prefix):  # a virtual one
         return "mmap"
     if not os.path.isfile(name):
         raise InputError(
@@ -118,12 +118,6 @@ def detect(name: str) -> str:
         f"{name}: nothing in it tells its format; if it is token ids and nothing else, say "
         "--from raw --input-dtype uint16 --eod ID"
     )
-
-
-def prefix_of(name: str) -> str:
-    """The prefix of a dataset, from itself or from the name of either file."""
-    stem, suffix = os.path.splitext(name)
-    return stem if suffix in (".bin", ".idx") and os.path.isfile(idx_path(stem)) else name
 
 
 def _detect_index(path: str) -> str:
@@ -169,13 +163,14 @@ def _open_pair(prefix: str, source: str) -> Opened:
     return foreign.open_fairseq_mmap(prefix)
 
 
-def _import(options: ConvertOptions, source: str, progress: Progress) -> Converted:
+def _import(options: ConvertOptions, source: str, progress: Show | None) -> Converted:
     opened = _open(options, source)
     prefix = _output_prefix(options.output)
-    _refuse_own_input(options.input, [bin_path(prefix), idx_path(prefix), f"{prefix}.json"])
+    _refuse_own_input(options.input, [bin_path(prefix), idx_path(prefix), manifest_path(prefix)])
     dtype = storage_dtype(options.dtype) if options.dtype else _default_dtype(opened.dtype)
     with Output(prefix, overwrite=options.overwrite) as out:
         lengths = out.scratch(opened.sequences, np.int32)
+        stage = Stage(progress, "convert", opened.sequences, "sequences")
         at = tokens = 0
         for block in opened.blocks():
             _fill(lengths, at, block.lengths, opened.name)
@@ -183,13 +178,13 @@ def _import(options: ConvertOptions, source: str, progress: Progress) -> Convert
             if block.ids.size:
                 out.append(cast(block.ids, dtype, tokens, opened.name))
             tokens += block.ids.size
-            progress(at, opened.sequences)
+            stage.add(len(block.lengths))
         if at != opened.sequences:
             raise FormatError(f"{opened.name}: {at} sequences, expected {opened.sequences}")
         doc_idx = opened.doc_idx if opened.doc_idx is not None else out.one_each(at)
         facts = _facts(options, source, opened, len(doc_idx) - 1, tokens)
         manifest: Manifest = out.commit(dtype, lengths, doc_idx, facts)
-    paths = [bin_path(prefix), idx_path(prefix), f"{prefix}.json"]
+    paths = [bin_path(prefix), idx_path(prefix), manifest_path(prefix)]
     return Converted(
         paths, "mmap", len(doc_idx) - 1, at, tokens, manifest.dtype, list(opened.notes)
     )
@@ -213,7 +208,7 @@ def _default_dtype(stored: np.dtype[Any]) -> np.dtype[Any]:
 def _facts(
     options: ConvertOptions, source: str, opened: Opened, documents: int, tokens: int
 ) -> dict[str, Any]:
-    manifest = manifest_of(prefix_of(options.input)) if source == "mmap" else None
+    manifest = Manifest.find(prefix_of(options.input)) if source == "mmap" else None
     if manifest:
         keys = ("tokenizer", "inputs", "records", "documents", "empty", "rejected", "text_bytes")
         known = {key: getattr(manifest, key) for key in keys}
@@ -226,7 +221,7 @@ def _facts(
     return facts
 
 
-def _export(options: ConvertOptions, target: str, progress: Progress) -> Converted:
+def _export(options: ConvertOptions, target: str, progress: Show | None) -> Converted:
     prefix = prefix_of(options.input)
     with MMapIndexedDataset(prefix, verify=True) as dataset:
         output = _output_prefix(options.output) if target == "lazy" else options.output
@@ -237,7 +232,7 @@ def _export(options: ConvertOptions, target: str, progress: Progress) -> Convert
         for path in paths:
             if os.path.exists(path) and not options.overwrite:
                 raise OutputError(f"{path} exists: choose another output, or add --overwrite")
-        manifest = manifest_of(prefix)
+        manifest = dataset.manifest
         name = str(manifest.tokenizer.get("name", "")) if manifest else ""
         dtype, notes = export(
             dataset, target, output, asked=options.dtype, tokenizer=name, progress=progress

@@ -10,17 +10,16 @@ import numpy.typing as npt
 from tokpack.errors import UsageError
 from tokpack.files.durable import Staged, cannot_write, make_folder_of
 from tokpack.indexed.format import bin_path, idx_path
-from tokpack.indexed.virtual import parts_of
 from tokpack.operations.output import stale_files
 from tokpack.operations.parquet import write_lists
 from tokpack.operations.tntidx import lazy_index_chunks
+from tokpack.progress import Stage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tokpack.indexed.reader import MMapIndexedDataset
-
-    Progress = Callable[[int, int], None]  # ids done, in all
+    from tokpack.indexed.dataset import MMapIndexedDataset
+    from tokpack.progress import Show
 
 _STEP = 1 << 20
 _BOUNDS_LOST = (
@@ -54,7 +53,7 @@ def export(
     *,
     asked: str | None = None,
     tokenizer: str = "",
-    progress: Progress = lambda done, total: None,
+    progress: Show | None = None,
 ) -> tuple[np.dtype[Any], list[str]]:
     """Write ``dataset`` as ``target`` (a key of EXPORTS); its dtype, and notes for users.
 
@@ -63,7 +62,7 @@ def export(
     """
     form = EXPORTS[target]
     dtype = _choose(dataset.dtype, form, asked, target)
-    total = int(dataset.sizes.sum(dtype=np.int64))
+    total = dataset.token_count
     notes: list[str] = []
     # What an old dataset is known by goes before a file of the new one comes.
     paths = form.paths(output)
@@ -110,17 +109,17 @@ def cast(ids: npt.NDArray[Any], dtype: np.dtype[Any], first: int, name: str) -> 
 
 
 def cast_chunks(
-    dataset: MMapIndexedDataset, dtype: np.dtype[Any], total: int, progress: Progress
+    dataset: MMapIndexedDataset, dtype: np.dtype[Any], total: int, progress: Show | None
 ) -> Iterator[npt.NDArray[Any]]:
     """All ids of a dataset in order, a few MiB at a time."""
     done = 0
-    for part in parts_of(dataset):
-        tokens = part.tokens
-        for start in range(0, len(tokens), _STEP):
-            chunk = tokens[start : start + _STEP]
+    stage = Stage(progress, "convert", total, "tokens")
+    for shard in dataset.shards():
+        for start in range(0, len(shard.tokens), _STEP):
+            chunk = shard.tokens[start : start + _STEP]
             yield cast(chunk, dtype, done, dataset.path_prefix)
             done += len(chunk)
-            progress(done, total)
+            stage.add(len(chunk))
 
 
 def _choose(own: np.dtype[Any], form: Export, asked: str | None, target: str) -> np.dtype[Any]:

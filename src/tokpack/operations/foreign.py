@@ -15,9 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tokpack.errors import FormatError, InputError, UsageError
+from tokpack.indexed.dataset import MMapIndexedDataset
 from tokpack.indexed.format import DTYPES, MAX_LENGTH, bin_path, dtype_of_code, idx_path
-from tokpack.indexed.reader import MMapIndexedDataset
-from tokpack.indexed.virtual import parts_of
 from tokpack.operations.tntidx import read_lazy_index
 
 if TYPE_CHECKING:
@@ -82,8 +81,8 @@ def open_mmap(prefix: str) -> Opened:
     dataset = MMapIndexedDataset(prefix, verify=True)
 
     def blocks() -> Iterator[Block]:
-        for part in parts_of(dataset):
-            yield from _both(part.tokens, part.sizes)
+        for shard in dataset.shards():
+            yield from _both(shard.tokens, shard.index.lengths)
 
     return Opened(prefix, dataset.dtype, len(dataset), blocks, dataset.doc_idx)
 

@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tokpack import __version__
-from tokpack.errors import FormatError, OutputError, UsageError
+from tokpack.errors import FormatError, UsageError
 from tokpack.files.durable import Staged, cannot_write, make_folder_of
-from tokpack.indexed.format import bin_path, idx_path
-from tokpack.indexed.manifest import FileDigest, Manifest, check_replaceable, manifest_path
-from tokpack.indexed.reader import MMapIndexedDataset
-from tokpack.indexed.virtual import MAX_TOTAL, Piece, measure, parts_of, pieces_json
+from tokpack.indexed.dataset import MMapIndexedDataset
+from tokpack.indexed.format import bin_path
+from tokpack.indexed.manifest import FileDigest, Manifest, manifest_path
+from tokpack.indexed.prefix import prefixes_of
+from tokpack.indexed.records import MAX_TOTAL, ShardRecord
+from tokpack.indexed.shard import open_shard
 from tokpack.operations.output import Output, check_output, now, stale_files
+from tokpack.progress import Stage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     import numpy.typing as npt
 
-    Progress = Callable[[int, int], None]  # bytes done, bytes in all
+    from tokpack.indexed.shard import Identity, Shard
+    from tokpack.progress import Show
 
-FINGERPRINT = "sha256"  # of a manifest's tokenizer: over all that decides ids
 _COUNTS = ("records", "documents", "empty", "rejected", "text_bytes")
-_SUFFIXES = (".bin", ".idx", ".json")
 
 
 @dataclass(frozen=True)
@@ -35,39 +37,17 @@ class _Input:
 
     name: str  # as the user gave it
     dtype: np.dtype[Any]
-    pieces: list[Piece]  # with full prefixes
+    records: list[ShardRecord]  # with full prefixes
+    identities: list[Identity]  # of the shards' files
     manifest: Manifest | None
 
     @property
     def tokens(self) -> int:
-        return sum(piece.tokens for piece in self.pieces)
+        return sum(record.tokens for record in self.records)
 
     @property
     def bytes(self) -> int:
-        return sum(piece.bin_bytes for piece in self.pieces)
-
-
-def prefixes_of(names: Sequence[str]) -> list[str]:
-    """Prefixes from names: a dataset given by several of its files, as globs do, counts once."""
-    found: dict[str, str] = {}
-    prefixes = []
-    for name in names:
-        stem, suffix = os.path.splitext(name)
-        if suffix not in _SUFFIXES or os.path.exists(idx_path(name)):
-            stem, suffix = name, ""
-        if found.setdefault(stem, suffix) == suffix:  # the same name again is meant
-            prefixes.append(stem)
-    return prefixes
-
-
-def manifest_of(prefix: str) -> Manifest | None:
-    """The manifest of a dataset; None where it has none. FormatError where it is broken."""
-    path = manifest_path(prefix)
-    try:
-        check_replaceable(path)
-    except OutputError:  # a file of somebody else
-        return None
-    return Manifest.load(prefix) if os.path.exists(path) else None
+        return sum(record.bin_bytes for record in self.records)
 
 
 def merge(
@@ -76,7 +56,7 @@ def merge(
     *,
     virtual: bool = False,
     overwrite: bool = False,
-    progress: Progress = lambda done, total: None,
+    progress: Show | None = None,
     note: Callable[[str], None] = lambda text: None,
 ) -> Manifest:
     """Join datasets, in order, into the dataset ``output``, documents and all.
@@ -107,13 +87,13 @@ def _check_names(prefixes: list[str], output: str) -> None:
 
 def _inspect(prefix: str) -> _Input:
     with MMapIndexedDataset(prefix, verify=True) as dataset:
-        manifest = manifest_of(prefix)
-        pieces = []
-        for part in parts_of(dataset):
-            own = manifest if part is dataset else manifest_of(part.path_prefix)
+        manifest = dataset.manifest
+        found = _Input(prefix, dataset.dtype, [], [], manifest)
+        for shard in dataset.shards():
+            own = Manifest.find(shard.prefix) if dataset.records else manifest
             digest = own.bin["xxh3_128"] if own else ""
-            pieces.append(measure(part, part.path_prefix, digest))
-        found = _Input(prefix, dataset.dtype, pieces, manifest)
+            found.records.append(ShardRecord.of(shard, shard.prefix, digest))
+            found.identities.append(shard.identity)
     if manifest:
         _check_manifest(found, manifest)
     return found
@@ -122,7 +102,7 @@ def _inspect(prefix: str) -> _Input:
 def _check_manifest(found: _Input, manifest: Manifest) -> None:
     counts = {
         "dtype": (manifest.dtype, str(found.dtype)),
-        "sequences": (manifest.sequences, sum(piece.sequences for piece in found.pieces)),
+        "sequences": (manifest.sequences, sum(record.sequences for record in found.records)),
         "tokens": (manifest.tokens, found.tokens),
         "bytes of the .bin": (manifest.bin["bytes"], found.bytes),
     }
@@ -161,39 +141,36 @@ def _described(tokenizer: dict[str, Any]) -> str:
     return f"{tokenizer.get('name', 'unknown')} ({tokenizer['sha256'][:12]})"
 
 
-def _write(inputs: list[_Input], output: str, *, overwrite: bool, progress: Progress) -> Manifest:
-    pieces = [piece for found in inputs for piece in found.pieces]
-    total = sum(piece.bin_bytes for piece in pieces)
-    done = 0
-
-    def told(count: int) -> None:
-        nonlocal done
-        done += count
-        progress(done, total)
-
+def _write(
+    inputs: list[_Input], output: str, *, overwrite: bool, progress: Show | None
+) -> Manifest:
+    records = [record for found in inputs for record in found.records]
+    identities = [identity for found in inputs for identity in found.identities]
+    stage = Stage(progress, "merge", sum(record.bin_bytes for record in records))
     with Output(output, overwrite=overwrite) as out:
-        lengths = out.scratch(sum(piece.sequences for piece in pieces), np.int32)
-        doc_idx = out.scratch(sum(piece.documents for piece in pieces) + 1, np.int64)
+        lengths = out.scratch(sum(record.sequences for record in records), np.int32)
+        doc_idx = out.scratch(sum(record.documents for record in records) + 1, np.int64)
         sequence = document = 0
-        for piece in pieces:
-            with MMapIndexedDataset(piece.prefix) as part:
-                if measure(part, piece.prefix, piece.xxh3_128) != piece:
-                    raise FormatError(f"{piece.prefix}: changed while it was merged; run again")
-                _append(part, lengths, doc_idx, sequence, document)
-            out.copy(bin_path(piece.prefix), 0, piece.bin_bytes, told)
-            sequence += piece.sequences
-            document += piece.documents
+        for record, identity in zip(records, identities, strict=True):
+            shard = open_shard(record.prefix)
+            if shard.identity != identity:
+                raise FormatError(f"{record.prefix}: changed while it was merged; run again")
+            _append(shard, lengths, doc_idx, sequence, document)
+            with shard.open_bin("merged") as source:
+                out.copy(source, 0, record.bin_bytes, stage.add)
+            sequence += record.sequences
+            document += record.documents
         return out.commit(inputs[0].dtype, lengths, doc_idx, _facts(inputs))
 
 
 def _append(
-    part: MMapIndexedDataset,
+    shard: Shard,
     lengths: npt.NDArray[Any],
     doc_idx: npt.NDArray[Any],
     sequence: int,
     document: int,
 ) -> None:
-    sizes, entries = part.sizes, part.doc_idx
+    sizes, entries = shard.index.lengths, shard.index.doc_idx
     lengths[sequence : sequence + len(sizes)] = sizes
     own = doc_idx[document + 1 : document + len(entries)]
     own[:] = entries[1:]
@@ -202,12 +179,12 @@ def _append(
 
 def _write_virtual(inputs: list[_Input], output: str) -> Manifest:
     folder = os.path.dirname(os.path.abspath(output))
-    pieces = [
-        Piece(**{**vars(piece), "prefix": os.path.relpath(piece.prefix, folder)})
+    records = tuple(
+        replace(record, prefix=os.path.relpath(record.prefix, folder))
         for found in inputs
-        for piece in found.pieces
-    ]
-    totals = {what: sum(getattr(p, what) for p in pieces) for what in ("sequences", "tokens")}
+        for record in found.records
+    )
+    totals = {what: sum(getattr(r, what) for r in records) for what in ("sequences", "tokens")}
     for what, total in totals.items():
         if total > MAX_TOTAL:
             raise UsageError(f"{total} {what} are more than one dataset can have")
@@ -215,8 +192,9 @@ def _write_virtual(inputs: list[_Input], output: str) -> Manifest:
         tokpack_version=__version__,
         created=now(),
         dtype=str(inputs[0].dtype),
-        bin=FileDigest(bytes=sum(piece.bin_bytes for piece in pieces), xxh3_128=""),
-        idx=FileDigest(bytes=sum(piece.idx_bytes for piece in pieces), xxh3_128=""),
+        bin=FileDigest(bytes=sum(record.bin_bytes for record in records), xxh3_128=""),
+        idx=FileDigest(bytes=sum(record.idx_bytes for record in records), xxh3_128=""),
+        pieces=records,
         **totals,
         **_facts(inputs),
     )
@@ -225,7 +203,7 @@ def _write_virtual(inputs: list[_Input], output: str) -> Manifest:
     with Staged() as staged:
         file = staged.create(path)
         with cannot_write(path):
-            file.write(pieces_json(manifest, pieces).encode())
+            file.write(manifest.to_json().encode())
         staged.commit(stale=[*stale_files(output), bin_path(output)])
     return manifest
 
@@ -247,7 +225,7 @@ def _facts(inputs: list[_Input]) -> dict[str, Any]:
 
 def _plain_manifest(found: _Input) -> Manifest:
     """What can be said of a dataset without a manifest: its text is not known."""
-    documents = sum(piece.documents for piece in found.pieces)
+    documents = sum(record.documents for record in found.records)
     return Manifest(
         tokpack_version=__version__,
         created=now(),

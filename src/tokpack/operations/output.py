@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -76,10 +76,14 @@ class Output:
             self._digest.follow(self._file, self._bytes, self._bytes)
 
     def copy(
-        self, path: str, begin: int, end: int, told: Callable[[int], None] = lambda count: None
+        self,
+        source: BinaryIO,
+        begin: int,
+        end: int,
+        told: Callable[[int], None] = lambda count: None,
     ) -> None:
-        """Append bytes [begin, end) of the file ``path``; ``told`` hears how many were copied."""
-        with cannot_write(bin_path(self.prefix)), open(path, "rb", buffering=0) as source:
+        """Append bytes [begin, end) of a file; ``told`` hears how many were copied."""
+        with cannot_write(bin_path(self.prefix)):
             for at in range(begin, end, _COPY):
                 stop = min(at + _COPY, end)
                 copy_range(source.fileno(), self._file, at, stop, self._bytes)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import BinaryIO
 
-    from tokpack.indexed.reader import MMapIndexedDataset
+    from tokpack.indexed.dataset import MMapIndexedDataset
 
 MAGIC = b"PAR1"
 NAMES = ("input_ids", "tokens", "token_ids", "ids")  # columns that hold ids, the likeliest first

@@ -10,7 +10,7 @@ import xxhash
 
 from tokpack.errors import FormatError
 from tokpack.indexed.format import MAX_LENGTH, Remains, bin_path, index_chunks
-from tokpack.operations.scan import Block, scan
+from tokpack.indexed.scan import Block, scan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -149,7 +149,10 @@ def _cut_at_eod(case: Case, eod: int) -> Rebuilt:
         return np.flatnonzero(block.view(case.dtype) == eod) + (begin // itemsize + 1)
 
     ends = np.concatenate(
-        [np.zeros(1, np.int64), *(found for _, found in scan(path, case.tokens * itemsize, find))]
+        [
+            np.zeros(1, np.int64),
+            *(found for _, _, found in scan(path, case.tokens * itemsize, find)),
+        ]
     )
     if len(ends) == 1:
         raise FormatError(f"{path}: no token has the id {eod}: it is not the EOD of this dataset")

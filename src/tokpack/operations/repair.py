@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -13,6 +12,7 @@ import numpy as np
 from tokpack.errors import FormatError, InputError, OutputError, UsageError
 from tokpack.files.copying import copy_range
 from tokpack.files.durable import Staged
+from tokpack.indexed.dataset import MMapIndexedDataset
 from tokpack.indexed.format import (
     Remains,
     bin_path,
@@ -21,18 +21,12 @@ from tokpack.indexed.format import (
     storage_dtype,
 )
 from tokpack.indexed.manifest import Manifest, digest_file, manifest_path
-from tokpack.indexed.reader import MMapIndexedDataset
+from tokpack.indexed.prefix import prefix_of
+from tokpack.indexed.shard import map_file
 from tokpack.indexed.trace import trace_path
-from tokpack.indexed.virtual import is_virtual
 from tokpack.indexed.writer import write_index
 from tokpack.operations.rebuild import Case, Rebuilt, candidates
-from tokpack.operations.verify import (
-    dataset_prefix,
-    file_size,
-    find_manifest,
-    manifest_eod,
-    verify,
-)
+from tokpack.operations.verify import file_size, verify
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -76,12 +70,10 @@ def repair(
     FormatError where an index does not help, because the .bin is what is broken; OutputError
     where ``output`` exists or cannot be written.
     """
-    old, new = dataset_prefix(prefix), os.fsdecode(output)
+    old, new = prefix_of(prefix), os.fsdecode(output)
     for path in (bin_path(new), idx_path(new), manifest_path(new), trace_path(new)):
         if os.path.lexists(path):
             raise OutputError(f"{path}: exists: a repair writes new files only; name another")
-    if is_virtual(old):
-        raise UsageError(f"{old}: a virtual dataset has no index: repair its pieces")
     case = _examine(old, eod, dtype)
     chosen, exact = _choose(case)
     notes = [*case.notes, *chosen.notes, *_differences(case, chosen, exact=exact)]
@@ -103,10 +95,12 @@ def repair(
 
 
 def _examine(prefix: str, eod: int | None, dtype: npt.DTypeLike | None) -> Case:
-    size = file_size(bin_path(prefix))
     manifest = _manifest(prefix)
+    if manifest is not None and manifest.pieces is not None:
+        raise UsageError(f"{prefix}: a virtual dataset has no index: repair its pieces")
+    size = file_size(bin_path(prefix))
     if manifest is not None and eod is None:
-        eod = manifest_eod(manifest)
+        eod = manifest.appended_eod
     remains, digest = _read_remains(idx_path(prefix), manifest)
     fault = _fault(prefix, eod)
     if not fault:
@@ -134,7 +128,7 @@ def _examine(prefix: str, eod: int | None, dtype: npt.DTypeLike | None) -> Case:
 def _manifest(prefix: str) -> Manifest | None:
     """The manifest; None where it is broken as well, and then of no use."""
     try:
-        manifest = find_manifest(prefix)
+        manifest = Manifest.find(prefix)
         if manifest is not None:
             storage_dtype(manifest.dtype)
     except (FormatError, TypeError, UsageError):
@@ -154,11 +148,9 @@ def _fault(prefix: str, eod: int | None) -> str:
 def _read_remains(path: str, manifest: Manifest | None) -> tuple[tuple[Remains, ...], str]:
     """What the old index still says, and its checksum."""
     try:
-        with open(path, "rb", buffering=0) as file:
-            size = os.fstat(file.fileno()).st_size
-            buffer = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) if size else b""
+        buffer, _ = map_file(path)
         digest = digest_file(path)["xxh3_128"]
-    except (OSError, InputError):
+    except InputError:
         return (), ""
     counts = (None,) if manifest is None else (manifest.sequences, None)
     return tuple(index_remains(buffer, count) for count in counts), digest

@@ -10,20 +10,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokpack.errors import UsageError
-from tokpack.indexed.format import bin_path
-from tokpack.indexed.reader import MMapIndexedDataset
-from tokpack.indexed.virtual import parts_of
-from tokpack.operations.merge import manifest_of, plain_facts
+from tokpack.indexed.dataset import MMapIndexedDataset
+from tokpack.indexed.lengths import document_ends
+from tokpack.operations.merge import plain_facts
 from tokpack.operations.output import Output, check_output
+from tokpack.progress import Stage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     import numpy.typing as npt
 
     from tokpack.indexed.manifest import Manifest
-
-    Progress = Callable[[int, int], None]  # bytes done, bytes in all
+    from tokpack.progress import Show
 
 SHARE_NAMES = ("train", "valid", "test")
 
@@ -63,7 +62,7 @@ def split(
     cut: Cut,
     *,
     overwrite: bool = False,
-    progress: Progress = lambda done, total: None,
+    progress: Show | None = None,
 ) -> list[tuple[str, Manifest]]:
     """Cut the dataset ``prefix`` into OUTPUT_00000, OUTPUT_00001, ...; documents stay whole.
 
@@ -72,43 +71,19 @@ def split(
     FormatError where the dataset is broken, OutputError where an output is taken.
     """
     with MMapIndexedDataset(prefix, verify=True) as dataset:
-        doc_idx = dataset.doc_idx
-        ends = _token_ends(dataset.sizes, doc_idx)
+        ends = document_ends(dataset.sizes, dataset.doc_idx)
         ranges = _ranges(cut, ends, prefix)
         names = _names(output, cut, ranges)
         for name in names:
             check_output(name, overwrite=overwrite)
             if os.path.realpath(name) == os.path.realpath(dataset.path_prefix):
                 raise UsageError(f"{name} is the input and an output: choose another output")
-        itemsize = dataset.dtype.itemsize
-        before = 0
+        stage = Stage(progress, "split", int(ends[-1]) * dataset.dtype.itemsize)
         results = []
-        for name, (begin, end) in zip(names, ranges, strict=True):
-
-            def told(count: int) -> None:
-                nonlocal before
-                before += count
-                progress(before, int(ends[-1]) * itemsize)
-
-            manifest = _write(dataset, name, (begin, end), ends, overwrite=overwrite, told=told)
+        for name, documents in zip(names, ranges, strict=True):
+            manifest = _write(dataset, name, documents, ends, overwrite=overwrite, stage=stage)
             results.append((name, manifest))
     return results
-
-
-def _token_ends(
-    sizes: npt.NDArray[np.int32], doc_idx: npt.NDArray[np.int64]
-) -> npt.NDArray[np.int64]:
-    """Tokens before each document, and all of them at the end: int64 [documents + 1]."""
-    ends = np.zeros(len(doc_idx), np.int64)
-    done, at, step = 0, 0, 1 << 20
-    for begin in range(0, max(len(sizes), 1), step):
-        sums = np.cumsum(sizes[begin : begin + step], dtype=np.int64)
-        stop = int(np.searchsorted(doc_idx, begin + len(sums), side="right"))
-        inside = doc_idx[at:stop] - begin
-        ends[at:stop] = done + np.concatenate([[0], sums])[inside]
-        done += int(sums[-1]) if len(sums) else 0
-        at = stop
-    return ends
 
 
 def _ranges(cut: Cut, ends: npt.NDArray[np.int64], prefix: str) -> list[tuple[int, int]]:
@@ -181,7 +156,7 @@ def _write(
     ends: npt.NDArray[np.int64],
     *,
     overwrite: bool,
-    told: Callable[[int], None],
+    stage: Stage,
 ) -> Manifest:
     begin, end = documents
     first, last = int(dataset.doc_idx[begin]), int(dataset.doc_idx[end])
@@ -189,11 +164,12 @@ def _write(
     start, stop = int(ends[begin]) * itemsize, int(ends[end]) * itemsize
     with Output(name, overwrite=overwrite) as out:
         done = 0
-        for part in parts_of(dataset):
-            size = part.tokens.nbytes
+        for shard in dataset.shards():
+            size = shard.tokens.nbytes
             low, high = max(start - done, 0), min(stop - done, size)
             if low < high:
-                out.copy(bin_path(part.path_prefix), low, high, told)
+                with shard.open_bin("split") as source:
+                    out.copy(source, low, high, stage.add)
             done += size
         doc_idx = dataset.doc_idx[begin : end + 1] - first
         facts = _facts(dataset, documents, (stop - start) // itemsize)
@@ -205,7 +181,7 @@ def _facts(dataset: MMapIndexedDataset, documents: tuple[int, int], tokens: int)
     begin, end = documents
     prefix = dataset.path_prefix
     facts = plain_facts(prefix, end - begin, tokens, tokens * dataset.dtype.itemsize)
-    manifest = manifest_of(prefix)
+    manifest = dataset.manifest
     facts["inputs"][0]["first_document"] = begin
     if manifest is None:
         return facts

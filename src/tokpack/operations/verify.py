@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 import time
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import xxhash
 
 from tokpack.errors import FormatError, InputError, UsageError
+from tokpack.indexed.dataset import MMapIndexedDataset
 from tokpack.indexed.format import (
     HEADER_BYTES,
     Index,
@@ -23,14 +22,17 @@ from tokpack.indexed.format import (
     view_index,
 )
 from tokpack.indexed.manifest import FileDigest, Manifest, digest_file, manifest_path
+from tokpack.indexed.prefix import prefix_of
+from tokpack.indexed.scan import scan
+from tokpack.indexed.shard import identity_of, map_file
 from tokpack.indexed.trace import trace_path
-from tokpack.indexed.virtual import VirtualIndexedDataset, is_virtual
-from tokpack.operations.scan import scan
 from tokpack.operations.token_check import TokenCheck
+from tokpack.progress import Stage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from tokpack.indexed.records import ShardRecord
+    from tokpack.indexed.shard import Identity
+    from tokpack.progress import Show
 
 CHECKS = ("index", "counts", "checksums", "token ids", "EOD")
 
@@ -60,7 +62,7 @@ def verify(
     quick: bool = False,
     vocab_size: int | None = None,
     eod: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Show | None = None,
 ) -> VerifyReport:
     """Check the dataset ``prefix`` and raise FormatError at its first fault, which says where.
 
@@ -68,33 +70,74 @@ def verify(
     its counts and the checksum of the .idx. Unless ``quick`` also the .bin, in one read by all
     cores: its checksum, that token ids are below ``vocab_size``, and that each document that has
     tokens ends with ``eod``; where these are None, as the manifest says. ``progress`` is told the
-    bytes of the .bin that are done, and all of them. InputError where a file cannot be read.
+    bytes of the .bin that are done. InputError where a file cannot be read, or the dataset was
+    replaced meanwhile.
     """
-    began = time.perf_counter()
     _check_request(vocab_size, eod)
-    name = dataset_prefix(prefix)
-    if is_virtual(name):
-        return _verify_pieces(name, quick, vocab_size, eod, progress)
-    manifest = find_manifest(name)
+    request = _Request(quick, vocab_size, eod)
+    name = prefix_of(prefix)
+    found = identity_of(idx_path(name))
+    try:
+        report = _verify(name, request, progress)
+    except FormatError:
+        _check_current(name, found)
+        raise
+    _check_current(name, found)
+    return report
+
+
+def _check_current(prefix: str, found: Identity | None) -> None:
+    if identity_of(idx_path(prefix)) != found:
+        raise InputError(f"{prefix}: was replaced while it was verified: run again")
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What is to be checked; None is not known."""
+
+    quick: bool
+    vocab_size: int | None
+    eod: int | None
+
+    def filled(self, manifest: Manifest | None) -> _Request:
+        """With what the manifest says of what was not asked for."""
+        if manifest is None:
+            return self
+        size = manifest.token_fact("vocab_size") if self.vocab_size is None else self.vocab_size
+        return _Request(self.quick, size, manifest.appended_eod if self.eod is None else self.eod)
+
+
+def _verify(prefix: str, request: _Request, progress: Show | None) -> VerifyReport:
+    manifest = Manifest.find(prefix)
+    request = request.filled(manifest)
+    if manifest is None or manifest.pieces is None or os.path.exists(idx_path(prefix)):
+        stage = Stage(progress, "verify", file_size(bin_path(prefix)))
+        return _verify_files(prefix, manifest, request, stage)
+    stage = Stage(progress, "verify", sum(record.bin_bytes for record in manifest.pieces))
+    return _verify_pieces(prefix, manifest.pieces, request, stage)
+
+
+def _verify_files(
+    prefix: str, manifest: Manifest | None, request: _Request, stage: Stage
+) -> VerifyReport:
+    began = time.perf_counter()
     if manifest is not None:
-        _check_size(name, bin_path(name), manifest.bin)
-        _check_size(name, idx_path(name), manifest.idx)
-    index, bin_bytes = open_index(name)
+        _check_size(prefix, bin_path(prefix), manifest.bin)
+        _check_size(prefix, idx_path(prefix), manifest.idx)
+    index, bin_bytes = open_index(prefix)
     check_all(index, bin_bytes)
     if manifest is not None:
-        vocab_size = _count_of(manifest, "vocab_size") if vocab_size is None else vocab_size
-        eod = manifest_eod(manifest) if eod is None else eod
-        _check_counts(name, manifest, index, bin_bytes)
-        _check_digest(idx_path(name), digest_file(idx_path(name))["xxh3_128"], manifest.idx)
-        _check_trace(name, manifest)
-    bytes_read = os.path.getsize(idx_path(name))
-    if not quick:
-        check = TokenCheck(index, bin_path(name), bin_bytes, vocab_size, eod)
-        _check_tokens(check, name, manifest, progress)
+        _check_counts(prefix, manifest, index, bin_bytes)
+        _check_digest(idx_path(prefix), digest_file(idx_path(prefix))["xxh3_128"], manifest.idx)
+        _check_trace(prefix, manifest)
+    bytes_read = os.path.getsize(idx_path(prefix))
+    if not request.quick:
+        check = TokenCheck(index, bin_path(prefix), bin_bytes, request.vocab_size, request.eod)
+        _check_tokens(check, manifest, stage)
         bytes_read += bin_bytes
-    checked, unchecked = _account(manifest, quick=quick, vocab_size=vocab_size, eod=eod)
+    checked, unchecked = _account(manifest, request)
     return VerifyReport(
-        prefix=name,
+        prefix=prefix,
         documents=index.header.entries - 1,
         sequences=index.header.sequences,
         tokens=bin_bytes // index.header.dtype.itemsize,
@@ -107,33 +150,23 @@ def verify(
 
 
 def _verify_pieces(
-    prefix: str,
-    quick: bool,
-    vocab_size: int | None,
-    eod: int | None,
-    progress: Callable[[int, int], None] | None,
+    prefix: str, records: tuple[ShardRecord, ...], request: _Request, stage: Stage
 ) -> VerifyReport:
     """Check a virtual dataset: that its pieces are those it was made of, and each of them."""
     began = time.perf_counter()
-    dataset = VirtualIndexedDataset(prefix, verify=True)
-    manifest = Manifest.load(prefix)
-    vocab_size = _count_of(manifest, "vocab_size") if vocab_size is None else vocab_size
-    eod = manifest_eod(manifest) if eod is None else eod
-    total = sum(piece.bin_bytes for piece in dataset.pieces)
+    dataset = MMapIndexedDataset(prefix, verify=True)
     reports: list[VerifyReport] = []
-    before = 0
-    for piece in dataset.pieces:
-        told = None if progress is None else _offset(progress, before, total)
-        path = os.path.join(os.path.dirname(prefix), piece.prefix)
-        reports.append(verify(path, quick=quick, vocab_size=vocab_size, eod=eod, progress=told))
-        before += piece.bin_bytes
+    for record in records:
+        path = os.path.join(os.path.dirname(prefix), record.prefix)
+        manifest = Manifest.find(path)
+        reports.append(_verify_files(path, manifest, request.filled(manifest), stage))
     unchecked = tuple(dict.fromkeys(what for report in reports for what in report.unchecked))
     missed = {what.partition(" (")[0] for what in unchecked}
     return VerifyReport(
         prefix=prefix,
-        documents=sum(piece.documents for piece in dataset.pieces),
+        documents=sum(record.documents for record in records),
         sequences=len(dataset),
-        tokens=sum(piece.tokens for piece in dataset.pieces),
+        tokens=sum(record.tokens for record in records),
         dtype=str(dataset.dtype),
         bytes_read=sum(report.bytes_read for report in reports),
         seconds=time.perf_counter() - began,
@@ -142,57 +175,14 @@ def _verify_pieces(
     )
 
 
-def _offset(
-    progress: Callable[[int, int], None], before: int, total: int
-) -> Callable[[int, int], None]:
-    return lambda done, _: progress(before + done, total)
-
-
-def dataset_prefix(path: str | os.PathLike[str]) -> str:
-    """The prefix of a dataset, from itself or from the name of one of its files."""
-    prefix = os.fsdecode(path)
-    stem, suffix = os.path.splitext(prefix)
-    if suffix in (".bin", ".idx", ".json") and not Path(bin_path(prefix)).exists():
-        return stem
-    return prefix
-
-
-def find_manifest(prefix: str) -> Manifest | None:
-    """The manifest of a dataset; None where there is none, or other JSON has its name.
-
-    FormatError for a broken manifest, InputError for one that cannot be read.
-    """
-    path = manifest_path(prefix)
-    if not Path(path).exists():
-        return None
-    try:
-        return Manifest.load(prefix)
-    except FormatError:
-        with open(path, "rb") as file:
-            head = file.read(64).lstrip()
-        if head.startswith((b"{", b"[")) and b'"tokpack"' not in head:
-            return None
-        raise
-
-
-def manifest_eod(manifest: Manifest) -> int | None:
-    """The id that ends every document, where the manifest says that one was appended."""
-    appended = manifest.options.get("append_eod") is True
-    return _count_of(manifest, "eod_id") if appended else None
-
-
 def open_index(prefix: str) -> tuple[Index, int]:
     """The index of a dataset, mapped, its header checked; and the size of its .bin."""
     name = idx_path(prefix)
-    try:
-        bin_bytes = file_size(bin_path(prefix))
-        file_size(name)
-        with open(name, "rb", buffering=0) as file:
-            size = os.fstat(file.fileno()).st_size
-            buffer = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) if size else b""
-    except OSError as error:
-        raise InputError(f"{name}: cannot be read: {error.strerror or error}") from error
-    return view_index(buffer, parse_header(buffer[:HEADER_BYTES], size, name), name), bin_bytes
+    bin_bytes = file_size(bin_path(prefix))
+    file_size(name)
+    buffer, _ = map_file(name)
+    header = parse_header(buffer[:HEADER_BYTES], len(buffer), name)
+    return view_index(buffer, header, name), bin_bytes
 
 
 def file_size(path: str) -> int:
@@ -210,12 +200,6 @@ def _check_request(vocab_size: int | None, eod: int | None) -> None:
         raise UsageError(f"vocabulary size is {vocab_size}, expected 1 or more")
     if vocab_size is not None and eod is not None and not 0 <= eod < vocab_size:
         raise UsageError(f"EOD is {eod}, expected an id below the vocabulary size {vocab_size}")
-
-
-def _count_of(manifest: Manifest, key: str) -> int | None:
-    """A number that the manifest says of the tokenizer; None where it does not."""
-    value = manifest.tokenizer.get(key)
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _check_size(prefix: str, path: str, digest: FileDigest) -> None:
@@ -283,38 +267,33 @@ def _check_digest(path: str, found: str, digest: FileDigest) -> None:
         )
 
 
-def _check_tokens(
-    check: TokenCheck,
-    prefix: str,
-    manifest: Manifest | None,
-    progress: Callable[[int, int], None] | None,
-) -> None:
+def _check_tokens(check: TokenCheck, manifest: Manifest | None, stage: Stage) -> None:
     """Read the .bin; the first fault in it wins over its checksum, which cannot say where."""
-    path = bin_path(prefix)
-    digest = None if manifest is None else xxhash.xxh3_128()
-    with closing(scan(path, check.bin_bytes, check, digest=digest)) as results:
-        for done, fault in results:
+    digest = xxhash.xxh3_128()
+    with closing(scan(check.path, check.bin_bytes, check)) as chunks:
+        for _, block, fault in chunks:
             if fault is not None:
                 raise FormatError(fault)
-            if progress is not None:
-                progress(done, check.bin_bytes)
-    if manifest is not None and digest is not None:
-        _check_digest(path, digest.hexdigest(), manifest.bin)
+            if manifest is not None:
+                digest.update(block.data)
+            stage.add(len(block))
+    if manifest is not None:
+        _check_digest(check.path, digest.hexdigest(), manifest.bin)
 
 
 def _account(
-    manifest: Manifest | None, *, quick: bool, vocab_size: int | None, eod: int | None
+    manifest: Manifest | None, request: _Request
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Which checks were made, and which were not and why."""
     none = "" if manifest is not None else "no manifest"
     reasons = dict.fromkeys(CHECKS, "")
     reasons["counts"] = none
-    reasons["checksums"] = none or ("only of the .idx" if quick else "")
-    if quick:
+    reasons["checksums"] = none or ("only of the .idx" if request.quick else "")
+    if request.quick:
         reasons |= dict.fromkeys(("token ids", "EOD"), "quick")
     else:
-        reasons["token ids"] = "" if vocab_size is not None else "no vocabulary size"
+        reasons["token ids"] = "" if request.vocab_size is not None else "no vocabulary size"
         off = manifest is not None and manifest.options.get("append_eod") is False
-        reasons["EOD"] = "" if eod is not None else "none appended" if off else "no EOD id"
+        reasons["EOD"] = "" if request.eod is not None else "none appended" if off else "no EOD id"
     checked = tuple(what for what, reason in reasons.items() if not reason)
     return checked, tuple(f"{what} ({reason})" for what, reason in reasons.items() if reason)

@@ -1,22 +1,22 @@
 """What a dataset holds: on one screen, document by document, and in figures and plots."""
 
-from tokpack.report.dataset import Opened, open_dataset
 from tokpack.report.overview import Overview, overview
 from tokpack.report.page import page
 from tokpack.report.pieces import Pieces
 from tokpack.report.select import Match, grep, random_documents, ranges, sample_documents
+from tokpack.report.sources import Sources, doubt
 from tokpack.report.stats import Stats, stats
 from tokpack.report.tokenizer import find_tokenizer
 
 __all__ = [
     "Match",
-    "Opened",
     "Overview",
     "Pieces",
+    "Sources",
     "Stats",
+    "doubt",
     "find_tokenizer",
     "grep",
-    "open_dataset",
     "overview",
     "page",
     "random_documents",

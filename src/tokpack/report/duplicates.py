@@ -11,7 +11,7 @@ import numpy.typing as npt
 from tokpack.display import shown
 
 if TYPE_CHECKING:
-    from tokpack.report.dataset import Opened
+    from tokpack.indexed import MMapIndexedDataset
     from tokpack.report.pieces import Pieces
 
 _FIRST = 4  # documents shown of a group
@@ -49,7 +49,8 @@ class Duplicates:
 
 
 def find_duplicates(
-    opened: Opened,
+    dataset: MMapIndexedDataset,
+    lengths: npt.NDArray[np.int64],
     hashes: npt.NDArray[np.uint64],
     pieces: Pieces | None = None,
     *,
@@ -57,10 +58,11 @@ def find_duplicates(
 ) -> Duplicates:
     """Group documents by their 64-bit hash; empty ones do not count.
 
+    ``lengths`` are their tokens.
+
     Two different documents share a hash once in 2^64 pairs: among a billion documents one such
     pair is expected in 37 datasets. The examples are compared token by token.
     """
-    lengths = opened.lengths
     order = np.argsort(hashes, kind="stable")
     order = order[lengths[order] > 0]
     sorted_hashes = hashes[order]
@@ -74,7 +76,7 @@ def find_duplicates(
     wasted = (copies - 1) * lengths[order[starts]]
     worst = np.lexsort((order[starts], -wasted))[:examples]
     spans = zip(starts[worst], copies[worst], strict=True)
-    groups = (_group(opened, order[start : start + size], pieces) for start, size in spans)
+    groups = (_group(dataset, order[start : start + size], pieces) for start, size in spans)
     return Duplicates(
         documents=len(again),
         tokens=int(lengths[again].sum()),
@@ -83,9 +85,11 @@ def find_duplicates(
     )
 
 
-def _group(opened: Opened, documents: npt.NDArray[np.int64], pieces: Pieces | None) -> Group | None:
+def _group(
+    dataset: MMapIndexedDataset, documents: npt.NDArray[np.int64], pieces: Pieces | None
+) -> Group | None:
     """The group, unless its first two documents only share a hash."""
-    first, second = (opened.document(int(number)) for number in documents[:2])
+    first, second = (dataset.document(int(number)) for number in documents[:2])
     if not np.array_equal(first, second):
         return None
     text = ""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tokpack.report.dataset import Share
+    from tokpack.report.sources import Share
     from tokpack.report.stats import Stats
 
 MOST_SOURCES = 30

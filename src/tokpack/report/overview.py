@@ -6,17 +6,25 @@ import os
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tokpack.indexed import bin_path, idx_path, manifest_path
-from tokpack.indexed.virtual import VirtualIndexedDataset
 from tokpack.report.lengths import Lengths, summarize
 from tokpack.report.select import sample_documents
+from tokpack.report.sources import bytes_per_token, own_manifest, shares
 
 if TYPE_CHECKING:
-    from tokpack.report.dataset import Opened, Share
+    from collections.abc import Iterator
+
+    import numpy.typing as npt
+
+    from tokpack.indexed import MMapIndexedDataset
     from tokpack.report.pieces import Pieces
+    from tokpack.report.sources import Share
 
 _SAMPLE = 200  # documents to measure bytes a token by
 _SAMPLE_TOKENS = 1 << 16
+_CHUNK = 1 << 20  # documents looked at together
 
 
 @dataclass(frozen=True)
@@ -50,25 +58,26 @@ class Overview:
         return asdict(self)
 
 
-def overview(opened: Opened, pieces: Pieces | None = None) -> Overview:
+def overview(dataset: MMapIndexedDataset, pieces: Pieces | None = None) -> Overview:
     """Describe a dataset; reads the whole index, and of the tokens a few at most.
 
     Raises FormatError where an entry of the index is broken.
     """
-    manifest = opened.manifest
+    manifest = own_manifest(dataset)
     tokenizer = dict(manifest.tokenizer) if manifest else {}
     if not tokenizer and pieces:
         tokenizer = pieces.tokenizer.describe()
-    ratio = opened.bytes_per_token
+    ratio = bytes_per_token(dataset)
     measured = ratio is None and pieces is not None
     if measured and pieces:
-        ratio = _measure(opened, pieces)
+        ratio = _measure(dataset, pieces)
+    dataset.validate()
     return Overview(
-        prefix=opened.prefix,
-        documents=opened.documents,
-        sequences=len(opened.dataset),
-        tokens=opened.tokens,
-        dtype=str(opened.dataset.dtype),
+        prefix=dataset.path_prefix,
+        documents=dataset.documents,
+        sequences=len(dataset),
+        tokens=dataset.token_count,
+        dtype=str(dataset.dtype),
         tokenizer=tokenizer,
         created=manifest.created if manifest else "",
         version=manifest.tokpack_version if manifest else "",
@@ -78,28 +87,41 @@ def overview(opened: Opened, pieces: Pieces | None = None) -> Overview:
         text_bytes=manifest.text_bytes if manifest else None,
         bytes_per_token=ratio,
         measured=measured and ratio is not None,
-        lengths=summarize(opened.length_chunks()),
-        sources=tuple(opened.shares),
-        files=_files(opened),
+        lengths=summarize(_length_chunks(dataset)),
+        sources=tuple(shares(dataset)),
+        files=_files(dataset),
     )
 
 
-def _measure(opened: Opened, pieces: Pieces) -> float | None:
+def _length_chunks(dataset: MMapIndexedDataset) -> Iterator[npt.NDArray[np.int64]]:
+    """Tokens of each document, some at a time, in memory that does not grow with the index."""
+    for shard in dataset.shards():
+        bounds, pointers = shard.index.doc_idx, shard.index.pointers
+        size, end = shard.dtype.itemsize, shard.tokens.nbytes
+        for begin in range(0, len(bounds) - 1, _CHUNK):
+            firsts = np.array(bounds[begin : begin + _CHUNK + 1])
+            inside = firsts < len(shard)
+            places = np.full(len(firsts), end, np.int64)
+            places[inside] = pointers[firsts[inside]]
+            yield np.diff(places) // size
+            shard.index.release()
+
+
+def _measure(dataset: MMapIndexedDataset, pieces: Pieces) -> float | None:
     text = tokens = 0
     eod = pieces.tokenizer.eod_id
-    for number in sample_documents(opened.documents, _SAMPLE) if opened.documents else ():
-        ids = opened.document(number)[:_SAMPLE_TOKENS].tolist()
+    for number in sample_documents(dataset.documents, _SAMPLE) if dataset.documents else ():
+        ids = dataset.document(number)[:_SAMPLE_TOKENS].tolist()
         tokens += len(ids)
         text += len(pieces.text([token for token in ids if token != eod]))
     return text / tokens if tokens else None
 
 
-def _files(opened: Opened) -> dict[str, int]:
+def _files(dataset: MMapIndexedDataset) -> dict[str, int]:
     """Size of each file of the dataset that is there; of all pieces of a virtual one together."""
-    prefix = opened.prefix
+    prefix = dataset.path_prefix
     paths = (bin_path(prefix), idx_path(prefix), manifest_path(prefix))
     sizes = {path: os.path.getsize(path) for path in paths if os.path.isfile(path)}
-    if isinstance(opened.dataset, VirtualIndexedDataset):
-        pieces = opened.dataset.pieces
-        sizes[f"{len(pieces)} pieces"] = sum(one.bin_bytes + one.idx_bytes for one in pieces)
+    if records := dataset.records:
+        sizes[f"{len(records)} pieces"] = sum(one.bin_bytes + one.idx_bytes for one in records)
     return sizes

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from tokpack.report.dataset import Opened
+    from tokpack.indexed import MMapIndexedDataset
     from tokpack.report.pieces import Pieces
 
 _GREP_TOKENS = 1 << 18
@@ -73,7 +73,7 @@ class Match:
 
 
 def grep(
-    opened: Opened,
+    dataset: MMapIndexedDataset,
     pieces: Pieces,
     text: str,
     *,
@@ -88,7 +88,7 @@ def grep(
         raise UsageError("the text to look for is empty")
     wanted = text.encode("utf-8", "surrogateescape")
     searched = 0
-    for first, rows in _batches(opened):
+    for first, rows in _batches(dataset):
         # One search over many documents: only where it finds something are they taken one by one.
         together = pieces.table is None or wanted in pieces.text(np.concatenate(rows))
         for number, row in enumerate(rows, first):
@@ -104,11 +104,11 @@ def grep(
             progress(searched)
 
 
-def _batches(opened: Opened) -> Iterator[tuple[int, list[npt.NDArray[Any]]]]:
+def _batches(dataset: MMapIndexedDataset) -> Iterator[tuple[int, list[npt.NDArray[Any]]]]:
     """Documents in a row of some hundred thousand tokens together, and the number of the first."""
     first, rows, tokens = 0, [], 0
-    for number in range(opened.documents):
-        row = opened.document(number)
+    for number in range(dataset.documents):
+        row = dataset.document(number)
         rows.append(row)
         tokens += len(row)
         if tokens >= _GREP_TOKENS:

@@ -8,17 +8,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokpack.display import shown
+from tokpack.indexed.lengths import document_ends
+from tokpack.report.counts import count_tokens
 from tokpack.report.duplicates import Duplicates, find_duplicates
 from tokpack.report.lengths import Bin, Lengths, histogram, summarize
-from tokpack.report.scan import scan
+from tokpack.report.sources import bytes_per_token, own_manifest, shares
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import numpy.typing as npt
 
-    from tokpack.report.dataset import Opened, Share
+    from tokpack.indexed import MMapIndexedDataset
+    from tokpack.progress import Show
     from tokpack.report.pieces import Pieces
+    from tokpack.report.sources import Share
 
 TOP = 30
 _POINTS = 160
@@ -94,53 +96,57 @@ class Stats:
 
 
 def stats(
-    opened: Opened,
+    dataset: MMapIndexedDataset,
     pieces: Pieces | None = None,
     *,
     threads: int = 0,
-    progress: Callable[[int], None] | None = None,
+    progress: Show | None = None,
 ) -> Stats:
     """Read a whole dataset and count; ``threads`` 0 is one for each core, 8 at most.
 
     The vocabulary and its special tokens are those of ``pieces``, else of the manifest. Raises
-    FormatError where the index is broken. ``progress`` is told the tokens read so far.
+    FormatError where the index is broken. ``progress`` is told how many tokens are read.
     """
     special: dict[str, Any] = {}
-    vocab_size, eod = opened.token_fact("vocab_size"), opened.token_fact("eod_id")
-    name = ""
-    if opened.manifest:
-        name = str(opened.manifest.tokenizer.get("name", ""))
-        given = opened.manifest.tokenizer.get("special_ids")
+    vocab_size, eod, name = None, None, ""
+    if manifest := own_manifest(dataset):
+        vocab_size, eod = manifest.token_fact("vocab_size"), manifest.token_fact("eod_id")
+        name = str(manifest.tokenizer.get("name", ""))
+        given = manifest.tokenizer.get("special_ids")
         special = given if isinstance(given, dict) else {}
     if pieces:
         tokenizer = pieces.tokenizer
         name, special = tokenizer.name, tokenizer.special_ids
         vocab_size, eod = tokenizer.vocab_size, tokenizer.eod_id
-    lengths = opened.lengths
-    result = scan(opened, vocab_size=vocab_size, eod=eod, threads=threads, progress=progress)
-    counts = result.counts
+    dataset.validate()
+    ends = document_ends(dataset.sizes, dataset.doc_idx)
+    lengths = np.diff(ends)
+    found, hashes = count_tokens(
+        dataset, ends, vocab_size=vocab_size, eod=eod, threads=threads, progress=progress
+    )
+    counts = found.counts
     beyond = int(counts[vocab_size:].sum()) if vocab_size is not None else 0
     unknown = next((special[token] for token in _UNKNOWN if token in special), None)
     return Stats(
-        prefix=opened.prefix,
-        dtype=str(opened.dataset.dtype),
+        prefix=dataset.path_prefix,
+        dtype=str(dataset.dtype),
         tokenizer=name,
-        documents=opened.documents,
-        sequences=len(opened.dataset),
-        tokens=opened.tokens,
+        documents=dataset.documents,
+        sequences=len(dataset),
+        tokens=dataset.token_count,
         empty=int(np.count_nonzero(lengths == 0)),
         vocab_size=vocab_size,
-        bytes_per_token=_bytes_per_token(opened, pieces, counts, eod),
+        bytes_per_token=_bytes_per_token(dataset, pieces, counts, eod),
         lengths=summarize([lengths]),
         histogram=tuple(histogram(lengths)),
         frequency=_frequency(counts, pieces),
-        duplicates=find_duplicates(opened, result.hashes, pieces),
+        duplicates=find_duplicates(dataset, lengths, hashes, pieces),
         eods=None
         if eod is None
-        else Eods(eod, result.inner_eods, tuple(result.inner), result.without_eod),
+        else Eods(eod, found.inner_eods, tuple(found.inner), found.without_eod),
         unknown=_occurrences(counts, unknown),
-        outside=result.outside + beyond,
-        sources=tuple(opened.shares),
+        outside=found.outside + beyond,
+        sources=tuple(shares(dataset)),
     )
 
 
@@ -151,11 +157,15 @@ def _occurrences(counts: npt.NDArray[np.int64], token: object) -> int | None:
 
 
 def _bytes_per_token(
-    opened: Opened, pieces: Pieces | None, counts: npt.NDArray[np.int64], eod: int | None
+    dataset: MMapIndexedDataset,
+    pieces: Pieces | None,
+    counts: npt.NDArray[np.int64],
+    eod: int | None,
 ) -> float | None:
     """From the manifest, else from a vocabulary in which each token has bytes of its own."""
-    if opened.bytes_per_token is not None or pieces is None or pieces.table is None:
-        return opened.bytes_per_token
+    said = bytes_per_token(dataset)
+    if said is not None or pieces is None or pieces.table is None:
+        return said
     known = counts[: len(pieces.table)].copy()
     sizes = np.array([len(piece) for piece in pieces.table[: len(known)]], np.int64)
     total = int(known.sum())

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from tokpack.errors import TokpackError
+from tokpack.report.sources import own_manifest
 from tokpack.tokenizers import Tokenizer, load_tokenizer
 
 if TYPE_CHECKING:
-    from tokpack.report.dataset import Opened
+    from tokpack.indexed import MMapIndexedDataset
 
 HOW = "give it with --tokenizer, or --vocab-file and --merge-file, as to encode"
 
@@ -23,7 +24,7 @@ class Found(NamedTuple):
 
 
 def find_tokenizer(
-    opened: Opened,
+    dataset: MMapIndexedDataset,
     name: str | None = None,
     *,
     vocab_file: str | None = None,
@@ -45,12 +46,13 @@ def find_tokenizer(
             tokenizer_type=tokenizer_type,
             tokenizer_model=tokenizer_model,
         )
-        return Found(tokenizer, _difference(opened, tokenizer))
-    if opened.manifest is None or not opened.manifest.tokenizer:
-        return Found(None, f"no manifest names the tokenizer of {opened.prefix}: {HOW}")
-    made = opened.manifest.tokenizer
+        return Found(tokenizer, _difference(dataset, tokenizer))
+    manifest, prefix = own_manifest(dataset), dataset.path_prefix
+    if manifest is None or not manifest.tokenizer:
+        return Found(None, f"no manifest names the tokenizer of {prefix}: {HOW}")
+    made = manifest.tokenizer
     wanted, reason = str(made.get("name", "")), "it is not at its old place"
-    for request in _requests(wanted, str(made.get("kind", "")), opened.prefix):
+    for request in _requests(wanted, str(made.get("kind", "")), prefix):
         try:
             tokenizer = load_tokenizer(**request)
         except (TokpackError, OSError) as error:
@@ -59,7 +61,7 @@ def find_tokenizer(
         if tokenizer.fingerprint == made.get("sha256"):
             return Found(tokenizer, "")
         reason = "what is there now is another one (its sha256 differs)"
-    return Found(None, f"cannot load the tokenizer {wanted!r} of {opened.prefix}: {reason}; {HOW}")
+    return Found(None, f"cannot load the tokenizer {wanted!r} of {prefix}: {reason}; {HOW}")
 
 
 def _requests(name: str, kind: str, prefix: str) -> list[dict[str, str]]:
@@ -91,14 +93,15 @@ def _merges(vocab: Path) -> list[Path]:
     return [vocab.parent / name for name in dict.fromkeys(names) if (vocab.parent / name).is_file()]
 
 
-def _difference(opened: Opened, tokenizer: Tokenizer) -> str:
-    if opened.manifest is None:
+def _difference(dataset: MMapIndexedDataset, tokenizer: Tokenizer) -> str:
+    manifest = own_manifest(dataset)
+    if manifest is None:
         return ""
-    made = opened.manifest.tokenizer
+    made = manifest.tokenizer
     if tokenizer.fingerprint == made.get("sha256"):
         return ""
     return (
-        f"{opened.prefix} was made with the tokenizer {str(made.get('name'))!r} of "
+        f"{dataset.path_prefix} was made with the tokenizer {str(made.get('name'))!r} of "
         f"{made.get('vocab_size')} ids (sha256 {str(made.get('sha256'))[:12]}); the one given has "
         f"{tokenizer.vocab_size} ids (sha256 {tokenizer.fingerprint[:12]})"
     )

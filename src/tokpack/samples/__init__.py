@@ -10,7 +10,7 @@ from tokpack.samples.blend.plan import plan_blend
 from tokpack.samples.fim import FIM
 from tokpack.samples.gpt import GPTDataset
 from tokpack.samples.iterate import MicroBatches, SampleIterator, WholeBatches, collate
-from tokpack.samples.split import parse_split, split_tokens
+from tokpack.samples.split_string import parse_split, split_tokens
 
 __all__ = [
     "FIM",

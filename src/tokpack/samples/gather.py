@@ -8,12 +8,12 @@ import numpy as np
 
 from tokpack import _core
 from tokpack.errors import FormatError
-from tokpack.indexed.virtual import VirtualIndexedDataset
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tokpack.indexed import MMapIndexedDataset
+    from tokpack.indexed.shard import Shard
     from tokpack.samples.orders.rows import Counts, Rows
 
     Int64s = npt.NDArray[np.int64]
@@ -24,8 +24,8 @@ class Gatherer:
 
     def __init__(self, dataset: MMapIndexedDataset) -> None:
         self._dataset = dataset
-        virtual = isinstance(dataset, VirtualIndexedDataset)
-        self._file = None if virtual else _open(dataset)
+        # Of several shards each is opened when it is needed.
+        self._file = _open(dataset.shard(0)) if len(dataset.starts) == 2 else None
 
     def fill(self, text: Int64s, rows: Rows, counts: Counts, places: Int64s) -> None:
         """Write the tokens of samples into ``text`` (int64 [B, S + 1]).
@@ -36,7 +36,7 @@ class Gatherer:
         """
         try:
             if self._file is None:
-                self._fill_from_pieces(text, rows, counts, places)
+                self._fill_from_shards(text, rows, counts, places)
                 return
             wrong = self._file.gather_samples(rows, counts, places, text)
         except ValueError as error:
@@ -45,27 +45,24 @@ class Gatherer:
         if wrong >= 0:
             raise _broken(self._dataset, *rows[wrong].tolist())
 
-    def _fill_from_pieces(self, text: Int64s, rows: Rows, counts: Counts, places: Int64s) -> None:
+    def _fill_from_shards(self, text: Int64s, rows: Rows, counts: Counts, places: Int64s) -> None:
         dataset = self._dataset
-        if not isinstance(dataset, VirtualIndexedDataset):
-            raise TypeError(dataset)
         targets = _core.lay_out(rows, counts, places, text)
         inside = (rows[:, 0] >= 0) & (rows[:, 0] < len(dataset))
         if not inside.all():
             raise _broken(dataset, *rows[~inside][0].tolist())
-        pieces = np.searchsorted(dataset.starts, rows[:, 0], side="right") - 1
-        for number in np.unique(pieces).tolist():
-            here = np.flatnonzero(pieces == number)
+        shards = np.searchsorted(dataset.starts, rows[:, 0], side="right") - 1
+        for number in np.unique(shards).tolist():
+            here = np.flatnonzero(shards == number)
             own = rows[here]
             own[:, 0] -= dataset.starts[number]
-            part = dataset.part(number)
-            wrong = _open(part).gather(own, targets[here], text)
+            wrong = _open(dataset.shard(number)).gather(own, targets[here], text)
             if wrong >= 0:
-                raise _broken(part, *own[wrong].tolist())
+                raise _broken(dataset, *rows[here][wrong].tolist())
 
 
-def _open(dataset: MMapIndexedDataset) -> _core.TokenFile:
-    return _core.TokenFile(dataset.tokens, dataset.pointers, dataset.sizes)
+def _open(shard: Shard) -> _core.TokenFile:
+    return _core.TokenFile(shard.tokens, shard.index.pointers, shard.index.lengths)
 
 
 def _broken(dataset: MMapIndexedDataset, sequence: int, first: int, count: int) -> Exception:

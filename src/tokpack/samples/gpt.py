@@ -10,27 +10,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xxhash
 
-from tokpack.errors import FormatError, InputError, UsageError
-from tokpack.indexed import Manifest, MMapIndexedDataset, manifest_path
+from tokpack.errors import InputError, UsageError
+from tokpack.indexed import MMapIndexedDataset
 from tokpack.samples.assemble import Assembler
 from tokpack.samples.batch import Batch, first_places
 from tokpack.samples.fim import FIM, FillInTheMiddle
 from tokpack.samples.gather import Gatherer
 from tokpack.samples.labels import Labels
-from tokpack.samples.lengths import has_tokens
 from tokpack.samples.map_style import MapStyle
 from tokpack.samples.orders.by_name import make_order
 from tokpack.samples.orders.packing import PackedOrder, PackingStats
-from tokpack.samples.orders.stateless import fingerprint
 from tokpack.samples.settings import Settings
-from tokpack.samples.split import parse_split, split_tokens
+from tokpack.samples.split_string import parse_split, split_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tokpack.samples.cache.store import Entry
     from tokpack.samples.orders.rows import Numbers, Rows
-    from tokpack.samples.split import Range
+    from tokpack.samples.split_string import Range
 
 
 class GPTDataset(MapStyle):
@@ -55,7 +53,8 @@ class GPTDataset(MapStyle):
     It is a map-style dataset as torch knows it, without torch. A pickle holds settings and path.
 
     ``dataset`` is an MMapIndexedDataset or its prefix. ``split`` and ``split_index`` choose a part
-    of its sequences, see parse_split; ``split_by="tokens"`` measures shares in tokens.
+    of its sequences, see parse_split; ``split_by="tokens"`` measures shares in tokens. Without a
+    split ``sequences`` (begin, end) chooses them directly, as a blend's plan does.
     The stateless order has no end: sample k depends on the data, the split, ``seq_length``,
     ``add_extra_token`` and ``seed``, and on nothing else; the length is that of ``epochs`` (1), or
     ``num_samples``, and changing it moves no sample. In every epoch each token comes at most once.
@@ -94,6 +93,7 @@ class GPTDataset(MapStyle):
         seed: int = 1234,
         split: str | None = None,
         split_index: int = 0,
+        sequences: tuple[int, int] | None = None,
         split_rule: str | None = None,
         split_by: str = "documents",
         epochs: int | None = None,
@@ -116,6 +116,7 @@ class GPTDataset(MapStyle):
             seed=seed,
             split=split,
             split_index=split_index,
+            sequences=sequences,
             split_rule=split_rule,
             split_by=split_by,
             epochs=epochs,
@@ -137,18 +138,11 @@ class GPTDataset(MapStyle):
             dataset = MMapIndexedDataset(dataset)
         self._dataset = dataset
         self._labels = None if labels is None else Labels(labels, dataset)
-        self._tokenizer = _tokenizer(dataset.path_prefix)
         eod = self._eod() if self._settings.needs_eod else None
         self._range = self._part()
-        self._data = fingerprint(dataset)
-        self._order = make_order(
-            self._settings,
-            dataset.sizes,
-            self._range,
-            fingerprint=self._data,
-            name=dataset.path_prefix,
-            labels=None if self._labels is None else self._labels.dataset,
-        )
+        self._data = dataset.fingerprint
+        of_labels = None if self._labels is None else self._labels.dataset
+        self._order = make_order(self._settings, dataset, self._range, of_labels)
         self._fim = self._new_fim(eod)
         self._gatherer = Gatherer(dataset)
         self._assembler = Assembler(self._settings, eod, joined=self._order.joined)
@@ -221,7 +215,7 @@ class GPTDataset(MapStyle):
         if self._settings.fim is not None:
             values.append(("fim", *self._settings.fim.identity))
         if self._labels is not None:
-            values.append(("labels", fingerprint(self._labels.dataset)))
+            values.append(("labels", self._labels.dataset.fingerprint))
         return xxhash.xxh3_128_hexdigest(repr((self._data, self._range, *values)).encode())
 
     @property
@@ -237,7 +231,7 @@ class GPTDataset(MapStyle):
     @property
     def tokenizer(self) -> dict[str, Any] | None:
         """What the manifest says of the tokenizer; None where there is no manifest."""
-        return self._tokenizer
+        return self._dataset.tokenizer
 
     def __reduce__(self) -> tuple[Callable[..., GPTDataset], tuple[MMapIndexedDataset]]:
         settings = {known.name: getattr(self._settings, known.name) for known in fields(Settings)}
@@ -257,7 +251,7 @@ class GPTDataset(MapStyle):
 
     def _eod(self) -> int:
         given = self._settings.eod_id
-        known = given if given is not None else (self._tokenizer or {}).get("eod_id")
+        known = given if given is not None else (self._dataset.tokenizer or {}).get("eod_id")
         if known is None:
             raise UsageError(
                 f"{self.path_prefix}: eod_mask_loss, reset_position_ids, reset_attention_mask and "
@@ -268,13 +262,18 @@ class GPTDataset(MapStyle):
     def _part(self) -> Range:
         """The sequences that the split leaves."""
         text, number = self._settings.split, self._settings.split_index
-        sizes, count = self._dataset.sizes, len(self._dataset)
-        if not count or not len(sizes) or not has_tokens(sizes):
+        dataset, count = self._dataset, len(self._dataset)
+        if not dataset.tokens_in(0, count):
             raise InputError(f"{self.path_prefix}: no tokens in {count} sequences: nothing to read")
         if text is None:
-            return 0, count
+            begin, end = self._settings.sequences or (0, count)
+            if not 0 <= begin < end <= count:
+                raise UsageError(
+                    f"{self.path_prefix}: sequences {begin} to {end} of {count}: there are none"
+                )
+            return begin, end
         if self._settings.split_by == "tokens":
-            parts = split_tokens(text, sizes)
+            parts = split_tokens(text, dataset.length_sums)
         else:
             parts = parse_split(text, count, self._settings.rule)
         if not 0 <= number < len(parts):
@@ -294,12 +293,3 @@ class GPTDataset(MapStyle):
         if wanted is not None:
             return wanted
         return self._order.samples * (self._settings.epochs or 1)
-
-
-def _tokenizer(prefix: str) -> dict[str, Any] | None:
-    if not os.path.exists(manifest_path(prefix)):
-        return None
-    try:
-        return Manifest.load(prefix).tokenizer
-    except FormatError:  # somebody else's file
-        return None

@@ -33,7 +33,7 @@ class Labels:
     ) -> None:
         if not isinstance(source, MMapIndexedDataset):
             source = MMapIndexedDataset(source)
-        _check(source, tokens)
+        check_labels(source, tokens)
         self.dataset = source
         self._gatherer = Gatherer(source)
 
@@ -53,7 +53,8 @@ class Labels:
         batch.loss_mask[places] = loss_mask
 
 
-def _check(labels: MMapIndexedDataset, tokens: MMapIndexedDataset) -> None:
+def check_labels(labels: MMapIndexedDataset, tokens: MMapIndexedDataset) -> None:
+    """UsageError where a dataset cannot have the labels of another."""
     names = f"{labels.path_prefix} has labels for {tokens.path_prefix}"
     if np.dtype(labels.dtype).kind == "u" and labels.path_prefix != tokens.path_prefix:
         raise UsageError(

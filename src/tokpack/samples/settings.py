@@ -27,6 +27,7 @@ class Settings:
     seed: int = 1234
     split: str | None = None
     split_index: int = 0
+    sequences: tuple[int, int] | None = None
     split_rule: str | None = None
     split_by: str = "documents"
     epochs: int | None = None
@@ -85,6 +86,8 @@ class Settings:
                 raise UsageError(f"{name} is {value!r}, expected a whole number") from None
         if not isinstance(self.split, str | None):
             raise UsageError(f"split is {self.split!r}, expected text such as '969,30,1'")
+        if self.split is not None and self.sequences is not None:
+            raise UsageError("split and sequences are both given: each says what is read")
 
     def _check_packing(self) -> None:
         if self.packing not in PACKINGS:

@@ -191,12 +191,12 @@ def run(argv: Sequence[str]) -> int:
     if arguments is None:
         return 0
     from tokpack.samples.blend.file import save_blend
-    from tokpack.samples.blend.plan import make_plan
+    from tokpack.samples.blend.plan import plan_of
     from tokpack.samples.blend.words import is_blend_file, read_words
 
     if arguments.output and not is_blend_file(arguments.output):
         raise UsageError(f"{arguments.output}: a plan is saved as YAML: name it so, as blend.yaml")
-    plan = make_plan(read_words(arguments.inputs).changed(**_changes(arguments)))
+    plan = plan_of(read_words(arguments.inputs).changed(**_changes(arguments)))
     if arguments.output:
         save_blend(plan, arguments.output)
     if arguments.json:

@@ -101,7 +101,7 @@ def run(argv: Sequence[str]) -> int:
     )
     began = time.monotonic()
     with terminal.Reporter(quiet=arguments.quiet) as report:
-        made = convert(options, progress=rewrite.meter("convert", report))
+        made = convert(options, progress=report)
     if not arguments.quiet:
         for line in made.notes:
             terminal.note(line)

@@ -104,14 +104,14 @@ def run(argv: Sequence[str]) -> int:
         return 0
     if arguments.cache and arguments.megatron_cache:
         raise UsageError("--cache and --megatron-cache: give one of them, twice if need be")
-    from tokpack.samples.blend.plan import make_plan
+    from tokpack.samples.blend.plan import plan_of
     from tokpack.samples.blend.prebuild import index_files, prebuild
     from tokpack.samples.blend.words import read_words
 
     given = {name: getattr(arguments, name) for name in _SETTINGS}
     changes = {k: v for k, v in given.items() if v is not None}
     spec = read_words(arguments.inputs).changed(**changes)
-    plan = make_plan(spec)
+    plan = plan_of(spec)
     found: list[Any]
     with terminal.notes_from_log(quiet=arguments.quiet):
         if arguments.megatron_cache:

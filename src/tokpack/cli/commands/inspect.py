@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable, Iterator, Sequence
 
-    from tokpack.report import Opened, Pieces
+    from tokpack.indexed import MMapIndexedDataset
+    from tokpack.report import Pieces, Sources
 
 MATCH_TOKENS = 48
 
@@ -84,13 +85,13 @@ def run(argv: Sequence[str]) -> int:
     if len(arguments.inputs) != 1:
         found = ", ".join(arguments.inputs) or "none"
         raise UsageError(f"name one dataset, the PREFIX of a .bin and .idx; given: {found}")
-    opened, pieces = load(arguments.inputs[0], arguments)
-    chosen = _chosen(opened, arguments)
+    dataset, pieces = load(arguments.inputs[0], arguments)
+    chosen = _chosen(dataset, arguments)
     if arguments.grep is not None:
-        return _grep(opened, pieces, arguments)
+        return _grep(dataset, pieces, arguments)
     if chosen is None:
-        return _overview(opened, pieces, as_json=arguments.json)
-    _show(opened, pieces, ((document, 0) for document in chosen), arguments, MAX_TOKENS)
+        return _overview(dataset, pieces, as_json=arguments.json)
+    _show(dataset, pieces, ((document, 0) for document in chosen), arguments, MAX_TOKENS)
     return 0
 
 
@@ -105,7 +106,7 @@ def _joined(argv: Sequence[str]) -> list[str]:
     return result
 
 
-def _chosen(opened: Opened, arguments: argparse.Namespace) -> Iterable[int] | None:
+def _chosen(dataset: MMapIndexedDataset, arguments: argparse.Namespace) -> Iterable[int] | None:
     """The documents asked for, before any is read; None for none."""
     from tokpack.report import random_documents, ranges, sample_documents
 
@@ -116,9 +117,9 @@ def _chosen(opened: Opened, arguments: argparse.Namespace) -> Iterable[int] | No
         raise UsageError(f"--{ways[0]} and --{ways[1]} are both given: keep one of them")
     if arguments.seed is not None and ways != ["random"]:
         raise UsageError("--seed goes with --random")
-    count = opened.documents
+    count = dataset.documents
     if ways and not count:
-        raise UsageError(f"{opened.prefix} has no documents")
+        raise UsageError(f"{dataset.path_prefix} has no documents")
     if arguments.doc:
         chosen = [part for text in arguments.doc for part in ranges(text, count)]
         return (document for part in chosen for document in part)
@@ -129,10 +130,10 @@ def _chosen(opened: Opened, arguments: argparse.Namespace) -> Iterable[int] | No
     return None
 
 
-def _overview(opened: Opened, pieces: Pieces | None, *, as_json: bool) -> int:
+def _overview(dataset: MMapIndexedDataset, pieces: Pieces | None, *, as_json: bool) -> int:
     from tokpack.report import overview
 
-    result = overview(opened, pieces)
+    result = overview(dataset, pieces)
     if as_json:
         terminal.put_json(result.to_json())
     else:
@@ -142,7 +143,7 @@ def _overview(opened: Opened, pieces: Pieces | None, *, as_json: bool) -> int:
     return 0
 
 
-def _grep(opened: Opened, pieces: Pieces | None, arguments: argparse.Namespace) -> int:
+def _grep(dataset: MMapIndexedDataset, pieces: Pieces | None, arguments: argparse.Namespace) -> int:
     from tokpack.report import grep
 
     if pieces is None:
@@ -155,24 +156,24 @@ def _grep(opened: Opened, pieces: Pieces | None, arguments: argparse.Namespace) 
 
     def places() -> Iterator[tuple[int, int]]:
         nonlocal found
-        for match in grep(opened, pieces, arguments.grep, progress=progress):
+        for match in grep(dataset, pieces, arguments.grep, progress=progress):
             found += 1
             yield match.document, match.token
             if found == arguments.limit:
                 return
 
-    _show(opened, pieces, places(), arguments, MATCH_TOKENS)
+    _show(dataset, pieces, places(), arguments, MATCH_TOKENS)
     if not arguments.quiet:
         stopped = f"; stopped after --limit {arguments.limit}" if found == arguments.limit else ""
         terminal.say(
             f"tokpack: found in {found:,} of {searched:,} documents searched, of "
-            f"{opened.documents:,}, in {terminal.time_text(time.monotonic() - began)}{stopped}"
+            f"{dataset.documents:,}, in {terminal.time_text(time.monotonic() - began)}{stopped}"
         )
     return 0
 
 
 def _show(
-    opened: Opened,
+    dataset: MMapIndexedDataset,
     pieces: Pieces | None,
     places: Iterable[tuple[int, int]],
     arguments: argparse.Namespace,
@@ -182,22 +183,27 @@ def _show(
     limit = arguments.max_tokens
     if limit is None:
         limit = 0 if arguments.json else most
+    from tokpack.report import Sources
+
+    sources = Sources(dataset)
     if arguments.json:
-        shown = [_as_json(opened, pieces, document, limit) for document, _ in places]
-        terminal.put_json({"prefix": opened.prefix, "documents": shown})
+        shown = [_as_json(dataset, sources, pieces, doc, limit) for doc, _ in places]
+        terminal.put_json({"prefix": dataset.path_prefix, "documents": shown})
         return
     from tokpack.cli.document import print_document
 
     for document, at in places:
         begin = max(0, at - limit // 4) if limit else 0
-        print_document(opened, pieces, document, begin, limit)
+        print_document(dataset, sources, pieces, document, (begin, limit))
         sys.stdout.flush()
 
 
-def _as_json(opened: Opened, pieces: Pieces | None, number: int, limit: int) -> dict[str, Any]:
-    ids = opened.document(number)
+def _as_json(
+    dataset: MMapIndexedDataset, sources: Sources, pieces: Pieces | None, number: int, limit: int
+) -> dict[str, Any]:
+    ids = dataset.document(number)
     length, ids = len(ids), ids[: limit or None].tolist()
-    source, line = opened.source(number)
+    source, line = sources.find(number)
     entry = {
         "document": number,
         "length": length,

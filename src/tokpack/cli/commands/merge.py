@@ -60,7 +60,7 @@ def run(argv: Sequence[str]) -> int:
             arguments.output,
             virtual=arguments.virtual,
             overwrite=arguments.overwrite,
-            progress=rewrite.meter("merge", report),
+            progress=report,
             note=(lambda text: None) if arguments.quiet else terminal.note,
         )
     if not arguments.quiet and arguments.virtual:

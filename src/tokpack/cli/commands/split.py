@@ -83,7 +83,7 @@ def run(argv: Sequence[str]) -> int:
             arguments.output,
             cut,
             overwrite=arguments.overwrite,
-            progress=rewrite.meter("split", report),
+            progress=report,
         )
     if not arguments.quiet:
         rewrite.show(results, time.monotonic() - began)

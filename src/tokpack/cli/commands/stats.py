@@ -66,18 +66,9 @@ def run(argv: Sequence[str]) -> int:
 def _count(prefix: str, arguments: argparse.Namespace) -> Stats:
     from tokpack.report import stats
 
-    opened, pieces = load(prefix, arguments)
-    total = opened.tokens
-    began = shown = time.monotonic()
-
-    def progress(tokens: int) -> None:
-        nonlocal shown
-        if time.monotonic() - shown > terminal.PLAIN_SECONDS and not arguments.quiet:
-            shown = time.monotonic()
-            rate = terminal.count_text(tokens / (shown - began))
-            terminal.say(f"tokpack: {prefix} {tokens / total:.0%}, {rate} tokens/s")
-
-    return stats(opened, pieces, threads=arguments.threads, progress=progress)
+    dataset, pieces = load(prefix, arguments)
+    with terminal.Reporter(quiet=arguments.quiet) as report:
+        return stats(dataset, pieces, threads=arguments.threads, progress=report)
 
 
 def _write(path: str, datasets: Sequence[Stats]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -124,10 +123,10 @@ def run(argv: Sequence[str]) -> int:
 
 def resolve(arguments: argparse.Namespace) -> VerifyOptions:
     """Turn flags into a request; raises UsageError where they contradict each other."""
-    from tokpack.operations.verify import dataset_prefix
+    from tokpack.indexed import prefix_of
 
     names = [name for given in arguments.inputs for name in _datasets(given)]
-    prefixes = tuple(dict.fromkeys(dataset_prefix(name) for name in names))
+    prefixes = tuple(dict.fromkeys(prefix_of(name) for name in names))
     if not prefixes:
         raise UsageError("no INPUT: name the PREFIX of a dataset, or a folder with datasets")
     if arguments.repair and not arguments.output:
@@ -157,7 +156,7 @@ def resolve(arguments: argparse.Namespace) -> VerifyOptions:
 
 def _datasets(name: str) -> list[str]:
     """A prefix, or those of a folder, however deep in it."""
-    from tokpack.indexed.virtual import is_virtual
+    from tokpack.indexed import MMapIndexedDataset
 
     if not os.path.isdir(name) or os.path.exists(name + ".bin"):
         return [name]
@@ -166,7 +165,7 @@ def _datasets(name: str) -> list[str]:
         str(path)
         for path in found
         if path.suffix in (".bin", ".idx")
-        or (path.suffix == ".json" and is_virtual(str(path.with_suffix(""))))
+        or (path.suffix == ".json" and MMapIndexedDataset.exists(path.with_suffix("")))
     ]
     if not datasets:
         raise InputError(f"{name}: no dataset in this folder")
@@ -185,39 +184,12 @@ def _verify(options: VerifyOptions, *, quiet: bool) -> Iterator[dict[str, Any]]:
                     quick=options.quick,
                     vocab_size=options.vocab_size,
                     eod=options.eod,
-                    progress=_Watch(report),
+                    progress=report,
                 )
         except (FormatError, InputError) as error:
             yield {"prefix": prefix, "ok": False, "fault": str(error)}
         else:
             yield {"ok": True, "fault": None, **asdict(found)}
-
-
-class _Watch:
-    """Tells a reporter how far a check is."""
-
-    def __init__(self, report: terminal.Reporter) -> None:
-        from tokpack.encoding import Progress
-
-        self._progress = Progress
-        self._report = report
-        self._began = time.monotonic()
-
-    def __call__(self, done: int, total: int) -> None:
-        self._report(
-            self._progress(
-                stage="verify",
-                bytes_done=done,
-                bytes_total=total,
-                text_bytes=done,
-                documents=0,
-                tokens=0,
-                rejected=0,
-                seconds=time.monotonic() - self._began,
-                bottleneck="",
-                workers=1,
-            )
-        )
 
 
 def _line(found: dict[str, Any]) -> str:

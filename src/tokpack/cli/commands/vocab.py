@@ -87,7 +87,7 @@ class Corpus:
     text_bytes: int = 0
 
     def __iter__(self) -> Iterator[str]:
-        from tokpack.encoding import Progress
+        from tokpack.progress import Progress
         from tokpack.sources import discover
 
         sources = discover(self.options.inputs, input_format=self.options.input_format)
@@ -103,19 +103,14 @@ class Corpus:
                     self.documents += 1
                     self.text_bytes += len(text)
                     yield text.decode()
-                seconds = time.monotonic() - began
                 self.report(
                     Progress(
                         stage="read",
-                        bytes_done=done,
-                        bytes_total=total,
+                        done=done,
+                        total=total,
+                        seconds=time.monotonic() - began,
                         text_bytes=self.text_bytes,
                         documents=self.documents,
-                        tokens=0,
-                        rejected=0,
-                        seconds=seconds,
-                        bottleneck="",
-                        workers=1,
                     )
                 )
 

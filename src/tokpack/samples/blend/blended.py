@@ -12,7 +12,7 @@ import numpy.typing as npt
 import xxhash
 
 from tokpack.errors import UsageError
-from tokpack.samples.blend.schedule import Segment, check_firsts, longest, make_order
+from tokpack.samples.blend.schedule import Segment, blend_order, check_firsts, longest
 from tokpack.samples.map_style import MapStyle
 from tokpack.samples.megatron.orders import megatron_blend
 
@@ -284,7 +284,7 @@ class BlendedDataset(MapStyle):
         if self.order == "stateless":
             if self._fused:
                 raise UsageError("fused: the stateless order is the same on all processors")
-            return make_order(self._segments)
+            return blend_order(self._segments)
         lengths = [len(dataset) for dataset in self._datasets]
         if size is None and self._given is not None:
             raise UsageError(f"a blend in the order {self.order} with weights needs a size")

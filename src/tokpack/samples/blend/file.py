@@ -14,7 +14,8 @@ from tokpack.display import brief
 from tokpack.errors import FormatError
 from tokpack.files.durable import replace_file
 from tokpack.files.foreign_yaml import read_yaml
-from tokpack.samples.blend.plan import BlendPlan, make_plan
+from tokpack.samples.blend.datasets import marks
+from tokpack.samples.blend.plan import BlendPlan, plan_of
 from tokpack.samples.blend.spec import (
     KEYS,
     OPTIONS,
@@ -44,7 +45,7 @@ def load_blend(path: str | os.PathLike[str], **changes: Any) -> BlendPlan:
     ``changes`` take the place of what the file says. Raises InputError or FormatError that names
     what is missing, unknown or has changed, and as ``plan_blend``.
     """
-    return make_plan(read_blend(path).changed(**changes))
+    return plan_of(read_blend(path).changed(**changes))
 
 
 def read_blend(path: str | os.PathLike[str]) -> BlendSpec:
@@ -306,19 +307,18 @@ _ALWAYS = ("by", "temperature", "order", "seed")
 def _saved(entries: Entries, plan: BlendPlan, folder: str) -> list[dict[str, Any]]:
     rows = []
     for entry in entries:
-        member = plan.opened[entry.prefix]
+        dataset = plan.opened[entry.prefix]
         row = {
-            "prefix": _relative(member.prefix, folder),
+            "prefix": _relative(dataset.path_prefix, folder),
             "weight": entry.weight,
-            "documents": member.documents,
-            "tokens": member.tokens,
-            "fingerprint": member.fingerprint,
-            "checksum": member.checksum,
+            "documents": dataset.documents,
+            "tokens": dataset.tokens_in(0, len(dataset)),
+            **marks(dataset),
         }
         if entry.labels is not None:
             labels = plan.opened[entry.labels]
-            row["labels"] = _relative(labels.prefix, folder)
-            row["labels_fingerprint"] = labels.fingerprint
+            row["labels"] = _relative(labels.path_prefix, folder)
+            row["labels_fingerprint"] = marks(labels)["fingerprint"]
         rows.append({key: value for key, value in row.items() if value is not None})
     return rows
 

@@ -9,12 +9,12 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from tokpack.errors import UsageError
-from tokpack.samples.blend.schedule import Segment, longest, make_order
+from tokpack.samples.blend.schedule import Segment, blend_order, longest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tokpack.samples.blend.members import Portion
+    from tokpack.samples.blend.portions import Portion
 
 _DECIMAL = Context(prec=34)
 
@@ -154,7 +154,7 @@ class Mixture:
             return sum(lengths) if self.asked is None else min(self.asked, sum(lengths))
         if self.name == "train" or self.rules.order != "stateless" or len(self.portions) == 1:
             return self.rules.epoch_samples(self.portions)
-        return longest(make_order(self.segments), lengths)
+        return longest(blend_order(self.segments), lengths)
 
     @property
     def member_samples(self) -> tuple[float, ...]:

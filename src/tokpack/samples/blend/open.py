@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 from tokpack.errors import UsageError
 from tokpack.samples.blend.blended import BlendedDataset
 from tokpack.samples.blend.file import parse_blend, read_blend
-from tokpack.samples.blend.plan import BlendPlan, make_plan
+from tokpack.samples.blend.plan import BlendPlan, plan_of
 from tokpack.samples.gpt import GPTDataset
 from tokpack.samples.megatron.orders import blend_request
 
 if TYPE_CHECKING:
     import os
 
-    from tokpack.samples.blend.members import Portion
     from tokpack.samples.blend.mixture import Mixture
+    from tokpack.samples.blend.portions import Portion
     from tokpack.samples.blend.spec import BlendSpec
 
 Samples = GPTDataset | BlendedDataset
@@ -54,10 +54,10 @@ def open_blend(
     FormatError for what cannot be read or met.
     """
     if isinstance(plan, BlendPlan):
-        plan = make_plan(plan.spec.changed(**changes)) if changes else plan
+        plan = plan_of(plan.spec.changed(**changes)) if changes else plan
     else:
         spec = parse_blend(plan) if isinstance(plan, Mapping) else read_blend(plan)
-        plan = make_plan(spec.changed(**changes))
+        plan = plan_of(spec.changed(**changes))
     for mixture in plan.mixtures:
         if mixture.missing and not plan.spec.allow_empty:
             raise UsageError(
@@ -82,13 +82,6 @@ class _Opener:
             "seed": spec.seed,
             **spec.options,
         }
-        if mixture.part is not None:
-            self._options |= {
-                "split": spec.split,
-                "split_index": mixture.part,
-                "split_by": spec.split_by,
-                "split_rule": spec.split_rule,
-            }
         if spec.order != "stateless" and mixture.name in ("train", "test"):
             self._options.pop("drop_last", None)  # those programs keep one in validation only
 
@@ -112,9 +105,13 @@ class _Opener:
         return None if packing == "best_fit" or other else self._mixture.samples
 
     def _dataset(self, portion: Portion, num_samples: int | None = None) -> GPTDataset:
-        labels = {} if portion.labels is None else {"labels": portion.labels}
-        options = {**self._options, **labels, "num_samples": num_samples}
-        return GPTDataset(portion.member.dataset, **options)
+        return GPTDataset(
+            portion.dataset,
+            **self._options,
+            sequences=(portion.begin, portion.end),
+            labels=portion.labels,
+            num_samples=num_samples,
+        )
 
     def _stateless(self) -> BlendedDataset:
         mixture, rules = self._mixture, self._mixture.rules

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tokpack.errors import InputError, UsageError
-from tokpack.samples.blend.members import (
-    Member,
-    Portion,
-    check_tokenizers,
-    read_member,
-    split_member,
-    wanted_parts,
-    whole,
-)
+from tokpack.errors import UsageError
+from tokpack.samples.blend.datasets import marks, open_datasets, unchecked
 from tokpack.samples.blend.mixture import Mixture, Rules
+from tokpack.samples.blend.portions import Portion, portions_of
 from tokpack.samples.blend.spec import PARTS, BlendSpec, Entries, Entry, check_spec, plain_option
-from tokpack.samples.labels import Labels
 from tokpack.samples.megatron.neox_packing import NEOX_PACKED
 from tokpack.samples.settings import MOST_SAMPLES
+from tokpack.samples.split_string import wanted_parts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from tokpack.indexed import MMapIndexedDataset
     from tokpack.samples.settings import Settings
 
-_NAMED = 8  # datasets in one warning
+    Opened = Mapping[str, MMapIndexedDataset]  # by the names that a BlendSpec has for them
 
 
 @dataclass(frozen=True)
@@ -40,7 +34,7 @@ class BlendPlan:
     train: Mixture
     valid: Mapping[str, Mixture]
     test: Mixture | None
-    opened: Mapping[str, Member] = field(repr=False)
+    opened: Opened = field(repr=False)
 
     @property
     def mixtures(self) -> list[Mixture]:
@@ -48,10 +42,10 @@ class BlendPlan:
         return [self.train, *self.valid.values(), *([self.test] if self.test else [])]
 
     @property
-    def members(self) -> list[Member]:
-        """All datasets, each once."""
+    def datasets(self) -> list[MMapIndexedDataset]:
+        """All datasets that are read, each once; without those of labels."""
         found = [self.opened[e.prefix] for _, entries in self.spec.groups() for e in entries]
-        return list({member.prefix: member for member in found}.values())
+        return list({dataset.path_prefix: dataset for dataset in found}.values())
 
     def warnings(self, max_epochs: float) -> list[str]:
         """What the user should know before a GPU does."""
@@ -61,13 +55,7 @@ class BlendPlan:
             found += [] if self.spec.allow_empty else _left_without(mixture)
             if mixture is not self.train:
                 found += _trained_on(mixture, self.train)
-        if unknown := [m.prefix for m in self.members if m.checksum is None]:
-            more = f" and {len(unknown) - _NAMED} more" if len(unknown) > _NAMED else ""
-            found.append(
-                f"no manifest says which tokenizer made {', '.join(unknown[:_NAMED])}{more}, nor "
-                "whether it is whole"
-            )
-        return found
+        return found + unchecked(self.datasets)
 
 
 def _left_without(mixture: Mixture) -> list[str]:
@@ -86,9 +74,9 @@ def _twice(mixture: Mixture) -> list[str]:
         for name in dict.fromkeys(names)
         if names.count(name) > 1
     ]
-    seen: dict[str, str] = {}
+    seen: dict[int, str] = {}
     for portion in mixture.portions:
-        first = seen.setdefault(portion.member.fingerprint, portion.prefix)
+        first = seen.setdefault(portion.dataset.fingerprint, portion.prefix)
         if first != portion.prefix:
             found.append(f"{first} and {portion.prefix} hold the same tokens")
     return found
@@ -100,7 +88,7 @@ def _trained_on(mixture: Mixture, train: Mixture) -> list[str]:
         "others"
         for portion in mixture.portions
         if any(
-            one.member.fingerprint == portion.member.fingerprint
+            one.dataset.fingerprint == portion.dataset.fingerprint
             and max(one.begin, portion.begin) < min(one.end, portion.end)
             for one in train.portions
         )
@@ -122,10 +110,10 @@ def plan_blend(
         raise UsageError(f"{len(weights)} weights for {len(names)} datasets")
     given = [None] * len(names) if weights is None else map(float, weights)
     datasets = tuple(Entry(name, weight) for name, weight in zip(names, given, strict=True))
-    return make_plan(BlendSpec(datasets=datasets).changed(**settings))
+    return plan_of(BlendSpec(datasets=datasets).changed(**settings))
 
 
-def make_plan(spec: BlendSpec) -> BlendPlan:
+def plan_of(spec: BlendSpec) -> BlendPlan:
     """Open the datasets of a blend and count what each gives. Raises as ``plan_blend``."""
     settings = check_spec(spec)
     rules = Rules(
@@ -136,7 +124,7 @@ def make_plan(spec: BlendSpec) -> BlendPlan:
         order=spec.order,
         packing=settings.packing,
     )
-    opened = _open(spec)
+    opened = open_datasets(spec)
     parts = _split(spec, settings, opened, rules)
     for name, entries in spec.valid.items():
         parts[name] = _own(name, entries, opened, rules, spec.valid_samples)
@@ -155,58 +143,16 @@ def make_plan(spec: BlendSpec) -> BlendPlan:
     return plan
 
 
-def _open(spec: BlendSpec) -> dict[str, Member]:
-    """The datasets by the name that was given for them, unchanged since the blend was saved."""
-    opened: dict[str, Member] = {}
-    known: dict[str, Member] = {}
-    for _, entries in spec.groups():
-        for entry in entries:
-            if entry.prefix not in opened:
-                member = read_member(entry.prefix)
-                opened[entry.prefix] = known.setdefault(member.prefix, member)
-            marks = {"fingerprint": entry.fingerprint, "checksum": entry.checksum}
-            _check_unchanged(spec.source, opened[entry.prefix], marks)
-    check_tokenizers(list(known.values()))
-    for _, entries in spec.groups():
-        for entry in entries:
-            if entry.labels is not None:
-                labels = opened.get(entry.labels) or read_member(entry.labels)
-                opened[entry.labels] = labels
-                marks = {"fingerprint": entry.labels_fingerprint}
-                _check_unchanged(spec.source, labels, marks)
-                Labels(labels.dataset, opened[entry.prefix].dataset)  # they fit
-    return opened
-
-
-def _check_unchanged(source: str, member: Member, marks: Mapping[str, str | None]) -> None:
-    for what, then in marks.items():
-        now = getattr(member, what)
-        if then is not None and now is not None and then != now:
-            raise InputError(
-                f"{source}: {member.prefix} has changed since the blend was saved ({what} {now}, "
-                f"then {then}): put the old data back, or make the blend anew"
-            )
-
-
-def _split(
-    spec: BlendSpec, settings: Settings, opened: Mapping[str, Member], rules: Rules
-) -> dict[str, Mixture]:
+def _split(spec: BlendSpec, settings: Settings, opened: Opened, rules: Rules) -> dict[str, Mixture]:
     """What ``datasets`` give for training, validation and test."""
     if spec.split is None:
-        portions = [_whole(entry, opened) for entry in spec.datasets]
+        portions = [whole for entry in spec.datasets for whole in _portions(entry, opened)]
         return {"train": _train(spec, portions, rules)}
     wanted = wanted_parts(spec.split)
     if not wanted[0]:
         raise UsageError(f"split {spec.split!r} leaves nothing for training")
-    rows = [
-        [
-            replace(portion, labels=_labels(entry, opened))
-            for portion in split_member(
-                opened[entry.prefix], spec.split, spec.split_by, settings.rule
-            )
-        ]
-        for entry in spec.datasets
-    ]
+    how = spec.split, spec.split_by, settings.rule
+    rows = [_portions(entry, opened, *how) for entry in spec.datasets]
     found = {"train": _train(spec, [row[0] for row in rows], rules)}
     for part, asked in ((1, spec.valid_samples), (2, spec.test_samples)):
         if wanted[part]:
@@ -242,19 +188,14 @@ def _train(spec: BlendSpec, portions: Sequence[Portion], rules: Rules) -> Mixtur
     )
 
 
-def _own(
-    name: str, entries: Entries, opened: Mapping[str, Member], rules: Rules, asked: int | None
-) -> Mixture:
-    pairs = [(_whole(entry, opened), entry.weight) for entry in entries]
+def _own(name: str, entries: Entries, opened: Opened, rules: Rules, asked: int | None) -> Mixture:
+    pairs = [(whole, entry.weight) for entry in entries for whole in _portions(entry, opened)]
     return _with_enough(name, pairs, rules, asked, None)
 
 
-def _whole(entry: Entry, opened: Mapping[str, Member]) -> Portion:
-    return replace(whole(opened[entry.prefix]), labels=_labels(entry, opened))
-
-
-def _labels(entry: Entry, opened: Mapping[str, Member]) -> str | None:
-    return None if entry.labels is None else opened[entry.labels].prefix
+def _portions(entry: Entry, opened: Opened, *how: str) -> list[Portion]:
+    labels = None if entry.labels is None else opened[entry.labels]
+    return portions_of(opened[entry.prefix], labels, *how)
 
 
 def _with_enough(
@@ -363,10 +304,9 @@ def _mixture_json(mixture: Mixture) -> dict[str, Any]:
                 "share": share,
                 "samples": samples,
                 "epochs": epochs,
-                "tokenizer": portion.member.tokenizer_name,
-                "fingerprint": portion.member.fingerprint,
-                "checksum": portion.member.checksum,
-                "labels": portion.labels,
+                "tokenizer": (portion.dataset.tokenizer or {}).get("name"),
+                **marks(portion.dataset),
+                "labels": None if portion.labels is None else portion.labels.path_prefix,
             }
             for portion, weight, share, samples, epochs in rows
         ],

@@ -95,9 +95,7 @@ def index_files(
         drop_last=spec.options.get("drop_last", True),
         fused=fused,
     )
-    return write_index_files(
-        folder, request, [portion.member.dataset for portion in train.portions]
-    )
+    return write_index_files(folder, request, [portion.dataset for portion in train.portions])
 
 
 def _leaves(samples: GPTDataset | BlendedDataset | None) -> Iterator[GPTDataset]:

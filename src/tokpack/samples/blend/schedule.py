@@ -70,7 +70,7 @@ class ScheduledOrder:
         return counts
 
 
-def make_order(segments: Sequence[Segment]) -> BlendOrder:
+def blend_order(segments: Sequence[Segment]) -> BlendOrder:
     """The stateless order of a blend."""
     if len(segments) == 1 and all(segments[0].shares):
         return _core.BlendOrder(np.array(segments[0].shares, np.float64))

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokpack.display import nearest
 from tokpack.errors import UsageError
-from tokpack.samples.blend.members import wanted_parts
 from tokpack.samples.blend.schedule import check_firsts
 from tokpack.samples.fim import FIM
 from tokpack.samples.settings import Settings
+from tokpack.samples.split_string import wanted_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -22,7 +22,7 @@ MEANINGS = ("tokens", "documents", "epochs")
 LENGTHS = ("samples", "tokens", "epochs")
 PARTS = ("train", "valid", "test")
 _SHARED = ("seq_length", "order", "seed", "split_by", "split_rule")  # with GPTDataset
-_PLANNED = ("split", "split_index", "epochs", "num_samples")
+_PLANNED = ("split", "split_index", "sequences", "epochs", "num_samples")
 OPTIONS = tuple(known.name for known in fields(Settings) if known.name not in (*_SHARED, *_PLANNED))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tokpack.errors import UsageError
-from tokpack.indexed import MMapIndexedDataset
+from tokpack.indexed import MMapIndexedDataset, prefix_of
 from tokpack.samples.blend.file import read_blend
 from tokpack.samples.blend.spec import BlendSpec, Entry
 
@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tokpack.samples.blend.spec import Entries
-
-_FILES = (".bin", ".idx", ".json", ".trace")
 
 
 def is_blend_file(word: str) -> bool:
@@ -55,8 +53,8 @@ def _prefixes(words: Sequence[str]) -> list[str]:
     found: list[str] = []
     seen: set[str] = set()
     for word in words:
-        base = next((word.removesuffix(end) for end in _FILES if word.endswith(end)), None)
-        if base is None or not MMapIndexedDataset.exists(base):
+        base = prefix_of(word)
+        if base == word or not MMapIndexedDataset.exists(base):
             found.append(word)
         elif base not in seen:
             seen.add(base)

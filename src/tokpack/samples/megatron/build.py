@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from tokpack import _core
 from tokpack.errors import UsageError
+from tokpack.indexed.lengths import release
 from tokpack.samples.cache.store import Part
-from tokpack.samples.lengths import pieces, release
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +40,7 @@ class Plan:
     wide: bool  # the sample index is int64
 
 
-def make_plan(
+def plan_epochs(
     rules: Flavour,
     tokens: int,
     begin: int,
@@ -115,8 +115,9 @@ def _shuffled_entries(
     memory = np.empty(plan.epochs * count * _ENTRY.itemsize, np.uint8)
     entries = memory.view(_ENTRY)
     part = lengths[plan.begin : plan.end]
-    for piece in pieces(count):
-        _core.number_sequences(part[piece], plan.begin + piece.start, entries[piece])
+    for start in range(0, count, _ROWS):
+        some = slice(start, min(start + _ROWS, count))
+        _core.number_sequences(part[some], plan.begin + start, entries[some])
         release(lengths)
     memory.reshape(plan.epochs, -1)[1:] = memory[: count * _ENTRY.itemsize]
     together = (plan.epochs - 1 if plan.apart else plan.epochs) * count

@@ -21,7 +21,7 @@ from tokpack.files.durable import replace_file
 from tokpack.samples.cache.store import Part
 from tokpack.samples.megatron.build import build_parts
 from tokpack.samples.megatron.orders import blend_request, megatron_blend, megatron_plan, normalise
-from tokpack.samples.split import parse_split, split_bounds
+from tokpack.samples.split_string import parse_split, split_bounds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

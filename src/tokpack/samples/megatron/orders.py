@@ -14,8 +14,7 @@ import numpy.typing as npt
 
 from tokpack import _core
 from tokpack.errors import FormatError, UsageError
-from tokpack.samples.lengths import total_tokens
-from tokpack.samples.megatron.build import build_arrays, build_parts, make_plan
+from tokpack.samples.megatron.build import build_arrays, build_parts, plan_epochs
 from tokpack.samples.megatron.flavours import FLAVOURS, flavour_named
 
 if TYPE_CHECKING:
@@ -84,7 +83,7 @@ class MegatronOrder:
         self._lengths = lengths
         self._extra = int(add_extra_token)
         self._listed: _core.ListedSamples | None = None
-        self.tokens = total_tokens(lengths[begin:end]) if tokens is None else tokens
+        self.tokens = int(lengths[begin:end].sum(dtype=np.int64)) if tokens is None else tokens
         self.plan = plan = megatron_plan(
             lengths,
             begin,
@@ -177,10 +176,10 @@ def megatron_plan(
     rules = flavour_named(flavour)
     _check(lengths, begin, end, seq_length, num_samples, seed=seed)
     if tokens is None:
-        tokens = total_tokens(lengths[begin:end])
+        tokens = int(lengths[begin:end].sum(dtype=np.int64))
     if tokens == 0:
         raise UsageError(f"sequences {begin} to {end} have no tokens: there is no sample in it")
-    return make_plan(
+    return plan_epochs(
         rules,
         tokens,
         begin,

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Protocol
 
 from tokpack.errors import UsageError
 from tokpack.samples.cache.store import IndexCache
-from tokpack.samples.lengths import total_tokens
 from tokpack.samples.megatron.neox_packing import NEOX_PACKED, NeoxPackedOrder
 from tokpack.samples.megatron.orders import MegatronOrder
 from tokpack.samples.orders.packing import PACKED, PackedOrder
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from tokpack.indexed import MMapIndexedDataset
     from tokpack.samples.orders.rows import Counts, Numbers, Rows
     from tokpack.samples.settings import Settings
-    from tokpack.samples.split import Range
+    from tokpack.samples.split_string import Range
 
 
 class Order(Protocol):
@@ -50,22 +49,19 @@ class Order(Protocol):
 
 def make_order(
     settings: Settings,
-    sizes: npt.NDArray[np.int32],
+    dataset: MMapIndexedDataset,
     part: Range,
-    *,
-    fingerprint: int,
-    name: str,
     labels: MMapIndexedDataset | None = None,
 ) -> Order:
-    """The order that ``settings`` name, of the sequences ``part`` of the dataset ``name``.
+    """The order that ``settings`` name, of the sequences ``part`` of a dataset.
 
-    ``sizes`` int32 [n] are the tokens of all its sequences, ``fingerprint`` is that of its data.
     ``labels`` is the dataset of labels, which NeoX's packing looks at.
     UsageError where they do not fill one sample.
     """
     begin, end = part
     cache = None if settings.cache is None else IndexCache(settings.cache)
-    tokens = total_tokens(sizes[begin:end])
+    sizes, fingerprint, name = dataset.sizes, dataset.fingerprint, dataset.path_prefix
+    tokens = dataset.tokens_in(begin, end)
     length, extra = settings.seq_length, settings.extra
     # The other programs let one sample run on from one epoch into the next.
     if settings.packing in PACKED:
@@ -93,7 +89,14 @@ def make_order(
         )
     if settings.order == "stateless":
         return StatelessOrder(
-            sizes, begin, end, length, extra=extra, seed=settings.seed, fingerprint=fingerprint
+            sizes,
+            begin,
+            end,
+            length,
+            extra=extra,
+            seed=settings.seed,
+            fingerprint=fingerprint,
+            tokens=tokens,
         )
     wanted = settings.num_samples
     if settings.epochs is not None:

@@ -12,26 +12,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-import xxhash
 
 from tokpack import _core
-from tokpack.indexed.virtual import VirtualIndexedDataset
-from tokpack.samples.lengths import release
 from tokpack.samples.orders.epochs import Epochs
 
 if TYPE_CHECKING:
-    from tokpack.indexed import MMapIndexedDataset
     from tokpack.samples.orders.rows import Counts, Numbers, Rows
 
 _SEQUENCES, _SAMPLES = 0, 1  # what a key is for
-_CHUNK = 1 << 20
-_PROBE = 1 << 16  # tokens looked at in each of three places
 
 
 class StatelessOrder:
     """The samples of the sequences [begin, end), epoch after epoch without end.
 
-    ``lengths`` int32 [n] are the tokens of every sequence of the dataset. An epoch has ``samples``
+    ``lengths`` int32 [n] are the tokens of every sequence of the dataset, ``tokens`` the sum of
+    those of the order, where it is known. An epoch has ``samples``
     samples, cut from ``tokens`` tokens; no token comes twice in one, except that the last token of
     a sample is the first of another where ``extra`` is 1. Fewer than ``seq_length`` tokens at the
     end of an epoch's order are left out, other ones in every epoch.
@@ -49,10 +44,11 @@ class StatelessOrder:
         extra: int,
         seed: int,
         fingerprint: int,
+        tokens: int | None = None,
     ) -> None:
         part, key = lengths[begin:end], (seed, fingerprint, begin, end)
         self._begin = begin
-        self.tokens = int(np.sum(part, dtype=np.int64))
+        self.tokens = int(np.sum(part, dtype=np.int64)) if tokens is None else tokens
         self.samples = samples = max(self.tokens - extra, 0) // seq_length
 
         def make(epoch: int) -> tuple[_core.DocumentOrder, _core.Permutation]:
@@ -113,27 +109,3 @@ class StatelessOrder:
         if self._begin:
             rows[:, 0] += self._begin
         return rows, counts
-
-
-def fingerprint(dataset: MMapIndexedDataset) -> int:
-    """64 bits that tell one dataset from another: every length, and tokens of three places.
-
-    The same for copies of a dataset under other names, on every machine.
-    """
-    lengths = dataset.sizes
-    state = xxhash.xxh3_64(f"{dataset.dtype} {len(lengths)} ".encode())
-    for start in range(0, len(lengths), _CHUNK):
-        state.update(np.ascontiguousarray(lengths[start : start + _CHUNK], "<i4").tobytes())
-        release(lengths)
-    if isinstance(dataset, VirtualIndexedDataset):
-        places = [dataset[number] for number in _spread(len(dataset))]
-        state.update(b"".join(place[:_PROBE].tobytes() for place in places))
-    else:
-        tokens = dataset.tokens
-        for begin in (0, max((len(tokens) - _PROBE) // 2, 0), max(len(tokens) - _PROBE, 0)):
-            state.update(tokens[begin : begin + _PROBE].tobytes())
-    return state.intdigest()
-
-
-def _spread(count: int) -> list[int]:
-    return sorted({0, count // 2, count - 1}) if count else []

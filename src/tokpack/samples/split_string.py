@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from itertools import accumulate, pairwise
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any
 
 from tokpack.errors import UsageError
+from tokpack.indexed.lengths import LengthSums
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 Range = tuple[int, int]
 
@@ -19,7 +21,7 @@ RULES = ("core", "classic")
 _NUMBER = r"(?:\d+\.?\d*|\.\d+)"
 _WEIGHTS = re.compile(rf"{_NUMBER}(?:[,/]{_NUMBER})*")
 _RANGES = re.compile(rf"{_NUMBER}:{_NUMBER}(?:[,/]{_NUMBER}:{_NUMBER})*")
-_CHUNK = 1 << 20
+_MANY = 2**40  # sequences, of which any share that is meant leaves some
 
 
 def parse_split(text: str, documents: int, rule: str = "core") -> list[Range | None]:
@@ -47,6 +49,17 @@ def parse_split(text: str, documents: int, rule: str = "core") -> list[Range | N
     return [pair if pair[0] < pair[1] else None for pair in ranges]
 
 
+def wanted_parts(split: str) -> list[bool]:
+    """Whether a split string means to leave something for training, validation and test."""
+    parts = parse_split(split, _MANY)
+    if len(parts) > SPLITS:
+        raise UsageError(
+            f"split {split!r} has {len(parts)} ranges, expected up to {SPLITS}: training, "
+            "validation and test"
+        )
+    return [number < len(parts) and parts[number] is not None for number in range(SPLITS)]
+
+
 def split_bounds(text: str) -> list[tuple[float, float] | None]:
     """The shares [begin, end) that a split string of weights gives training, validation and test.
 
@@ -59,18 +72,20 @@ def split_bounds(text: str) -> list[tuple[float, float] | None]:
     return [(begin, end) if begin < end else None for begin, end in edges]
 
 
-def split_tokens(text: str, lengths: npt.NDArray[np.int32]) -> list[Range | None]:
+def split_tokens(text: str, lengths: npt.NDArray[np.int32] | LengthSums) -> list[Range | None]:
     """The ranges [begin, end) of sequences whose tokens have the shares of a split string.
 
-    ``lengths`` int32 [n] are the tokens of each sequence. A sequence belongs to the range in which
-    its last token lies, so a range misses its share by less than one sequence.
+    ``lengths`` int32 [n] are the tokens of each sequence, or their sums. A sequence belongs to the
+    range in which its last token lies, so a range misses its share by less than one sequence.
     """
     shares = _shares(text)
     pairs = shares
     if not isinstance(shares[0], tuple):
         edges = [0.0, *accumulate(shares)]
         pairs = list(pairwise(edges))
-    ends = _positions(sorted({edge for pair in pairs for edge in pair}), lengths)
+    sums = lengths if isinstance(lengths, LengthSums) else LengthSums.of(lengths)
+    total = sums.total(0, len(sums.lengths))
+    ends = {e: sums.ending_within(round(e * total)) for e in {e for pair in pairs for e in pair}}
     ranges = [(ends[a], ends[b]) for a, b in pairs]
     return [pair if pair[0] < pair[1] else None for pair in ranges]
 
@@ -107,18 +122,3 @@ def _classic(shares: list[float], documents: int) -> list[Range]:
     missed = ends[-1] - documents
     ends[1:] = [min(max(end - missed, 0), documents) for end in ends[1:]]
     return list(pairwise(ends))
-
-
-def _positions(shares: list[float], lengths: npt.NDArray[np.int32]) -> dict[float, int]:
-    """For each share, ascending, how many sequences end within it; memory is constant."""
-    total = int(np.sum(lengths, dtype=np.int64))
-    positions: dict[float, int] = {}
-    begin = 0
-    for start in range(0, len(lengths), _CHUNK):
-        ends = begin + np.cumsum(lengths[start : start + _CHUNK], dtype=np.int64)
-        for share in shares:
-            if share not in positions and round(share * total) < ends[-1]:
-                inside = np.searchsorted(ends, round(share * total), side="right")
-                positions[share] = start + int(inside)
-        begin = int(ends[-1])
-    return {share: positions.get(share, len(lengths)) for share in shares}

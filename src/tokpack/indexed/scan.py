@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -27,27 +27,34 @@ _MOST_THREADS = 32
 
 
 def scan(
-    path: str, size: int, look: Callable[[int, Block], Result], *, digest: Any = None
-) -> Generator[tuple[int, Result], None, None]:
+    path: str,
+    size: int,
+    look: Callable[[int, Block], Result],
+    *,
+    threads: int = 0,
+    chunk: int = 0,
+) -> Generator[tuple[int, Block, Result], None, None]:
     """Call ``look(begin, block)`` for the chunks of the first ``size`` bytes of ``path``.
 
-    ``look`` runs in threads, several at a time; what it returns comes in the order of the file,
-    with the byte where its chunk ends. ``digest`` (anything with ``update``) is fed in order, from
-    the same read. Memory is bounded by two chunks a thread. InputError where the file cannot be
-    read or is shorter.
+    ``look`` runs in ``threads`` threads (0: as many as the cores can use); what it returns comes in
+    the order of the file, with the chunk's first byte and its bytes, which stay until the next one
+    is asked for. A chunk has ``chunk`` bytes, CHUNK_BYTES by default; memory is bounded by two
+    chunks a thread. InputError where the file cannot be read or is shorter.
     """
-    threads = min(_MOST_THREADS, (os.cpu_count() or 1) + 2)  # two more: some wait for the disk
+    chunk = chunk or CHUNK_BYTES
+    # Two more than there are cores: some wait for the disk.
+    threads = threads or min(_MOST_THREADS, (os.cpu_count() or 1) + 2)
     try:
         file = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
-    free = [np.empty(min(CHUNK_BYTES, size), np.uint8) for _ in range(2 * threads)]
-    waiting: deque[Future[tuple[Block, int, Result]]] = deque()
+    free = [np.empty(min(chunk, size), np.uint8) for _ in range(2 * threads)]
+    waiting: deque[Future[tuple[int, Block, Result]]] = deque()
 
-    def work(buffer: Block, begin: int) -> tuple[Block, int, Result]:
-        block = buffer[: min(CHUNK_BYTES, size - begin)]
+    def work(buffer: Block, begin: int) -> tuple[int, Block, Result]:
+        block = buffer[: min(chunk, size - begin)]
         _fill(file, path, block, begin)
-        return block, begin, look(begin, block)
+        return begin, block, look(begin, block)
 
     pool = ThreadPoolExecutor(threads)
     try:
@@ -55,12 +62,10 @@ def scan(
         while begin < size or waiting:
             while free and begin < size:
                 waiting.append(pool.submit(work, free.pop(), begin))
-                begin += CHUNK_BYTES
-            block, at, result = waiting.popleft().result()
-            if digest is not None:
-                digest.update(block)
+                begin += chunk
+            at, block, result = waiting.popleft().result()
+            yield at, block, result
             free.append(block if block.base is None else block.base)
-            yield at + len(block), result
     finally:
         pool.shutdown(cancel_futures=True)
         os.close(file)

@@ -1,0 +1,349 @@
+"""Datasets opened for reading, by people and by every room above: ``MMapIndexedDataset``."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from operator import index as as_integer
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, SupportsIndex, overload
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from tokpack.errors import FormatError, UsageError
+from tokpack.indexed.format import bin_path, idx_path
+from tokpack.indexed.lengths import LengthSums
+from tokpack.indexed.manifest import Manifest
+from tokpack.indexed.prefix import prefix_of
+from tokpack.indexed.shards import Shards, check_digest, is_virtual, open_shards
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator
+    from types import TracebackType
+
+    from tokpack.indexed.records import ShardRecord
+    from tokpack.indexed.shard import Shard
+
+Tokens = npt.NDArray[Any]
+
+_PROBE = 1 << 16  # tokens looked at in each of three places
+
+
+class MMapIndexedDataset:
+    """The sequences of a Megatron dataset, as read-only arrays that lie in the page cache.
+
+    ``path_prefix`` is the dataset's name without ``.bin`` and ``.idx`` (with either is fine too).
+    ``ds[i]`` is sequence i, ``ds[a:b:step]`` a list of sequences, ``ds.get(i, offset, length)`` a
+    piece of one: one-dimensional arrays of ``ds.dtype``, not copied, valid for as long as somebody
+    holds them, also after the dataset is closed or gone.
+
+    Opening takes constant time: it checks the header, the sizes of both files and the ends of
+    the index. Every access checks its own entry. ``verify=True``, or ``validate()``, checks all
+    entries. A broken file is a FormatError, a missing one an InputError, an index out of range an
+    IndexError. The dataset may be used from threads and across fork; a pickle holds the path only.
+    A dataset that is replaced while it is opened is the old one or the new one, whole.
+
+    A virtual dataset (`tokpack merge --virtual`) is opened by its prefix, like any other, and reads
+    like any other. Opening takes as long as reading its manifest; its pieces, the ``shards``, are
+    opened when they are needed, and at most OPEN_SHARDS stay open besides those whose arrays
+    somebody holds. A piece that is not what it was is a FormatError that names it. ``sizes`` and
+    ``doc_idx`` open all pieces once and take 4 bytes a sequence and 8 a document; ``tokens`` and
+    ``pointers`` do not exist.
+
+    What takes a pass over the lengths (``fingerprint``, ``tokens_in``) or a look at the manifest is
+    computed when it is first asked for, and kept. ``skip_warmup`` is what fairseq's users pass;
+    nothing is ever read ahead.
+    """
+
+    def __init__(
+        self,
+        path_prefix: str | os.PathLike[str],
+        skip_warmup: bool = True,
+        *,
+        verify: bool = False,
+    ) -> None:
+        self._prefix = prefix_of(path_prefix)
+        self._open_shards: Shards | None = open_shards(self._prefix)
+        if verify:
+            self.validate()
+
+    @staticmethod
+    def exists(path_prefix: str | os.PathLike[str]) -> bool:
+        """Whether both files of the dataset are there, or the manifest of a virtual one."""
+        prefix = prefix_of(path_prefix)
+        files = Path(idx_path(prefix)).is_file() and Path(bin_path(prefix)).is_file()
+        return files or is_virtual(prefix)
+
+    def __len__(self) -> int:
+        """Number of sequences."""
+        return self._shards.sequences
+
+    @overload
+    def __getitem__(self, idx: SupportsIndex) -> Tokens: ...
+    @overload
+    def __getitem__(self, idx: slice) -> list[Tokens]: ...
+    def __getitem__(self, idx: SupportsIndex | slice) -> Tokens | list[Tokens]:
+        if isinstance(idx, slice):
+            return [self._at(number) for number in range(*idx.indices(len(self)))]
+        return self._at(self._position(idx))
+
+    def __iter__(self) -> Iterator[Tokens]:
+        shards = self.shards()  # a walk outlives close()
+        return (sequence for shard in shards for sequence in shard)
+
+    def get(self, idx: SupportsIndex, offset: int = 0, length: int | None = None) -> Tokens:
+        """``length`` tokens of sequence ``idx`` from token ``offset``; all the rest without it.
+
+        IndexError where the piece does not lie inside the sequence.
+        """
+        tokens = self._at(self._position(idx))
+        begin = as_integer(offset)
+        end = len(tokens) if length is None else begin + as_integer(length)
+        if not 0 <= begin <= end <= len(tokens):
+            raise IndexError(
+                f"{self._prefix}: tokens {begin} to {end} of sequence {idx}, "
+                f"which has {len(tokens)} tokens"
+            )
+        return tokens[begin:end]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of the token ids, little endian."""
+        return self._shards.dtype
+
+    @property
+    def tokens(self) -> Tokens:
+        """All tokens, one sequence after the other: a read-only view of the .bin.
+
+        UsageError where the dataset is virtual: its tokens do not lie in one file.
+        """
+        return self._only("tokens").tokens
+
+    @property
+    def pointers(self) -> npt.NDArray[np.int64]:
+        """First byte of each sequence in the .bin: int64 [S], a read-only view, not aligned.
+
+        UsageError where the dataset is virtual.
+        """
+        return self._only("tokens").index.pointers
+
+    @property
+    def sizes(self) -> npt.NDArray[np.int32]:
+        """Tokens in each sequence: int32 [S], read-only, a view of the file where there is one."""
+        only = self._shards.only
+        return self._sizes if only is None else only.index.lengths
+
+    @property
+    def doc_idx(self) -> npt.NDArray[np.int64]:
+        """First sequence of each document, then S: int64 [documents + 1], read-only.
+
+        It need not be aligned; ``np.require(ds.doc_idx, requirements="A")`` copies if needed.
+        """
+        only = self._shards.only
+        return self._doc_idx if only is None else only.index.doc_idx
+
+    @property
+    def sequence_lengths(self) -> npt.NDArray[np.int32]:
+        """Megatron-core's name for ``sizes``."""
+        return self.sizes
+
+    @property
+    def document_indices(self) -> npt.NDArray[np.int64]:
+        """Megatron-core's name for ``doc_idx``."""
+        return self.doc_idx
+
+    @property
+    def supports_prefetch(self) -> bool:
+        """False: the page cache does it."""
+        return False
+
+    @property
+    def path_prefix(self) -> str:
+        """The dataset's name, without ``.bin`` and ``.idx``."""
+        return self._prefix
+
+    def shards(self) -> Iterator[Shard]:
+        """The pairs of files that hold the dataset, in order, each opened when its turn comes."""
+        return iter(self._shards)
+
+    def shard(self, number: int) -> Shard:
+        """Shard ``number``, opened."""
+        return self._shards.open(number)
+
+    @property
+    def starts(self) -> npt.NDArray[np.int64]:
+        """First sequence of each shard, then S: int64 [shards + 1]."""
+        return self._shards.starts
+
+    @property
+    def records(self) -> tuple[ShardRecord, ...]:
+        """What the manifest of a virtual dataset says of each shard; () where it is none."""
+        return self._shards.records
+
+    @property
+    def documents(self) -> int:
+        """Number of documents."""
+        return len(self.doc_idx) - 1
+
+    def document(self, number: int) -> Tokens:
+        """Tokens of document ``number``, in [0, documents): its sequences in a row.
+
+        They are copied only where they are several. FormatError for a broken index.
+        """
+        bounds = self.doc_idx
+        first, last = bounds.item(number), bounds.item(number + 1)
+        if not 0 <= first <= last <= len(self):
+            raise FormatError(
+                f"{self._prefix}.idx: document {number} is sequences {first} to {last} "
+                f"of {len(self)}"
+            )
+        if last - first == 1:
+            return self[first]
+        sequences = self[first:last]
+        return np.concatenate(sequences) if sequences else np.empty(0, self.dtype)
+
+    @property
+    def token_count(self) -> int:
+        """Number of tokens."""
+        only = self._shards.only
+        if only is not None:
+            return len(only.tokens)
+        return sum(record.tokens for record in self._shards.records)
+
+    def tokens_in(self, begin: int, end: int) -> int:
+        """Tokens of the sequences [begin, end), as the index has them."""
+        return self.length_sums.total(begin, end)
+
+    @property
+    def length_sums(self) -> LengthSums:
+        """Sums of ``sizes``, for any range of them."""
+        return self._identified[1]
+
+    @property
+    def fingerprint(self) -> int:
+        """64 bits that tell one dataset from another: every length, and tokens of three places.
+
+        The same for copies of a dataset under other names, on every machine.
+        """
+        return self._identified[0]
+
+    @cached_property
+    def manifest(self) -> Manifest | None:
+        """The dataset's manifest; None where it has none, or plainly another file has its name.
+
+        FormatError where it is broken or of a newer version, InputError where it cannot be read,
+        or is that of a dataset which has replaced this one since it was opened.
+        """
+        shards = self._shards
+        if shards.only is None:
+            return shards.manifest
+        found = Manifest.find(self._prefix)
+        if found is not None:
+            shards.only.check_current("read")
+        return found
+
+    @property
+    def tokenizer(self) -> dict[str, Any] | None:
+        """What the manifest says of the tokenizer; None where there is no manifest."""
+        return None if self.manifest is None else self.manifest.tokenizer
+
+    def validate(self) -> None:
+        """Check every entry of the index, about 5 ns each; FormatError names the first bad one."""
+        records = self.records
+        for number, shard in enumerate(self.shards()):
+            shard.validate()
+            if records:
+                check_digest(self._prefix, shard, records[number])
+
+    def close(self) -> None:
+        """Let go of the files. Arrays handed out stay valid, and keep their file mapped."""
+        self._open_shards = None
+        for kept in ("_sizes", "_doc_idx", "_identified"):
+            self.__dict__.pop(kept, None)
+
+    def __enter__(self) -> MMapIndexedDataset:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[type[MMapIndexedDataset], tuple[str]]:
+        return type(self), (self._prefix,)
+
+    def __repr__(self) -> str:
+        if self._open_shards is None:
+            return f"MMapIndexedDataset({self._prefix!r}, closed)"
+        virtual = self._open_shards.only is None
+        pieces = f"{len(self.records)} pieces, " if virtual else ""
+        return f"MMapIndexedDataset({self._prefix!r}, {pieces}{len(self)} sequences, {self.dtype})"
+
+    @property
+    def _shards(self) -> Shards:
+        if self._open_shards is None:
+            raise ValueError(f"{self._prefix}: the dataset is closed")
+        return self._open_shards
+
+    def _only(self, what: str) -> Shard:
+        only = self._shards.only
+        if only is not None:
+            return only
+        raise UsageError(
+            f"{self._prefix}: a virtual dataset, whose {what} lie in {len(self.records)} files: "
+            "read sequences, or make one dataset of it with `tokpack merge`"
+        )
+
+    @cached_property
+    def _sizes(self) -> npt.NDArray[np.int32]:
+        sizes = [np.zeros(0, np.int32), *(shard.index.lengths for shard in self.shards())]
+        return _frozen(np.concatenate(sizes))
+
+    @cached_property
+    def _doc_idx(self) -> npt.NDArray[np.int64]:
+        pairs = zip(self.starts.tolist(), self.shards(), strict=False)
+        entries = [shard.index.doc_idx[1:] + start for start, shard in pairs]
+        return _frozen(np.concatenate([np.zeros(1, np.int64), *entries]))
+
+    @cached_property
+    def _identified(self) -> tuple[int, LengthSums]:
+        """Fingerprint and sums, from one pass over the lengths."""
+        state = xxhash.xxh3_64(f"{self.dtype} {len(self)} ".encode())
+        sums = LengthSums.of(self.sizes, lambda chunk: state.update(chunk.data))
+        for probe in self._probes():
+            state.update(np.ascontiguousarray(probe).data)
+        return state.intdigest(), sums
+
+    def _probes(self) -> Iterator[Tokens]:
+        """Tokens of three places, which for a virtual dataset are sequences."""
+        if self._shards.only is None:
+            count = len(self)
+            places = sorted({0, count // 2, count - 1}) if count else []
+            return (self[number][:_PROBE] for number in places)
+        tokens = self.tokens
+        begins = (0, max((len(tokens) - _PROBE) // 2, 0), max(len(tokens) - _PROBE, 0))
+        return (tokens[begin : begin + _PROBE] for begin in begins)
+
+    def _position(self, idx: SupportsIndex) -> int:
+        number = as_integer(idx)
+        count = len(self)
+        if not -count <= number < count:
+            raise IndexError(f"{self._prefix}: sequence {number} of {count}")
+        return number % count
+
+    def _at(self, number: int) -> Tokens:
+        shards = self._shards
+        if shards.only is not None:
+            return shards.only.sequence(number)
+        place = int(np.searchsorted(shards.starts, number, side="right")) - 1
+        return shards.open(place).sequence(number - int(shards.starts[place]))
+
+
+def _frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    array.flags.writeable = False
+    return array

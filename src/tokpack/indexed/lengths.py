@@ -1,0 +1,80 @@
+"""The lengths of a dataset's sequences, read once: what identifies it, and sums of any range."""
+
+from __future__ import annotations
+
+import mmap
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+STEP = 1 << 20  # sequences between two sums that are kept
+
+
+@dataclass(frozen=True, eq=False)
+class LengthSums:
+    """Sums of ``lengths`` (int32 [S]) before every STEP-th of them, and of all at the end."""
+
+    lengths: npt.NDArray[np.int32]
+    before: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(
+        cls,
+        lengths: npt.NDArray[np.int32],
+        look: Callable[[npt.NDArray[np.int32]], object] = lambda chunk: None,
+    ) -> LengthSums:
+        """Read all lengths once, in constant memory; ``look`` is given them, STEP at a time."""
+        sums = [0]
+        for start in range(0, len(lengths), STEP):
+            chunk = np.ascontiguousarray(lengths[start : start + STEP], "<i4")
+            look(chunk)
+            sums.append(sums[-1] + int(chunk.sum(dtype=np.int64)))
+            release(lengths)
+        return cls(lengths, np.array(sums, np.int64))
+
+    def total(self, begin: int, end: int) -> int:
+        """Tokens of the sequences [begin, end)."""
+        return self._up_to(end) - self._up_to(begin) if begin < end else 0
+
+    def ending_within(self, tokens: int) -> int:
+        """How many sequences, from the first on, end within so many tokens."""
+        step = int(np.searchsorted(self.before[1:], tokens, side="right"))
+        start = min(step * STEP, len(self.lengths))
+        ends = np.cumsum(self.lengths[start : start + STEP], dtype=np.int64)
+        return start + int(np.searchsorted(ends, tokens - self.before[step], side="right"))
+
+    def _up_to(self, number: int) -> int:
+        step = number // STEP
+        rest = self.lengths[step * STEP : number]
+        return int(self.before[step]) + int(rest.sum(dtype=np.int64))
+
+
+def document_ends(
+    lengths: npt.NDArray[np.int32], doc_idx: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """Tokens before each document, and all of them at the end: int64 [documents + 1]."""
+    ends = np.zeros(len(doc_idx), np.int64)
+    done, at = 0, 0
+    for begin in range(0, max(len(lengths), 1), STEP):
+        sums = np.cumsum(lengths[begin : begin + STEP], dtype=np.int64)
+        stop = int(np.searchsorted(doc_idx, begin + len(sums), side="right"))
+        inside = doc_idx[at:stop] - begin
+        ends[at:stop] = done + np.concatenate([[0], sums])[inside]
+        done += int(sums[-1]) if len(sums) else 0
+        at = stop
+    return ends
+
+
+def release(array: npt.NDArray[Any]) -> None:
+    """Let go of the memory of a mapped file; what is read again is mapped again."""
+    base: Any = array
+    while isinstance(base, (np.ndarray, memoryview)):
+        base = base.obj if isinstance(base, memoryview) else base.base
+    # Other memory than that of a file, or a private copy of one, would lose what is in it.
+    if isinstance(base, mmap.mmap) and memoryview(base).readonly and hasattr(base, "madvise"):
+        base.madvise(mmap.MADV_DONTNEED)

@@ -1,0 +1,37 @@
+"""The prefix of a dataset, from what people name it by."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SUFFIXES = (".bin", ".idx", ".json", ".trace")
+
+
+def prefix_of(name: str | os.PathLike[str]) -> str:
+    """The prefix of a dataset, from itself or from the name of one of its files."""
+    prefix = os.fsdecode(name)
+    stem, suffix = os.path.splitext(prefix)
+    if suffix not in SUFFIXES or _has(prefix, ".bin", ".idx"):
+        return prefix
+    virtual = _has(prefix, ".json") and not _has(stem, ".bin", ".idx", ".json")
+    return prefix if virtual else stem
+
+
+def prefixes_of(names: Sequence[str]) -> list[str]:
+    """Prefixes from names: a dataset given by several of its files, as globs do, counts once."""
+    found: dict[str, str] = {}
+    prefixes = []
+    for name in names:
+        prefix = prefix_of(name)
+        suffix = name.removeprefix(prefix)
+        if found.setdefault(prefix, suffix) == suffix:  # the same name again is meant
+            prefixes.append(prefix)
+    return prefixes
+
+
+def _has(prefix: str, *suffixes: str) -> bool:
+    return any(os.path.exists(prefix + suffix) for suffix in suffixes)

@@ -1,0 +1,177 @@
+"""One ``.bin`` with its ``.idx``, mapped together: all that an ordinary dataset is made of.
+
+A writer that replaces a dataset removes the old .idx, then gives the new .bin its name, then the
+new .idx. So a .bin belongs to an .idx that had its name before the .bin was opened and has it still
+afterwards; what was opened across a replacement is opened again.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import stat
+import sys
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from tokpack.errors import FormatError, InputError
+from tokpack.indexed.format import (
+    HEADER_BYTES,
+    Index,
+    bin_path,
+    check_all,
+    check_ends,
+    idx_path,
+    parse_header,
+    sequence_span,
+    view_index,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Tokens = npt.NDArray[Any]
+Identity = tuple[int, int, int, int]
+
+PATIENCE_SECONDS = 2.0  # for a writer that has removed one .idx and not yet named the next
+_PAUSE_SECONDS = 0.002
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shard:
+    """The mapped files. Arrays hold the maps, so these live as long as any array handed out.
+
+    ``tokens`` are all of them, one sequence after the other, in the index's dtype; ``identity`` is
+    that of the .idx file.
+    """
+
+    prefix: str
+    index: Index
+    tokens: Tokens
+    identity: Identity
+
+    def __len__(self) -> int:
+        """Number of sequences."""
+        return self.index.header.sequences
+
+    def __iter__(self) -> Iterator[Tokens]:
+        return (self.sequence(number) for number in range(len(self)))
+
+    def sequence(self, number: int) -> Tokens:
+        """Sequence ``number``, in [0, S)."""
+        begin, length = sequence_span(self.index, number, self.tokens.nbytes)
+        return self.tokens[begin : begin + length]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of the token ids, little endian."""
+        return self.index.header.dtype
+
+    @property
+    def idx_bytes(self) -> int:
+        """The size of the .idx."""
+        return self.identity[2]
+
+    def validate(self) -> None:
+        """Check every entry of the index, about 5 ns each; FormatError names the first bad one."""
+        check_all(self.index, self.tokens.nbytes)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the dataset's name still means these files."""
+        return identity_of(idx_path(self.prefix)) == self.identity
+
+    def open_bin(self, doing: str) -> BinaryIO:
+        """The .bin that is mapped, as a file to copy from. InputError as ``check_current``."""
+        path = bin_path(self.prefix)
+        try:
+            file = open(path, "rb", buffering=0)  # noqa: SIM115
+        except OSError as error:
+            raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
+        try:
+            self.check_current(doing)
+        except InputError:
+            file.close()
+            raise
+        return file
+
+    def check_current(self, doing: str) -> None:
+        """InputError where other files have the dataset's name by now; ``doing`` says meanwhile."""
+        if not self.is_current:
+            raise InputError(f"{self.prefix}: was replaced while it was {doing}: run again")
+
+
+def open_shard(prefix: str) -> Shard:
+    """Map both files of a dataset, which belong together even while a writer replaces them.
+
+    InputError where one is missing, FormatError where they are broken.
+    """
+    until = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        before = identity_of(idx_path(prefix))
+        fault: FormatError | InputError | None = None
+        try:
+            shard = _map_both(prefix)
+            if shard.is_current:
+                return shard
+        except (FormatError, InputError) as error:
+            fault = error
+        after = identity_of(idx_path(prefix))
+        whole = before is not None and before == after
+        nothing = before is None and after is None and not os.path.exists(bin_path(prefix))
+        if fault is not None and (whole or nothing or time.monotonic() > until):
+            raise fault
+        if time.monotonic() > until:
+            raise InputError(f"{prefix}: is replaced again and again while it is opened: try later")
+        time.sleep(_PAUSE_SECONDS)
+
+
+def identity_of(path: str) -> Identity | None:
+    """What tells a file from another of its name; None where there is none."""
+    try:
+        return _identity(os.stat(path))
+    except OSError:
+        return None
+
+
+def _identity(found: os.stat_result) -> Identity:
+    # While the file is mapped, no other can get its number.
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _map_both(prefix: str) -> Shard:
+    name = idx_path(prefix)
+    buffer, identity = map_file(name)
+    header = parse_header(buffer[:HEADER_BYTES], len(buffer), name)
+    index = view_index(buffer, header, name)
+    data, _ = map_file(bin_path(prefix))
+    check_ends(index, len(data))
+    return Shard(prefix, index, np.frombuffer(data, header.dtype), identity)
+
+
+def map_file(path: str) -> tuple[bytes | mmap.mmap, Identity]:
+    """Map a whole file read-only, whatever happens to its name. InputError."""
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):  # before opening: a pipe would block for ever
+            raise InputError(f"{path}: not a regular file")
+        with open(path, "rb", buffering=0) as file:
+            found = os.fstat(file.fileno())
+            size, identity = found.st_size, _identity(found)
+            if size == 0:  # cannot be mapped
+                return b"", identity
+            if sys.version_info >= (3, 13):  # keeps no second descriptor open
+                buffer = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ, trackfd=False)
+            else:
+                buffer = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
+            return buffer, identity
+    except FileNotFoundError:
+        raise InputError(
+            f"{path}: no such file; a dataset is PREFIX.bin and PREFIX.idx, and is opened by its "
+            "PREFIX; a run that did not finish leaves none, and can be run again"
+        ) from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error

@@ -1,0 +1,99 @@
+"""The shards of a dataset: one that is opened, or many that are opened when they are needed."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, fields
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tokpack.errors import FormatError, InputError
+from tokpack.indexed.format import bin_path, idx_path, storage_dtype
+from tokpack.indexed.manifest import Manifest, is_manifest, manifest_path
+from tokpack.indexed.records import ShardRecord
+from tokpack.indexed.shard import Shard, open_shard
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+OPEN_SHARDS = 64  # each has two maps
+
+
+@dataclass(frozen=True, slots=True)
+class Shards:
+    """What an open dataset consists of.
+
+    ``only`` is its one shard; of a virtual dataset it is None, and ``manifest`` has ``records`` of
+    those that ``open`` opens, of which at most OPEN_SHARDS stay open.
+    """
+
+    dtype: np.dtype[Any]
+    starts: npt.NDArray[np.int64]  # first sequence of each shard, then S
+    sequences: int
+    open: Callable[[int], Shard]
+    only: Shard | None = None
+    manifest: Manifest | None = None
+    records: tuple[ShardRecord, ...] = ()
+
+    def __iter__(self) -> Iterator[Shard]:
+        """The shards in order, each opened when its turn comes."""
+        return (self.open(number) for number in range(len(self.starts) - 1))
+
+
+def open_shards(prefix: str) -> Shards:
+    """The shards of the dataset ``prefix``. Raises InputError, FormatError."""
+    if not is_virtual(prefix):
+        shard = open_shard(prefix)
+        starts = np.array([0, len(shard)], np.int64)
+        return Shards(shard.dtype, starts, len(shard), lambda number: shard, only=shard)
+    manifest = Manifest.load(prefix)
+    records, dtype = manifest.pieces or (), storage_dtype(manifest.dtype)
+    counts = [record.sequences for record in records]
+    starts = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+    # The cache of functools may be used from threads and across fork: it holds no lock meanwhile.
+    opener = lru_cache(OPEN_SHARDS)(partial(_open_recorded, prefix, dtype, records))
+    return Shards(dtype, starts, int(starts[-1]), opener, manifest=manifest, records=records)
+
+
+def is_virtual(prefix: str) -> bool:
+    """Whether there is a manifest with pieces instead of files. Raises FormatError."""
+    if os.path.exists(idx_path(prefix)) or not is_manifest(manifest_path(prefix)):
+        return False
+    return Manifest.load(prefix).pieces is not None
+
+
+def _open_recorded(
+    prefix: str, dtype: np.dtype[Any], records: tuple[ShardRecord, ...], number: int
+) -> Shard:
+    """Open a shard of a virtual dataset, which must be what it was."""
+    record = records[number]
+    path = os.path.join(os.path.dirname(prefix), record.prefix)
+    where = f"{manifest_path(prefix)}: piece {number}, {path},"
+    if not os.path.exists(idx_path(path)):
+        raise InputError(f"{where} is missing: put it back, or merge the others again")
+    shard = open_shard(path)
+    if shard.dtype != dtype:
+        raise FormatError(f"{where} has ids of {shard.dtype}, expected {dtype}: it has changed")
+    found = ShardRecord.of(shard, record.prefix, record.xxh3_128)
+    for field in fields(ShardRecord):
+        now, then = getattr(found, field.name), getattr(record, field.name)
+        if now != then:
+            raise FormatError(
+                f"{where} has changed: {field.name} is {now}, expected {then}; merge again"
+            )
+    return shard
+
+
+def check_digest(prefix: str, shard: Shard, record: ShardRecord) -> None:
+    """FormatError where the manifest of a shard has another checksum than its record."""
+    if not record.xxh3_128 or not os.path.exists(manifest_path(shard.prefix)):
+        return
+    digest = Manifest.load(shard.prefix).bin["xxh3_128"]
+    if digest != record.xxh3_128:
+        raise FormatError(
+            f"{manifest_path(prefix)}: piece {shard.prefix} has changed: xxh3_128 of "
+            f"{bin_path(shard.prefix)} is {digest}, expected {record.xxh3_128}; merge again"
+        )

@@ -1,0 +1,117 @@
+"""What a manifest and a trace say of a dataset: who gave to it, and where a document came from."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from tokpack.errors import TokpackError
+from tokpack.indexed import Manifest, Origins, manifest_path, trace_path
+from tokpack.indexed.manifest import not_a_manifest
+
+if TYPE_CHECKING:
+    from tokpack.indexed import MMapIndexedDataset
+
+
+def doubt(dataset: MMapIndexedDataset) -> str:
+    """Why a file that has the name of the dataset's manifest is left aside; "" where none is.
+
+    FormatError where it is broken or of a newer version.
+    """
+    path, manifest = manifest_path(dataset.path_prefix), dataset.manifest
+    if manifest is None:
+        return not_a_manifest(path) if os.path.exists(path) else ""
+    if (manifest.sequences, manifest.tokens) == (len(dataset), dataset.token_count):
+        return ""
+    return (
+        f"{path}: says {manifest.sequences} sequences and {manifest.tokens} tokens, the "
+        f"dataset has {len(dataset)} and {dataset.token_count}: it belongs to another one"
+    )
+
+
+def own_manifest(dataset: MMapIndexedDataset) -> Manifest | None:
+    """The manifest of a dataset, where it has one that belongs to it."""
+    return None if doubt(dataset) else dataset.manifest
+
+
+def bytes_per_token(dataset: MMapIndexedDataset) -> float | None:
+    """UTF-8 bytes of text for each token, EOD included, as the manifest has it."""
+    manifest = own_manifest(dataset)
+    if manifest is None or not manifest.tokens or not manifest.text_bytes:
+        return None
+    return manifest.text_bytes / manifest.tokens
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one input gave to a dataset, as its manifest says."""
+
+    name: str
+    documents: int
+    tokens: int
+    text_bytes: int
+
+    @property
+    def bytes_per_token(self) -> float:
+        """UTF-8 bytes of text for each token; 0 where there is none."""
+        return self.text_bytes / self.tokens if self.tokens else 0.0
+
+
+def shares(dataset: MMapIndexedDataset) -> list[Share]:
+    """What each input gave, in their order; [] without a manifest."""
+    manifest = own_manifest(dataset)
+    return [
+        Share(
+            str(entry.get("name", "?")),
+            *(_count(entry.get(key)) for key in ("documents", "tokens", "text_bytes")),
+        )
+        for entry in (manifest.inputs if manifest else [])
+        if isinstance(entry, dict)
+    ]
+
+
+class Sources:
+    """Where the documents of a dataset came from."""
+
+    def __init__(self, dataset: MMapIndexedDataset) -> None:
+        self._dataset = dataset
+
+    def find(self, number: int) -> tuple[str, int | None]:
+        """Name of the input that document ``number`` came from, and its line there, from 1.
+
+        The line takes a trace, the name a manifest at least; "" and None where they are not known.
+        """
+        if self._origins is not None and number < len(self._origins):
+            origin = self._origins[number]
+            return origin.source, origin.line
+        return self._name(number), None
+
+    @cached_property
+    def _origins(self) -> Origins | None:
+        prefix = self._dataset.path_prefix
+        if own_manifest(self._dataset) is None or not os.path.exists(trace_path(prefix)):
+            return None
+        try:
+            return Origins(prefix)
+        except TokpackError:  # a trace of another dataset, which `tokpack trace` explains
+            return None
+
+    @cached_property
+    def _shares(self) -> list[Share]:
+        return shares(self._dataset)
+
+    def _name(self, number: int) -> str:
+        before = 0
+        if sum(share.documents for share in self._shares) != self._dataset.documents:
+            return ""
+        for share in self._shares:
+            before += share.documents
+            if number < before:
+                return share.name
+        return ""
+
+
+def _count(value: object) -> int:
+    return value if isinstance(value, int) and value >= 0 else 0

@@ -1,0 +1,172 @@
+"""The datasets of a blend: found by name, opened once, and held against what the blend says."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from tokpack.errors import InputError, UsageError
+from tokpack.indexed import MMapIndexedDataset, bin_path, idx_path, prefix_of
+from tokpack.samples.labels import check_labels
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tokpack.samples.blend.spec import BlendSpec
+
+_SUFFIXES = ("", "_text_document", "_text_sentence")
+_LISTED = 10_000  # files of a folder, in which a name is looked for that was typed wrong
+_NAMED = 8  # datasets in one warning
+
+
+def open_datasets(spec: BlendSpec) -> dict[str, MMapIndexedDataset]:
+    """The datasets by the names that ``spec`` has for them, unchanged since the blend was saved.
+
+    InputError for one that is missing, empty, or not what its manifest or the blend says;
+    FormatError for one that is broken, or whose manifest is; UsageError for datasets of different
+    tokenizers, and for labels that do not fit.
+    """
+    opened: dict[str, MMapIndexedDataset] = {}
+    known: dict[str, MMapIndexedDataset] = {}
+    for _, entries in spec.groups():
+        for entry in entries:
+            if entry.prefix not in opened:
+                dataset = _open(entry.prefix)
+                opened[entry.prefix] = known.setdefault(dataset.path_prefix, dataset)
+            then = {"fingerprint": entry.fingerprint, "checksum": entry.checksum}
+            _check_unchanged(spec.source, opened[entry.prefix], then)
+    _check_tokenizers(list(known.values()))
+    for _, entries in spec.groups():
+        for entry in entries:
+            if entry.labels is not None:
+                if entry.labels not in opened:
+                    dataset = _open(entry.labels)
+                    opened[entry.labels] = known.setdefault(dataset.path_prefix, dataset)
+                labels = opened[entry.labels]
+                _check_unchanged(spec.source, labels, {"fingerprint": entry.labels_fingerprint})
+                check_labels(labels, opened[entry.prefix])
+    return opened
+
+
+def find_prefix(name: str) -> str:
+    """The dataset that a user means: NAME, one of its files, or NAME_text_document."""
+    base = prefix_of(name)
+    for suffix in _SUFFIXES:
+        if MMapIndexedDataset.exists(base + suffix):
+            return base + suffix
+    tried = ", ".join(f"{base}{suffix}.idx" for suffix in _SUFFIXES)
+    hint = _neighbours(base)
+    raise InputError(f"{name}: no such dataset; looked for {tried}, each with its .bin{hint}")
+
+
+def _neighbours(base: str) -> str:
+    """What a missing dataset was probably meant to be: a hint for the end of a message."""
+    folder, name = os.path.split(base)
+    try:
+        with os.scandir(folder or ".") as entries:
+            known = [one.name[:-4] for one in islice(entries, _LISTED) if one.name[-4:] == ".idx"]
+    except OSError:
+        return f"; there is no folder {folder}" if folder and not os.path.isdir(folder) else ""
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    return f"; did you mean {os.path.join(folder, near[0])}?" if near else ""
+
+
+def _open(name: str) -> MMapIndexedDataset:
+    dataset = MMapIndexedDataset(find_prefix(name))
+    if not dataset.token_count:
+        raise InputError(
+            f"{dataset.path_prefix}: no tokens in it: leave it out, or encode it again"
+        )
+    _check_sizes(dataset)
+    return dataset
+
+
+def _check_sizes(dataset: MMapIndexedDataset) -> None:
+    """The manifest, where there is one, must have the sizes of the files."""
+    manifest, prefix = dataset.manifest, dataset.path_prefix
+    if manifest is None or manifest.pieces is not None:  # a virtual dataset checks its pieces
+        return
+    for shard in dataset.shards():
+        sizes = {
+            bin_path(prefix): (shard.tokens.nbytes, manifest.bin["bytes"]),
+            idx_path(prefix): (shard.idx_bytes, manifest.idx["bytes"]),
+        }
+        for path, (found, said) in sizes.items():
+            if found != said:
+                raise InputError(
+                    f"{path} has {found:,} bytes, its manifest says {said:,}: the dataset is "
+                    f"not what was written; `tokpack verify {prefix}` says more"
+                )
+
+
+def marks(dataset: MMapIndexedDataset) -> dict[str, str | None]:
+    """What identifies a dataset in a saved blend.
+
+    ``fingerprint``, 16 hexadecimal digits, is of the data, and is what the stateless order depends
+    on. ``checksum`` is the xxh3_128 of the whole .bin as the manifest states it, None without a
+    manifest; ``tokpack verify`` compares it with the file.
+    """
+    manifest = dataset.manifest
+    checksum = None if manifest is None else manifest.bin["xxh3_128"]
+    return {"fingerprint": f"{dataset.fingerprint:016x}", "checksum": checksum}
+
+
+def _check_unchanged(
+    source: str, dataset: MMapIndexedDataset, marked: Mapping[str, str | None]
+) -> None:
+    found = marks(dataset)
+    for what, then in marked.items():
+        now = found[what]
+        if then is not None and now is not None and then != now:
+            raise InputError(
+                f"{source}: {dataset.path_prefix} has changed since the blend was saved ({what} "
+                f"{now}, then {then}): put the old data back, or make the blend anew"
+            )
+
+
+def _check_tokenizers(datasets: Sequence[MMapIndexedDataset]) -> None:
+    """UsageError for datasets whose manifests name different tokenizers."""
+    known = [dataset for dataset in datasets if _sha256(dataset) is not None]
+    for dataset in known[1:]:
+        if _sha256(dataset) != _sha256(known[0]):
+            raise UsageError(
+                f"{known[0].path_prefix} and {dataset.path_prefix} were made with different "
+                f"tokenizers, {_tokenizer(known[0])} and {_tokenizer(dataset)}: ids of one mean "
+                "nothing in the other; encode one of them again"
+            )
+
+
+def unchecked(datasets: Sequence[MMapIndexedDataset]) -> list[str]:
+    """Which checks could not be made, for want of manifests or of what they say."""
+    without = [d for d in datasets if d.manifest is None]
+    silent = [d for d in datasets if d.manifest is not None and _sha256(d) is None]
+    compared = [d for d in datasets if _sha256(d) is not None]
+    found = []
+    if without:
+        found.append(
+            f"no manifest says which tokenizer made {_names(without)}, nor whether it is whole"
+        )
+    if silent:
+        found.append(f"the manifest does not say which tokenizer made {_names(silent)}")
+    if compared and (without or silent):
+        found.append(
+            f"whether {_names([*without, *silent])} has the tokenizer of {_names(compared)} could "
+            "not be checked: a model cannot read ids of two"
+        )
+    return found
+
+
+def _names(datasets: Sequence[MMapIndexedDataset]) -> str:
+    more = f" and {len(datasets) - _NAMED} more" if len(datasets) > _NAMED else ""
+    return ", ".join(dataset.path_prefix for dataset in datasets[:_NAMED]) + more
+
+
+def _sha256(dataset: MMapIndexedDataset) -> object:
+    return (dataset.tokenizer or {}).get("sha256")
+
+
+def _tokenizer(dataset: MMapIndexedDataset) -> str:
+    tokenizer = dataset.tokenizer or {}
+    return f"{tokenizer.get('name')} (sha256 {str(tokenizer.get('sha256'))[:12]})"
