@@ -72,9 +72,7 @@ class ByteLevelBPE:
         cache_bytes: int = ...,
         level: Level = "auto",
     ) -> None: ...
-    def encode(
-        self, data: Buffer, spans: npt.NDArray[np.int64], eod: int | None = None
-    ) -> Encoded:
+    def encode(self, data: Buffer, spans: npt.NDArray[np.int64], eod: int | None = None) -> Encoded:
         """Encode valid UTF-8 documents; ``eod`` is appended to each that has a token."""
 
     def cache_info(self) -> dict[str, int]: ...
@@ -82,9 +80,7 @@ class ByteLevelBPE:
 def patterns() -> list[str]:
     """Names of the pretokenizers that the core knows."""
 
-def pretokenize(
-    data: Buffer, pattern: str, level: Level = "auto"
-) -> npt.NDArray[np.int64]:
+def pretokenize(data: Buffer, pattern: str, level: Level = "auto") -> npt.NDArray[np.int64]:
     """End offset of each pretoken of one document, for tests."""
 
 def nfc(data: Buffer) -> bytes:

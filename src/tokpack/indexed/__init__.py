@@ -6,7 +6,6 @@ from tokpack.indexed.format import best_fitting_dtype, bin_path, idx_path, stora
 from tokpack.indexed.manifest import (
     FileDigest,
     Manifest,
-    check_replaceable,
     digest_file,
     manifest_path,
 )
@@ -25,7 +24,6 @@ __all__ = [
     "Trace",
     "best_fitting_dtype",
     "bin_path",
-    "check_replaceable",
     "digest_file",
     "idx_path",
     "is_trace",

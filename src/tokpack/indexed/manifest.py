@@ -14,8 +14,9 @@ from typing import Any, TypedDict
 
 import xxhash
 
-from tokpack.errors import FormatError, InputError, OutputError
+from tokpack.errors import FormatError, InputError
 from tokpack.files.durable import replace_file
+from tokpack.files.outputs import Kind, check_outputs
 
 MANIFEST_VERSION = 1
 
@@ -130,23 +131,20 @@ class Manifest:
         OutputError where the file exists and is no manifest: it may be the very input.
         """
         path = manifest_path(prefix)
-        check_replaceable(path)
+        check_outputs([(path, MANIFEST)], (), overwrite=True)
         replace_file(path, [self.to_json().encode()])
 
 
-def check_replaceable(path: str) -> None:
-    """OutputError where a manifest at ``path`` would overwrite a file that is none."""
+def is_manifest(path: str) -> bool:
+    """Whether a file begins like a manifest; False also where there is none that can be read."""
     try:
         with open(path, "rb") as file:
-            if _START.match(file.read(_HEAD_BYTES)):
-                return
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise OutputError(f"{path}: cannot be read: {error.strerror or error}") from error
-    raise OutputError(
-        f"{path}: exists and is not a manifest, so it is not overwritten: choose another output"
-    )
+            return _START.match(file.read(_HEAD_BYTES)) is not None
+    except OSError:
+        return False
+
+
+MANIFEST = Kind("a manifest", is_manifest, beside=True)
 
 
 _TYPES: dict[str, type] = {

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from tokpack.errors import FormatError, InputError, UsageError
 from tokpack.indexed.format import bin_path, idx_path, storage_dtype
-from tokpack.indexed.manifest import Manifest, check_replaceable, manifest_path
+from tokpack.indexed.manifest import Manifest, is_manifest, manifest_path
 from tokpack.indexed.reader import MMapIndexedDataset, Tokens
 
 if TYPE_CHECKING:
@@ -55,11 +55,7 @@ def is_virtual(prefix: str) -> bool:
     path = manifest_path(prefix)
     if os.path.exists(idx_path(prefix)) or not os.path.isfile(path):
         return False
-    try:
-        check_replaceable(path)
-    except Exception:  # somebody else's file
-        return False
-    return "pieces" in _load(path)
+    return is_manifest(path) and "pieces" in _load(path)
 
 
 def read_pieces(prefix: str) -> tuple[np.dtype[Any], list[Piece]]:

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokpack import __version__
-from tokpack.errors import FormatError, OutputError, UsageError
+from tokpack.errors import FormatError, UsageError
 from tokpack.files.durable import Staged, cannot_write, make_folder_of
 from tokpack.indexed.format import bin_path, idx_path
-from tokpack.indexed.manifest import FileDigest, Manifest, check_replaceable, manifest_path
+from tokpack.indexed.manifest import FileDigest, Manifest, is_manifest, manifest_path
+from tokpack.indexed.outputs import dataset_files
 from tokpack.indexed.reader import MMapIndexedDataset
 from tokpack.indexed.virtual import MAX_TOTAL, Piece, measure, parts_of, pieces_json
-from tokpack.operations.output import Output, check_output, now, stale_files
+from tokpack.indexed.outputs import dataset_files
+from tokpack.operations.output import Output, Place, now
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -62,12 +64,7 @@ def prefixes_of(names: Sequence[str]) -> list[str]:
 
 def manifest_of(prefix: str) -> Manifest | None:
     """The manifest of a dataset; None where it has none. FormatError where it is broken."""
-    path = manifest_path(prefix)
-    try:
-        check_replaceable(path)
-    except OutputError:  # a file of somebody else
-        return None
-    return Manifest.load(prefix) if os.path.exists(path) else None
+    return Manifest.load(prefix) if is_manifest(manifest_path(prefix)) else None
 
 
 def merge(
@@ -90,19 +87,13 @@ def merge(
     prefixes = prefixes_of(names)
     if not prefixes:
         raise UsageError("nothing to merge: name the datasets by their prefixes")
-    _check_names(prefixes, output)
-    check_output(output, overwrite=overwrite)
+    files = [file for prefix in prefixes for file in dataset_files(prefix)]
+    place = Place([output], files, overwrite=overwrite)
     inputs = [_inspect(prefix) for prefix in prefixes]
     _check_same(inputs, note)
     if virtual:
-        return _write_virtual(inputs, output)
-    return _write(inputs, output, overwrite=overwrite, progress=progress)
-
-
-def _check_names(prefixes: list[str], output: str) -> None:
-    for prefix in prefixes:
-        if os.path.realpath(prefix) == os.path.realpath(output):
-            raise UsageError(f"{output} is an input and the output: choose another output")
+        return _write_virtual(inputs, place)
+    return _write(inputs, place, progress=progress)
 
 
 def _inspect(prefix: str) -> _Input:
@@ -161,7 +152,7 @@ def _described(tokenizer: dict[str, Any]) -> str:
     return f"{tokenizer.get('name', 'unknown')} ({tokenizer['sha256'][:12]})"
 
 
-def _write(inputs: list[_Input], output: str, *, overwrite: bool, progress: Progress) -> Manifest:
+def _write(inputs: list[_Input], place: Place, *, progress: Progress) -> Manifest:
     pieces = [piece for found in inputs for piece in found.pieces]
     total = sum(piece.bin_bytes for piece in pieces)
     done = 0
@@ -171,7 +162,8 @@ def _write(inputs: list[_Input], output: str, *, overwrite: bool, progress: Prog
         done += count
         progress(done, total)
 
-    with Output(output, overwrite=overwrite) as out:
+    with Staged() as staged:
+        out = Output(place.prefixes[0], staged)
         lengths = out.scratch(sum(piece.sequences for piece in pieces), np.int32)
         doc_idx = out.scratch(sum(piece.documents for piece in pieces) + 1, np.int64)
         sequence = document = 0
@@ -183,7 +175,9 @@ def _write(inputs: list[_Input], output: str, *, overwrite: bool, progress: Prog
             out.copy(bin_path(piece.prefix), 0, piece.bin_bytes, told)
             sequence += piece.sequences
             document += piece.documents
-        return out.commit(inputs[0].dtype, lengths, doc_idx, _facts(inputs))
+        manifest = out.complete(inputs[0].dtype, lengths, doc_idx, _facts(inputs))
+        place.commit(staged)
+        return manifest
 
 
 def _append(
@@ -200,7 +194,8 @@ def _append(
     own += sequence
 
 
-def _write_virtual(inputs: list[_Input], output: str) -> Manifest:
+def _write_virtual(inputs: list[_Input], place: Place) -> Manifest:
+    output = place.prefixes[0]
     folder = os.path.dirname(os.path.abspath(output))
     pieces = [
         Piece(**{**vars(piece), "prefix": os.path.relpath(piece.prefix, folder)})
@@ -226,7 +221,7 @@ def _write_virtual(inputs: list[_Input], output: str) -> Manifest:
         file = staged.create(path)
         with cannot_write(path):
             file.write(pieces_json(manifest, pieces).encode())
-        staged.commit(stale=[*stale_files(output), bin_path(output)])
+        place.commit(staged, stale=[bin_path(output)])
     return manifest
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -10,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokpack.errors import UsageError
+from tokpack.files.durable import Staged
 from tokpack.indexed.format import bin_path
+from tokpack.indexed.outputs import dataset_files
 from tokpack.indexed.reader import MMapIndexedDataset
 from tokpack.indexed.virtual import parts_of
 from tokpack.operations.merge import manifest_of, plain_facts
-from tokpack.operations.output import Output, check_output
+from tokpack.operations.output import Output, Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -67,8 +68,8 @@ def split(
 ) -> list[tuple[str, Manifest]]:
     """Cut the dataset ``prefix`` into OUTPUT_00000, OUTPUT_00001, ...; documents stay whole.
 
-    Three shares are named OUTPUT_train, _valid and _test. Gives each prefix with its manifest. Each
-    dataset is there complete or not at all. UsageError where a dataset would have no document,
+    Three shares are named OUTPUT_train, _valid and _test. Gives each prefix with its manifest. All
+    datasets are there complete or none is. UsageError where a dataset would have no document,
     FormatError where the dataset is broken, OutputError where an output is taken.
     """
     with MMapIndexedDataset(prefix, verify=True) as dataset:
@@ -76,22 +77,22 @@ def split(
         ends = _token_ends(dataset.sizes, doc_idx)
         ranges = _ranges(cut, ends, prefix)
         names = _names(output, cut, ranges)
-        for name in names:
-            check_output(name, overwrite=overwrite)
-            if os.path.realpath(name) == os.path.realpath(dataset.path_prefix):
-                raise UsageError(f"{name} is the input and an output: choose another output")
+        inputs = dataset_files(dataset.path_prefix)
+        place = Place(names, inputs, overwrite=overwrite)
         itemsize = dataset.dtype.itemsize
         before = 0
         results = []
-        for name, (begin, end) in zip(names, ranges, strict=True):
 
-            def told(count: int) -> None:
-                nonlocal before
-                before += count
-                progress(before, int(ends[-1]) * itemsize)
+        def told(count: int) -> None:
+            nonlocal before
+            before += count
+            progress(before, int(ends[-1]) * itemsize)
 
-            manifest = _write(dataset, name, (begin, end), ends, overwrite=overwrite, told=told)
-            results.append((name, manifest))
+        with Staged() as staged:
+            for name, documents in zip(names, ranges, strict=True):
+                out = Output(name, staged)
+                results.append((name, _write(dataset, out, documents, ends, told=told)))
+            place.commit(staged)
     return results
 
 
@@ -176,28 +177,26 @@ def _names(output: str, cut: Cut, ranges: list[tuple[int, int]]) -> list[str]:
 
 def _write(
     dataset: MMapIndexedDataset,
-    name: str,
+    out: Output,
     documents: tuple[int, int],
     ends: npt.NDArray[np.int64],
     *,
-    overwrite: bool,
     told: Callable[[int], None],
 ) -> Manifest:
     begin, end = documents
     first, last = int(dataset.doc_idx[begin]), int(dataset.doc_idx[end])
     itemsize = dataset.dtype.itemsize
     start, stop = int(ends[begin]) * itemsize, int(ends[end]) * itemsize
-    with Output(name, overwrite=overwrite) as out:
-        done = 0
-        for part in parts_of(dataset):
-            size = part.tokens.nbytes
-            low, high = max(start - done, 0), min(stop - done, size)
-            if low < high:
-                out.copy(bin_path(part.path_prefix), low, high, told)
-            done += size
-        doc_idx = dataset.doc_idx[begin : end + 1] - first
-        facts = _facts(dataset, documents, (stop - start) // itemsize)
-        return out.commit(dataset.dtype, dataset.sizes[first:last], doc_idx, facts)
+    done = 0
+    for part in parts_of(dataset):
+        size = part.tokens.nbytes
+        low, high = max(start - done, 0), min(stop - done, size)
+        if low < high:
+            out.copy(bin_path(part.path_prefix), low, high, told)
+        done += size
+    doc_idx = dataset.doc_idx[begin : end + 1] - first
+    facts = _facts(dataset, documents, (stop - start) // itemsize)
+    return out.complete(dataset.dtype, dataset.sizes[first:last], doc_idx, facts)
 
 
 def _facts(dataset: MMapIndexedDataset, documents: tuple[int, int], tokens: int) -> dict[str, Any]:
