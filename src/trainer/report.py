@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
@@ -11,13 +12,14 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokpack.errors import UsageError
-from tokpack.files.durable import cannot_write
+from tokpack.errors import OutputError, UsageError
+from tokpack.files.durable import cannot_write, replace_file
+from tokpack.files.outputs import Kind, begins_with, check_outputs, is_sealed, sealed
 
 from .metrics import memory_estimate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from tokpack.configuration.config import Config
 
@@ -55,12 +57,21 @@ def line(values: Mapping[str, Any], steps: int) -> str:
 
 
 class Log:
-    """What rank 0 says and writes; the other ranks have one that is silent."""
+    """What rank 0 says and writes; the other ranks have one that is silent.
+
+    ``steps`` are the one to go on from and the last one; ``inputs`` are files that the run reads.
+    """
 
     def __init__(
-        self, config: Config, topology: Topology, entropy: float, first: int, steps: int
+        self,
+        config: Config,
+        topology: Topology,
+        entropy: float,
+        steps: tuple[int, int],
+        inputs: Sequence[str] = (),
     ) -> None:
-        self.entropy, self._config, self._first, self._steps = entropy, config, first, steps
+        first, self._steps = steps
+        self.entropy, self._config, self._first = entropy, config, first
         self._main, self._begin = topology.is_main, time.monotonic()
         self._live = self._main and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         folder = config.log_dir or config.save
@@ -68,8 +79,9 @@ class Log:
         if self._folder is not None:
             with cannot_write(str(self._folder)):
                 self._folder.mkdir(parents=True, exist_ok=True)
-                (self._folder / "config.yaml").write_text(config.to_yaml(), encoding="utf-8")
-        self.record("begin", iteration=first, steps=steps, unigram_entropy=entropy)
+            _check_log(self._folder / "log.jsonl", inputs)
+            _save_config(self._folder / "config.yaml", config, inputs)
+        self.record("begin", iteration=first, steps=self._steps, unigram_entropy=entropy)
         self._board = _board(config, first) if config.tensorboard_dir and self._main else None
 
     def say(self, text: str) -> None:
@@ -124,8 +136,43 @@ class Log:
         if self._folder is not None and (self._folder / "log.jsonl").exists():
             try:
                 self.say(draw(self._folder, self.entropy))
-            except OSError as error:  # another error may be on its way, and is the one to hear of
+            except (
+                OSError,
+                OutputError,
+            ) as error:  # another error may be on its way, and is the one to hear of
                 self.say(f"no loss.png: {error}")
+
+
+def _is_config(path: str) -> bool:
+    return is_sealed(path, _MAKER)
+
+
+def _is_log(path: str) -> bool:
+    return begins_with(path, b'{"event": "begin"')
+
+
+def _is_plot(path: str) -> bool:
+    return begins_with(path, b"\x89PNG") and b"tokpack train" in Path(path).read_bytes()[:1024]
+
+
+_MAKER = "tokpack train"
+CONFIG = Kind("a configuration that tokpack train wrote", _is_config, kept=False, beside=True)
+LOG = Kind("a log of tokpack train", _is_log, kept=False, beside=True)
+PLOT = Kind("a plot of tokpack train", _is_plot, kept=False, beside=True)
+
+
+def _save_config(path: Path, config: Config, inputs: Sequence[str]) -> None:
+    """Write the configuration of the run; one that the run itself reads stays as it is."""
+    if path.exists() and any(os.path.exists(name) and path.samefile(name) for name in inputs):
+        return
+    check_outputs([(str(path), CONFIG)], (), overwrite=False)
+    replace_file(path, [sealed(config.to_yaml(), _MAKER).encode()])
+
+
+def _check_log(path: Path, inputs: Sequence[str]) -> None:
+    """Refuse to append to a file that is no log."""
+    if path.exists() and path.stat().st_size:
+        check_outputs([(str(path), LOG)], inputs, overwrite=False)
 
 
 def _board(config: Config, first: int) -> Any:
@@ -159,8 +206,15 @@ def draw(folder: Path, entropy: float) -> str:
         axes.plot(*zip(*sorted(points.items()), strict=True), marker=".", label=name)
     axes.axhline(entropy, linestyle="--", color="grey", label="unigram entropy")
     axes.legend()
-    figure.savefig(folder / "loss.png", dpi=120)
-    return f"plot: {folder / 'loss.png'}"
+    path = folder / "loss.png"
+    try:
+        check_outputs([(str(path), PLOT)], (), overwrite=False)
+    except OutputError as error:
+        return f"no loss.png: {error}"
+    content = io.BytesIO()
+    figure.savefig(content, dpi=120, metadata={"Software": _MAKER})
+    replace_file(path, [content.getvalue()])
+    return f"plot: {path}"
 
 
 def describe(run: Run) -> Iterator[str]:

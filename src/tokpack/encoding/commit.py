@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from tokpack.encoding.outputs import is_rejects, rejects_path
 from tokpack.encoding.piece import KeyCounts
 from tokpack.encoding.trace import groups_with_base, write_trace
 from tokpack.errors import InputError, OutputError
@@ -51,7 +52,7 @@ def stage(
     Raises InputError when there is no token at all, OutputError when counts do not add up.
     """
     folder = job.folder
-    rejects = job.options.output + ".rejects.jsonl"
+    rejects = rejects_path(job.options)
     renames: list[tuple[str, str]] = []
     manifests: list[tuple[str, str]] = []
     remove = []
@@ -86,7 +87,7 @@ def stage(
         manifests.append((manifest_path(staged), manifest_path(prefix)))
     if _stage_rejects(job, pieces):
         renames.append((folder("rejects.jsonl"), rejects))
-    else:
+    elif is_rejects(rejects):  # of the dataset that is replaced
         remove.append(rejects)
     relative = [
         (os.path.basename(source), os.path.basename(target))

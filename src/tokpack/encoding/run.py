@@ -16,12 +16,12 @@ from tokpack.encoding.engine import Engine, InProcess, Processes
 from tokpack.encoding.folder import SUFFIX, WorkFolder
 from tokpack.encoding.join import Joiner
 from tokpack.encoding.options import EncodeOptions, worker_count
+from tokpack.encoding.outputs import check_replaced
 from tokpack.encoding.part import PartEncoder
 from tokpack.encoding.piece import Job, Piece
 from tokpack.encoding.plan import make_plan
 from tokpack.encoding.resume import (
     check_budget,
-    check_outputs,
     existing,
     is_whole,
     known_pieces,
@@ -73,7 +73,7 @@ def encode(options: EncodeOptions, *, progress: Show | None = None) -> list[Mani
         done = existing(plan, prefixes, options)
         if done is not None:
             return done
-        check_outputs(prefixes, options)
+        check_replaced(options, sources)
     with _ends_on_sigterm(), Lock(folder.path) as lock:
         plan = open_plan(folder, plan, options)
         if folder.read_json("commit.json") is not None:  # it was stopped in its last moment
@@ -83,7 +83,7 @@ def encode(options: EncodeOptions, *, progress: Show | None = None) -> list[Mani
         if done is not None:
             folder.remove()
             return done
-        check_outputs(prefixes, options)
+        check_replaced(options, sources)
         if not tokenizer.native:
             _log.warning(
                 "the tokenizer %s takes the slow path, not the native one: %s",

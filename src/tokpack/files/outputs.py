@@ -12,11 +12,14 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import xxhash
+
 from tokpack.errors import OutputError, UsageError
-from tokpack.files.durable import UNFINISHED
+from tokpack.files.durable import UNFINISHED, Staged, cannot_write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from typing import BinaryIO
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,9 @@ class Kind:
     kept: bool = True
     beside: bool = False
 
+
+_SEALED_BYTES = 1 << 26
+_BLOCK = 1 << 20
 
 DATA = Kind("an output of tokpack")  # nothing in it says who made it
 
@@ -67,6 +73,25 @@ def check_outputs(outputs: Sequence[Output], inputs: Iterable[str], *, overwrite
         )
 
 
+def write_output(
+    path: str, chunks: Iterable[bytes], inputs: Iterable[str], *, overwrite: bool
+) -> None:
+    """Make ``path`` hold ``chunks``, whole and durably, where the rule allows it.
+
+    A file of exactly these bytes counts as one that was made before, and stays as it is.
+    """
+    with Staged() as staged:
+        file = staged.create(path)
+        with cannot_write(path):
+            for chunk in chunks:
+                file.write(chunk)
+            file.flush()
+        if _same_bytes(path, file):
+            return
+        check_outputs([(path, DATA)], inputs, overwrite=overwrite)
+        staged.commit()
+
+
 def check_not_inputs(outputs: Iterable[str], inputs: Iterable[str]) -> None:
     """UsageError where a file that is to be written, or its unfinished form, is an input."""
     written = {}
@@ -86,13 +111,29 @@ def check_not_inputs(outputs: Iterable[str], inputs: Iterable[str]) -> None:
             raise UsageError(f"{output} is an input{other} and an output: choose another output")
 
 
-def begins_with(path: str, text: bytes, within: int) -> bool:
-    """Whether ``text`` stands among the first ``within`` bytes of a file."""
+def begins_with(path: str, text: bytes) -> bool:
+    """Whether a file can be read and begins with ``text``."""
     try:
         with open(path, "rb") as file:
-            return text in file.read(within)
+            return file.read(len(text)) == text
     except OSError:
         return False
+
+
+def sealed(text: str, maker: str) -> str:
+    """YAML that ``is_sealed`` recognises as long as nobody changes it; it begins with a comment."""
+    digest = xxhash.xxh3_64(text.encode()).hexdigest()
+    return f"# {maker} replaces this file as long as it is unchanged: {digest}\n{text}"
+
+
+def is_sealed(path: str, maker: str) -> bool:
+    """Whether a file is what ``sealed`` made for the same ``maker``, to the last byte."""
+    try:
+        with open(path, encoding="utf-8", newline="") as file:
+            head, text = file.readline(_SEALED_BYTES), file.read(_SEALED_BYTES)
+    except (OSError, UnicodeDecodeError):
+        return False
+    return head + text == sealed(text, maker)
 
 
 def _check_different(paths: Sequence[str]) -> None:
@@ -113,6 +154,20 @@ def _left_by_a_kill(path: str, outputs: Sequence[Output]) -> bool:
         and os.path.lexists(last + UNFINISHED)
         and not os.path.lexists(path + UNFINISHED)
     )
+
+
+def _same_bytes(path: str, file: BinaryIO) -> bool:
+    try:
+        with open(path, "rb") as there:
+            if os.fstat(there.fileno()).st_size != os.fstat(file.fileno()).st_size:
+                return False
+            file.seek(0)
+            while block := file.read(_BLOCK):
+                if there.read(len(block)) != block:
+                    return False
+    except OSError:  # none is there, or none that can be read
+        return False
+    return True
 
 
 def _files(name: str) -> Iterator[str]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 
+from tokpack.errors import FormatError, InputError
 from tokpack.files.outputs import DATA, Kind, Output
 from tokpack.indexed.format import bin_path, idx_path
-from tokpack.indexed.manifest import MANIFEST, manifest_path
+from tokpack.indexed.manifest import MANIFEST, Manifest, manifest_path
 from tokpack.indexed.trace import is_trace, trace_path
 from tokpack.indexed.virtual import is_virtual, read_pieces
 
@@ -26,7 +27,7 @@ def dataset_outputs(prefix: str, *, trace: bool = False) -> list[Output]:
 
 
 def dataset_files(prefix: str) -> list[str]:
-    """The files that reading the dataset ``prefix`` may read, those of its pieces too.
+    """The files that reading the dataset ``prefix`` may read: also its pieces', its tokenizer's.
 
     Raises FormatError for a virtual dataset that is broken.
     """
@@ -35,4 +36,17 @@ def dataset_files(prefix: str) -> list[str]:
         home = os.path.dirname(prefix)
         prefixes += [os.path.join(home, piece.prefix) for piece in read_pieces(prefix)[1]]
     names = (bin_path, idx_path, manifest_path, trace_path)
-    return [str(name(one)) for one in prefixes for name in names]
+    own = [str(name(one)) for one in prefixes for name in names]
+    return [*own, *(file for one in prefixes for file in _tokenizer_files(one))]
+
+
+def _tokenizer_files(prefix: str) -> list[str]:
+    """What the manifest names as its tokenizer: a file, GPT-2's two, or a folder."""
+    try:
+        name = Manifest.load(prefix).tokenizer.get("name")
+    except (InputError, FormatError):
+        return []
+    if not isinstance(name, str):
+        return []
+    beside = name.replace("vocab.json", "merges.txt").replace("encoder.json", "vocab.bpe")
+    return [name, beside]

@@ -70,8 +70,8 @@ def export(
 ) -> tuple[np.dtype[Any], list[str]]:
     """Write ``dataset`` as ``target`` (a key of EXPORTS); its dtype, and notes for users.
 
-    ``check`` is called before files get their names, and raises where they may not. The index has been verified. UsageError where an id does not fit, OutputError where a file
-    cannot be written.
+    ``check`` is called before files get their names, and raises where they may not. The index has
+    been verified. UsageError where an id does not fit, OutputError where a file cannot be written.
     """
     form = EXPORTS[target]
     dtype = _choose(dataset.dtype, form, asked, target)

@@ -16,7 +16,6 @@ from tokpack.indexed.manifest import FileDigest, Manifest, is_manifest, manifest
 from tokpack.indexed.outputs import dataset_files
 from tokpack.indexed.reader import MMapIndexedDataset
 from tokpack.indexed.virtual import MAX_TOTAL, Piece, measure, parts_of, pieces_json
-from tokpack.indexed.outputs import dataset_files
 from tokpack.operations.output import Output, Place, now
 
 if TYPE_CHECKING:

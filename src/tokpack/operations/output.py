@@ -53,7 +53,7 @@ class Place:
 
 
 class Output:
-    """The dataset ``prefix`` in the making: ids are appended or copied, then ``complete`` is called.
+    """The dataset ``prefix`` in the making: ids are appended or copied, then ``complete`` ends it.
 
     Its files are those of ``staged``, in the order .bin, .idx, manifest.
     """

@@ -12,7 +12,7 @@ from tokpack.samples.blend.open import open_blend
 from tokpack.samples.megatron.cache_files import Request, write_index_files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from tokpack.samples.blend.plan import BlendPlan
     from tokpack.samples.gpt import GPTDataset
@@ -59,12 +59,15 @@ def index_files(
     tokenizer: Mapping[str, Any] | None = None,
     renamed: Mapping[str, str] | None = None,
     fused: bool = False,
+    overwrite: bool = False,
+    inputs: Iterable[str] = (),
 ) -> Iterator[Written]:
     """Write the index files of the program whose order the blend has, see write_index_files.
 
     ``tokenizer`` are the ``unique_identifiers`` of Megatron-core's tokenizer. ``renamed`` says how
     prefixes begin where the program runs: {"data/": "/cluster/data/"}. ``fused`` is for jobs on ARM
-    processors, see megatron_blend. UsageError for what the program's own blends do not have.
+    processors, see megatron_blend. ``overwrite`` and ``inputs``, files that were read for the plan,
+    are as in write_index_files. UsageError for what the program's own blends do not have.
     """
     spec, train = plan.spec, plan.train
     if spec.order == "stateless":
@@ -96,7 +99,11 @@ def index_files(
         fused=fused,
     )
     return write_index_files(
-        folder, request, [portion.member.dataset for portion in train.portions]
+        folder,
+        request,
+        [portion.member.dataset for portion in train.portions],
+        overwrite=overwrite,
+        inputs=inputs,
     )
 
 
