@@ -177,9 +177,7 @@ def test_empty_documents_in_the_index(tmp_path: Path, bpe: Path, workers: int) -
 
 @pytest.mark.parametrize("limit", [1, 49, 50, 51, 137, 300, 1000])
 @pytest.mark.parametrize("workers", [1, 3])
-def test_limit_takes_the_first_records(
-    tmp_path: Path, bpe: Path, limit: int, workers: int
-) -> None:
+def test_limit_takes_the_first_records(tmp_path: Path, bpe: Path, limit: int, workers: int) -> None:
     texts = documents(300, words=5, seed=1)
     for number in range(6):
         write_jsonl(tmp_path / f"{number}.jsonl", texts[50 * number : 50 * number + 50])

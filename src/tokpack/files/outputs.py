@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import xxhash
 
 from tokpack.errors import OutputError, UsageError
-from tokpack.files.durable import UNFINISHED, Staged, cannot_write
+from tokpack.files.durable import UNFINISHED, Staged, cannot_write, remove_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -46,6 +46,20 @@ DATA = Kind("an output of tokpack")  # nothing in it says who made it
 Output = tuple[str, Kind]  # a path and what is written there
 
 
+def begin_outputs(outputs: Sequence[Output], inputs: Iterable[str], *, overwrite: bool) -> None:
+    """``check_outputs``, after removing what a run left that was killed among its last renames.
+
+    That are the files that had their names already while the last one still had that of a file in
+    the making; no part of them is anybody's data.
+    """
+    read = tuple(inputs)
+    check_not_inputs([path for path, _ in outputs], read)
+    for path, _ in outputs:
+        if _left_by_a_kill(path, outputs):
+            remove_file(path)
+    check_outputs(outputs, read, overwrite=overwrite)
+
+
 def check_outputs(outputs: Sequence[Output], inputs: Iterable[str], *, overwrite: bool) -> None:
     """Refuse what the rule forbids; ``outputs`` are files that appear together, the last one last.
 
@@ -66,7 +80,7 @@ def check_outputs(outputs: Sequence[Output], inputs: Iterable[str], *, overwrite
                 f"{path}: exists and is not {kind.what}, so it is not overwritten: choose another "
                 "output"
             )
-        if overwrite or (made and not kind.kept) or _left_by_a_kill(path, outputs):
+        if overwrite or (made and not kind.kept):
             continue
         raise OutputError(
             f"{path} exists: choose another output, or replace it with overwrite (--overwrite)"
@@ -150,6 +164,7 @@ def _left_by_a_kill(path: str, outputs: Sequence[Output]) -> bool:
     last = outputs[-1][0]
     return (
         path != last
+        and os.path.isfile(path)
         and not os.path.lexists(last)
         and os.path.lexists(last + UNFINISHED)
         and not os.path.lexists(path + UNFINISHED)

@@ -10,7 +10,7 @@ import numpy as np
 
 from tokpack.errors import FormatError, InputError, UsageError
 from tokpack.files.durable import Staged
-from tokpack.files.outputs import check_outputs
+from tokpack.files.outputs import begin_outputs, check_outputs
 from tokpack.indexed.format import MAGIC, bin_path, idx_path, parse_header, storage_dtype
 from tokpack.indexed.outputs import dataset_files
 from tokpack.indexed.reader import MMapIndexedDataset
@@ -237,10 +237,11 @@ def _export(options: ConvertOptions, target: str, progress: Progress) -> Convert
         output = _output_prefix(options.output) if target == "lazy" else options.output
         inputs = _input_files(options.input)
 
+        begin_outputs(outputs_of(target, output), inputs, overwrite=options.overwrite)
+
         def check() -> None:
             check_outputs(outputs_of(target, output), inputs, overwrite=options.overwrite)
 
-        check()
         manifest = manifest_of(prefix)
         name = str(manifest.tokenizer.get("name", "")) if manifest else ""
         dtype, notes = export(

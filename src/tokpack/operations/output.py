@@ -15,7 +15,7 @@ from tokpack import __version__
 from tokpack.errors import OutputError
 from tokpack.files.copying import Digest, copy_range
 from tokpack.files.durable import Staged, cannot_write, make_folder_of
-from tokpack.files.outputs import check_outputs
+from tokpack.files.outputs import Kind, begin_outputs, check_outputs
 from tokpack.indexed.format import bin_path, idx_path, index_chunks, storage_dtype
 from tokpack.indexed.manifest import FileDigest, Manifest, manifest_path
 from tokpack.indexed.outputs import dataset_outputs
@@ -39,17 +39,17 @@ class Place:
         self.prefixes = tuple(prefixes)
         self._inputs = tuple(inputs)
         self._overwrite = overwrite
-        self._check()
+        begin_outputs(self._outputs(), self._inputs, overwrite=overwrite)
 
     def commit(self, staged: Staged, stale: Sequence[str] = ()) -> None:
         """Give new datasets their names, all or none; the old ones, and ``stale``, go then."""
-        self._check()  # something may have come meanwhile
+        # Something may have come meanwhile.
+        check_outputs(self._outputs(), self._inputs, overwrite=self._overwrite)
         old = [path for prefix in self.prefixes for path in stale_files(prefix)]
         staged.commit([*old, *stale])
 
-    def _check(self) -> None:
-        outputs = [output for prefix in self.prefixes for output in dataset_outputs(prefix)]
-        check_outputs(outputs, self._inputs, overwrite=self._overwrite)
+    def _outputs(self) -> list[tuple[str, Kind]]:
+        return [output for prefix in self.prefixes for output in dataset_outputs(prefix)]
 
 
 class Output:
@@ -154,7 +154,7 @@ def stale_files(prefix: str) -> list[str]:
     """What goes before a dataset is replaced: all that would say something wrong of the new one."""
     trace = trace_path(prefix)
     traces = [trace] if is_trace(trace) else []
-    return [manifest_path(prefix), idx_path(prefix), *traces]
+    return [idx_path(prefix), manifest_path(prefix), *traces]
 
 
 def now() -> str:
