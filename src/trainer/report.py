@@ -12,9 +12,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tokpack.checkpoints.run_files import PNG_METADATA, check_log, save_config, save_plot
 from tokpack.errors import OutputError, UsageError
-from tokpack.files.durable import cannot_write, replace_file
-from tokpack.files.outputs import Kind, begins_with, check_outputs, is_sealed, sealed
+from tokpack.files.durable import cannot_write
 
 from .metrics import memory_estimate
 
@@ -79,8 +79,8 @@ class Log:
         if self._folder is not None:
             with cannot_write(str(self._folder)):
                 self._folder.mkdir(parents=True, exist_ok=True)
-            _check_log(self._folder / "log.jsonl", inputs)
-            _save_config(self._folder / "config.yaml", config, inputs)
+            check_log(self._folder / "log.jsonl", inputs)
+            save_config(self._folder / "config.yaml", config.to_yaml(), inputs)
         self.record("begin", iteration=first, steps=self._steps, unigram_entropy=entropy)
         self._board = _board(config, first) if config.tensorboard_dir and self._main else None
 
@@ -143,38 +143,6 @@ class Log:
                 self.say(f"no loss.png: {error}")
 
 
-def _is_config(path: str) -> bool:
-    return is_sealed(path, _MAKER)
-
-
-def _is_log(path: str) -> bool:
-    return begins_with(path, b'{"event": "begin"')
-
-
-def _is_plot(path: str) -> bool:
-    return begins_with(path, b"\x89PNG") and b"tokpack train" in Path(path).read_bytes()[:1024]
-
-
-_MAKER = "tokpack train"
-CONFIG = Kind("a configuration that tokpack train wrote", _is_config, kept=False, beside=True)
-LOG = Kind("a log of tokpack train", _is_log, kept=False, beside=True)
-PLOT = Kind("a plot of tokpack train", _is_plot, kept=False, beside=True)
-
-
-def _save_config(path: Path, config: Config, inputs: Sequence[str]) -> None:
-    """Write the configuration of the run; one that the run itself reads stays as it is."""
-    if path.exists() and any(os.path.exists(name) and path.samefile(name) for name in inputs):
-        return
-    check_outputs([(str(path), CONFIG)], (), overwrite=False)
-    replace_file(path, [sealed(config.to_yaml(), _MAKER).encode()])
-
-
-def _check_log(path: Path, inputs: Sequence[str]) -> None:
-    """Refuse to append to a file that is no log."""
-    if path.exists() and path.stat().st_size:
-        check_outputs([(str(path), LOG)], inputs, overwrite=False)
-
-
 def _board(config: Config, first: int) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
@@ -206,15 +174,10 @@ def draw(folder: Path, entropy: float) -> str:
         axes.plot(*zip(*sorted(points.items()), strict=True), marker=".", label=name)
     axes.axhline(entropy, linestyle="--", color="grey", label="unigram entropy")
     axes.legend()
-    path = folder / "loss.png"
-    try:
-        check_outputs([(str(path), PLOT)], (), overwrite=False)
-    except OutputError as error:
-        return f"no loss.png: {error}"
     content = io.BytesIO()
-    figure.savefig(content, dpi=120, metadata={"Software": _MAKER})
-    replace_file(path, [content.getvalue()])
-    return f"plot: {path}"
+    figure.savefig(content, dpi=120, metadata=PNG_METADATA)
+    save_plot(folder / "loss.png", content.getvalue())
+    return f"plot: {folder / 'loss.png'}"
 
 
 def describe(run: Run) -> Iterator[str]:

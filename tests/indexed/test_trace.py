@@ -489,7 +489,7 @@ def test_a_trace_comes_and_goes_with_its_dataset(bpe: Path, tmp_path: Path) -> N
     assert not (tmp_path / "out.trace").exists()
 
     (tmp_path / "out.trace").write_text("somebody's own")
-    with pytest.raises(OutputError, match="is no trace"):
+    with pytest.raises(OutputError, match="is not a trace"):
         encode(trace=True, overwrite=True)
     encode(overwrite=True)
     assert (tmp_path / "out.trace").read_text() == "somebody's own"

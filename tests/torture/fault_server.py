@@ -11,10 +11,14 @@ import ctypes
 import importlib
 import json
 import os
+import pkgutil
 import signal
 import sys
 from typing import Any
 
+import tokpack
+
+HEAVY = ("tokpack.checkpoints", "tokpack.trainer", "tokpack.__main__")  # with torch
 CODE = 99  # of a fork that could not report
 SECONDS = 120  # after which a fork is ended: it waits for something
 
@@ -70,7 +74,9 @@ def in_child(request: dict[str, Any], report: int) -> None:
 
 def main() -> None:
     """Load what commands need, once, and serve until the input ends."""
-    for name in json.loads(sys.argv[1]):
+    rooms = (module.name for module in pkgutil.walk_packages(tokpack.__path__, "tokpack."))
+    light = [name for name in rooms if not name.startswith(HEAVY)]
+    for name in [*light, *json.loads(sys.argv[1])]:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     for line in sys.stdin:

@@ -49,7 +49,7 @@ def prebuild(plan: BlendPlan, folder: str | os.PathLike[str]) -> Iterator[Prepar
     parts = {"train": blends.train, **blends.valid, "test": blends.test}
     for part, samples in parts.items():
         for dataset in _leaves(samples):
-            yield _prepared(part, dataset)
+            yield _prepared(part, dataset, os.fspath(folder))
 
 
 def index_files(
@@ -115,15 +115,15 @@ def _leaves(samples: GPTDataset | BlendedDataset | None) -> Iterator[GPTDataset]
         yield samples
 
 
-def _prepared(part: str, dataset: GPTDataset) -> Prepared:
+def _prepared(part: str, dataset: GPTDataset, folder: str) -> Prepared:
     entry = dataset.cached
     common = part, dataset.path_prefix, dataset.order, len(dataset)
     if entry is None:
         return Prepared(*common, 0, 0.0, None, built=False)
     if entry.path is None:
         raise OutputError(
-            f"the index of {dataset.path_prefix} cannot be written: choose another folder, or make "
-            f"room for {entry.size:,} bytes in this one"
+            f"the index of {dataset.path_prefix} cannot be written: choose another folder than "
+            f"{folder}, or make room for {entry.size:,} bytes in it"
         )
     return Prepared(*common, entry.size, entry.seconds, entry.path, built=entry.built)
 
