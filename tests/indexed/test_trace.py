@@ -472,7 +472,7 @@ def test_a_trace_comes_and_goes_with_its_dataset(bpe: Path, tmp_path: Path) -> N
     assert "trace" not in json.loads((tmp_path / "out.json").read_text())
     with pytest.raises(InputError, match="encoded with --trace"):
         Origins(out)
-    with pytest.raises(OutputError, match="another dataset"):
+    with pytest.raises(OutputError, match="exists: choose another output"):
         encode(trace=True)
     (traced,) = encode(trace=True, overwrite=True)
     assert (traced.bin, traced.idx) == (plain.bin, plain.idx)
