@@ -325,9 +325,7 @@ def test_edge_files_with_a_bad_record(
 @pytest.mark.parametrize(
     "name", ["blank", "crlf", "dup_key", "key_after", "nested_key", "noeol", "ok"]
 )
-def test_edge_files_without_one(
-    tmp_path: Path, edge_files: Path, bpe: Path, name: str
-) -> None:
+def test_edge_files_without_one(tmp_path: Path, edge_files: Path, bpe: Path, name: str) -> None:
     source = edge_files / f"{name}.jsonl"
     texts = [json.loads(s)["text"] for s in source.read_bytes().split(b"\n") if s.strip()]
     expected = twin(bpe, texts)

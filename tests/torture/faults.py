@@ -205,8 +205,9 @@ CASES = (
 
 
 TRAINED = (
-    "train --data-path {inputs}/ids --num-layers 1 --hidden-size 16 --num-attention-heads 2 --seq-length 16 "
-    "--device cpu --vocab-size 1024 --micro-batch-size 2 --global-batch-size 4 --train-samples 8 "
+    "train --data-path {inputs}/ids --num-layers 1 --hidden-size 16 --num-attention-heads 2 "
+    "--seq-length 16 --device cpu --vocab-size 1024 --micro-batch-size 2 --global-batch-size 4 "
+    "--train-samples 8 "
     "--lr 1e-3 --lr-decay-style constant --log-interval 1 --eval-iters 0 --split 1,0,0 "
     "--save {out} --load {out}"
 )
