@@ -33,7 +33,8 @@ def run(argv: Sequence[str]) -> int:
         )
     from .loop import train
 
-    return train(config)
+    # A word, or what stands behind --flag=, may be a file that was read.
+    return train(config, [word.partition("=")[2] or word for word in argv])
 
 
 def main() -> int:

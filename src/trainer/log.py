@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import math
 import os
@@ -12,6 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tokpack.checkpoints.run_files import PNG_METADATA, check_log, save_config, save_plot
 from tokpack.display import tell
 from tokpack.errors import FormatError, OutputError, UsageError
 from tokpack.files.durable import cannot_write
@@ -20,7 +22,7 @@ from tokpack.files.foreign import parse_json
 from .report import line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from tokpack.configuration.config import Config
 
@@ -42,13 +44,20 @@ CLEAR = "\r\x1b[K"  # the last line of a terminal
 class Log:
     """What rank 0 says and writes; the other ranks have one that is silent.
 
+    ``steps`` are the one to go on from and the last one; ``inputs`` are files that the run reads.
     What cannot be written after the beginning is said, and does not end the run.
     """
 
     def __init__(
-        self, config: Config, topology: Topology, entropy: float, first: int, steps: int
+        self,
+        config: Config,
+        topology: Topology,
+        entropy: float,
+        steps: tuple[int, int],
+        inputs: Sequence[str] = (),
     ) -> None:
-        self.entropy, self._config, self._first, self._steps = entropy, config, first, steps
+        first, self._steps = steps
+        self.entropy, self._config, self._first = entropy, config, first
         self._main, self._begin = topology.is_main, time.monotonic()
         self._live = self._main and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         folder = config.log_dir or config.save
@@ -59,9 +68,11 @@ class Log:
         if self._folder is not None:
             with cannot_write(self._folder):
                 self._folder.mkdir(parents=True, exist_ok=True)
-                (self._folder / "config.yaml").write_text(config.to_yaml(), encoding="utf-8")
+            check_log(self._folder / "log.jsonl", inputs)
+            save_config(self._folder / "config.yaml", config.to_yaml(), inputs)
             self._lines = Lines(self._folder / "log.jsonl")
-            self._lines.add(_json("begin", iteration=first, steps=steps, unigram_entropy=entropy))
+            begin = _json("begin", iteration=first, steps=self._steps, unigram_entropy=entropy)
+            self._lines.add(begin)
             self._lines.write()
         if config.tensorboard_dir and self._main:
             self._curves = Curves(config, first)
@@ -119,7 +130,7 @@ class Log:
         self._try("log.jsonl", self._lines.write, "its last lines are lost")
         try:
             self.say(draw(self._folder, self.entropy))
-        except OSError as error:
+        except (OSError, OutputError) as error:
             self.say(f"no loss.png: {error}")
 
     def _draw_points(self, points: Mapping[str, float | None], at: dict[str, Any]) -> None:
@@ -232,7 +243,9 @@ def draw(folder: Path, entropy: float) -> str:
         axes.plot(*zip(*sorted(points.items()), strict=True), marker=".", label=name)
     axes.axhline(entropy, linestyle="--", color="grey", label="unigram entropy")
     axes.legend()
-    figure.savefig(folder / "loss.png", dpi=120)
+    content = io.BytesIO()
+    figure.savefig(content, dpi=120, metadata=PNG_METADATA)
+    save_plot(folder / "loss.png", content.getvalue())
     return f"plot: {folder / 'loss.png'}"
 
 

@@ -30,7 +30,7 @@ from .parallel import agree, gather, on_main, start, stop
 from .report import describe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from tokpack.configuration.config import Config
 
@@ -41,15 +41,16 @@ SIGNALS = (signal.SIGTERM, signal.SIGUSR2)
 OF_SAMPLES = "data_path train_data_path split order seed seq_length"  # what decides the samples
 
 
-def train(config: Config) -> int:
+def train(config: Config, inputs: Sequence[str] = ()) -> int:
     """Train as configured, together with the other processes of the run; the exit code.
 
+    ``inputs`` are files that the configuration was read from: the run does not replace them.
     Raises TokpackError: before any step for what a user can cause, TrainingError where the run
     cannot go on.
     """
     topology = start(config)
     try:
-        run = Run(config, topology)
+        run = Run(config, topology, inputs)
         if topology.is_main:
             for text in describe(run):
                 tell(text)
@@ -75,9 +76,9 @@ def train(config: Config) -> int:
 class Run:
     """All that a run is made of, and how far it has come."""
 
-    def __init__(self, config: Config, topology: Topology) -> None:
+    def __init__(self, config: Config, topology: Topology, inputs: Sequence[str] = ()) -> None:
         """Open and check everything; collective."""
-        self.config, self.topology = config, topology
+        self.config, self.topology, self._inputs = config, topology, inputs
         self.smallest = config.micro_batch_size * topology.data_size  # samples
         self.data = agree(lambda: open_data(config, self.smallest))
         self.schedule = Schedule(config, len(self.data.train))
@@ -97,7 +98,8 @@ class Run:
         self.stream = stream(self.data, self.data.train, config, topology)
         self.step = self.saved = self._load()
         left = self.schedule.count_steps(self.consumed)
-        self.log = agree(lambda: Log(config, topology, self.entropy, self.step, self.step + left))
+        steps = self.step, self.step + left
+        self.log = agree(lambda: Log(config, topology, self.entropy, steps, self._inputs))
         if self.load != config.load:
             self.log.say(f"{self.load} has checkpoints of this run from {config.load}: it goes on")
         if self.consumed:

@@ -166,8 +166,7 @@ def test_functions_fit_on_a_page() -> None:
 def test_import_is_light() -> None:
     """Of a few modules only, none of them another package's: what it costs without a clock."""
     code = (
-        "import sys; before = set(sys.modules); import tokpack;"
-        "print(*(set(sys.modules) - before))"
+        "import sys; before = set(sys.modules); import tokpack;print(*(set(sys.modules) - before))"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = run.stdout.split()

@@ -472,7 +472,7 @@ def test_a_trace_comes_and_goes_with_its_dataset(bpe: Path, tmp_path: Path) -> N
     assert "trace" not in json.loads((tmp_path / "out.json").read_text())
     with pytest.raises(InputError, match="encoded with --trace"):
         Origins(out)
-    with pytest.raises(OutputError, match="another dataset"):
+    with pytest.raises(OutputError, match="exists: choose another output"):
         encode(trace=True)
     (traced,) = encode(trace=True, overwrite=True)
     assert (traced.bin, traced.idx) == (plain.bin, plain.idx)
@@ -489,7 +489,7 @@ def test_a_trace_comes_and_goes_with_its_dataset(bpe: Path, tmp_path: Path) -> N
     assert not (tmp_path / "out.trace").exists()
 
     (tmp_path / "out.trace").write_text("somebody's own")
-    with pytest.raises(OutputError, match="is no trace"):
+    with pytest.raises(OutputError, match="is not a trace"):
         encode(trace=True, overwrite=True)
     encode(overwrite=True)
     assert (tmp_path / "out.trace").read_text() == "somebody's own"

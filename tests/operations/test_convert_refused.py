@@ -117,7 +117,7 @@ def test_what_cannot_be_told_is_asked_for(tmp_path: Path) -> None:
         run(raw, out, source="raw", input_dtype="uint32", eod=0)
     with pytest.raises(InputError, match="no such file, nor"):
         run(tmp_path / "nothing", out)
-    with pytest.raises(UsageError, match="is the input and the output"):
+    with pytest.raises(UsageError, match="is an input and an output"):
         run(raw, tmp_path / "raw", source="raw", input_dtype="uint16", eod=0, overwrite=True)
     for target, name in (("lazy", "old"), ("npy", "old.npy"), ("datatrove", "old.ds")):
         (tmp_path / (name if target != "lazy" else "old.idx")).write_text("precious")

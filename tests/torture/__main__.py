@@ -14,7 +14,12 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     few = max(1, args.rounds // 10)
-    for kind, rounds in (("kill", args.rounds), ("power", few), ("disk", few)):
+    for kind, rounds in (
+        ("kill", args.rounds),
+        ("power", few),
+        ("disk", few),
+        ("faults", args.rounds),
+    ):
         numbers = ["--rounds", str(rounds), "--seed", str(args.seed)]
         done = subprocess.run([sys.executable, "-m", f"torture.{kind}", *numbers], check=False)
         if done.returncode:

@@ -147,14 +147,14 @@ def whole(path: Path) -> Path:
 def test_find_the_latest(tmp_path: Path) -> None:
     first, second = whole(tmp_path / "step_00000001"), whole(tmp_path / "step_00000002")
     (tmp_path / "step_00000003").mkdir()
-    whole(tmp_path / "step_00000004.unfinished")
-    whole(tmp_path / "step_00000005.old")
+    whole(tmp_path / "step_00000004.tokpack.tmp")
+    whole(tmp_path / "step_00000005.tokpack.old")
     assert find(tmp_path) == second  # killed before the first `latest`
     (tmp_path / "latest").write_text("step_00000001\n")
     assert find(tmp_path) == first
     assert find(second) == second
     (tmp_path / "latest").write_text("step_00000004\n")  # killed while it was replaced
-    assert find(tmp_path) == tmp_path / "step_00000004.unfinished"
+    assert find(tmp_path) == tmp_path / "step_00000004.tokpack.tmp"
     (tmp_path / "latest").write_text("step_00000009\n")
     with pytest.raises(FormatError, match=r"step_00000009, .* step_00000001, step_00000002: load"):
         find(tmp_path)
@@ -253,7 +253,7 @@ def test_what_another_run_left_stays(tmp_path: Path) -> None:
     engine = make(num_layers=1)
     for step in (1, 10, 20):
         save(engine, tmp_path, state(engine, step, num_layers=1))
-    (tmp_path / "step_00000003.unfinished").mkdir()
+    (tmp_path / "step_00000003.tokpack.tmp").mkdir()
     (tmp_path / "step_notes").mkdir()
     save(engine, tmp_path, state(engine, 11, num_layers=1), keep=1)
     names = sorted(path.name for path in tmp_path.glob("step_*"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -15,6 +16,7 @@ from tokpack.configuration.model import ModelConfig
 from tokpack.errors import InputError, OutputError, UsageError
 from tokpack.files import whole_folder
 from tokpack.files.durable import cannot_write
+from tokpack.files.outputs import check_not_inputs
 from tokpack.tokenizers.described import files_of
 from tokpack.tokenizers.ids import count_ids
 
@@ -23,13 +25,13 @@ from .folder import find, is_neox
 from .neox import NeoxWeights
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from torch import Tensor
 
     from tokpack.tokenizers import Tokenizer
 
+KIND = "exported model"
 GPT2, NEOX, LLAMA = range(3)
 FAMILIES = ("GPT2LMHeadModel", "GPTNeoXForCausalLM", "LlamaForCausalLM")
 _TYPES = ("gpt2", "gpt_neox", "llama")
@@ -113,30 +115,32 @@ def export(
     dtype: str = "fp32",
     shard_bytes: int = 5_000_000_000,
     overwrite: bool = False,
+    inputs: Iterable[str] = (),
 ) -> str:
     """Write the folder ``output``, whole or not at all; returns the class that loads it.
 
     The vocabulary has no padding. ``tokenizer``'s files go with the model. UsageError for a model
-    that no class of ``transformers`` computes, OutputError where ``output`` exists.
+    that no class of ``transformers`` computes, or where one of ``inputs``, the files that were
+    read, lies in ``output``; OutputError where ``output`` exists, or is not what was exported.
     """
-    model, kind, target = weights.model, DTYPES[dtype], Path(output)
+    model, kind, target = weights.model, DTYPES[dtype], Path(os.path.realpath(output))
     family = family_of(model)
     if target.exists() and not overwrite:
         raise OutputError(f"{target} exists: choose another output, or replace it with --overwrite")
-    if target.exists() and not (target / "config.json").exists():
-        raise OutputError(f"{target} exists and is no exported model: it is not overwritten")
+    if target.is_dir():
+        check_not_inputs(map(str, target.iterdir()), inputs)
     eod = None if tokenizer is None else tokenizer.eod_id
     ends = {"bos_token_id": eod, "eos_token_id": eod}
     config = {**config_of(model, family), "dtype": str(kind).removeprefix("torch."), **ends}
     with cannot_write(str(target)):
-        work = whole_folder.begin(target)
+        work = whole_folder.begin(target, KIND)
         _write_weights(work, weights, family, kind, shard_bytes)
         _write_json(work / "config.json", config)
         _write_json(work / "generation_config.json", ends)
         if tokenizer is not None:
             for name, content in files_of(tokenizer, model.max_position_embeddings).items():
                 (work / name).write_bytes(content)
-        whole_folder.finish(target)
+        whole_folder.finish(target, KIND)
     return FAMILIES[family]
 
 

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from pathlib import Path
 
 from tokpack.errors import FormatError, InputError
 from tokpack.files import whole_folder
 from tokpack.files.durable import cannot_write, replace_file
 from tokpack.files.lock import hold
-from tokpack.files.whole_folder import discard, unfinished
+from tokpack.files.whole_folder import unfinished
 
 STATE = "state.json"
+KIND = "checkpoint"
 LAYER_FILE = re.compile(r"layer_(\d+)-model_(\d+)-model_states\.pt")  # of GPT-NeoX
 
 
@@ -83,27 +83,27 @@ def begin(target: Path) -> Path:
         latest = _latest(target.parent)
         if not latest.exists() and (unfinished(latest) / STATE).exists():  # a kill in `commit`
             unfinished(latest).rename(latest)
-        return whole_folder.begin(target)
+        return whole_folder.begin(target, KIND)
 
 
 def abandon(target: Path) -> None:
     """Give back the space of a checkpoint that could not be completed."""
     if target.exists() or _latest(target.parent) != target:  # else it is the only whole one
-        shutil.rmtree(unfinished(target), ignore_errors=True)
+        whole_folder.abandon(target, KIND)
 
 
 def commit(target: Path, state: str, keep: int) -> None:
     """Complete a checkpoint, make it the latest, and remove all but ``keep`` (0: none).
 
-    What another run left behind it, at later steps, stays. OutputError.
+    A folder in which lies anything that no checkpoint has stays, whatever its name; so does what
+    another run left behind this one, at later steps. OutputError.
     """
     with cannot_write(str(target)):
         replace_file(unfinished(target) / STATE, [state.encode()])
-        whole_folder.finish(target)
+        whole_folder.finish(target, KIND)
         replace_file(target.parent / "latest", [f"{target.name}\n".encode()])
         before = earlier(target)
         for path in before[: max(len(before) + 1 - keep, 0)] if keep else []:
-            discard(path)
-        for pattern in ("step_*.unfinished", "step_*.old"):
-            for path in target.parent.glob(pattern):
-                shutil.rmtree(path, ignore_errors=True)
+            if whole_folder.is_ours(path, KIND):
+                whole_folder.discard(path)
+        whole_folder.discard_leftovers(target.parent, "step_" + 8 * "[0-9]", KIND)

@@ -62,7 +62,7 @@ def stage(
         files[names.manifest] = _write(folder(names.manifest), [text])
     if any(piece.rejected for piece in pieces):
         files[REJECTS] = _write(folder(REJECTS), reject_lines(job, pieces))
-    write_commit(folder, job.options, files)
+    write_commit(folder, job.options, job.sources, files)
 
 
 def _write(path: str, chunks: Iterable[bytes]) -> FileDigest:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tokpack.encoding.folder import WorkFolder
-from tokpack.encoding.resume import check_outputs
+from tokpack.encoding.outputs import check_replaced, is_rejects, rejects_path
 from tokpack.errors import InputError, OutputError, ResumeError
 from tokpack.files.durable import cannot_write, remove_file, sync_folder
 from tokpack.indexed import (
@@ -25,9 +25,10 @@ from tokpack.indexed import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from tokpack.encoding.options import EncodeOptions
+    from tokpack.sources import Source
 
 REJECTS = "rejects.jsonl"
 _COMMIT = "commit.json"
@@ -60,13 +61,16 @@ class StagedNames:
 
 
 def write_commit(
-    folder: WorkFolder, options: EncodeOptions, files: Mapping[str, FileDigest]
+    folder: WorkFolder,
+    options: EncodeOptions,
+    sources: Sequence[Source],
+    files: Mapping[str, FileDigest],
 ) -> None:
     """Declare the run complete: ``files``, by their names in the work folder, get their names.
 
     Raises OutputError where the outputs may not be replaced: they may have come while it worked.
     """
-    check_outputs(options.output_names, options)
+    check_replaced(options, sources)
     replaced = {os.path.basename(path): _identity(path) for path in _targets(options).values()}
     prefixes = {key: os.path.basename(name) for key, name in options.output_names.items()}
     folder.write_json(_COMMIT, {"prefixes": prefixes, "files": dict(files), "replaces": replaced})
@@ -124,19 +128,16 @@ def _targets(options: EncodeOptions) -> dict[str, str]:
         targets[names.trace] = trace_path(prefix)
         targets[names.bin] = bin_path(prefix)
         targets[names.idx] = idx_path(prefix)
-    targets[REJECTS] = _rejects_path(options)
+    targets[REJECTS] = rejects_path(options)
     for key, prefix in options.output_names.items():
         targets[StagedNames(key).manifest] = manifest_path(prefix)
     return targets
 
 
-def _rejects_path(options: EncodeOptions) -> str:
-    return f"{options.output}.{REJECTS}"
-
-
 def _stale(options: EncodeOptions, files: Mapping[str, FileDigest]) -> list[str]:
     """Files of a dataset that is replaced, of which the new one has none."""
-    stale = [] if REJECTS in files else [_rejects_path(options)]
+    rejects = rejects_path(options)
+    stale = [rejects] if REJECTS not in files and is_rejects(rejects) else []
     for key, prefix in options.output_names.items():
         if StagedNames(key).trace not in files and is_trace(trace_path(prefix)):
             stale.append(trace_path(prefix))

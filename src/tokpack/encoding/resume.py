@@ -17,10 +17,7 @@ from tokpack.files.durable import UNFINISHED
 from tokpack.indexed import (
     Manifest,
     bin_path,
-    check_replaceable,
     idx_path,
-    is_trace,
-    manifest_path,
     trace_path,
 )
 from tokpack.sources import block_checksums, content_checksum
@@ -64,23 +61,6 @@ def existing(
         check_budget(manifest.rejected, options, prefix)
         manifests.append(manifest)
     return manifests
-
-
-def check_outputs(prefixes: Mapping[str, str], options: EncodeOptions) -> None:
-    """Raise OutputError where the run would destroy something that it was not told to replace."""
-    for prefix in prefixes.values():
-        check_replaceable(manifest_path(prefix))
-        paths = [bin_path(prefix), idx_path(prefix)]
-        if options.trace:
-            paths.append(trace := trace_path(prefix))
-            if os.path.exists(trace) and not is_trace(trace):
-                raise OutputError(f"{trace} exists and is no trace: choose another output")
-        for path in paths:
-            if os.path.exists(path) and not options.overwrite:
-                raise OutputError(
-                    f"{path} exists and is another dataset: choose another output, or replace it "
-                    "with overwrite (--overwrite)"
-                )
 
 
 def check_budget(rejected: int, options: EncodeOptions, where: str) -> None:

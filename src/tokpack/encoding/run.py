@@ -15,13 +15,13 @@ from tokpack.encoding.engine import Engine, InProcess, Processes
 from tokpack.encoding.folder import SUFFIX, WorkFolder
 from tokpack.encoding.join import Joiner
 from tokpack.encoding.options import EncodeOptions, worker_count
+from tokpack.encoding.outputs import check_replaced
 from tokpack.encoding.part import PartEncoder
 from tokpack.encoding.piece import Job, Piece
 from tokpack.encoding.plan import make_plan
 from tokpack.encoding.renames import finish
 from tokpack.encoding.resume import (
     check_budget,
-    check_outputs,
     existing,
     is_whole,
     known_pieces,
@@ -73,7 +73,7 @@ def encode(options: EncodeOptions, *, progress: Show | None = None) -> list[Mani
         done = existing(plan, prefixes, options)
         if done is not None:
             return done
-        check_outputs(prefixes, options)
+        check_replaced(options, sources)
     with _ends_on_sigterm(), _locked(folder, options) as beat:
         plan, touched = open_plan(folder, plan, options)
         job = Job(folder, plan.sources, plan.parts, tokenizer, dtype, options)
@@ -84,7 +84,7 @@ def encode(options: EncodeOptions, *, progress: Show | None = None) -> list[Mani
         if done is not None:
             folder.remove()
             return done
-        check_outputs(prefixes, options)
+        check_replaced(options, sources)
         if not tokenizer.native:
             _log.warning(
                 "the tokenizer %s takes the slow path, not the native one: %s",

@@ -63,6 +63,7 @@ class Staged:
 
     def __init__(self) -> None:
         self._files: dict[str, BinaryIO] = {}
+        self._made: dict[str, os.stat_result] = {}
 
     def create(self, path: str) -> BinaryIO:
         """Open a new file, to write and read, that shall be ``path``. Raises OutputError."""
@@ -70,32 +71,51 @@ class Staged:
             with suppress(FileNotFoundError):
                 os.unlink(path + UNFINISHED)
             file = open(path + UNFINISHED, "xb+", buffering=_BUFFER)  # noqa: SIM115
+            self._made[path] = os.fstat(file.fileno())
         self._files[path] = file
         return file
+
+    def seal(self, *, fsync: bool = True) -> None:
+        """Sync and close the files so far, where there may be many. Raises OutputError."""
+        for path, file in self._files.items():
+            if not file.closed:
+                with cannot_write(path):
+                    file.flush()
+                    if fsync:
+                        os.fsync(file.fileno())
+                    file.close()
 
     def commit(self, stale: Iterable[str] = (), *, fsync: bool = True) -> None:
         """Sync the files, remove the ``stale`` ones, then give the names, in order of creation.
 
-        Without ``fsync`` the result is as atomic, but a power loss may take it. Raises OutputError.
+        Without ``fsync`` the result is as atomic, but a power loss may take it. After an error
+        none of several files is there that replaced nothing, so that no part is taken for the
+        whole. Raises OutputError.
         """
-        for path, file in self._files.items():
-            with cannot_write(path):
-                file.flush()
-                if fsync:
-                    os.fsync(file.fileno())
+        self.seal(fsync=fsync)
+        for path in self._files:
             if not self.owns(path):
                 raise OutputError(
                     f"{path}{UNFINISHED}: another program writes or removed it: "
                     "write to another name"
                 )
-        for path in stale:
-            remove_file(path)
-        for path in list(self._files):
-            with cannot_write(path):
-                os.replace(path + UNFINISHED, path)
-                self._files.pop(path).close()
-                if fsync:
-                    sync_folder(os.path.dirname(path))
+        new = [path for path in self._files if not os.path.lexists(path)]
+        named: list[str] = []
+        try:
+            for path in stale:
+                remove_file(path)
+            for path in list(self._files):
+                with cannot_write(path):
+                    os.replace(path + UNFINISHED, path)
+                    named.append(path)
+                    del self._files[path]
+                    if fsync:
+                        sync_folder(os.path.dirname(path))
+        except BaseException:
+            for path in named if self._files else set(named).intersection(new):
+                with suppress(OSError):
+                    os.unlink(path)
+            raise
 
     def owns(self, path: str) -> bool:
         """Whether the file in the making is still the one that ``create`` opened."""
@@ -103,7 +123,7 @@ class Staged:
             named = os.stat(path + UNFINISHED)
         except FileNotFoundError:
             return False
-        return os.path.samestat(named, os.fstat(self._files[path].fileno()))
+        return os.path.samestat(named, self._made[path])
 
     def __enter__(self) -> Staged:
         return self

@@ -14,7 +14,6 @@ from tokpack.indexed.manifest import (
     Digested,
     FileDigest,
     Manifest,
-    check_replaceable,
     digest_file,
     manifest_path,
 )
@@ -34,7 +33,6 @@ __all__ = [
     "Trace",
     "best_fitting_dtype",
     "bin_path",
-    "check_replaceable",
     "digest_file",
     "idx_path",
     "index_chunks",

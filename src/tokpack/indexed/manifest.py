@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeGuard
 import xxhash
 
 from tokpack.display import brief
-from tokpack.errors import FormatError, InputError, OutputError, UsageError
+from tokpack.errors import FormatError, InputError, UsageError
 from tokpack.files.durable import replace_file
 from tokpack.files.foreign import MAX_BYTES, parse_json
 from tokpack.indexed.format import storage_dtype
@@ -23,6 +23,7 @@ from tokpack.indexed.records import MAX_TOTAL, ShardRecord, parse_records
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+from tokpack.files.outputs import Kind, check_outputs
 
 MANIFEST_VERSION = 1
 
@@ -185,32 +186,20 @@ class Manifest:
         OutputError where the file exists and is no manifest: it may be the very input.
         """
         path = manifest_path(prefix)
-        check_replaceable(path)
+        check_outputs([(path, MANIFEST)], (), overwrite=True)
         replace_file(path, [self.to_json().encode()])
 
 
-def check_replaceable(path: str) -> None:
-    """OutputError where a manifest at ``path`` would overwrite a file that is none."""
+def is_manifest(path: str) -> bool:
+    """Whether a file begins like a manifest; False also where there is none that can be read."""
     try:
         with open(path, "rb") as file:
-            if _START.match(file.read(_HEAD_BYTES)):
-                return
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise OutputError(f"{path}: cannot be read: {error.strerror or error}") from error
-    raise OutputError(
-        f"{path}: exists and is not a manifest, so it is not overwritten: choose another output"
-    )
-
-
-def is_manifest(path: str) -> bool:
-    """Whether there is a file at ``path`` that begins as a manifest, whole or broken."""
-    try:
-        check_replaceable(path)
-    except OutputError:
+            return _START.match(file.read(_HEAD_BYTES)) is not None
+    except OSError:
         return False
-    return os.path.exists(path)
+
+
+MANIFEST = Kind("a manifest", is_manifest, beside=True)
 
 
 def not_a_manifest(path: str) -> str:

@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tokpack.errors import FormatError, InputError, OutputError, UsageError
+from tokpack.errors import FormatError, InputError, UsageError
+from tokpack.files.durable import Staged
+from tokpack.files.outputs import begin_outputs, check_outputs
 from tokpack.indexed.dataset import MMapIndexedDataset
 from tokpack.indexed.format import MAGIC, bin_path, idx_path, parse_header, storage_dtype
 from tokpack.indexed.manifest import Manifest, manifest_path
+from tokpack.indexed.outputs import dataset_files
 from tokpack.indexed.prefix import prefix_of
 from tokpack.operations import foreign, parquet, tntidx
-from tokpack.operations.export import EXPORTS, cast, export
+from tokpack.operations.export import EXPORTS, cast, export, outputs_of
 from tokpack.operations.merge import plain_facts
-from tokpack.operations.output import Output, check_output
+from tokpack.operations.output import Output, Place
 from tokpack.progress import Stage
 
 if TYPE_CHECKING:
@@ -166,9 +169,10 @@ def _open_pair(prefix: str, source: str) -> Opened:
 def _import(options: ConvertOptions, source: str, progress: Show | None) -> Converted:
     opened = _open(options, source)
     prefix = _output_prefix(options.output)
-    _refuse_own_input(options.input, [bin_path(prefix), idx_path(prefix), manifest_path(prefix)])
+    place = Place([prefix], _input_files(options.input), overwrite=options.overwrite)
     dtype = storage_dtype(options.dtype) if options.dtype else _default_dtype(opened.dtype)
-    with Output(prefix, overwrite=options.overwrite) as out:
+    with Staged() as staged:
+        out = Output(prefix, staged)
         lengths = out.scratch(opened.sequences, np.int32)
         stage = Stage(progress, "convert", opened.sequences, "sequences")
         at = tokens = 0
@@ -183,7 +187,8 @@ def _import(options: ConvertOptions, source: str, progress: Show | None) -> Conv
             raise FormatError(f"{opened.name}: {at} sequences, expected {opened.sequences}")
         doc_idx = opened.doc_idx if opened.doc_idx is not None else out.one_each(at)
         facts = _facts(options, source, opened, len(doc_idx) - 1, tokens)
-        manifest: Manifest = out.commit(dtype, lengths, doc_idx, facts)
+        manifest: Manifest = out.complete(dtype, lengths, doc_idx, facts)
+        place.commit(staged)
     paths = [bin_path(prefix), idx_path(prefix), manifest_path(prefix)]
     return Converted(
         paths, "mmap", len(doc_idx) - 1, at, tokens, manifest.dtype, list(opened.notes)
@@ -225,20 +230,27 @@ def _export(options: ConvertOptions, target: str, progress: Show | None) -> Conv
     prefix = prefix_of(options.input)
     with MMapIndexedDataset(prefix, verify=True) as dataset:
         output = _output_prefix(options.output) if target == "lazy" else options.output
-        paths = EXPORTS[target].paths(output)
-        _refuse_own_input(options.input, paths)
-        if target == "lazy":
-            check_output(output, overwrite=options.overwrite)
-        for path in paths:
-            if os.path.exists(path) and not options.overwrite:
-                raise OutputError(f"{path} exists: choose another output, or add --overwrite")
+        inputs = _input_files(options.input)
+
+        begin_outputs(outputs_of(target, output), inputs, overwrite=options.overwrite)
+
+        def check() -> None:
+            check_outputs(outputs_of(target, output), inputs, overwrite=options.overwrite)
+
         manifest = dataset.manifest
         name = str(manifest.tokenizer.get("name", "")) if manifest else ""
         dtype, notes = export(
-            dataset, target, output, asked=options.dtype, tokenizer=name, progress=progress
+            dataset,
+            target,
+            output,
+            asked=options.dtype,
+            tokenizer=name,
+            progress=progress,
+            check=check,
         )
         tokens = int(dataset.sizes.sum(dtype=np.int64))
         documents = len(dataset.doc_idx) - 1
+        paths = EXPORTS[target].paths(output)
         return Converted(paths, target, documents, len(dataset), tokens, str(dtype), notes)
 
 
@@ -247,9 +259,6 @@ def _output_prefix(output: str) -> str:
     return stem if suffix in (".bin", ".idx") else output
 
 
-def _refuse_own_input(name: str, outputs: list[str]) -> None:
-    prefix = prefix_of(name)
-    inputs = [name, bin_path(prefix), idx_path(prefix)]
-    for path in outputs:
-        if any(os.path.exists(p) and os.path.realpath(p) == os.path.realpath(path) for p in inputs):
-            raise UsageError(f"{path} is the input and the output: choose another output")
+def _input_files(name: str) -> list[str]:
+    beside = [f"{name}.index", f"{name}.metadata"]  # of datatrove
+    return [name, *beside, *dataset_files(prefix_of(name))]

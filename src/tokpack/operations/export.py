@@ -9,7 +9,9 @@ import numpy.typing as npt
 
 from tokpack.errors import UsageError
 from tokpack.files.durable import Staged, cannot_write, make_folder_of
+from tokpack.files.outputs import DATA
 from tokpack.indexed.format import bin_path, idx_path
+from tokpack.indexed.outputs import dataset_outputs
 from tokpack.operations.output import stale_files
 from tokpack.operations.parquet import write_lists
 from tokpack.operations.tntidx import lazy_index_chunks
@@ -18,6 +20,7 @@ from tokpack.progress import Stage
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from tokpack.files.outputs import Output
     from tokpack.indexed.dataset import MMapIndexedDataset
     from tokpack.progress import Show
 
@@ -46,6 +49,14 @@ EXPORTS = {
 }
 
 
+def outputs_of(target: str, output: str) -> list[Output]:
+    """The files that ``export`` replaces, the one that comes last at the end."""
+    if target == "lazy":
+        *rest, manifest = dataset_outputs(output)
+        return [manifest, *rest]
+    return [(path, DATA) for path in EXPORTS[target].paths(output)]
+
+
 def export(
     dataset: MMapIndexedDataset,
     target: str,
@@ -54,11 +65,12 @@ def export(
     asked: str | None = None,
     tokenizer: str = "",
     progress: Show | None = None,
+    check: Callable[[], None] = lambda: None,
 ) -> tuple[np.dtype[Any], list[str]]:
     """Write ``dataset`` as ``target`` (a key of EXPORTS); its dtype, and notes for users.
 
-    The index has been verified. UsageError where an id does not fit, OutputError where a file
-    cannot be written.
+    ``check`` is called before files get their names, and raises where they may not. The index has
+    been verified. UsageError where an id does not fit, OutputError where a file cannot be written.
     """
     form = EXPORTS[target]
     dtype = _choose(dataset.dtype, form, asked, target)
@@ -88,6 +100,7 @@ def export(
                 files[output].write(_npy_header(dtype, total))
             _write_ids(files[output], ids)
             notes.append(_BOUNDS_LOST)
+        check()
         staged.commit(stale)
     several = len(dataset) != len(dataset.doc_idx) - 1
     if target in ("datatrove", "parquet") and several:

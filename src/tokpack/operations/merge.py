@@ -14,10 +14,11 @@ from tokpack.files.durable import Staged, cannot_write, make_folder_of
 from tokpack.indexed.dataset import MMapIndexedDataset
 from tokpack.indexed.format import bin_path
 from tokpack.indexed.manifest import FileDigest, Manifest, manifest_path
+from tokpack.indexed.outputs import dataset_files
 from tokpack.indexed.prefix import prefixes_of
 from tokpack.indexed.records import MAX_TOTAL, ShardRecord
 from tokpack.indexed.shard import open_shard
-from tokpack.operations.output import Output, check_output, now, stale_files
+from tokpack.operations.output import Output, Place, now
 from tokpack.progress import Stage
 
 if TYPE_CHECKING:
@@ -70,19 +71,13 @@ def merge(
     prefixes = prefixes_of(names)
     if not prefixes:
         raise UsageError("nothing to merge: name the datasets by their prefixes")
-    _check_names(prefixes, output)
-    check_output(output, overwrite=overwrite)
+    files = [file for prefix in prefixes for file in dataset_files(prefix)]
+    place = Place([output], files, overwrite=overwrite)
     inputs = [_inspect(prefix) for prefix in prefixes]
     _check_same(inputs, note)
     if virtual:
-        return _write_virtual(inputs, output)
-    return _write(inputs, output, overwrite=overwrite, progress=progress)
-
-
-def _check_names(prefixes: list[str], output: str) -> None:
-    for prefix in prefixes:
-        if os.path.realpath(prefix) == os.path.realpath(output):
-            raise UsageError(f"{output} is an input and the output: choose another output")
+        return _write_virtual(inputs, place)
+    return _write(inputs, place, progress=progress)
 
 
 def _inspect(prefix: str) -> _Input:
@@ -141,13 +136,12 @@ def _described(tokenizer: dict[str, Any]) -> str:
     return f"{tokenizer.get('name', 'unknown')} ({tokenizer['sha256'][:12]})"
 
 
-def _write(
-    inputs: list[_Input], output: str, *, overwrite: bool, progress: Show | None
-) -> Manifest:
+def _write(inputs: list[_Input], place: Place, *, progress: Show | None) -> Manifest:
     records = [record for found in inputs for record in found.records]
     identities = [identity for found in inputs for identity in found.identities]
     stage = Stage(progress, "merge", sum(record.bin_bytes for record in records))
-    with Output(output, overwrite=overwrite) as out:
+    with Staged() as staged:
+        out = Output(place.prefixes[0], staged)
         lengths = out.scratch(sum(record.sequences for record in records), np.int32)
         doc_idx = out.scratch(sum(record.documents for record in records) + 1, np.int64)
         sequence = document = 0
@@ -160,7 +154,9 @@ def _write(
                 out.copy(source, 0, record.bin_bytes, stage.add)
             sequence += record.sequences
             document += record.documents
-        return out.commit(inputs[0].dtype, lengths, doc_idx, _facts(inputs))
+        manifest = out.complete(inputs[0].dtype, lengths, doc_idx, _facts(inputs))
+        place.commit(staged)
+        return manifest
 
 
 def _append(
@@ -177,7 +173,8 @@ def _append(
     own += sequence
 
 
-def _write_virtual(inputs: list[_Input], output: str) -> Manifest:
+def _write_virtual(inputs: list[_Input], place: Place) -> Manifest:
+    output = place.prefixes[0]
     folder = os.path.dirname(os.path.abspath(output))
     records = tuple(
         replace(record, prefix=os.path.relpath(record.prefix, folder))
@@ -204,7 +201,7 @@ def _write_virtual(inputs: list[_Input], output: str) -> Manifest:
         file = staged.create(path)
         with cannot_write(path):
             file.write(manifest.to_json().encode())
-        staged.commit(stale=[*stale_files(output), bin_path(output)])
+        place.commit(staged, stale=[bin_path(output)])
     return manifest
 
 

@@ -15,55 +15,56 @@ from tokpack import __version__
 from tokpack.errors import OutputError
 from tokpack.files.copying import Digest, copy_range
 from tokpack.files.durable import Staged, cannot_write, make_folder_of
+from tokpack.files.outputs import Kind, begin_outputs, check_outputs
 from tokpack.indexed.format import bin_path, idx_path, index_chunks, storage_dtype
-from tokpack.indexed.manifest import FileDigest, Manifest, check_replaceable, manifest_path
+from tokpack.indexed.manifest import FileDigest, Manifest, manifest_path
+from tokpack.indexed.outputs import dataset_outputs
 from tokpack.indexed.trace import is_trace, trace_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from types import TracebackType
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 _SCRATCH_IN_MEMORY = 16 << 20
 _COPY = 64 << 20
 _CHUNK = 1 << 20
 
 
-def check_output(prefix: str, *, overwrite: bool) -> None:
-    """OutputError where ``prefix`` is taken, or its .json is somebody's data."""
-    check_replaceable(manifest_path(prefix))
-    for path in (bin_path(prefix), idx_path(prefix), manifest_path(prefix)):
-        if os.path.exists(path) and not overwrite:
-            raise OutputError(
-                f"{path} exists: choose another output, or replace the dataset with --overwrite"
-            )
+class Place:
+    """Where datasets shall be: where nothing is, or what may be replaced, and no input of the run.
+
+    ``inputs`` are the files that the run reads. UsageError, OutputError as in ``check_outputs``.
+    """
+
+    def __init__(self, prefixes: Sequence[str], inputs: Iterable[str], *, overwrite: bool) -> None:
+        self.prefixes = tuple(prefixes)
+        self._inputs = tuple(inputs)
+        self._overwrite = overwrite
+        begin_outputs(self._outputs(), self._inputs, overwrite=overwrite)
+
+    def commit(self, staged: Staged, stale: Sequence[str] = ()) -> None:
+        """Give new datasets their names, all or none; the old ones, and ``stale``, go then."""
+        # Something may have come meanwhile.
+        check_outputs(self._outputs(), self._inputs, overwrite=self._overwrite)
+        old = [path for prefix in self.prefixes for path in stale_files(prefix)]
+        staged.commit([*old, *stale])
+
+    def _outputs(self) -> list[tuple[str, Kind]]:
+        return [output for prefix in self.prefixes for output in dataset_outputs(prefix)]
 
 
 class Output:
-    """The dataset ``prefix`` in the making; a context manager, which removes what is not committed.
+    """The dataset ``prefix`` in the making: ids are appended or copied, then ``complete`` ends it.
 
-    Ids are appended or copied, then ``commit`` makes .bin, .idx and manifest appear, in this order.
-    An old dataset of the name goes in the moment in which the new one is complete.
+    Its files are those of ``staged``, in the order .bin, .idx, manifest.
     """
 
-    def __init__(self, prefix: str, *, overwrite: bool = False) -> None:
-        check_output(prefix, overwrite=overwrite)
+    def __init__(self, prefix: str, staged: Staged) -> None:
         self.prefix = prefix
         make_folder_of(bin_path(prefix))
-        self._staged = Staged()
+        self._staged = staged
         self._file = self._staged.create(bin_path(prefix)).fileno()  # written without its buffer
         self._digest = Digest()
         self._bytes = 0
-
-    def __enter__(self) -> Output:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._staged.__exit__(kind, error, trace)
 
     def append(self, ids: npt.NDArray[Any]) -> None:
         """Append token ids, which are of the dataset's dtype already."""
@@ -112,14 +113,14 @@ class Output:
             index[begin:end] = np.arange(begin, end)
         return index
 
-    def commit(
+    def complete(
         self,
         dtype: npt.DTypeLike,
         lengths: npt.NDArray[Any],
         doc_idx: npt.NDArray[Any],
         facts: Mapping[str, Any],
     ) -> Manifest:
-        """Give the dataset its name. ``facts`` are the manifest's keys that files do not tell."""
+        """Write index and manifest. ``facts`` are the manifest's keys that files do not tell."""
         stored = storage_dtype(dtype)
         tokens = int(lengths.sum(dtype=np.int64)) if len(lengths) else 0
         if tokens * stored.itemsize != self._bytes:
@@ -145,8 +146,11 @@ class Output:
             idx=FileDigest(bytes=size, xxh3_128=state.hexdigest()),
             **facts,
         )
-        self._staged.commit(stale=stale_files(self.prefix))
-        manifest.save(self.prefix)
+        path = manifest_path(self.prefix)
+        file = self._staged.create(path)
+        with cannot_write(path):
+            file.write(manifest.to_json().encode())
+        self._staged.seal()
         return manifest
 
 
@@ -154,7 +158,7 @@ def stale_files(prefix: str) -> list[str]:
     """What goes before a dataset is replaced: all that would say something wrong of the new one."""
     trace = trace_path(prefix)
     traces = [trace] if is_trace(trace) else []
-    return [manifest_path(prefix), idx_path(prefix), *traces]
+    return [idx_path(prefix), manifest_path(prefix), *traces]
 
 
 def now() -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -10,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokpack.errors import UsageError
+from tokpack.files.durable import Staged
 from tokpack.indexed.dataset import MMapIndexedDataset
 from tokpack.indexed.lengths import document_ends
+from tokpack.indexed.outputs import dataset_files
 from tokpack.operations.merge import plain_facts
-from tokpack.operations.output import Output, check_output
+from tokpack.operations.output import Output, Place
 from tokpack.progress import Stage
 
 if TYPE_CHECKING:
@@ -66,23 +67,22 @@ def split(
 ) -> list[tuple[str, Manifest]]:
     """Cut the dataset ``prefix`` into OUTPUT_00000, OUTPUT_00001, ...; documents stay whole.
 
-    Three shares are named OUTPUT_train, _valid and _test. Gives each prefix with its manifest. Each
-    dataset is there complete or not at all. UsageError where a dataset would have no document,
+    Three shares are named OUTPUT_train, _valid and _test. Gives each prefix with its manifest. All
+    datasets are there complete or none is. UsageError where a dataset would have no document,
     FormatError where the dataset is broken, OutputError where an output is taken.
     """
     with MMapIndexedDataset(prefix, verify=True) as dataset:
         ends = document_ends(dataset.sizes, dataset.doc_idx)
         ranges = _ranges(cut, ends, prefix)
         names = _names(output, cut, ranges)
-        for name in names:
-            check_output(name, overwrite=overwrite)
-            if os.path.realpath(name) == os.path.realpath(dataset.path_prefix):
-                raise UsageError(f"{name} is the input and an output: choose another output")
+        place = Place(names, dataset_files(dataset.path_prefix), overwrite=overwrite)
         stage = Stage(progress, "split", int(ends[-1]) * dataset.dtype.itemsize)
         results = []
-        for name, documents in zip(names, ranges, strict=True):
-            manifest = _write(dataset, name, documents, ends, overwrite=overwrite, stage=stage)
-            results.append((name, manifest))
+        with Staged() as staged:
+            for name, documents in zip(names, ranges, strict=True):
+                out = Output(name, staged)
+                results.append((name, _write(dataset, out, documents, ends, stage)))
+            place.commit(staged)
     return results
 
 
@@ -151,29 +151,26 @@ def _names(output: str, cut: Cut, ranges: list[tuple[int, int]]) -> list[str]:
 
 def _write(
     dataset: MMapIndexedDataset,
-    name: str,
+    out: Output,
     documents: tuple[int, int],
     ends: npt.NDArray[np.int64],
-    *,
-    overwrite: bool,
     stage: Stage,
 ) -> Manifest:
     begin, end = documents
     first, last = int(dataset.doc_idx[begin]), int(dataset.doc_idx[end])
     itemsize = dataset.dtype.itemsize
     start, stop = int(ends[begin]) * itemsize, int(ends[end]) * itemsize
-    with Output(name, overwrite=overwrite) as out:
-        done = 0
-        for shard in dataset.shards():
-            size = shard.tokens.nbytes
-            low, high = max(start - done, 0), min(stop - done, size)
-            if low < high:
-                with shard.open_bin("split") as source:
-                    out.copy(source, low, high, stage.add)
-            done += size
-        doc_idx = dataset.doc_idx[begin : end + 1] - first
-        facts = _facts(dataset, documents, (stop - start) // itemsize)
-        return out.commit(dataset.dtype, dataset.sizes[first:last], doc_idx, facts)
+    done = 0
+    for shard in dataset.shards():
+        size = shard.tokens.nbytes
+        low, high = max(start - done, 0), min(stop - done, size)
+        if low < high:
+            with shard.open_bin("split") as source:
+                out.copy(source, low, high, stage.add)
+        done += size
+    doc_idx = dataset.doc_idx[begin : end + 1] - first
+    facts = _facts(dataset, documents, (stop - start) // itemsize)
+    return out.complete(dataset.dtype, dataset.sizes[first:last], doc_idx, facts)
 
 
 def _facts(dataset: MMapIndexedDataset, documents: tuple[int, int], tokens: int) -> dict[str, Any]:

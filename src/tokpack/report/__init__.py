@@ -1,7 +1,7 @@
 """What a dataset holds: on one screen, document by document, and in figures and plots."""
 
 from tokpack.report.overview import Overview, overview
-from tokpack.report.page import page
+from tokpack.report.page import PAGE_KIND, page
 from tokpack.report.pieces import Pieces
 from tokpack.report.select import Match, grep, random_documents, ranges, sample_documents
 from tokpack.report.sources import Sources, doubt
@@ -9,6 +9,7 @@ from tokpack.report.stats import Stats, stats
 from tokpack.report.tokenizer import find_tokenizer
 
 __all__ = [
+    "PAGE_KIND",
     "Match",
     "Overview",
     "Pieces",

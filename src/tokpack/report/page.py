@@ -7,6 +7,7 @@ from importlib import resources
 from typing import TYPE_CHECKING
 
 from tokpack.display import shown
+from tokpack.files.outputs import Kind, begins_with
 from tokpack.report.charts import length_plot, zipf_plot
 from tokpack.report.facts import common_folder, count, facts, labels, percent, source_rows, warnings
 from tokpack.report.plot import SERIES, bar
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
 
     from tokpack.report.stats import Stats
 
+_HEAD = (
+    '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+    '<meta name="generator" content="tokpack stats">'
+)
 _MOST_GROUPS = 10
 _NAME = 120  # characters of a name
 
@@ -42,12 +47,18 @@ def page(datasets: Sequence[Stats], *, made: str = "") -> str:
         ]
     )
     return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'{_HEAD}<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta http-equiv="Content-Security-Policy" '
         "content=\"default-src 'none'; style-src 'unsafe-inline'\">"
         f"<title>{_text(title)}</title><style>{style}</style></head>\n<body>{body}</body></html>\n"
     )
+
+
+def _is_page(path: str) -> bool:
+    return begins_with(path, _HEAD.encode())
+
+
+PAGE_KIND = Kind("a page of tokpack stats", _is_page, kept=False)
 
 
 def _text(text: str) -> str:

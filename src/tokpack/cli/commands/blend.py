@@ -6,7 +6,8 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from tokpack.cli import terminal
+from tokpack.cli import rewrite, terminal
+from tokpack.cli.inputs import tokenizer_files
 from tokpack.cli.parser import Group, Page, flag, number, parse
 from tokpack.cli.shown_dataset import TOKENIZER
 from tokpack.errors import UsageError
@@ -141,6 +142,7 @@ PAGE = Page(
             "output",
             (
                 flag("-o", "--output", metavar="FILE", help="save the plan, such as blend.yaml"),
+                rewrite.OVERWRITE,
                 flag("--show", type=number(1), metavar="N", help="show the text of N samples"),
                 flag(
                     "--max-tokens",
@@ -190,15 +192,18 @@ def run(argv: Sequence[str]) -> int:
     arguments = parse(PAGE, argv)
     if arguments is None:
         return 0
-    from tokpack.samples.blend.file import save_blend
+    from tokpack.samples.blend.file import check_saved, save_blend
     from tokpack.samples.blend.plan import plan_of
     from tokpack.samples.blend.words import is_blend_file, read_words
 
     if arguments.output and not is_blend_file(arguments.output):
         raise UsageError(f"{arguments.output}: a plan is saved as YAML: name it so, as blend.yaml")
+    if arguments.output:
+        check_saved(arguments.output, arguments.inputs, overwrite=arguments.overwrite)
     plan = plan_of(read_words(arguments.inputs).changed(**_changes(arguments)))
     if arguments.output:
-        save_blend(plan, arguments.output)
+        inputs = [*arguments.inputs, *tokenizer_files(arguments)]
+        save_blend(plan, arguments.output, overwrite=arguments.overwrite, inputs=inputs)
     if arguments.json:
         _print_json(plan, arguments)
         _warn(plan, arguments)

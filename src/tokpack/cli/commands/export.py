@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tokpack.cli import rewrite, terminal
+from tokpack.cli.inputs import tokenizer_files
 from tokpack.cli.parser import Group, Page, flag, parse, size
 from tokpack.cli.trained import CHECKPOINTS, PARTS, load, open_checkpoint
 from tokpack.errors import UsageError
@@ -67,6 +68,7 @@ def run(argv: Sequence[str]) -> int:
         dtype=arguments.dtype,
         shard_bytes=arguments.max_shard_size,
         overwrite=arguments.overwrite,
+        inputs=[*arguments.inputs, *tokenizer_files(arguments), arguments.config or ""],
     )
     if not arguments.quiet:
         if missing:

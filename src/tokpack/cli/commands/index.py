@@ -70,6 +70,11 @@ PAGE = Page(
                     action="store_true",
                     help="the blend as ARM processors build it (GH200, GB200)",
                 ),
+                flag(
+                    "--overwrite",
+                    action="store_true",
+                    help="let --megatron-cache replace files that have other bytes",
+                ),
                 rewrite.JSON,
             ),
         ),
@@ -122,6 +127,8 @@ def run(argv: Sequence[str]) -> int:
                     tokenizer=_tokenizer_ids(arguments.tokenizer_ids),
                     renamed=dict(arguments.rename or ()),
                     fused=arguments.fused,
+                    overwrite=arguments.overwrite,
+                    inputs=[*arguments.inputs, arguments.tokenizer_ids or ""],
                 )
             )
         else:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tokpack import __version__
 from tokpack.cli import terminal
 from tokpack.cli.figures import print_stats
+from tokpack.cli.inputs import tokenizer_files
 from tokpack.cli.parser import Group, Page, flag, number, parse
 from tokpack.cli.shown_dataset import TOKENIZER, load
 from tokpack.errors import UsageError
@@ -26,6 +27,11 @@ PAGE = Page(
             "flags",
             (
                 flag("--html", metavar="FILE", help="also write a page with plots, to send"),
+                flag(
+                    "--overwrite",
+                    action="store_true",
+                    help="let --html replace a file that is no such page",
+                ),
                 flag("--json", action="store_true", help="print everything as JSON on stdout"),
                 flag("--threads", type=number(1), default=0, metavar="N", help="(all cores, 8)"),
                 flag("--top", type=number(0), default=10, metavar="N", help="tokens shown (10)"),
@@ -51,8 +57,11 @@ def run(argv: Sequence[str]) -> int:
         return 0
     if not arguments.inputs:
         raise UsageError("no dataset: name the PREFIX of a .bin and .idx")
+    if arguments.html:
+        _check_page(arguments)
     datasets = [_count(prefix, arguments) for prefix in arguments.inputs]
     if arguments.html:
+        _check_page(arguments)
         _write(arguments.html, datasets)
     if arguments.json:
         terminal.put_json({"datasets": [stats.to_json() for stats in datasets]})
@@ -69,6 +78,20 @@ def _count(prefix: str, arguments: argparse.Namespace) -> Stats:
     dataset, pieces = load(prefix, arguments)
     with terminal.Reporter(quiet=arguments.quiet) as report:
         return stats(dataset, pieces, threads=arguments.threads, progress=report)
+
+
+def _check_page(arguments: argparse.Namespace) -> None:
+    """Look at what the page would replace, before all is counted and again after it."""
+    from tokpack.files.outputs import check_outputs
+    from tokpack.indexed.outputs import dataset_files
+    from tokpack.report import PAGE_KIND
+
+    inputs = [file for prefix in arguments.inputs for file in dataset_files(prefix)]
+    check_outputs(
+        [(arguments.html, PAGE_KIND)],
+        [*inputs, *tokenizer_files(arguments)],
+        overwrite=arguments.overwrite,
+    )
 
 
 def _write(path: str, datasets: Sequence[Stats]) -> None:

@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tokpack.cli import terminal
+from tokpack.cli import rewrite, terminal
 from tokpack.cli.parser import Group, Page, flag, number, parse
 from tokpack.errors import OutputError, RecordError, UsageError
 
@@ -50,6 +50,7 @@ PAGE = Page(
                     help="as for encode (auto)",
                 ),
                 flag("--limit", type=number(1), metavar="N", help="learn from the first N records"),
+                rewrite.OVERWRITE,
             ),
         ),
     ),
@@ -75,6 +76,7 @@ class VocabOptions:
     key: str
     input_format: str
     limit: int | None
+    overwrite: bool = False
 
 
 @dataclass
@@ -82,19 +84,18 @@ class Corpus:
     """The texts of a request, and how many were read."""
 
     options: VocabOptions
+    sources: Sequence[Source]
     report: terminal.Reporter
     documents: int = 0
     text_bytes: int = 0
 
     def __iter__(self) -> Iterator[str]:
         from tokpack.progress import Progress
-        from tokpack.sources import discover
 
-        sources = discover(self.options.inputs, input_format=self.options.input_format)
-        total = sum(source.size for source in sources)
+        total = sum(source.size for source in self.sources)
         began = time.monotonic()
         done = 0
-        for source in sources:
+        for source in self.sources:
             for texts, bytes_read in _batches(source, self.options.key):
                 done += bytes_read
                 for text in texts:
@@ -122,12 +123,18 @@ def run(argv: Sequence[str]) -> int:
         return 0
     options = resolve(arguments)
     from tokpack.files.durable import replace_file
+    from tokpack.files.outputs import DATA, check_outputs
+    from tokpack.sources import discover
     from tokpack.tokenizers import train_bpe, train_whitespace_vocab
 
+    sources = discover(options.inputs, input_format=options.input_format)
+    lists = [text[1:] for text in options.inputs if text.startswith("@")]
+    inputs = [*(source.path for source in sources), *lists]
     _make_folder(options.output)
+    check_outputs([(options.output, DATA)], inputs, overwrite=options.overwrite)
     began = time.monotonic()
     with terminal.Reporter(quiet=arguments.quiet) as report:
-        corpus = Corpus(options, report)
+        corpus = Corpus(options, sources, report)
         if options.kind == "bpe":
             text = train_bpe(corpus, vocab_size=options.size or DEFAULT_BPE_SIZE)
             count = len(json.loads(text)["model"]["vocab"])
@@ -135,6 +142,7 @@ def run(argv: Sequence[str]) -> int:
             vocabulary = train_whitespace_vocab(corpus, size=options.size)
             text = json.dumps(vocabulary, ensure_ascii=False, indent=0) + "\n"
             count = len(vocabulary)
+    check_outputs([(options.output, DATA)], inputs, overwrite=options.overwrite)
     replace_file(options.output, [text.encode()])
     if not arguments.quiet:
         _summary(options, corpus, count, time.monotonic() - began)
@@ -157,6 +165,7 @@ def resolve(arguments: argparse.Namespace) -> VocabOptions:
         key=arguments.key,
         input_format=arguments.input_format,
         limit=arguments.limit,
+        overwrite=arguments.overwrite,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,8 @@ from tokpack.display import brief
 from tokpack.errors import FormatError
 from tokpack.files.durable import replace_file
 from tokpack.files.foreign_yaml import read_yaml
+from tokpack.files.outputs import Kind, check_outputs, is_sealed, sealed
+from tokpack.indexed.outputs import dataset_files
 from tokpack.samples.blend.datasets import marks
 from tokpack.samples.blend.plan import BlendPlan, plan_of
 from tokpack.samples.blend.spec import (
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 
 BLEND_VERSION = 1
 VERSION_KEY = "tokpack_blend"
+_MAKER = "tokpack blend"
 _MARKS = ("fingerprint", "checksum", "labels_fingerprint")
 _ENTRY = ("prefix", "weight", "labels", *_MARKS, "tokens", "documents")
 _WHOLE = ("seq_length", "samples", "valid_samples", "test_samples", "seed")
@@ -273,10 +276,33 @@ _KINDS: dict[str, tuple[Callable[[Any], Any], str]] = {
 }
 
 
-def save_blend(plan: BlendPlan, path: str | os.PathLike[str]) -> None:
+def _is_saved(path: str) -> bool:
+    return is_sealed(path, _MAKER)
+
+
+SAVED = Kind("a blend file that tokpack saved", _is_saved, kept=False)
+
+
+def check_saved(
+    path: str | os.PathLike[str], inputs: Iterable[str] = (), *, overwrite: bool = False
+) -> None:
+    """Raise as ``save_blend`` does where ``path`` may not be written."""
+    check_outputs([(os.fsdecode(path), SAVED)], inputs, overwrite=overwrite)
+
+
+def save_blend(
+    plan: BlendPlan,
+    path: str | os.PathLike[str],
+    *,
+    overwrite: bool = False,
+    inputs: Iterable[str] = (),
+) -> None:
     """Write a plan as a blend file, atomically, with what identifies its datasets.
 
-    A prefix that is relative is written relative to the folder of the file. Raises OutputError.
+    A prefix that is relative is written relative to the folder of the file. A file of that name is
+    replaced where it was saved so and nobody changed it since, else with ``overwrite``. ``inputs``
+    are files that were read for the plan. UsageError where one of these, or of the datasets, is
+    ``path``; OutputError where it is not replaced or cannot be written.
     """
     spec = plan.spec
     folder = os.path.dirname(os.path.realpath(path))
@@ -298,7 +324,9 @@ def save_blend(plan: BlendPlan, path: str | os.PathLike[str]) -> None:
     if groups:
         values["valid"] = {name: _saved(group, plan, folder) for name, group in groups.items()}
     text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
-    replace_file(path, [text.encode()])
+    data = [file for dataset in plan.opened.values() for file in dataset_files(dataset.path_prefix)]
+    check_saved(path, [*inputs, *data], overwrite=overwrite)
+    replace_file(path, [sealed(text, _MAKER).encode()])
 
 
 _ALWAYS = ("by", "temperature", "order", "seed")

@@ -12,7 +12,7 @@ from tokpack.samples.blend.open import open_blend
 from tokpack.samples.megatron.cache_files import Request, write_index_files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from tokpack.samples.blend.plan import BlendPlan
     from tokpack.samples.gpt import GPTDataset
@@ -49,7 +49,7 @@ def prebuild(plan: BlendPlan, folder: str | os.PathLike[str]) -> Iterator[Prepar
     parts = {"train": blends.train, **blends.valid, "test": blends.test}
     for part, samples in parts.items():
         for dataset in _leaves(samples):
-            yield _prepared(part, dataset)
+            yield _prepared(part, dataset, os.fspath(folder))
 
 
 def index_files(
@@ -59,12 +59,15 @@ def index_files(
     tokenizer: Mapping[str, Any] | None = None,
     renamed: Mapping[str, str] | None = None,
     fused: bool = False,
+    overwrite: bool = False,
+    inputs: Iterable[str] = (),
 ) -> Iterator[Written]:
     """Write the index files of the program whose order the blend has, see write_index_files.
 
     ``tokenizer`` are the ``unique_identifiers`` of Megatron-core's tokenizer. ``renamed`` says how
     prefixes begin where the program runs: {"data/": "/cluster/data/"}. ``fused`` is for jobs on ARM
-    processors, see megatron_blend. UsageError for what the program's own blends do not have.
+    processors, see megatron_blend. ``overwrite`` and ``inputs``, files that were read for the plan,
+    are as in write_index_files. UsageError for what the program's own blends do not have.
     """
     spec, train = plan.spec, plan.train
     if spec.order == "stateless":
@@ -95,7 +98,13 @@ def index_files(
         drop_last=spec.options.get("drop_last", True),
         fused=fused,
     )
-    return write_index_files(folder, request, [portion.dataset for portion in train.portions])
+    return write_index_files(
+        folder,
+        request,
+        [portion.dataset for portion in train.portions],
+        overwrite=overwrite,
+        inputs=inputs,
+    )
 
 
 def _leaves(samples: GPTDataset | BlendedDataset | None) -> Iterator[GPTDataset]:
@@ -106,15 +115,15 @@ def _leaves(samples: GPTDataset | BlendedDataset | None) -> Iterator[GPTDataset]
         yield samples
 
 
-def _prepared(part: str, dataset: GPTDataset) -> Prepared:
+def _prepared(part: str, dataset: GPTDataset, folder: str) -> Prepared:
     entry = dataset.cached
     common = part, dataset.path_prefix, dataset.order, len(dataset)
     if entry is None:
         return Prepared(*common, 0, 0.0, None, built=False)
     if entry.path is None:
         raise OutputError(
-            f"the index of {dataset.path_prefix} cannot be written: choose another folder, or make "
-            f"room for {entry.size:,} bytes in this one"
+            f"the index of {dataset.path_prefix} cannot be written: choose another folder than "
+            f"{folder}, or make room for {entry.size:,} bytes in it"
         )
     return Prepared(*common, entry.size, entry.seconds, entry.path, built=entry.built)
 

@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokpack.errors import UsageError
-from tokpack.files.durable import replace_file
+from tokpack.files.durable import make_folder_of
+from tokpack.files.outputs import write_output
+from tokpack.indexed.outputs import dataset_files
 from tokpack.samples.cache.store import Part
 from tokpack.samples.megatron.build import build_parts
 from tokpack.samples.megatron.orders import blend_request, megatron_blend, megatron_plan, normalise
@@ -94,20 +96,30 @@ class Written:
 
 
 def write_index_files(
-    folder: str | os.PathLike[str], request: Request, datasets: Sequence[MMapIndexedDataset]
+    folder: str | os.PathLike[str],
+    request: Request,
+    datasets: Sequence[MMapIndexedDataset],
+    *,
+    overwrite: bool = False,
+    inputs: Iterable[str] = (),
 ) -> Iterator[Written]:
     """Write the files that the program will look for, one dataset or blend at a time.
 
     ``datasets`` are those that ``request.paths`` name, as they are opened here. ``folder`` is its
     cache folder; NeoX and BigScience have none, and find their files in the dataset's: the last
-    part of the name counts. A file appears complete or not at all, the description last. Raises
-    UsageError for a request that leaves nothing, OutputError.
+    part of the name counts. A file appears complete or not at all, the description last. One that
+    is there and has other bytes is replaced only with ``overwrite``, an input never: the datasets'
+    files, and those that ``inputs`` names. Raises UsageError for a request that leaves nothing,
+    OutputError.
     """
+    files = [file for dataset in datasets for file in dataset_files(dataset.path_prefix)]
+    read = (*inputs, *files)
     bounds = split_bounds(request.split)
     for place, part in enumerate(PARTS):
         if bounds[place] is None:
             continue
-        yield from _Part(os.fspath(folder), request, datasets, place, part).write()
+        one = _Part(os.fspath(folder), request, datasets, place, part)
+        yield from one.write(read, overwrite=overwrite)
 
 
 class _Part:
@@ -126,8 +138,12 @@ class _Part:
         self._datasets = datasets
         self._place = place
         self._part = part
+        self._inputs: tuple[str, ...] = ()
+        self._overwrite = False
 
-    def write(self) -> Iterator[Written]:
+    def write(self, inputs: tuple[str, ...], *, overwrite: bool) -> Iterator[Written]:
+        """Write the files, and replace as ``write_index_files`` says."""
+        self._inputs, self._overwrite = inputs, overwrite
         request, wanted = self._request, self._request.samples[self._place]
         if request.weights is None and len(request.paths) == 1:
             yield self._dataset(0, wanted)[1]
@@ -205,8 +221,8 @@ class _Part:
             text += f"Weights: {normalise(weights)}\nSize: {size}\n"
             names = {"dataset_index": "index", "dataset_sample_index": "sample_index"}
             start = os.path.join(self._folder, _md5(text))
-            paths = _write(lambda name: f"{start}_{names[name]}.npy", arrays)
-            replace_file(f"{start}.dsc", [text.encode()])
+            paths = self._write(lambda name: f"{start}_{names[name]}.npy", arrays)
+            self._put(f"{start}.dsc", [text.encode()])
             paths.append(f"{start}.dsc")
         else:
             key = {
@@ -260,17 +276,29 @@ class _Part:
             f"Split {request.split}\n"
         )
 
+    def _write(self, path: Callable[[str], str], parts: Iterable[Part]) -> list[str]:
+        """Write each array into a file of its own."""
+        paths = []
+        for part in parts:
+            paths.append(path(part.name))
+            make_folder_of(paths[-1])
+            self._put(paths[-1], _npy(part))
+        return paths
+
+    def _put(self, path: str, chunks: Iterable[bytes]) -> None:
+        write_output(path, chunks, self._inputs, overwrite=self._overwrite)
+
     def _write_core(self, key: Mapping[str, Any], parts: Iterable[Part]) -> list[str]:
         text = json.dumps(key, indent=4)
         start = os.path.join(self._folder, f"{_md5(text)}-{key['class']}-{self._part}-")
-        paths = _write(lambda name: f"{start}{name}.npy", parts)
-        replace_file(f"{start}description.txt", [text.encode()])
+        paths = self._write(lambda name: f"{start}{name}.npy", parts)
+        self._put(f"{start}description.txt", [text.encode()])
         return [*paths, f"{start}description.txt"]
 
     def _write_old(self, start: str, text: str | None, parts: Iterable[Part]) -> list[str]:
-        paths = _write(lambda name: f"{start}_{_OLD_NAMES[name]}.npy", parts)
+        paths = self._write(lambda name: f"{start}_{_OLD_NAMES[name]}.npy", parts)
         if text is not None:
-            replace_file(f"{start}.dsc", [text.encode()])
+            self._put(f"{start}.dsc", [text.encode()])
             paths.append(f"{start}.dsc")
         return paths
 
@@ -286,17 +314,8 @@ def _check_counts(datasets: Any, samples: Sequence[int], request: Request) -> No
             )
 
 
-def _write(path: Callable[[str], str], parts: Iterable[Part]) -> list[str]:
-    """Write each array as numpy.save does."""
-    paths = []
-    for part in parts:
-        paths.append(path(part.name))
-        os.makedirs(os.path.dirname(paths[-1]) or ".", exist_ok=True)
-        replace_file(paths[-1], _npy(part))
-    return paths
-
-
 def _npy(part: Part) -> Iterator[bytes]:
+    """An array as numpy.save writes it."""
     header = io.BytesIO()
     np.lib.format.write_array_header_1_0(
         header,

@@ -1,0 +1,56 @@
+"""What a training run writes beside its checkpoints, and what of it may be replaced."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from tokpack.files.durable import replace_file
+from tokpack.files.outputs import Kind, begins_with, check_outputs, is_sealed, sealed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+PNG_METADATA = {"Software": "tokpack train"}  # by which a plot is known again
+_MAKER = "tokpack train"
+_HEAD_BYTES = 1024
+
+
+def _is_config(path: str) -> bool:
+    return is_sealed(path, _MAKER)
+
+
+def _is_log(path: str) -> bool:
+    return os.path.getsize(path) == 0 or begins_with(path, b'{"event": "begin"')
+
+
+def _is_plot(path: str) -> bool:
+    if not begins_with(path, b"\x89PNG"):
+        return False
+    with open(path, "rb") as file:
+        return _MAKER.encode() in file.read(_HEAD_BYTES)
+
+
+CONFIG = Kind("a configuration as tokpack train wrote it", _is_config, kept=False, beside=True)
+LOG = Kind("a log of tokpack train", _is_log, kept=False, beside=True)
+PLOT = Kind("a plot of tokpack train", _is_plot, kept=False, beside=True)
+
+
+def save_config(path: Path, text: str, inputs: Sequence[str]) -> None:
+    """Write the YAML of a run's configuration; one that the run itself reads stays as it is."""
+    if path.exists() and any(os.path.exists(name) and path.samefile(name) for name in inputs):
+        return
+    check_outputs([(str(path), CONFIG)], (), overwrite=False)
+    replace_file(path, [sealed(text, _MAKER).encode()])
+
+
+def check_log(path: Path, inputs: Sequence[str]) -> None:
+    """OutputError where ``path`` is a file to which no run may append."""
+    check_outputs([(str(path), LOG)], inputs, overwrite=False)
+
+
+def save_plot(path: Path, content: bytes) -> None:
+    """Write the PNG of a run, with PNG_METADATA in it. OutputError."""
+    check_outputs([(str(path), PLOT)], (), overwrite=False)
+    replace_file(path, [content])

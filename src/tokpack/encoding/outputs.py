@@ -1,0 +1,61 @@
+"""What a run of encode may replace."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from tokpack.files.outputs import Kind, check_outputs
+from tokpack.indexed.outputs import dataset_outputs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from tokpack.encoding.options import EncodeOptions
+    from tokpack.files.outputs import Output
+    from tokpack.sources import Source
+
+_REJECT = re.compile(rb'\{"source": "(?:[^"\\]|\\.)*", "line": \d+, "reason": "')
+_HEAD_BYTES = 1 << 16
+
+
+def rejects_path(options: EncodeOptions) -> str:
+    """Where the bad records of a run go."""
+    return options.output + ".rejects.jsonl"
+
+
+def is_rejects(path: str) -> bool:
+    """Whether a file begins like a list of bad records."""
+    try:
+        with open(path, "rb") as file:
+            return _REJECT.match(file.read(_HEAD_BYTES)) is not None
+    except OSError:
+        return False
+
+
+REJECTS = Kind("a list of bad records", is_rejects, kept=False, beside=True)
+
+
+def check_replaced(options: EncodeOptions, sources: Sequence[Source]) -> None:
+    """Refuse to replace what the run reads, or what it was not told to. UsageError, OutputError."""
+    inputs = list(_inputs(options, sources))
+    groups: list[list[Output]] = [
+        dataset_outputs(prefix, trace=options.trace) for prefix in options.output_names.values()
+    ]
+    if options.on_error == "skip" or is_rejects(rejects_path(options)):
+        groups.append([(rejects_path(options), REJECTS)])
+    for outputs in groups:
+        check_outputs(outputs, inputs, overwrite=options.overwrite)
+
+
+def _inputs(options: EncodeOptions, sources: Sequence[Source]) -> Iterator[str]:
+    yield from (source.path for source in sources)
+    yield from (text[1:] for text in options.inputs if text.startswith("@"))  # lists of inputs
+    for path in (
+        options.tokenizer,
+        options.vocab_file,
+        options.merge_file,
+        options.tokenizer_model,
+    ):
+        if path:
+            yield path

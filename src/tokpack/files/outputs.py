@@ -1,0 +1,201 @@
+"""What a run may replace: the one rule of every command that writes.
+
+An output that exists is replaced where its content says that the same command made it, or where
+that is asked for (overwrite, --overwrite). An input of the same run is never replaced, whatever
+name it has here. Kinds of output differ in how they are recognised, and in whether one that is
+recognised is replaced without being asked for: a report is, token ids are not.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import xxhash
+
+from tokpack.errors import OutputError, UsageError
+from tokpack.files.durable import UNFINISHED, Staged, cannot_write, remove_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from typing import BinaryIO
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of file that is written.
+
+    ``made`` tells from the content of a file whether it is one that tokpack made; None where no
+    content tells that. One that is made is replaced without being asked for, unless it is ``kept``.
+    ``beside`` is a file that goes with an output and has no name of its own from the user: where it
+    is not one that tokpack made, it is not replaced whatever is asked for.
+    """
+
+    what: str  # for messages: "a manifest"
+    made: Callable[[str], bool] | None = None
+    kept: bool = True
+    beside: bool = False
+
+
+_SEALED_BYTES = 1 << 26
+_BLOCK = 1 << 20
+
+DATA = Kind("an output of tokpack")  # nothing in it says who made it
+
+Output = tuple[str, Kind]  # a path and what is written there
+
+
+def begin_outputs(outputs: Sequence[Output], inputs: Iterable[str], *, overwrite: bool) -> None:
+    """``check_outputs``, after removing what a run left that was killed among its last renames.
+
+    That are the files that had their names already while the last one still had that of a file in
+    the making; no part of them is anybody's data.
+    """
+    read = tuple(inputs)
+    check_not_inputs([path for path, _ in outputs], read)
+    for path, _ in outputs:
+        if _left_by_a_kill(path, outputs):
+            remove_file(path)
+    check_outputs(outputs, read, overwrite=overwrite)
+
+
+def check_outputs(outputs: Sequence[Output], inputs: Iterable[str], *, overwrite: bool) -> None:
+    """Refuse what the rule forbids; ``outputs`` are files that appear together, the last one last.
+
+    ``inputs`` are all files that the run reads; a folder stands for the files in it, and what does
+    not exist for nothing. UsageError for an input that is an output, or two outputs of one name;
+    OutputError for a file that is there and is not to be replaced.
+    """
+    _check_different([path for path, _ in outputs])
+    check_not_inputs([path for path, _ in outputs], inputs)
+    for path, kind in outputs:
+        if not os.path.lexists(path):
+            continue
+        if os.path.isdir(path):
+            raise OutputError(f"{path} is a folder: choose another output")
+        made = kind.made is not None and kind.made(path)
+        if kind.beside and not made:
+            raise OutputError(
+                f"{path}: exists and is not {kind.what}, so it is not overwritten: choose another "
+                "output"
+            )
+        if overwrite or (made and not kind.kept):
+            continue
+        raise OutputError(
+            f"{path} exists: choose another output, or replace it with overwrite (--overwrite)"
+        )
+
+
+def write_output(
+    path: str, chunks: Iterable[bytes], inputs: Iterable[str], *, overwrite: bool
+) -> None:
+    """Make ``path`` hold ``chunks``, whole and durably, where the rule allows it.
+
+    A file of exactly these bytes counts as one that was made before, and stays as it is.
+    """
+    with Staged() as staged:
+        file = staged.create(path)
+        with cannot_write(path):
+            for chunk in chunks:
+                file.write(chunk)
+            file.flush()
+        if _same_bytes(path, file):
+            return
+        check_outputs([(path, DATA)], inputs, overwrite=overwrite)
+        staged.commit()
+
+
+def check_not_inputs(outputs: Iterable[str], inputs: Iterable[str]) -> None:
+    """UsageError where a file that is to be written, or its unfinished form, is an input."""
+    written = {}
+    for path in outputs:
+        for name in (path, path + UNFINISHED):
+            identity = _identity(name)
+            if identity is not None:
+                written[identity] = name
+    if not written:
+        return
+    for name in inputs:
+        for path in _files(name):
+            output = written.get(_identity(path) or (-1, -1))
+            if output is None:
+                continue
+            other = "" if output == path else f" under the name {path}"
+            raise UsageError(f"{output} is an input{other} and an output: choose another output")
+
+
+def begins_with(path: str, text: bytes) -> bool:
+    """Whether a file can be read and begins with ``text``."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(len(text)) == text
+    except OSError:
+        return False
+
+
+def sealed(text: str, maker: str) -> str:
+    """YAML that ``is_sealed`` recognises as long as nobody changes it; it begins with a comment."""
+    digest = xxhash.xxh3_64(text.encode()).hexdigest()
+    return f"# {maker} replaces this file as long as it is unchanged: {digest}\n{text}"
+
+
+def is_sealed(path: str, maker: str) -> bool:
+    """Whether a file is what ``sealed`` made for the same ``maker``, to the last byte."""
+    try:
+        with open(path, encoding="utf-8", newline="") as file:
+            head, text = file.readline(_SEALED_BYTES), file.read(_SEALED_BYTES)
+    except (OSError, UnicodeDecodeError):
+        return False
+    return head + text == sealed(text, maker)
+
+
+def _check_different(paths: Sequence[str]) -> None:
+    seen: dict[str, str] = {}
+    for path in paths:
+        real = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
+        if real in seen:
+            raise UsageError(f"{seen[real]} and {path} are one file: name two outputs differently")
+        seen[real] = path
+
+
+def _left_by_a_kill(path: str, outputs: Sequence[Output]) -> bool:
+    """Whether a run was killed after it had named this file and before it named the last one."""
+    last = outputs[-1][0]
+    return (
+        path != last
+        and os.path.isfile(path)
+        and not os.path.lexists(last)
+        and os.path.lexists(last + UNFINISHED)
+        and not os.path.lexists(path + UNFINISHED)
+    )
+
+
+def _same_bytes(path: str, file: BinaryIO) -> bool:
+    try:
+        with open(path, "rb") as there:
+            if os.fstat(there.fileno()).st_size != os.fstat(file.fileno()).st_size:
+                return False
+            file.seek(0)
+            while block := file.read(_BLOCK):
+                if there.read(len(block)) != block:
+                    return False
+    except OSError:  # none is there, or none that can be read
+        return False
+    return True
+
+
+def _files(name: str) -> Iterator[str]:
+    yield name
+    if os.path.isdir(name):
+        with os.scandir(name) as entries:
+            yield from (entry.path for entry in entries)
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    """The device and the inode of a file, which are the same under all of its names."""
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):  # a name that no file can have
+        return None
+    return found.st_dev, found.st_ino
