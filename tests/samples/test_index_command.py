@@ -105,11 +105,11 @@ def test_files_of_megatron(
         ),
         (
             ["--megatron-cache", "b", *MEGATRON, *COUNTS, "--tokenizer-ids", "[]"],
-            "neither JSON nor a file",
+            ": not JSON|No such file",
         ),
         (
             ["--megatron-cache", "b", *MEGATRON, *COUNTS, "--tokenizer-ids", "{"],
-            "neither JSON nor a file",
+            ": not JSON|No such file",
         ),
         (["--cache", "/dev/null/x"], "cannot be made"),
         (["--cache", "a", "--order", "megatorn"], "megatorn"),
