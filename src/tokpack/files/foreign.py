@@ -26,7 +26,8 @@ def read_whole(
 ) -> bytes:
     """The bytes of a file that should be small.
 
-    Raises ``missing``, with ``problem``, where it cannot be read, ``wrong`` where it has more than ``most`` bytes.
+    Raises ``missing``, with ``problem`` before the reason, where it cannot be read, ``wrong`` where
+    it has more than ``most`` bytes.
     """
     try:
         with open(path, "rb") as file:
