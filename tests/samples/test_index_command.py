@@ -109,7 +109,7 @@ def test_files_of_megatron(
         ),
         (
             ["--megatron-cache", "b", *MEGATRON, *COUNTS, "--tokenizer-ids", "{"],
-            "neither JSON nor a file",
+            "--tokenizer-ids: not JSON",
         ),
         (["--cache", "/dev/null/x"], "cannot be made"),
         (["--cache", "a", "--order", "megatorn"], "megatorn"),

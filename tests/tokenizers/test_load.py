@@ -97,7 +97,7 @@ def test_files_that_are_not_what_they_are_given_as(tmp_path: Path) -> None:
         load_tokenizer(save(tmp_path, WORDS, "vocab.json"))
     with pytest.raises(TokenizerError, match=r"the folder has no tokenizer\.json"):
         load_tokenizer(tmp_path)
-    with pytest.raises(TokenizerError, match="cannot be read: No such file"):
+    with pytest.raises(TokenizerError, match="cannot read the tokenizer file: No such file"):
         load_tokenizer(vocab_file=tmp_path / "absent.json")
     for name in ("gpt5", "no/such/file.json", str(tmp_path / "x.json")):
         with pytest.raises(TokenizerError, match=f"'{name}' is unknown: .*gpt2, neox"):

@@ -22,17 +22,19 @@ def read_whole(
     most: int = MAX_BYTES,
     missing: type[TokpackError] = InputError,
     wrong: type[TokpackError] = FormatError,
+    problem: str = "",
 ) -> bytes:
     """The bytes of a file that should be small.
 
-    Raises ``missing`` where it cannot be read, ``wrong`` where it has more than ``most`` bytes.
+    Raises ``missing``, with ``problem`` before the reason, where it cannot be read, ``wrong`` where
+    it has more than ``most`` bytes.
     """
     try:
         with open(path, "rb") as file:
             raw = file.read(most + 1)
     except (OSError, ValueError) as error:  # a name with a NUL in it is a ValueError
         reason = getattr(error, "strerror", None) or error
-        raise missing(f"{path!s}: cannot be read: {reason}") from None
+        raise missing(f"{path!s}: {problem}{reason}") from None
     if len(raw) > most:
         raise wrong(f"{path!s}: has more than {most:,} bytes, the most that is read of such a file")
     return raw

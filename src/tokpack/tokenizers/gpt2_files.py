@@ -28,7 +28,8 @@ EOD = "<|endoftext|>"
 
 def read_bytes(path: Path) -> bytes:
     """A tokenizer file, whole. TokenizerError."""
-    return read_whole(path, missing=TokenizerError, wrong=TokenizerError)
+    problem = "cannot read the tokenizer file: "
+    return read_whole(path, missing=TokenizerError, wrong=TokenizerError, problem=problem)
 
 
 def parse_json(raw: bytes, path: Path) -> object:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tokpack.cli import rewrite, terminal
 from tokpack.cli.parser import Group, Page, flag, number, parse
 from tokpack.errors import UsageError
-from tokpack.files.foreign import parse_json, read_json
+from tokpack.files.foreign import parse_json, read_whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -187,7 +187,9 @@ def _tokenizer_ids(text: str | None) -> dict[str, Any] | None:
         values = parse_json(text, where, wrong=UsageError)
     else:
         where = text
-        values = read_json(text, missing=UsageError, wrong=UsageError)
+        problem = "neither JSON nor a file of it: "
+        raw = read_whole(text, missing=UsageError, wrong=UsageError, problem=problem)
+        values = parse_json(raw, where, wrong=UsageError)
     datasets = values.get("datasets") if isinstance(values, dict) else None
     if isinstance(datasets, list) and datasets:
         values = datasets[0]
