@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import time
 from contextlib import closing
 from dataclasses import dataclass
@@ -79,7 +80,7 @@ def verify(
     found = identity_of(idx_path(name))
     try:
         report = _verify(name, request, progress)
-    except FormatError:
+    except (FormatError, InputError):
         _check_current(name, found)
         raise
     _check_current(name, found)
@@ -130,7 +131,7 @@ def _verify_files(
         _check_counts(prefix, manifest, index, bin_bytes)
         _check_digest(idx_path(prefix), digest_file(idx_path(prefix))["xxh3_128"], manifest.idx)
         _check_trace(prefix, manifest)
-    bytes_read = os.path.getsize(idx_path(prefix))
+    bytes_read = file_size(idx_path(prefix))
     if not request.quick:
         check = TokenCheck(index, bin_path(prefix), bin_bytes, request.vocab_size, request.eod)
         _check_tokens(check, manifest, stage)
@@ -187,12 +188,18 @@ def open_index(prefix: str) -> tuple[Index, int]:
 
 def file_size(path: str) -> int:
     """Size of a file; InputError where there is none."""
-    if not os.path.exists(path):
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
         advice = "; `tokpack verify --repair` rebuilds an .idx" if path.endswith(".idx") else ""
-        raise InputError(f"{path}: no such file; a dataset is PREFIX.bin and PREFIX.idx{advice}")
-    if not os.path.isfile(path):
+        raise InputError(
+            f"{path}: no such file; a dataset is PREFIX.bin and PREFIX.idx{advice}"
+        ) from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
+    if not stat.S_ISREG(found.st_mode):
         raise InputError(f"{path}: not a regular file")
-    return os.path.getsize(path)
+    return found.st_size
 
 
 def _check_request(vocab_size: int | None, eod: int | None) -> None:
