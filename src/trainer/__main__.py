@@ -34,7 +34,8 @@ def run(argv: Sequence[str]) -> int:
     from .loop import train
 
     # A word, or what stands behind --flag=, may be a file that was read.
-    return train(config, [word.partition("=")[2] or word for word in argv])
+    words = [word.partition("=")[2] or word for word in argv]
+    return train(config, [word for word in words if os.path.isfile(word)])
 
 
 def main() -> int:

@@ -23,7 +23,7 @@ from tokpack.checkpoints.files import (
 from tokpack.checkpoints.neox import NeoxWeights
 from tokpack.configuration.model import KINDS, ModelConfig
 from tokpack.errors import InputError, TokpackError, TrainingError, UsageError
-from tokpack.files.durable import cannot_write
+from tokpack.files.durable import UNFINISHED, cannot_write
 from tokpack.files.lock import hold
 from tokpack.indexed.manifest import FileDigest, digest_file
 
@@ -127,9 +127,10 @@ def _check_finite(tensors: dict[str, Tensor], work: Path) -> None:
     for key, tensor in tensors.items():
         if not torch.isfinite(tensor).all():
             count = tensor.numel() - int(torch.isfinite(tensor).sum())
+            name = work.name.removesuffix(UNFINISHED)
             raise TrainingError(
-                f"{work.parent}: {work.stem} was not saved: {count:,} of {tensor.numel():,} values "
-                f"of {key} are not finite; lower the learning rate or clip_grad, and go on from an "
+                f"{work.parent}: {name} was not saved: {count:,} of {tensor.numel():,} values of "
+                f"{key} are not finite; lower the learning rate or clip_grad, and go on from an "
                 "earlier checkpoint"
             )
 

@@ -130,7 +130,7 @@ class Log:
         self._try("log.jsonl", self._lines.write, "its last lines are lost")
         try:
             self.say(draw(self._folder, self.entropy))
-        except (OSError, OutputError) as error:
+        except (OSError, ValueError, OverflowError, OutputError) as error:
             self.say(f"no loss.png: {error}")
 
     def _draw_points(self, points: Mapping[str, float | None], at: dict[str, Any]) -> None:
@@ -252,7 +252,7 @@ def draw(folder: Path, entropy: float) -> str:
 def _read_curves(path: Path) -> dict[str, dict[int, float]]:
     """Loss by name and step; a step that was made again after a resume counts once."""
     curves: dict[str, dict[int, float]] = {}
-    for text in path.read_text(encoding="utf-8").splitlines():
+    for text in path.read_text(encoding="utf-8", errors="replace").splitlines():
         values = _record(text, path)
         if values.get("loss") is not None:
             points = curves.setdefault(str(values.get("name", "training")), {})

@@ -465,3 +465,17 @@ def test_progress_on_a_terminal(tokenizer: Path, tmp_path: Path) -> None:
     assert "\x1b" not in screen
     code, screen = on_terminal(["encode", "nowhere.jsonl", "-o", "b"], tmp_path, NO_COLOR="")
     assert "\x1b[1;31merror" in screen
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_a_full_standard_output_is_named() -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "tokpack", "--help"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 2
+    assert done.stderr == "tokpack: error: cannot write standard output: No space left on device\n"

@@ -214,14 +214,14 @@ def test_values_in_messages_are_short() -> None:
 
 
 def manifest_readers(prefix: str) -> list[Callable[[], object]]:
-    from tokpack.indexed import Manifest, Origins
+    from tokpack.indexed import Manifest, MMapIndexedDataset, Origins
     from tokpack.operations import verify
-    from tokpack.report import find_tokenizer, open_dataset, overview
+    from tokpack.report import find_tokenizer, overview
 
     return [
         lambda: Manifest.load(prefix).to_json(),
-        lambda: overview(open_dataset(prefix)),
-        lambda: find_tokenizer(open_dataset(prefix)),
+        lambda: overview(MMapIndexedDataset(prefix)),
+        lambda: find_tokenizer(MMapIndexedDataset(prefix)),
         lambda: Origins(prefix)[0],
         lambda: verify(prefix, quick=True),
     ]

@@ -359,7 +359,7 @@ def test_the_manifest_does_not_take_an_inputs_place(corpus: Corpus, tmp_path: Pa
     source = tmp_path / "wiki.json"
     source.write_bytes(corpus.inputs[0].read_bytes())
     err = fails(start(source, tmp_path / "wiki", tokenizer=corpus.tokenizer, overwrite=True))
-    assert "exists and is not a manifest" in err
+    assert "wiki.json is an input and an output" in err
     assert source.read_bytes() == corpus.inputs[0].read_bytes()
 
 

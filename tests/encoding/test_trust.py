@@ -480,7 +480,7 @@ run.stage = late
     command = [sys.executable, "-c", script + DRIVER, json.dumps(place.options())]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 1
-    assert "out.bin exists and is another dataset" in done.stderr
+    assert "out.bin exists: choose another output" in done.stderr
     assert mine.read_text() == "mine"
     mine.unlink()
     place.encode()

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -192,18 +195,86 @@ def test_library_calls_obey(here: Path) -> None:
     save_blend(plan, "hand.yaml")
 
 
+KILLED = """
+import os, sys
+from tokpack.files import durable
+
+named = []
+def replace(source, target, replace=os.replace):
+    if len(named) == 1:
+        os.kill(os.getpid(), 9)
+    named.append(target)
+    replace(source, target)
+
+durable.os.replace = replace
+with durable.Staged() as staged:
+    for path in sys.argv[1:]:
+        staged.create(path).write(b"new")
+    staged.commit()
+"""
+
+
 def test_what_a_killed_run_left_is_no_obstacle(tmp_path: Path) -> None:
     outputs = [(str(tmp_path / name), DATA) for name in ("x.bin", "x.idx", "x.json")]
-    for name in ("x.bin", "x.idx.tokpack.tmp", "x.json.tokpack.tmp"):
-        (tmp_path / name).touch()
+
+    def kill() -> None:
+        command = [sys.executable, "-c", KILLED, *(path for path, _ in outputs)]
+        assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+        assert (tmp_path / "x.bin").exists()
+        assert not (tmp_path / "x.idx").exists()
+
+    kill()
     with pytest.raises(OutputError, match=r"x\.bin exists"):
         check_outputs(outputs, (), overwrite=False)
     begin_outputs(outputs, (), overwrite=False)
     assert not (tmp_path / "x.bin").exists()
-    (tmp_path / "x.bin").touch()
-    (tmp_path / "x.bin.tokpack.tmp").touch()  # it had not its name yet: this one is another's
+    assert not (tmp_path / "x.json.tokpack.names").exists()
+    kill()
+    (tmp_path / "mine").write_text("not of that run")
+    (tmp_path / "mine").rename(tmp_path / "x.bin")
     with pytest.raises(OutputError, match=r"x\.bin exists"):
         begin_outputs(outputs, (), overwrite=False)
+    assert (tmp_path / "x.bin").read_text() == "not of that run"
+
+
+def test_a_note_names_nothing_but_outputs(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.touch()
+    found = victim.stat()
+    note = {str(victim): [found.st_dev, found.st_ino]}
+    (tmp_path / "x.json.tokpack.names").write_text(json.dumps(note))
+    begin_outputs([(str(tmp_path / "x.json"), DATA)], (), overwrite=False)
+    assert victim.exists()
+
+
+def test_what_is_no_file_is_refused_unread(tmp_path: Path) -> None:
+    """Looking into a pipe would wait for somebody to write to it."""
+    text = tmp_path / "a.txt"
+    text.write_text("a text\n")
+    data = tmp_path / "data"
+    tokenizer = str(byte_tokenizer(tmp_path / "tokenizer.json"))
+    words = ["encode", str(text), "--tokenizer", tokenizer, "-o", str(data)]
+    run = [sys.executable, "-m", "tokpack", *words]
+    subprocess.run(run, check=True, capture_output=True)
+    cases = {
+        "g.json": [*run[:-1], "{}/g"],
+        "h.rejects.jsonl": [*run[:-1], "{}/h", "--on-error", "skip"],
+        "i.trace": [*run[:-1], "{}/i", "--trace"],
+        "j.yaml": [*run[:3], "blend", "1", str(data), "-o", "{}/j.yaml"],
+        "k.html": [*run[:3], "stats", str(data), "--html", "{}/k.html"],
+    }
+    for name, command in cases.items():
+        os.mkfifo(tmp_path / name)
+        done = subprocess.run(
+            [word.format(tmp_path) for word in command],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 1, (name, done.stderr)
+        assert f"{name}" in done.stderr
+        assert "no regular file" in done.stderr
 
 
 def test_outputs_differ_from_each_other(tmp_path: Path) -> None:

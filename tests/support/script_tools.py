@@ -134,7 +134,7 @@ def neox_20b(folder: Path, place: Place, *words: str) -> list[dict[str, Any]]:
     files = ("--vocab-file", f"{place.folder}/tokenizer.json", "--data-path", f"{place.folder}/owt")
     command = [sys.executable, "-m", "tokpack", "train", "neox_20b.yml", "--nproc", "4"]
     done = subprocess.run(
-        [*command, *sizes.split(), *files, "--fp32-residual-connection", *words],
+        [*command, *sizes.split(), *files, *words],
         cwd=folder,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,

@@ -252,7 +252,7 @@ def read(folder: Path, only: str = "") -> State:
     found = {}
     for path in folder.rglob("*"):
         name = str(path.relative_to(folder))
-        temporary = name.endswith((".tmp", ".lock")) or ".tokpack.tmp/" in name
+        temporary = name.endswith((".tmp", ".lock", ".tokpack.names")) or ".tokpack.tmp/" in name
         if path.is_file() and not temporary and ".tokpack.old/" not in name:
             found[name] = _undated(path.read_bytes())
     return {name: content for name, content in found.items() if re.search(only, name)}

@@ -34,6 +34,7 @@ from tokpack.checkpoints.files import Checkpoint  # noqa: E402
 from tokpack.checkpoints.folder import find  # noqa: E402
 from tokpack.errors import FormatError, InputError, OutputError, UsageError  # noqa: E402
 from tokpack.files import lock  # noqa: E402
+from tokpack.files.whole_folder import MARKER  # noqa: E402
 from tokpack.trainer import checkpoint  # noqa: E402
 from tokpack.trainer.checkpoint import load, save  # noqa: E402
 
@@ -105,7 +106,7 @@ def test_what_a_checkpoint_holds(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["latest", "lock", path.name]
     layers = [f"layer_{i:03d}.safetensors" for i in range(3)]
     expected = ["embedding.safetensors", *layers, "norm.safetensors"]
-    assert sorted(os.listdir(path)) == sorted([*expected, "state.json"])
+    assert sorted(os.listdir(path)) == sorted([*expected, "state.json", MARKER])
     assert {(path / name).stat().st_mode for name in os.listdir(path)} == {
         (path / "state.json").stat().st_mode
     }

@@ -31,7 +31,7 @@ from support.trainer_tools import (  # noqa: E402
 )
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
-from tokpack.checkpoints.folder import abandon, find  # noqa: E402
+from tokpack.checkpoints.folder import abandon, begin, find  # noqa: E402
 from tokpack.configuration.config import Config  # noqa: E402
 from tokpack.errors import OutputError, TrainingError, UsageError  # noqa: E402
 from tokpack.files import lock  # noqa: E402
@@ -152,8 +152,7 @@ def test_a_full_disk_gets_its_space_back(tmp_path: Path) -> None:
 
 def test_the_only_whole_checkpoint_is_not_given_up(tmp_path: Path) -> None:
     """A kill between two renames left it under the name of an unfinished one."""
-    whole = tmp_path / "step_00000001.unfinished"
-    whole.mkdir()
+    whole = begin(tmp_path / "step_00000001")
     (whole / "state.json").touch()
     (tmp_path / "latest").write_text("step_00000001\n")
     abandon(tmp_path / "step_00000001")

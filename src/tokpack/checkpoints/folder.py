@@ -73,7 +73,7 @@ def _named(folder: Path) -> str:
 def _latest(folder: Path) -> Path:
     """The checkpoint that ``latest`` names, whether it is there or not; never out of the folder."""
     name = _named(folder)
-    return folder / (name if name != ".." and name == Path(name).name else "?")
+    return folder / (name if name not in ("", "..") and name == Path(name).name else "?")
 
 
 def begin(target: Path) -> Path:

@@ -5,6 +5,7 @@ Exit codes: 0 done, 1 the input or the request is wrong, 2 the program failed, 1
 
 from __future__ import annotations
 
+import errno
 import importlib
 import io
 import os
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 INTERRUPTED = 130
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Command(NamedTuple):
@@ -111,7 +113,11 @@ def _explain(error: Exception) -> int:
     if isinstance(error, TokpackError):
         terminal.error(str(error))
         return error.exit_code
-    if isinstance(error, (OSError, MemoryError)):
+    if isinstance(error, OSError) and error.filename is None and error.errno in _NO_ROOM:
+        # Every file of ours is written under its name, so this is what the shell redirected.
+        terminal.error(f"cannot write standard output: {error.strerror}")
+        _discard_stdout()
+    elif isinstance(error, (OSError, MemoryError)):
         terminal.error(str(error) or type(error).__name__)
     else:
         terminal.error(f"{type(error).__name__}: {error}")

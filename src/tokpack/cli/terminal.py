@@ -30,12 +30,22 @@ _COLOUR = re.compile(r"(\x1b\[[0-9;]*m)")
 _NOT_ASCII = re.compile(r"[^\x00-\x7e]")
 
 
+# A file name that is no UTF-8 goes to a program as it is, but for controls of 8 bits. Python holds
+# its bytes as these.
+_BYTES_OF_NAMES = "".join(map(chr, range(0xDCA0, 0xDD00)))
+
+
 def put(line: str = "") -> None:
     """Print a line to stdout, whatever its encoding can write; only colours pass as they are."""
     words = _COLOUR.split(line) if is_coloured() else [line]
-    text = "".join(word if _COLOUR.fullmatch(word) else shown(word) for word in words)
+    keep = "" if sys.stdout.isatty() else _BYTES_OF_NAMES
+    text = "".join(word if _COLOUR.fullmatch(word) else shown(word, keep=keep) for word in words)
     encoding = sys.stdout.encoding or "utf-8"
-    sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding) + "\n")
+    try:
+        text.encode(encoding, "surrogateescape")
+    except UnicodeEncodeError:
+        text = text.encode(encoding, "backslashreplace").decode(encoding)
+    sys.stdout.write(text + "\n")
 
 
 def put_json(value: Any, *, indent: int | None = None) -> None:

@@ -20,6 +20,7 @@ import xxhash
 
 from tokpack.errors import OutputError
 from tokpack.files.durable import cannot_write, remove_file, replace_json
+from tokpack.files.foreign import MAX_BYTES
 from tokpack.files.whole_folder import UNFINISHED_FOLDER
 
 SUFFIX = UNFINISHED_FOLDER
@@ -122,7 +123,7 @@ class WorkFolder:
         """
         try:
             with open(open_own(self(name), os.O_RDONLY), "rb") as file:
-                value = json.load(file)
+                value = json.loads(file.read(MAX_BYTES))
             whole = isinstance(value, dict) and value.pop(_SEAL, None) == _checksum(value)
         except (FileNotFoundError, ValueError, RecursionError):
             return None

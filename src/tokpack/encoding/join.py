@@ -268,11 +268,16 @@ class Joiner:
         return True
 
     def _open_piece(self, number: int, flags: int) -> list[int]:
-        files = []
-        for track in self._job.tracks:
-            path = self._folder.piece(number, track)
-            with cannot_write(path):
-                files.append(open_own(path, flags))
+        files: list[int] = []
+        try:
+            for track in self._job.tracks:
+                path = self._folder.piece(number, track)
+                with cannot_write(path):
+                    files.append(open_own(path, flags))
+        except BaseException:
+            for file in files:
+                os.close(file)
+            raise
         return files
 
     def _end_group(self, group: list[int]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from tokpack.files.durable import open_regular
 from tokpack.files.outputs import Kind, check_outputs
 from tokpack.indexed.outputs import dataset_outputs
 
@@ -27,7 +28,7 @@ def rejects_path(options: EncodeOptions) -> str:
 def is_rejects(path: str) -> bool:
     """Whether a file begins like a list of bad records."""
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             return _REJECT.match(file.read(_HEAD_BYTES)) is not None
     except OSError:
         return False

@@ -70,8 +70,8 @@ def write_commit(
 
     Raises OutputError where the outputs may not be replaced: they may have come while it worked.
     """
-    check_replaced(options, sources)
     replaced = {os.path.basename(path): _identity(path) for path in _targets(options).values()}
+    check_replaced(options, sources)  # what comes from here on is not among these
     prefixes = {key: os.path.basename(name) for key, name in options.output_names.items()}
     folder.write_json(_COMMIT, {"prefixes": prefixes, "files": dict(files), "replaces": replaced})
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import stat
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 UNFINISHED = ".tokpack.tmp"  # behind the name of a file in the making
+NAMES = ".tokpack.names"  # behind the name of the last of several, while they get their names
 _BUFFER = 1 << 20
 _NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP)
 
@@ -101,21 +103,41 @@ class Staged:
                 )
         new = [path for path in self._files if not os.path.lexists(path)]
         named: list[str] = []
+        with self._named_together():
+            try:
+                for path in stale:
+                    remove_file(path)
+                for path in list(self._files):
+                    with cannot_write(path):
+                        os.replace(path + UNFINISHED, path)
+                        named.append(path)
+                        del self._files[path]
+                        if fsync:
+                            sync_folder(os.path.dirname(path))
+            except BaseException:
+                for path in named if self._files else set(named).intersection(new):
+                    with suppress(OSError):
+                        os.unlink(path)
+                raise
+
+    @contextmanager
+    def _named_together(self) -> Iterator[None]:
+        """Note beside the last file which files are about to get their names.
+
+        Where the process is killed meanwhile, ``outputs`` knows by it what is only a part.
+        """
+        if len(self._files) < 2:
+            yield
+            return
+        note = list(self._files)[-1] + NAMES
+        files = {os.path.abspath(path): identity(path + UNFINISHED) for path in self._files}
+        with cannot_write(note), open(note, "w", encoding="ascii") as file:
+            json.dump(files, file)
         try:
-            for path in stale:
-                remove_file(path)
-            for path in list(self._files):
-                with cannot_write(path):
-                    os.replace(path + UNFINISHED, path)
-                    named.append(path)
-                    del self._files[path]
-                    if fsync:
-                        sync_folder(os.path.dirname(path))
-        except BaseException:
-            for path in named if self._files else set(named).intersection(new):
-                with suppress(OSError):
-                    os.unlink(path)
-            raise
+            yield
+        finally:
+            with suppress(OSError):
+                os.unlink(note)
 
     def owns(self, path: str) -> bool:
         """Whether the file in the making is still the one that ``create`` opened."""
@@ -135,12 +157,34 @@ class Staged:
         trace: TracebackType | None,
     ) -> None:
         for path, file in self._files.items():
-            own = self.owns(path)
-            with suppress(OSError):  # the last flush fails on a full disk
+            # Another error is on its way; after a failed write even the last flush may fail.
+            own = False
+            with suppress(OSError):
+                own = self.owns(path)
+            with suppress(OSError):
                 file.close()
-            if own:
-                os.unlink(path + UNFINISHED)
+            with suppress(OSError):
+                if own:
+                    os.unlink(path + UNFINISHED)
         self._files.clear()
+
+
+def identity(path: str) -> tuple[int, int] | None:
+    """The device and the inode of a file, which are the same under all of its names."""
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):  # a name that no file can have
+        return None
+    return found.st_dev, found.st_ino
+
+
+def open_regular(path: str) -> BinaryIO:
+    """Open a file to read; OSError for what is none, such as a pipe, which would be waited for."""
+    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
+    if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        return file
+    file.close()
+    raise OSError(errno.EINVAL, "no regular file", path)
 
 
 def make_folder_of(path: str) -> None:

@@ -28,6 +28,7 @@ HEARTBEAT_SECONDS = 10.0
 FOREIGN_SECONDS = 60.0  # silence after which the owner on another host is taken for dead
 ORPHAN_SECONDS = 10.0  # how long workers of a killed run may take to notice
 _NOT_A_LINK = getattr(os, "O_NOFOLLOW", 0)
+_RECORD_BYTES = 1 << 16
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
 
 
@@ -111,8 +112,8 @@ class Lock:
     def _owner(self) -> dict[str, Any]:
         try:
             with open(self._path, encoding="utf-8") as file:
-                value = json.load(file)
-        except (FileNotFoundError, ValueError, RecursionError):
+                value = json.loads(file.read(_RECORD_BYTES))
+        except (OSError, ValueError, RecursionError):
             return {}
         return value if isinstance(value, dict) else {}
 

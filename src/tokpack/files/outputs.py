@@ -8,6 +8,7 @@ recognised is replaced without being asked for: a report is, token ids are not.
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,7 +16,15 @@ from typing import TYPE_CHECKING
 import xxhash
 
 from tokpack.errors import OutputError, UsageError
-from tokpack.files.durable import UNFINISHED, Staged, cannot_write, remove_file
+from tokpack.files.durable import (
+    NAMES,
+    UNFINISHED,
+    Staged,
+    cannot_write,
+    identity,
+    open_regular,
+    remove_file,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -49,14 +58,13 @@ Output = tuple[str, Kind]  # a path and what is written there
 def begin_outputs(outputs: Sequence[Output], inputs: Iterable[str], *, overwrite: bool) -> None:
     """``check_outputs``, after removing what a run left that was killed among its last renames.
 
-    That are the files that had their names already while the last one still had that of a file in
-    the making; no part of them is anybody's data.
+    These are the files that had their names already, as the note beside the last one says, which
+    has not; what has come in their place since is another file, and stays.
     """
     read = tuple(inputs)
     check_not_inputs([path for path, _ in outputs], read)
-    for path, _ in outputs:
-        if _left_by_a_kill(path, outputs):
-            remove_file(path)
+    for path in _left_by_a_kill([path for path, _ in outputs]):
+        remove_file(path)
     check_outputs(outputs, read, overwrite=overwrite)
 
 
@@ -74,6 +82,8 @@ def check_outputs(outputs: Sequence[Output], inputs: Iterable[str], *, overwrite
             continue
         if os.path.isdir(path):
             raise OutputError(f"{path} is a folder: choose another output")
+        if os.path.exists(path) and not os.path.isfile(path):  # a pipe would be waited for
+            raise OutputError(f"{path} is no regular file: choose another output")
         made = kind.made is not None and kind.made(path)
         if kind.beside and not made:
             raise OutputError(
@@ -94,6 +104,8 @@ def write_output(
 
     A file of exactly these bytes counts as one that was made before, and stays as it is.
     """
+    inputs = tuple(inputs)
+    check_not_inputs([path], inputs)
     with Staged() as staged:
         file = staged.create(path)
         with cannot_write(path):
@@ -111,14 +123,14 @@ def check_not_inputs(outputs: Iterable[str], inputs: Iterable[str]) -> None:
     written = {}
     for path in outputs:
         for name in (path, path + UNFINISHED):
-            identity = _identity(name)
-            if identity is not None:
-                written[identity] = name
+            found = identity(name)
+            if found is not None:
+                written[found] = name
     if not written:
         return
     for name in inputs:
         for path in _files(name):
-            output = written.get(_identity(path) or (-1, -1))
+            output = written.get(identity(path) or (-1, -1))
             if output is None:
                 continue
             other = "" if output == path else f" under the name {path}"
@@ -128,7 +140,7 @@ def check_not_inputs(outputs: Iterable[str], inputs: Iterable[str]) -> None:
 def begins_with(path: str, text: bytes) -> bool:
     """Whether a file can be read and begins with ``text``."""
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             return file.read(len(text)) == text
     except OSError:
         return False
@@ -143,8 +155,9 @@ def sealed(text: str, maker: str) -> str:
 def is_sealed(path: str, maker: str) -> bool:
     """Whether a file is what ``sealed`` made for the same ``maker``, to the last byte."""
     try:
-        with open(path, encoding="utf-8", newline="") as file:
-            head, text = file.readline(_SEALED_BYTES), file.read(_SEALED_BYTES)
+        with open_regular(path) as file:
+            head = file.readline(_SEALED_BYTES).decode()
+            text = file.read(_SEALED_BYTES).decode()
     except (OSError, UnicodeDecodeError):
         return False
     return head + text == sealed(text, maker)
@@ -159,16 +172,22 @@ def _check_different(paths: Sequence[str]) -> None:
         seen[real] = path
 
 
-def _left_by_a_kill(path: str, outputs: Sequence[Output]) -> bool:
-    """Whether a run was killed after it had named this file and before it named the last one."""
-    last = outputs[-1][0]
-    return (
-        path != last
-        and os.path.isfile(path)
-        and not os.path.lexists(last)
-        and os.path.lexists(last + UNFINISHED)
-        and not os.path.lexists(path + UNFINISHED)
-    )
+def _left_by_a_kill(paths: Sequence[str]) -> Iterator[str]:
+    """Which of ``paths`` a run named that was killed before it named the last; then its note."""
+    note = paths[-1] + NAMES
+    if not os.path.isfile(note):
+        return
+    try:
+        with open(note, encoding="ascii") as file:
+            files = json.loads(file.read(_SEALED_BYTES))
+    except (OSError, ValueError, RecursionError):
+        files = {}
+    if isinstance(files, dict) and not os.path.lexists(paths[-1]):
+        for path in paths:
+            made = files.get(os.path.abspath(path))
+            if made and made == list(identity(path) or ()):
+                yield path
+    yield note
 
 
 def _same_bytes(path: str, file: BinaryIO) -> bool:
@@ -190,12 +209,3 @@ def _files(name: str) -> Iterator[str]:
     if os.path.isdir(name):
         with os.scandir(name) as entries:
             yield from (entry.path for entry in entries)
-
-
-def _identity(path: str) -> tuple[int, int] | None:
-    """The device and the inode of a file, which are the same under all of its names."""
-    try:
-        found = os.stat(path)
-    except (OSError, ValueError):  # a name that no file can have
-        return None
-    return found.st_dev, found.st_ino

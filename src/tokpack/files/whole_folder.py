@@ -64,9 +64,16 @@ def finish(target: Path, kind: str) -> None:
     _check(target, kind)
     old = target.with_name(target.name + OLD)
     with cannot_write(target):
-        if target.exists():
+        replaced = target.exists()
+        if replaced:
             target.rename(old)
-        work.rename(target)
+        try:
+            work.rename(target)
+        except OSError:
+            if replaced:
+                with suppress(OSError):
+                    old.rename(target)
+            raise
         sync_folder(str(target.parent))
     _remove_if_possible(old)
 

@@ -16,14 +16,14 @@ import xxhash
 
 from tokpack.display import brief
 from tokpack.errors import FormatError, InputError, UsageError
-from tokpack.files.durable import replace_file
+from tokpack.files.durable import open_regular, replace_file
 from tokpack.files.foreign import MAX_BYTES, parse_json
+from tokpack.files.outputs import Kind, check_outputs
 from tokpack.indexed.format import storage_dtype
 from tokpack.indexed.records import MAX_TOTAL, ShardRecord, parse_records
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-from tokpack.files.outputs import Kind, check_outputs
 
 MANIFEST_VERSION = 1
 
@@ -193,7 +193,7 @@ class Manifest:
 def is_manifest(path: str) -> bool:
     """Whether a file begins like a manifest; False also where there is none that can be read."""
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             return _START.match(file.read(_HEAD_BYTES)) is not None
     except OSError:
         return False
@@ -210,7 +210,7 @@ def not_a_manifest(path: str) -> str:
 def _read(path: str) -> tuple[bytes, bytes]:
     """The first bytes of a file, and all others if it begins as a manifest."""
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             head = file.read(_HEAD_BYTES)
             # What begins otherwise is perhaps somebody's huge data.
             return head, file.read(MAX_BYTES) if _START.match(head) else b""

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokpack.errors import FormatError, InputError, UsageError
+from tokpack.files.durable import open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -46,7 +47,7 @@ def trace_path(prefix: str | os.PathLike[str]) -> str:
 def is_trace(path: str | os.PathLike[str]) -> bool:
     """Whether a file begins like a trace: no other is ever replaced by one."""
     try:
-        with open(path, "rb") as file:
+        with open_regular(os.fsdecode(path)) as file:
             return file.read(len(MAGIC)) == MAGIC
     except OSError:
         return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -281,6 +282,8 @@ def _link_or_copy(old: str, size: int, path: str) -> bool:
             pass
     with open(old, "rb") as source, Staged() as staged:
         copy_range(source.fileno(), staged.create(path).fileno(), 0, size, 0)
+        if os.path.lexists(path):  # it came meanwhile
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
         staged.commit()
     return False
 
