@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import time
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -31,6 +31,8 @@ from tokpack.operations.token_check import TokenCheck
 from tokpack.progress import Stage
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tokpack.indexed.records import ShardRecord
     from tokpack.indexed.shard import Identity
     from tokpack.progress import Show
@@ -77,14 +79,29 @@ def verify(
     _check_request(vocab_size, eod)
     request = _Request(quick, vocab_size, eod)
     name = prefix_of(prefix)
-    found = identity_of(idx_path(name))
-    try:
-        report = _verify(name, request, progress)
-    except (FormatError, InputError):
+    with _held(idx_path(name)):
+        found = identity_of(idx_path(name))
+        try:
+            report = _verify(name, request, progress)
+        except (FormatError, InputError):
+            _check_current(name, found)
+            raise
         _check_current(name, found)
-        raise
-    _check_current(name, found)
     return report
+
+
+@contextmanager
+def _held(path: str) -> Iterator[None]:
+    """Keep a file open, if it is there: no other file gets its number while it is."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        yield
+        return
+    try:
+        yield
+    finally:
+        os.close(file)
 
 
 def _check_current(prefix: str, found: Identity | None) -> None:
