@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from tokpack.encoding.trace import write_trace
 from tokpack.errors import InputError, OutputError
 from tokpack.files.durable import cannot_write, replace_file
 from tokpack.indexed import Digested, FileDigest, Manifest, index_chunks
+from tokpack.indexed.manifest import now
 from tokpack.sources import content_checksum, joined_blocks
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ def _manifest(
     total = _counts(pieces, index)
     return Manifest(
         tokpack_version=plan.version,
-        created=datetime.now(UTC).astimezone().isoformat(timespec="seconds"),
+        created=now(),
         tokenizer=plan.tokenizer,
         options={**plan.options, "key": job.options.keys[index], "on_error": job.options.on_error},
         inputs=inputs,

@@ -10,6 +10,7 @@ import json
 import os
 import re
 from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypedDict, TypeGuard
 
 import xxhash
@@ -200,6 +201,11 @@ def is_manifest(path: str) -> bool:
 
 
 MANIFEST = Kind("a manifest", is_manifest, beside=True)
+
+
+def now() -> str:
+    """The time as manifests give it: ISO 8601 with the offset from UTC."""
+    return datetime.now(UTC).astimezone().isoformat(timespec="seconds")
 
 
 def not_a_manifest(path: str) -> str:

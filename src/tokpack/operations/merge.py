@@ -13,12 +13,12 @@ from tokpack.errors import FormatError, UsageError
 from tokpack.files.durable import Staged, cannot_write, make_folder_of
 from tokpack.indexed.dataset import MMapIndexedDataset
 from tokpack.indexed.format import bin_path
-from tokpack.indexed.manifest import FileDigest, Manifest, manifest_path
+from tokpack.indexed.manifest import FileDigest, Manifest, manifest_path, now
 from tokpack.indexed.outputs import dataset_files
 from tokpack.indexed.prefix import prefixes_of
 from tokpack.indexed.records import MAX_TOTAL, ShardRecord
 from tokpack.indexed.shard import open_shard
-from tokpack.operations.output import Output, Place, now
+from tokpack.operations.output import Output, Place
 from tokpack.progress import Stage
 
 if TYPE_CHECKING:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
@@ -17,7 +16,7 @@ from tokpack.files.copying import Digest, copy_range
 from tokpack.files.durable import Staged, cannot_write, make_folder_of
 from tokpack.files.outputs import Kind, begin_outputs, check_outputs
 from tokpack.indexed.format import bin_path, idx_path, index_chunks, storage_dtype
-from tokpack.indexed.manifest import FileDigest, Manifest, manifest_path
+from tokpack.indexed.manifest import FileDigest, Manifest, manifest_path, now
 from tokpack.indexed.outputs import dataset_outputs
 from tokpack.indexed.trace import is_trace, trace_path
 
@@ -159,8 +158,3 @@ def stale_files(prefix: str) -> list[str]:
     trace = trace_path(prefix)
     traces = [trace] if is_trace(trace) else []
     return [idx_path(prefix), manifest_path(prefix), *traces]
-
-
-def now() -> str:
-    """The time as manifests give it: ISO 8601 with the offset from UTC."""
-    return datetime.now(UTC).astimezone().isoformat(timespec="seconds")

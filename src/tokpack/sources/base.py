@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 FORMATS = ("jsonl", "json", "text", "parquet", "arrow", "archive")
-PART_KINDS = ("whole", "bytes", "frames", "stripes", "rows")
 
 STDIN = "-"
 BOM = b"\xef\xbb\xbf"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from tokpack.cli import rewrite, terminal
 from tokpack.cli.parser import Group, Page, flag, number, parse
 from tokpack.errors import OutputError, RecordError, UsageError
+from tokpack.files.durable import make_folder_of
 
 if TYPE_CHECKING:
     import argparse
@@ -171,11 +172,8 @@ def resolve(arguments: argparse.Namespace) -> VocabOptions:
 
 def _make_folder(path: str) -> None:
     # Before the training, which may take a while.
+    make_folder_of(path)
     folder = os.path.dirname(os.path.abspath(path))
-    try:
-        os.makedirs(folder, exist_ok=True)
-    except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror}") from error
     if os.path.isdir(path) or not os.access(folder, os.W_OK):
         raise OutputError(f"cannot write {path}: it is a folder, or in one that is read-only")
 
