@@ -5,7 +5,6 @@
 #include <limits>
 #include <optional>
 #include <stdexcept>
-#include <unordered_map>
 
 #include "bind/bind.hpp"
 #include "core/bpe/bpe_encoder.hpp"
@@ -56,14 +55,11 @@ class ByteLevelBpeBinding {
 
     std::array<std::uint32_t, 256> byte_ids;
     byte_ids.fill(BpeModel::kNoToken);
-    std::vector<std::string> words;
-    std::unordered_map<std::string, std::uint32_t> whole_words;
+    std::vector<std::string> words(vocab.size());
     for (std::uint32_t id = 0; id < vocab.size(); ++id) {
       if (!vocab[id]) continue;
-      std::string word(*vocab[id]);
-      if (word.size() == 1) byte_ids[static_cast<std::uint8_t>(word[0])] = id;
-      if (ignore_merges) whole_words.emplace(word, id);
-      words.push_back(std::move(word));
+      words[id] = *vocab[id];
+      if (words[id].size() == 1) byte_ids[static_cast<std::uint8_t>(words[id][0])] = id;
     }
     vocab_size_ = vocab.size();
     std::vector<AddedToken> tokens;
@@ -78,9 +74,9 @@ class ByteLevelBpeBinding {
     const BpeOptions options{*known_pattern, nfc, special_tokens == "encode", cache_bytes,
                              parse_level(level)};
     const py::gil_scoped_release release;
-    encoder_ =
-        make_bpe_encoder(BpeModel(byte_ids, rules, std::move(whole_words)), std::move(tokens),
-                         words, wide_, static_cast<std::uint32_t>(vocab_size_), options);
+    encoder_ = make_bpe_encoder(
+        BpeModel(byte_ids, rules, ignore_merges ? WholeWords(words) : WholeWords()),
+        std::move(tokens), words, wide_, static_cast<std::uint32_t>(vocab_size_), options);
   }
 
   Encoded encode(const py::buffer& data, const SpanRows& spans, std::optional<std::uint32_t> eod) {

@@ -1,7 +1,7 @@
 // Bindings of what works on text alone: the pretokenizers and normalization.
 #include "bind/bind.hpp"
-#include "core/pretokenize/gpt2_scan.hpp"
 #include "core/pretokenize/pretokenize.hpp"
+#include "core/pretokenize/scan.hpp"
 #include "core/text/nfc.hpp"
 #include "core/text/utf8.hpp"
 
@@ -25,13 +25,15 @@ void require_utf8(std::span<const std::uint8_t> text) {
 py::array_t<std::int64_t> pretokenize(const py::buffer& data, const std::string& pattern_name,
                                       const std::string& level_name) {
   const Pattern pattern = parse_pattern(pattern_name);
-  const Level level = parse_level(level_name);
+  const std::optional<Level> level =
+      level_name == "plain" ? std::nullopt : std::optional(parse_level(level_name));
   const Bytes bytes(data);
   const std::span<const std::uint8_t> text = bytes.span();
   if (text.size() >= std::size_t{1} << 31) throw py::value_error("the document is 2 GiB or more");
   require_utf8(text);
   std::vector<std::int64_t> all;
-  if (auto scanned = scan_ends(level, pattern, text)) {
+  auto scanned = level ? scan_ends(*level, pattern, text) : std::nullopt;
+  if (scanned) {
     all = std::move(*scanned);
   } else {
     const py::gil_scoped_release release;
@@ -39,7 +41,7 @@ py::array_t<std::int64_t> pretokenize(const py::buffer& data, const std::string&
     for (std::size_t pos = 0; pos < text.size();) {
       const auto base = static_cast<std::int64_t>(pos);
       const std::size_t count =
-          pretokenize_scalar(pattern, text.data(), text.size(), &pos, ends.data(), ends.size());
+          pretokenize_plain(pattern, text.data(), text.size(), &pos, ends.data(), ends.size());
       for (std::size_t i = 0; i < count; ++i) all.push_back(base + ends[i]);
     }
   }

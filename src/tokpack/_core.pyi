@@ -80,8 +80,11 @@ class ByteLevelBPE:
 def patterns() -> list[str]:
     """Names of the pretokenizers that the core knows."""
 
-def pretokenize(data: Buffer, pattern: str, level: Level = "auto") -> npt.NDArray[np.int64]:
-    """End offset of each pretoken of one document, for tests."""
+def pretokenize(
+    data: Buffer, pattern: str, level: Level | Literal["plain"] = "auto"
+) -> npt.NDArray[np.int64]:
+    """End offset of each pretoken of one document, for tests; "plain" looks at one character after
+    the other, which the scanners of the levels are compared with."""
 
 def nfc(data: Buffer) -> bytes:
     """Unicode Normalization Form C of one document, as the Hugging Face library computes it."""

@@ -11,17 +11,20 @@
 #include "bpe_twin.hpp"
 #include "check.hpp"
 #include "core/bpe/bpe_encoder.hpp"
-#include "core/pretokenize/gpt2_scan.hpp"
+#include "core/pretokenize/scan.hpp"
 #include "memory.hpp"
 
 namespace tokpack::test {
 namespace {
 
 constexpr std::string_view kAtoms[] = {
-    "a",      "b",      "ab",      "the",    "The",    " the",   " ",      "  ",         "     ",
-    "\n",     "\r\n",   "\t",      "'",      "'s",     "'re",    "'d",     "1",          "23",
-    "!",      "...",    "<|eod|>", "<|e",    "\u00e9", "\u00d7", "\u00a0", "\u3000",     "\u0301",
-    "\u0436", "\u4e2d", "\u4dc0",  "\u0e01", "\uac00", "\ud7b0", "\u2028", "\U0001f600",
+    "a",      "b",      "ab",     "the",          "The",        " the",       " ",       "  ",
+    "     ",  "\n",     "\r\n",   "\t",           "'",          "'s",         "'re",     "'d",
+    "1",      "23",     "!",      "...",          "<|eod|>",    "<|e",        "\u00e9",  "\u00d7",
+    "\u00a0", "\u3000", "\u0301", "\u0436",       "\u0416",     "\u4e2d",     "\u4dc0",  "\u0e01",
+    "\uac00", "\ud7b0", "\u2028", "\u2764\ufe0f", "\U0001f600", "\U00010400", "A",       "BC",
+    "aB",     "\u05d0", "\u02b0", "\u0660",       "\u00b2",     "\u30fb",     "\u3042",  "\u3099",
+    "\u3040", "\x01",   "\u200d", "\n   \n",      "/",          "'S",         "'\u017f",
 };
 
 std::string random_text(std::mt19937& random, std::size_t atoms) {
@@ -115,20 +118,23 @@ void test_sizes() {
   }
 }
 
-// Every level's scanner sees the same pretokens.
+// Every level's scanner sees the pretokens of the plain one, in all patterns.
 void test_scanners() {
   std::mt19937 random(9);
   for (int round = 0; round < 400; ++round) {
     const Exact text(random_text(random, random() % 80));
     std::vector<std::uint32_t> ends(text.span().size() + 1);
-    std::size_t pos = 0;
-    const std::size_t count = pretokenize_scalar(
-        Pattern::kGpt2, text.span().data(), text.span().size(), &pos, ends.data(), ends.size());
-    for (const Level level : levels()) {
-      const auto scanned = scan_ends(level, Pattern::kGpt2, text.span());
-      if (!scanned) continue;
-      CHECK(std::equal(ends.begin(), ends.begin() + static_cast<std::ptrdiff_t>(count),
-                       scanned->begin(), scanned->end()));
+    for (const std::string_view name : pattern_names()) {
+      const Pattern pattern = pattern_by_name(name).value();
+      std::size_t pos = 0;
+      const std::size_t count = pretokenize_plain(pattern, text.span().data(), text.span().size(),
+                                                  &pos, ends.data(), ends.size());
+      for (const Level level : levels()) {
+        const auto scanned = scan_ends(level, pattern, text.span());
+        if (!scanned) continue;
+        CHECK(std::equal(ends.begin(), ends.begin() + static_cast<std::ptrdiff_t>(count),
+                         scanned->begin(), scanned->end()));
+      }
     }
   }
 }

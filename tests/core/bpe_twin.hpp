@@ -75,7 +75,7 @@ inline void encode_plain(const Vocabulary& v, Pattern pattern, std::string_view 
   std::vector<std::uint32_t> ends(text.size());
   std::size_t pos = 0;
   const std::size_t count =
-      pretokenize_scalar(pattern, bytes, text.size(), &pos, ends.data(), ends.size());
+      pretokenize_plain(pattern, bytes, text.size(), &pos, ends.data(), ends.size());
   std::size_t begin = 0;
   for (std::size_t i = 0; i < count; begin = ends[i++]) {
     const auto word = merge_slowly(v, text.substr(begin, ends[i] - begin));

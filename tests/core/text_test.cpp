@@ -37,7 +37,7 @@ std::vector<std::size_t> pretokens(Pattern pattern, std::string_view text, std::
   for (std::size_t pos = 0; pos < text.size();) {
     const std::size_t base = pos;
     const std::size_t count =
-        pretokenize_scalar(pattern, copy.span().data(), text.size(), &pos, ends.data(), capacity);
+        pretokenize_plain(pattern, copy.span().data(), text.size(), &pos, ends.data(), capacity);
     CHECK(count > 0 && count <= capacity);
     if (count == 0) break;
     CHECK(pos == base + ends[count - 1]);

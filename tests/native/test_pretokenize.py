@@ -86,8 +86,12 @@ def expected(oracle: PreTokenizer, text: str) -> npt.NDArray[np.int64]:
 
 
 def native(name: str, text: str) -> npt.NDArray[np.int64]:
-    """The same from the core's scalar code."""
-    return _core.pretokenize(text.encode(), name, "scalar")
+    """The same from the core's plain code, and from its scanners, which must agree with it."""
+    plain = _core.pretokenize(text.encode(), name, "plain")
+    for level in _core.simd_levels():
+        scanned = _core.pretokenize(text.encode(), name, level)  # type: ignore[arg-type]
+        assert np.array_equal(scanned, plain), (name, level, text)
+    return plain
 
 
 def check(name: str, oracle: PreTokenizer, text: str) -> None:
@@ -201,9 +205,9 @@ def test_random_texts(text: str) -> None:
 def test_a_pretoken_depends_on_nothing_before_it(text: str) -> None:
     data = text.encode()
     for name in NAMES:
-        ends = _core.pretokenize(data, name, "scalar")
+        ends = _core.pretokenize(data, name, "plain")
         for i, end in enumerate(ends):
-            rest = _core.pretokenize(data[end:], name, "scalar")
+            rest = _core.pretokenize(data[end:], name, "plain")
             assert np.array_equal(rest + end, ends[i + 1 :]), (name, end)
 
 

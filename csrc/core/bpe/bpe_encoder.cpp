@@ -35,7 +35,8 @@ class Encoder final : public BpeEncoder {
         options_(options),
         kernel_(bpe_kernel(options.level)),
         is_utf8_(utf8_check(options.level)),
-        scanner_(options.pattern == Pattern::kGpt2 ? gpt2_scanner(options.level) : nullptr),
+        scanner_(scanner(options.level, options.pattern)),
+        check_utf8_(options.nfc || needs_utf8(options.pattern)),
         cache_(cache_limit(options.cache_bytes) / kCacheGrowth, cache_limit(options.cache_bytes)) {
     set_added(std::move(added));
     seed(words);
@@ -101,9 +102,7 @@ class Encoder final : public BpeEncoder {
       drop_apart_specials(raw);
       drop_apart_specials(normalized);
     }
-    if (scanner_ != nullptr) {
-      longest_run_ = longest_space_run(normalized);
-    }
+    if (options_.pattern == Pattern::kGpt2) longest_run_ = longest_space_run(normalized);
     if (longest_run_ != 0) {
       run_ids_.resize(longest_run_ + 1);
       for (const AddedToken& token : normalized) run_ids_[token.content.size()] = token.id;
@@ -123,7 +122,12 @@ class Encoder final : public BpeEncoder {
       std::memcpy(text, word.data(), word.size());
       if (longest_run_ != 0 && is_space_run(text, word.size())) continue;
       const WordKey key = WordKey::of(text, word.size());
-      const std::size_t count = merge(text, word.size());
+      if (!model_.whole_words().empty() &&
+          !(merge(text, word.size()) == 1 &&
+            *model_.whole_words().find(text, word.size()) == *word_ids_)) {
+        long_word_cutter_.keep_whole(text, word.size());
+      }
+      const std::size_t count = encode_word(text, word.size());
       cache_.insert(key, kernel_.hash(key), word_ids_, count, kernel_.hash);
     }
     for (std::size_t size = 2; size < std::min(run_ids_.size(), WordKey::kMaxSize + 1); ++size) {
@@ -162,10 +166,8 @@ class Encoder final : public BpeEncoder {
       }
     }
     split(raw_, text, size, [&](const std::uint8_t* part, std::size_t part_size) {
-      // The scalar pretokenizer and NFC rely on valid UTF-8: with anything else they could read
-      // behind the text. The scanners of kernels check for its end, so they need no validation.
-      if ((options_.nfc || scanner_ == nullptr) && !is_utf8_(part, part_size))
-        return encode_bytes(part, part_size);
+      // With anything else, what relies on valid UTF-8 could read behind the text.
+      if (check_utf8_ && !is_utf8_(part, part_size)) return encode_bytes(part, part_size);
       const std::string_view view(reinterpret_cast<const char*>(part), part_size);
       if (!options_.nfc || is_nfc_quick(view)) return encode_normalized(part, part_size);
       nfc(view, normal_);
@@ -190,14 +192,13 @@ class Encoder final : public BpeEncoder {
       if (scanner_ != nullptr) {
         encode_scanned(part, part_size);
       } else {
-        encode_pretokenized(part, part_size);
+        encode_whole(part, part_size);
       }
     });
   }
 
-  // GPT-2's pattern with the kernel's own scanner.
   void encode_scanned(const std::uint8_t* text, std::size_t size) {
-    Gpt2Scan scan{};
+    Scan scan{};
     scan.text = text;
     scan.size = size;
     scan.longest_run = longest_run_;
@@ -216,14 +217,11 @@ class Encoder final : public BpeEncoder {
     } while (scan.begin < size);
   }
 
-  void encode_pretokenized(const std::uint8_t* text, std::size_t size) {
-    for (std::size_t at = 0; at < size;) {
-      const std::uint8_t* begin = text + at;
-      starts_[0] = 0;
-      const std::size_t count =
-          pretokenize_scalar(options_.pattern, text, size, &at, starts_ + 1, kWindow);
-      lookup(begin, starts_, count);
-    }
+  // A pattern that cuts nothing.
+  void encode_whole(const std::uint8_t* text, std::size_t size) {
+    starts_[0] = 0;
+    starts_[1] = static_cast<std::uint32_t>(size);
+    lookup(text, starts_, 1);
   }
 
   // The kernel reads kKeySlack bytes from the start of a pretoken. Near the end of the data it gets
@@ -245,9 +243,8 @@ class Encoder final : public BpeEncoder {
   void run_lookup(const std::uint8_t* text, const std::uint32_t* starts, std::size_t count) {
     const std::size_t longs = kernel_.find_long(starts, count, longs_);
     if (longs == 0) return look_up(text, starts, count);
-    const JoinableBytes* joinable = model_.joinable_bytes() ? &*model_.joinable_bytes() : nullptr;
     const auto window =
-        long_word_cutter_.prepare(text, {starts, count}, {longs_, longs}, joinable, long_cache_);
+        long_word_cutter_.prepare(text, {starts, count}, {longs_, longs}, model_, long_cache_);
     for (std::size_t at = 0; at < window.count; at += kMaxWindow) {
       look_up(text, window.starts + at, std::min(kMaxWindow, window.count - at));
     }
@@ -281,7 +278,7 @@ class Encoder final : public BpeEncoder {
     const auto found = cache_.find_displaced(key, hash);
     if (found.slot != nullptr) return copy_ids(*found.slot, out);
     if (found.elsewhere) return encode_long(text, size, out);
-    const std::size_t count = merge(text, size);
+    const std::size_t count = encode_word(text, size);
     cache_.insert(key, hash, word_ids_, count, kernel_.hash);
     lookup_->buckets = cache_.buckets();
     lookup_->mask = cache_.mask();
@@ -293,6 +290,8 @@ class Encoder final : public BpeEncoder {
     if (size > LongWordCache::kMaxSize) {
       ++merged_;
       many_ids_.resize(size);
+      const auto whole = model_.whole_words().find(text, size);
+      if (whole) return copy_ids(&*whole, 1, out);
       return copy_ids(many_ids_.data(), model_.encode(text, size, many_ids_.data()), out);
     }
     const std::uint64_t hash = LongWordCache::hash(text, size);
@@ -300,21 +299,32 @@ class Encoder final : public BpeEncoder {
     if (const std::uint32_t* ids = long_cache_.find(text, size, hash, &count)) {
       return copy_ids(ids, count, out);
     }
-    count = merge(text, size);
+    count = encode_word(text, size);
     long_cache_.insert(text, size, hash, word_ids_, count);
     return copy_ids(word_ids_, count, out);
   }
 
   // Writes the ids of a new word to word_ids_.
-  std::size_t merge(const std::uint8_t* text, std::size_t size) {
+  std::size_t encode_word(const std::uint8_t* text, std::size_t size) {
     ++merged_;
-    if (size < 2 || size > kernel_.merge16_limit || !model_.merge_table16()) {
-      return model_.encode(text, size, word_ids_);
+    if (const auto whole = model_.whole_words().find(text, size)) {
+      *word_ids_ = *whole;
+      return 1;
     }
-    std::uint16_t ids[kMerge16Limit];
-    const std::size_t count = kernel_.merge16(*model_.merge_table16(), text, size, ids);
-    std::copy_n(ids, count, word_ids_);
-    return count;
+    return merge(text, size);
+  }
+
+  std::size_t merge(const std::uint8_t* text, std::size_t size) {
+    if (size >= 2 && size <= kernel_.merge16_limit && model_.merge_table16()) {
+      std::uint16_t ids[kMerge16Limit];
+      const std::size_t count = kernel_.merge16(*model_.merge_table16(), text, size, ids);
+      std::copy_n(ids, count, word_ids_);
+      return count;
+    }
+    if (size >= 2 && size <= kernel_.merge32_limit) {
+      return kernel_.merge32(model_.merge_table32(), text, size, word_ids_);
+    }
+    return model_.encode(text, size, word_ids_);
   }
 
   static bool is_space_run(const std::uint8_t* text, std::size_t size) {
@@ -350,7 +360,8 @@ class Encoder final : public BpeEncoder {
   BpeOptions options_;
   const BpeKernel& kernel_;
   Utf8Check is_utf8_;
-  Gpt2Scanner scanner_;  // null: pretokenize_scalar() cuts
+  Scanner scanner_;  // null: nothing is cut
+  bool check_utf8_;
   WordCache<Id> cache_;
   LongWordCache long_cache_;
   AddedTokenMatcher raw_, normalized_, counted_;
@@ -367,7 +378,7 @@ class Encoder final : public BpeEncoder {
   std::uint16_t longs_[kMaxWindow];
   LongWordCutter long_word_cutter_;
 
-  std::uint32_t word_ids_[LongWordCache::kMaxSize];
+  std::uint32_t word_ids_[LongWordCache::kMaxSize + kOutputSlack / sizeof(std::uint32_t)];
   std::vector<std::uint32_t> many_ids_;
   std::string normal_;
   Buffer<std::uint8_t> tail_;

@@ -61,7 +61,8 @@ class BpeEncoder {
   virtual CacheInfo cache_info() const = 0;
 };
 
-// `words`: pretokens to enter into the cache beforehand, most frequent first. `wide`: ids as int32,
+// `words`: pretokens to enter into the cache beforehand, most frequent first; all whole words that
+// fit it are among them. `wide`: ids as int32,
 // not uint16. Throws std::invalid_argument when an id does not fit.
 std::unique_ptr<BpeEncoder> make_bpe_encoder(BpeModel model, std::vector<AddedToken> added,
                                              const std::vector<std::string>& words, bool wide,

@@ -72,6 +72,8 @@ const BpeKernel& bpe_kernel([[maybe_unused]] Level level) {
                                     Isa::hash,
                                     0,
                                     nullptr,
+                                    0,
+                                    nullptr,
                                     lookup_window<std::uint16_t, std::uint16_t>,
                                     lookup_window<std::uint16_t, std::int32_t>,
                                     lookup_window<std::uint32_t, std::int32_t>};

@@ -7,8 +7,9 @@
 
 #include "core/base/cpu.hpp"
 #include "core/bpe/merge_table_16bit.hpp"
+#include "core/bpe/merge_table_32bit.hpp"
 #include "core/bpe/word_cache.hpp"
-#include "core/pretokenize/gpt2_scan.hpp"
+#include "core/pretokenize/scan.hpp"
 
 namespace tokpack {
 
@@ -26,7 +27,7 @@ struct Lookup {
 inline constexpr std::size_t kLongBlock = 16;      // pretokens whose sizes are compared together
 inline constexpr std::size_t kMerge16Limit = 255;  // the largest merge16_limit of a kernel
 inline constexpr std::size_t kKeySlack = 48;       // bytes readable from the start of a pretoken on
-inline constexpr std::size_t kOutputSlack = 64;    // bytes writable after the last id
+inline constexpr std::size_t kOutputSlack = 128;   // bytes writable after the last id
 
 struct BpeKernel {
   // Writes which of the pretokens are longer than a key, and returns how many; `which` has room for
@@ -40,6 +41,11 @@ struct BpeKernel {
   std::size_t merge16_limit;
   std::size_t (*merge16)(const MergeTable16& merges, const std::uint8_t* text, std::size_t size,
                          std::uint16_t* out);
+
+  // The same for any vocabulary. `out` has room for the word and kOutputSlack bytes.
+  std::size_t merge32_limit;
+  std::size_t (*merge32)(const MergeTable32& merges, const std::uint8_t* text, std::size_t size,
+                         std::uint32_t* out);
 
   // Encodes the pretokens text[starts[i], starts[i + 1]) for i in [0, count), count <=
   // kMaxWindow. Returns the new end of the output.

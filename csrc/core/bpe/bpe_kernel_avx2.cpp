@@ -81,6 +81,40 @@ class Ranks {
 
 #include "core/bpe/merge_in_register_x86.inc.hpp"
 
+struct WideIsa {
+  using Lanes = __m256i;
+  static constexpr unsigned kLanes = 8;
+
+  static Lanes iota(unsigned first) {
+    return _mm256_add_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7),
+                            _mm256_set1_epi32(static_cast<int>(first)));
+  }
+  static Lanes load(const std::uint32_t* lanes) {
+    return _mm256_load_si256(reinterpret_cast<const __m256i*>(lanes));
+  }
+  static Lanes shift_left(Lanes lanes) { return _mm256_slli_epi32(lanes, 5); }
+  static Lanes either(Lanes a, Lanes b) { return _mm256_or_si256(a, b); }
+  static Lanes all(std::uint32_t value) { return _mm256_set1_epi32(static_cast<int>(value)); }
+  static Lanes least(Lanes a, Lanes b) { return _mm256_min_epu32(a, b); }
+  static Lanes choose(std::uint32_t bits, Lanes then, Lanes otherwise) {
+    const __m256i each = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+    const __m256i chosen =
+        _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32(static_cast<int>(bits)), each), each);
+    return _mm256_blendv_epi8(otherwise, then, chosen);
+  }
+  static std::uint32_t lowest(Lanes lanes) {
+    __m128i four = _mm_min_epu32(_mm256_castsi256_si128(lanes), _mm256_extracti128_si256(lanes, 1));
+    four = _mm_min_epu32(four, _mm_shuffle_epi32(four, 0x4E));
+    four = _mm_min_epu32(four, _mm_shuffle_epi32(four, 0xB1));
+    return static_cast<std::uint32_t>(_mm_cvtsi128_si32(four));
+  }
+  static void store_kept(const std::uint32_t* symbols, std::uint64_t alive, std::uint32_t* out) {
+    for (; alive != 0; alive &= alive - 1) *out++ = symbols[std::countr_zero(alive)];
+  }
+};
+
+#include "core/bpe/merge32_in_register_x86.inc.hpp"
+
 constexpr std::size_t kMaxPairs = 16;
 
 std::size_t merge16(const MergeTable16& merges, const std::uint8_t* text, std::size_t size,
@@ -96,6 +130,8 @@ const BpeKernel& bpe_kernel_avx2() {
                                     Isa::hash,
                                     kMaxPairs + 1,
                                     merge16,
+                                    kMerge32Limit,
+                                    merge32,
                                     lookup_window<std::uint16_t, std::uint16_t>,
                                     lookup_window<std::uint16_t, std::int32_t>,
                                     lookup_window<std::uint32_t, std::int32_t>};

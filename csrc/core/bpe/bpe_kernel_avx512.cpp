@@ -77,6 +77,34 @@ class Ranks {
 #include "core/bpe/merge_in_memory_avx512.inc.hpp"
 #include "core/bpe/merge_in_register_x86.inc.hpp"
 
+struct WideIsa {
+  using Lanes = __m512i;
+  static constexpr unsigned kLanes = 16;
+
+  static Lanes iota(unsigned first) {
+    return _mm512_add_epi32(_mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
+                            _mm512_set1_epi32(static_cast<int>(first)));
+  }
+  static Lanes load(const std::uint32_t* lanes) { return _mm512_load_si512(lanes); }
+  static Lanes shift_left(Lanes lanes) { return _mm512_slli_epi32(lanes, 5); }
+  static Lanes either(Lanes a, Lanes b) { return _mm512_or_si512(a, b); }
+  static Lanes all(std::uint32_t value) { return _mm512_set1_epi32(static_cast<int>(value)); }
+  static Lanes least(Lanes a, Lanes b) { return _mm512_min_epu32(a, b); }
+  static Lanes choose(std::uint32_t bits, Lanes then, Lanes otherwise) {
+    return _mm512_mask_mov_epi32(otherwise, static_cast<__mmask16>(bits), then);
+  }
+  static std::uint32_t lowest(Lanes lanes) { return _mm512_reduce_min_epu32(lanes); }
+  static void store_kept(const std::uint32_t* symbols, std::uint64_t alive, std::uint32_t* out) {
+    const auto first = static_cast<__mmask16>(alive), second = static_cast<__mmask16>(alive >> 16);
+    _mm512_storeu_si512(out, _mm512_maskz_compress_epi32(first, _mm512_load_si512(symbols)));
+    if (second == 0) return;
+    _mm512_storeu_si512(out + _mm_popcnt_u32(first),
+                        _mm512_maskz_compress_epi32(second, _mm512_load_si512(symbols + 16)));
+  }
+};
+
+#include "core/bpe/merge32_in_register_x86.inc.hpp"
+
 std::size_t merge16(const MergeTable16& merges, const std::uint8_t* text, std::size_t size,
                     std::uint16_t* out) {
   if (size <= 9) return merge_in_register<1>(merges, text, size, out);
@@ -92,6 +120,8 @@ const BpeKernel& bpe_kernel_avx512() {
                                     Isa::hash,
                                     kMerge16Limit,
                                     merge16,
+                                    kMerge32Limit,
+                                    merge32,
                                     lookup_window<std::uint16_t, std::uint16_t>,
                                     lookup_window<std::uint16_t, std::int32_t>,
                                     lookup_window<std::uint32_t, std::int32_t>};

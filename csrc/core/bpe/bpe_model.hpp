@@ -8,12 +8,13 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
+#include <utility>
 #include <vector>
 
-#include "core/base/huge_array.hpp"
 #include "core/bpe/joinable_bytes.hpp"
 #include "core/bpe/merge_table_16bit.hpp"
+#include "core/bpe/merge_table_32bit.hpp"
+#include "core/bpe/whole_words.hpp"
 
 namespace tokpack {
 
@@ -24,45 +25,44 @@ struct Merge {
   std::uint32_t product;
 };
 
-// Immutable merge rules. Symbols are token ids; ids stay below 2^21.
+// Immutable merge rules. Symbols are token ids.
 class BpeModel {
  public:
-  static constexpr std::uint32_t kIdLimit = 1u << 21;
+  static constexpr std::uint32_t kIdLimit = MergeTable32::kNoSymbol;  // all ids are below
   static constexpr std::uint32_t kNoToken = 0xFFFFFFFFu;
 
   // byte_ids: the id of each single byte, kNoToken for a byte that cannot occur in UTF-8.
   // whole_words: with ignore_merges, the pretokens that are a token without merging.
   // Throws std::invalid_argument when an id or the number of merges is out of range.
   BpeModel(const std::array<std::uint32_t, 256>& byte_ids, std::span<const Merge> merges,
-           std::unordered_map<std::string, std::uint32_t> whole_words);
+           WholeWords whole_words);
 
-  // Writes the ids of one pretoken to `out`, which has room for `size` of them; returns how many.
-  // Lowest rank first, leftmost among equals, as the merge order of Sennrich et al. (2016) asks.
+  // Merges: writes the ids of one pretoken that is no whole word to `out`, which has room for
+  // `size` of them; returns how many. Lowest rank first, leftmost among equals, as the merge order
+  // of Sennrich et al. (2016) asks.
   std::size_t encode(const std::uint8_t* text, std::size_t size, std::uint32_t* out) const;
 
-  // Which bytes the rules can join. Nothing with whole words, whose tokens do not come from the
-  // rules.
-  const std::optional<JoinableBytes>& joinable_bytes() const { return joinable_bytes_; }
+  // With ignore_merges: what is a token without merging.
+  const WholeWords& whole_words() const { return whole_words_; }
 
-  // The rules laid out for short words, if they fit. Never with whole words.
+  // Which bytes the rules can join.
+  const JoinableBytes& joinable_bytes() const { return joinable_bytes_; }
+
+  // The rules laid out for short words; the first if they fit.
   const std::optional<MergeTable16>& merge_table16() const { return merge_table16_; }
+  const MergeTable32& merge_table32() const { return merges_; }
 
  private:
-  static constexpr std::uint32_t kNoRank = 0xFFFFFFFFu;
+  static constexpr std::uint32_t kNoRank = MergeTable32::kNoRank;
   static constexpr std::size_t kShort = 32;
 
-  std::uint32_t rank(std::uint32_t left, std::uint32_t right) const;
   std::size_t encode_short(const std::uint8_t* text, std::size_t size, std::uint32_t* out) const;
   std::size_t encode_long(const std::uint8_t* text, std::size_t size, std::uint32_t* out) const;
 
-  std::array<std::uint32_t, 256> byte_ids_;
-  std::vector<std::uint32_t> byte_pair_ranks_;  // [first byte * 256 + second byte]
-  std::vector<std::uint32_t> products_;         // by rank
-  HugeArray<std::uint64_t> pairs_;              // left 21 bits, right 21 bits, rank + 1 in 22 bits
-  std::uint64_t pair_mask_ = 0;
-  std::unordered_map<std::string, std::uint32_t> whole_words_;
+  MergeTable32 merges_;
   std::optional<MergeTable16> merge_table16_;
-  std::optional<JoinableBytes> joinable_bytes_;
+  JoinableBytes joinable_bytes_;
+  WholeWords whole_words_;
 };
 
 }  // namespace tokpack

@@ -2,13 +2,14 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
 #include "core/base/buffer.hpp"
 #include "core/bpe/bpe_kernel.hpp"
-#include "core/bpe/joinable_bytes.hpp"
+#include "core/bpe/bpe_model.hpp"
 #include "core/bpe/word_cache.hpp"
 
 namespace tokpack {
@@ -24,10 +25,17 @@ class LongWordCutter {
     std::size_t count;
   };
 
-  // `which` of the pretokens are longer than a key. `joinable` is null where words cannot be cut.
+  // This word, which fits a key, is a token that merging does not give (only with whole words).
+  // Words are not cut where it would be a piece.
+  void keep_whole(const std::uint8_t* text, std::size_t size) {
+    const std::uint64_t bit = LongWordCache::hash(text, size) % kFilterBits;
+    unmerged_[bit / 64] |= std::uint64_t{1} << bit % 64;
+  }
+
+  // `which` of the pretokens are longer than a key.
   // The answer is valid until the next call; it may be longer than kMaxWindow.
   Window prepare(const std::uint8_t* text, Window window, std::span<const std::uint16_t> which,
-                 const JoinableBytes* joinable, const LongWordCache& cache) {
+                 const BpeModel& model, const LongWordCache& cache) {
     cuts_.reserve(window.count + 1 + which.size() * LongWordCache::kMaxSize);
     std::uint32_t* cuts = cuts_.data();
     std::size_t from = 0, asked = 0;  // pretokens copied to `cuts`, words prefetched
@@ -36,8 +44,9 @@ class LongWordCutter {
       if (end - begin > LongWordCache::kMaxSize) continue;
       std::uint32_t* pieces = cuts + (at - from);
       const std::size_t count =
-          joinable != nullptr ? joinable->cut(text, begin, end, WordKey::kMaxSize, pieces) : 0;
-      if (count != 0) {
+          model.joinable_bytes().cut(text, begin, end, WordKey::kMaxSize, pieces);
+      if (count != 0 &&
+          (model.whole_words().empty() || may_cut(model.whole_words(), text, pieces, count))) {
         std::copy(window.starts + from, window.starts + at, cuts);
         cuts = pieces + count;
         from = at + 1;
@@ -54,6 +63,21 @@ class LongWordCutter {
   }
 
  private:
+  static constexpr std::uint64_t kFilterBits = 1 << 16;
+
+  // Whether neither the word is a token without merging, nor a piece one that merging does not
+  // give. Sometimes false without need.
+  bool may_cut(const WholeWords& words, const std::uint8_t* text, const std::uint32_t* pieces,
+               std::size_t count) const {
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::uint64_t bit =
+          LongWordCache::hash(text + pieces[i], pieces[i + 1] - pieces[i]) % kFilterBits;
+      if (unmerged_[bit / 64] >> bit % 64 & 1) return false;
+    }
+    return !words.find(text + pieces[0], pieces[count] - pieces[0]);
+  }
+
+  std::array<std::uint64_t, kFilterBits / 64> unmerged_{};
   Buffer<std::uint32_t> cuts_;
   std::uint64_t hashes_[kMaxWindow];
 };

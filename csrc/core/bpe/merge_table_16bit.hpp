@@ -9,6 +9,8 @@
 #include <span>
 #include <vector>
 
+#include "core/bpe/pair_table.hpp"
+
 namespace tokpack {
 
 struct Merge;
@@ -30,34 +32,14 @@ class MergeTable16 {
     return byte_pairs_[std::size_t{left} << 8 | right];
   }
 
-  // Looks at both buckets without a branch, which would be mispredicted: a pair is as often absent
-  // as present.
   Rule find(std::uint32_t left, std::uint32_t right) const {
-    const std::uint32_t key = left << 16 | right;
-    const std::uint64_t h = key * multiplier_;
-    const Bucket& a = buckets_[h >> shift_];
-    const Bucket& b = buckets_[(h >> 20) & mask_];
-    Rule rule = kNone;
-    rule = a[0] >> 32 == key ? static_cast<Rule>(a[0]) : rule;
-    rule = a[1] >> 32 == key ? static_cast<Rule>(a[1]) : rule;
-    rule = b[0] >> 32 == key ? static_cast<Rule>(b[0]) : rule;
-    rule = b[1] >> 32 == key ? static_cast<Rule>(b[1]) : rule;
-    return rule;
+    return static_cast<Rule>(rules_.find(left, right, kNone));
   }
 
  private:
-  using Bucket =
-      std::array<std::uint64_t, 2>;  // the pair in the high half, its rule in the low one
-  static constexpr std::uint64_t kFree = ~std::uint64_t{0};
-
-  bool place(std::uint64_t slot);
-
   std::array<std::uint16_t, 256> byte_ids_{};
   std::vector<Rule> byte_pairs_;
-  std::vector<Bucket> buckets_;
-  std::uint64_t multiplier_ = 0x9E3779B97F4A7C15ull;
-  std::uint64_t mask_ = 0;
-  unsigned shift_ = 0;
+  PairTable<16> rules_;
 };
 
 }  // namespace tokpack

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <array>
 
-#include "core/pretokenize/pattern_matching.hpp"
+#include "core/pretokenize/matching.hpp"
 
 namespace tokpack {
 namespace {
@@ -27,12 +27,6 @@ constexpr std::array kNames = {
     Name{"tekken", Pattern::kTekken},
     Name{"deepseek_v3", Pattern::kDeepseekV3},
 };
-
-// The Digits pre-tokenizer uses Rust's char::is_numeric, which in tokenizers 0.23 knows Unicode 17.
-// These are the numbers that Unicode 16 lacks.
-bool is_new_number(std::uint32_t c) {
-  return (c >= 0x11DE0 && c <= 0x11DE9) || (c >= 0x16FF4 && c <= 0x16FF6);
-}
 
 bool is_digit(Text text, std::size_t pos) {
   const std::uint8_t byte = text.data[pos];
@@ -101,8 +95,8 @@ const std::vector<std::string_view>& pattern_names() {
   return names;
 }
 
-std::size_t pretokenize_scalar(Pattern pattern, const std::uint8_t* data, std::size_t size,
-                               std::size_t* pos, std::uint32_t* ends, std::size_t capacity) {
+std::size_t pretokenize_plain(Pattern pattern, const std::uint8_t* data, std::size_t size,
+                              std::size_t* pos, std::uint32_t* ends, std::size_t capacity) {
   const Text text{data, size};
   switch (pattern) {
     case Pattern::kGpt2:

@@ -2,7 +2,7 @@
 // once, and every level's own scanner sees the same ones.
 #include <vector>
 
-#include "core/pretokenize/gpt2_scan.hpp"
+#include "core/pretokenize/scan.hpp"
 #include "core/pretokenize/pretokenize.hpp"
 #include "fuzz.hpp"
 
@@ -16,7 +16,7 @@ std::vector<std::int64_t> pretokens(Pattern pattern, std::span<const std::uint8_
   for (std::size_t pos = 0; pos < text.size();) {
     const std::size_t base = pos;
     const std::size_t count =
-        pretokenize_scalar(pattern, text.data(), text.size(), &pos, ends.data(), capacity);
+        pretokenize_plain(pattern, text.data(), text.size(), &pos, ends.data(), capacity);
     MUST(count > 0 && count <= capacity);
     MUST(pos == base + ends[count - 1]);
     for (std::size_t i = 0; i < count; ++i) {

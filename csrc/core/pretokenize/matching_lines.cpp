@@ -1,9 +1,9 @@
-// The scalar pretokenizers whose patterns treat line ends separately: cl100k and those made after
+// The plain pretokenizers whose patterns treat line ends separately: cl100k and those made after
 // it (Llama 3, Qwen), o200k and Tekken, DeepSeek-V3.
 //
 // Each next_*() gives the end of the pretoken that begins at pos. The alternatives of the patterns
 // are tried in order, as regular expression engines do.
-#include "core/pretokenize/pattern_matching.hpp"
+#include "core/pretokenize/matching.hpp"
 
 namespace tokpack::matching {
 namespace {
@@ -23,18 +23,6 @@ std::size_t spaces_or_lines(Text text, std::size_t pos) {
   }
   if (after_newline) return after_newline;
   return (c.bits & kEnd) || last == pos ? end : last;
-}
-
-// Size of (?i:'s|'t|'re|'ve|'m|'ll|'d) at pos; 0 if there is none. U+017F is a lower-case s.
-std::size_t contraction_any_case(Text text, std::size_t pos) {
-  const std::size_t left = text.size - pos;
-  if (left < 2 || text.data[pos] != '\'') return 0;
-  const int a = text.data[pos + 1] | 0x20;
-  if (a == 's' || a == 't' || a == 'm' || a == 'd') return 2;
-  if (left < 3) return 0;
-  const int b = text.data[pos + 2] | 0x20;
-  if ((a == 'l' && b == 'l') || ((a == 'v' || a == 'r') && b == 'e')) return 3;
-  return text.data[pos + 1] == 0xC5 && text.data[pos + 2] == 0xBF ? 3 : 0;
 }
 
 // \p{N}{1,kMost} where a number is at pos.
@@ -102,7 +90,7 @@ std::size_t word_end(Text text, Word word) {
 }
 
 template <bool kContractions, int kDigits>
-std::size_t next_o200k(Text text, std::size_t pos) {
+std::size_t next_cased(Text text, std::size_t pos) {
   const Char c = char_at<PlainClasses>(text, pos);
   if (c.bits & kLetter) return word_end<kContractions>(text, cased_word(text, pos));
   if (c.bits & kNumber) return digits<kDigits>(text, pos);
@@ -125,11 +113,6 @@ std::size_t next_o200k(Text text, std::size_t pos) {
     ++end;
   }
   return end;
-}
-
-// The second Split of DeepSeek-V3: [一-龥぀-ゟ゠-ヿ]+
-bool is_cjk(std::uint32_t c) {
-  return (c >= 0x4E00 && c <= 0x9FA5) || (c >= 0x3040 && c <= 0x30FF);
 }
 
 struct CjkClasses {
@@ -218,11 +201,13 @@ std::size_t cut_qwen2(Text text, std::size_t* pos, std::uint32_t* ends, std::siz
 std::size_t cut_qwen35(Text text, std::size_t* pos, std::uint32_t* ends, std::size_t capacity) {
   return cut(text, pos, ends, capacity, next_cl100k<kLetter | kMark, 1>);
 }
+std::size_t next_o200k(Text text, std::size_t pos) { return next_cased<true, 3>(text, pos); }
+std::size_t next_tekken(Text text, std::size_t pos) { return next_cased<false, 1>(text, pos); }
 std::size_t cut_o200k(Text text, std::size_t* pos, std::uint32_t* ends, std::size_t capacity) {
-  return cut(text, pos, ends, capacity, next_o200k<true, 3>);
+  return cut(text, pos, ends, capacity, next_cased<true, 3>);
 }
 std::size_t cut_tekken(Text text, std::size_t* pos, std::uint32_t* ends, std::size_t capacity) {
-  return cut(text, pos, ends, capacity, next_o200k<false, 1>);
+  return cut(text, pos, ends, capacity, next_cased<false, 1>);
 }
 std::size_t cut_deepseek_v3(Text text, std::size_t* pos, std::uint32_t* ends,
                             std::size_t capacity) {

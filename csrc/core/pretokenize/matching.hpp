@@ -1,4 +1,4 @@
-// What the scalar pretokenizers share: matching classes of characters, runs, white space and
+// What the plain pretokenizers share: matching classes of characters, runs, white space and
 // contractions.
 #pragma once
 
@@ -124,6 +124,39 @@ inline std::size_t contraction(Text text, std::size_t pos) {
   const std::uint8_t b = text.data[pos + 2];
   return (a == 'l' && b == 'l') || ((a == 'v' || a == 'r') && b == 'e') ? 3 : 0;
 }
+
+// Size of (?i:'s|'t|'re|'ve|'m|'ll|'d) at pos; 0 if there is none. U+017F is a lower-case s.
+inline std::size_t contraction_any_case(Text text, std::size_t pos) {
+  const std::size_t left = text.size - pos;
+  if (left < 2 || text.data[pos] != '\'') return 0;
+  const int a = text.data[pos + 1] | 0x20;
+  if (a == 's' || a == 't' || a == 'm' || a == 'd') return 2;
+  if (left < 3) return 0;
+  const int b = text.data[pos + 2] | 0x20;
+  if ((a == 'l' && b == 'l') || ((a == 'v' || a == 'r') && b == 'e')) return 3;
+  return text.data[pos + 1] == 0xC5 && text.data[pos + 2] == 0xBF ? 3 : 0;
+}
+
+// The Digits pre-tokenizer uses Rust's char::is_numeric, which in tokenizers 0.23 knows Unicode 17.
+// These are the numbers that Unicode 16 lacks.
+inline bool is_new_number(std::uint32_t c) {
+  return (c >= 0x11DE0 && c <= 0x11DE9) || (c >= 0x16FF4 && c <= 0x16FF6);
+}
+
+// The second Split of DeepSeek-V3: [一-龥぀-ゟ゠-ヿ]+
+inline bool is_cjk(std::uint32_t c) {
+  return (c >= 0x4E00 && c <= 0x9FA5) || (c >= 0x3040 && c <= 0x30FF);
+}
+
+// Whether the character at pos is a letter without case, or a mark.
+inline bool is_uncased(Text text, std::size_t pos) {
+  const std::uint32_t bits = char_at<PlainClasses>(text, pos).bits;
+  return (bits & (kLetter | kMark)) && !(bits & (kUpper | kLower));
+}
+
+// The end of the pretoken that begins at pos.
+std::size_t next_o200k(Text text, std::size_t pos);
+std::size_t next_tekken(Text text, std::size_t pos);
 
 using Cutter = std::size_t(Text text, std::size_t* pos, std::uint32_t* ends, std::size_t capacity);
 

@@ -1,0 +1,98 @@
+// BPE of short words with ids and ranks of any size, as merge_in_register_x86.inc.hpp does it for
+// those of 16 bits. Included by the x86 kernels, each inside its own namespace, after a struct
+// `WideIsa` of the operations on a register of 32-bit lanes. The lane of the pair that begins at
+// byte i holds its rank and, in the low five bits, i: so the lowest is the leftmost of equals.
+
+inline constexpr std::size_t kMerge32Limit = 32;
+
+template <unsigned kRegisters>
+class WideRanks {
+ public:
+  using Lanes = WideIsa::Lanes;
+
+  WideRanks(const std::uint32_t* first, std::uint64_t pairs) {
+    for (unsigned r = 0; r < kRegisters; ++r) {
+      iota_[r] = WideIsa::iota(WideIsa::kLanes * r);
+      lanes_[r] = WideIsa::either(WideIsa::shift_left(WideIsa::load(first + WideIsa::kLanes * r)),
+                                  iota_[r]);
+    }
+    set(~pairs, MergeTable32::kNoRank);
+  }
+
+  std::uint32_t lowest() const {
+    Lanes least = lanes_[0];
+    for (unsigned r = 1; r < kRegisters; ++r) least = WideIsa::least(least, lanes_[r]);
+    return WideIsa::lowest(least);
+  }
+
+  void set(std::uint64_t lanes, std::uint32_t rank) {
+    const Lanes value = WideIsa::all(rank << 5);
+    for (unsigned r = 0; r < kRegisters; ++r) {
+      lanes_[r] = WideIsa::choose(static_cast<std::uint32_t>(lanes >> (WideIsa::kLanes * r)),
+                                  WideIsa::either(value, iota_[r]), lanes_[r]);
+    }
+  }
+
+ private:
+  Lanes lanes_[kRegisters];
+  Lanes iota_[kRegisters];
+};
+
+// Words of up to kPairs + 1 bytes. Loops run to the upper bound: a branch on the size would be
+// mispredicted.
+template <unsigned kPairs>
+inline std::size_t merge32_in_register(const MergeTable32& merges, const std::uint8_t* text,
+                                       std::size_t size, std::uint32_t* out) {
+  constexpr unsigned kRegisters = (kPairs + WideIsa::kLanes - 1) / WideIsa::kLanes;
+  // The symbol that begins at byte i. The 33rd stands for "no neighbour".
+  alignas(64) std::uint32_t symbols[33];
+  alignas(64) std::uint32_t first_ranks[32];
+  symbols[32] = MergeTable32::kNoSymbol;
+  symbols[0] = merges.byte_id(text[0]);
+  for (std::size_t i = 0; i < kPairs; ++i) {
+    symbols[i + 1] = merges.byte_id(text[i + 1]);
+    first_ranks[i] = merges.byte_pair(text[i], text[i + 1]);
+  }
+  // Bit i: a symbol begins at byte i. Symbols do not move: a merge clears the bit of its right one.
+  std::uint64_t alive = (std::uint64_t{1} << size) - 1;
+  WideRanks<kRegisters> ranks(first_ranks, alive >> 1);
+  std::uint32_t best = ranks.lowest();
+  while (best >> 5 != MergeTable32::kNoRank) {
+    const unsigned at = best & 31;
+    const std::uint32_t product = merges.product(best >> 5);
+    symbols[at] = product;
+    std::uint64_t right = alive & (~std::uint64_t{1} << at);
+    const std::uint64_t merged = right & (~right + 1);
+    right ^= merged;
+    alive ^= merged;
+    const std::uint64_t left = alive & ((std::uint64_t{1} << at) - 1);
+    const auto after = static_cast<unsigned>(_tzcnt_u64(right | std::uint64_t{1} << 32));
+    const unsigned before = left != 0 ? 63 - static_cast<unsigned>(_lzcnt_u64(left)) : 32;
+    const std::uint32_t with_after = merges.rank(product, symbols[after]);
+    const std::uint32_t with_before = merges.rank(symbols[before], product);
+    merges.prefetch_product(with_after);
+    merges.prefetch_product(with_before);
+    const std::uint64_t at_bit = std::uint64_t{1} << at, before_bit = std::uint64_t{1} << before;
+    ranks.set(merged | at_bit | before_bit, MergeTable32::kNoRank);
+    // Most often the next merge is not one of the two new pairs. The branch lets the processor
+    // predict that and go on before the ranks of the new pairs have come from memory.
+    best = ranks.lowest();
+    const std::uint32_t newest = std::min(with_after << 5 | at, with_before << 5 | (before & 31));
+    if (newest < best) [[unlikely]] {
+      // Keeps the compiler from a conditional move, which would wait for the ranks.
+      asm volatile("");
+      best = newest;
+    }
+    ranks.set(at_bit, with_after);
+    ranks.set(before_bit, with_before);
+  }
+  WideIsa::store_kept(symbols, alive, out);
+  return static_cast<std::size_t>(_mm_popcnt_u64(alive));
+}
+
+inline std::size_t merge32(const MergeTable32& merges, const std::uint8_t* text, std::size_t size,
+                           std::uint32_t* out) {
+  if (size <= 9) return merge32_in_register<8>(merges, text, size, out);
+  if (size <= 17) return merge32_in_register<16>(merges, text, size, out);
+  return merge32_in_register<31>(merges, text, size, out);
+}

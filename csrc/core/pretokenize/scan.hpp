@@ -1,0 +1,84 @@
+// The split patterns as bit algebra on blocks of 64 bytes, once for each instruction set.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "core/base/cpu.hpp"
+#include "core/pretokenize/pretokenize.hpp"
+
+namespace tokpack {
+
+inline constexpr std::size_t kWindow = 256;  // pretokens that a scan finds before it returns
+inline constexpr std::size_t kMaxWindow =
+    kWindow + 128;  // room for the block in which it gets there
+
+// Masks of 64 bytes: bit i is byte i of the block. Each byte of a character has the character's
+// classes. Bytes after the end of the text count as tabs. A pattern leaves empty what it does not
+// ask for.
+struct ScanBlock {
+  std::uint64_t word = 0;  // letters, and marks where the pattern has them in words
+  std::uint64_t number = 0, space = 0, newline = 0;
+  std::uint64_t upper = 0, lower = 0, mark = 0, symbol = 0, cjk = 0;
+  std::uint64_t blank = 0, apostrophe = 0, slash = 0;
+  std::uint64_t high = 0, lead = 0;  // bytes above 0x7F, and above 0xBF
+  // First bytes of whitespace characters of 2 and 3 bytes.
+  std::uint64_t two_byte_space = 0, three_byte_space = 0;
+};
+
+// What the bytes before a block tell about it, each in bit 0: whether the last of them is of that
+// class. What each means for a pattern is in scan_*.inc.hpp.
+struct ScanCarry {
+  std::uint64_t word = 0, number = 0, other = 0, space = 0, blank = 0;
+  std::uint64_t cjk_word = 0, cjk_other = 0, unclassed = 0, cjk_unclassed = 0;
+  std::uint64_t inner_space = 0, newline = 0, tail = 0, any_other = 0, own = 0;
+  std::uint64_t upper = 0, not_upper = 0, lowered = 0, punctuated = 0;
+  std::uint64_t run = 0, any_blank = 0;  // of tokens of spaces
+  unsigned digits = 0;                   // numbers in the pretoken that is not yet full
+};
+
+// Where a scan of one text stands between two calls.
+struct Scan {
+  const std::uint8_t* text;
+  std::size_t size;
+  // Runs of 2 to this many spaces are tokens of their own, longest first (GPT-NeoX's added tokens);
+  // 0 without such tokens. Only with kGpt2.
+  std::size_t longest_run = 0;
+
+  std::size_t begin = 0;  // of `current`, the block that is classified but not yet cut
+  bool started = false;
+  ScanBlock current;
+  ScanCarry carry;
+  std::uint64_t set = 0, clear = 0;  // starts to add to `current`, and to remove from it
+  std::size_t space_run = 0;         // length of the run of spaces before `current`
+  std::uint32_t spill = 0;  // classes of a character's bytes that reach into the next block
+
+  // Only kO200k and kTekken. Where the algebra does not hold, from settled_begin to settled_end,
+  // the plain pretokenizer is asked; settled_open: it does not hold at settled_end either.
+  std::vector<std::uint32_t> settled_starts;
+  const std::uint32_t* settled = nullptr;  // the first of them that no block has had
+  const std::uint32_t* settled_stop = nullptr;
+  std::size_t settled_begin = 0, settled_end = 0;
+  bool settled_open = false;
+  std::size_t last_start = 0;       // of the pretokens before `current`
+  std::size_t contraction_end = 0;  // of the last one
+};
+
+// Writes pretoken starts (offsets in scan.text) to `starts`, which has room for kMaxWindow; returns
+// how many. Fewer than kWindow only at the end of the text.
+using Scanner = std::size_t (*)(Scan& scan, std::uint32_t* starts);
+
+// Null for kNone, which has nothing to look for. With needs_utf8(pattern) the text must be valid
+// UTF-8; else anything gives some pretokens. REQUIRES: this machine has the level.
+Scanner scanner(Level level, Pattern pattern);
+bool needs_utf8(Pattern pattern);
+
+// The end of each pretoken as the level's scanner sees it; nothing when there is none for the
+// pattern. For tests. REQUIRES: text has fewer than 2^31 bytes.
+std::optional<std::vector<std::int64_t>> scan_ends(Level level, Pattern pattern,
+                                                   std::span<const std::uint8_t> text);
+
+}  // namespace tokpack

@@ -1,0 +1,152 @@
+// Text to masks of classes, 64 bytes at a time. Included by each scanner inside its own namespace,
+// after a struct `Isa` of the instruction set's own operations: Bytes and load(), comparisons that
+// give masks, any() for the classes of bytes, code_point() and flatten().
+
+// Bytes that a block reads: 64 and the rest of its last character.
+inline constexpr std::size_t kBlockReads = 64 + 4;
+
+// A class that only scanners know, of characters beyond ASCII, in the bit of kNewline.
+inline constexpr std::uint8_t kCjk = kNewline;
+
+template <ScanRules kRules>
+std::uint8_t scan_class(std::uint32_t code_point) {
+  std::uint8_t bits = char_class(code_point);
+  if constexpr (kRules.family == ScanRules::Family::kDeepseek) {
+    bits |= matching::is_cjk(code_point) ? kCjk : 0;
+  }
+  if constexpr (kRules.family == ScanRules::Family::kGpt2 && kRules.cut_first) {
+    bits |= matching::is_new_number(code_point) ? kNumber : 0;
+  }
+  return bits;
+}
+
+// Adds the classes of the block's characters of more than one byte. REQUIRES: kBlockReads readable
+// bytes.
+template <ScanRules kRules>
+void classify_multibyte(Scan& scan, const std::uint8_t* text, ScanBlock* block) {
+  // A character writes its class four times; what is too much is overwritten or is ASCII.
+  alignas(64) std::uint8_t classes[kBlockReads] = {};
+  std::memcpy(classes, &scan.spill, sizeof scan.spill);
+  for (std::uint64_t leads = block->lead; leads != 0; leads &= leads - 1) {
+    const auto at = static_cast<unsigned>(std::countr_zero(leads));
+    const std::uint32_t code_point =
+        std::min(Isa::code_point(load<std::uint32_t>(text + at)), std::uint32_t{0x10FFFF});
+    const std::uint32_t four = scan_class<kRules>(code_point) * 0x01010101u;
+    std::memcpy(classes + at, &four, sizeof four);
+  }
+  std::memcpy(&scan.spill, classes + 64, sizeof scan.spill);
+  const auto bytes = Isa::load(classes);
+  const auto any = [&](unsigned bits) __attribute__((always_inline)) {
+    return Isa::any(bytes, static_cast<std::uint8_t>(bits)) & block->high;
+  };
+  block->word |= any(kRules.marks ? kLetter | kMark : kLetter);
+  block->number |= any(kNumber);
+  if constexpr (kRules.cased) {
+    block->upper |= any(kUpper);
+    block->lower |= any(kLower);
+    block->mark |= any(kMark);
+  }
+  if constexpr (kRules.family == ScanRules::Family::kDeepseek) {
+    block->symbol |= any(kSymbol);
+    block->cjk |= any(kCjk);
+  }
+  const std::uint64_t space = any(kSpace);
+  const std::uint64_t three = Isa::at_least(Isa::load(text), 0xE0);
+  block->space |= space;
+  block->two_byte_space = space & block->lead & ~three;
+  block->three_byte_space = space & three;
+}
+
+template <ScanRules kRules>
+ScanBlock classify(Scan& scan, std::size_t begin) {
+  const std::uint8_t* text = scan.text + begin;
+  std::uint8_t padded[kBlockReads];
+  if (begin + kBlockReads > scan.size) [[unlikely]] {
+    std::memset(padded, '\t', sizeof padded);
+    if (begin < scan.size) {
+      std::memcpy(padded, text, std::min(scan.size - begin, sizeof padded));
+    }
+    text = padded;
+  }
+  const auto bytes = Isa::load(text);
+  ScanBlock block;
+  const std::uint64_t letter = Isa::ascii_letters(bytes);
+  block.word = letter;
+  block.number = Isa::in_range(bytes, '0', 10);
+  block.blank = Isa::equal(bytes, ' ');
+  block.space = block.blank | Isa::in_range(bytes, '\t', 5);
+  if constexpr (kRules.contractions) block.apostrophe = Isa::equal(bytes, '\'');
+  if constexpr (kRules.family != ScanRules::Family::kGpt2) {
+    block.newline = Isa::equal(bytes, '\n') | Isa::equal(bytes, '\r');
+  }
+  if constexpr (kRules.cased) {
+    block.upper = Isa::in_range(bytes, 'A', 26);
+    block.lower = letter & ~block.upper;
+    block.slash = Isa::equal(bytes, '/');
+  }
+  block.high = Isa::at_least(bytes, 0x80);
+  if constexpr (kRules.family == ScanRules::Family::kDeepseek) {
+    const std::uint64_t printable = Isa::in_range(bytes, '!', '~' - '!' + 1);
+    block.symbol = printable & ~letter & ~block.number;
+  }
+  if (block.high != 0) {
+    block.lead = Isa::at_least(bytes, 0xC0);
+    classify_multibyte<kRules>(scan, text, &block);
+  }
+  return block;
+}
+
+// Bytes inside of a character.
+inline std::uint64_t continuations(const ScanBlock& block) { return block.high & ~block.lead; }
+
+// The first bytes of whitespace characters, not of `newline`, that stand right before anything but
+// `blocking`.
+inline std::uint64_t last_spaces(const ScanBlock& block, std::uint64_t blocking,
+                                 std::uint64_t next_blocking) {
+  return (block.space & ~block.newline & ~block.high & ~(blocking >> 1 | next_blocking << 63)) |
+         (block.two_byte_space & ~(blocking >> 2 | next_blocking << 62)) |
+         (block.three_byte_space & ~(blocking >> 3 | next_blocking << 61));
+}
+
+// `from`, and the bits of `mask` behind it without a gap.
+inline std::uint64_t flood(std::uint64_t mask, std::uint64_t from) {
+  return mask & (((mask + from) ^ mask) | from);
+}
+
+// Where numbers are cut: at each, or at every third of a run.
+template <unsigned kDigits>
+std::uint64_t number_starts(const ScanBlock& block, ScanCarry& carry) {
+  const std::uint64_t number = block.number, leads = number & ~continuations(block);
+  if constexpr (kDigits == 1) return leads;
+  static_assert(kDigits == 1 || kDigits == 3);
+  std::uint64_t starts = 0;
+  if (number & block.high) [[unlikely]] {
+    for (std::uint64_t left = leads; left != 0; left &= left - 1) {
+      const std::uint64_t bit = left & (~left + 1);
+      const std::uint64_t before = number << 1 | carry.number;
+      if (!(bit & before) || carry.digits == 3) {
+        starts |= bit;
+        carry.digits = 0;
+      }
+      ++carry.digits;
+    }
+    return starts;
+  }
+  starts = number & ~(number << 1 | carry.number);
+  if (carry.number & number) {
+    // The run goes on from the block before. Its next pretoken begins after the digits that are
+    // still to come in this one.
+    const std::uint64_t through = (std::uint64_t{2} << (3 - carry.digits)) - 1;
+    if ((number & through) == through) starts |= std::uint64_t{1} << (3 - carry.digits);
+  }
+  const std::uint64_t three = number & number << 1 & number << 2;
+  for (std::uint64_t more = starts << 3 & three; more != 0; more = more << 3 & three) {
+    starts |= more;
+  }
+  if (number >> 63) {
+    // The last start is of the run that reaches the end: a block holds three digits and more, and
+    // a run that came into it has begun a pretoken since.
+    carry.digits = 1 + static_cast<unsigned>(std::countl_zero(starts));
+  }
+  return starts;
+}

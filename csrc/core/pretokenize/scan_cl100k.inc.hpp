@@ -1,0 +1,164 @@
+// The patterns of cl100k and of those made after it as bit algebra: Llama 3, Qwen; and, with case,
+// o200k and Tekken. Included behind scan_lines.inc.hpp. With C = (?i:'s|'t|'re|'ve|'m|'ll|'d):
+//
+//   C|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
+//
+// A run of letters is a pretoken. A whitespace before it that is no line end belongs to it, since
+// a pretoken starts at the last whitespace of a run; and so does a symbol that stands alone, with
+// no blank before it. Symbols, with a blank before them, take the line ends behind them.
+//
+//   [^\r\n\p{L}\p{N}]?U*L+C?|[^\r\n\p{L}\p{N}]?U+L*C?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|...
+//
+// With case, U being upper case, L lower case and both letters without case and marks, a run of
+// letters and marks is cut before upper case that has lower case somewhere in the letters before
+// it, back to upper case; and before upper case that ends the run when only letters without case
+// come before.
+
+// Replaces the starts of `current` by what is settled.
+inline std::uint64_t settled_starts(Scan& scan, std::uint64_t starts) {
+  const auto below = [&](std::size_t pos) {
+    return pos <= scan.begin        ? std::uint64_t{0}
+           : pos - scan.begin >= 64 ? ~std::uint64_t{0}
+                                    : (std::uint64_t{1} << (pos - scan.begin)) - 1;
+  };
+  starts &= ~(below(scan.settled_end + 1) & ~below(scan.settled_begin));
+  for (; scan.settled != scan.settled_stop; ++scan.settled) {
+    if (*scan.settled >= scan.begin + 64) break;
+    if (*scan.settled >= scan.begin) starts |= std::uint64_t{1} << (*scan.settled - scan.begin);
+  }
+  return starts;
+}
+
+// Where words are cut because of case.
+inline std::uint64_t case_starts(Scan& scan, const ScanBlock& block, const ScanBlock& next) {
+  ScanCarry& carry = scan.carry;
+  const std::uint64_t upper = block.upper, not_upper = block.word & ~upper;
+  const std::uint64_t lowered = flood(not_upper, block.lower | (not_upper & carry.lowered));
+  const std::uint64_t first = upper & (not_upper << 1 | carry.not_upper);
+  std::uint64_t starts = upper & (lowered << 1 | carry.lowered);
+  for (std::uint64_t left = first & ~starts; left != 0; left &= left - 1) {
+    const auto at = static_cast<unsigned>(std::countr_zero(left));
+    const unsigned end = at + static_cast<unsigned>(std::countr_one(upper >> at));
+    bool ends_word = true;
+    if (end < 64) {
+      ends_word = (block.word >> end & 1) == 0;
+    } else if (const auto more = static_cast<unsigned>(std::countr_one(next.upper)); more < 64) {
+      ends_word = (next.word >> more & 1) == 0;
+    } else {
+      ends_word = scan_slow::upper_ends_word(scan, scan.begin + 128);
+    }
+    if (ends_word) starts |= std::uint64_t{1} << at;
+  }
+  carry.lowered = lowered >> 63;
+  carry.not_upper = not_upper >> 63;
+  return starts;
+}
+
+// What the algebra does not see: marks that a run of symbols takes, and contractions, which end a
+// word.
+template <ScanRules kRules>
+std::uint64_t correct_cased(Scan& scan, const ScanBlock& block, std::uint64_t starts,
+                            std::uint64_t words_before, std::uint64_t marks) {
+  const matching::Text text{scan.text, scan.size};
+  std::uint64_t left = marks;
+  if constexpr (kRules.contractions) left |= block.apostrophe & words_before;
+  for (; left != 0; left &= left - 1) {
+    const auto at = static_cast<unsigned>(std::countr_zero(left));
+    const std::size_t pos = scan.begin + at;
+    if (pos <= scan.settled_end && pos >= scan.settled_begin) continue;
+    if (marks >> at & 1) {
+      const std::uint64_t before = starts & ((std::uint64_t{1} << at) - 1);
+      const std::size_t from =
+          before != 0 ? scan.begin + 63 - static_cast<std::size_t>(std::countl_zero(before))
+                      : scan.last_start;
+      scan_slow::settle(scan, kRules.contractions, from, pos);
+      starts = settled_starts(scan, starts);
+      continue;
+    }
+    // One contraction, and then a word must come before the next.
+    if (pos == scan.contraction_end) continue;
+    const auto size = static_cast<unsigned>(matching::contraction_any_case(text, pos));
+    if (size == 0) continue;
+    const unsigned end = at + size;
+    const std::uint64_t through = end < 64 ? (std::uint64_t{1} << end) - 1 : ~std::uint64_t{0};
+    starts &= ~(through & ~std::uint64_t{0} << at);
+    if (end < 64) starts |= std::uint64_t{1} << end;
+    if (end >= 64) {
+      scan.clear = (std::uint64_t{1} << (end - 64)) - 1;
+      scan.set = std::uint64_t{1} << (end - 64);
+    }
+    scan.contraction_end = scan.begin + end;
+    // A letter without case would ask whether lower case comes before it, in what is consumed.
+    if (matching::is_uncased(text, scan.contraction_end)) {
+      scan_slow::settle(scan, true, scan.contraction_end, scan.contraction_end);
+      starts = settled_starts(scan, starts);
+    }
+  }
+  return starts;
+}
+
+// The pretoken starts in `current`, given the block after it.
+template <ScanRules kRules>
+  requires(kRules.family == ScanRules::Family::kCl100k)
+std::uint64_t cut(Scan& scan, const ScanBlock& block, const ScanBlock& next) {
+  ScanCarry& carry = scan.carry;
+  const std::uint64_t any_other = ~(block.word | block.number | block.space);
+  const std::uint64_t ends = kRules.cased ? block.newline | block.slash : block.newline;
+  const std::uint64_t tail =
+      flood(ends, (block.newline & (any_other << 1 | carry.any_other)) | (ends & carry.tail));
+  const std::uint64_t other = any_other & ~tail;
+  const std::uint64_t word = block.word, word_before = word << 1 | carry.word;
+
+  const std::uint64_t first_other =
+      other & ~(other << 1 | carry.other) & ~(block.blank << 1 | carry.blank);
+  // The bytes of a first symbol, which belongs to a word that follows.
+  const std::uint64_t inside = continuations(block);
+  std::uint64_t own = first_other | (carry.own & inside);
+  if (inside != 0) {
+    own |= own << 1 & inside;
+    own |= own << 1 & inside;
+    own |= own << 1 & inside;
+  }
+  const std::uint64_t inner_space = block.space & ~block.newline;
+  const std::uint64_t own_before = own << 1 | carry.own;
+  const std::uint64_t prefix_before = own_before | inner_space << 1 | carry.inner_space;
+  std::uint64_t starts = first_other | (word & ~word_before & ~prefix_before) |
+                         number_starts<kRules.digits>(block, carry) |
+                         space_starts(scan, block, next, block.space & ~tail, block.newline & ~tail,
+                                      block.space, next.space);
+  if constexpr (kRules.cased) starts |= case_starts(scan, block, next);
+  starts = (starts & ~scan.clear) | scan.set;
+  scan.clear = scan.set = 0;
+  if constexpr (kRules.cased) {
+    if (scan.settled_end > scan.begin) starts = settled_starts(scan, starts);
+    while (scan.settled_open && scan.settled_end < scan.begin + 64) {
+      scan_slow::settle(scan, kRules.contractions, scan.settled_end, scan.settled_end);
+      starts = settled_starts(scan, starts);
+    }
+    const std::uint64_t marks = block.mark & block.lead & (other << 1 | carry.other) & ~own_before;
+    starts = correct_cased<kRules>(scan, block, starts, word_before, marks);
+    if (starts != 0) {
+      scan.last_start = scan.begin + 63 - static_cast<std::size_t>(std::countl_zero(starts));
+    }
+  } else if constexpr (kRules.contractions) {
+    for (std::uint64_t left = block.apostrophe & starts; left != 0; left &= left - 1) {
+      const auto at = static_cast<unsigned>(std::countr_zero(left));
+      const auto size = static_cast<unsigned>(
+          matching::contraction_any_case({scan.text, scan.size}, scan.begin + at));
+      if (size == 0) continue;
+      const unsigned end = at + size;
+      if (end < 64) starts |= std::uint64_t{1} << end;
+      if (end >= 64) scan.set = std::uint64_t{1} << (end - 64);
+    }
+  }
+
+  carry.word = word >> 63;
+  carry.number = block.number >> 63;
+  carry.any_other = any_other >> 63;
+  carry.other = other >> 63;
+  carry.own = own >> 63;
+  carry.tail = tail >> 63;
+  carry.blank = block.blank >> 63;
+  carry.inner_space = inner_space >> 63;
+  return starts;
+}

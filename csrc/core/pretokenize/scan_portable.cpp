@@ -1,0 +1,96 @@
+// The scanners for any processor: eight bytes at a time in an ordinary register.
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+
+#include "core/base/load.hpp"
+#include "core/pretokenize/matching.hpp"
+#include "core/pretokenize/scan.hpp"
+#include "core/pretokenize/scan_rules.hpp"
+#include "core/pretokenize/scan_slow.hpp"
+#include "core/text/unicode.hpp"
+#include "core/text/utf8.hpp"
+
+namespace tokpack {
+namespace {
+
+struct Isa {
+  using Bytes = std::array<std::uint64_t, 8>;
+  static constexpr std::uint64_t kOnes = 0x0101010101010101, kHighs = 0x8080808080808080;
+
+  static Bytes load(const std::uint8_t* text) {
+    Bytes bytes;
+    for (std::size_t i = 0; i < 8; ++i) {
+      std::uint64_t word = tokpack::load<std::uint64_t>(text + 8 * i);
+      if constexpr (std::endian::native == std::endian::big) word = __builtin_bswap64(word);
+      bytes[i] = word;
+    }
+    return bytes;
+  }
+
+  // The highest bits of eight bytes, as eight bits, for each eight.
+  template <class Highs>
+  static std::uint64_t mask(const Bytes& bytes, Highs highs) {
+    std::uint64_t bits = 0;
+    for (std::size_t i = 0; i < 8; ++i) {
+      bits |= ((highs(bytes[i]) & kHighs) >> 7) * 0x0102040810204080 >> 56 << (8 * i);
+    }
+    return bits;
+  }
+  static std::uint64_t in_range(const Bytes& bytes, std::uint8_t first, std::uint8_t count) {
+    const std::uint64_t from = (0x80u - first) * kOnes, above = (0x80u - first - count) * kOnes;
+    return mask(bytes, [=](std::uint64_t x) {
+      const std::uint64_t low = x & ~kHighs;
+      return (low + from) & ~(low + above) & ~x;
+    });
+  }
+  static std::uint64_t equal(const Bytes& bytes, std::uint8_t byte) {
+    return in_range(bytes, byte, 1);
+  }
+  static std::uint64_t ascii_letters(const Bytes& bytes) {
+    Bytes folded = bytes;
+    for (std::uint64_t& word : folded) word |= 0x20 * kOnes;
+    return in_range(folded, 'a', 26);
+  }
+  // REQUIRES: 0x80 <= byte.
+  static std::uint64_t at_least(const Bytes& bytes, std::uint8_t byte) {
+    const std::uint64_t from = (0x100u - byte) * kOnes;
+    return mask(bytes,
+                [=](std::uint64_t x) { return byte == 0x80 ? x : ((x & ~kHighs) + from) & x; });
+  }
+  static std::uint64_t any(const Bytes& bytes, std::uint8_t bits) {
+    return mask(bytes, [=](std::uint64_t x) {
+      x &= bits * kOnes;
+      return ((x & ~kHighs) + ~kHighs) | x;
+    });
+  }
+
+  // Of a character of 2 to 4 bytes, which are in memory order in `bytes`.
+  static std::uint32_t code_point(std::uint32_t bytes) {
+    std::uint8_t b[4];
+    std::memcpy(b, &bytes, sizeof b);
+    constexpr std::uint32_t kShift[4] = {12, 12, 6, 0};
+    constexpr std::uint32_t kBits[4] = {0x7FF, 0x7FF, 0xFFFF, 0x1FFFFF};
+    const unsigned kind = b[0] >> 4 & 3;
+    const std::uint32_t all =
+        (b[0] & 0x3Fu) << 18 | (b[1] & 0x3Fu) << 12 | (b[2] & 0x3Fu) << 6 | (b[3] & 0x3Fu);
+    return all >> kShift[kind] & kBits[kind];
+  }
+
+  static std::size_t flatten(std::uint64_t mask, std::uint32_t base, std::uint32_t* out) {
+    const auto count = static_cast<std::size_t>(std::popcount(mask));
+    for (std::uint32_t* end = out + count; out != end; mask &= mask - 1) {
+      *out++ = base + static_cast<std::uint32_t>(std::countr_zero(mask));
+    }
+    return count;
+  }
+};
+
+#include "core/pretokenize/scan.inc.hpp"
+
+}  // namespace
+
+Scanner scanner_portable(Pattern pattern) { return scanner_of(pattern); }
+
+}  // namespace tokpack

@@ -1,0 +1,70 @@
+#include "core/pretokenize/scan_slow.hpp"
+
+#include "core/pretokenize/matching.hpp"
+#include "core/text/unicode.hpp"
+#include "core/text/utf8.hpp"
+
+namespace tokpack::scan_slow {
+namespace {
+
+bool is_inside(const Scan& scan, std::size_t pos) { return (scan.text[pos] & 0xC0) == 0x80; }
+
+// The class of the character at pos; kEnd at the end of the text, and where a character is cut off.
+matching::Char char_at(const Scan& scan, std::size_t pos) {
+  if (pos >= scan.size) return {matching::kEnd, 0};
+  const std::uint8_t byte = scan.text[pos];
+  const std::size_t size = byte < 0x80 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
+  if (pos + size > scan.size) return {matching::kEnd, 0};
+  const CodePoint c = decode_utf8(scan.text + pos);
+  return {c.value < 0x110000 ? char_class(c.value) : std::uint32_t{0}, c.size};
+}
+
+// Whether a letter or number before text[pos] ends its run there, and nothing that follows looks
+// back at it.
+bool ends_run(const Scan& scan, std::size_t pos) {
+  std::size_t last = pos - 1;
+  while (last > 0 && is_inside(scan, last)) --last;
+  const std::uint32_t before = char_at(scan, last).bits, after = char_at(scan, pos).bits;
+  if (before & kLetter) return !(after & (kLetter | kMark)) && scan.text[pos] != '\'';
+  return (before & kNumber) && !(after & kNumber);
+}
+
+}  // namespace
+
+bool run_ends_line(const Scan& scan, std::size_t pos) {
+  while (pos < scan.size && is_inside(scan, pos)) ++pos;
+  for (;;) {
+    const matching::Char c = char_at(scan, pos);
+    if (c.bits & kNewline) return true;
+    if (!(c.bits & kSpace)) return false;
+    pos += c.size;
+  }
+}
+
+bool upper_ends_word(const Scan& scan, std::size_t pos) {
+  while (pos < scan.size && is_inside(scan, pos)) ++pos;
+  for (;;) {
+    const matching::Char c = char_at(scan, pos);
+    if (!(c.bits & kUpper)) return !(c.bits & (kLetter | kMark));
+    pos += c.size;
+  }
+}
+
+void settle(Scan& scan, bool contractions, std::size_t from, std::size_t past) {
+  constexpr std::size_t kMany = 1024;
+  const matching::Text text{scan.text, scan.size};
+  scan.settled_begin = from;
+  scan.settled_starts.clear();
+  std::size_t pos = from;
+  do {
+    scan.settled_starts.push_back(static_cast<std::uint32_t>(pos));
+    pos = contractions ? matching::next_o200k(text, pos) : matching::next_tekken(text, pos);
+    scan.settled_open = pos < scan.size && !(pos > past && ends_run(scan, pos));
+  } while (scan.settled_open && scan.settled_starts.size() < kMany);
+  if (pos < scan.size) scan.settled_starts.push_back(static_cast<std::uint32_t>(pos));
+  scan.settled_end = pos;
+  scan.settled = scan.settled_starts.data();
+  scan.settled_stop = scan.settled + scan.settled_starts.size();
+}
+
+}  // namespace tokpack::scan_slow
