@@ -39,21 +39,21 @@ class Data:
     @property
     def vocab_file(self) -> Path:
         """GPT-2's ``vocab.json``."""
-        return self._find("gpt2-vocab.json")
+        return self.find("gpt2-vocab.json")
 
     @property
     def merge_file(self) -> Path:
         """GPT-2's ``merges.txt``."""
-        return self._find("gpt2-merges.txt")
+        return self.find("gpt2-merges.txt")
 
     @property
     def neox_file(self) -> Path:
         """The ``tokenizer.json`` of GPT-NeoX-20B."""
-        return self._find("20B_tokenizer.json")
+        return self.find("20B_tokenizer.json")
 
     def corpus(self, name: str) -> Path:
         """The file of the corpus ``name``, zstd-compressed JSON lines."""
-        return self._find(f"{name}.jsonl.zst")
+        return self.find(f"{name}.jsonl.zst")
 
     def lines(self, name: str) -> bytes:
         """The JSON lines of a corpus, decompressed; the last one ends with a newline too."""
@@ -70,16 +70,18 @@ class Data:
 
     def expected(self, name: str, tokenizer: str = "gpt2") -> dict[str, Any]:
         """Documents, tokens and sha256 of .bin and .idx that other programs wrote for a corpus."""
-        known = json.loads(self._find("expected.json").read_text())
+        known = json.loads(self.find("expected.json").read_text())
         expected: dict[str, Any] = known[f"{name}.{tokenizer}"]
         return expected
 
-    def _find(self, name: str) -> Path:
-        places = (self.folder, self.folder / "corpora", self.folder / "tokenizers")
-        for place in places:
-            if (place / name).is_file():
-                return place / name
-        sys.exit(f"{self.folder}: no {name} in it, nor in its corpora/ or tokenizers/")
+    def find(self, name: str) -> Path:
+        """A file of the folder or of its usual subfolders, or an error that names them."""
+        for place in ("", "corpora", "tokenizers", "tokenizers/modern"):
+            if (self.folder / place / name).is_file():
+                return self.folder / place / name
+        sys.exit(
+            f"{self.folder}: no {name} in it, nor in corpora/, tokenizers/ or tokenizers/modern/"
+        )
 
 
 def add_data_argument(parser: argparse.ArgumentParser) -> None:
@@ -89,7 +91,9 @@ def add_data_argument(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="DIR",
         help="folder with english, code, multi and owt .jsonl.zst, expected.json, gpt2-vocab.json, "
-        "gpt2-merges.txt and 20B_tokenizer.json (default: shared/data beside the repository)",
+        "gpt2-merges.txt and 20B_tokenizer.json, for encode.py also cl100k_base, o200k_base and "
+        "qwen.tiktoken with to_json.py that converts them, and deepseek-v3.json "
+        "(default: shared/data beside the repository)",
     )
 
 

@@ -1,13 +1,20 @@
 """The encoder in memory, one thread, beside other libraries in the same run, with equal ids.
 
-    python benchmarks/encode.py [--data DIR] [--corpora english,code,multi] [--runs 3]
+    python benchmarks/encode.py [--data DIR] [--tokenizers gpt2,...] [--corpora english,...]
+                                [--peers gigatoken,...] [--runs 3] [--bytes LIMIT]
 
-Each cell is a fresh process (``encode_one.py``): *cold* is its first pass over the corpus, *warm*
-the best of the later ones, in megabytes of UTF-8 text a CPU second; the table shows the median over
-the runs. Libraries take turns, so that a noisy machine is noisy for all of them.
+Each cell, one library with one tokenizer on one corpus, is a fresh process (``encode_one.py``):
+*cold* is its first pass over the corpus, *warm* the best of the later ones, in megabytes of UTF-8
+text a CPU second; the table shows the median over the runs, and how many times as fast tokpack is
+as the best peer. Libraries take turns, so that a noisy machine is noisy for all of them. A cell
+whose ids are not tokpack's says so, and the exit status is 1.
+
+``llama3-like`` stands in for Llama 3's tokenizer, whose licence is not free: cl100k's vocabulary
+with Llama 3's pattern and ``ignore_merges``.
 
 What is unfair: slow libraries get the first ``--slow-bytes`` of a corpus only, which is colder for
-whoever has a cache; tokpack writes uint16 as a dataset needs it, the others what they can;
+whoever has a cache; tokpack writes uint16 where the vocabulary fits, as a dataset needs it, and
+int32 otherwise, the others uint32 always; tokpack and gigatoken get bytes, the others ``str``;
 vocabularies are loaded before the clock starts, which includes tokpack's seeding of its cache with
 the vocabulary. ``tokenizers`` 0.23 and 1.0 cannot live in one environment, so every peer gets its
 own, made with pip under ``--work``.
@@ -23,22 +30,53 @@ import subprocess
 import sys
 import tempfile
 import venv
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
 import common
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+# name in the table -> its file in the data folder
+TOKENIZERS = {
+    "gpt2": "gpt2-vocab.json",
+    "neox": "20B_tokenizer.json",
+    "cl100k": "cl100k_base.tiktoken",
+    "llama3-like": "cl100k_base.tiktoken",
+    "qwen2": "qwen.tiktoken",
+    "o200k": "o200k_base.tiktoken",
+    "deepseek": "deepseek-v3.json",
+}
 # name in the table -> (library in encode_one.py, requirement, whether it is slow)
 PEERS = {
     "gigatoken": ("gigatoken", "gigatoken==0.10.0", False),
+    "snaptokens": ("snaptokens", "snaptokens==0.2.6", False),
     "tokenizers-1.0rc": ("tokenizers", "tokenizers==1.0.0rc3", False),
     "tiktoken": ("tiktoken", "tiktoken==0.14.0", True),
     "tokenizers-0.23": ("tokenizers", "tokenizers==0.23.3", True),
 }
 PASSES = 4
+SLOW_PASSES = 2
+
+
+@dataclass(frozen=True)
+class Program:
+    """A library as it is measured: its interpreter, and of how many bytes of a corpus."""
+
+    name: str
+    library: str
+    python: str
+    limit: int
+    passes: int
+
+    def knows(self, tokenizer: str) -> bool:
+        """Whether encode_one.py can load the tokenizer with it: tiktoken reads no patterns."""
+        return self.library != "tiktoken" or tokenizer == "gpt2"
 
 
 def environment(work: Path, name: str, requirement: str) -> str:
@@ -54,108 +92,167 @@ def environment(work: Path, name: str, requirement: str) -> str:
     return str(python)
 
 
-def prepare(data: common.Data, work: Path, corpora: list[str]) -> None:
-    """Write what encode_one.py reads: the tokenizer in two forms, documents and offsets."""
+def write_tokenizer(data: common.Data, work: Path, name: str) -> None:
+    """Write ``work/tokenizers/NAME/tokenizer.json``."""
+    target = work / "tokenizers" / name / "tokenizer.json"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    source = data.find(TOKENIZERS[name])
+    if name == "gpt2":
+        _write_gpt2(data, target)
+    elif source.suffix == ".json":
+        shutil.copyfile(source, target)
+    else:
+        shutil.copyfile(_converted(data, work) / f"{name}.json", target)
+
+
+def _write_gpt2(data: common.Data, target: Path) -> None:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-    shutil.copy(data.vocab_file, work / "vocab.json")
-    shutil.copy(data.merge_file, work / "merges.txt")
     tokenizer = Tokenizer(models.BPE.from_file(str(data.vocab_file), str(data.merge_file)))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.save(str(work / "tokenizer.json"))
-    for name in corpora:
-        # The libraries differ in what they make of a special token inside a document; that is an
-        # option, not speed.
-        documents = [t.replace("<|endoftext|>", "").encode() for t in data.texts(name)]
-        (work / f"{name}.txt").write_bytes(b"".join(documents))
-        np.cumsum([0, *map(len, documents)]).astype(np.int64).tofile(work / f"{name}.offsets")
+    tokenizer.save(str(target))
 
 
-def measure(python: str, library: str, work: Path, corpus: str, limit: int) -> dict[str, Any]:
-    """One fresh process."""
+def _converted(data: common.Data, work: Path) -> Path:
+    """The folder of what the data's own script makes of its .tiktoken files, once."""
+    folder = work / "converted"
+    if not (folder / "ready").exists():
+        print("converting .tiktoken files", file=sys.stderr)
+        folder.mkdir(exist_ok=True)
+        command = [sys.executable, str(data.find("to_json.py")), str(folder)]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        (folder / "ready").touch()
+    return folder
+
+
+def write_corpus(data: common.Data, work: Path, name: str) -> None:
+    """Write the documents, one after the other, and their offsets."""
+    # The libraries differ in what they make of a special token inside a document; that is an
+    # option, not speed.
+    documents = [t.replace("<|endoftext|>", "").encode() for t in data.texts(name)]
+    (work / f"{name}.txt").write_bytes(b"".join(documents))
+    np.cumsum([0, *map(len, documents)]).astype(np.int64).tofile(work / f"{name}.offsets")
+
+
+def measure(program: Program, work: Path, tokenizer: str, corpus: str) -> dict[str, Any]:
+    """One fresh process: its ids' sha256, bytes of text, and MB/s of the first and a later pass."""
     script = Path(__file__).with_name("encode_one.py")
     text, offsets = work / f"{corpus}.txt", work / f"{corpus}.offsets"
-    passes = PASSES if limit > 1 << 40 else 2
-    arguments = [library, text, offsets, limit, work, passes]
+    folder = work / "tokenizers" / tokenizer
+    arguments = [program.library, text, offsets, program.limit, folder, program.passes]
     done = subprocess.run(
-        [python, script, *map(str, arguments)], capture_output=True, text=True, check=False
+        [program.python, script, *map(str, arguments)], capture_output=True, text=True, check=False
     )
     if done.returncode != 0:
-        sys.exit(f"{library} on {corpus} failed:\n{done.stderr}")
+        sys.exit(f"{program.name} with {tokenizer} on {corpus} failed:\n{done.stderr}")
     result: dict[str, Any] = json.loads(done.stdout)
-    speeds = [result["bytes"] / s / 1e6 for s in result["seconds"]]
-    return {"ids": result["ids"], "bytes": result["bytes"], "cold": speeds[0], "warm": max(speeds)}
+    cold, *later = [result["bytes"] / s / 1e6 for s in result["seconds"]]
+    return {"ids": result["ids"], "bytes": result["bytes"], "cold": cold, "warm": max(later)}
+
+
+def compare(
+    programs: Sequence[Program], work: Path, tokenizer: str, corpus: str, runs: int
+) -> list[dict[str, Any]]:
+    """Rows, tokpack's first: every program ``runs`` times in turns, ids compared with tokpack's."""
+    results: dict[str, list[dict[str, Any]]] = {program.name: [] for program in programs}
+    for _ in range(runs):
+        for program in programs:
+            results[program.name].append(measure(program, work, tokenizer, corpus))
+    own = results["tokpack"]
+    wanted = {own[0]["bytes"]: own[0]["ids"]}
+    rows = []
+    for program in programs:
+        found = results[program.name]
+        size = found[0]["bytes"]
+        if size not in wanted:
+            short = Program("tokpack", "tokpack", sys.executable, program.limit, SLOW_PASSES)
+            wanted[size] = measure(short, work, tokenizer, corpus)["ids"]
+        row: dict[str, Any] = {"benchmark": "encode", "tokenizer": tokenizer, "corpus": corpus}
+        row |= {"library": program.name, "bytes": size, "runs": runs}
+        row["equal_ids"] = all(r["ids"] == wanted[size] for r in found)
+        for key in ("cold", "warm"):
+            row[key] = common.spread([r[key] for r in found])
+            row[f"tokpack_{key}_ratio"] = statistics.median(
+                a[key] / b[key] for a, b in zip(own, found, strict=True)
+            )
+        rows.append(row)
+    return rows
+
+
+def table_line(rows: Sequence[dict[str, Any]], names: Iterable[str]) -> list[Any]:
+    """One line of the table: a tokenizer and a corpus, all libraries."""
+    known = {row["library"]: row for row in rows}
+    line = [rows[0]["tokenizer"], rows[0]["corpus"], rows[0]["bytes"] / 1e6]
+    for name in names:
+        line += [known[name][key]["median"] if name in known else "-" for key in ("cold", "warm")]
+    for key in ("tokpack_cold_ratio", "tokpack_warm_ratio"):
+        line.append(min((row[key] for row in rows[1:]), default="-"))
+    different = [row["library"] for row in rows if not row["equal_ids"]]
+    return [*line, f"DIFFER: {' '.join(different)}" if different else "equal"]
 
 
 def parse() -> argparse.Namespace:
-    """The command line."""
+    """The command line, with lists for --tokenizers, --corpora and --peers."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     common.add_data_argument(parser)
-    parser.add_argument("--corpora", default="english,code,multi")
-    parser.add_argument("--peers", default=",".join(PEERS), help="'' for none")
+    parser.add_argument("--tokenizers", default=",".join(TOKENIZERS), help="default: %(default)s")
+    parser.add_argument("--corpora", default="english,code,multi", help="default: %(default)s")
+    parser.add_argument(
+        "--peers",
+        default="gigatoken,snaptokens",
+        help=f"of {', '.join(PEERS)}; '' for none (default: %(default)s)",
+    )
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument(
+        "--bytes", type=int, default=sys.maxsize, help="of a corpus at most (default: all of it)"
+    )
     parser.add_argument("--slow-bytes", type=int, default=6_000_000)
     parser.add_argument("--work", type=Path, help="kept folder for environments and corpora")
-    return parser.parse_args()
+    args = parser.parse_args()
+    for name, known in (("tokenizers", TOKENIZERS), ("corpora", common.CORPORA), ("peers", PEERS)):
+        given = [word for word in getattr(args, name).split(",") if word]
+        unknown = [word for word in given if word not in known]
+        if unknown:
+            parser.error(f"--{name}: no {', '.join(unknown)}; there are {', '.join(known)}")
+        setattr(args, name, given)
+    return args
 
 
 def main() -> None:
-    """Measure everything in turns, compare ids, print and append rows."""
+    """Measure everything in turns, compare ids, append rows, and print the table."""
     args = parse()
     data = common.find_data(args.data)
-    corpora = args.corpora.split(",")
-    peers = {name: PEERS[name] for name in args.peers.split(",") if name}
     work = args.work or Path(tempfile.mkdtemp(prefix="tokpack-encode-"))
     work.mkdir(parents=True, exist_ok=True)
-    prepare(data, work, corpora)
-    cells = [("tokpack", sys.executable, "tokpack", False)] + [
-        (name, environment(work, name, requirement), library, slow)
-        for name, (library, requirement, slow) in peers.items()
-    ]
-    rows = []
-    for corpus in corpora:
-        results: dict[str, list[dict[str, Any]]] = {name: [] for name, *_ in cells}
-        short = measure(sys.executable, "tokpack", work, corpus, args.slow_bytes)["ids"]
-        for _ in range(args.runs):
-            for name, python, library, slow in cells:
-                limit = args.slow_bytes if slow else 1 << 50
-                results[name].append(measure(python, library, work, corpus, limit))
-        for name, _, _, slow in cells:
-            wanted = short if slow else results["tokpack"][0]["ids"]
-            row: dict[str, Any] = {"corpus": corpus, "library": name}
-            row["bytes"] = results[name][0]["bytes"]
-            row["equal_ids"] = all(r["ids"] == wanted for r in results[name])
-            for key in ("cold", "warm"):
-                speeds = [r[key] for r in results[name]]
-                own = [r[key] for r in results["tokpack"]]
-                row[key] = common.spread(speeds)
-                row[f"tokpack_{key}_ratio"] = statistics.median(
-                    a / b for a, b in zip(own, speeds, strict=True)
-                )
-            rows.append(row)
+    for corpus in args.corpora:
+        write_corpus(data, work, corpus)
+    for tokenizer in args.tokenizers:
+        write_tokenizer(data, work, tokenizer)
+    programs = [Program("tokpack", "tokpack", sys.executable, args.bytes, PASSES)]
+    packages = common.versions()
+    for name in args.peers:
+        library, packages[name], slow = PEERS[name]
+        python = environment(work, name, packages[name])
+        limit = min(args.bytes, args.slow_bytes) if slow else args.bytes
+        programs.append(Program(name, library, python, limit, SLOW_PASSES if slow else PASSES))
+    names = [program.name for program in programs]
+    lines = []
+    for tokenizer in args.tokenizers:
+        able = [program for program in programs if program.knows(tokenizer)]
+        for corpus in args.corpora:
+            print(f"{tokenizer} on {corpus}", file=sys.stderr)
+            rows = compare(able, work, tokenizer, corpus, args.runs)
+            path = common.append_rows("encode", rows, packages)
+            lines.append(table_line(rows, names))
+    speeds = [f"{name} {key}" for name in names for key in ("cold", "warm")]
     common.print_table(
-        ["corpus", "library", "MB", "cold MB/s", "warm MB/s", "tokpack x cold", "x warm", "ids"],
-        [
-            [
-                r["corpus"],
-                r["library"],
-                r["bytes"] / 1e6,
-                r["cold"]["median"],
-                r["warm"]["median"],
-                r["tokpack_cold_ratio"],
-                r["tokpack_warm_ratio"],
-                "equal" if r["equal_ids"] else "DIFFER",
-            ]
-            for r in rows
-        ],
+        ["tokenizer", "corpus", "MB", *speeds, "x best cold", "x best warm", "ids"], lines
     )
-    requirements = {name: requirement for name, (_, requirement, _) in peers.items()}
-    path = common.append_rows("encode", rows, {**common.versions(), **requirements})
-    print(f"rows appended to {path.relative_to(common.ROOT)}", file=sys.stderr)
+    print(f"MB/s of one thread; rows appended to {path.relative_to(common.ROOT)}", file=sys.stderr)
     if not args.work:
         shutil.rmtree(work)
-    if not all(r["equal_ids"] for r in rows):
+    if any(line[-1] != "equal" for line in lines):
         sys.exit("ids differ")
 
 
