@@ -2,44 +2,99 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string_view>
 
 namespace tokpack {
 
 namespace {
 
-std::uint8_t first_byte(const AddedToken& token) {
-  return static_cast<std::uint8_t>(token.content[0]);
+constexpr std::size_t kFewFirstBytes = 4;
+constexpr std::size_t kChunk = 4096;
+
+std::uint8_t byte_of(const AddedToken& token, std::size_t i) {
+  return static_cast<std::uint8_t>(token.content[i]);
+}
+
+bool begins_with(const std::uint8_t* text, std::size_t size, const AddedToken& token) {
+  return token.content.size() <= size &&
+         std::memcmp(text, token.content.data(), token.content.size()) == 0;
 }
 
 }  // namespace
 
 AddedTokenMatcher::AddedTokenMatcher(std::vector<AddedToken> tokens) : tokens_(std::move(tokens)) {
   std::erase_if(tokens_, [](const AddedToken& token) { return token.content.empty(); });
-  std::stable_sort(tokens_.begin(), tokens_.end(), [](const AddedToken& a, const AddedToken& b) {
-    if (first_byte(a) != first_byte(b)) return first_byte(a) < first_byte(b);
-    return a.content.size() > b.content.size();
-  });
-  for (const AddedToken& token : tokens_) ++begin_[first_byte(token) + std::size_t{1}];
-  for (std::size_t i = 1; i < begin_.size(); ++i) begin_[i] += begin_[i - 1];
-  if (!tokens_.empty() && first_byte(tokens_.front()) == first_byte(tokens_.back())) {
-    only_first_byte_ = first_byte(tokens_.front());
+  // std::string compares its characters as unsigned ones.
+  std::stable_sort(tokens_.begin(), tokens_.end(),
+                   [](const AddedToken& a, const AddedToken& b) { return a.content < b.content; });
+  tokens_.erase(std::unique(tokens_.begin(), tokens_.end(),
+                            [](const auto& a, const auto& b) { return a.content == b.content; }),
+                tokens_.end());
+  for (std::uint32_t i = 0; i < tokens_.size(); ++i) {
+    // What the token begins with is before it, and so are those that begin with the same.
+    std::uint32_t parent = i == 0 ? kNoParent : i - 1;
+    const auto* bytes = reinterpret_cast<const std::uint8_t*>(tokens_[i].content.data());
+    while (parent != kNoParent && !begins_with(bytes, tokens_[i].content.size(), tokens_[parent])) {
+      parent = parents_[parent];
+    }
+    parents_.push_back(parent);
+    const std::uint8_t first = byte_of(tokens_[i], 0);
+    if (!is_first_[first]) firsts_.push_back(first);
+    is_first_[first] = true;
+    if (tokens_[i].content.size() == 1) {
+      std::fill_n(&pairs_[first << 2], 4, ~std::uint64_t{0});
+    } else {
+      const std::uint8_t second = byte_of(tokens_[i], 1);
+      pairs_[first << 2 | second >> 6] |= std::uint64_t{1} << (second & 63);
+    }
   }
+}
+
+const AddedToken* AddedTokenMatcher::match(const std::uint8_t* text, std::size_t size,
+                                           std::size_t at) const {
+  if (at + 1 < size && !may_begin(text[at], text[at + 1])) return nullptr;
+  const std::string_view rest(reinterpret_cast<const char*>(text + at), size - at);
+  // Whatever the text begins with is the last token that is not behind it, or one that this one
+  // begins with.
+  const auto behind = std::upper_bound(
+      tokens_.begin(), tokens_.end(), rest,
+      [](std::string_view value, const AddedToken& token) { return value < token.content; });
+  if (behind == tokens_.begin()) return nullptr;
+  auto i = static_cast<std::uint32_t>(behind - tokens_.begin() - 1);
+  while (i != kNoParent && !begins_with(text + at, size - at, tokens_[i])) i = parents_[i];
+  return i == kNoParent ? nullptr : &tokens_[i];
 }
 
 AddedTokenMatcher::Match AddedTokenMatcher::find(const std::uint8_t* text, std::size_t size,
                                                  std::size_t from) const {
-  for (std::size_t at = from; at < size; ++at) {
-    if (only_first_byte_ >= 0) {
-      const void* hit = std::memchr(text + at, only_first_byte_, size - at);
-      if (hit == nullptr) break;
-      at = static_cast<std::size_t>(static_cast<const std::uint8_t*>(hit) - text);
+  if (tokens_.empty()) return {size, size, 0, false};
+  const auto found = [&](std::size_t at, const AddedToken& token) {
+    return Match{at, at + token.content.size(), token.id, token.special};
+  };
+  if (firsts_.size() > kFewFirstBytes) {
+    for (std::size_t at = from; at < size; ++at) {
+      if (!is_first_[text[at]]) continue;
+      if (const AddedToken* token = match(text, size, at)) return found(at, *token);
     }
-    for (std::uint32_t i = begin_[text[at]]; i < begin_[text[at] + std::size_t{1}]; ++i) {
-      const AddedToken& token = tokens_[i];
-      if (token.content.size() <= size - at &&
-          std::memcmp(text + at, token.content.data(), token.content.size()) == 0) {
-        return {at, at + token.content.size(), token.id, token.special};
-      }
+    return {size, size, 0, false};
+  }
+  // In chunks: a first byte that is rare is not looked for again and again far away.
+  for (std::size_t begin = from; begin < size; begin += kChunk) {
+    const std::size_t end = std::min(size, begin + kChunk);
+    std::array<std::size_t, kFewFirstBytes> next;
+    const auto look = [&](std::size_t k, std::size_t at) {
+      const void* hit = std::memchr(text + at, firsts_[k], end - at);
+      next[k] = hit == nullptr
+                    ? end
+                    : static_cast<std::size_t>(static_cast<const std::uint8_t*>(hit) - text);
+    };
+    for (std::size_t k = 0; k < firsts_.size(); ++k) look(k, begin);
+    for (;;) {
+      const auto nearest = std::min_element(next.begin(), next.begin() + std::ssize(firsts_));
+      const std::size_t at = *nearest;
+      if (at == end) break;
+      if (const AddedToken* token = match(text, size, at)) return found(at, *token);
+      look(static_cast<std::size_t>(nearest - next.begin()), at + 1);
     }
   }
   return {size, size, 0, false};

@@ -28,7 +28,7 @@ class AddedTokenMatcher {
   };
 
   AddedTokenMatcher() = default;
-  // Empty contents are ignored.
+  // Empty contents are ignored; of equal ones the first counts.
   explicit AddedTokenMatcher(std::vector<AddedToken> tokens);
 
   bool empty() const { return tokens_.empty(); }
@@ -36,9 +36,19 @@ class AddedTokenMatcher {
   Match find(const std::uint8_t* text, std::size_t size, std::size_t from) const;
 
  private:
-  std::vector<AddedToken> tokens_;          // by first byte, longest first
-  std::array<std::uint32_t, 257> begin_{};  // where the tokens with each first byte begin
-  int only_first_byte_ = -1;                // when all tokens share it
+  static constexpr std::uint32_t kNoParent = 0xFFFFFFFFu;
+
+  // The longest token that text[at, size) begins with, or null.
+  const AddedToken* match(const std::uint8_t* text, std::size_t size, std::size_t at) const;
+  bool may_begin(std::uint8_t first, std::uint8_t second) const {
+    return (pairs_[first << 2 | second >> 6] >> (second & 63) & 1) != 0;
+  }
+
+  std::vector<AddedToken> tokens_;      // sorted by their bytes
+  std::vector<std::uint32_t> parents_;  // of each, the longest other token that it begins with
+  std::vector<std::uint8_t> firsts_;    // the different first bytes
+  std::array<bool, 256> is_first_{};
+  std::array<std::uint64_t, 1024> pairs_{};  // the bytes that tokens begin with, two at a time
 };
 
 // Removes special tokens that no chain of shared bytes links to another token: none overlaps them.

@@ -122,11 +122,6 @@ class Encoder final : public BpeEncoder {
       std::memcpy(text, word.data(), word.size());
       if (longest_run_ != 0 && is_space_run(text, word.size())) continue;
       const WordKey key = WordKey::of(text, word.size());
-      if (!model_.whole_words().empty() &&
-          !(merge(text, word.size()) == 1 &&
-            *model_.whole_words().find(text, word.size()) == *word_ids_)) {
-        long_word_cutter_.keep_whole(text, word.size());
-      }
       const std::size_t count = encode_word(text, word.size());
       cache_.insert(key, kernel_.hash(key), word_ids_, count, kernel_.hash);
     }
@@ -135,7 +130,20 @@ class Encoder final : public BpeEncoder {
       const WordKey key = WordKey::of(reinterpret_cast<const std::uint8_t*>(run.data()), size);
       cache_.insert(key, kernel_.hash(key), &run_ids_[size], 1, kernel_.hash);
     }
+    if (!model_.whole_words().empty()) keep_unmerged(words);
     merged_ = 0;
+  }
+
+  // Tells which whole words merging does not give.
+  void keep_unmerged(const std::vector<std::string>& words) {
+    for (const std::string& word : words) {
+      const auto* text = reinterpret_cast<const std::uint8_t*>(word.data());
+      const auto id = model_.whole_words().find(text, word.size());
+      many_ids_.resize(word.size());
+      if (id && !(model_.encode(text, word.size(), many_ids_.data()) == 1 && many_ids_[0] == *id)) {
+        long_word_cutter_.keep_whole(text, word.size());
+      }
+    }
   }
 
   // Splits the text at the matches; calls piece() for what lies between.

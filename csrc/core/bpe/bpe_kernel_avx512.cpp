@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "core/bpe/bpe_kernel.hpp"
+#include "core/bpe/word_cache.hpp"
 
 namespace tokpack {
 

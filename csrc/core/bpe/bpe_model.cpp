@@ -32,7 +32,7 @@ BpeModel::BpeModel(const std::array<std::uint32_t, 256>& byte_ids, std::span<con
                    WholeWords whole_words)
     : merges_(byte_ids, checked(byte_ids, merges)),
       merge_table16_(MergeTable16::make(byte_ids, merges)),
-      joinable_bytes_(byte_ids, merges),
+      joinable_(byte_ids, merges),
       whole_words_(std::move(whole_words)) {}
 
 std::size_t BpeModel::encode(const std::uint8_t* text, std::size_t size, std::uint32_t* out) const {

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/bpe/joinable_bytes.hpp"
+#include "core/bpe/joinable_characters.hpp"
 #include "core/bpe/merge_table_16bit.hpp"
 #include "core/bpe/merge_table_32bit.hpp"
 #include "core/bpe/whole_words.hpp"
@@ -46,7 +46,7 @@ class BpeModel {
   const WholeWords& whole_words() const { return whole_words_; }
 
   // Which bytes the rules can join.
-  const JoinableBytes& joinable_bytes() const { return joinable_bytes_; }
+  const JoinableCharacters& joinable() const { return joinable_; }
 
   // The rules laid out for short words; the first if they fit.
   const std::optional<MergeTable16>& merge_table16() const { return merge_table16_; }
@@ -61,7 +61,7 @@ class BpeModel {
 
   MergeTable32 merges_;
   std::optional<MergeTable16> merge_table16_;
-  JoinableBytes joinable_bytes_;
+  JoinableCharacters joinable_;
   WholeWords whole_words_;
 };
 

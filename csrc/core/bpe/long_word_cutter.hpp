@@ -14,9 +14,8 @@
 
 namespace tokpack {
 
-// Cuts words that are longer than a key of the word cache, between bytes that no merge joins, if
-// all pieces then fit a key: such pieces are seldom new. Prefetches what the LongWordCache knows of
-// the others.
+// Cuts words that are longer than a key of the word cache, between bytes that no merge joins: what
+// they are cut into is seldom new. Prefetches what the LongWordCache knows of what is still long.
 class LongWordCutter {
  public:
   // The starts of what to look up; `starts[count]` is the end of the last one.
@@ -25,8 +24,8 @@ class LongWordCutter {
     std::size_t count;
   };
 
-  // This word, which fits a key, is a token that merging does not give (only with whole words).
-  // Words are not cut where it would be a piece.
+  // This word is a token that merging does not give (only with whole words). No word is cut where
+  // it would be a piece.
   void keep_whole(const std::uint8_t* text, std::size_t size) {
     const std::uint64_t bit = LongWordCache::hash(text, size) % kFilterBits;
     unmerged_[bit / 64] |= std::uint64_t{1} << bit % 64;
@@ -36,23 +35,30 @@ class LongWordCutter {
   // The answer is valid until the next call; it may be longer than kMaxWindow.
   Window prepare(const std::uint8_t* text, Window window, std::span<const std::uint16_t> which,
                  const BpeModel& model, const LongWordCache& cache) {
-    cuts_.reserve(window.count + 1 + which.size() * LongWordCache::kMaxSize);
+    cuts_.reserve(window.count + 1 + which.size() * kMaxCut);
     std::uint32_t* cuts = cuts_.data();
-    std::size_t from = 0, asked = 0;  // pretokens copied to `cuts`, words prefetched
+    std::size_t from = 0;  // pretokens copied to `cuts`
+    std::size_t asked = 0;
+    const auto ask = [&](std::uint32_t begin, std::uint32_t end) {
+      if (end - begin > LongWordCache::kMaxSize || asked == kMaxWindow) return;
+      hashes_[asked] = LongWordCache::hash(text + begin, end - begin);
+      cache.prefetch(hashes_[asked++]);
+    };
     for (const std::size_t at : which) {
       const std::uint32_t begin = window.starts[at], end = window.starts[at + 1];
-      if (end - begin > LongWordCache::kMaxSize) continue;
       std::uint32_t* pieces = cuts + (at - from);
       const std::size_t count =
-          model.joinable_bytes().cut(text, begin, end, WordKey::kMaxSize, pieces);
-      if (count != 0 &&
+          end - begin <= kMaxCut ? model.joinable().cut(text, begin, end, pieces) : 1;
+      if (count > 1 &&
           (model.whole_words().empty() || may_cut(model.whole_words(), text, pieces, count))) {
         std::copy(window.starts + from, window.starts + at, cuts);
         cuts = pieces + count;
         from = at + 1;
+        for (std::size_t i = 0; i < count; ++i) {
+          if (pieces[i + 1] - pieces[i] > WordKey::kMaxSize) ask(pieces[i], pieces[i + 1]);
+        }
       } else {
-        hashes_[asked] = LongWordCache::hash(text + begin, end - begin);
-        cache.prefetch(hashes_[asked++]);
+        ask(begin, end);
       }
     }
     for (std::size_t i = 0; i < asked; ++i) cache.prefetch_word(hashes_[i]);
@@ -63,6 +69,7 @@ class LongWordCutter {
   }
 
  private:
+  static constexpr std::uint32_t kMaxCut = 4096;  // bytes of a word that is cut
   static constexpr std::uint64_t kFilterBits = 1 << 16;
 
   // Whether neither the word is a token without merging, nor a piece one that merging does not

@@ -3,7 +3,7 @@
 // `WideIsa` of the operations on a register of 32-bit lanes. The lane of the pair that begins at
 // byte i holds its rank and, in the low five bits, i: so the lowest is the leftmost of equals.
 
-inline constexpr std::size_t kMerge32Limit = 32;
+inline constexpr std::size_t kMerge32Limit = LongWordCache::kMaxSize;
 
 template <unsigned kRegisters>
 class WideRanks {
@@ -90,9 +90,53 @@ inline std::size_t merge32_in_register(const MergeTable32& merges, const std::ui
   return static_cast<std::size_t>(_mm_popcnt_u64(alive));
 }
 
+// Words too long for registers: the lowest rank is looked for in memory, and symbols are linked to
+// their neighbours. A pair's rank stands above the eight bits of its position.
+inline std::size_t merge32_in_memory(const MergeTable32& merges, const std::uint8_t* text,
+                                     std::size_t size, std::uint32_t* out) {
+  static_assert(kMerge32Limit <= 256);
+  constexpr std::uint32_t kNone = ~std::uint32_t{0};
+  alignas(64) std::uint32_t ranks[kMerge32Limit];
+  // One more at either end, so that every symbol has neighbours, which merge with nothing.
+  std::uint32_t symbols[kMerge32Limit + 2];
+  std::uint16_t next[kMerge32Limit + 2], previous[kMerge32Limit + 2];
+  const std::size_t lanes = (size + WideIsa::kLanes - 1) / WideIsa::kLanes * WideIsa::kLanes;
+  const auto set = [&](std::size_t at, std::uint32_t rank) __attribute__((always_inline)) {
+    ranks[at] = rank == MergeTable32::kNoRank ? kNone : rank << 8 | static_cast<std::uint32_t>(at);
+  };
+  symbols[0] = symbols[size + 1] = MergeTable32::kNoSymbol;
+  for (std::size_t i = 0; i < size; ++i) {
+    symbols[i + 1] = merges.byte_id(text[i]);
+    next[i + 1] = static_cast<std::uint16_t>(i + 2);
+    previous[i + 1] = static_cast<std::uint16_t>(i);
+    if (i + 1 < size) set(i, merges.byte_pair(text[i], text[i + 1]));
+  }
+  for (std::size_t i = size - 1; i < lanes; ++i) ranks[i] = kNone;
+  for (;;) {
+    WideIsa::Lanes least = WideIsa::load(ranks);
+    for (std::size_t i = WideIsa::kLanes; i < lanes; i += WideIsa::kLanes) {
+      least = WideIsa::least(least, WideIsa::load(ranks + i));
+    }
+    const std::uint32_t best = WideIsa::lowest(least);
+    if (best == kNone) break;
+    const std::size_t at = (best & 255) + 1;  // counted as symbols are
+    const std::size_t merged = next[at], after = next[merged], before = previous[at];
+    symbols[at] = merges.product(best >> 8);
+    next[at] = static_cast<std::uint16_t>(after);
+    previous[after] = static_cast<std::uint16_t>(at);
+    if (merged <= size) ranks[merged - 1] = kNone;
+    set(at - 1, merges.rank(symbols[at], symbols[after]));
+    if (before != 0) set(before - 1, merges.rank(symbols[before], symbols[at]));
+  }
+  std::size_t count = 0;
+  for (std::size_t i = 1; i <= size; i = next[i]) out[count++] = symbols[i];
+  return count;
+}
+
 inline std::size_t merge32(const MergeTable32& merges, const std::uint8_t* text, std::size_t size,
                            std::uint32_t* out) {
   if (size <= 9) return merge32_in_register<8>(merges, text, size, out);
   if (size <= 17) return merge32_in_register<16>(merges, text, size, out);
-  return merge32_in_register<31>(merges, text, size, out);
+  if (size <= 32) return merge32_in_register<31>(merges, text, size, out);
+  return merge32_in_memory(merges, text, size, out);
 }
