@@ -38,8 +38,8 @@ std::string random_text(std::mt19937& random, std::size_t atoms) {
 }
 
 template <class Out>
-void compare(BpeEncoder& encoder, const Vocabulary& v, const std::vector<AddedToken>& added,
-             std::mt19937& random) {
+void compare(BpeEncoder& encoder, const Vocabulary& v, Pattern pattern,
+             const std::vector<AddedToken>& added, std::mt19937& random) {
   Buffer<Out> ids;
   Buffer<std::int32_t> lengths;
   std::vector<std::int64_t> special;
@@ -53,7 +53,7 @@ void compare(BpeEncoder& encoder, const Vocabulary& v, const std::vector<AddedTo
       const auto begin = static_cast<std::int64_t>(data.size());
       data += text;
       spans.push_back({begin, static_cast<std::int64_t>(data.size())});
-      auto document = encode_slowly(v, Pattern::kGpt2, added, text);
+      auto document = encode_slowly(v, pattern, added, text);
       if (!document.empty()) document.push_back(7);
       expected_lengths.push_back(document.size());
       expected.insert(expected.end(), document.begin(), document.end());
@@ -75,33 +75,35 @@ void compare(BpeEncoder& encoder, const Vocabulary& v, const std::vector<AddedTo
   }
 }
 
-void test_encoder(std::uint32_t base, bool wide, bool space_runs, std::size_t cache_bytes) {
+void test_encoder(std::uint32_t base, bool wide, bool space_runs, std::size_t cache_bytes,
+                  Pattern pattern = Pattern::kGpt2, bool whole_words = false) {
   std::mt19937 random(base + 2 * wide + space_runs);
-  const Vocabulary v = random_vocabulary(random, random_text(random, 400), base, 300);
+  Vocabulary v = random_vocabulary(random, random_text(random, 400), base, 300);
+  v.whole_words = whole_words;
   auto next = static_cast<std::uint32_t>(v.words.size());
   std::vector<AddedToken> added{{"<|eod|>", next++, true, false}};
   for (std::size_t n = 2; space_runs && n <= 24; ++n) {
     added.push_back({std::string(n, ' '), next++, false, true});
   }
   for (const Level level : levels()) {
-    const BpeOptions options{Pattern::kGpt2, false, true, cache_bytes, level};
-    const auto encoder =
-        make_bpe_encoder(BpeModel(v.byte_ids, v.merges, {}), added, v.words, wide, next, options);
-    wide ? compare<std::int32_t>(*encoder, v, added, random)
-         : compare<std::uint16_t>(*encoder, v, added, random);
+    const BpeOptions options{pattern, false, true, cache_bytes, level};
+    const auto encoder = make_bpe_encoder(v.model(), added, v.words, wide, next, options);
+    wide ? compare<std::int32_t>(*encoder, v, pattern, added, random)
+         : compare<std::uint16_t>(*encoder, v, pattern, added, random);
   }
 }
 
-// Long words, where a key of the word cache and the 16-bit merges end: one size after the other,
-// one byte and two.
+// Long words, where a key of the word cache and the merges in registers end: one size after the
+// other, one byte and two.
+template <class Out>
 void test_sizes() {
+  constexpr bool wide = sizeof(Out) == 4;
   std::mt19937 random(5);
-  const Vocabulary v = random_vocabulary(random, random_text(random, 400), 10, 300);
+  const Vocabulary v = random_vocabulary(random, random_text(random, 400), wide ? 70000 : 10, 300);
   for (const Level level : levels()) {
     const BpeOptions options{Pattern::kNone, false, true, 1 << 16, level};
-    const auto encoder =
-        make_bpe_encoder(BpeModel(v.byte_ids, v.merges, {}), {}, {}, false, 600, options);
-    Buffer<std::uint16_t> ids;
+    const auto encoder = make_bpe_encoder(v.model(), {}, {}, wide, wide ? 70600 : 600, options);
+    Buffer<Out> ids;
     Buffer<std::int32_t> lengths;
     std::vector<std::int64_t> special;
     for (std::size_t size = 0; size < 600; size += size < 80 ? 1 : 37) {
@@ -151,7 +153,13 @@ int main() {
   test_encoder(30, true, true, kLarge);
   test_encoder(70000, true, false, kLarge);
   test_encoder(70000, true, true, kTiny);
-  test_sizes();
+  for (const std::string_view name : tokpack::pattern_names()) {
+    const tokpack::Pattern pattern = *tokpack::pattern_by_name(name);
+    test_encoder(40, false, false, kLarge, pattern);
+    test_encoder(70000, true, false, kTiny, pattern, true);
+  }
+  test_sizes<std::uint16_t>();
+  test_sizes<std::int32_t>();
   test_scanners();
   return report();
 }

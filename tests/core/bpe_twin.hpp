@@ -1,6 +1,7 @@
 // A slow, obviously right twin of the encoder, and random vocabularies for both.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <map>
@@ -21,6 +22,11 @@ struct Vocabulary {
   std::array<std::uint32_t, 256> byte_ids;
   std::vector<Merge> merges;
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> ranks;
+  bool whole_words = false;  // a pretoken that is a word is not merged
+
+  BpeModel model() const {
+    return BpeModel(byte_ids, merges, whole_words ? WholeWords(words) : WholeWords());
+  }
 };
 
 // Bytes at ids from `base` on, then products of random pairs of what is in `sample`. Pairs of
@@ -78,8 +84,14 @@ inline void encode_plain(const Vocabulary& v, Pattern pattern, std::string_view 
       pretokenize_plain(pattern, bytes, text.size(), &pos, ends.data(), ends.size());
   std::size_t begin = 0;
   for (std::size_t i = 0; i < count; begin = ends[i++]) {
-    const auto word = merge_slowly(v, text.substr(begin, ends[i] - begin));
-    ids->insert(ids->end(), word.begin(), word.end());
+    const std::string_view word = text.substr(begin, ends[i] - begin);
+    const auto whole = std::find(v.words.begin(), v.words.end(), word);
+    if (v.whole_words && whole != v.words.end()) {
+      ids->push_back(static_cast<std::uint32_t>(whole - v.words.begin()));
+      continue;
+    }
+    const auto merged = merge_slowly(v, word);
+    ids->insert(ids->end(), merged.begin(), merged.end());
   }
 }
 

@@ -29,6 +29,7 @@ class LongWordCutter {
   void keep_whole(const std::uint8_t* text, std::size_t size) {
     const std::uint64_t bit = LongWordCache::hash(text, size) % kFilterBits;
     unmerged_[bit / 64] |= std::uint64_t{1} << bit % 64;
+    any_unmerged_ = true;
   }
 
   // `which` of the pretokens are longer than a key.
@@ -76,15 +77,16 @@ class LongWordCutter {
   // give. Sometimes false without need.
   bool may_cut(const WholeWords& words, const std::uint8_t* text, const std::uint32_t* pieces,
                std::size_t count) const {
-    for (std::size_t i = 0; i < count; ++i) {
+    for (std::size_t i = 0; any_unmerged_ && i < count; ++i) {
       const std::uint64_t bit =
           LongWordCache::hash(text + pieces[i], pieces[i + 1] - pieces[i]) % kFilterBits;
       if (unmerged_[bit / 64] >> bit % 64 & 1) return false;
     }
-    return !words.find(text + pieces[0], pieces[count] - pieces[0]);
+    return !words.find_long(text + pieces[0], pieces[count] - pieces[0]);
   }
 
   std::array<std::uint64_t, kFilterBits / 64> unmerged_{};
+  bool any_unmerged_ = false;
   Buffer<std::uint32_t> cuts_;
   std::uint64_t hashes_[kMaxWindow];
 };

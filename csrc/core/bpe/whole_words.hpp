@@ -1,6 +1,7 @@
 // Words that are a token without merging (ignore_merges of a tokenizer.json).
 #pragma once
 
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -30,6 +31,9 @@ class WholeWords {
       entries_[at] = {static_cast<std::uint32_t>(text_.size()), id,
                       static_cast<std::uint32_t>(word.size())};
       text_ += word;
+      if (word.size() <= WordKey::kMaxSize) continue;
+      const std::uint64_t bit = long_bit(LongWordCache::hash(bytes_of(word), word.size()));
+      long_[bit / 64] |= std::uint64_t{1} << bit % 64;
     }
   }
 
@@ -37,7 +41,30 @@ class WholeWords {
 
   std::optional<std::uint32_t> find(const std::uint8_t* text, std::size_t size) const {
     if (empty()) return std::nullopt;
-    std::size_t at = LongWordCache::hash(text, size) & (entries_.size() - 1);
+    return find(text, size, LongWordCache::hash(text, size));
+  }
+
+  // The same for a word that is longer than a key of the word cache, which seldom is one of these.
+  std::optional<std::uint32_t> find_long(const std::uint8_t* text, std::size_t size) const {
+    if (empty()) return std::nullopt;
+    const std::uint64_t hash = LongWordCache::hash(text, size);
+    const std::uint64_t bit = long_bit(hash);
+    if ((long_[bit / 64] >> bit % 64 & 1) == 0) return std::nullopt;
+    return find(text, size, hash);
+  }
+
+ private:
+  static constexpr unsigned kLongBits = 18;
+
+  struct Entry {
+    std::uint32_t begin;  // in text_
+    std::uint32_t id;
+    std::uint32_t size;
+  };
+
+  std::optional<std::uint32_t> find(const std::uint8_t* text, std::size_t size,
+                                    std::uint64_t hash) const {
+    std::size_t at = hash & (entries_.size() - 1);
     for (; entries_[at].size != 0; at = (at + 1) & (entries_.size() - 1)) {
       if (entries_[at].size == size && std::memcmp(&text_[entries_[at].begin], text, size) == 0) {
         return entries_[at].id;
@@ -46,18 +73,13 @@ class WholeWords {
     return std::nullopt;
   }
 
- private:
-  struct Entry {
-    std::uint32_t begin;  // in text_
-    std::uint32_t id;
-    std::uint32_t size;
-  };
-
+  static std::uint64_t long_bit(std::uint64_t hash) { return hash >> (64 - kLongBits); }
   static const std::uint8_t* bytes_of(const std::string& word) {
     return reinterpret_cast<const std::uint8_t*>(word.data());
   }
 
   std::vector<Entry> entries_;
+  std::array<std::uint64_t, (1 << kLongBits) / 64> long_{};  // a filter of the long ones
   std::string text_;
 };
 

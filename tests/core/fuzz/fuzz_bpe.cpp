@@ -17,6 +17,8 @@ constexpr std::string_view kSample =
     "The    12 the 1234 \xc3\xa9t\xc3\xa9 \xe4\xb8\xad\xe6\x96\x87 don't the the aaaaaaaaaaaa\r\n";
 
 // One vocabulary, options, and an encoder for each level.
+constexpr unsigned kChoices = 9 * 8 * 2;  // of a pattern, and the options of Bench
+
 struct Bench {
   Vocabulary v;
   std::vector<AddedToken> added;
@@ -29,6 +31,7 @@ struct Bench {
     std::string sample;
     for (int i = 0; i < 4; ++i) sample += kSample;
     v = random_vocabulary(random, sample, wide ? 70000 : 20, 300);
+    v.whole_words = choice >= kChoices / 2;
     auto next = static_cast<std::uint32_t>(v.words.size());
     added.push_back({"<|eod|>", next++, true, false});
     for (std::size_t n = 2; (choice & 2) && n <= 24; ++n) {
@@ -38,8 +41,8 @@ struct Bench {
     pattern = pattern_by_name(names[(choice >> 3) % names.size()]).value();
     const std::size_t cache = choice & 4 ? 1 << 12 : 1 << 20;
     for (const Level level : levels()) {
-      encoders.push_back(make_bpe_encoder(BpeModel(v.byte_ids, v.merges, {}), added, v.words, wide,
-                                          next, {pattern, false, true, cache, level}));
+      encoders.push_back(make_bpe_encoder(v.model(), added, v.words, wide, next,
+                                          {pattern, false, true, cache, level}));
     }
   }
 };
@@ -112,7 +115,7 @@ Texts valid(const Texts& texts) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace tokpack::test;
   if (size == 0) return 0;
-  const Bench& with = bench(data[0] % (9 * 8));
+  const Bench& with = bench(data[0] % kChoices);
   const Texts raw = parted(std::string(as_text(data + 1, size - 1)));
   const Texts texts = valid(raw);
   std::vector<std::uint32_t> expected;
