@@ -1,9 +1,9 @@
 // A slow, obviously right twin of the encoder, and random vocabularies for both.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <random>
 #include <string>
@@ -22,7 +22,8 @@ struct Vocabulary {
   std::array<std::uint32_t, 256> byte_ids;
   std::vector<Merge> merges;
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> ranks;
-  bool whole_words = false;  // a pretoken that is a word is not merged
+  std::map<std::string, std::uint32_t, std::less<>> ids;  // of equal words, the first
+  bool whole_words = false;                               // a pretoken that is a word is not merged
 
   BpeModel model() const {
     return BpeModel(byte_ids, merges, whole_words ? WholeWords(words) : WholeWords());
@@ -53,6 +54,7 @@ inline Vocabulary random_vocabulary(std::mt19937& random, std::string_view sampl
     ids[at] = v.merges[v.ranks[pair]].product;
     ids.erase(ids.begin() + static_cast<std::ptrdiff_t>(at) + 1);
   }
+  for (std::uint32_t id = base; id < v.words.size(); ++id) v.ids.emplace(v.words[id], id);
   return v;
 }
 
@@ -85,9 +87,9 @@ inline void encode_plain(const Vocabulary& v, Pattern pattern, std::string_view 
   std::size_t begin = 0;
   for (std::size_t i = 0; i < count; begin = ends[i++]) {
     const std::string_view word = text.substr(begin, ends[i] - begin);
-    const auto whole = std::find(v.words.begin(), v.words.end(), word);
-    if (v.whole_words && whole != v.words.end()) {
-      ids->push_back(static_cast<std::uint32_t>(whole - v.words.begin()));
+    const auto whole = v.ids.find(word);
+    if (v.whole_words && whole != v.ids.end()) {
+      ids->push_back(whole->second);
       continue;
     }
     const auto merged = merge_slowly(v, word);
