@@ -19,6 +19,7 @@ import tokenizers
 
 EOD = "<|endoftext|>"
 WORDS = ("the", "of", "and", "to", "in", "is", "was", "for", "on", "that", "by", "with", "as", "it")
+VARIANTS = [f"{w}{n}" for w in WORDS for n in (*[""] * 20, *range(10))]
 
 # What the processes of the fault tests run; the join makes things durable far more often than it
 # otherwise would, so that a kill meets every state of the journal.
@@ -64,8 +65,8 @@ def byte_tokenizer(path: Path) -> Path:
 
 def document(rng: random.Random, words: int) -> str:
     """A text that differs from others of the same length, with things that JSON escapes."""
-    chosen = [f"{rng.choice(WORDS)}{rng.choice(('', '', rng.randrange(10)))}" for _ in range(words)]
-    return rng.choice((" ", " ", "\n", ' "é" ', " 字\t")).join(chosen)
+    between = rng.choice((" ", " ", "\n", ' "é" ', " 字\t"))
+    return between.join(rng.choices(VARIANTS, k=words))
 
 
 def documents(count: int, words: int = 120, seed: int = 0) -> list[str]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import os
 import random
-import socket
 import subprocess
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from support.indexed_twin import Plain, write_plainly
+from support.rank_server import free_port
+from support.warm_python import warm_python
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,17 +49,16 @@ def settings(prefix: str, **more: Any) -> dict[str, Any]:
     return values | {"data_path": (prefix,)} | more
 
 
-def start(count: int, *flags: str) -> list[subprocess.Popen[str]]:
-    """Ranks of one run, started as a launcher would; the caller waits for them."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    command = [sys.executable, "-m", "tokpack.trainer", *FLAGS.split(), *flags]
-    world = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    world = {**os.environ, **world, "OMP_NUM_THREADS": "1"}
+def start(count: int, *flags: str, python: str = "") -> list[subprocess.Popen[str]]:
+    """Ranks of one run, started as a launcher would; the caller waits for them.
+
+    They are forked with torch loaded, unless a ``python`` is named.
+    """
+    python = python or str(warm_python() / "python")
+    world = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     return [
         subprocess.Popen(
-            command,
+            [python, "-m", "tokpack.trainer", *FLAGS.split(), *flags],
             env={
                 **os.environ,
                 **world,
