@@ -20,9 +20,12 @@ DROPOUT = {"num_layers": 4, "hidden_dropout": 0.1, "attention_dropout": 0.1}
 def test_documents_dropout_and_recomputation_reach_all_stages() -> None:
     base = {**DROPOUT, **RECOMPUTE}
     grids = [zero(2, **base), zero(3, **base), zero(1, **base, **PP)]
-    check([Run(DROPOUT, 1, 4, documents=True), *(Run(g, 2, 4, documents=True) for g in grids)])
+    runs = [Run(DROPOUT, 1, 4, 2, documents=True)]
+    check([*runs, *(Run(grid, 2, 4, 2, documents=True) for grid in grids)])
     parts = {**base, **TP, "partition_activations": True, "checkpoint_in_cpu": True}
-    check([Run(parts, 2, 4), Run(zero(2, **parts), 2, 4), Run(zero(1, **parts, **PP), 4, 4)])
+    check(
+        [Run(parts, 2, 4, 2), Run(zero(2, **parts), 2, 4, 2), Run(zero(1, **parts, **PP), 4, 4, 2)]
+    )
 
 
 def test_half_precision_is_near() -> None:

@@ -66,7 +66,7 @@ def test_activations_in_parts_and_in_the_cpus_memory() -> None:
     base = {**DROPOUT, **TP}
     parts = {**base, **RECOMPUTE, "partition_activations": True}
     runs = [base, {**base, **RECOMPUTE}, parts, {**parts, "checkpoint_in_cpu": True}]
-    check([Run(settings, 2) for settings in runs])
+    check([Run(settings, 2, 4, 2) for settings in runs])
 
 
 def test_state_goes_from_any_ranks_to_any_others(tmp_path: Path) -> None:
