@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -12,10 +13,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tokenizers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 EOD = "<|endoftext|>"
 WORDS = ("the", "of", "and", "to", "in", "is", "was", "for", "on", "that", "by", "with", "as", "it")
@@ -87,14 +91,20 @@ def write_jsonl(path: Path, texts: list[str], **more: str) -> Path:
     return path
 
 
+@functools.cache
+def library(definition: str) -> tuple[int, Callable[[str], list[int]]]:
+    """EOD and what the library makes of a text, by a tokenizer.json's text; each text once."""
+    model = tokenizers.Tokenizer.from_str(definition)
+    ids = functools.cache(lambda text: model.encode(text, add_special_tokens=False).ids)
+    return model.token_to_id(EOD), ids
+
+
 def twin(
     tokenizer: Path, texts: list[str], *, dtype: str = "uint16", keep_empty: bool = False
 ) -> tuple[bytes, bytes]:
     """The .bin and .idx of a dataset, one document after the other."""
-    model = tokenizers.Tokenizer.from_file(str(tokenizer))
-    eod = model.token_to_id(EOD)
-    rows = [model.encode(text, add_special_tokens=False).ids for text in texts]
-    rows = [[*ids, eod] if ids else [] for ids in rows]
+    eod, ids_of = library(tokenizer.read_text(encoding="utf-8"))
+    rows = [[*ids, eod] if (ids := ids_of(text)) else [] for text in texts]
     doc_idx = [0]
     lengths: list[int] = []
     for row in rows:
