@@ -29,6 +29,7 @@ LOADED = [
     "deepspeed.ops.op_builder.all_ops",
     "deepspeed.runtime.zero.muon.muon_optimizer",
     "deepspeed.runtime.superoffload.superoffload_stage3",
+    "support.frozen",
 ]
 
 

@@ -49,12 +49,9 @@ def settings(prefix: str, **more: Any) -> dict[str, Any]:
     return values | {"data_path": (prefix,)} | more
 
 
-def start(count: int, *flags: str, python: str = "") -> list[subprocess.Popen[str]]:
-    """Ranks of one run, started as a launcher would; the caller waits for them.
-
-    They are forked with torch loaded, unless a ``python`` is named.
-    """
-    python = python or str(warm_python() / "python")
+def start(count: int, *flags: str) -> list[subprocess.Popen[str]]:
+    """Ranks of one run, started as a launcher would; the caller waits for them."""
+    python = str(warm_python() / "python")
     world = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     return [
         subprocess.Popen(
