@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from tokpack.samples.cache.store import Entry
     from tokpack.samples.orders.rows import Numbers, Rows
+    from tokpack.samples.settings import OrderName, PackingName
     from tokpack.samples.split_string import Range
 
 
@@ -89,7 +90,7 @@ class GPTDataset(MapStyle):
         dataset: MMapIndexedDataset | str | os.PathLike[str],
         seq_length: int,
         *,
-        order: str = "stateless",
+        order: OrderName = "stateless",
         seed: int = 1234,
         split: str | None = None,
         split_index: int = 0,
@@ -105,7 +106,7 @@ class GPTDataset(MapStyle):
         reset_position_ids: bool = False,
         reset_attention_mask: bool = False,
         document_boundaries: bool = False,
-        packing: str = "none",
+        packing: PackingName = "none",
         fim: FIM | None = None,
         labels: MMapIndexedDataset | str | os.PathLike[str] | None = None,
         cache: str | os.PathLike[str] | None = None,
@@ -188,7 +189,7 @@ class GPTDataset(MapStyle):
         return max(self.tokens - self._settings.extra, 0) // self._settings.seq_length
 
     @property
-    def order(self) -> str:
+    def order(self) -> OrderName:
         """The name of the order."""
         return self._settings.order
 

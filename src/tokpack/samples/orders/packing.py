@@ -8,7 +8,7 @@ rest is computed from the lengths.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from tokpack.samples.cache.store import Entry, IndexCache
     from tokpack.samples.orders.rows import Counts, Numbers, Rows
 
-PACKED = ("best_fit", "document")
+OwnPackingName = Literal["best_fit", "document"]
+PACKED: tuple[str, ...] = get_args(OwnPackingName)
 LONGEST_SAMPLE = 2**24 - 1
 
 _WINDOWS, _SAMPLES = 2, 3  # what a key is for; the stateless order has 0 and 1
