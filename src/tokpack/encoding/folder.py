@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
+import ujson
 import xxhash
 
 from tokpack.errors import OutputError
@@ -123,7 +124,8 @@ class WorkFolder:
         """
         try:
             with open(open_own(self(name), os.O_RDONLY), "rb") as file:
-                value = json.loads(file.read(MAX_BYTES))
+                # It takes more than JSON, and the checksum only what was written.
+                value = ujson.loads(file.read(MAX_BYTES))
             whole = isinstance(value, dict) and value.pop(_SEAL, None) == _checksum(value)
         except (FileNotFoundError, ValueError, RecursionError):
             return None
