@@ -20,7 +20,7 @@ from tokpack.encoding.folder import create_own, open_own
 from tokpack.encoding.proof import Proof, spans_of
 from tokpack.errors import OutputError
 from tokpack.files.copying import copy_range
-from tokpack.files.durable import cannot_write, sync_file
+from tokpack.files.durable import cannot_write, rename, sync_data, sync_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -166,8 +166,9 @@ class Joiner:
         self.check()
         if self._single:
             for track in self._job.tracks:
-                with cannot_write(self._folder.joined(track)):
-                    os.replace(self._folder.piece(0, track), self._folder.joined(track))
+                joined = self._folder.joined(track)
+                with cannot_write(joined):
+                    rename(self._folder.piece(0, track), joined, fsync=False)
         return {
             track: proof.hexdigest()
             for track, proof in zip(self._job.tracks, self._proofs, strict=True)
@@ -322,7 +323,7 @@ class Joiner:
         """Make what is joined durable, enter whole groups in the journal, delete their pieces."""
         for track, file in zip(self._job.tracks, self._files, strict=False):
             with cannot_write(self._folder.joined(track)):
-                os.fdatasync(file) if hasattr(os, "fdatasync") else os.fsync(file)
+                sync_data(file)
         self._unsynced = 0
         self._synced = time.monotonic()
         if self._proved == self._committed or self._single:

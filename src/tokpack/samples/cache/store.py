@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from tokpack.files.durable import sync_folder
+from tokpack.files.durable import rename, sync_data
 from tokpack.samples.cache import format as cache_format
 from tokpack.samples.cache.format import CacheError
 
@@ -208,13 +208,12 @@ def _write(path: str, kind: str, settings: Mapping[str, Any], parts: Iterable[Pa
         try:
             _lock(file.fileno())  # so that nobody takes it for a leftover
             cache_format.write(file, kind, settings, parts)
-            os.fsync(file.fileno())
-            os.replace(temporary, path)
+            sync_data(file.fileno())
+            rename(temporary, path)
         except BaseException:
             with suppress(OSError):
                 os.unlink(temporary)
             raise
-    sync_folder(folder)
 
 
 @contextmanager
