@@ -42,7 +42,7 @@ from tokpack.encoding import plan as plan_module
 from tokpack.errors import FormatError, InputError, OutputError, ResumeError, UsageError
 from tokpack.indexed import Manifest, Origins, Trace, digest_file, runs_of, trace_chunks
 from tokpack.indexed.trace import KINDS
-from tokpack.sources import Part, read, split
+from tokpack.sources import Part, make_parts, read
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -252,7 +252,7 @@ def small_parts(patch: pytest.MonkeyPatch) -> None:
 
     def cut(sources: Sequence[Source], *, ways: int, target_bytes: int) -> list[Part]:
         parts: list[Part] = []
-        for part in split(sources, ways=max(ways, 3), target_bytes=2500, smallest_bytes=1):
+        for part in make_parts(sources, ways=max(ways, 3), target_bytes=2500, smallest_bytes=1):
             stripes = [part]
             compressed = sources[part.source].compression == "gz"
             if compressed and part.kind == "whole":  # also where it takes longer

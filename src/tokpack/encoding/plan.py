@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokpack.encoding.transforms import versions
 from tokpack.errors import ResumeError
-from tokpack.sources import Part, Source, split
+from tokpack.sources import Part, Source, make_parts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -193,5 +193,5 @@ def make_plan(
         fingerprints=tuple(source.fingerprint() for source in sources),
         tokenizer=tokenizer.describe(),
         options=deciding_options(options, tokenizer, dtype),
-        parts=tuple(split(sources, ways=ways, target_bytes=target)),
+        parts=tuple(make_parts(sources, ways=ways, target_bytes=target)),
     )

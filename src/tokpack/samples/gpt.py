@@ -26,7 +26,7 @@ from tokpack.samples.split_string import parse_split, split_tokens
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tokpack.samples.cache.store import Entry
+    from tokpack.samples.cache.store import CacheFile
     from tokpack.samples.orders.rows import Numbers, Rows
     from tokpack.samples.settings import OrderName, PackingName
     from tokpack.samples.split_string import Range
@@ -225,9 +225,9 @@ class GPTDataset(MapStyle):
         return self._order.stats if isinstance(self._order, PackedOrder) else None
 
     @property
-    def cached(self) -> Entry | None:
+    def cached(self) -> CacheFile | None:
         """Where the order's arrays are mapped from; None without a cache, or without arrays."""
-        return getattr(self._order, "entry", None)
+        return getattr(self._order, "cached", None)
 
     @property
     def tokenizer(self) -> dict[str, Any] | None:

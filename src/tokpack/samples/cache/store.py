@@ -33,7 +33,7 @@ try:
 except ImportError:  # not a POSIX system
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["Entry", "IndexCache", "Part", "collect"]
+__all__ = ["CacheFile", "ChunkedArray", "IndexCache", "collect"]
 
 _SUFFIX = ".tokindex"
 _POLL_SECONDS = 0.05
@@ -47,7 +47,7 @@ _verified: set[tuple[str, int, int, int]] = set()  # files whose checksums this 
 
 
 @dataclass(frozen=True)
-class Part:
+class ChunkedArray:
     """One array, made piece by piece: ``chunks`` are its rows, in order, and are read once."""
 
     name: str
@@ -56,7 +56,7 @@ class Part:
     chunks: Iterable[npt.NDArray[Any]]
 
     @classmethod
-    def of(cls, name: str, array: npt.NDArray[Any]) -> Part:
+    def of(cls, name: str, array: npt.NDArray[Any]) -> ChunkedArray:
         """An array that is there already."""
         return cls(name, array.dtype, array.shape, (array,))
 
@@ -76,7 +76,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Entry:
+class CacheFile:
     """One file of a cache, or what would be in it where it cannot be written (``path`` None)."""
 
     arrays: Arrays = field(repr=False)
@@ -90,7 +90,7 @@ class Entry:
         return sum(array.nbytes for array in self.arrays.values())
 
 
-def collect(parts: Iterable[Part] | Mapping[str, npt.NDArray[Any]]) -> Arrays:
+def collect(parts: Iterable[ChunkedArray] | Mapping[str, npt.NDArray[Any]]) -> Arrays:
     """All arrays, in memory."""
     if isinstance(parts, Mapping):
         return dict(parts)
@@ -123,21 +123,21 @@ class IndexCache:
         self,
         kind: str,
         settings: Mapping[str, Any],
-        build: Callable[[], Iterable[Part] | Mapping[str, npt.NDArray[Any]]],
+        build: Callable[[], Iterable[ChunkedArray] | Mapping[str, npt.NDArray[Any]]],
     ) -> Arrays:
         """The arrays of ``settings``, read-only and mapped; built and written when they are absent.
 
         ``build`` returns them by name, or as parts, which are written while they are made; it may
         be called twice. Whatever it raises comes through, and leaves nothing behind.
         """
-        return self.entry(kind, settings, build).arrays
+        return self.file(kind, settings, build).arrays
 
-    def entry(
+    def file(
         self,
         kind: str,
         settings: Mapping[str, Any],
-        build: Callable[[], Iterable[Part] | Mapping[str, npt.NDArray[Any]]],
-    ) -> Entry:
+        build: Callable[[], Iterable[ChunkedArray] | Mapping[str, npt.NDArray[Any]]],
+    ) -> CacheFile:
         """Like ``arrays``, with where they are and what it took."""
         began = time.perf_counter()
         path = self.path(kind, settings)
@@ -152,8 +152,8 @@ class IndexCache:
                     "memory, by every process for itself: name a cache folder that can be written",
                 )
                 held = collect(build())
-                return Entry(_read_only(held), None, True, time.perf_counter() - began)
-        return Entry(found, path, built, time.perf_counter() - began)
+                return CacheFile(_read_only(held), None, True, time.perf_counter() - began)
+        return CacheFile(found, path, built, time.perf_counter() - began)
 
     def _open(self, path: str, kind: str, settings: Mapping[str, Any]) -> Arrays | None:
         try:
@@ -184,7 +184,7 @@ class IndexCache:
         path: str,
         kind: str,
         settings: Mapping[str, Any],
-        build: Callable[[], Iterable[Part] | Mapping[str, npt.NDArray[Any]]],
+        build: Callable[[], Iterable[ChunkedArray] | Mapping[str, npt.NDArray[Any]]],
     ) -> tuple[Arrays, bool]:
         os.makedirs(self.folder, exist_ok=True)
         with _turn(path) as waited:
@@ -192,7 +192,11 @@ class IndexCache:
                 return found, False
             _remove_leftovers(self.folder)
             made = build()
-            parts = [Part.of(*item) for item in made.items()] if isinstance(made, Mapping) else made
+            parts = (
+                [ChunkedArray.of(*item) for item in made.items()]
+                if isinstance(made, Mapping)
+                else made
+            )
             _write(path, kind, settings, parts)
         found = self._open(path, kind, settings)
         if found is None:
@@ -200,7 +204,9 @@ class IndexCache:
         return found, True
 
 
-def _write(path: str, kind: str, settings: Mapping[str, Any], parts: Iterable[Part]) -> None:
+def _write(
+    path: str, kind: str, settings: Mapping[str, Any], parts: Iterable[ChunkedArray]
+) -> None:
     folder, name = os.path.split(path)
     unique = f"{socket.gethostname()}-{os.getpid()}-{os.urandom(4).hex()}"
     temporary = os.path.join(folder, f".{name}.{unique}.tmp")
