@@ -43,7 +43,7 @@ import tokpack.sources.blocks as blocks
 import tokpack.encoding.join as join
 import tokpack.encoding.plan as plan
 join.SYNC_SECONDS = 0.02
-plan.split = functools.partial(plan.split, smallest_bytes=48 << 10)
+plan.make_parts = functools.partial(plan.make_parts, smallest_bytes=48 << 10)
 blocks.BLOCK_BYTES = 4 << 10
 """
 # The run ends with a SIGKILL at part STOP, when the journal has some of the parts before.
@@ -111,8 +111,8 @@ class Place:
 
     def encode(self, **more: Any) -> list[tokpack.Manifest]:
         with pytest.MonkeyPatch.context() as patch:
-            split = functools.partial(plan.split, smallest_bytes=48 << 10)
-            patch.setattr(plan, "split", split)
+            cut = functools.partial(plan.make_parts, smallest_bytes=48 << 10)
+            patch.setattr(plan, "make_parts", cut)
             patch.setattr(blocks, "BLOCK_BYTES", 4 << 10)
             return tokpack.encode(**self.options(**more))
 

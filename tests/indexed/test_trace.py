@@ -260,7 +260,7 @@ def small_parts(patch: pytest.MonkeyPatch) -> None:
             parts += stripes
         return parts
 
-    patch.setattr(plan_module, "split", cut)
+    patch.setattr(plan_module, "make_parts", cut)
     small = functools.partial(read, stripe_bytes=3000, block_bytes=900)
     patch.setattr(part_module, "read", small)
 
