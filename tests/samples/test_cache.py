@@ -207,7 +207,7 @@ def test_many_processes_at_once_build_once(tmp_path: Path) -> None:
 
 def test_without_locks_all_build_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on file systems without flock: everybody writes, whoever is last stays."""
-    patch = "import tokpack.samples.cache.store as c; c.fcntl = None\n"
+    patch = "import tokpack.files.lock as c; c.fcntl = None\n"
     monkeypatch.setattr(sys.modules[__name__], "PROCESS", patch + PROCESS)
     builds = tmp_path / "builds"
     processes = [start(tmp_path / "cache", builds, 3, 0.02, 6) for _ in range(6)]

@@ -43,7 +43,7 @@ def open_own(path: str, flags: int) -> int:
 
 
 def create_own(path: str) -> int:
-    """Open a new file of a work folder for writing; one that was there goes. Raises OutputError."""
+    """Create a file in a work folder, in place of one that is there. Raises OutputError."""
     with cannot_write(path):
         remove_file(path)
         return open_own(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)

@@ -19,7 +19,6 @@ from tokpack.errors import OutputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from types import TracebackType
 
 UNFINISHED = ".tokpack.tmp"  # behind the name of a file in the making
 NAMES = ".tokpack.names"  # behind the name of the last of several, while they get their names
@@ -150,12 +149,7 @@ class Staged:
     def __enter__(self) -> Staged:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for path, file in self._files.items():
             # Another error is on its way; after a failed write even the last flush may fail.
             own = False

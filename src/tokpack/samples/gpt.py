@@ -210,7 +210,7 @@ class GPTDataset(MapStyle):
         if self.limit is not None:
             names += ["epochs", "num_samples", "drop_last"]
         values = [getattr(self._settings, name) for name in names]
-        # What is not asked for leaves no trace: samples that stay the same keep their fingerprint.
+        # Options that are off are left out, so that the same samples keep their fingerprint.
         if self._settings.packing != "none":
             values.append(("packing", self._settings.packing))
         if self._settings.fim is not None:

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokpack.files.durable import rename, sync_data
+from tokpack.files.lock import try_flock
 from tokpack.samples.cache import format as cache_format
 from tokpack.samples.cache.format import CacheError
 
@@ -27,11 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     Arrays = dict[str, npt.NDArray[Any]]
-
-try:
-    import fcntl
-except ImportError:  # not a POSIX system
-    fcntl = None  # type: ignore[assignment]
 
 __all__ = ["CacheFile", "ChunkedArray", "IndexCache", "collect"]
 
@@ -226,7 +222,7 @@ def _write(
 def _turn(path: str) -> Iterator[bool]:
     """Wait until no other process builds ``path``; True when that took any time.
 
-    Never more than a courtesy: without locks, or after a long wait, all go on at once.
+    This only saves work: without locks, or after a long wait, every process builds for itself.
     """
     folder, name = os.path.split(path)
     lock = os.path.join(folder, f".{name}.lock")
@@ -244,15 +240,7 @@ def _turn(path: str) -> Iterator[bool]:
 
 def _lock(number: int) -> bool:
     """Whether this process may go on: the lock is its own, or there are no locks here."""
-    if fcntl is None:
-        return True
-    try:
-        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True
-    return True
+    return try_flock(number) is not False
 
 
 def _remove_leftovers(folder: str) -> None:
@@ -269,16 +257,9 @@ def _remove_leftovers(folder: str) -> None:
 
 
 def _is_dead(entry: os.DirEntry[str], age: float) -> bool:
-    if fcntl is None:
-        return age > _LEFT_UNLOCKABLE_SECONDS
     with open(entry.path, "rb") as file:
-        try:
-            fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        except OSError:
-            return age > _LEFT_UNLOCKABLE_SECONDS
-        return True
+        free = try_flock(file.fileno())
+    return age > _LEFT_UNLOCKABLE_SECONDS if free is None else free
 
 
 def _map(file: BinaryIO, header: cache_format.Header) -> Arrays:

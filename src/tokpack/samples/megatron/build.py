@@ -132,7 +132,7 @@ def _documents(entries: npt.NDArray[np.void]) -> Iterator[npt.NDArray[np.int32]]
 
 
 def _compact(memory: npt.NDArray[np.uint8]) -> npt.NDArray[np.int32]:
-    """The document index, moved together in the memory of the entries, the rest of which goes.
+    """Turn the entries into the document index, in the same memory, and free the rest of that.
 
     Nobody may look at the entries any more.
     """

@@ -316,7 +316,7 @@ class _Writer:
 
 
 def _check_counts(datasets: Any, samples: Sequence[int], request: Request) -> None:
-    """The program stops where a blend takes more of a dataset than it has."""
+    """UsageError where a blend takes more of a dataset than it has; the program stops too."""
     taken = np.bincount(datasets, minlength=len(samples)).tolist()
     for path, count, had in zip(request.paths, taken, samples, strict=True):
         if count > had:
