@@ -20,6 +20,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 cpp_files = $(foreach path,$(wildcard $(1)/*),$(filter %.cpp %.hpp,$(path)) $(call cpp_files,$(path)))
 NATIVE := CMakeLists.txt $(sort $(call cpp_files,csrc))
 
+# Every process that the tests start would compile tokpack again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-slow lint sanitize torture fuzz bench clean
 

@@ -160,7 +160,7 @@ def stats(
     TokenizerError where a tokenizer that is given cannot be loaded.
     """
     from tokpack.indexed import MMapIndexedDataset
-    from tokpack.report import Pieces, find_tokenizer
+    from tokpack.report import Spelling, find_tokenizer
     from tokpack.report import stats as run
 
     dataset = MMapIndexedDataset(prefix)
@@ -172,8 +172,8 @@ def stats(
         tokenizer_type=tokenizer_type,
         tokenizer_model=tokenizer_model,
     )
-    pieces = Pieces(found.tokenizer) if found.tokenizer else None
-    return run(dataset, pieces, threads=threads)
+    spelling = Spelling(found.tokenizer) if found.tokenizer else None
+    return run(dataset, spelling, threads=threads)
 
 
 def _paths(inputs: PathLike | Iterable[PathLike]) -> tuple[str, ...]:

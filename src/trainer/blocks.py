@@ -73,7 +73,7 @@ class MLP(nn.Module):
         return self.down(y)  # type: ignore[no-any-return]
 
 
-class Block(nn.Module):
+class DecoderLayer(nn.Module):
     """One pre-norm decoder layer: [B, S, H] -> [B, S, H]."""
 
     def __init__(self, model: ModelConfig, topology: Topology) -> None:

@@ -10,7 +10,15 @@ from torch.nn import functional
 
 from tokpack.configuration.model import KINDS, VOCABULARY, ModelConfig
 
-from .blocks import Block, block_seeds, document_mask, norm_of, random_seed, reseed, rotary_of
+from .blocks import (
+    DecoderLayer,
+    block_seeds,
+    document_mask,
+    norm_of,
+    random_seed,
+    reseed,
+    rotary_of,
+)
 from .parallel import Topology, gather_whole, global_norm, own_part
 from .vocabulary import HeadLoss, VocabWeight, softmax
 
@@ -63,7 +71,7 @@ class Stage(nn.Module):
         rows = model.padded_vocab_size(topology.tensor_size)
         self.embedding = Embedding(model, topology) if first or (last and self.tied) else None
         layers = range(model.num_layers) if layers is None else layers
-        self.blocks = nn.ModuleDict({str(i): Block(model, topology) for i in layers})
+        self.blocks = nn.ModuleDict({str(i): DecoderLayer(model, topology) for i in layers})
         self.norm = norm_of(model) if last else None
         untied = last and not self.tied
         self.head = VocabWeight(rows, model.hidden_size, topology) if untied else None

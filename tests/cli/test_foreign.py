@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import ujson
+from hypothesis import given
+from hypothesis import strategies as st
 from support import hostile
 from support.report_tools import make, run, sample_texts
 
 from tokpack.display import brief
 from tokpack.errors import FormatError
-from tokpack.files.foreign import MAX_DEPTH, parse_json, read_json
+from tokpack.files.foreign import MAX_DEPTH, MAX_DIGITS, parse_json, read_json
 from tokpack.files.foreign_yaml import parse_yaml
 from tokpack.samples.blend.file import read_blend
 
@@ -197,6 +201,77 @@ def test_depth_of_json() -> None:
     assert parse_json(fine, "f")
     with pytest.raises(FormatError, match="f: nested more than 100 deep"):
         parse_json(f"[{fine}]", "f")
+
+
+def slowly_parsed(text: bytes | str) -> Any:
+    """What ``parse_json`` gives, or the words of its refusal, from a call for each number."""
+
+    def number(kind: type[float]) -> Callable[[str], float]:
+        def read(digits: str) -> float:
+            if len(digits) > MAX_DIGITS:
+                raise ValueError("a number of")
+            return kind(digits)
+
+        return read
+
+    try:
+        return json.loads(text, parse_int=number(int), parse_float=number(float))
+    except ValueError as error:
+        return str(error)[:12]
+
+
+NUMBERS = st.from_regex(
+    r"-?(0|[1-9][0-9]{0,70})(\.[0-9]{1,40})?([eE][+-]?[0-9]{1,20})?", fullmatch=True
+)
+ENCODINGS = st.sampled_from(["utf-8", "utf-8-sig", "utf-16", "utf-16-be", "utf-32", "utf-32-le"])
+
+
+@given(st.lists(NUMBERS, max_size=3), ENCODINGS, st.booleans())
+def test_numbers_are_bounded_in_any_encoding(
+    numbers: list[str], encoding: str, broken: bool
+) -> None:
+    text = f"[{','.join(numbers)}" + "]" * (not broken)
+    for data in (text, text.encode(encoding)):
+        expected = slowly_parsed(data)
+        if isinstance(expected, str):
+            with pytest.raises(FormatError, match=re.escape(expected)):
+                parse_json(data, "f")
+        else:
+            assert repr(parse_json(data, "f")) == repr(expected)
+
+
+TEXT = st.text(st.characters(exclude_categories=[]), max_size=9)
+INSERTED = [b"", b'"', b"\\", b"0", b"-", b".", b"e5", b",", b"\t", b"\0", b"\xff"]
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**MAX_DIGITS) // 10, 10**MAX_DIGITS - 1)
+    | st.floats()
+    | TEXT,
+    lambda child: st.lists(child, max_size=5) | st.dictionaries(TEXT, child, max_size=5),
+)
+
+
+@given(VALUES, st.booleans(), st.sampled_from([None, 1]), st.data())
+def test_the_fast_reader_agrees_where_ours_takes_a_text(
+    value: Any, ascii_only: bool, indent: int | None, data: st.DataObject
+) -> None:
+    """ujson takes more than JSON; whatever both take is the same, to the last digit."""
+    text = json.dumps(value, ensure_ascii=ascii_only, indent=indent)
+    raw = bytearray(text.encode("utf-8", "surrogatepass"))
+    for _ in range(data.draw(st.integers(0, 2))):
+        place = data.draw(st.integers(0, len(raw)))
+        raw[place : place + data.draw(st.integers(0, 2))] = data.draw(st.sampled_from(INSERTED))
+    try:
+        expected = parse_json(bytes(raw), "f")
+    except FormatError:
+        return
+    try:
+        found = ujson.loads(bytes(raw))
+    except ValueError:  # a byte order mark, UTF-16
+        assert raw[:1] == b"\xff" or b"\0" in raw
+        return
+    assert repr(found) == repr(expected)
 
 
 def test_a_file_without_end() -> None:

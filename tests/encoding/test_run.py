@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
     "": bytes,
-    ".gz": gzip.compress,
+    ".gz": lambda data: gzip.compress(data, 1),
     ".xz": lambda data: lzma.compress(data, preset=0),
     ".bz2": lambda data: bz2.compress(data, 1),
     ".zst": zstandard.ZstdCompressor(level=1).compress,

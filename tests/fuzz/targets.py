@@ -30,7 +30,7 @@ from tokpack.operations import verify
 from tokpack.operations.convert import ConvertOptions, convert
 from tokpack.samples.blend.file import load_blend
 from tokpack.samples.cache import format as cache_format
-from tokpack.sources import discover, read, split
+from tokpack.sources import discover, make_parts, read
 from tokpack.sources.zstd_frames import frame_ends
 from tokpack.tokenizers.ids import count_ids
 
@@ -190,7 +190,7 @@ def discovered(data: bytes) -> None:
 
 def _documents(path: Path, ways: int) -> list[bytes]:
     sources = discover([str(path)])
-    parts = split(sources, ways=ways, target_bytes=40 * (4 - ways), smallest_bytes=1)
+    parts = make_parts(sources, ways=ways, target_bytes=40 * (4 - ways), smallest_bytes=1)
     found: list[tuple[int, int, bytes]] = []
     for number, part in enumerate(parts):
         block = 1 << 20 if ways == 1 else 64

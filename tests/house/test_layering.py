@@ -163,6 +163,13 @@ def test_functions_fit_on_a_page() -> None:
     assert not long, "\n".join(long)
 
 
+def test_one_module_syncs_and_renames() -> None:
+    """So that an error of a sync is treated by one rule (docs/design.md, "Write once")."""
+    calls = re.compile(r"\bos\.(replace|rename|link|fsync|fdatasync)\(|\.rename\(")
+    users = {name for name, path in modules().items() if calls.search(path.read_text("utf-8"))}
+    assert users == {"tokpack.files.durable"}
+
+
 def test_import_is_light() -> None:
     """Of a few modules only, none of them another package's: what it costs without a clock."""
     code = (

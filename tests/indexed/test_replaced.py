@@ -204,7 +204,7 @@ def open_again_and_again(prefix: str, until: float) -> dict[str, int]:
 
 
 def test_readers_race_with_a_writer(tmp_path: Path) -> None:
-    prefix, until = str(tmp_path / "x"), time.time() + 4
+    prefix, until = str(tmp_path / "x"), time.time() + 2
     write(prefix, 0)
     with multiprocessing.get_context("fork").Pool(3) as pool:
         writer = pool.apply_async(replace_again_and_again, (prefix, until))
@@ -238,7 +238,7 @@ def use_again_and_again(prefix: str, output: str, until: float) -> list[str]:
 
 
 def test_merge_and_verify_race_with_a_writer(tmp_path: Path) -> None:
-    prefix, until = str(tmp_path / "x"), time.time() + 4
+    prefix, until = str(tmp_path / "x"), time.time() + 2
     write(prefix, 0)
     with multiprocessing.get_context("fork").Pool(2) as pool:
         writer = pool.apply_async(replace_again_and_again, (prefix, until))

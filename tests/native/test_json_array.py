@@ -40,7 +40,7 @@ def feed(text: bytes, cuts: list[int]) -> tuple[bytes, bool]:
     st.sampled_from(["", " ", "\n\r\n\t "]),
     st.lists(st.integers(0, 10**6), max_size=5),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_each_element_is_a_line(
     objects: list[object], indent: int | str | None, ascii_only: bool, space: str, cuts: list[int]
 ) -> None:

@@ -24,7 +24,7 @@ from tokpack.errors import UsageError
 from tokpack.indexed import MMapIndexedDataset
 from tokpack.indexed.lengths import document_ends
 from tokpack.report import (
-    Pieces,
+    Spelling,
     find_tokenizer,
     grep,
     overview,
@@ -257,7 +257,7 @@ def test_grep_finds_what_is_there(prefix: str) -> None:
     opened = MMapIndexedDataset(prefix)
     tokenizer = find_tokenizer(opened).tokenizer
     assert tokenizer
-    found = list(grep(opened, Pieces(tokenizer), wanted))
+    found = list(grep(opened, Spelling(tokenizer), wanted))
     assert [match.document for match in found] == expected
     for match in found:
         row = opened.document(match.document)
@@ -407,12 +407,12 @@ def test_a_tokenizer_that_is_not_byte_level(tmp_path: Path) -> None:
     tokenizer = find_tokenizer(opened).tokenizer
     assert tokenizer
     assert not tokenizer.native
-    pieces = Pieces(tokenizer)
+    spelling = Spelling(tokenizer)
     for number, text in enumerate(texts):
         ids = opened.document(number).tolist()
-        assert b"".join(pieces.of(ids)).decode() == text + "</s>"
-        assert [i for piece in pieces.whole(ids) for i in piece.ids] == ids
-    assert [match.document for match in grep(opened, pieces, "man walk")] == [1]
+        assert b"".join(spelling.of(ids)).decode() == text + "</s>"
+        assert [i for piece in spelling.whole(ids) for i in piece.ids] == ids
+    assert [match.document for match in grep(opened, spelling, "man walk")] == [1]
     out = run("stats", name).stdout
     assert "' '" in out
 

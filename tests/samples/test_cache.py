@@ -21,7 +21,7 @@ from tokpack import GPTDataset, MMapIndexedDatasetBuilder
 from tokpack.indexed import lengths
 from tokpack.samples.cache import format as cache_format
 from tokpack.samples.cache import store as cache_module
-from tokpack.samples.cache.store import IndexCache, Part
+from tokpack.samples.cache.store import ChunkedArray, IndexCache
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +36,7 @@ ARRAYS = {
 PROCESS = """
 import os, sys, time
 import numpy as np
-from tokpack.samples.cache.store import IndexCache, Part
+from tokpack.samples.cache.store import IndexCache, ChunkedArray
 folder, builds, key, slow, others = sys.argv[1:]
 def chunks(seed):
     for part in range(20):
@@ -45,7 +45,7 @@ def chunks(seed):
 def build():
     with open(builds, "ab") as file:
         file.write(b"x")
-    return [Part("a", np.dtype("<u4"), (200_000,),
+    return [ChunkedArray("a", np.dtype("<u4"), (200_000,),
                  (np.frombuffer(chunk, "<u4") for chunk in chunks(int(key))))]
 open(f"{builds}.{os.getpid()}.here", "w").close()
 while sum(name.endswith(".here") for name in os.listdir(os.path.dirname(builds))) < int(others):
@@ -111,10 +111,10 @@ def test_another_setting_or_kind_is_another_file(tmp_path: Path) -> None:
 
 
 def test_parts_are_written_as_they_are_made(tmp_path: Path) -> None:
-    def parts() -> Iterator[Part]:
+    def parts() -> Iterator[ChunkedArray]:
         for name, array in ARRAYS.items():
             pieces = np.array_split(array, 3) if len(array) else []
-            yield Part(name, array.dtype, array.shape, iter(pieces))
+            yield ChunkedArray(name, array.dtype, array.shape, iter(pieces))
 
     cache = IndexCache(tmp_path)
     check(cache.arrays("test", SETTINGS, parts))
@@ -125,7 +125,9 @@ def test_parts_are_written_as_they_are_made(tmp_path: Path) -> None:
         == Path(whole.path("test", SETTINGS)).read_bytes()
     )
     with pytest.raises(ValueError, match="not of the shape"):
-        cache.arrays("short", {}, lambda: [Part("a", np.dtype("i4"), (3,), [np.zeros(2, "i4")])])
+        cache.arrays(
+            "short", {}, lambda: [ChunkedArray("a", np.dtype("i4"), (3,), [np.zeros(2, "i4")])]
+        )
     assert len(os.listdir(tmp_path)) == 2
 
 
@@ -205,7 +207,7 @@ def test_many_processes_at_once_build_once(tmp_path: Path) -> None:
 
 def test_without_locks_all_build_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on file systems without flock: everybody writes, whoever is last stays."""
-    patch = "import tokpack.samples.cache.store as c; c.fcntl = None\n"
+    patch = "import tokpack.files.lock as c; c.fcntl = None\n"
     monkeypatch.setattr(sys.modules[__name__], "PROCESS", patch + PROCESS)
     builds = tmp_path / "builds"
     processes = [start(tmp_path / "cache", builds, 3, 0.02, 6) for _ in range(6)]
@@ -267,7 +269,7 @@ def test_without_permission_the_arrays_are_in_memory(
     times: list[int] = []
     with caplog.at_level(logging.WARNING, "tokpack"):
         for _ in range(2):
-            entry = IndexCache(tmp_path / "file").entry("test", SETTINGS, built(times))
+            entry = IndexCache(tmp_path / "file").file("test", SETTINGS, built(times))
             check(entry.arrays)
             assert entry.path is None
     assert len(times) == 2

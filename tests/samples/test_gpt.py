@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import pickle
 import subprocess
 import sys
 from collections import Counter
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import pytest
@@ -19,6 +20,8 @@ from support.samples_twin import some_lengths, write_dataset, write_manifest
 from tokpack import GPTDataset
 from tokpack.errors import InputError, UsageError
 from tokpack.indexed import MMapIndexedDataset
+from tokpack.samples.megatron.flavours import FLAVOURS
+from tokpack.samples.settings import OrderName, PackingName
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -304,6 +307,15 @@ def test_a_missing_dataset_is_named(tmp_path: Path) -> None:
 def test_wrong_settings_are_named(prefix: Path, options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         GPTDataset(prefix, **{"seq_length": LENGTH, **options})
+
+
+def test_type_checkers_know_every_order() -> None:
+    """The Literal types are those of the table of programs, and of GPTDataset's parameters."""
+    assert set(get_args(OrderName)) == {"stateless", *FLAVOURS}
+    known = {"OrderName": OrderName, "PackingName": PackingName}
+    parameters = inspect.signature(GPTDataset).parameters
+    assert known[parameters["order"].annotation] == OrderName
+    assert known[parameters["packing"].annotation] == PackingName
 
 
 def test_an_opened_and_a_virtual_dataset_give_the_same(tmp_path: Path) -> None:

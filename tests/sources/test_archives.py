@@ -14,7 +14,7 @@ from support.archives import dat, tar, zipped
 from support.sources_twin import COMPRESS, WHOLE, one_source, read_parts, read_whole, write
 
 from tokpack.errors import InputError, UsageError
-from tokpack.sources import read, split
+from tokpack.sources import make_parts, read
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,7 +34,7 @@ def test_tar_of_text_files(compression: str, format_: int, tmp_path: Path) -> No
     packed = COMPRESS[compression](tar(files, format_))
     source = one_source(write(tmp_path, "no-suffix", packed))
     assert (source.format, source.compression) == ("archive", compression)
-    assert [part.kind for part in split([source], ways=4)] == ["whole"]
+    assert [part.kind for part in make_parts([source], ways=4)] == ["whole"]
     got = read_parts(source, [WHOLE], block_bytes=5000)
     assert got.records == list(enumerate(files.values()))
     assert got.bytes_read <= source.size

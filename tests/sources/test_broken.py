@@ -12,7 +12,7 @@ from support.archives import dat, tar, zipped
 from support.sources_twin import COMPRESS, write
 
 from tokpack.errors import InputError
-from tokpack.sources import discover, read, split
+from tokpack.sources import discover, make_parts, read
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,7 +77,7 @@ def test_damaged_files(kinds, tmp_path: Path) -> None:
 
 def read_everything(path: str) -> None:
     sources = discover([path])
-    for part in split(sources, ways=2, target_bytes=1000, smallest_bytes=1):
+    for part in make_parts(sources, ways=2, target_bytes=1000, smallest_bytes=1):
         for batch in read(
             sources[0], part, ["text"], stripe_bytes=3000, max_document_bytes=1 << 20
         ):

@@ -12,7 +12,7 @@ import pytest
 from support.sources_twin import WHOLE, one_source, read_parts, read_whole
 
 from tokpack.errors import InputError
-from tokpack.sources import discover, line_base, read, split
+from tokpack.sources import discover, line_base, make_parts, read
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -80,7 +80,7 @@ def test_every_column_type(kind: str, writer: Any, tmp_path: Path) -> None:
 
 def test_row_groups_are_parts(writer: Any, tmp_path: Path) -> None:
     source = one_source(writer(tmp_path / "a", table()))
-    parts = split([source], ways=3, target_bytes=1, smallest_bytes=1)
+    parts = make_parts([source], ways=3, target_bytes=1, smallest_bytes=1)
     assert [(part.kind, part.begin, part.end) for part in parts] == [
         ("rows", i, i + 1) for i in range(7)
     ]
@@ -88,7 +88,7 @@ def test_row_groups_are_parts(writer: Any, tmp_path: Path) -> None:
     assert got.records == list(enumerate(WANT))
     assert got.bytes_read == source.size
     assert [line_base(source, part) for part in parts] == [i * 300 for i in range(7)]
-    assert len(split([source], ways=1)) == 1
+    assert len(make_parts([source], ways=1)) == 1
 
 
 @pytest.mark.parametrize("compression", ["snappy", "zstd", "none"])
@@ -122,7 +122,7 @@ def test_nulls_and_bad_bytes_are_bad_records(writer: Any, tmp_path: Path) -> Non
 
 def test_empty_tables(writer: Any, tmp_path: Path) -> None:
     source = one_source(writer(tmp_path / "a", table([])))
-    (part,) = split([source], ways=2)
+    (part,) = make_parts([source], ways=2)
     assert read_parts(source, [part]).records == []
 
 
@@ -152,7 +152,7 @@ def test_broken_files(writer: Any, tmp_path: Path) -> None:
         path.write_bytes(raw[:cut])
         source = one_source(str(path))
         with pytest.raises(InputError, match=r"a: unreadable (parquet|arrow) file"):
-            read_parts(source, split([source], ways=1))
+            read_parts(source, make_parts([source], ways=1))
 
 
 def test_odd_names(writer: Any, tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def test_saved_dataset(hf: Any, tmp_path: Path) -> None:
     assert sources[0].name == f"{folder}/data-00000-of-00003.arrow"
     texts = []
     for index, source in enumerate(sources):
-        parts = [part for part in split(sources, ways=2) if part.source == index]
+        parts = [part for part in make_parts(sources, ways=2) if part.source == index]
         texts += read_parts(source, parts).texts
     assert texts == WANT
 
@@ -249,7 +249,7 @@ def test_offsets_beyond_the_text(tmp_path: Path) -> None:
 
 def test_a_forked_worker_reads_what_its_parent_split(writer: Any, tmp_path: Path) -> None:
     source = one_source(writer(tmp_path / "a", table()))
-    parts = split([source], ways=2, target_bytes=1, smallest_bytes=1)
+    parts = make_parts([source], ways=2, target_bytes=1, smallest_bytes=1)
     with multiprocessing.get_context("fork").Pool(2) as pool:
         counts = pool.map(partial(_count, source), parts, chunksize=1)
     assert counts == [300] * 6 + [200]

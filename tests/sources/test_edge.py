@@ -11,7 +11,7 @@ import pytest
 import zstandard
 from support.sources_twin import COMPRESS, WHOLE, one_source, read_parts, read_whole, write
 
-from tokpack.sources import Part, split
+from tokpack.sources import Part, make_parts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -129,7 +129,7 @@ def test_corpus_equals_what_python_reads(corpus: str, shared: Path, tmp_path: Pa
     for source, parts in (
         (plain, [WHOLE]),
         (plain, [Part(0, "bytes", 0, third, 0), Part(0, "bytes", third, len(raw), 0)]),
-        (plain, split([plain], ways=2, smallest_bytes=1 << 20)),
+        (plain, make_parts([plain], ways=2, smallest_bytes=1 << 20)),
         (packed, [Part(0, "stripes", part, 2, 0) for part in range(2)]),
     ):
         got = read_parts(source, parts)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.sources_twin import COMPRESS, WHOLE, one_source, read_parts, write
 
 from tokpack.errors import InputError, UsageError
-from tokpack.sources import Part, Source, discover, line_base, read, split
+from tokpack.sources import Part, Source, discover, line_base, make_parts, read
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,7 +39,7 @@ def finish(parts: list[Part], ways: int) -> int:
 
 
 def test_plain_lines_are_cut_into_byte_ranges() -> None:
-    parts = split([stored(1000 * MB)], ways=2)
+    parts = make_parts([stored(1000 * MB)], ways=2)
     assert set(kinds(parts)) == {"bytes"}
     assert [(parts[0].begin, parts[-1].end)] == [(0, 1000 * MB)]
     assert all(a.end == b.begin for a, b in pairwise(parts))
@@ -47,32 +47,32 @@ def test_plain_lines_are_cut_into_byte_ranges() -> None:
 
 
 def test_small_total_still_keeps_all_workers_busy() -> None:
-    parts = split([stored(64 * MB)], ways=4)
+    parts = make_parts([stored(64 * MB)], ways=4)
     assert len(parts) == 16
-    assert split([stored(7 * MB)], ways=4) == [Part(0, "whole", 0, 0, int(7 * MB * 1.1))]
+    assert make_parts([stored(7 * MB)], ways=4) == [Part(0, "whole", 0, 0, int(7 * MB * 1.1))]
 
 
 @pytest.mark.parametrize("compression", ["gz", "xz"])
 def test_one_long_stream_is_cut_in_stripes(compression: str) -> None:
-    parts = split([stored(1000 * MB, compression)], ways=2)
+    parts = make_parts([stored(1000 * MB, compression)], ways=2)
     assert [(part.kind, part.begin, part.end) for part in parts] == [
         ("stripes", 0, 2),
         ("stripes", 1, 2),
     ]
-    assert kinds(split([stored(1000 * MB, compression)], ways=1)) == ["whole"]
+    assert kinds(make_parts([stored(1000 * MB, compression)], ways=1)) == ["whole"]
 
 
 def test_stripes_are_for_streams_that_decompress_faster_than_they_encode() -> None:
-    assert kinds(split([stored(1000 * MB, "bz2")], ways=2)) == ["whole"]
+    assert kinds(make_parts([stored(1000 * MB, "bz2")], ways=2)) == ["whole"]
 
 
 def test_many_streams_stay_whole() -> None:
-    assert set(kinds(split([stored(100 * MB, "gz")] * 40, ways=4))) == {"whole"}
+    assert set(kinds(make_parts([stored(100 * MB, "gz")] * 40, ways=4))) == {"whole"}
 
 
 def test_the_one_stream_that_is_much_longer_is_cut() -> None:
     sources = [stored(10 * MB, "gz")] * 20 + [stored(400 * MB, "gz")] + [stored(10 * MB, "gz")] * 20
-    parts = split(sources, ways=4)
+    parts = make_parts(sources, ways=4)
     assert kinds(parts) == ["whole"] * 20 + ["stripes"] * 2 + ["whole"] * 20
     assert (parts[20].begin, parts[20].end) == (0, 2)
     assert [part.source for part in parts] == [*range(20), 20, 20, *range(21, 41)]
@@ -87,7 +87,7 @@ def test_the_one_stream_that_is_much_longer_is_cut() -> None:
 )
 def test_any_sources(files: list[tuple[int, str]], ways: int) -> None:
     sources = [stored(1 + size * MB, compression) for size, compression in files]
-    parts = split(sources, ways=ways)
+    parts = make_parts(sources, ways=ways)
     assert [part.source for part in parts] == sorted(part.source for part in parts)
     for index, source in enumerate(sources):
         own = [part for part in parts if part.source == index]
@@ -102,7 +102,7 @@ def test_any_sources(files: list[tuple[int, str]], ways: int) -> None:
             assert [(part.begin, part.end) for part in own] == [(i, count) for i in range(count)]
         else:
             assert len(own) == 1
-    whole = [int(p.weight) for s in sources for p in split([s], ways=1)]
+    whole = [int(p.weight) for s in sources for p in make_parts([s], ways=1)]
     unsplit = [Part(0, "whole", 0, 0, weight) for weight in whole]
     # Cutting never costs more than 5%, but for the length of one byte range that comes last.
     ranges = [part.weight for part in parts if part.kind == "bytes"]
@@ -118,7 +118,7 @@ def test_frames_are_grouped(tmp_path: Path) -> None:
     whole = read_parts(source, [WHOLE])
     assert len(whole.texts) == 2000
     for target in (1, 30_000, 300_000):
-        parts = split([source], ways=2, target_bytes=target, smallest_bytes=1)
+        parts = make_parts([source], ways=2, target_bytes=target, smallest_bytes=1)
         assert len(parts) > 2
         assert set(kinds(parts)) == {"frames"}
         assert (parts[0].begin, parts[-1].end) == (0, source.size)
@@ -130,7 +130,7 @@ def test_frames_are_grouped(tmp_path: Path) -> None:
 def test_one_frame_that_is_most_of_the_file(tmp_path: Path) -> None:
     packed = COMPRESS["zst"](RAW * 12) + COMPRESS["zst"](RAW[:100_000]) * 4
     source = one_source(write(tmp_path, "a.jsonl.zst", packed))
-    parts = split([source], ways=4, target_bytes=100_000, smallest_bytes=1)
+    parts = make_parts([source], ways=4, target_bytes=100_000, smallest_bytes=1)
     assert kinds(parts) == ["stripes"] * 4
     got = read_parts(source, parts, stripe_bytes=100_000)
     assert got.records == read_parts(source, [WHOLE]).records
@@ -140,7 +140,7 @@ def test_one_frame_that_is_most_of_the_file(tmp_path: Path) -> None:
 def test_frames_of_a_broken_file_are_not_trusted(tmp_path: Path) -> None:
     packed = COMPRESS["zst"](RAW) * 3
     source = one_source(write(tmp_path, "a.jsonl.zst", packed[:-10]))
-    parts = split([source], ways=1, target_bytes=100_000, smallest_bytes=1)
+    parts = make_parts([source], ways=1, target_bytes=100_000, smallest_bytes=1)
     assert kinds(parts) == ["whole"]
     with pytest.raises(InputError, match="cut off"):
         read_parts(source, parts)
@@ -154,7 +154,7 @@ def test_the_documents_do_not_depend_on_the_split(
     for number, size in enumerate((0, 10, 700_000, 50_000, len(RAW))):
         write(tmp_path, f"{number}.jsonl", COMPRESS[compression](RAW[:size]))
     sources = discover([str(tmp_path)])
-    parts = split(sources, ways=ways, target_bytes=100_000, smallest_bytes=20_000)
+    parts = make_parts(sources, ways=ways, target_bytes=100_000, smallest_bytes=20_000)
     for index, source in enumerate(sources):
         own = [part for part in parts if part.source == index]
         got = read_parts(source, own, stripe_bytes=40_000)
@@ -164,7 +164,7 @@ def test_the_documents_do_not_depend_on_the_split(
 def test_line_base_finds_the_line_in_the_file(tmp_path: Path) -> None:
     raw = RAW + b'{"text": 1}\n' + RAW
     source = one_source(write(tmp_path, "a.jsonl", raw))
-    parts = split([source], ways=4, target_bytes=100_000, smallest_bytes=1)
+    parts = make_parts([source], ways=4, target_bytes=100_000, smallest_bytes=1)
     found = [
         line_base(source, part) + bad.line
         for part in parts
@@ -185,5 +185,5 @@ def test_parts_and_sources_survive_json(tmp_path: Path) -> None:
 
 def test_ways_is_checked() -> None:
     with pytest.raises(UsageError, match="ways"):
-        split([], ways=0)
-    assert split([], ways=1) == []
+        make_parts([], ways=0)
+    assert make_parts([], ways=1) == []

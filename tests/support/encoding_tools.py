@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -12,13 +13,17 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tokenizers
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 EOD = "<|endoftext|>"
 WORDS = ("the", "of", "and", "to", "in", "is", "was", "for", "on", "that", "by", "with", "as", "it")
+VARIANTS = [f"{w}{n}" for w in WORDS for n in (*[""] * 20, *range(10))]
 
 # What the processes of the fault tests run; the join makes things durable far more often than it
 # otherwise would, so that a kill meets every state of the journal.
@@ -64,8 +69,8 @@ def byte_tokenizer(path: Path) -> Path:
 
 def document(rng: random.Random, words: int) -> str:
     """A text that differs from others of the same length, with things that JSON escapes."""
-    chosen = [f"{rng.choice(WORDS)}{rng.choice(('', '', rng.randrange(10)))}" for _ in range(words)]
-    return rng.choice((" ", " ", "\n", ' "é" ', " 字\t")).join(chosen)
+    between = rng.choice((" ", " ", "\n", ' "é" ', " 字\t"))
+    return between.join(rng.choices(VARIANTS, k=words))
 
 
 def documents(count: int, words: int = 120, seed: int = 0) -> list[str]:
@@ -86,14 +91,20 @@ def write_jsonl(path: Path, texts: list[str], **more: str) -> Path:
     return path
 
 
+@functools.cache
+def library(definition: str) -> tuple[int, Callable[[str], list[int]]]:
+    """EOD and what the library makes of a text, by a tokenizer.json's text; each text once."""
+    model = tokenizers.Tokenizer.from_str(definition)
+    ids = functools.cache(lambda text: model.encode(text, add_special_tokens=False).ids)
+    return model.token_to_id(EOD), ids
+
+
 def twin(
     tokenizer: Path, texts: list[str], *, dtype: str = "uint16", keep_empty: bool = False
 ) -> tuple[bytes, bytes]:
     """The .bin and .idx of a dataset, one document after the other."""
-    model = tokenizers.Tokenizer.from_file(str(tokenizer))
-    eod = model.token_to_id(EOD)
-    rows = [model.encode(text, add_special_tokens=False).ids for text in texts]
-    rows = [[*ids, eod] if ids else [] for ids in rows]
+    eod, ids_of = library(tokenizer.read_text(encoding="utf-8"))
+    rows = [[*ids, eod] if (ids := ids_of(text)) else [] for text in texts]
     doc_idx = [0]
     lengths: list[int] = []
     for row in rows:

@@ -22,7 +22,7 @@ VOCABULARY = 500
 BATCHES = 4  # of data that repeat
 LIMIT = 300  # seconds that a job may take on a loaded machine
 TINY: dict[str, Any] = {
-    "num_layers": 4,
+    "num_layers": 2,
     "hidden_size": 64,
     "num_attention_heads": 4,
     "seq_length": 64,
@@ -49,7 +49,7 @@ LLAMA: dict[str, Any] = {
 }
 TP = {"tensor_model_parallel_size": 2}
 PP = {"pipeline_model_parallel_size": 2}
-RAMP = {"rampup_batch_size": (4, 4, 24)}  # 6 steps of 4 samples, then steps of 8
+RAMP = {"rampup_batch_size": (4, 4, 12)}  # 3 steps of 4 samples, then steps of 8
 EXACT = 1e-9  # in float64, where 50 steps leave some 1e-13 of rounding on any processor
 
 Figures = dict[str, list[float]]

@@ -17,13 +17,19 @@ if TYPE_CHECKING:
 LOADED = [
     "tokpack.trainer.engine_torch",
     "tokpack.trainer.engine_ds",
-    "tokpack.trainer.checkpoint",
+    "tokpack.trainer.loop",
+    "torch.distributed.run",
     "torch._dynamo",
     "torch._inductor.compile_fx",
     "torch.nn.attention.flex_attention",
     "deepspeed",
     "deepspeed.runtime.zero.stage3",
     "deepspeed.runtime.pipe.engine",
+    "deepspeed.module_inject.auto_ep_layer",
+    "deepspeed.ops.op_builder.all_ops",
+    "deepspeed.runtime.zero.muon.muon_optimizer",
+    "deepspeed.runtime.superoffload.superoffload_stage3",
+    "support.frozen",
 ]
 
 

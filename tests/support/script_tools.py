@@ -6,13 +6,16 @@ import json
 import os
 import random
 import shutil
-import socket
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from support.places import EXAMPLES
+from support.rank_server import free_port
+from support.warm_python import warm_python
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 WORDS = "the of and to in is was that for it with as his on be at by had not are".split(" ")  # noqa: SIM905
 
@@ -53,15 +56,12 @@ def run(script: str, cwd: Path, *words: str, **names: str) -> list[dict[str, Any
     """Run an example to its end; the lines of the log that it leaves under ``cwd``."""
     bash = shutil.which("bash")
     assert bash is not None
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    path = f"{warm_python()}{os.pathsep}{os.environ['PATH']}"
     quiet = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
     done = subprocess.run(
         [bash, str(EXAMPLES / script), *words],
         cwd=cwd,
-        env={**os.environ, **quiet, "PATH": path, "MASTER_PORT": str(port), **names},
+        env={**os.environ, **quiet, "PATH": path, "MASTER_PORT": str(free_port()), **names},
         capture_output=True,
         text=True,
         timeout=300,
@@ -132,7 +132,7 @@ def neox_20b(folder: Path, place: Place, *words: str) -> list[dict[str, Any]]:
     sizes += " --max-position-embeddings 32 --batch-size 1 --train-iters 4 --lr-decay-iters 4"
     sizes += " --pipe-parallel-size 2 --model-parallel-size 2 --eval-iters 1 --log-interval 1"
     files = ("--vocab-file", f"{place.folder}/tokenizer.json", "--data-path", f"{place.folder}/owt")
-    command = [sys.executable, "-m", "tokpack", "train", "neox_20b.yml", "--nproc", "4"]
+    command = [str(warm_python() / "tokpack"), "train", "neox_20b.yml", "--nproc", "4"]
     done = subprocess.run(
         [*command, *sizes.split(), *files, *words],
         cwd=folder,

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import os
 import random
-import socket
 import subprocess
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from support.indexed_twin import Plain, write_plainly
+from support.rank_server import free_port
+from support.warm_python import warm_python
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,15 +51,11 @@ def settings(prefix: str, **more: Any) -> dict[str, Any]:
 
 def start(count: int, *flags: str) -> list[subprocess.Popen[str]]:
     """Ranks of one run, started as a launcher would; the caller waits for them."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    command = [sys.executable, "-m", "tokpack.trainer", *FLAGS.split(), *flags]
-    world = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    world = {**os.environ, **world, "OMP_NUM_THREADS": "1"}
+    python = str(warm_python() / "python")
+    world = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     return [
         subprocess.Popen(
-            command,
+            [python, "-m", "tokpack.trainer", *FLAGS.split(), *flags],
             env={
                 **os.environ,
                 **world,

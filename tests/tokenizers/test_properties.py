@@ -62,7 +62,7 @@ _PIECES = st.one_of(
 )
 _TEXTS = st.lists(st.lists(_PIECES, max_size=20).map("".join), min_size=1, max_size=6)
 _SETTINGS = settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
+    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
 )
 
 

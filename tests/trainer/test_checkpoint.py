@@ -293,7 +293,7 @@ def wait(told: Path, lines: int) -> list[str]:
 
 def test_a_kill_at_any_moment(tmp_path: Path) -> None:
     chance, folder, told = random.Random(5), tmp_path / "run", tmp_path / "told"
-    for _ in range(4):
+    for _ in range(3):
         lines = told.read_text().split() if told.exists() else []
         run = begin(save_for_ever, str(folder), str(told))
         wait(told, len(lines) + 2)

@@ -16,17 +16,17 @@ CLIP = {"clip_grad": 0.3}
 def test_steps_are_those_of_one_process() -> None:
     """Clipping is on in most steps; a pipeline accumulates gradients of four micro batches."""
     grids = [*map(zero, range(4)), zero(0, **TP), zero(3, **TP), zero(1, **PP)]
-    check([Run(CLIP, steps=12), *(Run({**grid, **CLIP}, 2, 12) for grid in grids)])
+    check([Run(CLIP), *(Run({**grid, **CLIP}, 2) for grid in grids)])
 
 
 def test_steps_of_a_growing_batch() -> None:
     grids = [(zero(0), 2), (zero(2), 2), (zero(3), 2), (zero(1, **PP), 4)]
-    check([Run(RAMP, steps=12), *(Run({**grid, **RAMP}, n, 12) for grid, n in grids)])
+    check([Run(RAMP), *(Run({**grid, **RAMP}, n) for grid, n in grids)])
 
 
 def test_fp32_rounds_as_it_must() -> None:
     grids = [*map(zero, range(4)), zero(1, **PP)]
-    check_fp32([Run(CLIP, steps=12), *(Run({**grid, **CLIP}, 2, 12) for grid in grids)])
+    check_fp32([Run(CLIP), *(Run({**grid, **CLIP}, 2) for grid in grids)])
 
 
 def test_zero_with_other_grids() -> None:

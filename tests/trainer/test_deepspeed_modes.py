@@ -14,22 +14,26 @@ from support.parallel_tools import PP, TP, Run, check, check_near, difference, t
 
 BF16, FP16 = {"precision": "bf16"}, {"precision": "fp16"}
 RECOMPUTE = {"checkpoint_activations": True, "checkpoint_num_layers": 3}
-DROPOUT = {"hidden_dropout": 0.1, "attention_dropout": 0.1}
+DROPOUT = {"num_layers": 4, "hidden_dropout": 0.1, "attention_dropout": 0.1}
 
 
 def test_documents_dropout_and_recomputation_reach_all_stages() -> None:
     base = {**DROPOUT, **RECOMPUTE}
     grids = [zero(2, **base), zero(3, **base), zero(1, **base, **PP)]
-    check([Run(DROPOUT, documents=True), *(Run(grid, 2, documents=True) for grid in grids)])
+    runs = [Run(DROPOUT, 1, 4, 2, documents=True)]
+    check([*runs, *(Run(grid, 2, 4, 2, documents=True) for grid in grids)])
     parts = {**base, **TP, "partition_activations": True, "checkpoint_in_cpu": True}
-    check([Run(parts, 2), Run(zero(2, **parts), 2), Run(zero(1, **parts, **PP), 4)])
+    check(
+        [Run(parts, 2, 4, 2), Run(zero(2, **parts), 2, 4, 2), Run(zero(1, **parts, **PP), 4, 4, 2)]
+    )
 
 
 def test_half_precision_is_near() -> None:
     """DeepSpeed's bf16 rounds the weights of norms, the torch engine does not: hence 5e-3."""
     grids = [zero(0), zero(2), zero(3), zero(0, **PP)]
-    check_near([Run({}), *(Run({**grid, **FP16}, 2) for grid in grids)], 2e-4)
-    found = check_near([Run({}), *(Run({**grid, **BF16}, 2) for grid in grids)], 5e-3)
+    one = Run({}, steps=4)
+    check_near([one, *(Run({**grid, **FP16}, 2, 4) for grid in grids)], 2e-4)
+    found = check_near([one, *(Run({**grid, **BF16}, 2, 4) for grid in grids)], 5e-3)
     assert max(difference(figures, found[1]) for figures in found[1:]) < 1e-3
 
 

@@ -151,7 +151,8 @@ def test_the_layout_says_what_the_model_has(family: dict[str, Any], ranks: int) 
 
 
 def test_initialisation_has_megatrons_spread() -> None:
-    weights = dict(stage_of({"hidden_size": 256, "init_method_std": 0.01}).named_parameters())
+    settings = {"num_layers": 4, "hidden_size": 256, "init_method_std": 0.01}
+    weights = dict(stage_of(settings).named_parameters())
     assert weights["blocks.0.mlp.up.weight"].std().item() == pytest.approx(0.01, rel=0.02)
     narrow = weights["blocks.0.mlp.down.weight"].std().item()
     assert narrow == pytest.approx(0.01 / 8**0.5, rel=0.02)

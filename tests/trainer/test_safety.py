@@ -174,7 +174,8 @@ def test_a_run_goes_on_until_there_is_room_again(prefix: str, tmp_path: Path) ->
 
     try:
         wait_for("saved iteration 4 ")
-        with files_of_at_most(2000, ranks[0].pid):
+        writer = json.loads((tmp_path / "lock").read_text())["pid"]
+        with files_of_at_most(2000, writer):
             wait_for("was not saved: cannot write")
             wait_for("was not saved: cannot write")
         wait_for("saved iteration")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tokpack.errors import FormatError, InputError
 from tokpack.files import whole_folder
-from tokpack.files.durable import cannot_write, replace_file
+from tokpack.files.durable import cannot_write, rename, replace_file
 from tokpack.files.lock import hold
 from tokpack.files.whole_folder import unfinished
 
@@ -82,7 +82,7 @@ def begin(target: Path) -> Path:
         hold(target.parent)
         latest = _latest(target.parent)
         if not latest.exists() and (unfinished(latest) / STATE).exists():  # a kill in `commit`
-            unfinished(latest).rename(latest)
+            rename(unfinished(latest), latest)
         return whole_folder.begin(target, KIND)
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from tokpack.report import Pieces
+    from tokpack.report import Spelling
     from tokpack.samples import BlendedDataset, GPTDataset
     from tokpack.samples.blend.plan import BlendPlan
 
@@ -39,7 +39,7 @@ class Shown(NamedTuple):
 def print_samples(plan: BlendPlan, arguments: argparse.Namespace) -> None:
     """Print the first samples of a blend, with a line where each document begins."""
     limit = MAX_TOKENS if arguments.max_tokens is None else arguments.max_tokens
-    pieces = _pieces(plan, arguments)
+    spelling = _spelling(plan, arguments)
     for sample in _samples(plan, arguments.show):
         put()
         epoch = "" if sample.epoch is None else f", epoch {sample.epoch}"
@@ -48,12 +48,12 @@ def print_samples(plan: BlendPlan, arguments: argparse.Namespace) -> None:
             + f": sample {sample.own} of {shown(sample.prefix)}{epoch}, "
             + count(len(sample.documents), "document")
         )
-        _print_documents(sample, pieces, limit)
+        _print_documents(sample, spelling, limit)
 
 
 def samples_json(plan: BlendPlan, arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """The first samples of a blend for machines."""
-    pieces = _pieces(plan, arguments)
+    spelling = _spelling(plan, arguments)
     return [
         {
             "sample": sample.number,
@@ -64,7 +64,7 @@ def samples_json(plan: BlendPlan, arguments: argparse.Namespace) -> list[dict[st
                 {
                     "sequence": sequence,
                     "first": first,
-                    **_document(ids, _limit(sample.documents, arguments.max_tokens), pieces),
+                    **_document(ids, _limit(sample.documents, arguments.max_tokens), spelling),
                 }
                 for ids, (sequence, first) in zip(sample.documents, sample.places, strict=True)
             ],
@@ -73,7 +73,7 @@ def samples_json(plan: BlendPlan, arguments: argparse.Namespace) -> list[dict[st
     ]
 
 
-def _pieces(plan: BlendPlan, arguments: argparse.Namespace) -> Pieces | None:
+def _spelling(plan: BlendPlan, arguments: argparse.Namespace) -> Spelling | None:
     known = [one for one in plan.datasets if one.tokenizer is not None]
     return load((known or plan.datasets)[0].path_prefix, arguments)[1]
 
@@ -113,20 +113,22 @@ def _limit(documents: list[list[int]], most: int | None) -> int | None:
     return max(most // len(documents), _LEAST) if most else None
 
 
-def _document(ids: list[int], limit: int | None, pieces: Pieces | None) -> dict[str, Any]:
+def _document(ids: list[int], limit: int | None, spelling: Spelling | None) -> dict[str, Any]:
     entry: dict[str, Any] = {"length": len(ids), "ids": ids[:limit]}
-    if pieces:
-        entry["text"] = pieces.text(ids[:limit]).decode("utf-8", "replace")
+    if spelling:
+        entry["text"] = spelling.text(ids[:limit]).decode("utf-8", "replace")
     return entry
 
 
-def _print_documents(sample: Shown, pieces: Pieces | None, most: int) -> None:
+def _print_documents(sample: Shown, spelling: Spelling | None, most: int) -> None:
     limit = _limit(sample.documents, most)
     for ids, (sequence, first) in zip(sample.documents, sample.places, strict=True):
         part = ids[:limit]
         begin = f" from token {first:,} on" if first else ""
         put(dim(f"  ── {count(len(ids), 'token')} of sequence {sequence}{begin}"))
-        text = pieces.text(part).decode("utf-8", "replace") if pieces else " ".join(map(str, part))
+        text = (
+            spelling.text(part).decode("utf-8", "replace") if spelling else " ".join(map(str, part))
+        )
         for line in text.rstrip("\n").split("\n"):
             for row in textwrap.wrap(shown(line), width() - 2) or [""]:
                 put(f"  {row}".rstrip())

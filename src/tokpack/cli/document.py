@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tokpack.indexed import MMapIndexedDataset
-    from tokpack.report import Overview, Pieces, Sources
+    from tokpack.report import Overview, Sources, Spelling
 
 _MOST_SOURCES = 8
 _COLOURS = ("\x1b[30;48;5;153m", "\x1b[30;48;5;223m")  # black on light blue, on light orange
@@ -74,7 +74,7 @@ def _tokenizer(tokenizer: dict[str, object]) -> str:
 def print_document(
     dataset: MMapIndexedDataset,
     sources: Sources,
-    pieces: Pieces | None,
+    spelling: Spelling | None,
     number: int,
     shown_tokens: tuple[int, int],
 ) -> None:
@@ -96,7 +96,7 @@ def print_document(
     if begin:
         put(dim(f"  … {count(begin, 'token')} before"))
     ids = tokens[begin:end].tolist()
-    for line in _lines(_cells(ids, pieces), width() - 2):
+    for line in _lines(_cells(ids, spelling), width() - 2):
         for row in line:
             put(f"  {row}".rstrip())
     if end < len(tokens):
@@ -104,14 +104,14 @@ def print_document(
     put()
 
 
-def _cells(ids: list[int], pieces: Pieces | None) -> Iterator[tuple[str, str, bool]]:
-    """Text and ids of each piece, and whether a line of the document ends there."""
-    if pieces is None:
+def _cells(ids: list[int], spelling: Spelling | None) -> Iterator[tuple[str, str, bool]]:
+    """Text and ids of some tokens at a time, and whether a line of the document ends there."""
+    if spelling is None:
         yield from (("", str(token), False) for token in ids)
         return
-    for piece in pieces.whole(ids):
-        text = shown(piece.text)
-        yield text, "+".join(map(str, piece.ids)), piece.text.endswith("\n")
+    for some in spelling.whole(ids):
+        text = shown(some.text)
+        yield text, "+".join(map(str, some.ids)), some.text.endswith("\n")
 
 
 def _lines(cells: Iterator[tuple[str, str, bool]], columns: int) -> Iterator[list[str]]:

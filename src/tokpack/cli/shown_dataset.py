@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import argparse
 
     from tokpack.indexed import MMapIndexedDataset
-    from tokpack.report import Pieces
+    from tokpack.report import Spelling
 
 MAX_TOKENS = 256  # of a document, unless asked for more
 
@@ -31,10 +31,10 @@ TOKENIZER = Group(
 )
 
 
-def load(prefix: str, arguments: argparse.Namespace) -> tuple[MMapIndexedDataset, Pieces | None]:
+def load(prefix: str, arguments: argparse.Namespace) -> tuple[MMapIndexedDataset, Spelling | None]:
     """Open a dataset and its tokenizer, and tell the user what is missing."""
     from tokpack.indexed import MMapIndexedDataset
-    from tokpack.report import Pieces, doubt, find_tokenizer
+    from tokpack.report import Spelling, doubt, find_tokenizer
 
     dataset = MMapIndexedDataset(prefix)
     notes = [doubt(dataset)]
@@ -49,4 +49,4 @@ def load(prefix: str, arguments: argparse.Namespace) -> tuple[MMapIndexedDataset
     if not arguments.quiet:
         for line in filter(None, (*notes, found.note)):
             terminal.note(line)
-    return dataset, Pieces(found.tokenizer) if found.tokenizer else None
+    return dataset, Spelling(found.tokenizer) if found.tokenizer else None

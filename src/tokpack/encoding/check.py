@@ -13,7 +13,7 @@ from tokpack.tokenizers import self_check
 if TYPE_CHECKING:
     from tokpack.encoding.piece import Job
 
-_BATCHES = 8  # looked at for one with documents
+_BATCHES = 8  # how many batches are searched for one that has documents
 
 
 class SelfCheck:
@@ -42,7 +42,7 @@ class SelfCheck:
         self.poll()
 
     def stop(self) -> None:
-        """Wait for the end of the check: a thread must not be in native code when Python ends."""
+        """Wait until the check is over: Python must not exit while a thread is in native code."""
         if self._thread.ident is not None:
             self._thread.join()
 
@@ -50,7 +50,7 @@ class SelfCheck:
         try:
             self._run()
         except InputError:
-            pass  # the worker that reads the part says so, with the line
+            pass  # the worker that encodes this part reports the error, with its line
         except MemoryError as error:
             self._error = no_memory("the self-check of the first documents", error)
         except BaseException as error:

@@ -30,7 +30,7 @@ POLL_SECONDS = 0.2
 
 
 class Watcher(Protocol):
-    """What an engine tells."""
+    """The callbacks of an engine, which report its progress."""
 
     def advanced(self, advance: Advance) -> None:
         """A part has come so far."""
@@ -128,7 +128,7 @@ class Processes:
                 args=(self._job, theirs, os.getpid(), inherited if forks else []),
                 daemon=True,
             )
-            with warnings.catch_warnings():  # a library's idle threads do not matter to a worker
+            with warnings.catch_warnings():  # a fork warns of the idle threads of libraries
                 warnings.simplefilter("ignore", DeprecationWarning)
                 process.start()
             theirs.close()
@@ -200,9 +200,9 @@ def _work(
     job: Job, connection: Connection[Any, Any], parent: int, inherited: list[Connection[Any, Any]]
 ) -> None:
     """The main function of a worker process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all: the parent decides
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the workers are the parallelism
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # one thread in each worker
     for other in inherited:  # or the end of the parent would not be the end of the pipes
         other.close()
 
@@ -216,7 +216,7 @@ def _work(
         while (number := _next(connection, parent)) is not None:
             connection.send(encoder.run(number, report))
     except (BrokenPipeError, EOFError):
-        os._exit(1)  # the parent is gone
+        os._exit(1)  # the parent has died
     except TokpackError as error:
         _send_last(connection, error)
     except BaseException:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
+import ujson
 import xxhash
 
 from tokpack.errors import OutputError
@@ -42,7 +43,7 @@ def open_own(path: str, flags: int) -> int:
 
 
 def create_own(path: str) -> int:
-    """Open a new file of a work folder for writing; one that was there goes. Raises OutputError."""
+    """Create a file in a work folder, in place of one that is there. Raises OutputError."""
     with cannot_write(path):
         remove_file(path)
         return open_own(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
@@ -123,7 +124,8 @@ class WorkFolder:
         """
         try:
             with open(open_own(self(name), os.O_RDONLY), "rb") as file:
-                value = json.loads(file.read(MAX_BYTES))
+                # It takes more than JSON, and the checksum only what was written.
+                value = ujson.loads(file.read(MAX_BYTES))
             whole = isinstance(value, dict) and value.pop(_SEAL, None) == _checksum(value)
         except (FileNotFoundError, ValueError, RecursionError):
             return None

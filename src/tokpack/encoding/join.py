@@ -20,7 +20,7 @@ from tokpack.encoding.folder import create_own, open_own
 from tokpack.encoding.proof import Proof, spans_of
 from tokpack.errors import OutputError
 from tokpack.files.copying import copy_range
-from tokpack.files.durable import cannot_write, sync_file
+from tokpack.files.durable import cannot_write, rename, sync_data, sync_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 SYNC_SECONDS = 2.0
 SYNC_BYTES = 256 << 20
-_HASH_BYTES = 1 << 30  # at once
+_HASH_BYTES = 1 << 30  # at most, before it looks for new work
 _log = logging.getLogger(__name__)
 
 
 def groups_of(parts: Sequence[Part]) -> list[list[int]]:
-    """Numbers of the parts that are joined together: the stripes of a source, else a part alone."""
+    """The numbers of the parts, grouped: all stripes of a source together, any other part alone."""
     groups: list[list[int]] = []
     for number, part in enumerate(parts):
         previous = parts[number - 1] if number else None
@@ -57,8 +57,8 @@ class _State:
 
     extents: list[tuple[int, ...]] = field(default_factory=list)
     complete: bool = False
-    taken: int = 0  # extents joined to their end
-    copied: tuple[int, ...] = ()  # bytes of each track that are joined
+    taken: int = 0  # how many extents are joined completely
+    copied: tuple[int, ...] = ()  # joined bytes of each track
 
     def announce(self, extents: Sequence[tuple[int, ...]]) -> None:
         """Take over new extents; the first may continue the last one known."""
@@ -85,11 +85,10 @@ class Joiner:
         self._states: dict[int, _State] = {}
         self._ends = [0] * len(job.tracks)  # bytes joined
         self._proofs = [Proof() for _ in job.tracks]
-        self._checksums: dict[int, list[str]] = {}  # of the tracks of pieces, from their workers
-        self._unproved: deque[tuple[list[int], list[int]]] = (
-            deque()
-        )  # groups joined, and their ends
-        self._proved = 0  # groups
+        self._checksums: dict[int, list[str]] = {}  # by part: of each track, from its worker
+        # Joined groups that are not read back yet, with the end of each track.
+        self._unproved: deque[tuple[list[int], list[int]]] = deque()
+        self._proved = 0  # groups read back and found right
         self._committed = 0  # groups in the journal
         self._unsynced = 0
         self._synced = time.monotonic()
@@ -166,8 +165,9 @@ class Joiner:
         self.check()
         if self._single:
             for track in self._job.tracks:
-                with cannot_write(self._folder.joined(track)):
-                    os.replace(self._folder.piece(0, track), self._folder.joined(track))
+                joined = self._folder.joined(track)
+                with cannot_write(joined):
+                    rename(self._folder.piece(0, track), joined, fsync=False)
         return {
             track: proof.hexdigest()
             for track, proof in zip(self._job.tracks, self._proofs, strict=True)
@@ -193,7 +193,7 @@ class Joiner:
     def _main(self) -> None:
         try:
             while self._error is None:
-                # Asked before joining: whoever closes has announced all that there will be.
+                # Read before joining: nothing is announced after closing, so one pass is enough.
                 closing = self._closing
                 moved = self._join()
                 moved |= not self._read_back()
@@ -216,7 +216,7 @@ class Joiner:
         return self._states.setdefault(number, _State(copied=(0,) * len(self._job.tracks)))
 
     def _join(self) -> bool:
-        """Append all that is known and in order; whether anything moved."""
+        """Append all bytes whose turn it is. True if there were any."""
         moved = False
         while self._group < len(self._groups):
             group = self._groups[self._group]
@@ -290,7 +290,7 @@ class Joiner:
         self._segment = 0
 
     def _read_back(self) -> bool:
-        """Let the checksums follow the join; whether they are where it is."""
+        """Read back what was joined, for the checksums. True when all of it was read."""
         there = [self._follow(track, _HASH_BYTES) for track in range(len(self._files))]
         while self._unproved:
             group, ends = self._unproved[0]
@@ -322,7 +322,7 @@ class Joiner:
         """Make what is joined durable, enter whole groups in the journal, delete their pieces."""
         for track, file in zip(self._job.tracks, self._files, strict=False):
             with cannot_write(self._folder.joined(track)):
-                os.fdatasync(file) if hasattr(os, "fdatasync") else os.fsync(file)
+                sync_data(file)
         self._unsynced = 0
         self._synced = time.monotonic()
         if self._proved == self._committed or self._single:
@@ -340,7 +340,7 @@ class Joiner:
     # -- going back -----------------------------------------------------------------------------
 
     def _journaled(self) -> int:
-        """Groups that the journal names; none where it cannot be believed."""
+        """How many groups the journal lists; 0 where it is missing or damaged."""
         groups = (self._folder.read_json("journal.json") or {}).get("groups")
         return groups if type(groups) is int and 0 <= groups <= len(self._groups) else 0
 

@@ -85,7 +85,7 @@ class PartEncoder:
         piece = Piece.nothing(number, self.job)
         rejects = Rejects(self.job.folder.piece(number, "rejects.jsonl"))
         clock = _Clock()
-        told = 0  # the extents before this one are closed, and were reported
+        told = 0  # how many extents are complete and have been reported
         for batch in self._batches(number, limit):
             clock.add(0)
             batch, texts = self._encodable(number, batch)  # noqa: PLW2901
@@ -112,7 +112,7 @@ class PartEncoder:
         part = self.job.parts[number]
         source = self.job.sources[part.source]
         options = self.job.options
-        unchecked = source.is_pipe  # it cannot be read twice: see SelfCheck
+        unchecked = source.is_pipe  # SelfCheck cannot read it: it can be read once only
         for batch in read(
             source, part, options.keys, max_document_bytes=options.max_document_bytes
         ):

@@ -67,7 +67,7 @@ class Job:
         return found
 
     def blocks_from(self, number: int) -> int:
-        """The byte of the source from which on a part looks after the checksums of its blocks.
+        """The first byte of the blocks of the source whose checksums a part computes.
 
         A range of bytes has its own. Parts that read all of a file share them out.
         """
@@ -104,7 +104,7 @@ class Job:
 
 @dataclass
 class KeyCounts:
-    """What one key of a piece, an input or a run came to."""
+    """Counts of one key: of a piece, of an input, or of a run."""
 
     documents: int = 0  # with at least one token
     sequences: int = 0
@@ -142,7 +142,7 @@ class Piece:
 
     @classmethod
     def nothing(cls, number: int, job: Job) -> Piece:
-        """The piece of a part of which nothing is wanted."""
+        """A piece without documents."""
         counts = [KeyCounts() for _ in job.options.keys]
         none = xxhash.xxh3_64().hexdigest()
         checksums = [none for _ in job.tracks]
@@ -162,7 +162,7 @@ class Piece:
             self.extents.append(extent)
 
     def advance(self, seconds: tuple[float, ...], told: int) -> Advance:
-        """What to say about the piece so far; the extents before ``told`` are known."""
+        """How far the piece is, for the join, which knows the extents before ``told``."""
         return Advance(
             self.number,
             self.bytes_read,
@@ -180,7 +180,7 @@ class Piece:
 
     @classmethod
     def read(cls, job: Job, number: int) -> Piece | None:
-        """A piece as its description says; None where there is none that can be believed."""
+        """The piece that a description on disk describes; None where it is missing or damaged."""
         value = job.folder.read_json(f"{number:06d}.json")
         try:
             piece = cls.from_json(value or {})

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokpack.encoding.transforms import versions
 from tokpack.errors import ResumeError
-from tokpack.sources import Part, Source, split
+from tokpack.sources import Part, Source, make_parts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,14 +20,15 @@ if TYPE_CHECKING:
 
 PLAN_FORMAT = 2
 _IDENTIFYING = ("fingerprint", "size", "format", "compression")  # of an input
-_FLAGS = {"keys": " (--json-keys)", "num_docs": " (--limit)"}  # of another name than the option
+# Flags whose names are not those of their options.
+_FLAGS = {"keys": " (--json-keys)", "num_docs": " (--limit)"}
 MIN_PART_BYTES = 4 << 20
 MAX_PART_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
 class Plan:
-    """An ordered list of parts, and everything that decides the bytes of the result."""
+    """The parts of a run, in order, and everything that decides the bytes of its result."""
 
     version: str  # of tokpack: only the version that began a run goes on with it
     sources: tuple[Source, ...]
@@ -170,7 +171,7 @@ def deciding_options(options: EncodeOptions, tokenizer: Tokenizer, dtype: str) -
         "num_docs": options.limit,
         "max_document_bytes": options.max_document_bytes,
     }
-    if options.trace:  # a dataset with a trace does for who asks for none
+    if options.trace:  # a dataset that has a trace serves a request without one
         deciding["trace"] = True
     return deciding | versions(options)
 
@@ -193,5 +194,5 @@ def make_plan(
         fingerprints=tuple(source.fingerprint() for source in sources),
         tokenizer=tokenizer.describe(),
         options=deciding_options(options, tokenizer, dtype),
-        parts=tuple(split(sources, ways=ways, target_bytes=target)),
+        parts=tuple(make_parts(sources, ways=ways, target_bytes=target)),
     )

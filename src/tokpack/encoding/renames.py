@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tokpack.encoding.folder import WorkFolder
 from tokpack.encoding.outputs import check_replaced, is_rejects, rejects_path
 from tokpack.errors import InputError, OutputError, ResumeError
-from tokpack.files.durable import cannot_write, remove_file, sync_folder
+from tokpack.files.durable import cannot_write, identity, remove_file, rename, sync_folder
 from tokpack.indexed import (
     FileDigest,
     bin_path,
@@ -112,7 +112,7 @@ def finish(folder: WorkFolder, options: EncodeOptions, *, resumed: bool = False)
         remove_file(path)
     for staged, path in waiting.items():
         with cannot_write(path):
-            os.replace(staged, path)
+            rename(staged, path, fsync=False)
     home = os.path.dirname(os.path.abspath(folder.path))
     with cannot_write(home):
         sync_folder(home)
@@ -186,14 +186,8 @@ def _check_targets(
 
 
 def _identity(path: str) -> list[int] | None:
-    """What tells a file from another that takes its place; None where there is none."""
-    try:
-        status = os.lstat(path)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise OutputError(f"{path}: cannot be read: {error.strerror or error}") from error
-    return [status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns]
+    """What the commit says of a file: its identity, or a link's own; None where there is none."""
+    return list(identity(path, follow_links=False) or ()) or None
 
 
 def _is(path: str, digest: FileDigest) -> bool:

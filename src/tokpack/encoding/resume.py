@@ -137,12 +137,13 @@ def known_pieces(job: Job, plan: Plan, touched: Sequence[int]) -> dict[int, Piec
             job.folder.remove_file(f"{number:06d}.json")
             del pieces[number]
     if touched:
-        job.folder.write_json("plan.json", plan.to_json())  # with the times that were compared
+        # With the new times, so that these sources are not compared again.
+        job.folder.write_json("plan.json", plan.to_json())
     return pieces
 
 
 def _nothing(job: Job, plan: Plan) -> dict[int, Piece]:
-    """Discard what is there; no piece is left."""
+    """Remove what an earlier run left. Returns no pieces."""
     job.folder.clear(keep=("lock",))
     job.folder.write_json("plan.json", plan.to_json())
     return {}

@@ -96,7 +96,7 @@ def encode(options: EncodeOptions, *, progress: Show | None = None) -> list[Mani
             run.meter.show("sync", now=True)
             stage(job, plan, [piece for _, piece in sorted(run.pieces.items())], digests)
         except TokpackError:
-            if not run.has_tokens:  # there is nothing to go on with
+            if not run.has_tokens:  # no later run could use it
                 folder.remove()
             raise
         finish(folder, options)
@@ -251,7 +251,7 @@ def _ends_on_sigterm() -> Iterator[None]:
         return
 
     def stop(_number: int, _frame: FrameType | None) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # another must not interrupt the end
         raise _Terminated
 
     signal.signal(signal.SIGTERM, stop)

@@ -13,13 +13,12 @@ import json
 import os
 import stat
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from tokpack.errors import OutputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from types import TracebackType
 
 UNFINISHED = ".tokpack.tmp"  # behind the name of a file in the making
 NAMES = ".tokpack.names"  # behind the name of the last of several, while they get their names
@@ -109,7 +108,7 @@ class Staged:
                     remove_file(path)
                 for path in list(self._files):
                     with cannot_write(path):
-                        os.replace(path + UNFINISHED, path)
+                        rename(path + UNFINISHED, path, fsync=False)
                         named.append(path)
                         del self._files[path]
                         if fsync:
@@ -130,7 +129,7 @@ class Staged:
             yield
             return
         note = list(self._files)[-1] + NAMES
-        files = {os.path.abspath(path): identity(path + UNFINISHED) for path in self._files}
+        files = {os.path.abspath(path): same_file(path + UNFINISHED) for path in self._files}
         with cannot_write(note), open(note, "w", encoding="ascii") as file:
             json.dump(files, file)
         try:
@@ -150,12 +149,7 @@ class Staged:
     def __enter__(self) -> Staged:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for path, file in self._files.items():
             # Another error is on its way; after a failed write even the last flush may fail.
             own = False
@@ -169,13 +163,32 @@ class Staged:
         self._files.clear()
 
 
-def identity(path: str) -> tuple[int, int] | None:
-    """The device and the inode of a file, which are the same under all of its names."""
+class Identity(NamedTuple):
+    """What tells a file from another that takes its place, and from itself when it is written."""
+
+    device: int
+    inode: int
+    size: int
+    modified: int  # nanoseconds
+
+    @classmethod
+    def of(cls, found: os.stat_result) -> Identity:
+        """That of a file that was looked at."""
+        return cls(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+
+
+def identity(path: str, *, follow_links: bool = True) -> Identity | None:
+    """The identity of the file that has a name; None where there is none."""
     try:
-        found = os.stat(path)
-    except (OSError, ValueError):  # a name that no file can have
+        return Identity.of(os.stat(path, follow_symlinks=follow_links))
+    except (OSError, ValueError):  # ValueError: a name that no file can have
         return None
-    return found.st_dev, found.st_ino
+
+
+def same_file(path: str) -> tuple[int, int] | None:
+    """The part of the identity that a file has under all of its names, whatever is written."""
+    found = identity(path)
+    return found and found[:2]
 
 
 def open_regular(path: str) -> BinaryIO:
@@ -197,6 +210,37 @@ def remove_file(path: str) -> None:
     """Remove a file that may be gone already. Raises OutputError."""
     with cannot_write(path), suppress(FileNotFoundError):
         os.unlink(path)
+
+
+def rename(old: str | os.PathLike[str], new: str | os.PathLike[str], *, fsync: bool = True) -> None:
+    """Give a file, or a folder, another name; durably with ``fsync``. Raises OSError."""
+    os.replace(old, new)
+    if fsync:
+        sync_folder(os.path.dirname(os.fspath(new)))
+
+
+def link(old: str, new: str) -> bool:
+    """Give a file a second name, durably; False where its file system cannot.
+
+    Raises OSError, FileExistsError where there is a file of that name.
+    """
+    try:
+        os.link(old, new)
+    except FileExistsError:
+        raise
+    except OSError:  # another disk, or a file system without links
+        return False
+    try:
+        sync_folder(os.path.dirname(new))
+    except BaseException:
+        os.unlink(new)
+        raise
+    return True
+
+
+def sync_data(file: int) -> None:
+    """Make the bytes of an open file durable, and its size. Raises OSError."""
+    os.fdatasync(file) if hasattr(os, "fdatasync") else os.fsync(file)
 
 
 def sync_file(path: str) -> None:

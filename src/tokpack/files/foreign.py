@@ -10,10 +10,17 @@ from tokpack.errors import FormatError, InputError, TokpackError
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Iterable
 
 MAX_BYTES = 1 << 29  # of a JSON file: a manifest of a million inputs, a tokenizer of a million ids
 MAX_DEPTH = 100
 MAX_DIGITS = 60  # of a number
+
+# A number of more than MAX_DIGITS characters has so many digits in a row, somewhere between its
+# sign, point and exponent. A NUL counts as one: in UTF-16 it comes between digits.
+_ROW = b"0" * 19
+_DIGITS_ALIKE = bytes(48 if byte in b"0123456789\0" else 32 for byte in range(256))
+_NESTED = frozenset([list, dict])
 
 
 def read_whole(
@@ -51,7 +58,7 @@ def parse_json(
     if len(text) > MAX_BYTES:
         raise wrong(f"{name!s}: has more than {MAX_BYTES:,} bytes, the most that is read as JSON")
     try:
-        value = json.loads(text, parse_int=_whole, parse_float=_real)
+        value = _loads(text)
     except RecursionError:
         _refuse_depth(name, wrong)
     except MemoryError:
@@ -60,6 +67,14 @@ def parse_json(
         raise wrong(f"{name!s}: not JSON: {message(str(error))}") from None
     check_depth(value, name, wrong)
     return value
+
+
+def _loads(text: str | bytes) -> Any:
+    """json.loads, with ValueError for a number of too many digits."""
+    raw = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+    if _ROW in raw.translate(_DIGITS_ALIKE):
+        return json.loads(text, parse_int=_whole, parse_float=_real)
+    return json.loads(text)  # no call for each number
 
 
 def read_json(
@@ -88,17 +103,18 @@ def read_object(
 def check_depth(value: Any, name: str | os.PathLike[str], wrong: type[TokpackError]) -> None:
     """Raise ``wrong`` where lists and objects are nested more than MAX_DEPTH deep."""
     level = [value]
-    for _ in range(MAX_DEPTH):
-        level = [
-            child
-            for node in level
-            if isinstance(node, (dict, list))
-            for child in (node.values() if isinstance(node, dict) else node)
-            if isinstance(child, (dict, list))
-        ]
+    for _ in range(MAX_DEPTH + 1):
+        level = [node for node in level if isinstance(node, (dict, list))]
         if not level:
             return
+        level = [child for node in level for child in _children(node)]
     _refuse_depth(name, wrong)
+
+
+def _children(node: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    """What is in a list or an object; nothing where that has neither lists nor objects."""
+    children = node.values() if isinstance(node, dict) else node
+    return () if _NESTED.isdisjoint(map(type, children)) else children
 
 
 def _refuse_depth(name: str | os.PathLike[str], wrong: type[TokpackError]) -> NoReturn:

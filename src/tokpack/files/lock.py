@@ -17,7 +17,6 @@ from tokpack.files.durable import cannot_write
 
 if TYPE_CHECKING:
     from pathlib import Path
-    from types import TracebackType
 
 try:
     import fcntl
@@ -56,12 +55,7 @@ class Lock:
             time.sleep(0.05)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         # The record goes, so that a run on another host need not wait until the file is old.
         with contextlib.suppress(OSError):
             os.ftruncate(self._file, 0)
@@ -80,7 +74,7 @@ class Lock:
             os.makedirs(self._folder, exist_ok=True)
             file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | _NOT_A_LINK, 0o666)
         try:
-            locked = _flock(file)
+            locked = try_flock(file)
             if locked is False or not self._is_ours(file):
                 os.close(file)
                 return False
@@ -151,7 +145,7 @@ class _Held:
     def release(self) -> None:
         self._ended.set()
         self._thread.join()
-        self._lock.__exit__(None, None, None)
+        self._lock.__exit__()
 
     def _beat(self) -> None:
         while not self._ended.wait(HEARTBEAT_SECONDS):
@@ -186,7 +180,7 @@ def _since(owner: dict[str, Any]) -> str:
     return time.strftime("since %Y-%m-%d %H:%M:%S,", since)
 
 
-def _flock(file: int) -> bool | None:
+def try_flock(file: int) -> bool | None:
     """Whether the lock was free; None where there are no locks."""
     if fcntl is None:
         return None

@@ -21,9 +21,9 @@ from tokpack.files.durable import (
     UNFINISHED,
     Staged,
     cannot_write,
-    identity,
     open_regular,
     remove_file,
+    same_file,
 )
 
 if TYPE_CHECKING:
@@ -123,14 +123,14 @@ def check_not_inputs(outputs: Iterable[str], inputs: Iterable[str]) -> None:
     written = {}
     for path in outputs:
         for name in (path, path + UNFINISHED):
-            found = identity(name)
+            found = same_file(name)
             if found is not None:
                 written[found] = name
     if not written:
         return
     for name in inputs:
         for path in _files(name):
-            output = written.get(identity(path) or (-1, -1))
+            output = written.get(same_file(path) or (-1, -1))
             if output is None:
                 continue
             other = "" if output == path else f" under the name {path}"
@@ -185,7 +185,7 @@ def _left_by_a_kill(paths: Sequence[str]) -> Iterator[str]:
     if isinstance(files, dict) and not os.path.lexists(paths[-1]):
         for path in paths:
             made = files.get(os.path.abspath(path))
-            if made and made == list(identity(path) or ()):
+            if made and made == list(same_file(path) or ()):
                 yield path
     yield note
 

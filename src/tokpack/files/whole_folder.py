@@ -13,7 +13,14 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from tokpack.errors import OutputError
-from tokpack.files.durable import UNFINISHED, cannot_write, replace_json, sync_file, sync_folder
+from tokpack.files.durable import (
+    UNFINISHED,
+    cannot_write,
+    rename,
+    replace_json,
+    sync_file,
+    sync_folder,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -66,13 +73,13 @@ def finish(target: Path, kind: str) -> None:
     with cannot_write(target):
         replaced = target.exists()
         if replaced:
-            target.rename(old)
+            rename(target, old, fsync=False)
         try:
-            work.rename(target)
+            rename(work, target, fsync=False)
         except OSError:
             if replaced:
                 with suppress(OSError):
-                    old.rename(target)
+                    rename(old, target, fsync=False)
             raise
         sync_folder(str(target.parent))
     _remove_if_possible(old)
@@ -89,7 +96,7 @@ def discard(path: Path) -> None:
     """Remove a folder that is ours. OutputError."""
     old = path.with_name(path.name + OLD)
     with cannot_write(path):
-        path.rename(old)
+        rename(path, old, fsync=False)
     _remove_if_possible(old)
 
 

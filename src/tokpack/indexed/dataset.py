@@ -21,7 +21,6 @@ from tokpack.indexed.shards import Shards, check_digest, is_virtual, open_shards
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterator
-    from types import TracebackType
 
     from tokpack.indexed.records import ShardRecord
     from tokpack.indexed.shard import Shard
@@ -266,12 +265,7 @@ class MMapIndexedDataset:
     def __enter__(self) -> MMapIndexedDataset:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __reduce__(self) -> tuple[type[MMapIndexedDataset], tuple[str]]:

@@ -157,7 +157,7 @@ class Index:
     doc_idx: npt.NDArray[np.int64]
 
     def release(self) -> None:
-        """Give back the memory of the map, whose pages are read again where they are needed."""
+        """Give back the memory of the map's pages; reading them again maps them again."""
         if not isinstance(self.buffer, bytes):
             self.buffer.madvise(MADV_DONTNEED)
 
@@ -277,7 +277,7 @@ def check_all(index: Index, bin_bytes: int) -> None:
                 f"{_pointer_fact(index, number)}, expected {int(expected[wrong[0]])}, "
                 "the bytes of all sequences before it"
             )
-        if begin > bin_bytes:  # before the sum can leave 63 bits
+        if begin > bin_bytes:  # checked here, before a sum of offsets can overflow 63 bits
             raise _broken_span(index, min(start + _CHUNK, index.header.sequences) - 1, bin_bytes)
         index.release()
     descent = _first_descent(index.doc_idx, index.release)

@@ -71,10 +71,10 @@ def document_ends(
 
 
 def release(array: npt.NDArray[Any]) -> None:
-    """Let go of the memory of a mapped file; what is read again is mapped again."""
+    """Give back the memory of a mapped file's pages; reading them again maps them again."""
     base: Any = array
     while isinstance(base, (np.ndarray, memoryview)):
         base = base.obj if isinstance(base, memoryview) else base.base
-    # Other memory than that of a file, or a private copy of one, would lose what is in it.
+    # Only for a shared map of a file: any other memory would lose its contents.
     if isinstance(base, mmap.mmap) and memoryview(base).readonly and hasattr(base, "madvise"):
         base.madvise(mmap.MADV_DONTNEED)

@@ -56,7 +56,7 @@ def digest_file(path: str | os.PathLike[str]) -> FileDigest:
 
 
 class Digested:
-    """Chunks of a file on their way to it; ``digest`` is of those that came by."""
+    """Passes the chunks of a file on, and computes the digest of all that passed."""
 
     def __init__(self, chunks: Iterable[bytes]) -> None:
         self._chunks = chunks
@@ -71,7 +71,7 @@ class Digested:
 
     @property
     def digest(self) -> FileDigest:
-        """Size and checksum of what came by."""
+        """Size and checksum of the chunks that passed."""
         return {"bytes": self._bytes, "xxh3_128": self._state.hexdigest()}
 
 
@@ -209,7 +209,7 @@ def now() -> str:
 
 
 def not_a_manifest(path: str) -> str:
-    """What there is to say of a file in the place of a manifest."""
+    """Why a file with the name of a manifest is not read as one."""
     return f'{path}: not a manifest: expected an object with the key "tokpack"'
 
 
@@ -218,7 +218,7 @@ def _read(path: str) -> tuple[bytes, bytes]:
     try:
         with open_regular(path) as file:
             head = file.read(_HEAD_BYTES)
-            # What begins otherwise is perhaps somebody's huge data.
+            # Any other file may be somebody's data of any size, and is not read further.
             return head, file.read(MAX_BYTES) if _START.match(head) else b""
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error

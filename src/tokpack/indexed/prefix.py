@@ -28,7 +28,7 @@ def prefixes_of(names: Sequence[str]) -> list[str]:
     for name in names:
         prefix = prefix_of(name)
         suffix = name.removeprefix(prefix)
-        if found.setdefault(prefix, suffix) == suffix:  # the same name again is meant
+        if found.setdefault(prefix, suffix) == suffix:  # what is given twice is meant twice
             prefixes.append(prefix)
     return prefixes
 

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokpack.errors import FormatError, InputError
+from tokpack.files.durable import Identity, identity
 from tokpack.indexed.format import (
     HEADER_BYTES,
     Index,
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 Tokens = npt.NDArray[Any]
-Identity = tuple[int, int, int, int]
 
 PATIENCE_SECONDS = 2.0  # for a writer that has removed one .idx and not yet named the next
 _PAUSE_SECONDS = 0.002
@@ -74,7 +74,7 @@ class Shard:
     @property
     def idx_bytes(self) -> int:
         """The size of the .idx."""
-        return self.identity[2]
+        return self.identity.size
 
     def validate(self) -> None:
         """Check every entry of the index, about 5 ns each; FormatError names the first bad one."""
@@ -83,7 +83,7 @@ class Shard:
     @property
     def is_current(self) -> bool:
         """Whether the dataset's name still means these files."""
-        return identity_of(idx_path(self.prefix)) == self.identity
+        return identity(idx_path(self.prefix)) == self.identity
 
     def open_bin(self, doing: str) -> BinaryIO:
         """The .bin that is mapped, as a file to copy from. InputError as ``check_current``."""
@@ -112,7 +112,7 @@ def open_shard(prefix: str) -> Shard:
     """
     until = time.monotonic() + PATIENCE_SECONDS
     while True:
-        before = identity_of(idx_path(prefix))
+        before = identity(idx_path(prefix))
         fault: FormatError | InputError | None = None
         try:
             shard = _map_both(prefix)
@@ -120,7 +120,7 @@ def open_shard(prefix: str) -> Shard:
                 return shard
         except (FormatError, InputError) as error:
             fault = error
-        after = identity_of(idx_path(prefix))
+        after = identity(idx_path(prefix))
         whole = before is not None and before == after
         nothing = before is None and after is None and not os.path.exists(bin_path(prefix))
         if fault is not None and (whole or nothing or time.monotonic() > until):
@@ -128,19 +128,6 @@ def open_shard(prefix: str) -> Shard:
         if time.monotonic() > until:
             raise InputError(f"{prefix}: is replaced again and again while it is opened: try later")
         time.sleep(_PAUSE_SECONDS)
-
-
-def identity_of(path: str) -> Identity | None:
-    """What tells a file from another of its name; None where there is none."""
-    try:
-        return _identity(os.stat(path))
-    except OSError:
-        return None
-
-
-def _identity(found: os.stat_result) -> Identity:
-    # While the file is mapped, no other can get its number.
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _map_both(prefix: str) -> Shard:
@@ -160,7 +147,7 @@ def map_file(path: str) -> tuple[bytes | mmap.mmap, Identity]:
             raise InputError(f"{path}: not a regular file")
         with open(path, "rb", buffering=0) as file:
             found = os.fstat(file.fileno())
-            size, identity = found.st_size, _identity(found)
+            size, identity = found.st_size, Identity.of(found)
             if size == 0:  # cannot be mapped
                 return b"", identity
             if sys.version_info >= (3, 13):  # keeps no second descriptor open

@@ -24,7 +24,7 @@ OPEN_SHARDS = 64  # each has two maps
 
 @dataclass(frozen=True, slots=True)
 class Shards:
-    """What an open dataset consists of.
+    """The shards of an open dataset.
 
     ``only`` is its one shard; of a virtual dataset it is None, and ``manifest`` has ``records`` of
     those that ``open`` opens, of which at most OPEN_SHARDS stay open.
@@ -68,7 +68,7 @@ def is_virtual(prefix: str) -> bool:
 def _open_recorded(
     prefix: str, dtype: np.dtype[Any], records: tuple[ShardRecord, ...], number: int
 ) -> Shard:
-    """Open a shard of a virtual dataset, which must be what it was."""
+    """Open a shard of a virtual dataset. FormatError where it has changed since it was recorded."""
     record = records[number]
     path = os.path.join(os.path.dirname(prefix), record.prefix)
     where = f"{manifest_path(prefix)}: piece {number}, {path},"

@@ -34,7 +34,7 @@ _HEAD = struct.Struct("<8sQ")  # magic, version
 _TAIL = struct.Struct("<10q")  # inputs; records, blocks and bytes of runs of each section
 _NUMBER = np.dtype("<i8")
 _COLUMNS = 4  # of the index: first record, input, line, byte where the runs begin
-_LIMIT = 1 << 56  # of every number: eight bytes of seven bits, and 128 of them cannot overflow
+_LIMIT = 1 << 56  # all numbers are below it: 8 bytes of 7 bits; a sum of 128 fits into int64
 
 Numbers = npt.NDArray[np.int64]
 
@@ -105,7 +105,7 @@ class _Section:
         self.records = self.blocks = self.bytes = 0
         self.columns: tuple[list[Numbers], ...] = tuple([] for _ in range(_COLUMNS))
         self._source = -1
-        self._lines: Numbers = np.empty(0, np.int64)  # of the runs that are in no block yet
+        self._lines: Numbers = np.empty(0, np.int64)  # of the runs that are not in a block yet
         self._counts: Numbers = np.empty(0, np.int64)
 
     def add(self, source: int, runs: Numbers) -> Iterator[bytes]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from array import array
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +14,6 @@ from tokpack.files.durable import Staged, cannot_write, replace_file
 from tokpack.indexed.dataset import MMapIndexedDataset
 from tokpack.indexed.format import MAX_LENGTH, index_chunks, storage_dtype
 from tokpack.indexed.manifest import is_manifest, manifest_path
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 _COPY = 8 << 20
 
@@ -128,17 +125,12 @@ class MMapIndexedDatasetBuilder:
 
     def abandon(self) -> None:
         """Remove what was written; nothing happens after ``finalize``."""
-        self._staged.__exit__(None, None, None)
+        self._staged.__exit__()
 
     def __enter__(self) -> MMapIndexedDatasetBuilder:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.abandon()
 
     def _check_open(self) -> None:

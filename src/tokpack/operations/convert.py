@@ -176,7 +176,7 @@ def _import(options: ConvertOptions, source: str, progress: Show | None) -> Conv
         lengths = out.scratch(opened.sequences, np.int32)
         stage = Stage(progress, "convert", opened.sequences, "sequences")
         at = tokens = 0
-        for block in opened.blocks():
+        for block in opened.chunks():
             _fill(lengths, at, block.lengths, opened.name)
             at += len(block.lengths)
             if block.ids.size:

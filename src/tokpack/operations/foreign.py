@@ -35,7 +35,7 @@ _SHARDS: dict[int, tuple[np.dtype[Any], int]] = {
 _SHARD_VERSIONS = (1, 7)  # of the magic 20240520, and of 20240801
 
 
-class Block(NamedTuple):
+class Chunk(NamedTuple):
     """Some ids, and some lengths: each continues where the one before ended."""
 
     ids: npt.NDArray[Any]
@@ -49,7 +49,7 @@ class Opened:
     name: str
     dtype: np.dtype[Any]  # as stored
     sequences: int
-    blocks: Callable[[], Iterator[Block]]
+    chunks: Callable[[], Iterator[Chunk]]
     doc_idx: npt.NDArray[np.int64] | None = None  # None: each sequence is a document
     tokenizer: str = ""  # its name, where the format tells it
     notes: tuple[str, ...] = field(default=())  # what a user should know
@@ -80,11 +80,11 @@ def open_mmap(prefix: str) -> Opened:
     """A dataset of Megatron's family, which may be virtual; every entry is checked."""
     dataset = MMapIndexedDataset(prefix, verify=True)
 
-    def blocks() -> Iterator[Block]:
+    def chunks() -> Iterator[Chunk]:
         for shard in dataset.shards():
             yield from _both(shard.tokens, shard.index.lengths)
 
-    return Opened(prefix, dataset.dtype, len(dataset), blocks, dataset.doc_idx)
+    return Opened(prefix, dataset.dtype, len(dataset), chunks, dataset.doc_idx)
 
 
 def open_lazy(prefix: str, *, fairseq: bool) -> Opened:
@@ -96,24 +96,24 @@ def open_lazy(prefix: str, *, fairseq: bool) -> Opened:
     index = read_lazy_index(map_file(name), size_of(bin_path(prefix)), name)
     ids = map_file(bin_path(prefix), index.dtype)
     if index.doc_idx is not None:
-        return Opened(name, index.dtype, len(index.sizes), _blocks(ids, index.sizes), index.doc_idx)
+        return Opened(name, index.dtype, len(index.sizes), _chunks(ids, index.sizes), index.doc_idx)
     if not fairseq:
         raise FormatError(
             f"{name}: no document entries: written by fairseq, which adds 1 to every id, or by an "
             "early Megatron, which does not; if by fairseq, say --from fairseq"
         )
 
-    def blocks() -> Iterator[Block]:
+    def chunks() -> Iterator[Chunk]:
         for block in _both(ids, index.sizes):
             if block.ids.size and int(block.ids.min()) < 1:
                 raise FormatError(
                     f"{bin_path(prefix)}: holds the id {int(block.ids.min())}, but fairseq adds 1 "
                     "to every id: not written by fairseq"
                 )
-            yield Block(block.ids - block.ids.dtype.type(1), block.lengths)
+            yield Chunk(block.ids - block.ids.dtype.type(1), block.lengths)
 
     note = "fairseq adds 1 to every id and keeps no documents: 1 is taken off, a document an item"
-    return Opened(name, index.dtype, len(index.sizes), blocks, notes=(note,))
+    return Opened(name, index.dtype, len(index.sizes), chunks, notes=(note,))
 
 
 def open_fairseq_mmap(prefix: str) -> Opened:
@@ -133,7 +133,7 @@ def open_fairseq_mmap(prefix: str) -> Opened:
     ids = map_file(bin_path(prefix), dtype)
     _check_pointers(lengths, buffer[26 + 4 * count :].view("<i8"), ids, name)
     note = "no documents in fairseq's index: each sequence becomes a document"
-    return Opened(name, dtype, count, _blocks(ids, lengths), notes=(note,))
+    return Opened(name, dtype, count, _chunks(ids, lengths), notes=(note,))
 
 
 def _check_pointers(
@@ -230,12 +230,12 @@ def open_npy(path: str, eod: int | None) -> Opened:
         raise FormatError(f"{path}: rows have {length} ids, more than {MAX_LENGTH}")
     step = max(1, STEP // max(1, length))
 
-    def blocks() -> Iterator[Block]:
+    def chunks() -> Iterator[Chunk]:
         for start in range(0, rows, step):
             part = ids[start : start + step]
-            yield Block(part.reshape(-1), np.full(len(part), length))
+            yield Chunk(part.reshape(-1), np.full(len(part), length))
 
-    return Opened(path, ids.dtype, rows, blocks)
+    return Opened(path, ids.dtype, rows, chunks)
 
 
 def open_raw(path: str, dtype: str | None, eod: int | None) -> Opened:
@@ -323,17 +323,17 @@ def _short_enough(lengths: npt.NDArray[Any], start: int, name: str) -> npt.NDArr
     return lengths
 
 
-def _blocks(ids: npt.NDArray[Any], lengths: npt.NDArray[Any]) -> Callable[[], Iterator[Block]]:
+def _chunks(ids: npt.NDArray[Any], lengths: npt.NDArray[Any]) -> Callable[[], Iterator[Chunk]]:
     return lambda: _both(ids, lengths)
 
 
-def _both(ids: npt.NDArray[Any], lengths: npt.NDArray[Any]) -> Iterator[Block]:
+def _both(ids: npt.NDArray[Any], lengths: npt.NDArray[Any]) -> Iterator[Chunk]:
     return _walk(ids, (lengths[at : at + STEP] for at in range(0, len(lengths), STEP)))
 
 
-def _walk(ids: npt.NDArray[Any], lengths: Iterator[npt.NDArray[Any]]) -> Iterator[Block]:
+def _walk(ids: npt.NDArray[Any], lengths: Iterator[npt.NDArray[Any]]) -> Iterator[Chunk]:
     """The ids, then the lengths: so much of them at a time."""
     for chunk in lengths:  # first: they are checked as they come, and are few
-        yield Block(_NONE, chunk)
+        yield Chunk(_NONE, chunk)
     for start in range(0, len(ids), STEP):
-        yield Block(ids[start : start + STEP], _NONE)
+        yield Chunk(ids[start : start + STEP], _NONE)

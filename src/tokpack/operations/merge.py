@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from tokpack.indexed.shard import Identity, Shard
+    from tokpack.files.durable import Identity
+    from tokpack.indexed.shard import Shard
     from tokpack.progress import Show
 
 _COUNTS = ("records", "documents", "empty", "rejected", "text_bytes")

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokpack.errors import FormatError, InputError, UsageError
-from tokpack.operations.foreign import Block, Opened
+from tokpack.operations.foreign import Chunk, Opened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -45,17 +45,17 @@ def open_parquet(path: str, column: str | None) -> Opened:
     name = _column(path, arrow, schema, column)
     dtype = np.dtype(schema.field(name).type.value_type.to_pandas_dtype())
 
-    def blocks() -> Iterator[Block]:
+    def chunks() -> Iterator[Chunk]:
         row = 0
         try:
             for batch in file.iter_batches(batch_size=_ROWS, columns=[name]):
                 lists = batch.column(0)
-                yield _block(path, name, row, lists)
+                yield _chunk(path, name, row, lists)
                 row += len(lists)
         except (OSError, ValueError, arrow.ArrowException) as error:
             raise _broken(path, f"row {row} or a later one is broken", error) from None
 
-    return Opened(path, dtype, file.metadata.num_rows, blocks)
+    return Opened(path, dtype, file.metadata.num_rows, chunks)
 
 
 def _broken(path: str, what: str, error: Exception) -> FormatError | InputError:
@@ -88,7 +88,7 @@ def _column(path: str, arrow: Any, schema: Any, column: str | None) -> str:
     )
 
 
-def _block(path: str, name: str, row: int, lists: Any) -> Block:
+def _chunk(path: str, name: str, row: int, lists: Any) -> Chunk:
     if lists.null_count:
         number = row + lists.is_null().to_pylist().index(True)
         raise FormatError(f"{path}: {name} of row {number} is null, expected a list of ids")
@@ -98,7 +98,7 @@ def _block(path: str, name: str, row: int, lists: Any) -> Block:
     if values.null_count:
         raise FormatError(f"{path}: {name} has null among the ids in rows {row} and following")
     ids: npt.NDArray[Any] = values.to_numpy(zero_copy_only=False)
-    return Block(ids, lists.value_lengths().to_numpy(zero_copy_only=False))
+    return Chunk(ids, lists.value_lengths().to_numpy(zero_copy_only=False))
 
 
 def write_lists(

@@ -12,7 +12,7 @@ import numpy as np
 
 from tokpack.errors import FormatError, InputError, OutputError, UsageError
 from tokpack.files.copying import copy_range
-from tokpack.files.durable import Staged
+from tokpack.files.durable import Staged, link
 from tokpack.indexed.dataset import MMapIndexedDataset
 from tokpack.indexed.format import (
     Remains,
@@ -272,14 +272,8 @@ def _remove(paths: list[str]) -> None:
 def _link_or_copy(old: str, size: int, path: str) -> bool:
     """Make the first ``size`` bytes of a file a new one; whether it is a link."""
     old = os.path.realpath(old)  # the file, not a link to it
-    if size == os.path.getsize(old):
-        try:
-            os.link(old, path)
-            return True
-        except FileExistsError:
-            raise
-        except OSError:  # another disk, or a file system without links
-            pass
+    if size == os.path.getsize(old) and link(old, path):
+        return True
     with open(old, "rb") as source, Staged() as staged:
         copy_range(source.fileno(), staged.create(path).fileno(), 0, size, 0)
         if os.path.lexists(path):  # it came meanwhile

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import xxhash
 
 from tokpack.errors import FormatError, InputError, UsageError
+from tokpack.files.durable import identity
 from tokpack.indexed.dataset import MMapIndexedDataset
 from tokpack.indexed.format import (
     HEADER_BYTES,
@@ -25,7 +26,7 @@ from tokpack.indexed.format import (
 from tokpack.indexed.manifest import FileDigest, Manifest, digest_file, manifest_path
 from tokpack.indexed.prefix import prefix_of
 from tokpack.indexed.scan import scan
-from tokpack.indexed.shard import identity_of, map_file
+from tokpack.indexed.shard import map_file
 from tokpack.indexed.trace import trace_path
 from tokpack.operations.token_check import TokenCheck
 from tokpack.progress import Stage
@@ -33,8 +34,8 @@ from tokpack.progress import Stage
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tokpack.files.durable import Identity
     from tokpack.indexed.records import ShardRecord
-    from tokpack.indexed.shard import Identity
     from tokpack.progress import Show
 
 CHECKS = ("index", "counts", "checksums", "token ids", "EOD")
@@ -80,7 +81,7 @@ def verify(
     request = _Request(quick, vocab_size, eod)
     name = prefix_of(prefix)
     with _held(idx_path(name)):
-        found = identity_of(idx_path(name))
+        found = identity(idx_path(name))
         try:
             report = _verify(name, request, progress)
         except (FormatError, InputError):
@@ -105,7 +106,7 @@ def _held(path: str) -> Iterator[None]:
 
 
 def _check_current(prefix: str, found: Identity | None) -> None:
-    if identity_of(idx_path(prefix)) != found:
+    if identity(idx_path(prefix)) != found:
         raise InputError(f"{prefix}: was replaced while it was verified: run again")
 
 

@@ -2,9 +2,9 @@
 
 from tokpack.report.overview import Overview, overview
 from tokpack.report.page import PAGE_KIND, page
-from tokpack.report.pieces import Pieces
 from tokpack.report.select import Match, grep, random_documents, ranges, sample_documents
 from tokpack.report.sources import Sources, doubt
+from tokpack.report.spelling import Spelling
 from tokpack.report.stats import Stats, stats
 from tokpack.report.tokenizer import find_tokenizer
 
@@ -12,8 +12,8 @@ __all__ = [
     "PAGE_KIND",
     "Match",
     "Overview",
-    "Pieces",
     "Sources",
+    "Spelling",
     "Stats",
     "doubt",
     "find_tokenizer",

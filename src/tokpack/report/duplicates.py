@@ -12,7 +12,7 @@ from tokpack.display import shown
 
 if TYPE_CHECKING:
     from tokpack.indexed import MMapIndexedDataset
-    from tokpack.report.pieces import Pieces
+    from tokpack.report.spelling import Spelling
 
 _FIRST = 4  # documents shown of a group
 _TOKENS = 64
@@ -52,7 +52,7 @@ def find_duplicates(
     dataset: MMapIndexedDataset,
     lengths: npt.NDArray[np.int64],
     hashes: npt.NDArray[np.uint64],
-    pieces: Pieces | None = None,
+    spelling: Spelling | None = None,
     *,
     examples: int = 20,
 ) -> Duplicates:
@@ -76,7 +76,7 @@ def find_duplicates(
     wasted = (copies - 1) * lengths[order[starts]]
     worst = np.lexsort((order[starts], -wasted))[:examples]
     spans = zip(starts[worst], copies[worst], strict=True)
-    groups = (_group(dataset, order[start : start + size], pieces) for start, size in spans)
+    groups = (_group(dataset, order[start : start + size], spelling) for start, size in spans)
     return Duplicates(
         documents=len(again),
         tokens=int(lengths[again].sum()),
@@ -86,15 +86,15 @@ def find_duplicates(
 
 
 def _group(
-    dataset: MMapIndexedDataset, documents: npt.NDArray[np.int64], pieces: Pieces | None
+    dataset: MMapIndexedDataset, documents: npt.NDArray[np.int64], spelling: Spelling | None
 ) -> Group | None:
     """The group, unless its first two documents only share a hash."""
     first, second = (dataset.document(int(number)) for number in documents[:2])
     if not np.array_equal(first, second):
         return None
     text = ""
-    if pieces:
-        start = pieces.text(first[:_TOKENS].tolist())
+    if spelling:
+        start = spelling.text(first[:_TOKENS].tolist())
         more = "\N{HORIZONTAL ELLIPSIS}".encode() if len(first) > _TOKENS else b""
         text = shown(start + more, limit=_CHARACTERS)
     return Group(len(documents), len(first), tuple(documents[:_FIRST].tolist()), text)

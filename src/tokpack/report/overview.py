@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tokpack.indexed import MMapIndexedDataset
-    from tokpack.report.pieces import Pieces
     from tokpack.report.sources import Share
+    from tokpack.report.spelling import Spelling
 
 _SAMPLE = 200  # documents to measure bytes a token by
 _SAMPLE_TOKENS = 1 << 16
@@ -58,19 +58,19 @@ class Overview:
         return asdict(self)
 
 
-def overview(dataset: MMapIndexedDataset, pieces: Pieces | None = None) -> Overview:
+def overview(dataset: MMapIndexedDataset, spelling: Spelling | None = None) -> Overview:
     """Describe a dataset; reads the whole index, and of the tokens a few at most.
 
     Raises FormatError where an entry of the index is broken.
     """
     manifest = own_manifest(dataset)
     tokenizer = dict(manifest.tokenizer) if manifest else {}
-    if not tokenizer and pieces:
-        tokenizer = pieces.tokenizer.describe()
+    if not tokenizer and spelling:
+        tokenizer = spelling.tokenizer.describe()
     ratio = bytes_per_token(dataset)
-    measured = ratio is None and pieces is not None
-    if measured and pieces:
-        ratio = _measure(dataset, pieces)
+    measured = ratio is None and spelling is not None
+    if measured and spelling:
+        ratio = _measure(dataset, spelling)
     dataset.validate()
     return Overview(
         prefix=dataset.path_prefix,
@@ -107,13 +107,13 @@ def _length_chunks(dataset: MMapIndexedDataset) -> Iterator[npt.NDArray[np.int64
             shard.index.release()
 
 
-def _measure(dataset: MMapIndexedDataset, pieces: Pieces) -> float | None:
+def _measure(dataset: MMapIndexedDataset, spelling: Spelling) -> float | None:
     text = tokens = 0
-    eod = pieces.tokenizer.eod_id
+    eod = spelling.tokenizer.eod_id
     for number in sample_documents(dataset.documents, _SAMPLE) if dataset.documents else ():
         ids = dataset.document(number)[:_SAMPLE_TOKENS].tolist()
         tokens += len(ids)
-        text += len(pieces.text([token for token in ids if token != eod]))
+        text += len(spelling.text([token for token in ids if token != eod]))
     return text / tokens if tokens else None
 
 

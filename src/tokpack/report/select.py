@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tokpack.indexed import MMapIndexedDataset
-    from tokpack.report.pieces import Pieces
+    from tokpack.report.spelling import Spelling
 
 _GREP_TOKENS = 1 << 18
 _RANGE = re.compile(r"(-?\d+)|(-?\d+)?:(-?\d+)?")
@@ -74,7 +74,7 @@ class Match:
 
 def grep(
     dataset: MMapIndexedDataset,
-    pieces: Pieces,
+    spelling: Spelling,
     text: str,
     *,
     progress: Callable[[int], None] | None = None,
@@ -90,16 +90,16 @@ def grep(
     searched = 0
     for first, rows in _batches(dataset):
         # One search over many documents: only where it finds something are they taken one by one.
-        together = pieces.table is None or wanted in pieces.text(np.concatenate(rows))
+        together = spelling.table is None or wanted in spelling.text(np.concatenate(rows))
         for number, row in enumerate(rows, first):
             searched = number + 1
             if not together:
                 continue
-            byte = pieces.text(row).find(wanted)
+            byte = spelling.text(row).find(wanted)
             if byte >= 0:
                 if progress:
                     progress(searched)
-                yield Match(number, byte, _token_at(pieces, row, byte))
+                yield Match(number, byte, _token_at(spelling, row, byte))
         if progress:
             progress(searched)
 
@@ -118,12 +118,12 @@ def _batches(dataset: MMapIndexedDataset) -> Iterator[tuple[int, list[npt.NDArra
         yield first, rows
 
 
-def _token_at(pieces: Pieces, row: npt.NDArray[Any], byte: int) -> int:
+def _token_at(spelling: Spelling, row: npt.NDArray[Any], byte: int) -> int:
     end = 0
-    if pieces.table is None:
+    if spelling.table is None:
         row = row[: 1 << 14]  # one token after the other is slow there
-    for number, piece in enumerate(pieces.of(row.tolist())):
-        end += len(piece)
+    for number, own in enumerate(spelling.of(row.tolist())):
+        end += len(own)
         if end > byte:
             return number
     return 0

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from tokpack.indexed import MMapIndexedDataset
     from tokpack.progress import Show
-    from tokpack.report.pieces import Pieces
     from tokpack.report.sources import Share
+    from tokpack.report.spelling import Spelling
 
 TOP = 30
 _POINTS = 160
@@ -97,14 +97,14 @@ class Stats:
 
 def stats(
     dataset: MMapIndexedDataset,
-    pieces: Pieces | None = None,
+    spelling: Spelling | None = None,
     *,
     threads: int = 0,
     progress: Show | None = None,
 ) -> Stats:
     """Read a whole dataset and count; ``threads`` 0 is one for each core, 8 at most.
 
-    The vocabulary and its special tokens are those of ``pieces``, else of the manifest. Raises
+    The vocabulary and its special tokens are those of ``spelling``, else of the manifest. Raises
     FormatError where the index is broken. ``progress`` is told how many tokens are read.
     """
     special: dict[str, Any] = {}
@@ -114,8 +114,8 @@ def stats(
         name = str(manifest.tokenizer.get("name", ""))
         given = manifest.tokenizer.get("special_ids")
         special = given if isinstance(given, dict) else {}
-    if pieces:
-        tokenizer = pieces.tokenizer
+    if spelling:
+        tokenizer = spelling.tokenizer
         name, special = tokenizer.name, tokenizer.special_ids
         vocab_size, eod = tokenizer.vocab_size, tokenizer.eod_id
     dataset.validate()
@@ -136,11 +136,11 @@ def stats(
         tokens=dataset.token_count,
         empty=int(np.count_nonzero(lengths == 0)),
         vocab_size=vocab_size,
-        bytes_per_token=_bytes_per_token(dataset, pieces, counts, eod),
+        bytes_per_token=_bytes_per_token(dataset, spelling, counts, eod),
         lengths=summarize([lengths]),
         histogram=tuple(histogram(lengths)),
-        frequency=_frequency(counts, pieces),
-        duplicates=find_duplicates(dataset, lengths, hashes, pieces),
+        frequency=_frequency(counts, spelling),
+        duplicates=find_duplicates(dataset, lengths, hashes, spelling),
         eods=None
         if eod is None
         else Eods(eod, found.inner_eods, tuple(found.inner), found.without_eod),
@@ -158,23 +158,23 @@ def _occurrences(counts: npt.NDArray[np.int64], token: object) -> int | None:
 
 def _bytes_per_token(
     dataset: MMapIndexedDataset,
-    pieces: Pieces | None,
+    spelling: Spelling | None,
     counts: npt.NDArray[np.int64],
     eod: int | None,
 ) -> float | None:
     """From the manifest, else from a vocabulary in which each token has bytes of its own."""
     said = bytes_per_token(dataset)
-    if said is not None or pieces is None or pieces.table is None:
+    if said is not None or spelling is None or spelling.table is None:
         return said
-    known = counts[: len(pieces.table)].copy()
-    sizes = np.array([len(piece) for piece in pieces.table[: len(known)]], np.int64)
+    known = counts[: len(spelling.table)].copy()
+    sizes = np.array([len(own) for own in spelling.table[: len(known)]], np.int64)
     total = int(known.sum())
     if eod is not None and eod < len(known):
         known[eod] = 0
     return float(known @ sizes) / total if total else None
 
 
-def _frequency(counts: npt.NDArray[np.int64], pieces: Pieces | None) -> Frequency:
+def _frequency(counts: npt.NDArray[np.int64], spelling: Spelling | None) -> Frequency:
     order = np.argsort(-counts, kind="stable")
     ranked = counts[order]
     used = int(np.count_nonzero(ranked))
@@ -189,7 +189,7 @@ def _frequency(counts: npt.NDArray[np.int64], pieces: Pieces | None) -> Frequenc
         share: int(np.searchsorted(running, -(-total * share // 100))) + 1 for share in (50, 90, 99)
     }
     top = tuple(
-        Token(int(i), int(counts[i]), shown(pieces.alone(int(i))) if pieces else "")
+        Token(int(i), int(counts[i]), shown(spelling.alone(int(i))) if spelling else "")
         for i in order[: min(TOP, used)]
     )
     zipf = tuple((int(rank), int(ranked[rank - 1])) for rank in ranks)

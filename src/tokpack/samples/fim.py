@@ -194,7 +194,7 @@ class FillInTheMiddle:
             try:
                 text = data.decode("utf-8")
             except UnicodeDecodeError:
-                pass  # the sample begins or ends in a character
+                pass  # the sample may begin or end inside a character
             else:
                 return self._encode([text[a:b] for a, b in draw.thirds(len(text))])
         return [document[a:b] for a, b in draw.thirds(len(document))]

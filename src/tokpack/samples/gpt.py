@@ -26,8 +26,9 @@ from tokpack.samples.split_string import parse_split, split_tokens
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tokpack.samples.cache.store import Entry
+    from tokpack.samples.cache.store import CacheFile
     from tokpack.samples.orders.rows import Numbers, Rows
+    from tokpack.samples.settings import OrderName, PackingName
     from tokpack.samples.split_string import Range
 
 
@@ -89,7 +90,7 @@ class GPTDataset(MapStyle):
         dataset: MMapIndexedDataset | str | os.PathLike[str],
         seq_length: int,
         *,
-        order: str = "stateless",
+        order: OrderName = "stateless",
         seed: int = 1234,
         split: str | None = None,
         split_index: int = 0,
@@ -105,7 +106,7 @@ class GPTDataset(MapStyle):
         reset_position_ids: bool = False,
         reset_attention_mask: bool = False,
         document_boundaries: bool = False,
-        packing: str = "none",
+        packing: PackingName = "none",
         fim: FIM | None = None,
         labels: MMapIndexedDataset | str | os.PathLike[str] | None = None,
         cache: str | os.PathLike[str] | None = None,
@@ -188,7 +189,7 @@ class GPTDataset(MapStyle):
         return max(self.tokens - self._settings.extra, 0) // self._settings.seq_length
 
     @property
-    def order(self) -> str:
+    def order(self) -> OrderName:
         """The name of the order."""
         return self._settings.order
 
@@ -209,7 +210,7 @@ class GPTDataset(MapStyle):
         if self.limit is not None:
             names += ["epochs", "num_samples", "drop_last"]
         values = [getattr(self._settings, name) for name in names]
-        # What is not asked for leaves no trace: samples that stay the same keep their fingerprint.
+        # Options that are off are left out, so that the same samples keep their fingerprint.
         if self._settings.packing != "none":
             values.append(("packing", self._settings.packing))
         if self._settings.fim is not None:
@@ -224,9 +225,9 @@ class GPTDataset(MapStyle):
         return self._order.stats if isinstance(self._order, PackedOrder) else None
 
     @property
-    def cached(self) -> Entry | None:
+    def cached(self) -> CacheFile | None:
         """Where the order's arrays are mapped from; None without a cache, or without arrays."""
-        return getattr(self._order, "entry", None)
+        return getattr(self._order, "cached", None)
 
     @property
     def tokenizer(self) -> dict[str, Any] | None:

@@ -200,7 +200,7 @@ class SampleIterator:
 
 
 def _past(dataset: Samples, consumed: int) -> str:
-    """The fingerprint of the first ``consumed`` samples, where a dataset tells them apart."""
+    """The fingerprint of the first ``consumed`` samples, of a dataset that can compute it."""
     at: Callable[[int], str] | None = getattr(dataset, "fingerprint_at", None)
     return dataset.fingerprint if at is None else at(consumed)
 

@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from operator import index as as_integer
+from typing import Literal, get_args
 
 from tokpack.errors import UsageError
 from tokpack.samples.fim import FIM
-from tokpack.samples.megatron.flavours import FLAVOURS
-from tokpack.samples.megatron.neox_packing import NEOX_PACKED
-from tokpack.samples.orders.packing import LONGEST_SAMPLE, PACKED
+from tokpack.samples.megatron.flavours import FLAVOURS, FlavourName
+from tokpack.samples.megatron.neox_packing import NEOX_PACKED, NeoxPackingName
+from tokpack.samples.orders.packing import LONGEST_SAMPLE, OwnPackingName
 
 MOST_SAMPLES = 2**62  # that an order counts
-ORDERS = ("stateless", *FLAVOURS)
+OrderName = Literal["stateless", FlavourName]
+PackingName = Literal["none", OwnPackingName, NeoxPackingName]
+ORDERS: tuple[str, ...] = get_args(OrderName)
+PACKINGS: tuple[str, ...] = get_args(PackingName)
 SPLIT_BY = ("documents", "tokens")
-PACKINGS = ("none", *PACKED, *NEOX_PACKED)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +26,7 @@ class Settings:
     """The options of GPTDataset, see there. UsageError for a value that means nothing."""
 
     seq_length: int
-    order: str = "stateless"
+    order: OrderName = "stateless"
     seed: int = 1234
     split: str | None = None
     split_index: int = 0
@@ -39,7 +42,7 @@ class Settings:
     reset_position_ids: bool = False
     reset_attention_mask: bool = False
     document_boundaries: bool = False
-    packing: str = "none"
+    packing: PackingName = "none"
     fim: FIM | None = None
     cache: str | None = None
 

@@ -3,8 +3,8 @@
 from tokpack.sources.base import FORMATS, BadRecord, Batch, Documents, Part, Source
 from tokpack.sources.blocks import block_checksums, content_checksum, joined_blocks
 from tokpack.sources.discover import discover
+from tokpack.sources.parts import make_parts
 from tokpack.sources.read import line_base, read
-from tokpack.sources.split import split
 
 __all__ = [
     "FORMATS",
@@ -18,6 +18,6 @@ __all__ = [
     "discover",
     "joined_blocks",
     "line_base",
+    "make_parts",
     "read",
-    "split",
 ]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokpack.errors import TokenizerError
+from tokpack.files.durable import cannot_write, rename, sync_file, sync_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -88,12 +89,17 @@ def download(
 
 
 def _move_into_place(partial: Path, folder: Path) -> None:
-    try:
-        partial.rename(folder)
-    except OSError:
-        # The folder exists: another process was first, or it holds other files of the user's.
-        for path in partial.iterdir():
-            path.replace(folder / path.name)
+    for path in partial.iterdir():
+        sync_file(str(path))
+    with cannot_write(folder):
+        try:
+            rename(partial, folder, fsync=False)
+        except OSError:
+            # The folder exists: another process was first, or it holds other files of the user's.
+            for path in partial.iterdir():
+                rename(path, folder / path.name, fsync=False)
+            sync_folder(str(folder))
+        sync_folder(str(folder.parent))
 
 
 def _fetch_first(repository: str, choices: Sequence[tuple[str, ...]], partial: Path) -> None:

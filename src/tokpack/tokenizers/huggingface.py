@@ -10,6 +10,8 @@ import re
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import ujson
+
 from tokpack.display import message
 from tokpack.errors import TokenizerError
 from tokpack.tokenizers.base import (
@@ -171,7 +173,7 @@ class HuggingFaceTokenizer(Tokenizer):
         return text.encode()
 
     def definition_digest(self) -> str:
-        definition = json.loads(self.raw)
+        definition = ujson.loads(self.raw)  # two strict readers have taken it already
         for key in _IDS_DO_NOT_DEPEND_ON:
             definition.pop(key, None)
         return hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from tokpack.indexed import MMapIndexedDataset
-    from tokpack.report import Pieces, Sources
+    from tokpack.report import Sources, Spelling
 
 MATCH_TOKENS = 48
 
@@ -85,13 +85,13 @@ def run(argv: Sequence[str]) -> int:
     if len(arguments.inputs) != 1:
         found = ", ".join(arguments.inputs) or "none"
         raise UsageError(f"name one dataset, the PREFIX of a .bin and .idx; given: {found}")
-    dataset, pieces = load(arguments.inputs[0], arguments)
+    dataset, spelling = load(arguments.inputs[0], arguments)
     chosen = _chosen(dataset, arguments)
     if arguments.grep is not None:
-        return _grep(dataset, pieces, arguments)
+        return _grep(dataset, spelling, arguments)
     if chosen is None:
-        return _overview(dataset, pieces, as_json=arguments.json)
-    _show(dataset, pieces, ((document, 0) for document in chosen), arguments, MAX_TOKENS)
+        return _overview(dataset, spelling, as_json=arguments.json)
+    _show(dataset, spelling, ((document, 0) for document in chosen), arguments, MAX_TOKENS)
     return 0
 
 
@@ -130,10 +130,10 @@ def _chosen(dataset: MMapIndexedDataset, arguments: argparse.Namespace) -> Itera
     return None
 
 
-def _overview(dataset: MMapIndexedDataset, pieces: Pieces | None, *, as_json: bool) -> int:
+def _overview(dataset: MMapIndexedDataset, spelling: Spelling | None, *, as_json: bool) -> int:
     from tokpack.report import overview
 
-    result = overview(dataset, pieces)
+    result = overview(dataset, spelling)
     if as_json:
         terminal.put_json(result.to_json())
     else:
@@ -143,10 +143,12 @@ def _overview(dataset: MMapIndexedDataset, pieces: Pieces | None, *, as_json: bo
     return 0
 
 
-def _grep(dataset: MMapIndexedDataset, pieces: Pieces | None, arguments: argparse.Namespace) -> int:
+def _grep(
+    dataset: MMapIndexedDataset, spelling: Spelling | None, arguments: argparse.Namespace
+) -> int:
     from tokpack.report import grep
 
-    if pieces is None:
+    if spelling is None:
         raise UsageError("--grep needs the tokenizer: give it with --tokenizer or --vocab-file")
     began, searched, found = time.monotonic(), 0, 0
 
@@ -156,13 +158,13 @@ def _grep(dataset: MMapIndexedDataset, pieces: Pieces | None, arguments: argpars
 
     def places() -> Iterator[tuple[int, int]]:
         nonlocal found
-        for match in grep(dataset, pieces, arguments.grep, progress=progress):
+        for match in grep(dataset, spelling, arguments.grep, progress=progress):
             found += 1
             yield match.document, match.token
             if found == arguments.limit:
                 return
 
-    _show(dataset, pieces, places(), arguments, MATCH_TOKENS)
+    _show(dataset, spelling, places(), arguments, MATCH_TOKENS)
     if not arguments.quiet:
         stopped = f"; stopped after --limit {arguments.limit}" if found == arguments.limit else ""
         terminal.say(
@@ -174,7 +176,7 @@ def _grep(dataset: MMapIndexedDataset, pieces: Pieces | None, arguments: argpars
 
 def _show(
     dataset: MMapIndexedDataset,
-    pieces: Pieces | None,
+    spelling: Spelling | None,
     places: Iterable[tuple[int, int]],
     arguments: argparse.Namespace,
     most: int,
@@ -187,19 +189,23 @@ def _show(
 
     sources = Sources(dataset)
     if arguments.json:
-        shown = [_as_json(dataset, sources, pieces, doc, limit) for doc, _ in places]
+        shown = [_as_json(dataset, sources, spelling, doc, limit) for doc, _ in places]
         terminal.put_json({"prefix": dataset.path_prefix, "documents": shown})
         return
     from tokpack.cli.document import print_document
 
     for document, at in places:
         begin = max(0, at - limit // 4) if limit else 0
-        print_document(dataset, sources, pieces, document, (begin, limit))
+        print_document(dataset, sources, spelling, document, (begin, limit))
         sys.stdout.flush()
 
 
 def _as_json(
-    dataset: MMapIndexedDataset, sources: Sources, pieces: Pieces | None, number: int, limit: int
+    dataset: MMapIndexedDataset,
+    sources: Sources,
+    spelling: Spelling | None,
+    number: int,
+    limit: int,
 ) -> dict[str, Any]:
     ids = dataset.document(number)
     length, ids = len(ids), ids[: limit or None].tolist()
@@ -211,6 +217,6 @@ def _as_json(
         "line": line,
         "ids": ids,
     }
-    if pieces:
-        entry["text"] = pieces.text(ids).decode("utf-8", "replace")
+    if spelling:
+        entry["text"] = spelling.text(ids).decode("utf-8", "replace")
     return entry

@@ -75,9 +75,9 @@ def run(argv: Sequence[str]) -> int:
 def _count(prefix: str, arguments: argparse.Namespace) -> Stats:
     from tokpack.report import stats
 
-    dataset, pieces = load(prefix, arguments)
+    dataset, spelling = load(prefix, arguments)
     with terminal.Reporter(quiet=arguments.quiet) as report:
-        return stats(dataset, pieces, threads=arguments.threads, progress=report)
+        return stats(dataset, spelling, threads=arguments.threads, progress=report)
 
 
 def _check_page(arguments: argparse.Namespace) -> None:

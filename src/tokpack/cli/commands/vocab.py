@@ -180,9 +180,9 @@ def _make_folder(path: str) -> None:
 
 def _batches(source: Source, key: str) -> Iterator[tuple[list[bytes], int]]:
     """Texts of one source, a batch at a time, and the stored bytes read for each."""
-    from tokpack.sources import line_base, read, split
+    from tokpack.sources import line_base, make_parts, read
 
-    for part in split([source], ways=1):
+    for part in make_parts([source], ways=1):
         for batch in read(source, part, [key]):
             if batch.bad:
                 line = line_base(source, part) + batch.bad[0].line + 1

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tokpack.samples.gpt import GPTDataset
     from tokpack.samples.iterate import Sample
     from tokpack.samples.orders.rows import Numbers
+    from tokpack.samples.settings import OrderName
 
 SMALLEST_SHARE = 1e-15  # the order counts in steps of 2**-64
 
@@ -148,7 +149,7 @@ class BlendedDataset(MapStyle):
         return self._datasets[0].seq_length
 
     @property
-    def order(self) -> str:
+    def order(self) -> OrderName:
         """The name of the order, which all datasets share."""
         return self._datasets[0].order
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tokpack.samples.blend.portions import Portion
+    from tokpack.samples.settings import OrderName, PackingName
 
 _DECIMAL = Context(prec=34)
 
@@ -29,8 +30,8 @@ class Rules:
     temperature: float
     seq_length: int
     extra: int
-    order: str
-    packing: str
+    order: OrderName
+    packing: PackingName
 
     def shares(
         self, weights: Sequence[float] | None, portions: Sequence[Portion]

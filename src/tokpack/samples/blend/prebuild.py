@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tokpack.samples.blend.plan import BlendPlan
     from tokpack.samples.gpt import GPTDataset
     from tokpack.samples.megatron.cache_files import Written
+    from tokpack.samples.settings import OrderName
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Prepared:
 
     part: str
     prefix: str
-    order: str
+    order: OrderName
     entries: int
     size: int
     seconds: float

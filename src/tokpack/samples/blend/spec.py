@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from tokpack.samples.blend.mixture import Changes
+    from tokpack.samples.settings import OrderName
 
 MEANINGS = ("tokens", "documents", "epochs")
 LENGTHS = ("samples", "tokens", "epochs")
@@ -66,7 +67,7 @@ class BlendSpec:
     split: str | None = None
     split_by: str = "documents"
     split_rule: str | None = None
-    order: str = "stateless"
+    order: OrderName = "stateless"
     seed: int = 1234
     surplus: float = 0.005
     allow_empty: bool = False

@@ -29,7 +29,7 @@ from tokpack.files.foreign import parse_json
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from tokpack.samples.cache.store import Part
+    from tokpack.samples.cache.store import ChunkedArray
 
 VERSION = 1
 ALIGNMENT = 64
@@ -79,7 +79,9 @@ def key(kind: str, settings: Mapping[str, Any]) -> str:
     return xxhash.xxh3_128_hexdigest(_canonical([kind, VERSION, settings]))
 
 
-def write(file: BinaryIO, kind: str, settings: Mapping[str, Any], parts: Iterable[Part]) -> None:
+def write(
+    file: BinaryIO, kind: str, settings: Mapping[str, Any], parts: Iterable[ChunkedArray]
+) -> None:
     """Write a whole file; the preamble, without which it is none, comes last."""
     position = _PREAMBLE.size
     file.seek(position)

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from tokpack.files.durable import sync_folder
+from tokpack.files.durable import rename, sync_data
+from tokpack.files.lock import try_flock
 from tokpack.samples.cache import format as cache_format
 from tokpack.samples.cache.format import CacheError
 
@@ -28,12 +29,7 @@ if TYPE_CHECKING:
 
     Arrays = dict[str, npt.NDArray[Any]]
 
-try:
-    import fcntl
-except ImportError:  # not a POSIX system
-    fcntl = None  # type: ignore[assignment]
-
-__all__ = ["Entry", "IndexCache", "Part", "collect"]
+__all__ = ["CacheFile", "ChunkedArray", "IndexCache", "collect"]
 
 _SUFFIX = ".tokindex"
 _POLL_SECONDS = 0.05
@@ -47,7 +43,7 @@ _verified: set[tuple[str, int, int, int]] = set()  # files whose checksums this 
 
 
 @dataclass(frozen=True)
-class Part:
+class ChunkedArray:
     """One array, made piece by piece: ``chunks`` are its rows, in order, and are read once."""
 
     name: str
@@ -56,7 +52,7 @@ class Part:
     chunks: Iterable[npt.NDArray[Any]]
 
     @classmethod
-    def of(cls, name: str, array: npt.NDArray[Any]) -> Part:
+    def of(cls, name: str, array: npt.NDArray[Any]) -> ChunkedArray:
         """An array that is there already."""
         return cls(name, array.dtype, array.shape, (array,))
 
@@ -76,7 +72,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Entry:
+class CacheFile:
     """One file of a cache, or what would be in it where it cannot be written (``path`` None)."""
 
     arrays: Arrays = field(repr=False)
@@ -90,7 +86,7 @@ class Entry:
         return sum(array.nbytes for array in self.arrays.values())
 
 
-def collect(parts: Iterable[Part] | Mapping[str, npt.NDArray[Any]]) -> Arrays:
+def collect(parts: Iterable[ChunkedArray] | Mapping[str, npt.NDArray[Any]]) -> Arrays:
     """All arrays, in memory."""
     if isinstance(parts, Mapping):
         return dict(parts)
@@ -123,21 +119,21 @@ class IndexCache:
         self,
         kind: str,
         settings: Mapping[str, Any],
-        build: Callable[[], Iterable[Part] | Mapping[str, npt.NDArray[Any]]],
+        build: Callable[[], Iterable[ChunkedArray] | Mapping[str, npt.NDArray[Any]]],
     ) -> Arrays:
         """The arrays of ``settings``, read-only and mapped; built and written when they are absent.
 
         ``build`` returns them by name, or as parts, which are written while they are made; it may
         be called twice. Whatever it raises comes through, and leaves nothing behind.
         """
-        return self.entry(kind, settings, build).arrays
+        return self.file(kind, settings, build).arrays
 
-    def entry(
+    def file(
         self,
         kind: str,
         settings: Mapping[str, Any],
-        build: Callable[[], Iterable[Part] | Mapping[str, npt.NDArray[Any]]],
-    ) -> Entry:
+        build: Callable[[], Iterable[ChunkedArray] | Mapping[str, npt.NDArray[Any]]],
+    ) -> CacheFile:
         """Like ``arrays``, with where they are and what it took."""
         began = time.perf_counter()
         path = self.path(kind, settings)
@@ -152,8 +148,8 @@ class IndexCache:
                     "memory, by every process for itself: name a cache folder that can be written",
                 )
                 held = collect(build())
-                return Entry(_read_only(held), None, True, time.perf_counter() - began)
-        return Entry(found, path, built, time.perf_counter() - began)
+                return CacheFile(_read_only(held), None, True, time.perf_counter() - began)
+        return CacheFile(found, path, built, time.perf_counter() - began)
 
     def _open(self, path: str, kind: str, settings: Mapping[str, Any]) -> Arrays | None:
         try:
@@ -184,7 +180,7 @@ class IndexCache:
         path: str,
         kind: str,
         settings: Mapping[str, Any],
-        build: Callable[[], Iterable[Part] | Mapping[str, npt.NDArray[Any]]],
+        build: Callable[[], Iterable[ChunkedArray] | Mapping[str, npt.NDArray[Any]]],
     ) -> tuple[Arrays, bool]:
         os.makedirs(self.folder, exist_ok=True)
         with _turn(path) as waited:
@@ -192,7 +188,11 @@ class IndexCache:
                 return found, False
             _remove_leftovers(self.folder)
             made = build()
-            parts = [Part.of(*item) for item in made.items()] if isinstance(made, Mapping) else made
+            parts = (
+                [ChunkedArray.of(*item) for item in made.items()]
+                if isinstance(made, Mapping)
+                else made
+            )
             _write(path, kind, settings, parts)
         found = self._open(path, kind, settings)
         if found is None:
@@ -200,7 +200,9 @@ class IndexCache:
         return found, True
 
 
-def _write(path: str, kind: str, settings: Mapping[str, Any], parts: Iterable[Part]) -> None:
+def _write(
+    path: str, kind: str, settings: Mapping[str, Any], parts: Iterable[ChunkedArray]
+) -> None:
     folder, name = os.path.split(path)
     unique = f"{socket.gethostname()}-{os.getpid()}-{os.urandom(4).hex()}"
     temporary = os.path.join(folder, f".{name}.{unique}.tmp")
@@ -208,20 +210,19 @@ def _write(path: str, kind: str, settings: Mapping[str, Any], parts: Iterable[Pa
         try:
             _lock(file.fileno())  # so that nobody takes it for a leftover
             cache_format.write(file, kind, settings, parts)
-            os.fsync(file.fileno())
-            os.replace(temporary, path)
+            sync_data(file.fileno())
+            rename(temporary, path)
         except BaseException:
             with suppress(OSError):
                 os.unlink(temporary)
             raise
-    sync_folder(folder)
 
 
 @contextmanager
 def _turn(path: str) -> Iterator[bool]:
     """Wait until no other process builds ``path``; True when that took any time.
 
-    Never more than a courtesy: without locks, or after a long wait, all go on at once.
+    This only saves work: without locks, or after a long wait, every process builds for itself.
     """
     folder, name = os.path.split(path)
     lock = os.path.join(folder, f".{name}.lock")
@@ -239,15 +240,7 @@ def _turn(path: str) -> Iterator[bool]:
 
 def _lock(number: int) -> bool:
     """Whether this process may go on: the lock is its own, or there are no locks here."""
-    if fcntl is None:
-        return True
-    try:
-        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True
-    return True
+    return try_flock(number) is not False
 
 
 def _remove_leftovers(folder: str) -> None:
@@ -264,16 +257,9 @@ def _remove_leftovers(folder: str) -> None:
 
 
 def _is_dead(entry: os.DirEntry[str], age: float) -> bool:
-    if fcntl is None:
-        return age > _LEFT_UNLOCKABLE_SECONDS
     with open(entry.path, "rb") as file:
-        try:
-            fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        except OSError:
-            return age > _LEFT_UNLOCKABLE_SECONDS
-        return True
+        free = try_flock(file.fileno())
+    return age > _LEFT_UNLOCKABLE_SECONDS if free is None else free
 
 
 def _map(file: BinaryIO, header: cache_format.Header) -> Arrays:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from tokpack import _core
 from tokpack.errors import UsageError
 from tokpack.indexed.lengths import release
-from tokpack.samples.cache.store import Part
+from tokpack.samples.cache.store import ChunkedArray
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +25,7 @@ _ENTRY = np.dtype([("sequence", "<u4"), ("length", "<u2")])  # as the native cor
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Recipe:
     """All that decides the arrays, besides the lengths of the sequences."""
 
     begin: int
@@ -40,7 +40,7 @@ class Plan:
     wide: bool  # the sample index is int64
 
 
-def plan_epochs(
+def count_epochs(
     rules: Flavour,
     tokens: int,
     begin: int,
@@ -51,7 +51,7 @@ def plan_epochs(
     seed: int,
     extra: int,
     drop_last: bool,
-) -> Plan:
+) -> Recipe:
     """How many samples there are, and which belong to epochs that are shuffled apart."""
     epochs = 1
     if num_samples is not None:
@@ -78,49 +78,49 @@ def plan_epochs(
         )
     positions = epochs * (end - begin)
     wide = positions > _INT32_MAX or rules.is_wide(samples + 1, positions)
-    return Plan(begin, end, seq_length, extra, seed, epochs, samples, partial, apart, wide)
+    return Recipe(begin, end, seq_length, extra, seed, epochs, samples, partial, apart, wide)
 
 
-def build_parts(lengths: npt.NDArray[np.int32], plan: Plan) -> Iterator[Part]:
+def build_parts(lengths: npt.NDArray[np.int32], recipe: Recipe) -> Iterator[ChunkedArray]:
     """document_index, sample_index and shuffle_index, each made when it is asked for.
 
     ``lengths`` int32 are those of all sequences of the dataset. Six bytes of memory for each entry
     of the document index, and a part of the rest at a time.
     """
-    random = _core.RandomState(plan.seed)
-    entries = _shuffled_entries(lengths, plan, random).view(_ENTRY)
-    yield Part("document_index", np.dtype(np.int32), entries.shape, _documents(entries))
-    yield _sample_index(entries, lengths, plan)
+    random = _core.RandomState(recipe.seed)
+    entries = _shuffled_entries(lengths, recipe, random).view(_ENTRY)
+    yield ChunkedArray("document_index", np.dtype(np.int32), entries.shape, _documents(entries))
+    yield _sample_index(entries, lengths, recipe)
     del entries
-    yield Part.of("shuffle_index", _shuffle_index(plan, random))
+    yield ChunkedArray.of("shuffle_index", _shuffle_index(recipe, random))
 
 
-def build_arrays(lengths: npt.NDArray[np.int32], plan: Plan) -> dict[str, npt.NDArray[Any]]:
+def build_arrays(lengths: npt.NDArray[np.int32], recipe: Recipe) -> dict[str, npt.NDArray[Any]]:
     """The same arrays, in memory; the document index stays where the entries were."""
-    random = _core.RandomState(plan.seed)
-    memory = _shuffled_entries(lengths, plan, random)
-    sample_index = _sample_index(memory.view(_ENTRY), lengths, plan).array()
+    random = _core.RandomState(recipe.seed)
+    memory = _shuffled_entries(lengths, recipe, random)
+    sample_index = _sample_index(memory.view(_ENTRY), lengths, recipe).array()
     return {
         "document_index": _compact(memory),
         "sample_index": sample_index,
-        "shuffle_index": _shuffle_index(plan, random),
+        "shuffle_index": _shuffle_index(recipe, random),
     }
 
 
 def _shuffled_entries(
-    lengths: npt.NDArray[np.int32], plan: Plan, random: _core.RandomState
+    lengths: npt.NDArray[np.int32], recipe: Recipe, random: _core.RandomState
 ) -> npt.NDArray[np.uint8]:
     """The sequences of all epochs with their lengths, in the order of the document index."""
-    count = plan.end - plan.begin
-    memory = np.empty(plan.epochs * count * _ENTRY.itemsize, np.uint8)
+    count = recipe.end - recipe.begin
+    memory = np.empty(recipe.epochs * count * _ENTRY.itemsize, np.uint8)
     entries = memory.view(_ENTRY)
-    part = lengths[plan.begin : plan.end]
+    part = lengths[recipe.begin : recipe.end]
     for start in range(0, count, _ROWS):
         some = slice(start, min(start + _ROWS, count))
-        _core.number_sequences(part[some], plan.begin + start, entries[some])
+        _core.number_sequences(part[some], recipe.begin + start, entries[some])
         release(lengths)
-    memory.reshape(plan.epochs, -1)[1:] = memory[: count * _ENTRY.itemsize]
-    together = (plan.epochs - 1 if plan.apart else plan.epochs) * count
+    memory.reshape(recipe.epochs, -1)[1:] = memory[: count * _ENTRY.itemsize]
+    together = (recipe.epochs - 1 if recipe.apart else recipe.epochs) * count
     random.shuffle(entries[:together])
     random.shuffle(entries[together:])
     return memory
@@ -132,7 +132,7 @@ def _documents(entries: npt.NDArray[np.void]) -> Iterator[npt.NDArray[np.int32]]
 
 
 def _compact(memory: npt.NDArray[np.uint8]) -> npt.NDArray[np.int32]:
-    """The document index, moved together in the memory of the entries, the rest of which goes.
+    """Turn the entries into the document index, in the same memory, and free the rest of that.
 
     Nobody may look at the entries any more.
     """
@@ -148,34 +148,36 @@ def _compact(memory: npt.NDArray[np.uint8]) -> npt.NDArray[np.int32]:
 
 
 def _sample_index(
-    entries: npt.NDArray[np.void], lengths: npt.NDArray[np.int32], plan: Plan
-) -> Part:
-    dtype = np.dtype(np.int64 if plan.wide else np.int32)
-    rows = _rows(entries, lengths, plan)
-    return Part("sample_index", dtype, (plan.samples + 1, 2), rows)
+    entries: npt.NDArray[np.void], lengths: npt.NDArray[np.int32], recipe: Recipe
+) -> ChunkedArray:
+    dtype = np.dtype(np.int64 if recipe.wide else np.int32)
+    rows = _rows(entries, lengths, recipe)
+    return ChunkedArray("sample_index", dtype, (recipe.samples + 1, 2), rows)
 
 
 def _rows(
-    entries: npt.NDArray[np.void], lengths: npt.NDArray[np.int32], plan: Plan
+    entries: npt.NDArray[np.void], lengths: npt.NDArray[np.int32], recipe: Recipe
 ) -> Iterator[npt.NDArray[Any]]:
-    part = lengths[plan.begin : plan.end]
-    walk = _core.SampleWalk(entries, part, plan.begin, plan.seq_length, extra=bool(plan.extra))
-    missing = plan.samples + 1 - plan.partial
+    part = lengths[recipe.begin : recipe.end]
+    walk = _core.SampleWalk(
+        entries, part, recipe.begin, recipe.seq_length, extra=bool(recipe.extra)
+    )
+    missing = recipe.samples + 1 - recipe.partial
     while missing:
         count = min(_ROWS, missing)
-        yield walk.rows(count, wide=plan.wide)
+        yield walk.rows(count, wide=recipe.wide)
         missing -= count
         release(lengths)  # of a long sequence that is looked up, megabytes around it are mapped
-    if plan.partial:
-        end = len(entries) - 1, int(lengths[entries[-1]["sequence"]]) - plan.extra
-        yield np.array([end], np.int64 if plan.wide else np.int32)
+    if recipe.partial:
+        end = len(entries) - 1, int(lengths[entries[-1]["sequence"]]) - recipe.extra
+        yield np.array([end], np.int64 if recipe.wide else np.int32)
     release(lengths)
 
 
-def _shuffle_index(plan: Plan, random: _core.RandomState) -> npt.NDArray[Any]:
-    dtype = np.int64 if plan.samples >= _UINT32_MAX - 1 else np.uint32
-    index: npt.NDArray[Any] = np.arange(plan.samples, dtype=dtype)
-    random.shuffle(index[: plan.apart or plan.samples])
-    if plan.apart:
-        random.shuffle(index[plan.apart :])
+def _shuffle_index(recipe: Recipe, random: _core.RandomState) -> npt.NDArray[Any]:
+    dtype = np.int64 if recipe.samples >= _UINT32_MAX - 1 else np.uint32
+    index: npt.NDArray[Any] = np.arange(recipe.samples, dtype=dtype)
+    random.shuffle(index[: recipe.apart or recipe.samples])
+    if recipe.apart:
+        random.shuffle(index[recipe.apart :])
     return index

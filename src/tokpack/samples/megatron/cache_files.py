@@ -20,16 +20,21 @@ from tokpack.errors import UsageError
 from tokpack.files.durable import make_folder_of
 from tokpack.files.outputs import write_output
 from tokpack.indexed.outputs import dataset_files
-from tokpack.samples.cache.store import Part
+from tokpack.samples.cache.store import ChunkedArray
 from tokpack.samples.megatron.build import build_parts
-from tokpack.samples.megatron.orders import blend_request, megatron_blend, megatron_plan, normalise
+from tokpack.samples.megatron.orders import (
+    blend_request,
+    megatron_blend,
+    megatron_recipe,
+    normalise,
+)
 from tokpack.samples.split_string import parse_split, split_bounds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from tokpack.indexed import MMapIndexedDataset
-    from tokpack.samples.megatron.build import Plan
+    from tokpack.samples.megatron.build import Recipe
 
 PARTS = ("train", "valid", "test")
 CORE = ("megatron", "megatron-0.10", "megatron-0.9", "megatron-0.4")
@@ -118,11 +123,11 @@ def write_index_files(
     for place, part in enumerate(PARTS):
         if bounds[place] is None:
             continue
-        one = _Part(os.fspath(folder), request, datasets, place, part)
+        one = _Writer(os.fspath(folder), request, datasets, place, part)
         yield from one.write(read, overwrite=overwrite)
 
 
-class _Part:
+class _Writer:
     """The files of one of train, valid and test."""
 
     def __init__(
@@ -148,26 +153,30 @@ class _Part:
         if request.weights is None and len(request.paths) == 1:
             yield self._dataset(0, wanted)[1]
             return
-        plans: list[tuple[Plan, int | None]] = []
+        recipes: list[tuple[Recipe, int | None]] = []
         if request.weights is None:
             for number in range(len(request.paths)):
-                plan, written = self._dataset(number, None)
-                plans.append((plan, None))
+                recipe, written = self._dataset(number, None)
+                recipes.append((recipe, None))
                 yield written
-            weights: Sequence[float] = [plan.samples for plan, _ in plans]
-            size = None if wanted is None else min(wanted, sum(plan.samples for plan, _ in plans))
+            weights: Sequence[float] = [recipe.samples for recipe, _ in recipes]
+            size = (
+                None
+                if wanted is None
+                else min(wanted, sum(recipe.samples for recipe, _ in recipes))
+            )
         else:
             if wanted is None:
                 raise UsageError(f"{self._part}: a blend with weights needs a number of samples")
             asked = blend_request(request.weights, wanted, request.order, surplus=request.surplus)
             for number, count in enumerate(asked.samples):
-                plan, written = self._dataset(number, count)
-                plans.append((plan, count))
+                recipe, written = self._dataset(number, count)
+                recipes.append((recipe, count))
                 yield written
             weights, size = asked.weights.tolist(), asked.size
-        yield self._blend(plans, weights, size)
+        yield self._blend(recipes, weights, size)
 
-    def _dataset(self, number: int, wanted: int | None) -> tuple[Plan, Written]:
+    def _dataset(self, number: int, wanted: int | None) -> tuple[Recipe, Written]:
         request, dataset = self._request, self._datasets[number]
         rule = "classic" if request.order in ("megatron-0.4", *WRITABLE[4:]) else "core"
         limits = parse_split(request.split, len(dataset), rule)[self._place]
@@ -176,7 +185,7 @@ class _Part:
                 f"{request.paths[number]}: split {request.split!r} leaves nothing for "
                 f"{self._part}; with this the program does not come to an end"
             )
-        plan = megatron_plan(
+        recipe = megatron_recipe(
             dataset.sizes,
             *limits,
             request.seq_length,
@@ -186,13 +195,13 @@ class _Part:
             add_extra_token=request.add_extra_token,
             drop_last=request.drop_last or self._part != "valid",
         )
-        parts = build_parts(dataset.sizes, plan)
+        parts = build_parts(dataset.sizes, recipe)
         began = time.perf_counter()
         if request.order in CORE:
             key = self._core_key(number, wanted)
             paths = self._write_core(key, parts)
         elif request.order == "microsoft":
-            text = self._microsoft_text(number, wanted, plan.epochs)
+            text = self._microsoft_text(number, wanted, recipe.epochs)
             paths = self._write_old(os.path.join(self._folder, _md5(text)), text, parts)
         else:
             start = os.path.join(self._folder, os.path.basename(request.paths[number]))
@@ -202,22 +211,25 @@ class _Part:
             )
             paths = self._write_old(start, None, parts)
         name = f"{request.paths[number]} {self._part}"
-        return plan, _written(name, paths, plan.samples, began)
+        return recipe, _written(name, paths, recipe.samples, began)
 
     def _blend(
         self,
-        plans: Sequence[tuple[Plan, int | None]],
+        recipes: Sequence[tuple[Recipe, int | None]],
         weights: Sequence[float],
         size: int | None,
     ) -> Written:
         request, began = self._request, time.perf_counter()
         datasets, samples = megatron_blend(weights, size, request.order, fused=request.fused)
-        _check_counts(datasets, [plan.samples for plan, _ in plans], request)
-        arrays = [Part.of("dataset_index", datasets), Part.of("dataset_sample_index", samples)]
+        _check_counts(datasets, [recipe.samples for recipe, _ in recipes], request)
+        arrays = [
+            ChunkedArray.of("dataset_index", datasets),
+            ChunkedArray.of("dataset_sample_index", samples),
+        ]
         if request.order == "microsoft":
             text = "Blendable dataset\n\nDatasets:\n"
-            for number, (plan, count) in enumerate(plans):
-                text += self._microsoft_text(number, count, plan.epochs) + "\n\n"
+            for number, (recipe, count) in enumerate(recipes):
+                text += self._microsoft_text(number, count, recipe.epochs) + "\n\n"
             text += f"Weights: {normalise(weights)}\nSize: {size}\n"
             names = {"dataset_index": "index", "dataset_sample_index": "sample_index"}
             start = os.path.join(self._folder, _md5(text))
@@ -227,7 +239,7 @@ class _Part:
         else:
             key = {
                 "class": "BlendedDataset",
-                "datasets": [self._core_key(n, count) for n, (_, count) in enumerate(plans)],
+                "datasets": [self._core_key(n, count) for n, (_, count) in enumerate(recipes)],
                 "split": self._part,
                 "weights": list(weights) if size is None else normalise(weights).tolist(),
                 "size": size,
@@ -276,7 +288,7 @@ class _Part:
             f"Split {request.split}\n"
         )
 
-    def _write(self, path: Callable[[str], str], parts: Iterable[Part]) -> list[str]:
+    def _write(self, path: Callable[[str], str], parts: Iterable[ChunkedArray]) -> list[str]:
         """Write each array into a file of its own."""
         paths = []
         for part in parts:
@@ -288,14 +300,14 @@ class _Part:
     def _put(self, path: str, chunks: Iterable[bytes]) -> None:
         write_output(path, chunks, self._inputs, overwrite=self._overwrite)
 
-    def _write_core(self, key: Mapping[str, Any], parts: Iterable[Part]) -> list[str]:
+    def _write_core(self, key: Mapping[str, Any], parts: Iterable[ChunkedArray]) -> list[str]:
         text = json.dumps(key, indent=4)
         start = os.path.join(self._folder, f"{_md5(text)}-{key['class']}-{self._part}-")
         paths = self._write(lambda name: f"{start}{name}.npy", parts)
         self._put(f"{start}description.txt", [text.encode()])
         return [*paths, f"{start}description.txt"]
 
-    def _write_old(self, start: str, text: str | None, parts: Iterable[Part]) -> list[str]:
+    def _write_old(self, start: str, text: str | None, parts: Iterable[ChunkedArray]) -> list[str]:
         paths = self._write(lambda name: f"{start}_{_OLD_NAMES[name]}.npy", parts)
         if text is not None:
             self._put(f"{start}.dsc", [text.encode()])
@@ -304,7 +316,7 @@ class _Part:
 
 
 def _check_counts(datasets: Any, samples: Sequence[int], request: Request) -> None:
-    """The program stops where a blend takes more of a dataset than it has."""
+    """UsageError where a blend takes more of a dataset than it has; the program stops too."""
     taken = np.bincount(datasets, minlength=len(samples)).tolist()
     for path, count, had in zip(request.paths, taken, samples, strict=True):
         if count > had:
@@ -314,7 +326,7 @@ def _check_counts(datasets: Any, samples: Sequence[int], request: Request) -> No
             )
 
 
-def _npy(part: Part) -> Iterator[bytes]:
+def _npy(part: ChunkedArray) -> Iterator[bytes]:
     """An array as numpy.save writes it."""
     header = io.BytesIO()
     np.lib.format.write_array_header_1_0(

@@ -10,6 +10,17 @@ from tokpack.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+FlavourName = Literal[
+    "megatron",
+    "megatron-0.10",
+    "megatron-0.9",
+    "megatron-0.7",
+    "megatron-0.4",
+    "neox",
+    "bigscience",
+    "microsoft",
+]
+
 _INT32_MAX = 2**31 - 1
 
 
@@ -42,7 +53,7 @@ class Flavour:
       or as they come to have
     """
 
-    name: str
+    name: FlavourName
     split_rule: Literal["core", "classic"]
     last_epoch_share: float
     last_epoch_slack: int
@@ -53,7 +64,7 @@ class Flavour:
     blend_datasets: int = 2**15 - 2
 
 
-FLAVOURS = {
+FLAVOURS: dict[str, Flavour] = {
     flavour.name: flavour
     for flavour in (
         Flavour("megatron", "core", 0.80, 1, _by_documents, "targets"),

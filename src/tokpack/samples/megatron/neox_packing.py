@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from tokpack.indexed import MMapIndexedDataset
     from tokpack.samples.orders.rows import Counts, Numbers, Rows
 
-NEOX_PACKED = ("pack_until_overflow", "unpacked")
+NeoxPackingName = Literal["pack_until_overflow", "unpacked"]
+NEOX_PACKED: tuple[str, ...] = get_args(NeoxPackingName)
 
 _IGNORED = -100
 

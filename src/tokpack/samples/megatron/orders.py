@@ -14,14 +14,14 @@ import numpy.typing as npt
 
 from tokpack import _core
 from tokpack.errors import FormatError, UsageError
-from tokpack.samples.megatron.build import build_arrays, build_parts, plan_epochs
+from tokpack.samples.megatron.build import build_arrays, build_parts, count_epochs
 from tokpack.samples.megatron.flavours import FLAVOURS, flavour_named
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tokpack.samples.cache.store import Entry, IndexCache
-    from tokpack.samples.megatron.build import Plan
+    from tokpack.samples.cache.store import CacheFile, IndexCache
+    from tokpack.samples.megatron.build import Recipe
     from tokpack.samples.orders.rows import Counts, Numbers, Rows
 
 __all__ = [
@@ -30,7 +30,7 @@ __all__ = [
     "MegatronOrder",
     "blend_request",
     "megatron_blend",
-    "megatron_plan",
+    "megatron_recipe",
     "normalise",
 ]
 
@@ -84,7 +84,7 @@ class MegatronOrder:
         self._extra = int(add_extra_token)
         self._listed: _core.ListedSamples | None = None
         self.tokens = int(lengths[begin:end].sum(dtype=np.int64)) if tokens is None else tokens
-        self.plan = plan = megatron_plan(
+        self.recipe = recipe = megatron_recipe(
             lengths,
             begin,
             end,
@@ -96,16 +96,16 @@ class MegatronOrder:
             drop_last=drop_last,
             tokens=self.tokens,
         )
-        self.epochs = plan.epochs
-        self.entry: Entry | None = None
+        self.epochs = recipe.epochs
+        self.cached: CacheFile | None = None
         if cache is None:
-            arrays = build_arrays(lengths, plan)
+            arrays = build_arrays(lengths, recipe)
         else:
             if fingerprint is None:
                 raise UsageError("a cache needs the fingerprint of the data")
-            settings = {"fingerprint": fingerprint, **asdict(plan)}
-            self.entry = cache.entry("megatron", settings, lambda: build_parts(lengths, plan))
-            arrays = self.entry.arrays
+            settings = {"fingerprint": fingerprint, **asdict(recipe)}
+            self.cached = cache.file("megatron", settings, lambda: build_parts(lengths, recipe))
+            arrays = self.cached.arrays
         self.document_index = arrays["document_index"]
         self.sample_index = arrays["sample_index"]
         self.shuffle_index = arrays["shuffle_index"]
@@ -159,7 +159,7 @@ class MegatronOrder:
             raise FormatError(f"the index of the order {self.flavour} is broken: {error}") from None
 
 
-def megatron_plan(
+def megatron_recipe(
     lengths: npt.NDArray[np.int32],
     begin: int,
     end: int,
@@ -171,7 +171,7 @@ def megatron_plan(
     add_extra_token: bool = True,
     drop_last: bool = True,
     tokens: int | None = None,
-) -> Plan:
+) -> Recipe:
     """What a MegatronOrder of these arguments is built from; see there."""
     rules = flavour_named(flavour)
     _check(lengths, begin, end, seq_length, num_samples, seed=seed)
@@ -179,7 +179,7 @@ def megatron_plan(
         tokens = int(lengths[begin:end].sum(dtype=np.int64))
     if tokens == 0:
         raise UsageError(f"sequences {begin} to {end} have no tokens: there is no sample in it")
-    return plan_epochs(
+    return count_epochs(
         rules,
         tokens,
         begin,

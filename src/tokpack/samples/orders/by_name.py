@@ -63,19 +63,12 @@ def make_order(
     sizes, fingerprint, name = dataset.sizes, dataset.fingerprint, dataset.path_prefix
     tokens = dataset.tokens_in(begin, end)
     length, extra = settings.seq_length, settings.extra
+    common = {"extra": extra, "seed": settings.seed, "fingerprint": fingerprint}
     # The other programs let one sample run on from one epoch into the next.
     if settings.packing in PACKED:
         try:
             return PackedOrder(
-                sizes,
-                begin,
-                end,
-                length,
-                extra=extra,
-                seed=settings.seed,
-                fingerprint=fingerprint,
-                packing=settings.packing,
-                cache=cache,
+                sizes, begin, end, length, **common, packing=settings.packing, cache=cache
             )
         except UsageError as error:
             raise UsageError(f"{name}: {error}") from None
@@ -88,16 +81,7 @@ def make_order(
             "or more data"
         )
     if settings.order == "stateless":
-        return StatelessOrder(
-            sizes,
-            begin,
-            end,
-            length,
-            extra=extra,
-            seed=settings.seed,
-            fingerprint=fingerprint,
-            tokens=tokens,
-        )
+        return StatelessOrder(sizes, begin, end, length, **common, tokens=tokens)
     wanted = settings.num_samples
     if settings.epochs is not None:
         wanted = (settings.epochs * tokens - extra) // length

@@ -8,7 +8,7 @@ rest is computed from the lengths.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -20,10 +20,11 @@ from tokpack.samples.orders.epochs import Epochs
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tokpack.samples.cache.store import Entry, IndexCache
+    from tokpack.samples.cache.store import CacheFile, IndexCache
     from tokpack.samples.orders.rows import Counts, Numbers, Rows
 
-PACKED = ("best_fit", "document")
+OwnPackingName = Literal["best_fit", "document"]
+PACKED: tuple[str, ...] = get_args(OwnPackingName)
 LONGEST_SAMPLE = 2**24 - 1
 
 _WINDOWS, _SAMPLES = 2, 3  # what a key is for; the stateless order has 0 and 1
@@ -62,7 +63,7 @@ class PackedOrder:
 
     ``packing`` is "best_fit": within windows of 32,768 sequences in random order the longest
     piece goes first, to the sample with the least room that it fits in; or "document": one piece a
-    sample. With a ``cache`` the arrays are mapped from a file, and ``entry`` says which; else they
+    sample. With a ``cache`` the arrays are mapped from a file, and ``cached`` says which; else they
     are built in memory.
 
     ``stored_bytes`` is the size of the arrays. UsageError where no sequence has two tokens.
@@ -101,12 +102,12 @@ class PackedOrder:
             "seed": seed,
             "packing": packing,
         }
-        self.entry: Entry | None = None
+        self.cached: CacheFile | None = None
         if cache is None:
             arrays = dict(build())
         else:
-            self.entry = cache.entry("packing", settings, build)
-            arrays = self.entry.arrays
+            self.cached = cache.file("packing", settings, build)
+            arrays = self.cached.arrays
         try:
             self._packing = _core.Packing(
                 part,
@@ -118,7 +119,7 @@ class PackedOrder:
                 windows=arrays["windows"],
             )
         except ValueError as error:
-            where = None if self.entry is None else self.entry.path
+            where = None if self.cached is None else self.cached.path
             raise FormatError(f"{where}: {error}: delete it, and it is built again") from error
         self.stored_bytes = sum(array.nbytes for array in arrays.values())
         self.samples = samples = len(self._packing)

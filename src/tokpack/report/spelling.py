@@ -21,14 +21,14 @@ _WINDOW = 8  # tokens before one that may change how it is written
 _NO_TOKEN = "\N{REPLACEMENT CHARACTER}"
 
 
-class Piece(NamedTuple):
+class Spelled(NamedTuple):
     """Some tokens that make whole characters together; nearly always one."""
 
     ids: tuple[int, ...]
     text: str
 
 
-class Pieces:
+class Spelling:
     """The bytes of single tokens of a tokenizer, as far as it can tell.
 
     A byte-level BPE has them in its vocabulary; what other tokenizers write for a token depends
@@ -103,21 +103,21 @@ class Pieces:
             return self.alone(token)
         return whole[len(start) :] if whole.startswith(start) else self.alone(token)
 
-    def whole(self, ids: Sequence[int]) -> list[Piece]:
+    def whole(self, ids: Sequence[int]) -> list[Spelled]:
         """Tokens as text; those that share a character stay together."""
-        pieces: list[Piece] = []
+        spelled: list[Spelled] = []
         held: list[int] = []
         pending = b""
-        for token, piece in zip(ids, self.of(ids), strict=True):
+        for token, own in zip(ids, self.of(ids), strict=True):
             held.append(token)
-            pending += piece
+            pending += own
             if _is_cut(pending):
                 continue
-            pieces.append(Piece(tuple(held), pending.decode("utf-8", "replace")))
+            spelled.append(Spelled(tuple(held), pending.decode("utf-8", "replace")))
             held, pending = [], b""
         if held:
-            pieces.append(Piece(tuple(held), pending.decode("utf-8", "replace")))
-        return pieces
+            spelled.append(Spelled(tuple(held), pending.decode("utf-8", "replace")))
+        return spelled
 
 
 def _is_cut(text: bytes) -> bool:

@@ -26,7 +26,7 @@ _WORTHWHILE = 0.95  # of the time without the stripes
 
 
 @dataclass(frozen=True)
-class _Pieces:
+class _Ranges:
     """One source as parts: (kind, begin, end, weight) of each."""
 
     parts: tuple[tuple[str, int, int, int], ...]
@@ -36,7 +36,7 @@ class _Pieces:
         return [weight for *_, weight in self.parts]
 
 
-def split(
+def make_parts(
     sources: Sequence[Source],
     *,
     ways: int,
@@ -55,34 +55,34 @@ def split(
     texts = [source.size * COMPRESSIONS[source.compression].expansion for source in sources]
     size = max(min(target_bytes, int(sum(texts) / (ways * _PARTS_A_WORKER))), smallest_bytes, 1)
     fair = int(sum(texts) / (ways * _PARTS_A_WORKER))
-    cut = [_pieces(source, size, fair, ways) for source in sources]
+    cut = [_ranges(source, size, fair, ways) for source in sources]
     cut = _with_stripes(sources, cut, ways, smallest_bytes)
     return [
         Part(index, kind, begin, end, weight)
-        for index, pieces in enumerate(cut)
-        for kind, begin, end, weight in pieces.parts
+        for index, ranges in enumerate(cut)
+        for kind, begin, end, weight in ranges.parts
     ]
 
 
-def _pieces(source: Source, size: int, fair: int, ways: int) -> _Pieces:
+def _ranges(source: Source, size: int, fair: int, ways: int) -> _Ranges:
     """Cut a source where it can be read from its middle, else leave it whole.
 
     Frames are looked for only in a file of more than ``fair`` bytes of text, for which it matters.
     """
     text = source.size * COMPRESSIONS[source.compression].expansion
-    pieces = None
+    ranges = None
     if source.is_pipe:
         pass
     elif source.format in ("parquet", "arrow"):
-        pieces = _Pieces(tuple(_grouped("rows", row_weights(source), size)))
+        ranges = _Ranges(tuple(_grouped("rows", row_weights(source), size)))
     elif source.format in ("jsonl", "text") and text >= 2 * size:
         if source.compression == "":
-            pieces = _Pieces(tuple(_byte_ranges(source.size, size)))
+            ranges = _Ranges(tuple(_byte_ranges(source.size, size)))
         elif source.compression == "zst" and text > fair:
-            pieces = _frame_ranges(source, size, ways)
-    if pieces is None or not pieces.parts:
-        return _Pieces((("whole", 0, 0, _whole_weight(source)),))
-    return pieces
+            ranges = _frame_ranges(source, size, ways)
+    if ranges is None or not ranges.parts:
+        return _Ranges((("whole", 0, 0, _whole_weight(source)),))
+    return ranges
 
 
 def _whole_weight(source: Source) -> int:
@@ -97,7 +97,7 @@ def _byte_ranges(total: int, size: int) -> Iterable[tuple[str, int, int, int]]:
         yield "bytes", begin, end, int((end - begin) * (1 + COMPRESSIONS[""].decoding))
 
 
-def _frame_ranges(source: Source, size: int, ways: int) -> _Pieces | None:
+def _frame_ranges(source: Source, size: int, ways: int) -> _Ranges | None:
     """Groups of frames; None where one frame is most of the file."""
     try:
         with open(source.path, "rb") as file:
@@ -112,7 +112,7 @@ def _frame_ranges(source: Source, size: int, ways: int) -> _Pieces | None:
     groups = list(_grouped("frames", weights, int(size * (1 + COMPRESSIONS["zst"].decoding))))
     if len(groups) < 2 or max(weights) > 2 * sum(weights) / ways:
         return None
-    return _Pieces(tuple((k, offsets[b], offsets[e], w) for k, b, e, w in groups))
+    return _Ranges(tuple((k, offsets[b], offsets[e], w) for k, b, e, w in groups))
 
 
 def _grouped(kind: str, weights: Sequence[int], size: int) -> Iterable[tuple[str, int, int, int]]:
@@ -128,10 +128,10 @@ def _grouped(kind: str, weights: Sequence[int], size: int) -> Iterable[tuple[str
 
 
 def _with_stripes(
-    sources: Sequence[Source], cut: list[_Pieces], ways: int, smallest_bytes: int
-) -> list[_Pieces]:
+    sources: Sequence[Source], cut: list[_Ranges], ways: int, smallest_bytes: int
+) -> list[_Ranges]:
     """Stripe the heaviest whole streams, as many as make all workers end soonest."""
-    share = sum(sum(pieces.weights) for pieces in cut) / ways
+    share = sum(sum(ranges.weights) for ranges in cut) / ways
     candidates = [
         index
         for index, source in enumerate(sources)
@@ -163,18 +163,18 @@ def _can_be_striped(source: Source) -> bool:
     return source.format == "json" or (source.format in LINE_FORMATS and source.compression != "")
 
 
-def _striped(source: Source, count: int) -> _Pieces:
+def _striped(source: Source, count: int) -> _Ranges:
     text = source.size * COMPRESSIONS[source.compression].expansion
     weight = int(text * (COMPRESSIONS[source.compression].decoding + 1 / count))
-    return _Pieces(tuple(("stripes", part, count, weight) for part in range(count)))
+    return _Ranges(tuple(("stripes", part, count, weight) for part in range(count)))
 
 
-def _end(cut: Iterable[_Pieces], ways: int) -> float:
+def _end(cut: Iterable[_Ranges], ways: int) -> float:
     """When the last of ``ways`` workers ends if the heaviest parts go first.
 
     Parts that are small against a worker's share fill the gaps.
     """
-    weights = [weight for pieces in cut for weight in pieces.weights]
+    weights = [weight for ranges in cut for weight in ranges.weights]
     share = sum(weights) / ways
     loads = [0] * ways
     for weight in sorted((w for w in weights if w > share / 20), reverse=True):

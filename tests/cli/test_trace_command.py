@@ -1,0 +1,120 @@
+"""``tokpack trace``: from documents to lines and back."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from support.encoding_tools import (
+    byte_tokenizer,
+    word_tokenizer,
+    write_jsonl,
+)
+
+import tokpack
+from tokpack.errors import UsageError
+from tokpack.indexed import Origins
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TOKPACK = [sys.executable, "-m", "tokpack"]
+
+
+@pytest.fixture(scope="module")
+def bpe(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return byte_tokenizer(tmp_path_factory.mktemp("bpe") / "tokenizer.json")
+
+
+def command(*arguments: object) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "TERM": "dumb"}
+    return subprocess.run(
+        [*TOKPACK, *map(str, arguments)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_the_command(bpe: Path, tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text('{"text": "a"}\n\n{"text": "b"}\n{"text": ""}\n{\n{"text": "c"}\n')
+    out = tmp_path / "out"
+    made = command(
+        *("encode", path, "-o", out, "--trace", "--tokenizer", bpe, "--on-error", "skip")
+    )
+    assert made.returncode == 0
+    assert f"{out}.trace" in made.stderr
+    asked = command("trace", out, "--doc", 1, -1)
+    assert (asked.returncode, asked.stdout) == (0, f"{path}:3\n{path}:6\n")
+    lines = [f"x.jsonl:{line}" for line in range(1, 7)]
+    asked = command("trace", out, "--source", *lines)
+    assert asked.returncode == 0
+    assert asked.stdout.splitlines()[:4] == [
+        *("0", "no record: a blank line", "1", "empty, left out: no token"),
+    ]
+    assert asked.stdout.splitlines()[4].startswith("rejected: malformed JSON")
+    assert asked.stdout.splitlines()[5] == "2"
+    assert command("trace", out, "--all").stdout == f"0\t{path}\t1\n1\t{path}\t3\n2\t{path}\t6\n"
+    found = json.loads(command("trace", out, "--json", "--source", "x.jsonl:6").stdout)
+    assert found == {
+        "source": str(path),
+        "number": 0,
+        "line": 6,
+        "became": "document",
+        "document": 2,
+        "reason": "",
+    }
+    for arguments, message in (
+        (("--doc", 3), "document 3 of 3"),
+        (("--source", "y.jsonl:1"), "was not made from 'y.jsonl'"),
+        (("--source", "x.jsonl:7"), "has 6 lines, and no line 7"),
+        (("--source", "x.jsonl"), "is not such as"),
+        ((), "nothing asked"),
+    ):
+        wrong = command("trace", out, *arguments)
+        assert wrong.returncode == 1
+        assert message in wrong.stderr
+    none = command("trace", tmp_path / "none", "--doc", 1)
+    assert none.returncode == 1
+    assert "encoded with --trace" in none.stderr
+
+
+def test_names_that_are_not_clear(bpe: Path, tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        write_jsonl(tmp_path / folder / "x.jsonl", ["one"])
+    out = tmp_path / "out"
+    inputs = [str(tmp_path / folder / "x.jsonl") for folder in ("a", "b")]
+    tokpack.encode(inputs, str(out), tokenizer=str(bpe), trace=True)
+    assert Origins(out).find("b/x.jsonl", 1)[0].document == 1
+    with pytest.raises(UsageError, match="give more of its path"):
+        Origins(out).find("x.jsonl", 1)
+
+
+def test_a_slow_tokenizer_is_said_once(
+    bpe: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = write_jsonl(tmp_path / "x.jsonl", ["the of"])
+    slow = word_tokenizer(tmp_path / "slow.json")
+    with caplog.at_level(logging.WARNING, logger="tokpack"):
+        tokpack.encode(str(path), str(tmp_path / "fast"), tokenizer=str(bpe))
+        assert not caplog.records
+        for _ in range(2):  # the second time there is nothing to do
+            tokpack.encode(str(path), str(tmp_path / "words"), tokenizer=str(slow))
+    assert len(caplog.records) == 1
+    assert "not the native one: " in caplog.text
+    reason = tokpack.load_tokenizer(str(slow)).why_not_native
+    assert reason
+    said = command("encode", path, "-o", tmp_path / "said", "--tokenizer", slow).stderr
+    assert said.count("tokpack: note: the tokenizer") == 1
+    assert reason in said
+    quiet = command("encode", path, "-o", tmp_path / "quiet", "--tokenizer", slow, "--quiet")
+    assert quiet.stderr == ""

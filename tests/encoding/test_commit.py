@@ -1,0 +1,229 @@
+"""What is complete gets its names, and nothing else; whose folder and whose disk a run may use."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from support.encoding_tools import (
+    DRIVER,
+    finish,
+    start,
+    wait_until,
+    write_jsonl,
+)
+from support.stopped_runs import (
+    SMALL,
+    STOP_AT_END,
+    STOP_AT_RENAME,
+    Place,
+    flip,
+)
+
+import tokpack
+from tokpack.encoding import part
+from tokpack.encoding.folder import WorkFolder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+# -- the commit ---------------------------------------------------------------------------------
+
+
+def test_a_commit_names_nothing_outside(place: Place) -> None:
+    """Where files go is computed, also when commit.json has the right checksum."""
+    victim = place.folder / "victim"
+    victim.write_text("mine")
+    folder = WorkFolder(str(place.work))
+    for value in (
+        {"renames": [["plan.json", "../victim"]], "remove": ["victim"]},
+        {"prefixes": {"text": "out"}, "files": {"../victim": {}}, "replaces": {}},
+        {"prefixes": {"text": "../victim"}, "files": {}, "replaces": {}},
+        {"prefixes": {"text": "out"}, "files": [], "replaces": 5},
+    ):
+        place.stop_at_part()
+        folder.write_json("commit.json", value)
+        with pytest.raises(tokpack.ResumeError, match="remove"):
+            place.encode()
+        shutil.rmtree(place.work)
+    assert victim.read_text() == "mine"
+    assert not (place.folder / "out.bin").exists()
+
+
+@pytest.mark.parametrize("kind", ["ids", "idx", "manifest.json"])
+def test_what_is_damaged_before_it_has_its_name_is_made_again(place: Place, kind: str) -> None:
+    place.stop(STOP_AT_RENAME.format(done=0))
+    flip(place.work / f"joined.text.{kind}")
+    place.encode()
+    place.right()
+
+
+def test_what_is_damaged_among_the_renames_is_refused(place: Place) -> None:
+    place.stop(STOP_AT_RENAME.format(done=1))
+    flip(place.output.with_suffix(".bin"))
+    with pytest.raises(tokpack.OutputError, match=r"out\.bin is not what the run wrote.*remove"):
+        place.encode()
+    place.output.with_suffix(".bin").unlink()
+    shutil.rmtree(place.work)
+    place.encode()
+    place.right()
+
+
+@pytest.mark.parametrize("done", [0, 1])
+def test_what_came_while_a_run_was_stopped_is_not_replaced(place: Place, done: int) -> None:
+    place.stop(STOP_AT_RENAME.format(done=done))
+    mine = place.output.with_suffix(".idx")
+    mine.write_text("mine")
+    with pytest.raises(tokpack.OutputError, match=r"out\.idx was put there"):
+        place.encode()
+    assert mine.read_text() == "mine"
+    mine.unlink()
+    place.encode()
+    place.right()
+
+
+def test_what_came_while_a_run_worked_is_not_replaced(place: Place) -> None:
+    mine = place.output.with_suffix(".bin")
+    script = f"""
+import tokpack.encoding.run as run
+def late(*args, real=run.stage):
+    open({str(mine)!r}, "w").write("mine")
+    real(*args)
+run.stage = late
+"""
+    command = [sys.executable, "-c", script + DRIVER, json.dumps(place.options())]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 1
+    assert "out.bin exists: choose another output" in done.stderr
+    assert mine.read_text() == "mine"
+    mine.unlink()
+    place.encode()
+    place.right()
+
+
+def test_runs_with_a_prefix_in_common_exclude_each_other(place: Place) -> None:
+    keys = {**place.options(), "keys": ["text", "id"], "on_error": "skip"}
+    write_jsonl(place.source, place.texts * 20, title="x")
+    keys["keys"] = ["text", "title"]
+    inputs, output = Path(keys.pop("inputs")), Path(keys.pop("output"))
+    first = start(inputs, output, **keys)
+    wait_until(lambda: (place.work / "plan.json").exists() or first.poll() is not None)
+    first.send_signal(signal.SIGSTOP)
+    second = start(inputs, Path(f"{output}_title"), tokenizer=place.tokenizer)
+    _, said = second.communicate(timeout=60)
+    first.send_signal(signal.SIGCONT)
+    assert f"OutputError process {first.pid} on " in said
+    finish(first)
+    assert sorted(path.name for path in place.folder.glob("out*")) == sorted(
+        f"out_{key}.{end}" for key in ("text", "title") for end in ("bin", "idx", "json")
+    )
+
+
+# -- links and other users ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["lock", "joined.text.ids", "000004.text.ids", "plan.json"])
+def test_links_in_a_work_folder_are_not_followed(place: Place, name: str) -> None:
+    victim = place.folder / "victim"
+    victim.write_text("mine")
+    place.stop_at_part()
+    (place.work / name).unlink(missing_ok=True)
+    (place.work / name).symlink_to(victim)
+    if name == "000004.text.ids":  # it is made anew
+        place.encode()
+    else:
+        with pytest.raises(tokpack.OutputError, match=name):
+            place.encode()
+        shutil.rmtree(place.work)
+        place.encode()
+    assert victim.read_text() == "mine"
+    place.right()
+
+
+def test_a_link_is_no_work_folder(place: Place) -> None:
+    other = place.folder / "other"
+    other.mkdir()
+    place.work.symlink_to(other)
+    with pytest.raises(tokpack.OutputError, match="is a link or a file"):
+        place.encode()
+    assert not list(other.iterdir())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_the_folder_of_another_user_is_not_used(place: Place) -> None:
+    place.stop_at_part()
+    os.chown(place.work, 12345, -1)
+    with pytest.raises(tokpack.OutputError, match=r"belongs to another user \(number 12345\)"):
+        place.encode()
+    os.chown(place.work, 0, -1)
+    place.encode()
+    place.right()
+
+
+# -- what a run says at its end -----------------------------------------------------------------
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of its own, of eight megabytes; only root may make one."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(folder)]
+    try:
+        made = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        pytest.skip("no mount command here")
+    if made.returncode:
+        pytest.skip(f"cannot mount a small file system here: {made.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_disk_without_room_for_the_index_is_an_error(small_disk: Path, place: Place) -> None:
+    """No map is written to a file that has no space: that would end the process."""
+    place.source.write_text('{"text": "a"}\n' * 60_000)
+    place.stop(STOP_AT_END)
+    place.output = Path(shutil.move(place.work, small_disk / "out.unfinished")).with_suffix("")
+    place.work = Path(f"{place.output}.unfinished")
+    free = os.statvfs(small_disk)
+    with (small_disk / "filler").open("wb") as file:
+        file.write(bytes(free.f_bavail * free.f_bsize - (64 << 10)))
+    command = [sys.executable, "-c", SMALL + DRIVER, json.dumps(place.options())]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 1, done.returncode
+    assert "No space left on device" in done.stderr
+    (small_disk / "filler").unlink()
+    place.encode()
+    place.right()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_want_of_memory_names_the_input(
+    place: Place, workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise MemoryError("std::bad_alloc")
+
+    monkeypatch.setattr(part.PartEncoder, "_tokens", broken)
+    other = shutil.copy(place.source, place.folder / "b.jsonl")
+    with pytest.raises(tokpack.WorkerError, match=r"memory for .*\.jsonl.*--workers") as caught:
+        place.encode(inputs=[str(place.source), other], workers=workers)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_input_that_cannot_be_read_is_named(place: Place) -> None:
+    """The memory of a process is a file that gives EIO at its beginning."""
+    if not Path("/proc/self/mem").exists():
+        pytest.skip("no /proc here")
+    broken = place.folder / "b.jsonl"
+    broken.symlink_to("/proc/self/mem")
+    with pytest.raises(tokpack.InputError, match=r"b\.jsonl: Input/output error"):
+        place.encode(inputs=[str(place.source), str(broken)])

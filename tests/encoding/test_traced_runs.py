@@ -1,0 +1,409 @@
+"""The trace of a run: every document knows its line, every line what became of it."""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import io
+import json
+import random
+import subprocess
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import zstandard
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.encoding_tools import (
+    byte_tokenizer,
+    children,
+    documents,
+    finish,
+    pieces,
+    start,
+    wait_for_end,
+    wait_until,
+    word_tokenizer,
+    write_jsonl,
+)
+
+import tokpack
+from tokpack.encoding import part as part_module
+from tokpack.encoding import plan as plan_module
+from tokpack.errors import FormatError, InputError, OutputError, ResumeError, UsageError
+from tokpack.indexed import Manifest, Origins, digest_file, runs_of, trace_chunks
+from tokpack.sources import Part, make_parts, read
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tokpack.sources import Source
+
+
+@pytest.fixture(scope="module")
+def bpe(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return byte_tokenizer(tmp_path_factory.mktemp("bpe") / "tokenizer.json")
+
+
+def record(kind: str, number: int, rng: random.Random) -> bytes:
+    """A line of one kind."""
+    if kind == "blank":
+        return rng.choice((b"", b" ", b"\r"))
+    if kind == "bad":
+        return rng.choice((b"{", b'{"text": null}', b'{"other": "a"}', b'"x"', b'{"text": "\xff"}'))
+    text = "" if kind == "empty" else f"{number} " + "word é " * rng.randrange(60)
+    return json.dumps({"text": text, "title": f"t{number}"}).encode()
+
+
+def packed(data: bytes, compression: str) -> bytes:
+    if compression == "gz":
+        return gzip.compress(data, 1)
+    if compression == "zst":  # in frames
+        frames = [data[at : at + 4000] for at in range(0, len(data), 4000)]
+        return b"".join(zstandard.ZstdCompressor().compress(frame) for frame in frames)
+    return data
+
+
+Line = st.sampled_from(("doc", "doc", "doc", "empty", "blank", "bad"))
+File = st.tuples(
+    st.sampled_from(("", "", "gz", "zst")),
+    st.one_of(st.lists(Line, min_size=1, max_size=40), st.just(["doc"] * 90)),
+    st.booleans(),
+)
+
+
+def small_parts(patch: pytest.MonkeyPatch) -> None:
+    """Cut inputs into many parts, stripes and blocks however small they are."""
+
+    def cut(sources: Sequence[Source], *, ways: int, target_bytes: int) -> list[Part]:
+        parts: list[Part] = []
+        for part in make_parts(sources, ways=max(ways, 3), target_bytes=2500, smallest_bytes=1):
+            stripes = [part]
+            compressed = sources[part.source].compression == "gz"
+            if compressed and part.kind == "whole":  # also where it takes longer
+                stripes = [Part(part.source, "stripes", i, 3, 1) for i in range(3)]
+            parts += stripes
+        return parts
+
+    patch.setattr(plan_module, "make_parts", cut)
+    small = functools.partial(read, stripe_bytes=3000, block_bytes=900)
+    patch.setattr(part_module, "read", small)
+
+
+def check(prefix: Path, kinds: list[list[str]], names: list[str], *, empty: str = "skip") -> None:
+    """The trace of a dataset against what the lines are."""
+    origins = Origins(prefix)
+    origins.trace.validate()
+    kept = ("doc", "empty") if empty == "document" else ("doc",)
+    expected = [
+        (names[source], line)
+        for source, lines in enumerate(kinds)
+        for line, kind in enumerate(lines, 1)
+        if kind in kept
+    ]
+    assert [(origin.source, origin.line) for origin in origins] == expected
+    words = {"doc": "document", "bad": "rejected", "blank": "nothing", "empty": "empty"}
+    if empty == "document":
+        words["empty"] = "document"
+    for name, lines in zip(names, kinds, strict=True):
+        for line, kind in enumerate(lines, 1):
+            (origin,) = origins.find(name, line)
+            assert origin.became == words[kind], (name, line, origin)
+            if origin.document is not None:
+                assert origins[origin.document] == origin
+            if kind == "bad":
+                assert origin.reason
+        with pytest.raises(UsageError, match=f"has {len(lines)} lines, and no line"):
+            origins.find(name, len(lines) + 1)
+    manifest = Manifest.load(prefix)
+    assert manifest.trace == digest_file(f"{prefix}.trace")
+
+
+@settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    files=st.lists(File, min_size=1, max_size=4),
+    empty=st.sampled_from(("skip", "skip", "document")),
+    seed=st.integers(0, 1000),
+)
+def test_every_line_however_the_work_is_cut(
+    bpe: Path, files: list[tuple[str, list[str], bool]], empty: str, seed: int
+) -> None:
+    if not any("doc" in lines for _, lines, _ in files):
+        files[0][1].append("doc")
+    rng = random.Random(seed)
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        paths, kinds = [], []
+        for number, (compression, lines, ends) in enumerate(files):
+            data = b"\n".join(record(kind, i, rng) for i, kind in enumerate(lines))
+            data += b"\n" if ends or lines[-1] == "blank" else b""
+            path = Path(folder, f"{number}.jsonl" + (f".{compression}" if compression else ""))
+            path.write_bytes(packed(data, compression))
+            paths.append(str(path))
+            kinds.append(lines)
+        options: dict[str, Any] = {
+            "tokenizer": str(bpe),
+            "on_error": "skip",
+            "empty": empty,
+            "trace": True,
+            "input_format": "jsonl",
+        }
+        tokpack.encode(paths, f"{folder}/whole", workers=1, **options)
+        small_parts(patch)
+        tokpack.encode(paths, f"{folder}/cut", workers=1, **options)
+        whole = Path(folder, "whole")
+        check(whole, kinds, paths, empty=empty)
+        assert Path(folder, "cut.trace").read_bytes() == Path(folder, "whole.trace").read_bytes()
+        check(Path(folder, "cut"), kinds, paths, empty=empty)
+
+
+def test_all_ways_to_cut(bpe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Byte ranges, frames, stripes, and two real workers."""
+    rng = random.Random(5)
+    kinds = [rng.choices(("doc", "empty", "blank", "bad"), (90, 3, 4, 3), k=400) for _ in range(3)]
+    paths = []
+    for number, compression in enumerate(("", "gz", "zst")):
+        lines = [record(kind, i, rng) for i, kind in enumerate(kinds[number])]
+        path = tmp_path / f"{number}.jsonl"
+        path.write_bytes(packed(b"\n".join(lines) + b"\n", compression))
+        paths.append(str(path))
+    options: dict[str, Any] = {"tokenizer": str(bpe), "on_error": "skip", "trace": True}
+    tokpack.encode(paths, str(tmp_path / "whole"), workers=1, **options)
+    small_parts(monkeypatch)
+    seen: set[str] = set()
+    run = part_module.PartEncoder.run
+
+    def noting(encoder: part_module.PartEncoder, number: int, *more: Any) -> Any:
+        seen.add(encoder.job.parts[number].kind)
+        return run(encoder, number, *more)
+
+    monkeypatch.setattr(part_module.PartEncoder, "run", noting)
+    for workers in (1, 2):
+        output = tmp_path / f"cut{workers}"
+        tokpack.encode(paths, str(output), workers=workers, **options)
+        check(output, kinds, paths)
+        assert digest_file(f"{output}.trace") == digest_file(tmp_path / "whole.trace")
+    assert {"bytes", "frames", "stripes"} <= seen
+
+
+def lines_of(prefix: Path) -> list[int]:
+    return [origin.line for origin in Origins(prefix)]
+
+
+def test_other_kinds_of_input(bpe: Path, tmp_path: Path) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    options: dict[str, Any] = {"tokenizer": str(bpe), "on_error": "skip", "trace": True}
+    texts = ["one", "", "three", None, "five", "six"]
+    rows = [i for i, text in enumerate(texts, 1) if text]
+
+    table = tmp_path / "rows.parquet"
+    parquet.write_table(arrow.table({"text": texts * 300}), table, row_group_size=7)
+    tokpack.encode(str(table), str(tmp_path / "a"), **options)
+    assert lines_of(tmp_path / "a") == [6 * i + row for i in range(300) for row in rows]
+    assert Origins(tmp_path / "a").find("rows.parquet", 10)[0].reason == "'text' is null"
+
+    array = tmp_path / "array.json"
+    array.write_text(json.dumps([{"text": text} for text in texts], indent=3))
+    tokpack.encode(str(array), str(tmp_path / "b"), **options)
+    assert lines_of(tmp_path / "b") == rows
+
+    plain = tmp_path / "plain.txt"
+    plain.write_bytes(b"\xef\xbb\xbfone\n\nthree\n\xff\nfive\nsix")
+    tokpack.encode(str(plain), str(tmp_path / "c"), **options)
+    assert lines_of(tmp_path / "c") == rows
+    became = [Origins(tmp_path / "c").find("plain.txt", line)[0].became for line in (1, 2, 4)]
+    assert became == ["document", "empty", "rejected"]
+
+    archive = tmp_path / "all.tar"
+    with tarfile.open(archive, "w") as tar:
+        for name, data in (
+            ("a.jsonl", b'{"text": "one"}\n\n{"text": "three"}\n'),
+            ("b.txt", b"one document\nof two lines"),
+            ("c.jsonl", b'{"text": 4}\n{"text": "six"}\n'),
+        ):
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    tokpack.encode(str(archive), str(tmp_path / "d"), **options)
+    assert lines_of(tmp_path / "d") == [1, 3, 4, 6]
+
+
+def test_standard_input_and_a_file_twice(bpe: Path, tmp_path: Path) -> None:
+    path = write_jsonl(tmp_path / "x.jsonl", ["one", "two", ""])
+    command = [
+        sys.executable,
+        "-m",
+        "tokpack",
+        "encode",
+        "-",
+        str(path),
+        str(path),
+        "--trace",
+        "--tokenizer",
+        str(bpe),
+    ]
+    subprocess.run(
+        [*command, "-o", str(tmp_path / "out")],
+        input=b'{"text": "a"}\n\n{"text": "b"}',
+        check=True,
+        capture_output=True,
+    )
+    origins = Origins(tmp_path / "out")
+    name = origins.sources[0]
+    assert [str(o) for o in origins] == [f"{name}:1", f"{name}:3", *[f"{path}:1", f"{path}:2"] * 2]
+    assert [origin.document for origin in origins.find("x.jsonl", 2)] == [3, 5]
+
+
+def test_several_keys_sentences_and_a_limit(bpe: Path, tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    records = [
+        {"a": "one", "b": ""},
+        {"a": "", "b": "two"},
+        {"a": 3, "b": "x"},
+        {"a": "f", "b": "f"},
+    ]
+    path.write_text("".join(json.dumps(r) + "\n" for r in records * 3))
+    options: dict[str, Any] = {"tokenizer": str(bpe), "on_error": "skip", "trace": True}
+    keys = ["a", "b"]
+    tokpack.encode(str(path), str(tmp_path / "out"), keys=keys, **options)
+    assert lines_of(tmp_path / "out_a") == [1, 4, 5, 8, 9, 12]
+    assert lines_of(tmp_path / "out_b") == [2, 4, 6, 8, 10, 12]
+    (origin,) = Origins(tmp_path / "out_b").find("x.jsonl", 3)
+    assert origin.became == "rejected"
+    assert "'a' is a number" in origin.reason  # from the rejects of both
+    tokpack.encode(str(path), str(tmp_path / "few"), keys=("a",), limit=5, **options)
+    assert lines_of(tmp_path / "few") == [1, 4, 5]
+    (origin,) = Origins(tmp_path / "few").find("x.jsonl", 6)
+    assert origin.became == "nothing"
+    assert "first 5 records" in origin.reason
+
+
+def test_sentences(bpe: Path, tmp_path: Path) -> None:
+    punkt = pytest.importorskip("nltk.tokenize.punkt")
+    try:
+        punkt.PunktTokenizer("english")
+    except LookupError:
+        pytest.skip("no Punkt models here")
+    path = write_jsonl(tmp_path / "x.jsonl", ["One. Two. Three.", "", "Four. Five."])
+    out = tmp_path / "out"
+    (manifest,) = tokpack.encode(
+        str(path), str(out), tokenizer=str(bpe), split_sentences=True, trace=True
+    )
+    assert manifest.sequences > manifest.documents == 2
+    assert lines_of(out) == [1, 3]
+
+
+# -- what is there already
+
+
+def test_a_trace_comes_and_goes_with_its_dataset(bpe: Path, tmp_path: Path) -> None:
+    path = write_jsonl(tmp_path / "x.jsonl", ["one", "two"])
+    out = tmp_path / "out"
+    encode = functools.partial(tokpack.encode, str(path), str(out), tokenizer=str(bpe))
+    (plain,) = encode()
+    assert plain.trace is None
+    assert "trace" not in json.loads((tmp_path / "out.json").read_text())
+    with pytest.raises(InputError, match="encoded with --trace"):
+        Origins(out)
+    with pytest.raises(OutputError, match="exists: choose another output"):
+        encode(trace=True)
+    (traced,) = encode(trace=True, overwrite=True)
+    assert (traced.bin, traced.idx) == (plain.bin, plain.idx)
+    before = (tmp_path / "out.trace").stat().st_mtime_ns
+    (again,) = encode()  # who asks for none is content with one
+    assert again == traced == encode(trace=True)[0]
+    assert (tmp_path / "out.trace").stat().st_mtime_ns == before
+    assert len(Origins(out)) == 2
+
+    first = [(0, runs_of(np.array([1])))]
+    (tmp_path / "out.trace").write_bytes(b"".join(trace_chunks([5], [first, [], []])))
+    with pytest.raises(FormatError, match="do not belong together"):
+        Origins(out)
+    encode(append_eod=False, overwrite=True)
+    assert not (tmp_path / "out.trace").exists()
+
+    (tmp_path / "out.trace").write_text("somebody's own")
+    with pytest.raises(OutputError, match="is not a trace"):
+        encode(trace=True, overwrite=True)
+    encode(overwrite=True)
+    assert (tmp_path / "out.trace").read_text() == "somebody's own"
+
+
+def test_killed_and_resumed(tmp_path: Path) -> None:
+    tokenizer = word_tokenizer(tmp_path / "tokenizer.json")  # slow enough to be killed
+    texts = documents(1500, words=150)
+    inputs = [
+        write_jsonl(tmp_path / f"{n}.jsonl", texts[n * 250 : (n + 1) * 250]) for n in range(6)
+    ]
+    whole = tmp_path / "whole"
+    options: dict[str, Any] = {"tokenizer": str(tokenizer), "trace": True}
+    tokpack.encode([str(path) for path in inputs], str(whole), workers=1, **options)
+    kinds = [["doc" if t else "empty" for t in texts[n * 250 : (n + 1) * 250]] for n in range(6)]
+    check(whole, kinds, [str(path) for path in inputs])
+    out = tmp_path / "out"
+    kills = 0
+    for least in (1, 2, 4):
+        process = start(inputs, out, workers=2, **options)
+        wait_until(lambda n=least, p=process: len(pieces(out)) >= n or p.poll() is not None)
+        alive = children(process.pid)
+        process.kill()
+        process.communicate()
+        wait_for_end(alive)
+        if Path(f"{out}.json").exists():
+            break
+        kills += 1
+        assert not Path(f"{out}.trace").exists() or Path(f"{out}.unfinished/commit.json").exists()
+    assert kills
+    if Path(f"{out}.unfinished/plan.json").exists():
+        with pytest.raises(ResumeError, match="trace = True, this run has False"):
+            tokpack.encode([str(p) for p in inputs], str(out), tokenizer=str(tokenizer))
+    finish(start(inputs, out, workers=1, **options))
+    for suffix in (".bin", ".idx", ".trace"):
+        assert digest_file(f"{out}{suffix}") == digest_file(f"{whole}{suffix}")
+
+
+def test_real_corpora(shared: Path, tmp_path: Path) -> None:
+    """The tokens of a document are those of the text in its line."""
+    tokenizers = shared / "tokenizers"
+    files: dict[str, Any] = {
+        "vocab_file": str(tokenizers / "gpt2-vocab.json"),
+        "merge_file": str(tokenizers / "gpt2-merges.txt"),
+    }
+    inputs = [
+        *(shared / "corpora" / f"{name}.jsonl.zst" for name in ("owt", "nasty")),
+        *(shared / "edge" / f"{name}.jsonl" for name in ("blank", "bad_json", "null_text", "ok")),
+    ]
+    out = tmp_path / "out"
+    (manifest,) = tokpack.encode(
+        list(map(str, inputs)), str(out), trace=True, on_error="skip", workers=2, **files
+    )
+    origins, dataset = Origins(out), tokpack.MMapIndexedDataset(out)
+    assert manifest.trace is not None
+    assert manifest.trace["bytes"] < len(dataset) / 2 + 300
+    tokenizer = tokpack.load_tokenizer(**files)
+    lines: dict[str, list[bytes]] = {}
+    for path in inputs:
+        data = path.read_bytes()
+        if path.suffix == ".zst":
+            data = zstandard.ZstdDecompressor().decompressobj().decompress(data)
+        lines[str(path)] = data.split(b"\n")
+    rng = random.Random(0)
+    for number in rng.sample(range(len(origins)), 300):
+        origin = origins[number]
+        text = json.loads(lines[origin.source][origin.line - 1])["text"]
+        assert tokenizer.decode(dataset[number][:-1]) == text, origin
+    for entry in manifest.inputs:
+        name = entry["name"]
+        count = origins.trace.lines(origins.sources.index(name))
+        became = [origins.find(name, line)[0].became for line in range(1, count + 1)]
+        assert became.count("document") == entry["documents"]
+        assert became.count("empty") == entry["empty"]
+        assert became.count("rejected") == entry["rejected"]

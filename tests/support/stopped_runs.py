@@ -1,0 +1,169 @@
+"""Runs that are stopped at a chosen place, and what lies there then."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tokpack
+from support.encoding_tools import (
+    DRIVER,
+    dataset,
+    documents,
+    twin,
+    write_jsonl,
+)
+from tokpack.encoding import plan
+from tokpack.operations import verify
+from tokpack.sources import blocks, discover
+
+# Parts and blocks of a file, far smaller than they would be, and a join that is durable often.
+SMALL = """
+import functools
+import tokpack.sources.blocks as blocks
+import tokpack.encoding.join as join
+import tokpack.encoding.plan as plan
+join.SYNC_SECONDS = 0.02
+plan.make_parts = functools.partial(plan.make_parts, smallest_bytes=48 << 10)
+blocks.BLOCK_BYTES = 4 << 10
+"""
+# The run ends with a SIGKILL at part STOP, when the journal has some of the parts before.
+STOP_AT_PART = (
+    SMALL
+    + """
+import json, os, sys, time
+import tokpack.encoding.part as part
+journal = json.loads(sys.argv[1])["output"] + ".unfinished/journal.json"
+def stops(self, number, *more, real=part.PartEncoder.run):
+    if number == {part}:
+        while not os.path.exists(journal):
+            time.sleep(0.01)
+        os.kill(os.getpid(), 9)
+    return real(self, number, *more)
+part.PartEncoder.run = stops
+"""
+)
+# The run ends when all is joined, before it writes what is missing.
+STOP_AT_END = (
+    SMALL
+    + """
+import os
+import tokpack.encoding.run as run
+run.stage = lambda *_: os.kill(os.getpid(), 9)
+"""
+)
+# The run ends at one of the renames that give the names.
+STOP_AT_RENAME = """
+import os
+def replace(source, target, real=os.replace, count=[0]):
+    if ".unfinished" in source and ".unfinished" not in target:
+        count[0] += 1
+        if count[0] > {done}:
+            os.kill(os.getpid(), 9)
+    real(source, target)
+os.replace = replace
+"""
+
+
+class Place:
+    """A folder with one input of many lines, which is cut into several parts.
+
+    ``kept`` is where runs that were stopped are kept: the same one is not made again.
+    """
+
+    def __init__(self, folder: Path, tokenizer: Path, kept: Path) -> None:
+        self.folder = folder
+        self.tokenizer = tokenizer
+        self.kept = kept
+        self.texts = documents(600, words=100)
+        self.source = write_jsonl(folder / "a.jsonl", self.texts)
+        os.utime(self.source, (1_700_000_000, 1_700_000_000))
+        self.output = folder / "out"
+        self.work = Path(f"{self.output}.unfinished")
+
+    def options(self, **more: Any) -> dict[str, Any]:
+        return {
+            "inputs": str(self.source),
+            "output": str(self.output),
+            "tokenizer": str(self.tokenizer),
+            "workers": 1,
+            **more,
+        }
+
+    def encode(self, **more: Any) -> list[tokpack.Manifest]:
+        with pytest.MonkeyPatch.context() as patch:
+            cut = functools.partial(plan.make_parts, smallest_bytes=48 << 10)
+            patch.setattr(plan, "make_parts", cut)
+            patch.setattr(blocks, "BLOCK_BYTES", 4 << 10)
+            return tokpack.encode(**self.options(**more))
+
+    def stop(self, script: str, **more: Any) -> None:
+        """A run that kills itself."""
+        state = [script, more, hashlib.sha256(self.source.read_bytes()).hexdigest()]
+        kept = self.kept / hashlib.sha256(json.dumps(state).encode()).hexdigest()
+        if not kept.exists():
+            command = [sys.executable, "-c", script + DRIVER, json.dumps(self.options(**more))]
+            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+            assert done.returncode == -signal.SIGKILL, done.stderr
+            kept.mkdir()
+            for path in self.folder.glob("out*"):
+                copy = shutil.copytree if path.is_dir() else shutil.copy2
+                copy(path, kept / path.name)
+        for path in kept.iterdir():
+            copy = shutil.copytree if path.is_dir() else shutil.copy2
+            shutil.rmtree(self.output.parent / path.name, ignore_errors=True)
+            copy(path, self.output.parent / path.name)
+
+    def stop_at_part(self, number: int = 4, **more: Any) -> None:
+        self.stop(STOP_AT_PART.format(part=number), **more)
+
+    def right(self) -> None:
+        """The dataset is that of the input as it is now, and verify says so."""
+        texts = [json.loads(line)["text"] for line in self.source.read_bytes().splitlines()]
+        assert dataset(self.output) == twin(self.tokenizer, texts)
+        verify(str(self.output))
+        assert not self.work.exists()
+
+    def edit(self, begin: float, end: float) -> None:
+        """Change letters in a part of the input, in place, that is in no sample of its fingerprint.
+
+        The time is a new one.
+        """
+        status = self.source.stat()
+        before = discover([str(self.source)])[0].fingerprint()
+        data = bytearray(self.source.read_bytes())
+        first, last = int(len(data) * begin), int(len(data) * end)
+        data[first:last] = data[first:last].replace(b"the", b"and").replace(b"was", b"for")
+        assert bytes(data) != self.source.read_bytes()
+        with self.source.open("r+b") as file:
+            file.write(data)
+        os.utime(self.source, ns=(status.st_atime_ns, status.st_mtime_ns + 1_000_000))
+        assert self.source.stat().st_size == status.st_size
+        assert discover([str(self.source)])[0].fingerprint() == before
+
+    def touch(self) -> None:
+        status = self.source.stat()
+        os.utime(self.source, ns=(status.st_atime_ns, status.st_mtime_ns + 1_000_000))
+
+
+def flip(path: Path, at: float = 0.5) -> None:
+    """Change one bit of a file."""
+    data = bytearray(path.read_bytes())
+    data[int(len(data) * at)] ^= 4
+    path.write_bytes(data)
+
+
+def finish_script(place: Place, script: str, **more: Any) -> None:
+    command = [sys.executable, "-c", script + DRIVER, json.dumps(place.options(**more))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
