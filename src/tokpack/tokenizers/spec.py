@@ -92,6 +92,12 @@ def decode_alphabet(tokens: Sequence[str]) -> list[bytes | None]:
     return result
 
 
+def encode_alphabet(tokens: Sequence[bytes | None]) -> list[str | None]:
+    """Tokens as GPT-2's alphabet writes their bytes; None for None."""
+    characters = {int(b): chr(c) for c, b in enumerate(_BYTE_OF_CHARACTER) if b >= 0}
+    return [t if t is None else t.decode("latin-1").translate(characters) for t in tokens]
+
+
 def check_ids(vocab: Mapping[str, int], where: str) -> None:
     """Raise TokenizerError unless all values are ids, each used once."""
     ids = list(vocab.values())
