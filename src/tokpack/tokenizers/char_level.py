@@ -30,6 +30,7 @@ class CharLevelTokenizer(Tokenizer):
 
     def __init__(self) -> None:
         self.name = NAME
+        self.arguments = {"tokenizer_type": NAME}
         self.vocab_size = _IDS
         self.eod_id = _EOD
         self.special_ids = {}

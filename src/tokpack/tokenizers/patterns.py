@@ -137,7 +137,9 @@ def pre_tokenizer_of(pattern: str) -> dict[str, Any]:
 
 
 _PIECE = re.compile(
-    r"(?P<escaped>\\.)|(?P<set>\[\^?\]?)|(?P<counted>\{\d+(?:,\d*)?\}\+)|(?P<other>.)", re.DOTALL
+    r"(?P<escaped>\\.)|(?P<set>\[\^?\]?)|(?P<counted>\{\d+(?:,\d*)?\}\+)"
+    r"|(?P<flag>\(\?[a-z-]*m)|(?P<other>.)",
+    re.DOTALL,
 )
 
 
@@ -155,6 +157,11 @@ def _for_oniguruma(expression: str) -> str:
             raise UsageError(
                 f"the pattern {expression!r} has {text}, which repeats there and is possessive in "
                 f"tiktoken: write (?>X{text[:-1]}), or give the pattern's name with --pattern"
+            )
+        elif piece.lastgroup == "flag":
+            raise UsageError(
+                f"the pattern {expression!r} has the flag m in {text!r}, which means another thing "
+                "here than in tiktoken: write it without"
             )
         elif text in ("^", "$"):
             text = r"\A" if text == "^" else r"\z"
