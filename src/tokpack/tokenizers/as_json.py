@@ -17,6 +17,7 @@ def to_json(spec: ByteLevelSpec, pre_tokenizer: dict[str, Any]) -> bytes:
     vocab = {token: i for i, token in enumerate(written) if token is not None}
     # The library numbers a token outside the vocabulary itself, so special ones are in it too.
     vocab.update({token.content: token.id for token in spec.added})
+    halves = spec.merges[:, 0].tolist(), spec.merges[:, 1].tolist()
     definition = {
         "version": "1.0",
         "truncation": None,
@@ -52,7 +53,7 @@ def to_json(spec: ByteLevelSpec, pre_tokenizer: dict[str, Any]) -> bytes:
             "byte_fallback": False,
             "ignore_merges": spec.ignore_merges,
             "vocab": vocab,
-            "merges": [[written[a], written[b]] for a, b, _ in spec.merges.tolist()],
+            "merges": [f"{written[a]} {written[b]}" for a, b in zip(*halves, strict=True)],
         },
     }
     return json.dumps(definition, ensure_ascii=False, separators=(",", ":")).encode()
