@@ -40,7 +40,7 @@ def find_tokenizer(
     tried as it is and beside the dataset, merges are looked for beside their vocabulary, and what
     is found must have the checksum of the manifest. What is given must load: raises TokpackError.
     """
-    if name or vocab_file or merge_file or tokenizer_type or tokenizer_model:
+    if name or vocab_file or merge_file or tokenizer_type or tokenizer_model or pattern:
         tokenizer = load_tokenizer(
             name,
             vocab_file=vocab_file,

@@ -17,17 +17,17 @@ _BOS_NAMES = ("<s>", "<bos>", "<|begin_of_text|>", "<|startoftext|>", "<|begin_o
 
 @dataclass(frozen=True)
 class TokenizerFacts:
-    """``pattern`` and ``normalizer`` are "" where there is none, or none that can be told.
+    """``unused`` ids below ``vocab_size`` stand for nothing. None: the kind has no such thing.
 
-    ``unused`` ids below ``vocab_size`` stand for nothing; None where the library does not tell.
+    ``pattern`` and ``normalizer`` are "" where the tokenizer has none.
     """
 
     name: str
     kind: str
     native: bool
     why_not_native: str
-    pattern: str
-    normalizer: str
+    pattern: str | None
+    normalizer: str | None
     vocab_size: int
     merges: int | None
     unused: int | None
@@ -47,6 +47,7 @@ def tokenizer_facts(tokenizer: Tokenizer) -> TokenizerFacts:
     """Look at a tokenizer; nothing is encoded."""
     pattern, normalizer, merges, unused, whole_words = _inside(tokenizer)
     eod = tokenizer.eod_id
+    names = {token_id: text for text, token_id in tokenizer.special_ids.items()}
     bos = next((name for name in _BOS_NAMES if name in tokenizer.special_ids), None)
     return TokenizerFacts(
         name=tokenizer.name,
@@ -61,13 +62,13 @@ def tokenizer_facts(tokenizer: Tokenizer) -> TokenizerFacts:
         whole_words=whole_words,
         special=dict(sorted(tokenizer.special_ids.items(), key=lambda item: item[1])),
         special_in_text=tokenizer.special_tokens_default,
-        eod=None if eod is None else (tokenizer.decode([eod]), eod),
+        eod=None if eod is None else (names.get(eod) or tokenizer.decode([eod]), eod),
         bos=None if bos is None else (bos, tokenizer.special_ids[bos]),
         sha256=tokenizer.fingerprint,
     )
 
 
-def _inside(tokenizer: Tokenizer) -> tuple[str, str, int | None, int | None, bool]:
+def _inside(tokenizer: Tokenizer) -> tuple[str | None, str | None, int | None, int | None, bool]:
     if isinstance(tokenizer, NativeTokenizer):
         spec = tokenizer.spec
         used = {token.id for token in spec.added}
@@ -85,7 +86,7 @@ def _inside(tokenizer: Tokenizer) -> tuple[str, str, int | None, int | None, boo
             None,
             bool(model.get("ignore_merges", False)),
         )
-    return "", "", None, None, False
+    return None, None, None, None, False
 
 
 def _described(node: Any, children: str) -> str:

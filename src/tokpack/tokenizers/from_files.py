@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokpack.errors import TokenizerError, UsageError
+from tokpack.files.foreign import read_object
 from tokpack.tokenizers import from_ranks
 from tokpack.tokenizers.gpt2_files import (
     parse_json,
@@ -41,6 +42,7 @@ class Choice(NamedTuple):
     special: SpecialTokens | None = None
     eod_token: str | None = None
     pattern: str | None = None
+    eos_of_config: bool = False  # the EOD is the eos_token of a tokenizer_config.json
 
 
 def find(folder: Path) -> list[Path] | None:
@@ -81,6 +83,11 @@ def from_files(files: list[Path], name: str, choice: Choice) -> Tokenizer:
             raw, path, name, pattern=choice.pattern, eod_token=choice.eod_token
         )
     _refuse_pattern(path, choice)
+    eos = _eos_of_config(path) if choice.eos_of_config and choice.eod_token is None else None
+    if eos is not None:
+        tokenizer = from_files(files, name, choice._replace(eod_token=eos))
+        tokenizer.arguments = {"tokenizer_type": "HuggingFaceTokenizer"}
+        return tokenizer
     if _is_sentencepiece(raw) or path.suffix == ".model":
         return SentencePieceTokenizer(name, raw, eod_token=choice.eod_token)
     return _from_json(raw, path, name, choice)
@@ -92,6 +99,16 @@ def _refuse_pattern(path: Path, choice: Choice) -> None:
             f"{path}: its pattern cannot be chosen: --pattern is for a .tiktoken file, which does "
             "not say it"
         )
+
+
+def _eos_of_config(path: Path) -> str | None:
+    """The eos_token of the tokenizer_config.json beside a file, if there is one."""
+    config = path.parent / "tokenizer_config.json"
+    if not config.is_file():
+        return None
+    eos = read_object(config, missing=TokenizerError, wrong=TokenizerError).get("eos_token")
+    content = eos.get("content") if isinstance(eos, dict) else eos
+    return content if isinstance(content, str) else None
 
 
 def _is_sentencepiece(raw: bytes) -> bool:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokpack.errors import TokenizerError, UsageError
-from tokpack.files.foreign import read_object
 from tokpack.tokenizers import from_ranks, hub, published
 from tokpack.tokenizers.char_level import CharLevelTokenizer
 from tokpack.tokenizers.from_files import (
@@ -26,7 +25,7 @@ from tokpack.tokenizers.sentencepiece import SentencePieceTokenizer
 from tokpack.tokenizers.whitespace import WhitespaceTokenizer, check_vocab
 
 if TYPE_CHECKING:
-    from tokpack.tokenizers.base import Tokenizer
+    from tokpack.tokenizers.base import SpecialTokens, Tokenizer
 
 AnyPath = str | PathLike[str]
 
@@ -147,11 +146,10 @@ def load_tokenizer(
             raise UsageError(f"{source}: --pattern is for a .tiktoken file")
         build = _from_words if kind == "whitespace" else _from_model
         return build(Path(source), source, tokenizer_type or "", eod_token)
-    if (tokenizer_type or "").lower() in _FROM_TRANSFORMERS and eod_token is None:
-        eod_token = _eos_of_transformers(Path(source))
+    type_name = (tokenizer_type or "").lower()
     # transformers' GPT-2 encodes special tokens, Megatron's takes them for text.
-    by_transformers = (tokenizer_type or "").lower().startswith("hfgpt2")
-    choice = Choice("encode" if by_transformers else None, eod_token, pattern)
+    special: SpecialTokens | None = "encode" if type_name.startswith("hfgpt2") else None
+    choice = Choice(special, eod_token, pattern, type_name in _FROM_TRANSFORMERS)
     if merge_file is not None:
         return from_gpt2_files(Path(source), Path(merge_file), source, choice)
     if vocab_file is not None and kind != "tiktoken":
@@ -264,13 +262,3 @@ def _read_list(path: Path) -> list[Any]:
             "give other files with --tokenizer alone"
         )
     return definition
-
-
-def _eos_of_transformers(path: Path) -> str | None:
-    """The eos_token of the tokenizer_config.json in a folder, or beside a file, if there is one."""
-    config = (path if path.is_dir() else path.parent) / "tokenizer_config.json"
-    if not path.exists() or not config.is_file():
-        return None
-    eos = read_object(config, missing=TokenizerError, wrong=TokenizerError).get("eos_token")
-    content = eos.get("content") if isinstance(eos, dict) else eos
-    return content if isinstance(content, str) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -103,7 +104,9 @@ def run(argv: Sequence[str]) -> int:
         elif arguments.compare:
             _compare(tokenizer, arguments)
         else:
-            _describe(tokenizer_facts(tokenizer), _try(tokenizer, arguments), arguments)
+            trial = _try(tokenizer, arguments)
+            _describe(tokenizer_facts(tokenizer), trial, arguments)
+            return 1 if trial.difference else 0
     return 0
 
 
@@ -161,6 +164,7 @@ def _describe(facts: TokenizerFacts, trial: Trial, arguments: argparse.Namespace
     ids = [f"{facts.vocab_size:,} ids"]
     ids += [] if facts.merges is None else [f"{facts.merges:,} merges"]
     ids += [f"{facts.unused:,} unused"] if facts.unused else []
+    known = {"pattern": facts.pattern, "normalizer": facts.normalizer}
     rows = [
         ["kind", facts.kind],
         ["vocabulary", ", ".join(ids)],
@@ -168,8 +172,7 @@ def _describe(facts: TokenizerFacts, trial: Trial, arguments: argparse.Namespace
         ["in documents", f"special tokens are {_IN_TEXT[facts.special_in_text]}"],
         ["EOD", _token(facts.eod)],
         ["BOS", _token(facts.bos)],
-        ["pattern", facts.pattern or "none"],
-        ["normalizer", facts.normalizer or "none"],
+        *([key, value or "none"] for key, value in known.items() if value is not None),
         ["fast path", "yes" if facts.native else f"no: {facts.why_not_native}"],
         ["ids", _ids(trial)],
         ["speed", f"{trial.cold:,.1f} MB/s cold, {trial.warm:,.1f} warm, on one core here"],
@@ -230,13 +233,23 @@ def _compare(tokenizer: Tokenizer, arguments: argparse.Namespace) -> None:
         terminal.put_json(_as_json(tokenizers, groups, counts), indent=2)
         return
     sizes = [group.size for group in groups]
-    rows = [_row(name(g.name, 40), g.size, row) for g, row in zip(groups, counts, strict=True)]
+    titles = _short([group.name for group in groups])
+    rows = [
+        _row(name(title, 40), text_bytes, row)
+        for title, text_bytes, row in zip(titles, sizes, counts, strict=True)
+    ]
     if len(groups) > 1:
         rows.append(_row("all", sum(sizes), [sum(column) for column in zip(*counts, strict=True)]))
-    columns = max(10, (width() - 56) // len(tokenizers) - 2)
-    names = [name(one.name, columns) for one in tokenizers]
+    columns = max(12, (width() - 56) // len(tokenizers) - 2)
+    names = [name(one, columns) for one in _short([one.name for one in tokenizers])]
     terminal.put(bold("bytes a token") + ", and the tokens that others need, the first one's 100%")
     table([["", "text", *names], *rows], left=(0,))
+
+
+def _short(paths: Sequence[str]) -> list[str]:
+    """Names of files without their folders, where they stay different."""
+    names = [os.path.basename(path) or path for path in paths]
+    return names if len(set(names)) == len(names) else list(paths)
 
 
 def _row(title: str, text_bytes: int, counts: Sequence[int]) -> list[str]:
