@@ -88,7 +88,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _dispatch(name: str, arguments: Sequence[str]) -> int:
     if name in ("-h", "--help", "help"):
-        rows = "\n".join(f"  {key:<9} {command.summary}" for key, command in COMMANDS.items())
+        rows = "\n".join(f"  {key:<10} {command.summary}" for key, command in COMMANDS.items())
         sys.stdout.write(HELP.format(commands=rows))
         return 0
     if name in ("-V", "--version", "version"):
