@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <bitset>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -36,9 +37,17 @@ class AddedTokenMatcher {
   Match find(const std::uint8_t* text, std::size_t size, std::size_t from) const;
 
  private:
-  std::vector<AddedToken> tokens_;          // by first byte, longest first
-  std::array<std::uint32_t, 257> begin_{};  // where the tokens with each first byte begin
-  int only_first_byte_ = -1;                // when all tokens share it
+  static constexpr std::uint32_t kNone = 0xFFFFFFFFu;
+
+  // The longest token that a text which is not empty begins with.
+  std::uint32_t longest_at(std::string_view text) const;
+
+  std::vector<AddedToken> tokens_;           // in the order of their bytes
+  std::vector<std::uint32_t> shorter_;       // the longest other token that each one begins with
+  std::array<std::uint32_t, 257> begin_{};   // where the tokens with each first byte begin
+  std::bitset<std::size_t{1} << 16> pairs_;  // first two bytes that a token can begin at
+  std::size_t longest_ = 0;
+  int only_first_byte_ = -1;  // when all tokens share it
 };
 
 // Removes special tokens that no chain of shared bytes links to another token: none overlaps them.

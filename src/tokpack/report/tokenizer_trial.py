@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tokpack.errors import TokenizerError, UsageError
-from tokpack.sources import discover, read, split
+from tokpack.sources import discover, make_parts, read
 from tokpack.tokenizers.check import self_check
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def read_texts(
 
 def _first(source: Source, keys: Sequence[str], most: int) -> Iterator[list[bytes]]:
     """Values of the keys of each record, until the texts under the first are ``most`` bytes."""
-    for part in split([source], ways=1):
+    for part in make_parts([source], ways=1):
         for batch in read(source, part, keys):
             columns = [batch.documents[key] for key in keys]
             for i in range(len(columns[0])):
