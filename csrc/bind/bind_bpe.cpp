@@ -1,4 +1,4 @@
-// ByteLevelBPE and the levels of the machine.
+// ByteLevelBPE, the merges of a vocabulary of ranks, and the levels of the machine.
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -8,6 +8,7 @@
 
 #include "bind/bind.hpp"
 #include "core/bpe/bpe_encoder.hpp"
+#include "core/bpe/ranked_merges.hpp"
 
 namespace tokpack {
 namespace {
@@ -136,6 +137,22 @@ class ByteLevelBpeBinding {
   std::atomic<bool> busy_ = false;
 };
 
+py::tuple ranked_merges(const std::vector<std::optional<py::bytes>>& vocab) {
+  std::vector<std::string_view> tokens(vocab.size());
+  for (std::size_t rank = 0; rank < vocab.size(); ++rank) {
+    if (vocab[rank]) tokens[rank] = std::string_view(*vocab[rank]);
+  }
+  RankedMerges found;
+  {
+    const py::gil_scoped_release release;
+    found = merges_of_ranks(tokens);
+  }
+  static_assert(sizeof(Merge) == 3 * sizeof(std::int32_t));
+  py::array_t<std::int32_t> merges({static_cast<py::ssize_t>(found.merges.size()), py::ssize_t{3}});
+  std::memcpy(merges.mutable_data(), found.merges.data(), found.merges.size() * sizeof(Merge));
+  return py::make_tuple(merges, found.unmergeable);
+}
+
 }  // namespace
 
 void bind_bpe(py::module_& module) {
@@ -146,6 +163,7 @@ void bind_bpe(py::module_& module) {
     }
     return names;
   });
+  module.def("ranked_merges", &ranked_merges, py::arg("vocab"));
   py::class_<Encoded>(module, "Encoded")
       .def_readonly("ids", &Encoded::ids)
       .def_readonly("lengths", &Encoded::lengths)

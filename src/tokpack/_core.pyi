@@ -77,6 +77,13 @@ class ByteLevelBPE:
 
     def cache_info(self) -> dict[str, int]: ...
 
+def ranked_merges(vocab: Sequence[bytes | None]) -> tuple[npt.NDArray[np.int32], list[int]]:
+    """The merges by which tiktoken makes the tokens of ``vocab``, bytes by rank, each once.
+
+    int32 [m, 3], left, right and product, by the product's rank; and the tokens that merging never
+    makes of their own bytes. ValueError for a token of more than 4096 bytes.
+    """
+
 def patterns() -> list[str]:
     """Names of the pretokenizers that the core knows."""
 

@@ -27,6 +27,9 @@ def encode(
     merge_file: str | None = None,
     tokenizer_type: str | None = None,
     tokenizer_model: str | None = None,
+    pattern: str | None = None,
+    vocab_size: int | None = None,
+    special_tokens_count: int | None = None,
     keys: str | Sequence[str] = ("text",),
     append_eod: bool = True,
     workers: int = 0,
@@ -151,6 +154,7 @@ def stats(
     merge_file: str | None = None,
     tokenizer_type: str | None = None,
     tokenizer_model: str | None = None,
+    pattern: str | None = None,
     threads: int = 0,
 ) -> Stats:
     """Figures about all documents and tokens of a dataset: lengths, frequencies, duplicates.
@@ -171,6 +175,7 @@ def stats(
         merge_file=merge_file,
         tokenizer_type=tokenizer_type,
         tokenizer_model=tokenizer_model,
+        pattern=pattern,
     )
     spelling = Spelling(found.tokenizer) if found.tokenizer else None
     return run(dataset, spelling, threads=threads)

@@ -47,6 +47,29 @@ def ids(tokenizer: Tokenizer, text: str, mode: str = "auto") -> list[int]:
 # Paths and the flags of other preprocessors.
 
 
+@pytest.mark.parametrize("eos", ["abc", {"content": "abc"}])
+def test_the_eos_of_transformers_is_the_eod(tmp_path: Path, eos: object) -> None:
+    path = save(tmp_path, tiny())
+    save(tmp_path, {"eos_token": eos}, "tokenizer_config.json")
+    for request in (path, tmp_path):
+        tokenizer = load_tokenizer(request, tokenizer_type="HuggingFaceTokenizer")
+        assert tokenizer.eod_id == 257
+        again = load_tokenizer(request, **tokenizer.describe()["arguments"])
+        assert again.fingerprint == tokenizer.fingerprint
+        assert load_tokenizer(request).eod_id == 258
+    (tmp_path / "tokenizer_config.json").unlink()
+    assert load_tokenizer(path, tokenizer_type="HuggingFaceTokenizer").eod_id == 258
+
+
+def test_files_that_are_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    for raw, reason in ((b"", "empty"), (bytes(range(256)), "not JSON"), (b"\n\x0e", "not JSON")):
+        path.write_bytes(raw)
+        with pytest.raises(TokenizerError, match=reason) as caught:
+            load_tokenizer(path)
+        assert "\n" not in str(caught.value)
+
+
 def test_paths_of_all_kinds(tmp_path: Path) -> None:
     path = save(tmp_path, tiny())
     by_path = load_tokenizer(path)

@@ -203,7 +203,7 @@ def test_sentencepiece(piece_model: Path) -> None:
         load_tokenizer(piece_model),
         load_tokenizer(piece_model.parent),
         load_tokenizer(tokenizer_model=piece_model, tokenizer_type="Llama2Tokenizer"),
-        load_tokenizer(vocab_file=piece_model, tokenizer_type="SPMTokenizer"),
+        load_tokenizer(vocab_file=piece_model, tokenizer_type="SentencePieceTokenizer"),
     ):
         assert tokenizer.vocab_size == library.get_piece_size()
         assert tokenizer.eod_id == library.eos_id()
@@ -216,6 +216,39 @@ def test_sentencepiece(piece_model: Path) -> None:
     assert load_tokenizer(piece_model, eod_token="<s>").eod_id == library.bos_id()
     with pytest.raises(UsageError, match="never encodes special tokens"):
         tokenizer.encoder(dtype="uint16", append_eod=True, special_tokens="encode")
+
+
+@pytest.mark.parametrize("name", ["tokenizer.model.v1", "bpe", "a.json"])
+def test_a_model_is_known_by_its_content(piece_model: Path, tmp_path: Path, name: str) -> None:
+    expected = load_tokenizer(piece_model).fingerprint
+    (tmp_path / name).write_bytes(piece_model.read_bytes())
+    assert load_tokenizer(tmp_path / name).fingerprint == expected
+    if name == "tokenizer.model.v1":
+        assert load_tokenizer(tmp_path).fingerprint == expected
+
+
+def test_neox_ends_documents_with_a_piece_of_its_own(piece_model: Path, tmp_path: Path) -> None:
+    import sentencepiece
+
+    tokenizer = load_tokenizer(vocab_file=piece_model, tokenizer_type="SPMTokenizer")
+    assert tokenizer.eod_id is None
+    with pytest.raises(TokenizerError, match="no end-of-document token"):
+        tokenizer.encoder(dtype="uint16", append_eod=True)
+    model = tmp_path / "neox.model"
+    with model.open("wb") as file:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(TEXTS * 20),
+            model_writer=file,
+            vocab_size=40,
+            hard_vocab_limit=False,
+            user_defined_symbols=["<|endoftext|>"],
+            minloglevel=2,
+        )
+    found = load_tokenizer(vocab_file=model, tokenizer_type="SPMTokenizer")
+    library = sentencepiece.SentencePieceProcessor(model_file=str(model))
+    assert found.eod_id == library.piece_to_id("<|endoftext|>")
+    again = load_tokenizer(found.name, **found.describe()["arguments"])
+    assert again.fingerprint == found.fingerprint != load_tokenizer(model).fingerprint
 
 
 def test_a_file_that_is_no_sentencepiece_model(piece_model: Path, tmp_path: Path) -> None:

@@ -95,13 +95,17 @@ def print_document(
     put(f"{bold(f'document {number}')}: {', '.join(about)}")
     if begin:
         put(dim(f"  … {count(begin, 'token')} before"))
-    ids = tokens[begin:end].tolist()
-    for line in _lines(_cells(ids, spelling), width() - 2):
-        for row in line:
-            put(f"  {row}".rstrip())
+    print_tokens(tokens[begin:end].tolist(), spelling)
     if end < len(tokens):
         put(dim(f"  … {count(len(tokens) - end, 'token')} more; --max-tokens 0 shows all"))
     put()
+
+
+def print_tokens(ids: list[int], spelling: Spelling | None) -> None:
+    """Print tokens in alternating colours, their ids below."""
+    for line in _lines(_cells(ids, spelling), width() - 2):
+        for row in line:
+            put(f"  {row}".rstrip())
 
 
 def _cells(ids: list[int], spelling: Spelling | None) -> Iterator[tuple[str, str, bool]]:

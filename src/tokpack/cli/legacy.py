@@ -8,13 +8,14 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from tokpack.cli.parser import Group, flag
+from tokpack.cli.parser import Group, flag, number
 from tokpack.errors import UsageError
 
 _TRAINER = "padding the vocabulary is the trainer's work"
 _CORES = "one run keeps all --workers busy on any number of files"
 _TOKENIZER = "the tokenizer's files say it"
 _NO_NEED = "nothing to do here"
+_VOCAB_SIZE = "--vocab-size"  # which a TikTokenizer needs
 
 # Flags that ask for nothing that would change the files: name, number of values, why.
 IGNORED: dict[str, tuple[int | str | None, str]] = {
@@ -25,7 +26,7 @@ IGNORED: dict[str, tuple[int | str | None, str]] = {
     "--max-documents": (None, "it belongs to --find-optimal-num-workers"),
     "--performance-dir": (None, "it belongs to --find-optimal-num-workers"),
     "--num-docs": (None, "progress is measured in bytes; --limit N ends after N records"),
-    "--vocab-size": (None, _TOKENIZER),
+    _VOCAB_SIZE: (None, _TOKENIZER),
     "--vocab-extra-ids": (None, _TOKENIZER),
     "--padded-vocab-size": (None, _TRAINER),
     "--pad-vocab-size-to": (None, _TRAINER),
@@ -50,6 +51,8 @@ class _Ignore(argparse.Action):
         option_string: str | None = None,
     ) -> None:
         namespace.ignored = [*namespace.ignored, option_string]
+        if self.dest != "ignored":
+            setattr(namespace, self.dest, values)
 
 
 GROUP = Group(
@@ -59,9 +62,12 @@ GROUP = Group(
         flag("--output-prefix"),
         flag("--dataset-impl", choices=("mmap", "lazy", "cached"), default="mmap"),
         flag("--tokenizer-name-or-path"),
+        flag(_VOCAB_SIZE, type=number(1), action=_Ignore),
+        flag("--tiktoken-num-special-tokens", type=number(0)),
         *(
             flag(name, action=_Ignore, nargs=values, dest="ignored", default=[])
             for name, (values, _) in IGNORED.items()
+            if name != _VOCAB_SIZE
         ),
     ),
     hidden=True,
@@ -86,9 +92,18 @@ def check(arguments: argparse.Namespace) -> None:
 
 def notes(arguments: argparse.Namespace) -> list[str]:
     """One line for each flag given that needs no action."""
-    return [f"{name} is not needed: {IGNORED[name][1]}" for name in arguments.ignored]
+    used = (_VOCAB_SIZE,) if _is_type(arguments, "tiktokenizer") else ()
+    return [
+        f"{name} is not needed: {IGNORED[name][1]}"
+        for name in arguments.ignored
+        if name not in used
+    ]
 
 
 def is_whitespace(arguments: argparse.Namespace) -> bool:
     """True for the vocabulary of whole words, which has a script and conventions of its own."""
-    return (arguments.tokenizer_type or "").lower() in ("whitespace", "whitespacetokenizer")
+    return _is_type(arguments, "whitespace", "whitespacetokenizer")
+
+
+def _is_type(arguments: argparse.Namespace, *types: str) -> bool:
+    return (arguments.tokenizer_type or "").lower() in types

@@ -34,6 +34,7 @@ COMMANDS = {
     "encode": Command("text -> token ids in .bin and .idx", True),
     "verify": Command("is a dataset whole; mend its index", False),
     "vocab": Command("text -> a vocabulary or a tokenizer.json", False),
+    "tokenizer": Command("what a tokenizer is, its speed, its tokens", False),
     "inspect": Command("what a dataset is, and its documents", False),
     "stats": Command("lengths, frequencies, duplicates, plots", False),
     "trace": Command("document -> its input and line, and back", False),
@@ -87,7 +88,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _dispatch(name: str, arguments: Sequence[str]) -> int:
     if name in ("-h", "--help", "help"):
-        rows = "\n".join(f"  {key:<8} {command.summary}" for key, command in COMMANDS.items())
+        rows = "\n".join(f"  {key:<10} {command.summary}" for key, command in COMMANDS.items())
         sys.stdout.write(HELP.format(commands=rows))
         return 0
     if name in ("-V", "--version", "version"):

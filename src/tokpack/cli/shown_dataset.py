@@ -27,6 +27,7 @@ TOKENIZER = Group(
         flag("--merge-file", metavar="FILE", help="merges.txt that belongs to --vocab-file"),
         flag("--tokenizer-model", metavar="PATH", help="a sentencepiece model"),
         flag("--tokenizer-type", metavar="TYPE", help="as for encode: Whitespace, ..."),
+        flag("--pattern", metavar="NAME", help="as for encode, of a .tiktoken file"),
     ),
 )
 
@@ -45,6 +46,7 @@ def load(prefix: str, arguments: argparse.Namespace) -> tuple[MMapIndexedDataset
         merge_file=arguments.merge_file,
         tokenizer_type=arguments.tokenizer_type,
         tokenizer_model=arguments.tokenizer_model,
+        pattern=arguments.pattern,
     )
     if not arguments.quiet:
         for line in filter(None, (*notes, found.note)):

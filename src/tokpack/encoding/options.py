@@ -41,6 +41,9 @@ class EncodeOptions:
     merge_file: str | None = None
     tokenizer_type: str | None = None
     tokenizer_model: str | None = None
+    pattern: str | None = None  # how a .tiktoken file cuts text into words: a name, an expression
+    vocab_size: int | None = None  # ids, and how many of them special tokens are, of a TikTokenizer
+    special_tokens_count: int | None = None
     keys: tuple[str, ...] = ("text",)
     append_eod: bool = True
     workers: int = 0  # 0: one for each core that this process may use

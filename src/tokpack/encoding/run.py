@@ -61,6 +61,9 @@ def encode(options: EncodeOptions, *, progress: Show | None = None) -> list[Mani
         merge_file=options.merge_file,
         tokenizer_type=options.tokenizer_type,
         tokenizer_model=options.tokenizer_model,
+        pattern=options.pattern,
+        vocab_size=options.vocab_size,
+        special_tokens_count=options.special_tokens_count,
     )
     dtype: str = options.dtype
     if dtype == "auto":

@@ -7,6 +7,7 @@ from tokpack.report.sources import Sources, doubt
 from tokpack.report.spelling import Spelling
 from tokpack.report.stats import Stats, stats
 from tokpack.report.tokenizer import find_tokenizer
+from tokpack.report.tokenizer_facts import TokenizerFacts, tokenizer_facts
 
 __all__ = [
     "PAGE_KIND",
@@ -15,6 +16,7 @@ __all__ = [
     "Sources",
     "Spelling",
     "Stats",
+    "TokenizerFacts",
     "doubt",
     "find_tokenizer",
     "grep",
@@ -24,4 +26,5 @@ __all__ = [
     "ranges",
     "sample_documents",
     "stats",
+    "tokenizer_facts",
 ]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokpack.errors import TokpackError
 from tokpack.report.sources import own_manifest
 from tokpack.tokenizers import Tokenizer, load_tokenizer
+from tokpack.tokenizers.described import arguments_of
 
 if TYPE_CHECKING:
     from tokpack.indexed import MMapIndexedDataset
@@ -31,6 +32,7 @@ def find_tokenizer(
     merge_file: str | None = None,
     tokenizer_type: str | None = None,
     tokenizer_model: str | None = None,
+    pattern: str | None = None,
 ) -> Found:
     """Load the tokenizer that is given, else the one that the manifest names.
 
@@ -38,13 +40,14 @@ def find_tokenizer(
     tried as it is and beside the dataset, merges are looked for beside their vocabulary, and what
     is found must have the checksum of the manifest. What is given must load: raises TokpackError.
     """
-    if name or vocab_file or merge_file or tokenizer_type or tokenizer_model:
+    if name or vocab_file or merge_file or tokenizer_type or tokenizer_model or pattern:
         tokenizer = load_tokenizer(
             name,
             vocab_file=vocab_file,
             merge_file=merge_file,
             tokenizer_type=tokenizer_type,
             tokenizer_model=tokenizer_model,
+            pattern=pattern,
         )
         return Found(tokenizer, _difference(dataset, tokenizer))
     manifest, prefix = own_manifest(dataset), dataset.path_prefix
@@ -52,7 +55,7 @@ def find_tokenizer(
         return Found(None, f"no manifest names the tokenizer of {prefix}: {HOW}")
     made = manifest.tokenizer
     wanted, reason = str(made.get("name", "")), "it is not at its old place"
-    for request in _requests(wanted, str(made.get("kind", "")), prefix):
+    for request in _requests(wanted, made, prefix):
         try:
             tokenizer = load_tokenizer(**request)
         except (TokpackError, OSError) as error:
@@ -64,12 +67,15 @@ def find_tokenizer(
     return Found(None, f"cannot load the tokenizer {wanted!r} of {prefix}: {reason}; {HOW}")
 
 
-def _requests(name: str, kind: str, prefix: str) -> list[dict[str, str]]:
+def _requests(name: str, made: dict[str, Any], prefix: str) -> list[dict[str, Any]]:
     """Arguments of load_tokenizer that may give the tokenizer again, the likely ones first."""
     beside = os.path.join(os.path.dirname(os.path.abspath(prefix)), os.path.basename(name))
     paths = [path for path in dict.fromkeys((name, beside)) if os.path.isfile(path)]
     if not paths and os.path.exists(name) and not os.path.isdir(name):
         return []  # a device or a pipe
+    arguments, kind = arguments_of(made), str(made.get("kind", ""))
+    if arguments:
+        return [{"name": path, **arguments} for path in paths or (name,)]
     if kind == "whitespace vocabulary":
         return [{"vocab_file": path, "tokenizer_type": "Whitespace"} for path in paths]
     if kind == "SentencePiece":

@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy as np
 from tokpack.errors import TokenizerError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -103,7 +104,8 @@ class Tokenizer(ABC):
     ``vocab_size`` counts added tokens and holes, and no padding: every id is below it.
     ``special_tokens_default`` is what the mode ``auto`` means for this tokenizer.
     ``why_not_native`` says why a slower library does the work, in one phrase; "" for
-    the native core.
+    the native core. ``arguments`` are those of ``load_tokenizer`` that find it again under its
+    name, where the name alone does not.
     """
 
     name: str
@@ -114,6 +116,7 @@ class Tokenizer(ABC):
     special_tokens_default: SpecialTokens = "encode"
     native: bool = False
     why_not_native: str = ""
+    arguments: Mapping[str, str | int] = MappingProxyType({})
 
     @abstractmethod
     def encoder(self, *, dtype: str, append_eod: bool, special_tokens: str = "auto") -> Encoder:
@@ -153,6 +156,7 @@ class Tokenizer(ABC):
             "vocab_size": self.vocab_size,
             "eod_id": self.eod_id,
             "special_ids": self.special_ids,
+            **({"arguments": dict(self.arguments)} if self.arguments else {}),
         }
 
     def special_mode(self, special_tokens: str) -> SpecialTokens:

@@ -28,15 +28,16 @@ def self_check(
     spans: npt.NDArray[np.int64],
     *,
     special_tokens: str = "auto",
+    most: int = SAMPLE_BYTES,
 ) -> None:
-    """Encode the first 256 KiB of documents on both paths and compare every id.
+    """Encode the first ``most`` bytes of documents on both paths and compare every id.
 
     ``spans`` is int64 [n, 2], begin and end of each document in ``data``. Raises TokenizerError
     that shows the first difference. A tokenizer that is not native needs no check.
     """
     if not isinstance(tokenizer, NativeTokenizer):
         return
-    sample = first_documents(data, spans, SAMPLE_BYTES)
+    sample = first_documents(data, spans, most)
     mode = tokenizer.special_mode(special_tokens)
     core = tokenizer.core(dtype="int32", special_tokens=mode, cache_bytes=_CACHE_BYTES)
     encoded = core.encode(data.data, sample)

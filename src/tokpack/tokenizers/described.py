@@ -14,6 +14,14 @@ if TYPE_CHECKING:
     from tokpack.tokenizers.base import Tokenizer
 
 _TYPES = {"whitespace vocabulary": "Whitespace", "SentencePiece": "SentencePieceTokenizer"}
+_ARGUMENTS = {"tokenizer_type": str, "pattern": str, "vocab_size": int, "special_tokens_count": int}
+
+
+def arguments_of(entry: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The arguments of load_tokenizer that an entry has beside the name; foreign ones left out."""
+    known = (entry or {}).get("arguments")
+    known = known if isinstance(known, dict) else {}
+    return {key: known[key] for key, kind in _ARGUMENTS.items() if type(known.get(key)) is kind}
 
 
 def tokenizer_of(
@@ -55,13 +63,18 @@ def _candidates(
         other = own.replace("vocab.json", "merges.txt").replace("encoder.json", "vocab.bpe")
         sources = [{"name": own}, {"vocab_file": own, "merge_file": other}]
     kind = None if entry is None else _TYPES.get(entry["kind"])
-    for source in sources:
-        for tokenizer_type in (kind,) if kind else (None, "HFGPT2Tokenizer"):
-            try:
-                yield load_tokenizer(**source, tokenizer_type=tokenizer_type)
-            except TokpackError:
-                if asked:
-                    raise
+    types = (kind,) if kind else (None, "HFGPT2Tokenizer")
+    requests: list[dict[str, Any]]
+    requests = [{**source, "tokenizer_type": type_} for source in sources for type_ in types]
+    arguments = arguments_of(entry)
+    if entry is not None and arguments:
+        requests = [{"name": name or vocab or entry["name"], **arguments}]
+    for request in requests:
+        try:
+            yield load_tokenizer(**request)
+        except TokpackError:
+            if asked:
+                raise
 
 
 def files_of(tokenizer: Tokenizer, max_length: int) -> dict[str, bytes]:

@@ -5,21 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from tokpack.errors import TokenizerError, UsageError
-from tokpack.tokenizers import hub
-from tokpack.tokenizers.gpt2_files import (
-    parse_json,
-    parse_merges,
-    parse_vocab,
-    read_bytes,
-    spec_from_files,
+from tokpack.tokenizers import from_ranks, hub, published
+from tokpack.tokenizers.char_level import CharLevelTokenizer
+from tokpack.tokenizers.from_files import (
+    GPT2_FILES,
+    JSON_FILES,
+    MODEL_FILES,
+    Choice,
+    find,
+    from_files,
+    from_gpt2_files,
+    from_path,
 )
-from tokpack.tokenizers.huggingface import HuggingFaceTokenizer
-from tokpack.tokenizers.native import NativeTokenizer
+from tokpack.tokenizers.gpt2_files import parse_json, parse_vocab, read_bytes
 from tokpack.tokenizers.sentencepiece import SentencePieceTokenizer
-from tokpack.tokenizers.spec_json import NotNativeError, spec_from_json
 from tokpack.tokenizers.whitespace import WhitespaceTokenizer, check_vocab
 
 if TYPE_CHECKING:
@@ -27,13 +29,15 @@ if TYPE_CHECKING:
 
 AnyPath = str | PathLike[str]
 
-_JSON_FILES = ("tokenizer.json", "20B_tokenizer.json")
-_GPT2_FILES = (
-    ("vocab.json", "merges.txt"),
-    ("gpt2-vocab.json", "gpt2-merges.txt"),
-    ("encoder.json", "vocab.bpe"),
-)
-_MODEL_FILES = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model")
+_WITH_MERGES = (None, "gpt2", "huggingface")
+_FLAGS = {
+    "huggingface": "--vocab-file",
+    "sentencepiece": "--tokenizer-model",
+    "whitespace": "--vocab-file",
+    "ranks in a list": "--tokenizer-model",
+    "tiktoken": "--vocab-file with the name of an encoding, such as cl100k_base",
+}
+_FROM_TRANSFORMERS = ("huggingfacetokenizer", "pretrainedfromhf")
 
 
 @dataclass(frozen=True)
@@ -79,16 +83,12 @@ _TYPES = {
     "gptsentencepiecetokenizer": "sentencepiece",
     "spmtokenizer": "sentencepiece",
     "llama2tokenizer": "sentencepiece",
+    "tiktokenizer": "ranks in a list",
+    "tiktokentokenizer": "tiktoken",
+    "charleveltokenizer": "bytes",
     "whitespace": "whitespace",
     "whitespacetokenizer": "whitespace",
 }
-
-
-class _Choice(NamedTuple):
-    """What a request says beside where the tokenizer is; None: as the tokenizer itself has it."""
-
-    special: SpecialTokens | None
-    eod_token: str | None
 
 
 def load_tokenizer(
@@ -99,42 +99,61 @@ def load_tokenizer(
     tokenizer_type: str | None = None,
     tokenizer_model: AnyPath | None = None,
     eod_token: str | None = None,
+    pattern: str | None = None,
+    vocab_size: int | None = None,
+    special_tokens_count: int | None = None,
 ) -> Tokenizer:
     """Load a tokenizer; GPT-2's when nothing is said.
 
-    ``name`` is a name (gpt2, neox, a Hugging Face repository as owner/name) or a path (a
-    tokenizer.json, a folder with one or with vocab.json and merges.txt, a SentencePiece model).
-    ``vocab_file`` is a tokenizer.json, or goes with a ``merge_file``; ``tokenizer_model`` is as
-    ``name``; ``tokenizer_type`` is one of the other preprocessors' names, or ``Whitespace``.
-    ``eod_token`` is the end-of-document token, where it is not one of the usual ones.
+    ``name`` is a name (gpt2, neox, cl100k_base, a Hugging Face repository as owner/name) or a path
+    (a tokenizer.json, a .tiktoken file, a tekken.json, a SentencePiece model, a folder with one of
+    them or with vocab.json and merges.txt). ``vocab_file`` is a tokenizer.json, or goes with a
+    ``merge_file``; ``tokenizer_model`` is as ``name``; ``tokenizer_type`` is one of the other
+    preprocessors' names, or ``Whitespace``. ``eod_token`` is the end-of-document token, where it is
+    not one of the usual ones. ``pattern`` says how text is cut into words, by a name or as an
+    expression, for a .tiktoken file. ``vocab_size`` (ids) and ``special_tokens_count`` are for the
+    type TikTokenizer.
 
     Raises UsageError for a request that contradicts itself, TokenizerError for a tokenizer that is
     unknown, incomplete or contradictory.
     """
     kind = _kind(tokenizer_type)
+    if kind == "bytes":
+        return CharLevelTokenizer()
     given = [fspath(s) for s in (name, tokenizer_model, vocab_file) if s is not None]
     if len(given) > 1:
         raise UsageError(
             f"more than one tokenizer is given ({', '.join(given)}): "
             "keep one of --tokenizer, --tokenizer-model and --vocab-file"
         )
-    if merge_file is not None and (vocab_file is None or kind in ("whitespace", "sentencepiece")):
+    if merge_file is not None and (vocab_file is None or kind not in _WITH_MERGES):
         raise UsageError(f"the merges {merge_file} go with a --vocab-file of GPT-2's form only")
     if not given and kind not in (None, "gpt2"):
-        flag = "--tokenizer-model" if kind == "sentencepiece" else "--vocab-file"
-        raise UsageError(f"tokenizer type {tokenizer_type} needs its file: add {flag}")
+        raise UsageError(f"tokenizer type {tokenizer_type} needs its file: add {_FLAGS[kind]}")
     source = given[0] if given else "gpt2"
-    if kind == "sentencepiece":
-        return SentencePieceTokenizer(source, read_bytes(Path(source)), eod_token=eod_token)
-    if kind == "whitespace":
-        return _from_words(Path(source), source, eod_token)
+    if kind == "ranks in a list":
+        return from_ranks.from_list(
+            _read_list(Path(source)),
+            Path(source),
+            source,
+            pattern=pattern,
+            vocab_size=vocab_size,
+            special_tokens=special_tokens_count,
+            eod_token=eod_token,
+        )
+    if kind in ("sentencepiece", "whitespace"):
+        if pattern is not None:
+            raise UsageError(f"{source}: --pattern is for a .tiktoken file")
+        build = _from_words if kind == "whitespace" else _from_model
+        return build(Path(source), source, tokenizer_type or "", eod_token)
+    type_name = (tokenizer_type or "").lower()
     # transformers' GPT-2 encodes special tokens, Megatron's takes them for text.
-    by_transformers = (tokenizer_type or "").lower().startswith("hfgpt2")
-    choice = _Choice("encode" if by_transformers else None, eod_token)
+    special: SpecialTokens | None = "encode" if type_name.startswith("hfgpt2") else None
+    choice = Choice(special, eod_token, pattern, type_name in _FROM_TRANSFORMERS)
     if merge_file is not None:
-        return _from_gpt2_files(Path(source), Path(merge_file), source, choice)
-    if vocab_file is not None:
-        return _from_path(Path(source), source, choice)
+        return from_gpt2_files(Path(source), Path(merge_file), source, choice)
+    if vocab_file is not None and kind != "tiktoken":
+        return from_path(Path(source), source, choice)
     return _from_name(source, choice)
 
 
@@ -147,28 +166,33 @@ def _kind(tokenizer_type: str | None) -> str | None:
             f"tokenizer type '{tokenizer_type}' is not supported: give the tokenizer as a "
             "tokenizer.json with --tokenizer PATH, or use one of the types GPT2BPETokenizer, "
             "HFTokenizer, HFGPT2Tokenizer, HuggingFaceTokenizer, PretrainedFromHF, "
-            "SentencePieceTokenizer, SPMTokenizer, Llama2Tokenizer, Whitespace"
+            "SentencePieceTokenizer, GPTSentencePieceTokenizer, SPMTokenizer, Llama2Tokenizer, "
+            "TikTokenizer, TiktokenTokenizer, CharLevelTokenizer, Whitespace"
         )
     return kind
 
 
-def _from_name(name: str, choice: _Choice) -> Tokenizer:
+def _from_name(name: str, choice: Choice) -> Tokenizer:
     for known in _KNOWN:
         if name.lower() in (known.name, known.repository.lower(), *known.aliases):
             return _from_known(known, choice)
+    encoding = published.by_name(name)
+    if encoding is not None:
+        return from_ranks.from_name(encoding, pattern=choice.pattern, eod_token=choice.eod_token)
     path = Path(name)
     if path.exists():
-        return _from_path(path, name, choice)
+        return from_path(path, name, choice)
     if not hub.is_repository(name) or path.suffix in (".json", ".model"):
         raise TokenizerError(
             f"tokenizer '{name}' is unknown: no such file or folder, and no name; names are "
-            f"{', '.join(k.name for k in _KNOWN)}, and Hugging Face repositories as owner/name"
+            f"{', '.join([*(k.name for k in _KNOWN), *published.names()])}, and Hugging Face "
+            "repositories as owner/name"
         )
     cache = hub.cache_folder(name)
     for folder in (cache, *hub.hub_snapshots(name)):
-        if _find(folder):
-            return _from_path(folder, name, choice)
-    choices = [_JSON_FILES[:1], _GPT2_FILES[0], _MODEL_FILES[:1]]
+        if find(folder):
+            return from_path(folder, name, choice)
+    choices = [JSON_FILES[:1], GPT2_FILES[0], MODEL_FILES[:1]]
     try:
         hub.download(name, choices, cache, check=lambda folder: None)
     except hub.UnavailableError as error:
@@ -176,12 +200,12 @@ def _from_name(name: str, choice: _Choice) -> Tokenizer:
             f"tokenizer {name} is not on this machine, and cannot be downloaded: {error}. Put its "
             f"tokenizer.json into {cache}, or give a path to it with --tokenizer"
         ) from None
-    return _from_path(cache, name, choice)
+    return from_path(cache, name, choice)
 
 
-def _from_known(known: Known, choice: _Choice) -> Tokenizer:
+def _from_known(known: Known, choice: Choice) -> Tokenizer:
     def load(folder: Path) -> Tokenizer:
-        tokenizer = _from_files([folder / file for file in known.files], known.name, choice)
+        tokenizer = from_files([folder / file for file in known.files], known.name, choice)
         if tokenizer.definition_digest() != known.digest:
             raise TokenizerError(
                 f"{folder}: {' and '.join(known.files)} are not those of the tokenizer {known.name}"
@@ -210,73 +234,31 @@ def _from_known(known: Known, choice: _Choice) -> Tokenizer:
     return load(cache)
 
 
-def _find(folder: Path) -> list[Path] | None:
-    """The files of the tokenizer in a folder: a tokenizer.json, GPT-2's two files, or a model."""
-    single = [(file,) for file in (*_JSON_FILES, *_MODEL_FILES)]
-    for files in (*single[: len(_JSON_FILES)], *_GPT2_FILES, *single[len(_JSON_FILES) :]):
-        paths = [folder / file for file in files]
-        if all(path.is_file() for path in paths):
-            return paths
-    return None
-
-
-def _from_path(path: Path, name: str, choice: _Choice) -> Tokenizer:
-    if not path.is_dir():
-        return _from_files([path], name, choice)
-    files = _find(path)
-    if files is None:
-        raise TokenizerError(
-            f"{path}: the folder has no tokenizer.json, no vocab.json with merges.txt and no "
-            "tokenizer.model"
-        )
-    return _from_files(files, name, choice)
-
-
-def _from_files(files: list[Path], name: str, choice: _Choice) -> Tokenizer:
-    if len(files) == 2:
-        return _from_gpt2_files(files[0], files[1], name, choice)
-    if files[0].suffix == ".model":
-        return SentencePieceTokenizer(name, read_bytes(files[0]), eod_token=choice.eod_token)
-    return _from_json(files[0], name, choice)
-
-
-def _from_json(path: Path, name: str, choice: _Choice) -> Tokenizer:
-    raw = read_bytes(path)
-    definition = parse_json(raw, path)
-    if not isinstance(definition, dict) or not isinstance(definition.get("model"), dict):
-        raise TokenizerError(
-            f"{path}: not a tokenizer.json (it has no model); a vocab.json needs its merges: add "
-            "--merge-file; a vocabulary of words needs --tokenizer-type Whitespace"
-        )
-    try:
-        spec = spec_from_json(definition)
-    except NotNativeError as reason:
-        return HuggingFaceTokenizer(
-            name, raw, why_not_native=str(reason), eod_token=choice.eod_token
-        )
-    return NativeTokenizer(
-        name,
-        spec,
-        reference=(raw,),
-        special_tokens_default=choice.special or "encode",
-        eod_token=choice.eod_token,
-    )
-
-
-def _from_gpt2_files(vocab_file: Path, merge_file: Path, name: str, choice: _Choice) -> Tokenizer:
-    raw_vocab, raw_merges = read_bytes(vocab_file), read_bytes(merge_file)
-    vocab = parse_vocab(raw_vocab, vocab_file)
-    pairs = parse_merges(raw_merges, merge_file)
-    return NativeTokenizer(
-        name,
-        spec_from_files(vocab, pairs, vocab_file, merge_file),
-        reference=(raw_vocab, raw_merges),
-        special_tokens_default=choice.special or "text",
-        eod_token=choice.eod_token,
-    )
-
-
-def _from_words(path: Path, name: str, eod_token: str | None) -> Tokenizer:
+def _from_words(path: Path, name: str, _: str, eod_token: str | None) -> Tokenizer:
     vocab = parse_vocab(read_bytes(path), path)
     check_vocab(vocab, str(path))
     return WhitespaceTokenizer(name, vocab, eod_token=eod_token)
+
+
+def _from_model(path: Path, name: str, tokenizer_type: str, eod_token: str | None) -> Tokenizer:
+    raw = read_bytes(path)
+    tokenizer = SentencePieceTokenizer(name, raw, eod_token=eod_token)
+    if tokenizer_type.lower() != "spmtokenizer" or eod_token is not None:
+        return tokenizer
+    # GPT-NeoX's: it ends documents with this piece, whatever the model's own EOS is.
+    try:
+        tokenizer = SentencePieceTokenizer(name, raw, eod_token="<|endoftext|>")
+    except TokenizerError:  # the model has no such piece
+        tokenizer.eod_id = None
+    tokenizer.arguments = {"tokenizer_type": "SPMTokenizer"}
+    return tokenizer
+
+
+def _read_list(path: Path) -> list[Any]:
+    definition = parse_json(read_bytes(path), path)
+    if not isinstance(definition, list):
+        raise TokenizerError(
+            f"{path}: not a vocabulary of Megatron-LM's TikTokenizer, which is a JSON list; "
+            "give other files with --tokenizer alone"
+        )
+    return definition

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tokpack import _core
 from tokpack.errors import TokenizerError
+from tokpack.tokenizers.as_json import to_json
 from tokpack.tokenizers.base import SpecialTokens, Tokenizer, pick_eod
+from tokpack.tokenizers.patterns import pre_tokenizer_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,8 +24,8 @@ if TYPE_CHECKING:
 class NativeTokenizer(Tokenizer):
     """A byte-level BPE that the native core encodes.
 
-    ``reference`` holds what the tokenizer was read from, for the self-check against the Hugging
-    Face library: one tokenizer.json, or vocab.json and merges.txt.
+    ``reference`` is the same for the Hugging Face library, for the self-check: one tokenizer.json,
+    or vocab.json and merges.txt; made of the definition where the tokenizer was read from neither.
     """
 
     native = True
@@ -33,13 +36,14 @@ class NativeTokenizer(Tokenizer):
         name: str,
         spec: ByteLevelSpec,
         *,
-        reference: tuple[bytes, ...],
+        reference: tuple[bytes, ...] = (),
         special_tokens_default: SpecialTokens,
         eod_token: str | None = None,
     ) -> None:
         self.name = name
         self.spec = spec
-        self.reference = reference
+        if reference:
+            self.reference = reference
         self.special_tokens_default = special_tokens_default
         self.special_ids = {t.content: t.id for t in spec.added if t.special}
         self.vocab_size = len(spec.vocab)
@@ -50,6 +54,10 @@ class NativeTokenizer(Tokenizer):
         self.eod_id = pick_eod(
             lambda token: ids.get(token, self._plain(token)), eod_token, name=name
         )
+
+    @cached_property
+    def reference(self) -> tuple[bytes, ...]:
+        return (to_json(self.spec, pre_tokenizer_of(self.spec.pattern)),)
 
     def _plain(self, content: str) -> int | None:
         """The id of a token that is in the vocabulary, and not among the added ones."""

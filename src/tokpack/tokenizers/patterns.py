@@ -1,10 +1,18 @@
-"""Recognize the pre_tokenizer of a tokenizer.json as one of the native core's patterns."""
+"""Patterns that cut text into words: those of the native core, and the expressions they stand for.
+
+The pre_tokenizer of a tokenizer.json is recognized as one of the core's, a name or an expression
+that a user gives becomes a pre_tokenizer.
+"""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from tokpack import _core
+from tokpack.display import message, nearest
+from tokpack.errors import UsageError
+from tokpack.tokenizers.huggingface import load_library
 
 # What published files write, with the core's name for it. A Split is given by its expression, all
 # others by type and flag.
@@ -61,6 +69,10 @@ _KNOWN: dict[tuple[Step, ...], str] = {
     (_BYTES,): "none",
 }
 
+# What people call the core's patterns beside their own names, and Megatron-LM its TikTokenizer's.
+_ALSO = {"cl100k": "llama3", "r50k": "gpt2", "p50k": "gpt2", "qwen": "qwen2", "v2": "tekken"}
+_MEGATRON_V1 = r"[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"
+
 
 def _steps(node: dict[str, Any]) -> tuple[Step, ...] | None:
     """The steps of a pre_tokenizer in order; None when one of them is of no known form."""
@@ -93,3 +105,79 @@ def recognize(pre_tokenizer: dict[str, Any] | None) -> str | None:
         steps = (("Isolated", steps[0][1]), steps[1])
     name = _KNOWN.get(steps)
     return name if name in _core.patterns() else None
+
+
+def names() -> list[str]:
+    """The names that ``pre_tokenizer_of`` takes."""
+    return sorted({*_KNOWN.values(), *_ALSO, "v1"})
+
+
+def pre_tokenizer_of(pattern: str) -> dict[str, Any]:
+    """The pre_tokenizer that cuts as a pattern says: one of ``names()``, or an expression.
+
+    Expressions are as tiktoken takes them, but that text which none matches stays, as a piece of
+    its own. UsageError for one that cannot be compiled, and for an unknown name.
+    """
+    pattern = _MEGATRON_V1 if pattern == "v1" else pattern
+    name = _ALSO.get(pattern, pattern)
+    steps = next((steps for steps, known in _KNOWN.items() if known == name), None)
+    if steps is None and re.fullmatch(r"[\w.-]*", pattern):
+        hint = nearest(pattern, names())
+        meant = f"did you mean {hint}" if hint else f"it is an expression, or one of {names()}"
+        raise UsageError(f"the pattern {pattern!r} is unknown: {meant}")
+    if steps is None:
+        steps = (("Isolated", _for_oniguruma(pattern)), _BYTES)
+        try:
+            load_library().Regex(steps[0][1])
+        except Exception as error:  # it has no class of its own
+            raise UsageError(
+                f"the pattern {pattern!r} cannot be compiled: {message(str(error))}"
+            ) from None
+    return {"type": "Sequence", "pretokenizers": [_node(step) for step in steps]}
+
+
+_PIECE = re.compile(
+    r"(?P<escaped>\\.)|(?P<set>\[\^?\]?)|(?P<counted>\{\d+(?:,\d*)?\}\+)"
+    r"|(?P<flag>\(\?[a-z-]*m)|(?P<other>.)",
+    re.DOTALL,
+)
+
+
+def _for_oniguruma(expression: str) -> str:
+    """An expression of tiktoken's as the library's engine takes it, where ``$`` ends a line."""
+    result = []
+    depth = 0  # of sets in sets
+    for piece in _PIECE.finditer(expression):
+        text = piece[0]
+        if piece.lastgroup == "set":
+            depth += 1
+        elif depth:
+            depth -= text == "]"
+        elif piece.lastgroup == "counted":
+            raise UsageError(
+                f"the pattern {expression!r} has {text}, which repeats there and is possessive in "
+                f"tiktoken: write (?>X{text[:-1]}), or give the pattern's name with --pattern"
+            )
+        elif piece.lastgroup == "flag":
+            raise UsageError(
+                f"the pattern {expression!r} has the flag m in {text!r}, which means another thing "
+                "here than in tiktoken: write it without"
+            )
+        elif text in ("^", "$"):
+            text = r"\A" if text == "^" else r"\z"
+        result.append(text)
+    return "".join(result)
+
+
+def _node(step: Step) -> dict[str, Any]:
+    kind, value = step
+    if kind == "ByteLevel":
+        return {
+            "type": "ByteLevel",
+            "add_prefix_space": False,
+            "trim_offsets": True,
+            "use_regex": value,
+        }
+    if kind == "Digits":
+        return {"type": "Digits", "individual_digits": value}
+    return {"type": "Split", "pattern": {"Regex": value}, "behavior": kind, "invert": False}

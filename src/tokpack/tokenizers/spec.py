@@ -92,6 +92,20 @@ def decode_alphabet(tokens: Sequence[str]) -> list[bytes | None]:
     return result
 
 
+def encode_alphabet(tokens: Sequence[bytes | None]) -> list[str | None]:
+    """Tokens as GPT-2's alphabet writes their bytes; None for None."""
+    character = np.argsort(_BYTE_OF_CHARACTER, kind="stable")[-256:].astype("<u4")
+    known = b"".join(token for token in tokens if token is not None)
+    written = character[np.frombuffer(known, np.uint8)].tobytes().decode("utf-32-le")
+    result: list[str | None] = []
+    begin = 0
+    for token in tokens:
+        end = begin if token is None else begin + len(token)
+        result.append(None if token is None else written[begin:end])
+        begin = end
+    return result
+
+
 def check_ids(vocab: Mapping[str, int], where: str) -> None:
     """Raise TokenizerError unless all values are ids, each used once."""
     ids = list(vocab.values())

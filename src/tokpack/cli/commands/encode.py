@@ -86,7 +86,7 @@ GROUPS = (
             flag(
                 "--tokenizer",
                 metavar="NAME|PATH",
-                help="gpt2, neox, a Hugging Face name, a tokenizer.json or its folder (gpt2)",
+                help="gpt2, neox, cl100k_base, a Hugging Face name, a file or its folder (gpt2)",
             ),
             flag("--vocab-file", "--vocab", metavar="FILE", help="vocab.json or tokenizer.json"),
             flag("--merge-file", metavar="FILE", help="merges.txt that belongs to --vocab-file"),
@@ -97,6 +97,12 @@ GROUPS = (
                 "--tokenizer-type",
                 metavar="TYPE",
                 help=("as in preprocess_data.py: GPT2BPETokenizer, HFTokenizer, Whitespace, ..."),
+            ),
+            flag(
+                "--pattern",
+                "--tiktoken-pattern",
+                metavar="NAME|REGEX",
+                help="how a .tiktoken file cuts text into words: cl100k, o200k, qwen2, llama3, ...",
             ),
             flag(
                 "--append-eod",
@@ -251,6 +257,9 @@ def resolve(arguments: argparse.Namespace) -> tuple[EncodeOptions, list[str]]:
         merge_file=arguments.merge_file,
         tokenizer_type=arguments.tokenizer_type,
         tokenizer_model=arguments.tokenizer_model,
+        pattern=arguments.pattern,
+        vocab_size=arguments.vocab_size,
+        special_tokens_count=arguments.tiktoken_num_special_tokens,
         keys=keys,
         append_eod=append_eod,
         workers=arguments.workers,

@@ -50,6 +50,7 @@ PAGE = Page(
                     "--merge-file", metavar="FILE", help="merges.txt that belongs to --vocab-file"
                 ),
                 flag("--tokenizer-type", metavar="TYPE", help="as for encode"),
+                flag("--pattern", metavar="NAME", help="as for encode, of a .tiktoken file"),
                 flag("--json", action="store_true", help="print the results as JSON on stdout"),
             ),
         ),
@@ -145,6 +146,7 @@ def resolve(arguments: argparse.Namespace) -> VerifyOptions:
             vocab_file=arguments.vocab_file,
             merge_file=arguments.merge_file,
             tokenizer_type=arguments.tokenizer_type,
+            pattern=arguments.pattern,
         )
         vocab_size = tokenizer.vocab_size if vocab_size is None else vocab_size
         if arguments.repair and eod is None:

@@ -1,0 +1,276 @@
+"""``tokpack tokenizer``: what a tokenizer is, whether it is right and fast here, its tokens."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from tokpack.cli import terminal
+from tokpack.cli.document import print_tokens
+from tokpack.cli.figures import bold, name, table, width
+from tokpack.cli.parser import Group, Page, flag, parse, size
+from tokpack.display import shown
+from tokpack.errors import UsageError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from tokpack.report import TokenizerFacts
+    from tokpack.report.tokenizer_trial import Texts, Trial
+    from tokpack.tokenizers import Tokenizer
+
+_SAMPLE = 1_000_000  # bytes
+_MOST_SPECIAL = 8
+
+PAGE = Page(
+    "tokenizer",
+    "Say what a tokenizer is, whether its ids are those of the reference library, and its speed.",
+    (
+        Group(
+            "what to do",
+            (
+                flag("--text", metavar="TEXT", help="show the tokens of this text, and no more"),
+                flag(
+                    "--on",
+                    nargs="+",
+                    default=[],
+                    metavar="FILE",
+                    help="texts to try it on, as encode takes them (Python's library)",
+                ),
+                flag(
+                    "--compare",
+                    nargs="+",
+                    default=[],
+                    metavar="NAME|PATH",
+                    help="bytes a token beside those of other tokenizers, by file",
+                ),
+                flag("--by", metavar="KEY", help="with --compare: by the value of a JSON key"),
+                flag("--key", default="text", metavar="KEY", help="JSON key or column (text)"),
+                flag(
+                    "--input-format", default="auto", metavar="FORMAT", help="as for encode (auto)"
+                ),
+                flag(
+                    "--sample",
+                    type=size,
+                    default=_SAMPLE,
+                    metavar="SIZE",
+                    help="text to read from each file (1MB)",
+                ),
+                flag("--json", action="store_true", help="print everything as JSON on stdout"),
+            ),
+        ),
+        Group(
+            "tokenizer",
+            (
+                flag("--vocab-file", "--vocab", metavar="FILE", help="as for encode"),
+                flag("--merge-file", metavar="FILE", help="merges.txt that belongs to it"),
+                flag("--tokenizer-model", metavar="PATH", help="as for encode"),
+                flag("--tokenizer-type", metavar="TYPE", help="as for encode"),
+                flag(
+                    "--pattern",
+                    "--tiktoken-pattern",
+                    metavar="NAME|REGEX",
+                    help="as for encode, of a .tiktoken file",
+                ),
+            ),
+        ),
+    ),
+    """\
+INPUT is the name or path of one tokenizer, as encode takes it (gpt2).
+
+examples:
+  tokpack tokenizer gpt2
+  tokpack tokenizer qwen.tiktoken --on wiki.jsonl
+  tokpack tokenizer gpt2 --compare neox tokenizer.json --on en.jsonl de.jsonl code.jsonl
+  tokpack tokenizer gpt2 --text "Byte pair encoding"
+""",
+)
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run ``tokpack tokenizer ARGV``."""
+    arguments = parse(PAGE, argv)
+    if arguments is None:
+        return 0
+    _check(arguments)
+    from tokpack.report import tokenizer_facts
+
+    with terminal.notes_from_log(quiet=arguments.quiet):
+        tokenizer = _load(arguments)
+        if arguments.text is not None:
+            _show_text(tokenizer, arguments)
+        elif arguments.compare:
+            _compare(tokenizer, arguments)
+        else:
+            trial = _try(tokenizer, arguments)
+            _describe(tokenizer_facts(tokenizer), trial, arguments)
+            return 1 if trial.difference else 0
+    return 0
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    if len(arguments.inputs) > 1:
+        raise UsageError(
+            f"name one tokenizer, not {len(arguments.inputs)}; --compare takes others, --on texts"
+        )
+    if arguments.by and not arguments.compare:
+        raise UsageError("--by belongs to --compare")
+    if arguments.compare and not arguments.on:
+        raise UsageError("--compare needs texts: add --on FILE...")
+    if arguments.text is not None and (arguments.compare or arguments.on):
+        raise UsageError("--text goes alone: without --on and --compare")
+    if arguments.sample < 1:
+        raise UsageError("--sample is 0: nothing would be read")
+
+
+def _load(arguments: argparse.Namespace) -> Tokenizer:
+    from tokpack.tokenizers import load_tokenizer
+
+    return load_tokenizer(
+        arguments.inputs[0] if arguments.inputs else None,
+        vocab_file=arguments.vocab_file,
+        merge_file=arguments.merge_file,
+        tokenizer_type=arguments.tokenizer_type,
+        tokenizer_model=arguments.tokenizer_model,
+        pattern=arguments.pattern,
+    )
+
+
+def _texts(arguments: argparse.Namespace) -> list[Texts]:
+    from tokpack.report.tokenizer_trial import read_texts
+
+    return read_texts(
+        arguments.on,
+        key=arguments.key,
+        input_format=arguments.input_format,
+        by=arguments.by,
+        most=arguments.sample,
+    )
+
+
+def _try(tokenizer: Tokenizer, arguments: argparse.Namespace) -> Trial:
+    from tokpack.report.tokenizer_trial import mix, sample_texts, try_out
+
+    most = arguments.sample
+    return try_out(tokenizer, mix(_texts(arguments), most) if arguments.on else sample_texts(most))
+
+
+def _describe(facts: TokenizerFacts, trial: Trial, arguments: argparse.Namespace) -> None:
+    if arguments.json:
+        terminal.put_json({**facts.to_json(), "trial": asdict(trial)}, indent=2)
+        return
+    ids = [f"{facts.vocab_size:,} ids"]
+    ids += [] if facts.merges is None else [f"{facts.merges:,} merges"]
+    ids += [f"{facts.unused:,} unused"] if facts.unused else []
+    known = {"pattern": facts.pattern, "normalizer": facts.normalizer}
+    rows = [
+        ["kind", facts.kind],
+        ["vocabulary", ", ".join(ids)],
+        ["special", _special(facts)],
+        ["in documents", f"special tokens are {_IN_TEXT[facts.special_in_text]}"],
+        ["EOD", _token(facts.eod)],
+        ["BOS", _token(facts.bos)],
+        *([key, value or "none"] for key, value in known.items() if value is not None),
+        ["fast path", "yes" if facts.native else f"no: {facts.why_not_native}"],
+        ["ids", _ids(trial)],
+        ["speed", f"{trial.cold:,.1f} MB/s cold, {trial.warm:,.1f} warm, on one core here"],
+        ["bytes a token", f"{trial.text_bytes / max(trial.tokens, 1):.2f}"],
+        ["sha256", facts.sha256],
+    ]
+    if facts.whole_words:
+        rows.insert(2, ["words", "one that is a token becomes it, without merging"])
+    terminal.put(bold(shown(facts.name)))
+    table(rows, left=(0, 1))
+
+
+_IN_TEXT = {"text": "text, and no tokens", "encode": "tokens"}
+
+
+def _special(facts: TokenizerFacts) -> str:
+    items = [f"{text} {number}" for text, number in facts.special.items()]
+    more = len(items) - _MOST_SPECIAL
+    return ", ".join(items[:_MOST_SPECIAL]) + (f" and {more:,} more" if more > 0 else "") or "none"
+
+
+def _token(token: tuple[str, int] | None) -> str:
+    return "none" if token is None else f"{token[0]} {token[1]}"
+
+
+def _ids(trial: Trial) -> str:
+    sample = terminal.bytes_text(trial.text_bytes)
+    if trial.difference is None:
+        return "by the reference library itself"
+    return trial.difference or f"those of the Hugging Face library, on {sample} of text"
+
+
+def _show_text(tokenizer: Tokenizer, arguments: argparse.Namespace) -> None:
+    from tokpack.report import Spelling
+    from tokpack.report.tokenizer_trial import Texts
+
+    texts = Texts.of("", [arguments.text.encode("utf-8", "replace")])
+    encoder = tokenizer.encoder(dtype="int32", append_eod=False)
+    ids = encoder.encode(texts.data, texts.spans).ids.tolist()
+    spelling = Spelling(tokenizer)
+    if arguments.json:
+        known = [{"ids": list(one.ids), "text": one.text} for one in spelling.whole(ids)]
+        terminal.put_json({"tokenizer": tokenizer.name, "ids": ids, "tokens": known})
+        return
+    tokens = f"{len(ids):,} token" + ("" if len(ids) == 1 else "s")
+    terminal.put(f"{bold(shown(tokenizer.name))}: {tokens}, {texts.size:,} bytes")
+    print_tokens(ids, spelling)
+
+
+def _compare(tokenizer: Tokenizer, arguments: argparse.Namespace) -> None:
+    from tokpack.report.tokenizer_trial import tokens_of
+    from tokpack.tokenizers import load_tokenizer
+
+    tokenizers = [tokenizer, *map(load_tokenizer, arguments.compare)]
+    groups = _texts(arguments)
+    counts = [[tokens_of(one, group) for one in tokenizers] for group in groups]
+    if arguments.json:
+        terminal.put_json(_as_json(tokenizers, groups, counts), indent=2)
+        return
+    sizes = [group.size for group in groups]
+    titles = _short([group.name for group in groups])
+    rows = [
+        _row(name(title, 40), text_bytes, row)
+        for title, text_bytes, row in zip(titles, sizes, counts, strict=True)
+    ]
+    if len(groups) > 1:
+        rows.append(_row("all", sum(sizes), [sum(column) for column in zip(*counts, strict=True)]))
+    columns = max(12, (width() - 56) // len(tokenizers) - 2)
+    names = [name(one, columns) for one in _short([one.name for one in tokenizers])]
+    terminal.put(bold("bytes a token") + ", and the tokens that others need, the first one's 100%")
+    table([["", "text", *names], *rows], left=(0,))
+
+
+def _short(paths: Sequence[str]) -> list[str]:
+    """Names of files without their folders, where they stay different."""
+    names = [os.path.basename(path) or path for path in paths]
+    return names if len(set(names)) == len(names) else list(paths)
+
+
+def _row(title: str, text_bytes: int, counts: Sequence[int]) -> list[str]:
+    cells = [f"{text_bytes / max(count, 1):.2f}" for count in counts]
+    shares = [f"{count / max(counts[0], 1):.0%}" for count in counts[1:]]
+    more = [f"{cell} ({share})" for cell, share in zip(cells[1:], shares, strict=True)]
+    return [title, terminal.bytes_text(text_bytes), cells[0], *more]
+
+
+def _as_json(
+    tokenizers: Sequence[Tokenizer], groups: Sequence[Texts], counts: Sequence[Sequence[int]]
+) -> dict[str, Any]:
+    return {
+        "tokenizers": [one.name for one in tokenizers],
+        "groups": [
+            {
+                "name": group.name,
+                "documents": len(group.spans),
+                "text_bytes": group.size,
+                "tokens": list(row),
+            }
+            for group, row in zip(groups, counts, strict=True)
+        ],
+    }

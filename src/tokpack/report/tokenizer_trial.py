@@ -1,0 +1,166 @@
+"""A tokenizer tried on texts: whether the ids are right, how fast, how many bytes a token."""
+
+from __future__ import annotations
+
+import glob
+import os
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from tokpack.errors import TokenizerError, UsageError
+from tokpack.sources import discover, make_parts, read
+from tokpack.tokenizers.check import self_check
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import numpy.typing as npt
+
+    from tokpack.sources import Source
+    from tokpack.tokenizers import Tokenizer
+
+_SCRIPTS = (
+    "Nobody's perfect; it's 3 o'clock, and we're 1,234,567 steps away.\n",
+    "\u041d\u0438\u043a\u0442\u043e \u043d\u0435 \u0437\u043d\u0430\u0435\u0442, 2,5.\n",
+    "\u6771\u4eac\u306f\u9996\u90fd\u3067\u3059\u3002\u4f60\u597d\uff0c\u4e16\u754c\n",
+    "\uc548\ub155, \uc138\uacc4! \u0645\u0631\u062d\u0628\u0627 \u05e9\u05dc\u05d5\u05dd\n",
+    "caf\u00e9 cafe\u0301 na\u00efve \u0928\u092e\u0938\u094d\u0924\u0947 \u0e2a\u0e27\u0e31\n",
+    "\U0001f600\U0001f468\u200d\U0001f469 \u20ac5 x\u00b2 \u216b\t\tend  \r\n\r\n   indented\n",
+)
+_WARM_ROUNDS = 3
+_LONGEST_CHARACTER = 4  # bytes
+
+
+class Texts(NamedTuple):
+    """Documents of one group: uint8 UTF-8, and int64 [n, 2] begin and end of each."""
+
+    name: str
+    data: npt.NDArray[np.uint8]
+    spans: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, name: str, texts: Sequence[bytes]) -> Texts:
+        sizes = np.array([len(text) for text in texts], np.int64)
+        ends = np.cumsum(sizes)
+        return cls(
+            name, np.frombuffer(b"".join(texts), np.uint8), np.stack([ends - sizes, ends], 1)
+        )
+
+    @property
+    def size(self) -> int:
+        """Bytes of text."""
+        return len(self.data)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """``difference`` is "" where the ids are those of the reference, None where it is the engine.
+
+    Speeds are MB (10^6 bytes) of text a second on one core, with an empty and a full word cache.
+    """
+
+    text_bytes: int
+    documents: int
+    tokens: int
+    difference: str | None
+    cold: float
+    warm: float
+
+
+def read_texts(
+    inputs: Sequence[str], *, key: str, input_format: str, by: str | None, most: int
+) -> list[Texts]:
+    """The first texts of each input, ``most`` bytes of it at most: a group for each file.
+
+    With ``by`` a group for each value of that key. UsageError where there is no text.
+    """
+    keys = [key] if by is None else [key, by]
+    groups: dict[str, list[bytes]] = {}
+    for source in discover(inputs, input_format=input_format):
+        for values in _first(source, keys, most):
+            name = source.name if by is None else values[1].decode()
+            groups.setdefault(name, []).append(values[0])
+    if not groups:
+        raise UsageError(f"no text under {' and '.join(map(repr, keys))} in {', '.join(inputs)}")
+    return [Texts.of(name, texts) for name, texts in sorted(groups.items())]
+
+
+def _first(source: Source, keys: Sequence[str], most: int) -> Iterator[list[bytes]]:
+    """Values of the keys of each record, until the texts under the first are ``most`` bytes."""
+    for part in make_parts([source], ways=1):
+        for batch in read(source, part, keys):
+            columns = [batch.documents[key] for key in keys]
+            for i in range(len(columns[0])):
+                values = [column.text(i) for column in columns]
+                values[0] = _cut(values[0], most)
+                most -= len(values[0])
+                if values[0]:
+                    yield values
+                if most < _LONGEST_CHARACTER:
+                    return
+
+
+def _cut(text: bytes, size: int) -> bytes:
+    """At most ``size`` bytes of a text, whole characters."""
+    return text if len(text) <= size else text[:size].decode(errors="ignore").encode()
+
+
+def sample_texts(most: int) -> Texts:
+    """Text that every machine has: the sources of Python's library, and lines in many scripts."""
+    texts = ["".join(_SCRIPTS[i:] + _SCRIPTS[:i]).encode() for i in range(len(_SCRIPTS))]
+    size = sum(map(len, texts))
+    for path in sorted(glob.glob(os.path.join(os.path.dirname(os.__file__), "*.py"))):
+        if size >= most:
+            break
+        with open(path, "rb") as file:
+            texts.append(_cut(file.read(most), most - size))
+        size += len(texts[-1])
+    return Texts.of("Python's library", texts)
+
+
+def mix(groups: Sequence[Texts], most: int) -> Texts:
+    """Documents of all groups in turn, the same share of ``most`` bytes from each."""
+    texts: list[bytes] = []
+    for group in groups:
+        left = most // len(groups)
+        for begin, end in group.spans.tolist():
+            texts.append(_cut(group.data[begin:end].tobytes(), left))
+            left -= len(texts[-1])
+            if left < _LONGEST_CHARACTER:
+                break
+    return Texts.of("", texts)
+
+
+def tokens_of(tokenizer: Tokenizer, texts: Texts) -> int:
+    """How many tokens the texts are, without EOD."""
+    encoder = tokenizer.encoder(dtype="int32", append_eod=False)
+    return len(encoder.encode(texts.data, texts.spans).ids)
+
+
+def try_out(tokenizer: Tokenizer, texts: Texts) -> Trial:
+    """Encode texts in one thread, by the reference too."""
+    difference: str | None = None
+    if tokenizer.native:
+        try:
+            self_check(tokenizer, texts.data, texts.spans, most=texts.size)
+            difference = ""
+        except TokenizerError as error:
+            difference = str(error)
+    encoder = tokenizer.encoder(dtype="int32", append_eod=False)
+    seconds = []
+    tokens = 0
+    for _ in range(1 + _WARM_ROUNDS):
+        began = time.perf_counter()
+        tokens = len(encoder.encode(texts.data, texts.spans).ids)
+        seconds.append(max(time.perf_counter() - began, 1e-9))
+    return Trial(
+        text_bytes=texts.size,
+        documents=len(texts.spans),
+        tokens=tokens,
+        difference=difference,
+        cold=texts.size / seconds[0] / 1e6,
+        warm=texts.size / min(seconds[1:]) / 1e6,
+    )

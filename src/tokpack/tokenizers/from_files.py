@@ -1,0 +1,168 @@
+"""A tokenizer from files or a folder; their content says what they are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tokpack.errors import TokenizerError, UsageError
+from tokpack.files.foreign import read_object
+from tokpack.tokenizers import from_ranks
+from tokpack.tokenizers.gpt2_files import (
+    parse_json,
+    parse_merges,
+    parse_vocab,
+    read_bytes,
+    spec_from_files,
+)
+from tokpack.tokenizers.huggingface import HuggingFaceTokenizer
+from tokpack.tokenizers.native import NativeTokenizer
+from tokpack.tokenizers.ranks import is_ranks
+from tokpack.tokenizers.sentencepiece import SentencePieceTokenizer
+from tokpack.tokenizers.spec_json import NotNativeError, spec_from_json
+from tokpack.tokenizers.tekken import is_tekken
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tokpack.tokenizers.base import SpecialTokens, Tokenizer
+
+JSON_FILES = ("tokenizer.json", "20B_tokenizer.json")
+GPT2_FILES = (
+    ("vocab.json", "merges.txt"),
+    ("gpt2-vocab.json", "gpt2-merges.txt"),
+    ("encoder.json", "vocab.bpe"),
+)
+MODEL_FILES = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "tekken.json")
+_PATTERNS = ("tokenizer.model.v*", "*.tiktoken", "tiktoken.model")  # where a folder has one of them
+
+
+class Choice(NamedTuple):
+    """What a request says beside where the tokenizer is; None: as the tokenizer itself has it."""
+
+    special: SpecialTokens | None = None
+    eod_token: str | None = None
+    pattern: str | None = None
+    eos_of_config: bool = False  # the EOD is the eos_token of a tokenizer_config.json
+
+
+def find(folder: Path) -> list[Path] | None:
+    """The files of the tokenizer in a folder: a tokenizer.json, GPT-2's two files, or a model."""
+    choices = (*((file,) for file in JSON_FILES), *GPT2_FILES, *((file,) for file in MODEL_FILES))
+    for files in choices:
+        paths = [folder / file for file in files]
+        if all(path.is_file() for path in paths):
+            return paths
+    for pattern in _PATTERNS:
+        paths = [path for path in folder.glob(pattern) if path.is_file()]
+        if len(paths) == 1:
+            return paths
+    return None
+
+
+def from_path(path: Path, name: str, choice: Choice) -> Tokenizer:
+    """A tokenizer's file, or the folder that it is in."""
+    if not path.is_dir():
+        return from_files([path], name, choice)
+    files = find(path)
+    if files is None:
+        raise TokenizerError(
+            f"{path}: the folder has no tokenizer.json, no vocab.json with merges.txt, no "
+            "tokenizer.model, no tekken.json and no .tiktoken file"
+        )
+    return from_files(files, name, choice)
+
+
+def from_files(files: list[Path], name: str, choice: Choice) -> Tokenizer:
+    """One file, or GPT-2's two."""
+    if len(files) == 2:
+        return from_gpt2_files(files[0], files[1], name, choice)
+    path = files[0]
+    raw = read_bytes(path)
+    if is_ranks(raw) or path.suffix == ".tiktoken":
+        return from_ranks.from_file(
+            raw, path, name, pattern=choice.pattern, eod_token=choice.eod_token
+        )
+    _refuse_pattern(path, choice)
+    eos = _eos_of_config(path) if choice.eos_of_config and choice.eod_token is None else None
+    if eos is not None:
+        tokenizer = from_files(files, name, choice._replace(eod_token=eos))
+        tokenizer.arguments = {"tokenizer_type": "HuggingFaceTokenizer"}
+        return tokenizer
+    if _is_sentencepiece(raw) or path.suffix == ".model":
+        return SentencePieceTokenizer(name, raw, eod_token=choice.eod_token)
+    return _from_json(raw, path, name, choice)
+
+
+def _refuse_pattern(path: Path, choice: Choice) -> None:
+    if choice.pattern is not None:
+        raise UsageError(
+            f"{path}: its pattern cannot be chosen: --pattern is for a .tiktoken file, which does "
+            "not say it"
+        )
+
+
+def _eos_of_config(path: Path) -> str | None:
+    """The eos_token of the tokenizer_config.json beside a file, if there is one."""
+    config = path.parent / "tokenizer_config.json"
+    if not config.is_file():
+        return None
+    eos = read_object(config, missing=TokenizerError, wrong=TokenizerError).get("eos_token")
+    content = eos.get("content") if isinstance(eos, dict) else eos
+    return content if isinstance(content, str) else None
+
+
+def _is_sentencepiece(raw: bytes) -> bool:
+    """Whether a file begins as a SentencePiece model does: with a piece, its text and its score."""
+    if raw[:1] != b"\n":  # field 1, of a length
+        return False
+    at = 1
+    while raw[at : at + 1] >= b"\x80" and at < 5:
+        at += 1
+    text = raw[at + 1 : at + 3]
+    return text[:1] == b"\n" and text[1:] < b"\x80" and raw[at + 3 + text[-1] :][:1] == b"\x15"
+
+
+def _from_json(raw: bytes, path: Path, name: str, choice: Choice) -> Tokenizer:
+    if not raw.strip():
+        raise TokenizerError(f"{path}: the file is empty")
+    definition: Any = parse_json(raw, path)
+    if is_tekken(definition):
+        return from_ranks.from_tekken(definition, path, name, eod_token=choice.eod_token)
+    if isinstance(definition, list):
+        raise TokenizerError(
+            f"{path}: a JSON list: if it is the vocabulary of a TikTokenizer, add "
+            "--tokenizer-type TikTokenizer"
+        )
+    if not isinstance(definition, dict) or not isinstance(definition.get("model"), dict):
+        raise TokenizerError(
+            f"{path}: not a tokenizer.json (it has no model); a vocab.json needs its merges: add "
+            "--merge-file; a vocabulary of words needs --tokenizer-type Whitespace"
+        )
+    try:
+        spec = spec_from_json(definition)
+    except NotNativeError as reason:
+        return HuggingFaceTokenizer(
+            name, raw, why_not_native=str(reason), eod_token=choice.eod_token
+        )
+    return NativeTokenizer(
+        name,
+        spec,
+        reference=(raw,),
+        special_tokens_default=choice.special or "encode",
+        eod_token=choice.eod_token,
+    )
+
+
+def from_gpt2_files(vocab_file: Path, merge_file: Path, name: str, choice: Choice) -> Tokenizer:
+    """GPT-2's pair of files, or TokenizerError where they are of two tokenizers."""
+    _refuse_pattern(vocab_file, choice)
+    raw_vocab, raw_merges = read_bytes(vocab_file), read_bytes(merge_file)
+    vocab = parse_vocab(raw_vocab, vocab_file)
+    pairs = parse_merges(raw_merges, merge_file)
+    return NativeTokenizer(
+        name,
+        spec_from_files(vocab, pairs, vocab_file, merge_file),
+        reference=(raw_vocab, raw_merges),
+        special_tokens_default=choice.special or "text",
+        eod_token=choice.eod_token,
+    )

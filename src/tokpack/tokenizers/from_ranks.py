@@ -1,0 +1,133 @@
+"""Tokenizers from ranks: tiktoken's files and names, tekken.json, Megatron's list."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from tokpack.errors import UsageError
+from tokpack.tokenizers import patterns, published, tekken
+from tokpack.tokenizers.as_json import to_json
+from tokpack.tokenizers.base import EOD_NAMES, SpecialTokens, Tokenizer
+from tokpack.tokenizers.huggingface import HuggingFaceTokenizer
+from tokpack.tokenizers.native import NativeTokenizer
+from tokpack.tokenizers.ranks import by_rank, parse_ranks, spec_of_ranks
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tokpack.tokenizers.published import Published
+    from tokpack.tokenizers.spec import ByteLevelSpec
+
+
+def from_name(known: Published, *, pattern: str | None, eod_token: str | None) -> Tokenizer:
+    """An encoding of tiktoken's, from a file on this machine."""
+    path, raw = published.read_published(known)
+    return _from_file(raw, path, known.name, known, pattern=pattern, eod_token=eod_token)
+
+
+def from_file(
+    raw: bytes, path: Path, name: str, *, pattern: str | None, eod_token: str | None
+) -> Tokenizer:
+    """A .tiktoken file. One that is not known needs its pattern.
+
+    It gets ``<|endoftext|>``, behind its last rank.
+    """
+    known = published.by_content(raw)
+    return _from_file(raw, path, name, known, pattern=pattern, eod_token=eod_token)
+
+
+def _from_file(
+    raw: bytes,
+    path: Path,
+    name: str,
+    known: Published | None,
+    *,
+    pattern: str | None,
+    eod_token: str | None,
+) -> Tokenizer:
+    ranks = parse_ranks(raw, path)
+    if known is None and pattern is None:
+        raise UsageError(
+            f"{path}: a vocabulary of {len(ranks):,} ranks does not say how text is cut into "
+            f"words: add --pattern NAME or EXPRESSION; names are {', '.join(patterns.names())}"
+        )
+    special = known.special if known else {}
+    tokens = by_rank(ranks, special, path)
+    spec = spec_of_ranks(
+        tokens,
+        special or {EOD_NAMES[0]: len(tokens)},
+        path,
+        nfc=known is not None and known.nfc,
+    )
+    tokenizer = _tokenizer(
+        name,
+        spec,
+        pattern=pattern or (known.pattern if known else ""),
+        mode=known.mode if known else "text",
+        eod_token=eod_token,
+    )
+    tokenizer.arguments = {"pattern": pattern} if pattern else {}
+    return tokenizer
+
+
+def from_tekken(
+    definition: dict[str, Any], path: Path, name: str, *, eod_token: str | None
+) -> Tokenizer:
+    """Mistral's tekken.json, whose tools leave special tokens in texts as text."""
+    found = tekken.read_tekken(definition, path)
+    spec = spec_of_ranks(found.tokens, found.special, path, first_id=found.first_id)
+    return _tokenizer(name, spec, pattern=found.pattern, mode="text", eod_token=eod_token)
+
+
+def from_list(
+    definition: list[Any],
+    path: Path,
+    name: str,
+    *,
+    pattern: str | None,
+    vocab_size: int | None,
+    special_tokens: int | None,
+    eod_token: str | None,
+) -> Tokenizer:
+    """The list that Megatron-LM's TikTokenizer reads, with what it takes where nothing is said."""
+    pattern = pattern or "v2"
+    size = vocab_size or tekken.DEFAULT_VOCAB_SIZE
+    count = tekken.DEFAULT_SPECIAL_TOKENS if special_tokens is None else special_tokens
+    found = tekken.read_list(definition, path, vocab_size=size, special_tokens=count)
+    spec = spec_of_ranks(found.tokens, found.special, path, first_id=found.first_id)
+    tokenizer = _tokenizer(
+        name, spec, pattern=pattern, mode="encode", eod_token=eod_token or "</s>"
+    )
+    tokenizer.arguments = {
+        "tokenizer_type": "TikTokenizer",
+        "pattern": pattern,
+        "vocab_size": size,
+        "special_tokens_count": count,
+    }
+    return tokenizer
+
+
+def _tokenizer(
+    name: str,
+    spec: ByteLevelSpec,
+    *,
+    pattern: str,
+    mode: SpecialTokens,
+    eod_token: str | None,
+) -> Tokenizer:
+    """The native core where it has the pattern, else the Hugging Face library."""
+    pre_tokenizer = patterns.pre_tokenizer_of(pattern)
+    own = patterns.recognize(pre_tokenizer)
+    if own:
+        return NativeTokenizer(
+            name, replace(spec, pattern=own), special_tokens_default=mode, eod_token=eod_token
+        )
+    tokenizer = HuggingFaceTokenizer(
+        name,
+        to_json(spec, pre_tokenizer),
+        why_not_native="its pattern is not one that the native core knows",
+        eod_token=eod_token,
+    )
+    tokenizer.special_tokens_default = mode
+    return tokenizer

@@ -1,0 +1,235 @@
+"""``tokpack tokenizer``, and the tokenizer of a dataset found again by what its manifest says."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from support.encoding_tools import byte_tokenizer, write_jsonl
+from support.rank_files import BYTES, WORDS, entries, save_lines
+from support.report_tools import run, run_json
+
+import tokpack
+from tokpack import MMapIndexedDataset, load_tokenizer
+from tokpack.report import find_tokenizer, tokenizer_facts
+from tokpack.report.tokenizer_trial import Texts, mix, read_texts, sample_texts, tokens_of, try_out
+from tokpack.tokenizers.described import tokenizer_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+OWN = [*BYTES, *WORDS]
+
+
+@pytest.fixture
+def ranks(tmp_path: Path) -> Path:
+    return save_lines(tmp_path, OWN)
+
+
+# What it is.
+
+
+def test_a_native_tokenizer(ranks: Path, tmp_path: Path) -> None:
+    texts = write_jsonl(tmp_path / "a.jsonl", ["in the thing"] * 50)
+    found = run_json("tokenizer", ranks, "--pattern", "qwen2", "--on", texts)
+    trial = found.pop("trial")
+    assert found == {
+        "name": str(ranks),
+        "kind": "byte-level BPE",
+        "native": True,
+        "why_not_native": "",
+        "pattern": "qwen2",
+        "normalizer": "",
+        "vocab_size": 266,
+        "merges": 9,
+        "unused": 0,
+        "whole_words": False,
+        "special": {"<|endoftext|>": 265},
+        "special_in_text": "text",
+        "eod": ["<|endoftext|>", 265],
+        "bos": None,
+        "sha256": load_tokenizer(ranks, pattern="qwen2").fingerprint,
+    }
+    assert (trial["text_bytes"], trial["documents"], trial["tokens"]) == (600, 50, 250)
+    assert trial["difference"] == ""
+    assert trial["cold"] > 0 < trial["warm"]
+    said = run("tokenizer", ranks, "--pattern", "qwen2", "--on", texts).stdout
+    assert "fast path      yes" in said
+    assert "those of the Hugging Face library, on 600 B of text" in said
+
+
+def test_a_tokenizer_that_is_not_native(ranks: Path, tmp_path: Path) -> None:
+    texts = write_jsonl(tmp_path / "a.jsonl", ["in the thing"])
+    said = run("tokenizer", ranks, "--pattern", r"\p{L}+|.", "--on", texts).stdout
+    assert "no: its pattern is not one that the native core knows" in said
+    assert "by the reference library itself" in said
+    assert r"Split \p{L}+|., ByteLevel" in said
+    said = run("tokenizer", "--tokenizer-type", "CharLevelTokenizer", "--on", texts).stdout
+    assert "pattern" not in said
+    assert "512 ids" in said
+
+
+def test_wrong_ids_are_an_error(ranks: Path, tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(ranks, pattern="gpt2")
+    other = load_tokenizer(save_lines(tmp_path, BYTES, "b.tiktoken"), pattern="gpt2")
+    tokenizer.reference = other.reference
+    trial = try_out(tokenizer, Texts.of("", [b"in the thing"]))
+    assert "fails its self-check" in str(trial.difference)
+
+
+def test_the_built_in_text_has_the_size_asked_for() -> None:
+    texts = sample_texts(300_000)
+    assert 299_990 < texts.size <= 300_000
+    assert texts.data.tobytes().decode()  # whole characters
+
+
+def test_whole_words_are_told(tmp_path: Path) -> None:
+    path = save_lines(tmp_path, [*BYTES, b"xyz"])
+    facts = tokenizer_facts(load_tokenizer(path, pattern="gpt2"))
+    assert (facts.whole_words, facts.merges) == (True, 0)
+    assert "without merging" in run("tokenizer", path, "--pattern", "gpt2", "--sample", "9k").stdout
+
+
+# Compared.
+
+
+def test_compare(ranks: Path, tmp_path: Path) -> None:
+    one = write_jsonl(tmp_path / "one.jsonl", ["in the thing", "the the"])
+    two = write_jsonl(tmp_path / "two.jsonl", ["caf\u00e9 12"])
+    byte_tokenizer(tmp_path / "tokenizer.json")
+    words = ("tokenizer", ranks, "--pattern", "gpt2", "--compare", tmp_path / "tokenizer.json")
+    found = run_json(*words, "--on", one, two)
+    assert [group["name"] for group in found["groups"]] == [str(one), str(two)]
+    first = found["groups"][0]
+    assert (first["documents"], first["text_bytes"], first["tokens"][0]) == (2, 19, 7)
+    said = run(*words, "--on", one, two).stdout
+    assert "one.jsonl" in said
+    assert str(tmp_path) not in said
+    assert "all" in said
+
+
+def test_compare_by_a_key(ranks: Path, tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    rows = [{"text": "the", "lang": "en"}, {"text": "caf\u00e9", "lang": "fr"}]
+    path.write_text("".join(json.dumps(row) + "\n" for row in (*rows, rows[0])))
+    words = ("tokenizer", ranks, "--pattern", "gpt2", "--compare", ranks)
+    run("tokenizer", ranks, "--by", "lang", "--pattern", "gpt2", code=1)
+    groups = read_texts([str(path)], key="text", input_format="auto", by="lang", most=100)
+    assert [(group.name, group.size) for group in groups] == [("en", 6), ("fr", 5)]
+    tokenizer = load_tokenizer(ranks, pattern="gpt2")
+    assert [tokens_of(tokenizer, group) for group in groups] == [2, 4]
+    assert run(*words, "--on", path, code=1).stderr.count("--pattern") == 1
+
+
+def test_only_so_much_of_each_file_is_read(tmp_path: Path) -> None:
+    paths = [write_jsonl(tmp_path / name, ["\u00e9" * 50] * 9) for name in ("a.jsonl", "b.jsonl")]
+    groups = read_texts(list(map(str, paths)), key="text", input_format="auto", by=None, most=151)
+    assert [group.size for group in groups] == [150, 150]
+    assert groups[0].spans.tolist() == [[0, 100], [100, 150]]
+    assert mix(groups, 121).size == 120
+
+
+def test_requests_that_make_no_sense(ranks: Path, tmp_path: Path) -> None:
+    for words, reason in (
+        ((ranks, ranks), "name one tokenizer"),
+        ((ranks, "--compare", ranks), "add --on"),
+        ((ranks, "--text", "a", "--on", ranks), "--text goes alone"),
+        ((ranks, "--sample", "0"), "--sample is 0"),
+        ((tmp_path / "none.json",), "unknown"),
+    ):
+        assert reason in run("tokenizer", *words, code=1).stderr
+    empty = write_jsonl(tmp_path / "empty.jsonl", [""])
+    words = ("tokenizer", ranks, "--pattern", "gpt2", "--on", empty)
+    assert "no text under 'text'" in run(*words, code=1).stderr
+
+
+# Shown.
+
+
+def test_text_as_tokens(ranks: Path) -> None:
+    words = ("tokenizer", ranks, "--pattern", "gpt2", "--text", "the in\x1b[31m")
+    found = run_json(*words)
+    assert found["ids"] == [257, 261, 27, 91, 51, 49, 109]
+    assert found["tokens"][:2] == [{"ids": [257], "text": "the"}, {"ids": [261], "text": " in"}]
+    said = run(*words).stdout
+    assert "7 tokens, 11 bytes" in said
+    assert "\x1b" not in said
+    assert "257" in said
+
+
+def test_text_is_coloured_on_a_terminal(ranks: Path) -> None:
+    ours, theirs = pty.openpty()
+    words = ["tokenizer", str(ranks), "--pattern", "gpt2", "--text", "the in"]
+    done = subprocess.run(
+        [sys.executable, "-m", "tokpack", *words],
+        env={**os.environ, "TERM": "xterm-256color", "NO_COLOR": ""},
+        stdout=theirs,
+        check=True,
+        timeout=60,
+    )
+    os.close(theirs)
+    screen = os.read(ours, 1 << 16)
+    os.close(ours)
+    assert done.returncode == 0
+    assert b"\x1b[30;48;5;153mthe\x1b[0m" in screen
+
+
+# Found again.
+
+
+@pytest.mark.parametrize("pattern", ["llama3", r"\p{L}+|\s|."])
+def test_a_dataset_finds_its_pattern_again(ranks: Path, tmp_path: Path, pattern: str) -> None:
+    source = write_jsonl(tmp_path / "a.jsonl", ["in the thing"])
+    (manifest,) = tokpack.encode(
+        source, tmp_path / "a", tokenizer=str(ranks), pattern=pattern, workers=1
+    )
+    assert manifest.tokenizer["arguments"] == {"pattern": pattern}
+    found = find_tokenizer(MMapIndexedDataset(str(tmp_path / "a")))
+    assert found.note == ""
+    assert found.tokenizer is not None
+    assert found.tokenizer.fingerprint == manifest.tokenizer["sha256"]
+    assert tokenizer_of(manifest.tokenizer).fingerprint == manifest.tokenizer["sha256"]
+    assert "in the thing" in json.dumps(run_json("inspect", tmp_path / "a", "--doc", 0))
+
+
+def test_a_foreign_manifest_cannot_choose_the_arguments(ranks: Path, tmp_path: Path) -> None:
+    source = write_jsonl(tmp_path / "a.jsonl", ["in the thing"])
+    tokpack.encode(source, tmp_path / "a", tokenizer=str(ranks), pattern="gpt2", workers=1)
+    path = tmp_path / "a.json"
+    for arguments in ({"pattern": 3, "nonsense": []}, [1], {"pattern": "("}, {"vocab_size": True}):
+        manifest = json.loads(path.read_text())
+        manifest["tokenizer"]["arguments"] = arguments
+        path.write_text(json.dumps(manifest))
+        found = find_tokenizer(MMapIndexedDataset(str(tmp_path / "a")))
+        assert found.tokenizer is None
+        assert "cannot load the tokenizer" in found.note
+
+
+def test_flags_of_megatrons_tik_tokenizer(tmp_path: Path) -> None:
+    vocabulary = tmp_path / "ranks.json"
+    vocabulary.write_text(json.dumps(entries(OWN)))
+    source = write_jsonl(tmp_path / "a.jsonl", ["the<s>"])
+    flags = ["--tokenizer-type", "TikTokenizer", "--tokenizer-model", vocabulary]
+    flags += ["--tiktoken-pattern", "v1", "--vocab-size", 275, "--tiktoken-num-special-tokens", 10]
+    done = run(
+        "encode", "--input", source, "--output-prefix", tmp_path / "a", "--append-eod", *flags
+    )
+    assert "--vocab-size is not needed" not in done.stderr
+    dataset = MMapIndexedDataset(str(tmp_path / "a_text_document"))
+    assert dataset.document(0).tolist() == [267, 1, 2]
+    assert find_tokenizer(dataset).note == ""
+
+
+def test_char_level_dataset(tmp_path: Path) -> None:
+    source = write_jsonl(tmp_path / "a.jsonl", ["h\u00e9"])
+    run("encode", source, "-o", tmp_path / "a", "--tokenizer-type", "CharLevelTokenizer")
+    dataset = MMapIndexedDataset(str(tmp_path / "a"))
+    assert dataset.document(0).tolist() == [104, 195, 169, 0]
+    found = find_tokenizer(dataset)
+    assert found.tokenizer is not None
+    assert found.tokenizer.kind == "UTF-8 bytes"
