@@ -88,7 +88,7 @@ class _Choice(NamedTuple):
     """What a request says beside where the tokenizer is; None: as the tokenizer itself has it."""
 
     special: SpecialTokens | None
-    eod_token: str | None
+    eod_token: str | int | None
 
 
 def load_tokenizer(
@@ -98,7 +98,7 @@ def load_tokenizer(
     merge_file: AnyPath | None = None,
     tokenizer_type: str | None = None,
     tokenizer_model: AnyPath | None = None,
-    eod_token: str | None = None,
+    eod_token: str | int | None = None,
 ) -> Tokenizer:
     """Load a tokenizer; GPT-2's when nothing is said.
 
@@ -106,7 +106,8 @@ def load_tokenizer(
     tokenizer.json, a folder with one or with vocab.json and merges.txt, a SentencePiece model).
     ``vocab_file`` is a tokenizer.json, or goes with a ``merge_file``; ``tokenizer_model`` is as
     ``name``; ``tokenizer_type`` is one of the other preprocessors' names, or ``Whitespace``.
-    ``eod_token`` is the end-of-document token, where it is not one of the usual ones.
+    ``eod_token`` is the end-of-document token, or in digits its id, where it is not one of the
+    usual ones.
 
     Raises UsageError for a request that contradicts itself, TokenizerError for a tokenizer that is
     unknown, incomplete or contradictory.
@@ -276,7 +277,7 @@ def _from_gpt2_files(vocab_file: Path, merge_file: Path, name: str, choice: _Cho
     )
 
 
-def _from_words(path: Path, name: str, eod_token: str | None) -> Tokenizer:
+def _from_words(path: Path, name: str, eod_token: str | int | None) -> Tokenizer:
     vocab = parse_vocab(read_bytes(path), path)
     check_vocab(vocab, str(path))
     return WhitespaceTokenizer(name, vocab, eod_token=eod_token)
