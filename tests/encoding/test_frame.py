@@ -217,7 +217,7 @@ def test_the_command(tmp_path: Path, source: Path, bpe: Path) -> None:
     run = command(*base, "-o", "a", "--bos", "--eod-token", "</s>", "--json", cwd=tmp_path)
     assert run.returncode == 0, run.stderr
     assert rows(tmp_path / "a") == expected(bpe, ("<s>",), ("</s>",))
-    run = command("inspect", "a", "--doc", "0", cwd=tmp_path)
+    run = command("inspect", "a", "--doc", "0", "--max-tokens", "0", cwd=tmp_path)
     assert "<s>" in run.stdout
     assert "</s>" in run.stdout
     assert "documents between [" in command("inspect", "a", cwd=tmp_path).stdout

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from tokpack.errors import TokenizerError, UsageError
-from tokpack.tokenizers import hub
+from tokpack.tokenizers import hub, spec_cache
 from tokpack.tokenizers.gpt2_files import (
     parse_json,
     parse_merges,
@@ -24,6 +24,7 @@ from tokpack.tokenizers.whitespace import WhitespaceTokenizer, check_vocab
 
 if TYPE_CHECKING:
     from tokpack.tokenizers.base import SpecialTokens, Tokenizer
+    from tokpack.tokenizers.spec import ByteLevelSpec
 
 AnyPath = str | PathLike[str]
 
@@ -243,14 +244,18 @@ def _from_files(files: list[Path], name: str, choice: _Choice) -> Tokenizer:
 
 def _from_json(path: Path, name: str, choice: _Choice) -> Tokenizer:
     raw = read_bytes(path)
-    definition = parse_json(raw, path)
-    if not isinstance(definition, dict) or not isinstance(definition.get("model"), dict):
-        raise TokenizerError(
-            f"{path}: not a tokenizer.json (it has no model); a vocab.json needs its merges: add "
-            "--merge-file; a vocabulary of words needs --tokenizer-type Whitespace"
-        )
+
+    def read() -> ByteLevelSpec:
+        definition = parse_json(raw, path)
+        if not isinstance(definition, dict) or not isinstance(definition.get("model"), dict):
+            raise TokenizerError(
+                f"{path}: not a tokenizer.json (it has no model); a vocab.json needs its merges: "
+                "add --merge-file; a vocabulary of words needs --tokenizer-type Whitespace"
+            )
+        return spec_from_json(definition)
+
     try:
-        spec = spec_from_json(definition)
+        spec = spec_cache.kept(raw, read)
     except NotNativeError as reason:
         return HuggingFaceTokenizer(
             name, raw, why_not_native=str(reason), eod_token=choice.eod_token
