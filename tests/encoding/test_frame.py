@@ -13,6 +13,8 @@ from support.encoding_tools import EOD, byte_tokenizer, documents, write_jsonl
 from tokenizers import Tokenizer, processors
 
 import tokpack
+from tokpack.cli.commands.encode import PAGE, resolve
+from tokpack.cli.parser import parse
 from tokpack.errors import FormatError, ResumeError, TokenizerError, UsageError
 from tokpack.report import find_tokenizer
 
@@ -229,6 +231,25 @@ def test_the_command(tmp_path: Path, source: Path, bpe: Path) -> None:
     run = command(*base, "--output-prefix", "d", "--append-eod", "--bos", cwd=tmp_path)
     assert run.returncode == 0
     assert rows(tmp_path / "d_text_document") == expected(bpe, ("<s>",), (EOD,))
+
+
+def test_the_flags_of_other_programs() -> None:
+    def said(*words: str) -> tuple[Any, list[str]]:
+        arguments = parse(PAGE, ["a.jsonl", *words])
+        assert arguments is not None
+        return resolve(arguments)
+
+    options, _ = said("--tokenizer-hf-include-special-tokens", "--output-prefix", "b")
+    assert options.add_special_tokens
+    llama = ("--tokenizer-type", "Llama2Tokenizer", "--tokenizer-model", "m")
+    for words, told in (
+        (("--output-prefix", "b"), True),
+        (("--output-prefix", "b", "--bos"), False),
+        (("--output-prefix", "b", "--bos-token", "<s>"), False),
+        (("-o", "b"), False),
+    ):
+        _, notes = said(*llama, *words)
+        assert any("no BOS" in note for note in notes) == told
 
 
 def test_a_tokenizer_that_adds_nothing(tmp_path: Path, source: Path) -> None:

@@ -118,6 +118,7 @@ GROUPS = (
             ),
             flag(
                 "--add-special-tokens",
+                "--tokenizer-hf-include-special-tokens",
                 action="store_true",
                 help="put around each document what the tokenizer's own post-processor does",
             ),
