@@ -17,6 +17,7 @@ from tokpack.cli.commands.encode import PAGE, resolve
 from tokpack.cli.parser import parse
 from tokpack.errors import FormatError, ResumeError, TokenizerError, UsageError
 from tokpack.report import find_tokenizer
+from tokpack.tokenizers.described import tokenizer_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -101,6 +102,7 @@ def test_what_is_written_and_recorded(
     assert ("BOS" in report.checked) == bool(before)
     dataset = tokpack.MMapIndexedDataset(str(output))
     found = find_tokenizer(dataset)
+    assert tokenizer_of(manifest.tokenizer).fingerprint == manifest.tokenizer["sha256"]
     assert found.tokenizer is not None, found.note
     assert found.tokenizer.decode(dataset[0]) == "".join((*before, TEXTS[0], *after))
     assert encode(source, output, bpe, workers=workers, **request_) == manifest
