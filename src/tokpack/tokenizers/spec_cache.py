@@ -31,7 +31,6 @@ OFF = "TOKPACK_TOKENIZER_CACHE"  # 0 switches it off
 LEAST_BYTES = 1 << 20  # of a file; a smaller one is read as fast
 _MOST_ENTRIES = 16  # the newest stay
 _MOST_HEAD = 1 << 26
-_CODE = ("spec.py", "spec_json.py", "spec_cache.py", "patterns.py")
 
 
 def kept(raw: bytes, build: Callable[[], ByteLevelSpec]) -> ByteLevelSpec:
@@ -61,9 +60,11 @@ def _entry(raw: bytes) -> Path | None:
 @cache
 def _code() -> bytes:
     """What the code that makes definitions is: another one may make others."""
-    folder = Path(__file__).parent
-    parts = [(folder / name).read_bytes() for name in _CODE]
-    return hashlib.sha256(repr((sys.version, parts)).encode()).digest()
+    digest = hashlib.sha256(sys.version.encode())
+    digest.update(Path(__file__).read_bytes())  # OSError without source files
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.digest()
 
 
 def _read(path: Path) -> ByteLevelSpec | None:
