@@ -80,15 +80,20 @@ class ByteLevelBpeBinding {
         std::move(tokens), words, wide_, static_cast<std::uint32_t>(vocab_size_), options);
   }
 
-  Encoded encode(const py::buffer& data, const SpanRows& spans, std::optional<std::uint32_t> eod) {
+  Encoded encode(const py::buffer& data, const SpanRows& spans, std::vector<std::uint32_t> before,
+                 std::vector<std::uint32_t> after) {
     if (spans.ndim() != 2 || spans.shape(1) != 2) {
       throw py::value_error("spans must have shape [n, 2]: begin, end");
     }
-    if (eod && *eod >= (wide_ ? BpeModel::kIdLimit : 65536u)) {
-      throw py::value_error("eod " + std::to_string(*eod) + " does not fit the dtype");
+    const Frame frame{std::move(before), std::move(after)};
+    for (const auto& side : {frame.before, frame.after}) {
+      for (const std::uint32_t id : side) {
+        if (id < (wide_ ? BpeModel::kIdLimit : 65536u)) continue;
+        throw py::value_error("id " + std::to_string(id) + " does not fit the dtype");
+      }
     }
-    return wide_ ? encode_into(wide_ids_, data, spans, eod)
-                 : encode_into(narrow_ids_, data, spans, eod);
+    return wide_ ? encode_into(wide_ids_, data, spans, frame)
+                 : encode_into(narrow_ids_, data, spans, frame);
   }
 
   py::dict cache_info() const {
@@ -103,7 +108,7 @@ class ByteLevelBpeBinding {
  private:
   template <class Out>
   Encoded encode_into(Shared<Out>& scratch, const py::buffer& data, const SpanRows& rows,
-                      std::optional<std::uint32_t> eod) {
+                      const Frame& frame) {
     static_assert(sizeof(Span) == 2 * sizeof(std::int64_t));
     const Bytes bytes(data);
     const auto count = static_cast<std::size_t>(rows.shape(0));
@@ -116,7 +121,7 @@ class ByteLevelBpeBinding {
     std::vector<std::int64_t> special;
     try {
       const py::gil_scoped_release release;
-      encoder_->encode(bytes.span(), spans, eod, {ids.get(), lengths.get(), &special});
+      encoder_->encode(bytes.span(), spans, frame, {ids.get(), lengths.get(), &special});
     } catch (...) {
       busy_ = false;
       throw;
@@ -177,7 +182,8 @@ void bind_bpe(py::module_& module) {
            py::arg("dtype") = "uint16", py::arg("cache_bytes") = std::size_t{64} << 20,
            py::arg("level") = "auto")
       .def("encode", &ByteLevelBpeBinding::encode, py::arg("data"), py::arg("spans"),
-           py::arg("eod") = py::none())
+           py::arg("before") = std::vector<std::uint32_t>{},
+           py::arg("after") = std::vector<std::uint32_t>{})
       .def("cache_info", &ByteLevelBpeBinding::cache_info);
 }
 

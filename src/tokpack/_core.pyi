@@ -72,8 +72,14 @@ class ByteLevelBPE:
         cache_bytes: int = ...,
         level: Level = "auto",
     ) -> None: ...
-    def encode(self, data: Buffer, spans: npt.NDArray[np.int64], eod: int | None = None) -> Encoded:
-        """Encode valid UTF-8 documents; ``eod`` is appended to each that has a token."""
+    def encode(
+        self,
+        data: Buffer,
+        spans: npt.NDArray[np.int64],
+        before: Sequence[int] = (),
+        after: Sequence[int] = (),
+    ) -> Encoded:
+        """Encode valid UTF-8 documents; ``before`` and ``after`` go around each with a token."""
 
     def cache_info(self) -> dict[str, int]: ...
 

@@ -7,7 +7,6 @@ our own are added behind it.
 from __future__ import annotations
 
 import contextlib
-import difflib
 import reprlib
 import sys
 from typing import TYPE_CHECKING
@@ -37,6 +36,8 @@ def shown(text: str | bytes, *, limit: int = 0, keep: str = "") -> str:
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
     """The known word that ``word`` is most likely meant to be, or None."""
+    import difflib
+
     matches = difflib.get_close_matches(word, list(known), n=1)
     return matches[0] if matches else None
 

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from tokpack.errors import UsageError
+from tokpack.tokenizers import Frame
 
 from .model import Stage
 from .parallel import Topology, device_of
@@ -77,6 +78,7 @@ def generate(
     data, end = np.frombuffer(prompt.encode(), np.uint8), tokenizer.eod_id
     encoder = tokenizer.encoder(dtype="int32", append_eod=False)
     ids = encoder.encode(data, np.array([[0, len(data)]], np.int64)).ids.tolist()
+    ids = [*Frame.of(weights.tokenizer).before, *ids]
     if not ids:
         if end is None:
             raise UsageError("the prompt is empty, and the tokenizer has no token to begin with")

@@ -54,12 +54,15 @@ void compare(BpeEncoder& encoder, const Vocabulary& v, Pattern pattern,
       data += text;
       spans.push_back({begin, static_cast<std::int64_t>(data.size())});
       auto document = encode_slowly(v, pattern, added, text);
-      if (!document.empty()) document.push_back(7);
+      if (!document.empty()) {
+        document.insert(document.begin(), {9, 8});
+        document.push_back(7);
+      }
       expected_lengths.push_back(document.size());
       expected.insert(expected.end(), document.begin(), document.end());
     }
     const Exact copy(data);
-    encoder.encode(copy.span(), spans, 7, {&ids, &lengths, &special});
+    encoder.encode(copy.span(), spans, {{9, 8}, {7}}, {&ids, &lengths, &special});
     CHECK(std::equal(expected.begin(), expected.end(), ids.data(), ids.data() + ids.size()));
     CHECK(std::equal(expected_lengths.begin(), expected_lengths.end(), lengths.data(),
                      lengths.data() + lengths.size()));
@@ -70,7 +73,7 @@ void compare(BpeEncoder& encoder, const Vocabulary& v, Pattern pattern,
     for (char& c : data) c = static_cast<char>(random() % 4 == 0 ? 'a' : random());
     const Exact copy(data);
     const Span whole{0, static_cast<std::int64_t>(data.size())};
-    encoder.encode(copy.span(), {&whole, 1}, std::nullopt, {&ids, &lengths, &special});
+    encoder.encode(copy.span(), {&whole, 1}, {}, {&ids, &lengths, &special});
     CHECK(ids.size() <= data.size());
   }
 }
@@ -112,7 +115,7 @@ void test_sizes() {
         for (char& c : text) c = kind == 0 ? 'a' : "ab the"[random() % 6];
         const Exact copy(text);
         const Span whole{0, static_cast<std::int64_t>(size)};
-        encoder->encode(copy.span(), {&whole, 1}, std::nullopt, {&ids, &lengths, &special});
+        encoder->encode(copy.span(), {&whole, 1}, {}, {&ids, &lengths, &special});
         const auto expected = merge_slowly(v, text);
         CHECK(std::equal(expected.begin(), expected.end(), ids.data(), ids.data() + ids.size()));
       }

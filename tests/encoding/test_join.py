@@ -21,6 +21,7 @@ from tokpack.encoding.piece import Job, Piece
 from tokpack.files import copying
 from tokpack.progress import Advance
 from tokpack.sources import Part
+from tokpack.tokenizers import Frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,7 +43,7 @@ class Case:
         (folder / "w").mkdir()
         self.folder = WorkFolder(str(folder / "w"))
         options = EncodeOptions(inputs=("x",), output=str(folder / "out"))
-        self.job = Job(self.folder, (), tuple(self.parts), None, "uint16", options)  # type: ignore[arg-type]
+        self.job = Job(self.folder, (), tuple(self.parts), None, Frame(), "uint16", options)  # type: ignore[arg-type]
         assert self.job.tracks == TRACKS
         self.pieces = [self.piece(number) for number in range(len(self.parts))]
 

@@ -399,17 +399,21 @@ def test_the_dataset_is_readable(tmp_path: Path, bpe: Path) -> None:
 
 def test_sentences_have_their_own_sequences() -> None:
     from tokpack.encoding.part import join_sentences
+    from tokpack.tokenizers import Frame
 
     ids = np.arange(10, dtype=np.uint16)
     lengths = np.array([2, 0, 3, 0, 4, 1, 0], np.int32)
     per_document = np.array([3, 1, 0, 2, 1])
-    joined, sequences, documents_ = join_sentences(ids, lengths, per_document, 99)
+    joined, sequences, documents_ = join_sentences(ids, lengths, per_document, Frame((), (99,)))
     assert joined.tolist() == [0, 1, 2, 3, 4, 99, 5, 6, 7, 8, 9, 99]
     assert sequences.tolist() == [2, 4, 4, 2]
     assert documents_.tolist() == [2, 0, 0, 2, 0]
-    joined, sequences, _ = join_sentences(ids, lengths, per_document, None)
+    joined, sequences, _ = join_sentences(ids, lengths, per_document, Frame())
     assert joined.tolist() == ids.tolist()
     assert sequences.tolist() == [2, 3, 4, 1]
+    joined, sequences, _ = join_sentences(ids, lengths, per_document, Frame((7, 8), (99,)))
+    assert joined.tolist() == [7, 8, 0, 1, 2, 3, 4, 99, 7, 8, 5, 6, 7, 8, 9, 99]
+    assert sequences.tolist() == [4, 4, 6, 2]
 
 
 def test_python_counts_as_the_twin_says() -> None:

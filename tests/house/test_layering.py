@@ -180,3 +180,20 @@ def test_import_is_light() -> None:
     packages = {name.partition(".")[0] for name in loaded} - sys.stdlib_module_names
     assert packages == {"tokpack"}
     assert len(loaded) < 100  # numpy alone would bring more
+
+
+def test_help_is_light() -> None:
+    """The page of no command loads another package, nor the core: what it costs without a clock."""
+    code = (
+        "import contextlib, io, sys; before = set(sys.modules);"
+        "from tokpack.cli.main import COMMANDS, main\n"
+        "with contextlib.redirect_stdout(io.StringIO()):\n"
+        "    codes = [main([name, '--help']) for name in COMMANDS] + [main(['--help'])]\n"
+        "assert not any(codes), codes\n"
+        "print(*(set(sys.modules) - before))"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = run.stdout.split()
+    packages = {name.partition(".")[0] for name in loaded} - sys.stdlib_module_names
+    assert packages == {"tokpack"}
+    assert "tokpack._core" not in loaded

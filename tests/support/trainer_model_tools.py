@@ -53,6 +53,7 @@ class Memory:
 
     def __init__(self, model: ModelConfig, seed: int = 0) -> None:
         self.model = model
+        self.tokenizer: dict[str, Any] | None = None
         self.stage = Stage(model, Topology())
         self.stage.initialise(seed)
         generator = torch.Generator().manual_seed(seed)

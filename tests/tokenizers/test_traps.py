@@ -142,7 +142,7 @@ def test_documents_may_lie_anywhere(gpt2: Twin, level: str) -> None:
     data, spans = block(["junk ", *texts, " more junk"])
     order = [4, 3, 2, 1, 1, 4]
     core = gpt2.tokenizer.core(dtype="uint16", level=level)
-    encoded = core.encode(data.data, spans[order], eod=50256)
+    encoded = core.encode(data.data, spans[order], after=[50256])
     expected = gpt2.slow([texts[i - 1] for i in order], "text")
     assert rows(encoded) == [[*ids, 50256] if ids else [] for ids in expected]
 

@@ -190,6 +190,19 @@ def test_the_tokenizer_goes_with_the_model(tmp_path: Path, shared: Path, kind: s
     assert config["eos_token_id"] == tokenizer.eod_id
 
 
+def test_the_bos_goes_with_the_model(tmp_path: Path, shared: Path) -> None:
+    tokenizer = load_tokenizer(vocab_file=shared / "tokenizers" / "20B_tokenizer.json")
+    weights = Memory(model_of())
+    weights.tokenizer = {"frame": {"before": [1], "after": [0]}}
+    export(weights, tmp_path / "out", tokenizer=tokenizer)
+    for name in ("config.json", "generation_config.json"):
+        values = json.loads((tmp_path / "out" / name).read_text())
+        assert (values["bos_token_id"], values["eos_token_id"]) == (1, 0)
+    values = json.loads((tmp_path / "out/tokenizer_config.json").read_text())
+    assert values["bos_token"] == "<|padding|>"
+    assert values["eos_token"] == "<|endoftext|>"
+
+
 def test_neox_weights_are_exported(tmp_path: Path) -> None:
     weights = Memory(model_of(**NEOX))
     write_neox(tmp_path / "run/global_step7", weights)

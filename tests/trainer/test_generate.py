@@ -106,6 +106,17 @@ def test_an_empty_prompt_begins_a_document(run: Path, capsys: pytest.CaptureFixt
     assert capsys.readouterr().out.startswith("the cat")
 
 
+def test_a_prompt_stands_behind_the_frame_of_the_data(run: Path, vocabulary: Path) -> None:
+    weights, tokenizer = open_weights(run), load_tokenizer(vocabulary)
+    plain = generate(weights, tokenizer, "the cat sat on", temperature=0)
+    assert plain.startswith(" the mat")
+    before = ids_of(tokenizer, "the cat sat")
+    assert weights.tokenizer is not None
+    weights.tokenizer["frame"] = {"before": before, "after": []}
+    assert generate(weights, tokenizer, " on", temperature=0) == plain
+    assert generate(weights, tokenizer, "", temperature=0) == f" on{plain}"
+
+
 def test_top_k_and_the_window(run: Path) -> None:
     weights = open_weights(run)
     stage = load_model(weights, torch.device("cpu"))

@@ -42,15 +42,13 @@ class Encoder final : public BpeEncoder {
     seed(words);
   }
 
-  void encode(std::span<const std::uint8_t> data, std::span<const Span> spans,
-              std::optional<std::uint32_t> eod,
+  void encode(std::span<const std::uint8_t> data, std::span<const Span> spans, const Frame& frame,
               const EncodedDocuments<std::uint16_t>& result) override {
-    encode_as(data, spans, eod, result);
+    encode_as(data, spans, frame, result);
   }
-  void encode(std::span<const std::uint8_t> data, std::span<const Span> spans,
-              std::optional<std::uint32_t> eod,
+  void encode(std::span<const std::uint8_t> data, std::span<const Span> spans, const Frame& frame,
               const EncodedDocuments<std::int32_t>& result) override {
-    encode_as(data, spans, eod, result);
+    encode_as(data, spans, frame, result);
   }
 
   CacheInfo cache_info() const override {
@@ -60,11 +58,11 @@ class Encoder final : public BpeEncoder {
  private:
   template <class T>
   void encode_as(std::span<const std::uint8_t> data, std::span<const Span> spans,
-                 std::optional<std::uint32_t> eod, const EncodedDocuments<T>& result) {
+                 const Frame& frame, const EncodedDocuments<T>& result) {
     if constexpr (!std::is_same_v<T, Out>) {
       throw std::logic_error("this encoder writes ids of the other width");
     } else {
-      std::size_t bytes = spans.size();
+      std::size_t bytes = spans.size() * (frame.before.size() + frame.after.size());
       for (const Span& span : spans) {
         if (span.begin < 0 || span.end < span.begin ||
             static_cast<std::size_t>(span.end) > data.size()) {
@@ -83,9 +81,15 @@ class Encoder final : public BpeEncoder {
       for (std::size_t i = 0; i < spans.size(); ++i) {
         specials_ = 0;
         const std::size_t before = ids_->size();
+        for (const std::uint32_t id : frame.before) append(id);
+        const std::size_t first = ids_->size();
         encode_document(data.data() + spans[i].begin,
                         static_cast<std::size_t>(spans[i].end - spans[i].begin));
-        if (eod && ids_->size() > before) append(*eod);
+        if (ids_->size() == first) {
+          ids_->resize(before);
+        } else {
+          for (const std::uint32_t id : frame.after) append(id);
+        }
         (*result.lengths)[i] = static_cast<std::int32_t>(ids_->size() - before);
         result.special->insert(result.special->end(), specials_, static_cast<std::int64_t>(i));
       }

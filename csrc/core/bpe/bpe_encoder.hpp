@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -30,6 +29,11 @@ struct Span {
   std::int64_t end;
 };
 
+// What stands around each document that has a token.
+struct Frame {
+  std::vector<std::uint32_t> before, after;  // ids
+};
+
 template <class Out>
 struct EncodedDocuments {
   Buffer<Out>* ids;                    // of all documents, one after the other
@@ -49,15 +53,13 @@ class BpeEncoder {
   virtual ~BpeEncoder() = default;
 
   // Encodes data[span.begin, span.end) for each span, into the type the encoder was made for; the
-  // other throws std::logic_error. `eod`, if any, is appended to each document that has a token.
+  // other throws std::logic_error. A document without a token gets no frame.
   // REQUIRES: each document is valid UTF-8 (anything else gives meaningless ids, no harm).
   // Throws std::out_of_range for a span outside of data or of 2^31 bytes and more.
   virtual void encode(std::span<const std::uint8_t> data, std::span<const Span> spans,
-                      std::optional<std::uint32_t> eod,
-                      const EncodedDocuments<std::uint16_t>& result) = 0;
+                      const Frame& frame, const EncodedDocuments<std::uint16_t>& result) = 0;
   virtual void encode(std::span<const std::uint8_t> data, std::span<const Span> spans,
-                      std::optional<std::uint32_t> eod,
-                      const EncodedDocuments<std::int32_t>& result) = 0;
+                      const Frame& frame, const EncodedDocuments<std::int32_t>& result) = 0;
   virtual CacheInfo cache_info() const = 0;
 };
 

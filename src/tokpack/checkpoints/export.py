@@ -18,6 +18,7 @@ from tokpack.files import whole_folder
 from tokpack.files.durable import cannot_write
 from tokpack.files.outputs import check_not_inputs
 from tokpack.tokenizers.described import files_of
+from tokpack.tokenizers.frame import Frame
 from tokpack.tokenizers.ids import count_ids
 
 from .files import DTYPES, Checkpoint, write_tensors
@@ -75,6 +76,10 @@ class Weights(Protocol):
 
     @property
     def model(self) -> ModelConfig: ...
+    @property
+    def tokenizer(self) -> dict[str, Any] | None:
+        """As a manifest describes it."""
+
     def read(self, name: str) -> dict[str, Tensor]: ...
 
 
@@ -130,7 +135,8 @@ def export(
     if target.is_dir():
         check_not_inputs(map(str, target.iterdir()), inputs)
     eod = None if tokenizer is None else tokenizer.eod_id
-    ends = {"bos_token_id": eod, "eos_token_id": eod}
+    bos = next(iter(Frame.of(weights.tokenizer).before), eod)
+    ends = {"bos_token_id": bos, "eos_token_id": eod}
     config = {**config_of(model, family), "dtype": str(kind).removeprefix("torch."), **ends}
     with cannot_write(str(target)):
         work = whole_folder.begin(target, KIND)
@@ -138,7 +144,8 @@ def export(
         _write_json(work / "config.json", config)
         _write_json(work / "generation_config.json", ends)
         if tokenizer is not None:
-            for name, content in files_of(tokenizer, model.max_position_embeddings).items():
+            files = files_of(tokenizer, model.max_position_embeddings, bos)
+            for name, content in files.items():
                 (work / name).write_bytes(content)
         whole_folder.finish(target, KIND)
     return FAMILIES[family]

@@ -68,6 +68,9 @@ def _tokenizer(tokenizer: dict[str, object]) -> str:
     if isinstance(size, int):
         words.append(f"vocabulary of {size:,}")
     words.append("no EOD" if eod is None else f"EOD {eod}")
+    frame = tokenizer.get("frame")
+    if isinstance(frame, dict):
+        words.append(f"documents between {frame.get('before')} and {frame.get('after')}")
     return ", ".join(words)
 
 

@@ -100,6 +100,13 @@ def notes(arguments: argparse.Namespace) -> list[str]:
     ]
 
 
+def bos_notes(arguments: argparse.Namespace) -> list[str]:
+    """One line where the script that has the tokenizer type begins each document with BOS."""
+    if (arguments.tokenizer_type or "").lower() != "llama2tokenizer":
+        return []
+    return ["no BOS before documents, as Megatron-LM puts it with Llama2Tokenizer; --bos adds it"]
+
+
 def is_whitespace(arguments: argparse.Namespace) -> bool:
     """True for the vocabulary of whole words, which has a script and conventions of its own."""
     return _is_type(arguments, "whitespace", "whitespacetokenizer")

@@ -10,7 +10,6 @@ import importlib
 import io
 import os
 import sys
-import traceback
 from typing import TYPE_CHECKING, NamedTuple
 
 from tokpack import __version__
@@ -81,6 +80,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return INTERRUPTED
     except Exception as error:
         if "--debug" in arguments:
+            import traceback
+
             for line in traceback.format_exc().splitlines():
                 terminal.say(line)
         return _explain(error)

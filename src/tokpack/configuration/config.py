@@ -6,8 +6,6 @@ import typing
 from dataclasses import MISSING, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from tokpack.errors import UsageError
 
 from .setting import Setting, kind_of
@@ -298,6 +296,8 @@ class Config:
 
     def to_yaml(self) -> str:
         """The configuration as a file that ``tokpack train`` reads."""
+        import yaml
+
         return yaml.safe_dump(self.to_dict(), sort_keys=False)
 
 

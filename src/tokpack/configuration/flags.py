@@ -15,9 +15,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tokpack.display import brief, nearest
 from tokpack.errors import FormatError, UsageError
 from tokpack.files.foreign import read_json
-from tokpack.files.foreign_yaml import read_yaml
-from tokpack.samples.blend.file import read_values
-from tokpack.samples.blend.words import is_blend_file
 
 from .config import EXCLUSIVE, FIELDS
 from .derive import Given, configure
@@ -226,6 +223,9 @@ def _contradictions(said: Mapping[str, _Said], deepspeed: _Source) -> Iterator[t
 def _with_blend(said: dict[str, _Said]) -> dict[str, _Said]:
     """The same, and what the blend file that is the data says beside its datasets."""
     words = [w for n in ("data_path", "train_data_path") if n in said for w in said[n].value]
+    from tokpack.samples.blend.file import read_values
+    from tokpack.samples.blend.words import is_blend_file
+
     if len(words) != 1 or not is_blend_file(words[0]):
         return said
     blend, values = _Source(), read_values(words[0])
@@ -277,6 +277,8 @@ def _most_values(name: str) -> float:
 
 def _read_file(path: str) -> _Source:
     """What a configuration says; a blend file says what the data is."""
+    from tokpack.files.foreign_yaml import read_yaml
+
     source, values = _Source(), _load(path, read_yaml)
     if {"tokpack_blend", "datasets"} & set(values):
         values = {"data_path": [path]}

@@ -46,6 +46,10 @@ class EncodeOptions:
     special_tokens_count: int | None = None
     keys: tuple[str, ...] = ("text",)
     append_eod: bool = True
+    eod_token: str | int | None = None  # a token or its id; None: the tokenizer's usual one
+    prepend_bos: bool = False
+    bos_token: str | int | None = None  # where it is not the tokenizer's usual one; prepends it
+    add_special_tokens: bool = False  # what the tokenizer's own post-processor adds
     workers: int = 0  # 0: one for each core that this process may use
     dtype: DType = "auto"
     special_tokens: SpecialTokens = "auto"

@@ -19,7 +19,7 @@ from tokpack.indexed import runs_of
 from tokpack.progress import Advance
 from tokpack.sources import BadRecord, Batch, Documents, line_base, read
 from tokpack.sources.base import RAW_BYTES_KEPT
-from tokpack.tokenizers import DocumentsError, UnknownWordError, self_check
+from tokpack.tokenizers import DocumentsError, Frame, UnknownWordError, self_check
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,11 +51,10 @@ class PartEncoder:
         options = job.options
         self._transform = make_transform(options)
         self._sentences = options.split_sentences
-        self._eod = job.tokenizer.eod_id if options.append_eod else None
         self._encoder = job.tokenizer.encoder(
             dtype=job.dtype,
-            append_eod=options.append_eod and not self._sentences,
             special_tokens=options.special_tokens,
+            frame=Frame() if self._sentences else job.frame,
         )
 
     def run(self, number: int, report: Report, limit: int | None = None) -> Piece:
@@ -172,7 +171,7 @@ class PartEncoder:
         """Count, and leave out what has no token."""
         sequences = lengths  # of each document; here it only matters whether there are any
         if self._sentences and per_document is not None:
-            ids, lengths, sequences = join_sentences(ids, lengths, per_document, self._eod)
+            ids, lengths, sequences = join_sentences(ids, lengths, per_document, self.job.frame)
         elif self.job.has_document_track:
             sequences = (lengths > 0).astype(np.int32)
         with_tokens = int(np.count_nonzero(sequences))
@@ -229,19 +228,27 @@ def join_sentences(
     ids: npt.NDArray[Any],
     lengths: npt.NDArray[np.int32],
     per_document: npt.NDArray[np.int64],
-    eod: int | None,
+    frame: Frame,
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-    """Sentences -> (ids, lengths, sequences of each document): none is empty, EOD ends the last."""
+    """Sentences -> (ids, lengths, sequences of each document), and none of them is empty.
+
+    The frame goes before the first sentence of a document and behind the last.
+    """
     owner = np.repeat(np.arange(len(per_document)), per_document)
     owner = owner[lengths > 0]
     lengths = lengths[lengths > 0]
     sequences = np.bincount(owner, minlength=len(per_document)).astype(np.int32)
-    if eod is not None and len(lengths):
-        last = np.cumsum(sequences)[sequences > 0] - 1
-        ends = np.cumsum(lengths, dtype=np.int64)[last]
-        ids = np.insert(ids, ends, eod)
+    before, after = frame.before, frame.after
+    if (before or after) and len(lengths):
+        stop = np.cumsum(sequences)[sequences > 0]
+        first = stop - sequences[sequences > 0]
+        ends = np.cumsum(lengths, dtype=np.int64)
+        begin = (ends - lengths)[first]
+        places = [begin] * len(before) + [ends[stop - 1]] * len(after)
+        ids = np.insert(ids, np.stack(places, axis=1).ravel(), (*before, *after) * len(first))
         lengths = lengths.copy()
-        lengths[last] += 1
+        lengths[first] += len(before)
+        lengths[stop - 1] += len(after)
     return ids, lengths, sequences
 
 

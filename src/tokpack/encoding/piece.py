@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tokpack.encoding.folder import WorkFolder
     from tokpack.encoding.options import EncodeOptions
     from tokpack.sources import Batch, Part, Source
-    from tokpack.tokenizers import Tokenizer
+    from tokpack.tokenizers import Frame, Tokenizer
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,7 @@ class Job:
     sources: tuple[Source, ...]
     parts: tuple[Part, ...]
     tokenizer: Tokenizer
+    frame: Frame
     dtype: str
     options: EncodeOptions
 

@@ -16,12 +16,16 @@ if TYPE_CHECKING:
 
     from tokpack.encoding.options import EncodeOptions
     from tokpack.indexed import Manifest
-    from tokpack.tokenizers import Tokenizer
+    from tokpack.tokenizers import Frame, Tokenizer
 
 PLAN_FORMAT = 2
 _IDENTIFYING = ("fingerprint", "size", "format", "compression")  # of an input
 # Flags whose names are not those of their options.
 _FLAGS = {"keys": " (--json-keys)", "num_docs": " (--limit)"}
+_AROUND = {
+    "eod_id": "the EOD (--eod-token)",
+    "frame": "the ids around a document (--prepend-bos, --bos-token, --add-special-tokens)",
+}
 MIN_PART_BYTES = 4 << 20
 MAX_PART_BYTES = 64 << 20
 
@@ -128,6 +132,9 @@ class Plan:
 
     def _other_tokenizer(self, other: Plan) -> str:
         old, new = self.tokenizer, other.tokenizer
+        for key in ("eod_id", "frame"):
+            if old["name"] == new["name"] and old.get(key) != new.get(key):
+                return f"it has {_AROUND[key]} {old.get(key)}, this run has {new.get(key)}"
         if old["sha256"] == new["sha256"]:
             return ""
         if old["name"] == new["name"]:
@@ -152,6 +159,8 @@ def fingerprint(
         "tokenizer": tokenizer["sha256"],
         "options": options,
     }
+    if "frame" in tokenizer:
+        identity["frame"] = tokenizer["frame"]
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
 
 
@@ -180,6 +189,7 @@ def make_plan(
     options: EncodeOptions,
     sources: Sequence[Source],
     tokenizer: Tokenizer,
+    frame: Frame,
     *,
     dtype: str,
     ways: int,
@@ -188,11 +198,14 @@ def make_plan(
     """Cut the sources into parts that can keep ``ways`` workers busy, and note what decides."""
     size = sum(source.size for source in sources)
     target = min(max(size // (8 * ways), MIN_PART_BYTES), MAX_PART_BYTES)
+    described = tokenizer.describe()
+    if frame != tokenizer.framing(options.append_eod, None):  # other than EOD, or nothing
+        described["frame"] = frame.to_json()
     return Plan(
         version=version,
         sources=tuple(sources),
         fingerprints=tuple(source.fingerprint() for source in sources),
-        tokenizer=tokenizer.describe(),
+        tokenizer=described,
         options=deciding_options(options, tokenizer, dtype),
         parts=tuple(make_parts(sources, ways=ways, target_bytes=target)),
     )

@@ -33,11 +33,13 @@ from tokpack.files.lock import Lock
 from tokpack.indexed import Manifest, best_fitting_dtype
 from tokpack.progress import Advance, Meter, Show
 from tokpack.sources import discover
-from tokpack.tokenizers import load_tokenizer
+from tokpack.tokenizers import Frame, frame_of, load_tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from types import FrameType
+
+    from tokpack.tokenizers import Tokenizer
 
 _log = logging.getLogger(__name__)
 
@@ -61,16 +63,26 @@ def encode(options: EncodeOptions, *, progress: Show | None = None) -> list[Mani
         merge_file=options.merge_file,
         tokenizer_type=options.tokenizer_type,
         tokenizer_model=options.tokenizer_model,
+        eod_token=options.eod_token,
         pattern=options.pattern,
         vocab_size=options.vocab_size,
         special_tokens_count=options.special_tokens_count,
+    )
+    frame = frame_of(
+        tokenizer,
+        append_eod=options.append_eod,
+        prepend_bos=options.prepend_bos,
+        bos_token=options.bos_token,
+        add_special_tokens=options.add_special_tokens,
     )
     dtype: str = options.dtype
     if dtype == "auto":
         dtype = best_fitting_dtype(tokenizer.vocab_size).name
     # The first N records are the same for any number of workers when one takes them in turn.
     workers = worker_count(options) if options.limit is None else 1
-    plan = make_plan(options, sources, tokenizer, dtype=dtype, ways=workers, version=__version__)
+    plan = make_plan(
+        *(options, sources, tokenizer, frame), dtype=dtype, ways=workers, version=__version__
+    )
     folder = WorkFolder(options.output + SUFFIX)
     if not os.path.exists(folder.path):
         done = existing(plan, prefixes, options)
@@ -79,7 +91,7 @@ def encode(options: EncodeOptions, *, progress: Show | None = None) -> list[Mani
         check_replaced(options, sources)
     with _ends_on_sigterm(), _locked(folder, options) as beat:
         plan, touched = open_plan(folder, plan, options)
-        job = Job(folder, plan.sources, plan.parts, tokenizer, dtype, options)
+        job = Job(folder, plan.sources, plan.parts, tokenizer, frame, dtype, options)
         known = known_pieces(job, plan, touched)
         if finish(folder, options, resumed=True):  # it was stopped in its last moment
             return [Manifest.load(prefix) for prefix in prefixes.values()]
@@ -88,6 +100,7 @@ def encode(options: EncodeOptions, *, progress: Show | None = None) -> list[Mani
             folder.remove()
             return done
         check_replaced(options, sources)
+        _tell_of_frame(tokenizer, frame, options)
         if not tokenizer.native:
             _log.warning(
                 "the tokenizer %s takes the slow path, not the native one: %s",
@@ -104,6 +117,17 @@ def encode(options: EncodeOptions, *, progress: Show | None = None) -> list[Mani
             raise
         finish(folder, options)
         return [Manifest.load(prefix) for prefix in prefixes.values()]
+
+
+def _tell_of_frame(tokenizer: Tokenizer, frame: Frame, options: EncodeOptions) -> None:
+    """Say what is probably not what was meant."""
+    if options.add_special_tokens and frame == tokenizer.framing(options.append_eod, None):
+        _log.warning("the tokenizer %s adds no special tokens of its own", tokenizer.name)
+    if tokenizer.eod_id in frame.before:
+        _log.warning(
+            "documents begin with the EOD %d: masks and positions that look for EOD see it there",
+            tokenizer.eod_id,
+        )
 
 
 @contextlib.contextmanager

@@ -113,9 +113,22 @@ class Manifest:
         return value if _is_count(value) and value < 1 << 31 else None
 
     @property
+    def frame(self) -> tuple[list[int], list[int]] | None:
+        """The ids before and behind every document that has tokens; None where it does not say."""
+        frame = self.tokenizer.get("frame")
+        if isinstance(frame, dict):
+            before, after = frame.get("before"), frame.get("after")
+            return (before, after) if _are_counts(before) and _are_counts(after) else None
+        if not isinstance(appended := self.options.get("append_eod"), bool):
+            return None
+        eod = self.token_fact("eod_id") if appended else None
+        return [], [] if eod is None else [eod]
+
+    @property
     def appended_eod(self) -> int | None:
         """The id that ends every document, where the manifest says that one was appended."""
-        return self.token_fact("eod_id") if self.options.get("append_eod") is True else None
+        _, after = self.frame or ([], [])
+        return after[-1] if after else None
 
     def to_json(self) -> str:
         """The manifest as a JSON object, which begins with its version."""
@@ -272,6 +285,10 @@ def _check_sums(manifest: Manifest, name: str) -> None:
 
 def _is_digest(value: dict[str, Any]) -> bool:
     return _is_count(value.get("bytes")) and isinstance(value.get("xxh3_128"), str)
+
+
+def _are_counts(values: object) -> TypeGuard[list[int]]:
+    return isinstance(values, list) and all(map(_is_count, values))
 
 
 def _is_count(value: object) -> TypeGuard[int]:

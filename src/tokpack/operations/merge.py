@@ -126,6 +126,13 @@ def _check_same(inputs: list[_Input], note: Callable[[str], None]) -> None:
                 f"{known[0][0]} was made with the tokenizer {_described(known[0][1])}, {name} with "
                 f"{_described(tokenizer)}: their ids mean different things; encode one again"
             )
+    framed = [(i.name, i.manifest.frame) for i in inputs if i.manifest and i.manifest.frame]
+    for name, frame in framed:
+        if frame != framed[0][1]:
+            raise UsageError(
+                f"{framed[0][0]} has documents between the ids {_sides(framed[0][1])}, {name} "
+                f"between {_sides(frame)}: encode one again with the EOD and BOS of the other"
+            )
     named = {name for name, _ in known}
     unknown = [i.name for i in inputs if i.name not in named]
     if unknown:
@@ -134,7 +141,12 @@ def _check_same(inputs: list[_Input], note: Callable[[str], None]) -> None:
 
 
 def _described(tokenizer: dict[str, Any]) -> str:
-    return f"{tokenizer.get('name', 'unknown')} ({tokenizer['sha256'][:12]})"
+    name, eod = tokenizer.get("name", "unknown"), tokenizer.get("eod_id")
+    return f"{name} ({tokenizer['sha256'][:12]}, EOD {eod})"
+
+
+def _sides(frame: tuple[list[int], list[int]]) -> str:
+    return f"{frame[0]} and {frame[1]}"
 
 
 def _write(inputs: list[_Input], place: Place, *, progress: Show | None) -> Manifest:
@@ -213,8 +225,11 @@ def _facts(inputs: list[_Input]) -> dict[str, Any]:
     for manifest in manifests[1:]:  # what all agree on
         options = {k: v for k, v in options.items() if manifest.options.get(k) == v}
     named = [m.tokenizer for m in manifests if m.tokenizer.get("sha256")]
+    tokenizer = dict(named[0] if named else manifests[0].tokenizer)
+    if any(m.frame != manifests[0].frame for m in manifests):
+        tokenizer.pop("frame", None)  # of some it is not known
     return {
-        "tokenizer": named[0] if named else manifests[0].tokenizer,
+        "tokenizer": tokenizer,
         "options": {**options, "merged": [os.path.basename(found.name) for found in inputs]},
         "inputs": [entry for manifest in manifests for entry in manifest.inputs],
         **{key: sum(getattr(manifest, key) for manifest in manifests) for key in _COUNTS},

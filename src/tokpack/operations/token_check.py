@@ -2,28 +2,39 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tokpack.indexed.format import Index
 
 _DOCUMENTS = 1 << 17  # document ends looked up at a time
 
 
 class TokenCheck:
-    """Look at a chunk of the .bin: are ids in the vocabulary, and does EOD end each document."""
+    """Look at a chunk of the .bin: are ids in the vocabulary, and documents in their frame?
+
+    Each document that has tokens is to begin with the first ids of ``frame``, and to end with the
+    others.
+    """
 
     def __init__(
-        self, index: Index, path: str, bin_bytes: int, vocab_size: int | None, eod: int | None
+        self,
+        index: Index,
+        path: str,
+        bin_bytes: int,
+        vocab_size: int | None,
+        frame: tuple[list[int], list[int]],
     ) -> None:
         self.index = index
         self.path = path
         self.bin_bytes = bin_bytes
-        self.eod = eod
+        self.before, self.after = frame
         self.vocab_size = vocab_size
         dtype = index.header.dtype
         self._unsigned = np.dtype(f"<u{dtype.itemsize}")  # where a negative id is a large one
@@ -36,7 +47,7 @@ class TokenCheck:
 
     def __call__(self, begin: int, block: npt.NDArray[np.uint8]) -> str | None:
         """The first fault of the chunk at byte ``begin``, or None."""
-        faults = (self._stranger(begin, block), self._open_end(begin, block))
+        faults = (self._stranger(begin, block), *self._unframed(begin, block))
         first = min((fault for fault in faults if fault is not None), default=None)
         return None if first is None else self._explain(*first, begin, block)
 
@@ -48,28 +59,47 @@ class TokenCheck:
         at = begin + int(np.argmax(tokens >= self._limit)) * self._unsigned.itemsize
         return at, f"expected an id of the vocabulary, which has {self.vocab_size}"
 
-    def _open_end(self, begin: int, block: npt.NDArray[np.uint8]) -> tuple[int, str] | None:
-        """Byte of the first token that ends a document and is no EOD, and what is expected."""
-        if self.eod is None:
-            return None
+    def _unframed(
+        self, begin: int, block: npt.NDArray[np.uint8]
+    ) -> Iterator[tuple[int, str] | None]:
+        """Bytes of the first tokens that are not as the frame has them, and what is expected."""
+        for place, expected in enumerate(self.before):
+            what = f"expected {expected} as token {place} of a document"
+            yield self._other(begin, block, expected, place, what)
+        for place, expected in enumerate(reversed(self.after), 1):
+            where = ", the EOD, at the end" if place == 1 else f" as token -{place}"
+            what = f"expected {expected}{where} of a document"
+            yield self._other(begin, block, expected, -place, what)
+
+    def _other(
+        self, begin: int, block: npt.NDArray[np.uint8], expected: int, place: int, what: str
+    ) -> tuple[int, str] | None:
+        """Byte of the first document's token ``place`` in this chunk that is not ``expected``.
+
+        A place below 0 counts from the end of the document.
+        """
         index, itemsize = self.index, self.index.header.dtype.itemsize
         tokens = block.view(index.header.dtype)
         numbers = range(index.header.entries - 1)
-        # Ends are after the token: those in (begin, begin + len(block)] belong to this chunk.
-        first = bisect_right(numbers, begin, key=self._end_of)
-        last = bisect_right(numbers, begin + len(block), lo=first, key=self._end_of)
+        # Documents of which the bound that the place counts from lies so that it is in this chunk.
+        shift = place * itemsize
+        bound = self._end_of if place < 0 else self._begin_of
+        first = bisect_left(numbers, begin - shift, key=bound)
+        last = bisect_left(numbers, begin + len(block) - shift, lo=first, key=bound)
         for low in range(first, last, _DOCUMENTS):
             bounds = self._bytes_of(index.doc_idx[low : min(low + _DOCUMENTS, last) + 1])
-            ends = bounds[1:][bounds[1:] > bounds[:-1]]  # a document without tokens has no EOD
-            at = (ends - begin) // itemsize - 1
-            wrong = np.flatnonzero(tokens[at] != self.eod)
+            filled = bounds[1:] > bounds[:-1]  # a document without tokens has no frame
+            at = ((bounds[1:] if place < 0 else bounds[:-1])[filled] + shift - begin) // itemsize
+            wrong = np.flatnonzero(tokens[at] != expected)
             if wrong.size:
-                place = begin + int(at[wrong[0]]) * itemsize
-                return place, f"expected {self.eod}, the EOD, at the end of a document"
+                return begin + int(at[wrong[0]]) * itemsize, what
         return None
 
     def _end_of(self, document: int) -> int:
-        sequence: int = self.index.doc_idx.item(document + 1)
+        return self._begin_of(document + 1)
+
+    def _begin_of(self, document: int) -> int:
+        sequence: int = self.index.doc_idx.item(document)
         if sequence == self.index.header.sequences:
             return self.bin_bytes
         return int(self.index.pointers.item(sequence))

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from tokpack.indexed.records import ShardRecord
     from tokpack.progress import Show
 
-CHECKS = ("index", "counts", "checksums", "token ids", "EOD")
+CHECKS = ("index", "counts", "checksums", "token ids", "EOD", "BOS")
 
 
 @dataclass(frozen=True)
@@ -73,12 +73,12 @@ def verify(
     Always: header, sizes, every length, pointer and document entry, and, where there is a manifest,
     its counts and the checksum of the .idx. Unless ``quick`` also the .bin, in one read by all
     cores: its checksum, that token ids are below ``vocab_size``, and that each document that has
-    tokens ends with ``eod``; where these are None, as the manifest says. ``progress`` is told the
-    bytes of the .bin that are done. InputError where a file cannot be read, or the dataset was
-    replaced meanwhile.
+    tokens ends with ``eod``; where these are None, as the manifest says, which also says what else
+    stands around each document. ``progress`` is told the bytes of the .bin that are done.
+    InputError where a file cannot be read, or the dataset was replaced meanwhile.
     """
     _check_request(vocab_size, eod)
-    request = _Request(quick, vocab_size, eod)
+    request = _Request(quick, vocab_size, None if eod is None else [eod])
     name = prefix_of(prefix)
     with _held(idx_path(name)):
         found = identity(idx_path(name))
@@ -116,14 +116,16 @@ class _Request:
 
     quick: bool
     vocab_size: int | None
-    eod: int | None
+    after: list[int] | None  # ids at the end of each document
+    before: list[int] | None = None
 
     def filled(self, manifest: Manifest | None) -> _Request:
         """With what the manifest says of what was not asked for."""
         if manifest is None:
             return self
         size = manifest.token_fact("vocab_size") if self.vocab_size is None else self.vocab_size
-        return _Request(self.quick, size, manifest.appended_eod if self.eod is None else self.eod)
+        before, after = manifest.frame or (None, None)
+        return _Request(self.quick, size, after if self.after is None else self.after, before)
 
 
 def _verify(prefix: str, request: _Request, progress: Show | None) -> VerifyReport:
@@ -151,7 +153,10 @@ def _verify_files(
         _check_trace(prefix, manifest)
     bytes_read = file_size(idx_path(prefix))
     if not request.quick:
-        check = TokenCheck(index, bin_path(prefix), bin_bytes, request.vocab_size, request.eod)
+        check = TokenCheck(
+            *(index, bin_path(prefix), bin_bytes, request.vocab_size),
+            (request.before or [], request.after or []),
+        )
         _check_tokens(check, manifest, stage)
         bytes_read += bin_bytes
     checked, unchecked = _account(manifest, request)
@@ -181,6 +186,7 @@ def _verify_pieces(
         reports.append(_verify_files(path, manifest, request.filled(manifest), stage))
     unchecked = tuple(dict.fromkeys(what for report in reports for what in report.unchecked))
     missed = {what.partition(" (")[0] for what in unchecked}
+    made = {what for report in reports for what in report.checked}
     return VerifyReport(
         prefix=prefix,
         documents=sum(record.documents for record in records),
@@ -189,7 +195,7 @@ def _verify_pieces(
         dtype=str(dataset.dtype),
         bytes_read=sum(report.bytes_read for report in reports),
         seconds=time.perf_counter() - began,
-        checked=tuple(what for what in CHECKS if what not in missed),
+        checked=tuple(what for what in CHECKS if what in made and what not in missed),
         unchecked=unchecked,
     )
 
@@ -315,10 +321,12 @@ def _account(
     reasons["counts"] = none
     reasons["checksums"] = none or ("only of the .idx" if request.quick else "")
     if request.quick:
-        reasons |= dict.fromkeys(("token ids", "EOD"), "quick")
+        reasons |= dict.fromkeys(("token ids", "EOD", "BOS"), "quick")
     else:
         reasons["token ids"] = "" if request.vocab_size is not None else "no vocabulary size"
         off = manifest is not None and manifest.options.get("append_eod") is False
-        reasons["EOD"] = "" if request.eod is not None else "none appended" if off else "no EOD id"
+        reasons["EOD"] = "" if request.after else "none appended" if off else "no EOD id"
+    if not request.before:
+        del reasons["BOS"]
     checked = tuple(what for what, reason in reasons.items() if not reason)
     return checked, tuple(f"{what} ({reason})" for what, reason in reasons.items() if reason)

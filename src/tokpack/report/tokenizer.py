@@ -57,7 +57,7 @@ def find_tokenizer(
     wanted, reason = str(made.get("name", "")), "it is not at its old place"
     for request in _requests(wanted, made, prefix):
         try:
-            tokenizer = load_tokenizer(**request)
+            tokenizer = load_tokenizer(**request, eod_token=manifest.token_fact("eod_id"))
         except (TokpackError, OSError) as error:
             reason = str(error)
             continue

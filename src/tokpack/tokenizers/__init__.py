@@ -8,6 +8,7 @@ from tokpack.tokenizers.base import (
     UnknownWordError,
 )
 from tokpack.tokenizers.check import self_check
+from tokpack.tokenizers.frame import Frame, frame_of
 from tokpack.tokenizers.load import load_tokenizer
 from tokpack.tokenizers.train import train_bpe, train_whitespace_vocab
 
@@ -15,8 +16,10 @@ __all__ = [
     "DocumentsError",
     "Encoded",
     "Encoder",
+    "Frame",
     "Tokenizer",
     "UnknownWordError",
+    "frame_of",
     "load_tokenizer",
     "self_check",
     "train_bpe",

@@ -14,28 +14,14 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 import numpy as np
 
 from tokpack.errors import TokenizerError, UsageError
+from tokpack.tokenizers.frame import Frame, frame_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     import numpy.typing as npt
 
 SpecialTokens = Literal["text", "encode"]
-
-# Names of end-of-document tokens in published tokenizers, the most specific first.
-EOD_NAMES = (
-    "<|endoftext|>",
-    "<|end_of_text|>",
-    "</s>",
-    "<eos>",
-    "<|eos|>",
-    "<EOD>",
-    "<\uff5cend\u2581of\u2581sentence\uff5c>",
-    "<|END_OF_TURN_TOKEN|>",
-    "<|im_end|>",
-    "[EOS]",
-    "<eod>",
-)
 
 
 class Encoded(Protocol):
@@ -119,15 +105,31 @@ class Tokenizer(ABC):
     arguments: Mapping[str, str | int] = MappingProxyType({})
 
     @abstractmethod
-    def encoder(self, *, dtype: str, append_eod: bool, special_tokens: str = "auto") -> Encoder:
+    def encoder(
+        self,
+        *,
+        dtype: str,
+        append_eod: bool = False,
+        special_tokens: str = "auto",
+        frame: Frame | None = None,
+    ) -> Encoder:
         """Build an encoder, in the process that will use it.
 
-        ``dtype`` of the ids is ``uint16`` or ``int32``. ``special_tokens`` says what a special
+        ``dtype`` of the ids is ``uint16`` or ``int32``. ``frame`` goes around each document that
+        has a token; without it that is the EOD, or nothing. ``special_tokens`` says what a special
         token inside a document becomes: ``text``, ``encode`` (its id), or ``auto``, which is what
         this tokenizer's own tools do. ``error`` encodes: the caller stops when ``Encoded.special``
         is not empty. Raises TokenizerError when the dtype is too small, or there is no EOD to
         append.
         """
+
+    @abstractmethod
+    def token_to_id(self, token: str) -> int | None:
+        """The id of a token by its text; None where there is no such token."""
+
+    def special_frame(self) -> Frame:
+        """What the tokenizer's own post-processor adds around a text; TokenizerError."""
+        return Frame()
 
     @abstractmethod
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
@@ -184,31 +186,14 @@ class Tokenizer(ABC):
             )
         return cast("Literal['uint16', 'int32']", dtype)
 
-    def eod_to_append(self, append_eod: bool) -> int | None:
-        if append_eod and self.eod_id is None:
-            raise TokenizerError(
-                f"tokenizer {self.name} has no end-of-document token among its special tokens "
-                f"({', '.join(self.special_ids) or 'it has none'}): name one, or append no EOD"
-            )
-        return self.eod_id if append_eod else None
+    def framing(self, append_eod: bool, frame: Frame | None) -> Frame:
+        """The frame of an encoder; TokenizerError when there is no EOD to append."""
+        return frame_of(self, append_eod=append_eod) if frame is None else frame
 
     def no_such_id(self, token_id: int) -> TokenizerError:
         return TokenizerError(
             f"tokenizer {self.name} has no token {token_id}: ids are below {self.vocab_size}"
         )
-
-
-def pick_eod(
-    token_to_id: Callable[[str], int | None], eod_token: str | None, *, name: str
-) -> int | None:
-    """The id of the end-of-document token: the one asked for, else the first of EOD_NAMES."""
-    if eod_token is not None:
-        token_id = token_to_id(eod_token)
-        if token_id is None:
-            raise TokenizerError(f"tokenizer {name} has no token '{eod_token}' to be its EOD")
-        return token_id
-    found = (token_to_id(known) for known in EOD_NAMES)
-    return next((token_id for token_id in found if token_id is not None), None)
 
 
 def texts_of(data: npt.NDArray[np.uint8], spans: npt.NDArray[np.int64]) -> list[str]:
@@ -218,13 +203,11 @@ def texts_of(data: npt.NDArray[np.uint8], spans: npt.NDArray[np.int64]) -> list[
 
 
 def pack(
-    rows: Sequence[list[int]], *, dtype: str, eod: int | None, special: npt.NDArray[np.int64]
+    rows: Sequence[list[int]], *, dtype: str, frame: Frame, special: npt.NDArray[np.int64]
 ) -> PackedIds:
-    """Join rows of ids, each with ``eod`` at its end unless it is empty."""
-    if eod is not None:
-        for row in rows:
-            if row:
-                row.append(eod)
+    """Join rows of ids, each in its ``frame`` unless it is empty."""
+    if frame != Frame():
+        rows = [[*frame.before, *row, *frame.after] if row else row for row in rows]
     lengths = np.fromiter(map(len, rows), np.int32, count=len(rows))
     flat = chain.from_iterable(rows)
     ids = np.fromiter(flat, np.dtype(dtype), count=int(lengths.sum(dtype=np.int64)))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tokpack.tokenizers.base import PackedIds, Tokenizer
+from tokpack.tokenizers.frame import token_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tokpack.tokenizers.base import Encoder
+    from tokpack.tokenizers.frame import Frame
 
 NAME = "CharLevelTokenizer"
 _IDS = 512  # as GPT-NeoX builds it: 256 are never used
@@ -28,22 +30,33 @@ class CharLevelTokenizer(Tokenizer):
     why_not_native = "its ids are the bytes themselves"
     special_tokens_default = "text"
 
-    def __init__(self) -> None:
+    def __init__(self, eod_token: str | int | None = None) -> None:
         self.name = NAME
         self.arguments = {"tokenizer_type": NAME}
         self.vocab_size = _IDS
-        self.eod_id = _EOD
         self.special_ids = {}
+        self.eod_id = _EOD if eod_token is None else token_id(self, eod_token, "EOD")
 
-    def encoder(self, *, dtype: str, append_eod: bool, special_tokens: str = "auto") -> Encoder:
+    def encoder(
+        self,
+        *,
+        dtype: str,
+        append_eod: bool = False,
+        special_tokens: str = "auto",
+        frame: Frame | None = None,
+    ) -> Encoder:
         self.special_mode(special_tokens)
-        return CharLevelEncoder(self.check_dtype(dtype), self.eod_to_append(append_eod))
+        return CharLevelEncoder(self.check_dtype(dtype), self.framing(append_eod, frame))
+
+    def token_to_id(self, token: str) -> int | None:
+        raw = token.encode("utf-8", "replace")
+        return raw[0] if len(raw) == 1 else None
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
         known = list(map(int, ids))
-        for token_id in known:
-            if not 0 <= token_id < self.vocab_size:
-                raise self.no_such_id(token_id)
+        for known_id in known:
+            if not 0 <= known_id < self.vocab_size:
+                raise self.no_such_id(known_id)
         return bytes(token_id for token_id in known if token_id < 256)
 
     def definition_digest(self) -> str:
@@ -53,18 +66,17 @@ class CharLevelTokenizer(Tokenizer):
 class CharLevelEncoder:
     """The settings of one run."""
 
-    def __init__(self, dtype: str, eod: int | None) -> None:
+    def __init__(self, dtype: str, frame: Frame) -> None:
         self._dtype = np.dtype(dtype)
-        self._eod = eod
+        self._before = np.array(frame.before, self._dtype)
+        self._after = np.array(frame.after, self._dtype)
 
     def encode(self, data: npt.NDArray[np.uint8], spans: npt.NDArray[np.int64]) -> PackedIds:
         lengths = spans[:, 1] - spans[:, 0]
-        pieces = []
-        for begin, end in spans.tolist():
-            pieces.append(data[begin:end])
-            if self._eod is not None and end > begin:
-                pieces.append(np.array([self._eod], np.uint8))
+        filled = spans[lengths > 0].tolist()
+        pieces = [
+            piece for begin, end in filled for piece in (self._before, data[begin:end], self._after)
+        ]
         ids = np.concatenate(pieces, dtype=self._dtype) if pieces else np.empty(0, self._dtype)
-        if self._eod is not None:
-            lengths = lengths + (lengths > 0)
+        lengths = lengths + (lengths > 0) * (len(self._before) + len(self._after))
         return PackedIds(ids, lengths.astype(np.int32), np.empty(0, np.int64))

@@ -57,7 +57,7 @@ def _candidates(
 ) -> Iterator[Tokenizer]:
     """Whatever the request may mean; two types of GPT-2 differ in what special tokens become."""
     asked = name is not None or vocab is not None
-    sources = [{"name": name, "vocab_file": vocab, "merge_file": merges}]
+    sources: list[dict[str, Any]] = [{"name": name, "vocab_file": vocab, "merge_file": merges}]
     if not asked and entry is not None:
         own = entry["name"]  # of two files the vocabulary alone
         other = own.replace("vocab.json", "merges.txt").replace("encoder.json", "vocab.bpe")
@@ -69,16 +69,20 @@ def _candidates(
     arguments = arguments_of(entry)
     if entry is not None and arguments:
         requests = [{"name": name or vocab or entry["name"], **arguments}]
+    eod = None if entry is None else entry.get("eod_id")
     for request in requests:
         try:
-            yield load_tokenizer(**request)
+            yield load_tokenizer(**request, eod_token=eod)
         except TokpackError:
             if asked:
                 raise
 
 
-def files_of(tokenizer: Tokenizer, max_length: int) -> dict[str, bytes]:
-    """The files by which ``transformers`` loads a tokenizer; none for a vocabulary of words."""
+def files_of(tokenizer: Tokenizer, max_length: int, bos: int | None) -> dict[str, bytes]:
+    """The files by which ``transformers`` loads a tokenizer; none for a vocabulary of words.
+
+    ``bos`` is the id that begins a text.
+    """
     raw: bytes | None = getattr(tokenizer, "raw", None)
     reference: tuple[bytes, ...] = getattr(tokenizer, "reference", (raw,) if raw else ())
     kind = "PreTrainedTokenizerFast"
@@ -93,11 +97,12 @@ def files_of(tokenizer: Tokenizer, max_length: int) -> dict[str, bytes]:
         files = {"tokenizer.json": reference[0]}
     else:
         return {}
-    eod = None if tokenizer.eod_id is None else tokenizer.decode([tokenizer.eod_id])
+    ids = (bos, tokenizer.eod_id)
+    begin, eod = (None if i is None else tokenizer.decode([i]) for i in ids)
     settings = {
         "tokenizer_class": kind,
         "model_max_length": max_length,
-        "bos_token": eod,
+        "bos_token": begin,
         "eos_token": eod,
         "unk_token": eod,
         "add_bos_token": False,

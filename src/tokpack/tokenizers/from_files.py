@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokpack.errors import TokenizerError, UsageError
 from tokpack.files.foreign import read_object
-from tokpack.tokenizers import from_ranks
+from tokpack.tokenizers import from_ranks, spec_cache
 from tokpack.tokenizers.gpt2_files import (
     parse_json,
     parse_merges,
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tokpack.tokenizers.base import SpecialTokens, Tokenizer
+    from tokpack.tokenizers.spec import ByteLevelSpec
 
 JSON_FILES = ("tokenizer.json", "20B_tokenizer.json")
 GPT2_FILES = (
@@ -40,7 +41,7 @@ class Choice(NamedTuple):
     """What a request says beside where the tokenizer is; None: as the tokenizer itself has it."""
 
     special: SpecialTokens | None = None
-    eod_token: str | None = None
+    eod_token: str | int | None = None
     pattern: str | None = None
     eos_of_config: bool = False  # the EOD is the eos_token of a tokenizer_config.json
 
@@ -125,21 +126,14 @@ def _is_sentencepiece(raw: bytes) -> bool:
 def _from_json(raw: bytes, path: Path, name: str, choice: Choice) -> Tokenizer:
     if not raw.strip():
         raise TokenizerError(f"{path}: the file is empty")
-    definition: Any = parse_json(raw, path)
-    if is_tekken(definition):
-        return from_ranks.from_tekken(definition, path, name, eod_token=choice.eod_token)
-    if isinstance(definition, list):
-        raise TokenizerError(
-            f"{path}: a JSON list: if it is the vocabulary of a TikTokenizer, add "
-            "--tokenizer-type TikTokenizer"
-        )
-    if not isinstance(definition, dict) or not isinstance(definition.get("model"), dict):
-        raise TokenizerError(
-            f"{path}: not a tokenizer.json (it has no model); a vocab.json needs its merges: add "
-            "--merge-file; a vocabulary of words needs --tokenizer-type Whitespace"
-        )
+
+    def read() -> ByteLevelSpec:
+        return spec_from_json(_tokenizer_json(raw, path))
+
     try:
-        spec = spec_from_json(definition)
+        spec = spec_cache.kept(raw, read)
+    except _TekkenFound as found:
+        return from_ranks.from_tekken(found.definition, path, name, eod_token=choice.eod_token)
     except NotNativeError as reason:
         return HuggingFaceTokenizer(
             name, raw, why_not_native=str(reason), eod_token=choice.eod_token
@@ -151,6 +145,30 @@ def _from_json(raw: bytes, path: Path, name: str, choice: Choice) -> Tokenizer:
         special_tokens_default=choice.special or "encode",
         eod_token=choice.eod_token,
     )
+
+
+class _TekkenFound(Exception):  # noqa: N818 - not an error
+    def __init__(self, definition: dict[str, Any]) -> None:
+        super().__init__()
+        self.definition = definition
+
+
+def _tokenizer_json(raw: bytes, path: Path) -> dict[str, Any]:
+    """The object in a tokenizer.json; TokenizerError for another file's, _TekkenFound for one."""
+    definition: Any = parse_json(raw, path)
+    if is_tekken(definition):
+        raise _TekkenFound(definition)
+    if isinstance(definition, list):
+        raise TokenizerError(
+            f"{path}: a JSON list: if it is the vocabulary of a TikTokenizer, add "
+            "--tokenizer-type TikTokenizer"
+        )
+    if not isinstance(definition, dict) or not isinstance(definition.get("model"), dict):
+        raise TokenizerError(
+            f"{path}: not a tokenizer.json (it has no model); a vocab.json needs its merges: add "
+            "--merge-file; a vocabulary of words needs --tokenizer-type Whitespace"
+        )
+    return definition
 
 
 def from_gpt2_files(vocab_file: Path, merge_file: Path, name: str, choice: Choice) -> Tokenizer:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tokpack.errors import UsageError
 from tokpack.tokenizers import patterns, published, tekken
 from tokpack.tokenizers.as_json import to_json
-from tokpack.tokenizers.base import EOD_NAMES, SpecialTokens, Tokenizer
+from tokpack.tokenizers.frame import EOD_NAMES
 from tokpack.tokenizers.huggingface import HuggingFaceTokenizer
 from tokpack.tokenizers.native import NativeTokenizer
 from tokpack.tokenizers.ranks import by_rank, parse_ranks, spec_of_ranks
@@ -16,18 +16,19 @@ from tokpack.tokenizers.ranks import by_rank, parse_ranks, spec_of_ranks
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tokpack.tokenizers.base import SpecialTokens, Tokenizer
     from tokpack.tokenizers.published import Published
     from tokpack.tokenizers.spec import ByteLevelSpec
 
 
-def from_name(known: Published, *, pattern: str | None, eod_token: str | None) -> Tokenizer:
+def from_name(known: Published, *, pattern: str | None, eod_token: str | int | None) -> Tokenizer:
     """An encoding of tiktoken's, from a file on this machine."""
     path, raw = published.read_published(known)
     return _from_file(raw, path, known.name, known, pattern=pattern, eod_token=eod_token)
 
 
 def from_file(
-    raw: bytes, path: Path, name: str, *, pattern: str | None, eod_token: str | None
+    raw: bytes, path: Path, name: str, *, pattern: str | None, eod_token: str | int | None
 ) -> Tokenizer:
     """A .tiktoken file. One that is not known needs its pattern.
 
@@ -44,7 +45,7 @@ def _from_file(
     known: Published | None,
     *,
     pattern: str | None,
-    eod_token: str | None,
+    eod_token: str | int | None,
 ) -> Tokenizer:
     ranks = parse_ranks(raw, path)
     if known is None and pattern is None:
@@ -72,7 +73,7 @@ def _from_file(
 
 
 def from_tekken(
-    definition: dict[str, Any], path: Path, name: str, *, eod_token: str | None
+    definition: dict[str, Any], path: Path, name: str, *, eod_token: str | int | None
 ) -> Tokenizer:
     """Mistral's tekken.json, whose tools leave special tokens in texts as text."""
     found = tekken.read_tekken(definition, path)
@@ -88,7 +89,7 @@ def from_list(
     pattern: str | None,
     vocab_size: int | None,
     special_tokens: int | None,
-    eod_token: str | None,
+    eod_token: str | int | None,
 ) -> Tokenizer:
     """The list that Megatron-LM's TikTokenizer reads, with what it takes where nothing is said."""
     pattern = pattern or "v2"
@@ -96,9 +97,8 @@ def from_list(
     count = tekken.DEFAULT_SPECIAL_TOKENS if special_tokens is None else special_tokens
     found = tekken.read_list(definition, path, vocab_size=size, special_tokens=count)
     spec = spec_of_ranks(found.tokens, found.special, path, first_id=found.first_id)
-    tokenizer = _tokenizer(
-        name, spec, pattern=pattern, mode="encode", eod_token=eod_token or "</s>"
-    )
+    eod_token = "</s>" if eod_token is None else eod_token
+    tokenizer = _tokenizer(name, spec, pattern=pattern, mode="encode", eod_token=eod_token)
     tokenizer.arguments = {
         "tokenizer_type": "TikTokenizer",
         "pattern": pattern,
@@ -114,7 +114,7 @@ def _tokenizer(
     *,
     pattern: str,
     mode: SpecialTokens,
-    eod_token: str | None,
+    eod_token: str | int | None,
 ) -> Tokenizer:
     """The native core where it has the pattern, else the Hugging Face library."""
     pre_tokenizer = patterns.pre_tokenizer_of(pattern)

@@ -25,11 +25,16 @@ def is_repository(name: str) -> bool:
     return _REPOSITORY.fullmatch(name) is not None
 
 
-def cache_folder(name: str) -> Path:
-    """Where tokpack keeps the files of a named tokenizer: $TOKPACK_CACHE/tokenizers/NAME."""
+def cache_root() -> Path:
+    """Where tokpack keeps what it can get again: $TOKPACK_CACHE, else ~/.cache/tokpack."""
     root = os.environ.get("TOKPACK_CACHE")
     default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tokpack"
-    return (Path(root) if root else default) / "tokenizers" / name.replace("/", "--")
+    return Path(root) if root else default
+
+
+def cache_folder(name: str) -> Path:
+    """Where tokpack keeps the files of a named tokenizer: $TOKPACK_CACHE/tokenizers/NAME."""
+    return cache_root() / "tokenizers" / name.replace("/", "--")
 
 
 def hub_snapshots(repository: str) -> Iterator[Path]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -19,9 +20,9 @@ from tokpack.tokenizers.base import (
     SpecialFinder,
     Tokenizer,
     pack,
-    pick_eod,
     texts_of,
 )
+from tokpack.tokenizers.frame import Frame, find_eod
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 _BATCH_CHARACTERS = 1 << 18  # the library's results take some 50 bytes a token
 _PREFIXED = re.compile(rb'"continuing_subword_prefix"\s*:\s*"[^"]')
 _INSIDE = {bytes([byte]) for byte in range(0x80, 0xC0)}  # UTF-8's bytes within a character
+_TRIED = 1000  # ids, for a text that has a token
 _IDS_DO_NOT_DEPEND_ON = ("decoder", "padding", "post_processor", "truncation", "version")
 
 
@@ -130,13 +132,31 @@ def _ids(tokenizer: tokenizers.Tokenizer, texts: list[str]) -> list[list[int]]:
         return [encoding.ids for encoding in encode(texts, add_special_tokens=False)]
 
 
+def post_processed(raw: bytes, *, where: str) -> Frame:
+    """What the post_processor of a tokenizer.json adds around a text. TokenizerError."""
+    library = build(raw, special_tokens="encode", where=where)
+    with _failures(f"{where}: the tokenizers library cannot add its special tokens"):
+        # Any text with a token of its own shows it; a vocabulary of few words may lack the first.
+        some = (library.decode([i], skip_special_tokens=False) for i in range(_TRIED))
+        plain = ((text, _ids(library, [text])[0]) for text in itertools.chain("a0", some))
+        text, ids = next(((text, ids) for text, ids in plain if ids), ("", []))
+        framed = library.encode(text, add_special_tokens=True)
+    own = [i for i, added in enumerate(framed.special_tokens_mask) if not added]
+    if not own or framed.ids[own[0] : own[-1] + 1] != ids:
+        raise TokenizerError(
+            f"{where}: its post_processor does more than to put ids in front of a text and behind "
+            "it: leave out --add-special-tokens, and use --prepend-bos and --append-eod"
+        )
+    return Frame(tuple(framed.ids[: own[0]]), tuple(framed.ids[own[-1] + 1 :]))
+
+
 class HuggingFaceTokenizer(Tokenizer):
     """Any tokenizer.json; ``raw`` is its text."""
 
     kind = "Hugging Face tokenizers"
 
     def __init__(
-        self, name: str, raw: bytes, *, why_not_native: str, eod_token: str | None = None
+        self, name: str, raw: bytes, *, why_not_native: str, eod_token: str | int | None = None
     ) -> None:
         self.name = name
         self.raw = raw
@@ -145,21 +165,35 @@ class HuggingFaceTokenizer(Tokenizer):
         self.special_ids = {t.content: i for i, t in sorted(added.items()) if t.special}
         ids = self._library.get_vocab(with_added_tokens=True).values()
         self.vocab_size = max(ids, default=-1) + 1
-        self.eod_id = pick_eod(self._library.token_to_id, eod_token, name=name)
+        self.eod_id = find_eod(self, eod_token)
 
     @cached_property
     def _library(self) -> tokenizers.Tokenizer:
         return build(self.raw, special_tokens="encode", where=f"tokenizer {self.name}")
 
+    def token_to_id(self, token: str) -> int | None:
+        found: int | None = self._library.token_to_id(token)
+        return found
+
+    def special_frame(self) -> Frame:
+        return post_processed(self.raw, where=f"tokenizer {self.name}")
+
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key != "_library"}
 
-    def encoder(self, *, dtype: str, append_eod: bool, special_tokens: str = "auto") -> Encoder:
+    def encoder(
+        self,
+        *,
+        dtype: str,
+        append_eod: bool = False,
+        special_tokens: str = "auto",
+        frame: Frame | None = None,
+    ) -> Encoder:
         mode = self.special_mode(special_tokens)
         return HuggingFaceEncoder(
             build(self.raw, special_tokens=mode, where=f"tokenizer {self.name}"),
             dtype=self.check_dtype(dtype),
-            eod=self.eod_to_append(append_eod),
+            frame=self.framing(append_eod, frame),
             special=SpecialFinder(self.special_ids),
         )
 
@@ -187,12 +221,12 @@ class HuggingFaceEncoder:
         tokenizer: tokenizers.Tokenizer,
         *,
         dtype: str,
-        eod: int | None,
+        frame: Frame,
         special: SpecialFinder,
     ) -> None:
         self._tokenizer = tokenizer
         self._dtype = dtype
-        self._eod = eod
+        self._frame = frame
         self._special = special
 
     def encode(self, data: npt.NDArray[np.uint8], spans: npt.NDArray[np.int64]) -> PackedIds:
@@ -207,7 +241,7 @@ class HuggingFaceEncoder:
         if reasons:
             raise DocumentsError(reasons)
         special = self._special.find(data, spans)
-        return pack(rows, dtype=self._dtype, eod=self._eod, special=special)
+        return pack(rows, dtype=self._dtype, frame=self._frame, special=special)
 
 
 def _batches(texts: list[str]) -> Iterator[list[str]]:

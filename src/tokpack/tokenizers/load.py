@@ -98,7 +98,7 @@ def load_tokenizer(
     merge_file: AnyPath | None = None,
     tokenizer_type: str | None = None,
     tokenizer_model: AnyPath | None = None,
-    eod_token: str | None = None,
+    eod_token: str | int | None = None,
     pattern: str | None = None,
     vocab_size: int | None = None,
     special_tokens_count: int | None = None,
@@ -109,17 +109,17 @@ def load_tokenizer(
     (a tokenizer.json, a .tiktoken file, a tekken.json, a SentencePiece model, a folder with one of
     them or with vocab.json and merges.txt). ``vocab_file`` is a tokenizer.json, or goes with a
     ``merge_file``; ``tokenizer_model`` is as ``name``; ``tokenizer_type`` is one of the other
-    preprocessors' names, or ``Whitespace``. ``eod_token`` is the end-of-document token, where it is
-    not one of the usual ones. ``pattern`` says how text is cut into words, by a name or as an
-    expression, for a .tiktoken file. ``vocab_size`` (ids) and ``special_tokens_count`` are for the
-    type TikTokenizer.
+    preprocessors' names, or ``Whitespace``. ``eod_token`` is the end-of-document token, or in
+    digits its id, where it is not one of the usual ones. ``pattern`` says how text is cut into
+    words, by a name or as an expression, for a .tiktoken file. ``vocab_size`` (ids) and
+    ``special_tokens_count`` are for the type TikTokenizer.
 
     Raises UsageError for a request that contradicts itself, TokenizerError for a tokenizer that is
     unknown, incomplete or contradictory.
     """
     kind = _kind(tokenizer_type)
     if kind == "bytes":
-        return CharLevelTokenizer()
+        return CharLevelTokenizer(eod_token)
     given = [fspath(s) for s in (name, tokenizer_model, vocab_file) if s is not None]
     if len(given) > 1:
         raise UsageError(
@@ -234,13 +234,15 @@ def _from_known(known: Known, choice: Choice) -> Tokenizer:
     return load(cache)
 
 
-def _from_words(path: Path, name: str, _: str, eod_token: str | None) -> Tokenizer:
+def _from_words(path: Path, name: str, _: str, eod_token: str | int | None) -> Tokenizer:
     vocab = parse_vocab(read_bytes(path), path)
     check_vocab(vocab, str(path))
     return WhitespaceTokenizer(name, vocab, eod_token=eod_token)
 
 
-def _from_model(path: Path, name: str, tokenizer_type: str, eod_token: str | None) -> Tokenizer:
+def _from_model(
+    path: Path, name: str, tokenizer_type: str, eod_token: str | int | None
+) -> Tokenizer:
     raw = read_bytes(path)
     tokenizer = SentencePieceTokenizer(name, raw, eod_token=eod_token)
     if tokenizer_type.lower() != "spmtokenizer" or eod_token is not None:

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 from tokpack import _core
 from tokpack.errors import TokenizerError
 from tokpack.tokenizers.as_json import to_json
-from tokpack.tokenizers.base import SpecialTokens, Tokenizer, pick_eod
+from tokpack.tokenizers.base import SpecialTokens, Tokenizer
+from tokpack.tokenizers.frame import Frame, find_eod
+from tokpack.tokenizers.huggingface import post_processed
 from tokpack.tokenizers.patterns import pre_tokenizer_of
 
 if TYPE_CHECKING:
@@ -38,10 +40,11 @@ class NativeTokenizer(Tokenizer):
         *,
         reference: tuple[bytes, ...] = (),
         special_tokens_default: SpecialTokens,
-        eod_token: str | None = None,
+        eod_token: str | int | None = None,
     ) -> None:
         self.name = name
         self.spec = spec
+        self._has_post_processor = len(reference) == 1  # two files say nothing of it
         if reference:
             self.reference = reference
         self.special_tokens_default = special_tokens_default
@@ -50,23 +53,34 @@ class NativeTokenizer(Tokenizer):
         self._decode_table = list(spec.vocab)
         for token in spec.added:
             self._decode_table[token.id] = token.content.encode()
-        ids = {t.content: t.id for t in spec.added}
-        self.eod_id = pick_eod(
-            lambda token: ids.get(token, self._plain(token)), eod_token, name=name
-        )
+        self.eod_id = find_eod(self, eod_token)
 
     @cached_property
     def reference(self) -> tuple[bytes, ...]:
         return (to_json(self.spec, pre_tokenizer_of(self.spec.pattern)),)
 
-    def _plain(self, content: str) -> int | None:
-        """The id of a token that is in the vocabulary, and not among the added ones."""
-        raw = content.encode()
+    def token_to_id(self, token: str) -> int | None:
+        for added in self.spec.added:
+            if added.content == token:
+                return added.id
+        raw = token.encode("utf-8", "replace")
         return self.spec.vocab.index(raw) if raw in self.spec.vocab else None
 
-    def encoder(self, *, dtype: str, append_eod: bool, special_tokens: str = "auto") -> Encoder:
+    def special_frame(self) -> Frame:
+        if not self._has_post_processor:
+            return Frame()
+        return post_processed(self.reference[0], where=f"tokenizer {self.name}")
+
+    def encoder(
+        self,
+        *,
+        dtype: str,
+        append_eod: bool = False,
+        special_tokens: str = "auto",
+        frame: Frame | None = None,
+    ) -> Encoder:
         return NativeEncoder(
-            self.core(dtype=dtype, special_tokens=special_tokens), self.eod_to_append(append_eod)
+            self.core(dtype=dtype, special_tokens=special_tokens), self.framing(append_eod, frame)
         )
 
     def core(
@@ -112,11 +126,12 @@ class NativeTokenizer(Tokenizer):
 
 
 class NativeEncoder:
-    """The native core with the end-of-document token of one run."""
+    """The native core with the frame of one run."""
 
-    def __init__(self, core: _core.ByteLevelBPE, eod: int | None) -> None:
+    def __init__(self, core: _core.ByteLevelBPE, frame: Frame) -> None:
         self._core = core
-        self._eod = eod
+        self._frame = frame
 
     def encode(self, data: npt.NDArray[np.uint8], spans: npt.NDArray[np.int64]) -> _core.Encoded:
-        return self._core.encode(data.data, spans, eod=self._eod)
+        frame = self._frame
+        return self._core.encode(data.data, spans, before=frame.before, after=frame.after)

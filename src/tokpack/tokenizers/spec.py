@@ -48,6 +48,13 @@ class ByteLevelSpec:
 
     def digest(self) -> str:
         """sha256 over the definition itself, so that the formatting of its files does not count."""
+        digest = hashlib.sha256()
+        for chunk in self.chunks():
+            digest.update(chunk)
+        return digest.hexdigest()
+
+    def chunks(self) -> tuple[bytes, bytes, bytes, bytes]:
+        """The definition as bytes: settings in JSON, lengths of tokens, their bytes, merges."""
         head = {
             "added": [[t.content, t.id, t.special, t.normalized] for t in self.added],
             "ignore_merges": self.ignore_merges,
@@ -55,11 +62,12 @@ class ByteLevelSpec:
             "pattern": self.pattern,
         }
         lengths = [-1 if token is None else len(token) for token in self.vocab]
-        digest = hashlib.sha256(json.dumps(head, sort_keys=True).encode())
-        digest.update(np.array(lengths, "<i4").tobytes())
-        digest.update(b"".join(token for token in self.vocab if token is not None))
-        digest.update(self.merges.astype("<i4").tobytes())
-        return digest.hexdigest()
+        return (
+            json.dumps(head, sort_keys=True).encode(),
+            np.array(lengths, "<i4").tobytes(),
+            b"".join(token for token in self.vocab if token is not None),
+            self.merges.astype("<i4").tobytes(),
+        )
 
 
 def _byte_of_character() -> npt.NDArray[np.int16]:

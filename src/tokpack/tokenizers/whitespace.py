@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tokpack.errors import TokenizerError
-from tokpack.tokenizers.base import Tokenizer, UnknownWordError, pack, pick_eod, texts_of
+from tokpack.tokenizers.base import Tokenizer, UnknownWordError, pack, texts_of
+from tokpack.tokenizers.frame import Frame, find_eod
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -34,23 +35,34 @@ class WhitespaceTokenizer(Tokenizer):
     why_not_native = "it is a vocabulary of words"
 
     def __init__(
-        self, name: str, vocab: Mapping[str, int], *, eod_token: str | None = None
+        self, name: str, vocab: Mapping[str, int], *, eod_token: str | int | None = None
     ) -> None:
         self.name = name
         self.vocab = dict(vocab)
         self.vocab_size = max(self.vocab.values()) + 1
-        self.eod_id = pick_eod(self.vocab.get, eod_token, name=name)
+        self.special_ids: dict[str, int] = {}
+        self.eod_id = find_eod(self, eod_token)
         special = {UNKNOWN: self.vocab.get(UNKNOWN)}
         special.update({t: i for t, i in self.vocab.items() if i == self.eod_id})
         self.special_ids = {token: i for token, i in special.items() if i is not None}
 
-    def encoder(self, *, dtype: str, append_eod: bool, special_tokens: str = "auto") -> Encoder:
+    def encoder(
+        self,
+        *,
+        dtype: str,
+        append_eod: bool = False,
+        special_tokens: str = "auto",
+        frame: Frame | None = None,
+    ) -> Encoder:
         words = self.vocab
         if self.special_mode(special_tokens) == "text":
             words = {word: i for word, i in words.items() if word not in self.special_ids}
         return WhitespaceEncoder(
-            self, words, dtype=self.check_dtype(dtype), eod=self.eod_to_append(append_eod)
+            self, words, dtype=self.check_dtype(dtype), frame=self.framing(append_eod, frame)
         )
+
+    def token_to_id(self, token: str) -> int | None:
+        return self.vocab.get(token)
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
         words = {i: word for word, i in self.vocab.items()}
@@ -73,14 +85,14 @@ class WhitespaceEncoder:
         words: Mapping[str, int],
         *,
         dtype: str,
-        eod: int | None,
+        frame: Frame,
     ) -> None:
         self._name = tokenizer.name
         self._words = words
         self._special = frozenset(tokenizer.special_ids)
         self._unknown = tokenizer.vocab.get(UNKNOWN)
         self._dtype = dtype
-        self._eod = eod
+        self._frame = frame
 
     def encode(self, data: npt.NDArray[np.uint8], spans: npt.NDArray[np.int64]) -> PackedIds:
         rows: list[list[int]] = []
@@ -91,7 +103,7 @@ class WhitespaceEncoder:
             if not self._special.isdisjoint(words):
                 special.extend(document for word in words if word in self._special)
         found = np.array(special, np.int64)
-        return pack(rows, dtype=self._dtype, eod=self._eod, special=found)
+        return pack(rows, dtype=self._dtype, frame=self._frame, special=found)
 
     def _ids(self, words: list[str], document: int) -> list[int]:
         table = self._words

@@ -82,7 +82,7 @@ std::vector<std::uint32_t> encode(BpeEncoder& encoder, const Texts& texts,
   Buffer<Out> ids;
   Buffer<std::int32_t> counts;
   std::vector<std::int64_t> special;
-  encoder.encode(copy.span(), texts.spans, 7, {&ids, &counts, &special});
+  encoder.encode(copy.span(), texts.spans, {{}, {7}}, {&ids, &counts, &special});
   lengths->assign(counts.data(), counts.data() + counts.size());
   std::int64_t total = 0;
   for (const std::int32_t length : *lengths) total += length;

@@ -110,6 +110,24 @@ GROUPS = (
                 default=None,
                 help="end each document with the EOD token (yes; with --output-prefix no)",
             ),
+            flag("--eod-token", metavar="TOKEN|ID", help="the EOD, where it is not the usual one"),
+            flag(
+                "--prepend-bos",
+                "--bos",
+                action="store_true",
+                help="begin each document with the BOS token",
+            ),
+            flag(
+                "--bos-token",
+                metavar="TOKEN|ID",
+                help="begin each document with this one, where BOS is not the usual one",
+            ),
+            flag(
+                "--add-special-tokens",
+                "--tokenizer-hf-include-special-tokens",
+                action="store_true",
+                help="put around each document what the tokenizer's own post-processor does",
+            ),
             flag(
                 "--special-tokens",
                 choices=("auto", "text", "encode", "error"),
@@ -247,6 +265,8 @@ def resolve(arguments: argparse.Namespace) -> tuple[EncodeOptions, list[str]]:
         append_eod = whitespace or not arguments.output_prefix
         if not append_eod:
             notes.append("no EOD after documents, as in preprocess_data.py; --append-eod adds it")
+    if arguments.output_prefix and not (arguments.prepend_bos or arguments.bos_token):
+        notes += legacy.bos_notes(arguments)
     on_error, max_rejects = arguments.on_error
     options = EncodeOptions(
         inputs=inputs,
@@ -262,6 +282,10 @@ def resolve(arguments: argparse.Namespace) -> tuple[EncodeOptions, list[str]]:
         special_tokens_count=arguments.tiktoken_num_special_tokens,
         keys=keys,
         append_eod=append_eod,
+        eod_token=arguments.eod_token,
+        prepend_bos=arguments.prepend_bos,
+        bos_token=arguments.bos_token,
+        add_special_tokens=arguments.add_special_tokens,
         workers=arguments.workers,
         dtype=arguments.dtype,
         special_tokens=arguments.special_tokens,

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from tokpack import __version__
 from tokpack.cli import terminal
-from tokpack.cli.figures import print_stats
 from tokpack.cli.inputs import tokenizer_files
 from tokpack.cli.parser import Group, Page, flag, number, parse
 from tokpack.cli.shown_dataset import TOKENIZER, load
@@ -66,6 +65,8 @@ def run(argv: Sequence[str]) -> int:
     if arguments.json:
         terminal.put_json({"datasets": [stats.to_json() for stats in datasets]})
     else:
+        from tokpack.cli.figures import print_stats
+
         print_stats(datasets, top=arguments.top)
     if arguments.html and not arguments.quiet:
         terminal.say(f"tokpack: wrote {arguments.html}")

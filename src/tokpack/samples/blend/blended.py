@@ -329,4 +329,5 @@ def _past(dataset: GPTDataset | BlendedDataset, consumed: int | None) -> str:
 
 
 def _name(tokenizer: dict[str, Any]) -> str:
-    return f"{tokenizer.get('name')} (sha256 {str(tokenizer.get('sha256'))[:12]})"
+    digest, eod = str(tokenizer.get("sha256"))[:12], tokenizer.get("eod_id")
+    return f"{tokenizer.get('name')} (sha256 {digest}, EOD {eod})"

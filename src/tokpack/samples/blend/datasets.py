@@ -158,6 +158,24 @@ def unchecked(datasets: Sequence[MMapIndexedDataset]) -> list[str]:
     return found
 
 
+def framed_apart(datasets: Sequence[MMapIndexedDataset]) -> list[str]:
+    """A line where manifests say that documents begin and end with other ids, else none."""
+    alike: dict[str, list[MMapIndexedDataset]] = {}
+    for dataset in datasets:
+        frame = None if dataset.manifest is None else dataset.manifest.frame
+        if frame is not None:
+            words = [
+                f"{how} {side}"
+                for how, side in zip(("begin with", "end with"), frame, strict=True)
+                if side
+            ]
+            alike.setdefault(" and ".join(words) or "have nothing around them", []).append(dataset)
+    if len(alike) < 2:
+        return []
+    groups = [f"those of {_names(some)} {words}" for words, some in alike.items()]
+    return [f"documents differ in the ids around them: {'; '.join(groups)}"]
+
+
 def _names(datasets: Sequence[MMapIndexedDataset]) -> str:
     more = f" and {len(datasets) - _NAMED} more" if len(datasets) > _NAMED else ""
     return ", ".join(dataset.path_prefix for dataset in datasets[:_NAMED]) + more
@@ -169,4 +187,5 @@ def _sha256(dataset: MMapIndexedDataset) -> object:
 
 def _tokenizer(dataset: MMapIndexedDataset) -> str:
     tokenizer = dataset.tokenizer or {}
-    return f"{tokenizer.get('name')} (sha256 {str(tokenizer.get('sha256'))[:12]})"
+    digest, eod = str(tokenizer.get("sha256"))[:12], tokenizer.get("eod_id")
+    return f"{tokenizer.get('name')} (sha256 {digest}, EOD {eod})"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tokpack.errors import UsageError
-from tokpack.samples.blend.datasets import marks, open_datasets, unchecked
+from tokpack.samples.blend.datasets import framed_apart, marks, open_datasets, unchecked
 from tokpack.samples.blend.mixture import Mixture, Rules
 from tokpack.samples.blend.portions import Portion, portions_of
 from tokpack.samples.blend.spec import PARTS, BlendSpec, Entries, Entry, check_spec, plain_option
@@ -55,7 +55,7 @@ class BlendPlan:
             found += [] if self.spec.allow_empty else _left_without(mixture)
             if mixture is not self.train:
                 found += _trained_on(mixture, self.train)
-        return found + unchecked(self.datasets)
+        return found + unchecked(self.datasets) + framed_apart(self.datasets)
 
 
 def _left_without(mixture: Mixture) -> list[str]:

@@ -1,0 +1,159 @@
+"""What frames a document: EOD, BOS, and what a tokenizer's own post-processor adds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tokpack.display import brief, nearest
+from tokpack.errors import TokenizerError, TokpackError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tokpack.tokenizers.base import Tokenizer
+
+# Names of end-of-document tokens in published tokenizers, the most specific first.
+EOD_NAMES = (
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "</s>",
+    "<eos>",
+    "<|eos|>",
+    "<EOD>",
+    "<\uff5cend\u2581of\u2581sentence\uff5c>",
+    "<|END_OF_TURN_TOKEN|>",
+    "<|im_end|>",
+    "[EOS]",
+    "<eod>",
+)
+# Of beginning-of-document tokens; looked for among the special tokens only.
+BOS_NAMES = (
+    "<|begin_of_text|>",
+    "<|startoftext|>",
+    "<s>",
+    "<bos>",
+    "<|bos|>",
+    "<BOS_TOKEN>",
+    "<\uff5cbegin\u2581of\u2581sentence\uff5c>",
+    "[BOS]",
+)
+_WORDS = {"EOD": "end-of-document", "BOS": "beginning-of-document"}
+_NAMED = 6  # tokens in a message
+_DIGITS = 19  # fewer are an id
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The ids in front of and behind every document that has a token of its own."""
+
+    before: tuple[int, ...] = ()
+    after: tuple[int, ...] = ()
+
+    def to_json(self) -> dict[str, list[int]]:
+        """As a manifest has it."""
+        return {"before": list(self.before), "after": list(self.after)}
+
+    @classmethod
+    def of(cls, described: Mapping[str, Any] | None) -> Frame:
+        """The frame in a manifest's entry of a tokenizer, where it has one."""
+        entry = (described or {}).get("frame") or {}
+        return cls(tuple(entry.get("before", ())), tuple(entry.get("after", ())))
+
+
+def frame_of(
+    tokenizer: Tokenizer,
+    *,
+    append_eod: bool,
+    prepend_bos: bool = False,
+    bos_token: str | int | None = None,
+    add_special_tokens: bool = False,
+) -> Frame:
+    """What goes around each document; nothing twice that a post-processor adds already.
+
+    Raises TokenizerError where there is no such token.
+    """
+    added = tokenizer.special_frame() if add_special_tokens else Frame()
+    before, after = added.before, added.after
+    if prepend_bos or bos_token is not None:
+        bos = _find_bos(tokenizer) if bos_token is None else token_id(tokenizer, bos_token, "BOS")
+        before = before if before[:1] == (bos,) else (bos, *before)
+    if append_eod:
+        eod = eod_of(tokenizer)
+        after = after if after[-1:] == (eod,) else (*after, eod)
+    return Frame(before, after)
+
+
+def eod_of(tokenizer: Tokenizer) -> int:
+    """The end-of-document token; TokenizerError where the tokenizer has none."""
+    if tokenizer.eod_id is None:
+        advice = ", or append none with --no-append-eod (append_eod=False)"
+        raise TokenizerError(_unnamed(tokenizer, "EOD") + advice)
+    return tokenizer.eod_id
+
+
+def find_eod(tokenizer: Tokenizer, given: str | int | None) -> int | None:
+    """The id of the end-of-document token: the one asked for, else the first of EOD_NAMES."""
+    if given is not None:
+        return token_id(tokenizer, given, "EOD")
+    found = map(tokenizer.token_to_id, EOD_NAMES)
+    return next((known for known in found if known is not None), None)
+
+
+def _find_bos(tokenizer: Tokenizer) -> int:
+    for name in BOS_NAMES:
+        if name in tokenizer.special_ids:
+            return tokenizer.special_ids[name]
+    raise TokenizerError(_unnamed(tokenizer, "BOS"))
+
+
+def token_id(tokenizer: Tokenizer, given: str | int, what: str) -> int:
+    """The id of a token that is given by its text, or, in digits, by its id.
+
+    ``what`` is what it is to be, EOD or BOS. TokenizerError where there is no such token.
+    """
+    text = str(given)
+    if not (text.isascii() and text.isdecimal() and len(text) < _DIGITS):
+        found = tokenizer.token_to_id(text)
+        if found is None:
+            raise TokenizerError(
+                f"tokenizer {tokenizer.name} has no token {brief(text)} to be its {what}"
+                f"{_as_text(tokenizer, text)}; {_advice(tokenizer, what, text)}"
+            )
+        return found
+    try:
+        tokenizer.decode_bytes([int(text)])
+    except TokenizerError as error:
+        raise TokenizerError(f"{error}, so it cannot be its {what}") from None
+    return int(text)
+
+
+def _unnamed(tokenizer: Tokenizer, what: str) -> str:
+    return (
+        f"tokenizer {tokenizer.name} has no {_WORDS[what]} token that is known by its name: "
+        f"{_advice(tokenizer, what, '')}"
+    )
+
+
+def _advice(tokenizer: Tokenizer, what: str, text: str) -> str:
+    """What to do, with the tokens that may be meant."""
+    names = [name for name in EOD_NAMES if tokenizer.token_to_id(name) is not None]
+    names = list(dict.fromkeys((*names, *tokenizer.special_ids)))
+    hint = nearest(text, names)
+    likely = ([hint] if hint else names)[:_NAMED]
+    shown = ", ".join(f"{name} ({tokenizer.token_to_id(name)})" for name in likely)
+    flag = f"--{what.lower()}-token TOKEN|ID ({what.lower()}_token=)"
+    return f"choose one with {flag}{', such as ' if shown else ''}{shown}"
+
+
+def _as_text(tokenizer: Tokenizer, text: str) -> str:
+    """How many ids a text is that is no token; "" where the tokenizer cannot tell."""
+    import numpy as np
+
+    data = np.frombuffer(text.encode("utf-8", "replace"), np.uint8)
+    try:
+        encoder = tokenizer.encoder(dtype="int32", append_eod=False)
+        count = len(encoder.encode(data, np.array([[0, len(data)]], np.int64)).ids)
+    except TokpackError:
+        return ""
+    return f": it is text of {count} ids" if count > 1 else ""

@@ -1,0 +1,129 @@
+"""Definitions that were read from large files, kept in the user's cache folder.
+
+An entry is named by the sha256 of the tokenizer's file and of the code that reads it, lies in a
+folder that only its owner may write to, and carries its own checksum. Whatever cannot be trusted
+is read as if it were not there, and what cannot be written is left out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+import sys
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokpack.errors import OutputError
+from tokpack.files.durable import open_regular, replace_file
+from tokpack.tokenizers.hub import cache_root
+from tokpack.tokenizers.spec import AddedToken, ByteLevelSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+OFF = "TOKPACK_TOKENIZER_CACHE"  # 0 switches it off
+LEAST_BYTES = 1 << 20  # of a file; a smaller one is read as fast
+_MOST_ENTRIES = 16  # the newest stay
+_MOST_HEAD = 1 << 26
+
+
+def kept(raw: bytes, build: Callable[[], ByteLevelSpec]) -> ByteLevelSpec:
+    """What ``build`` makes of a tokenizer's file, taken from the cache where it is there."""
+    path = _entry(raw)
+    if path is None:
+        return build()
+    spec = _read(path)
+    if spec is None:
+        spec = build()
+        _write(path, spec)
+    return spec
+
+
+def _entry(raw: bytes) -> Path | None:
+    """Where the definition of a file is kept; None where it is not to be."""
+    if len(raw) < LEAST_BYTES or os.environ.get(OFF) == "0" or not hasattr(os, "geteuid"):
+        return None
+    try:
+        digest = hashlib.sha256(raw)
+        digest.update(_code())
+        return cache_root() / "definitions" / digest.hexdigest()
+    except (OSError, RuntimeError):  # no source files, or a user without a home
+        return None
+
+
+@cache
+def _code() -> bytes:
+    """What the code that makes definitions is: another one may make others."""
+    digest = hashlib.sha256(sys.version.encode())
+    digest.update(Path(__file__).read_bytes())  # OSError without source files
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.digest()
+
+
+def _read(path: Path) -> ByteLevelSpec | None:
+    try:
+        if not _is_safe(os.lstat(path.parent)):
+            return None
+        with open_regular(str(path)) as file:
+            found = os.fstat(file.fileno())
+            if not _is_safe(found):
+                return None
+            head = json.loads(file.readline(_MOST_HEAD))
+            sizes = (head["head"], 4 * head["ids"], head["bytes"], 12 * head["merges"])
+            if head["entry"] != path.name or file.tell() + sum(sizes) != found.st_size:
+                return None
+            chunks = [file.read(size) for size in sizes]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    digest = hashlib.sha256()
+    for chunk in chunks:
+        digest.update(chunk)
+    return _spec(*chunks) if digest.hexdigest() == head["sha256"] else None
+
+
+def _is_safe(found: os.stat_result) -> bool:
+    """Whether only this user may write there."""
+    return found.st_uid == os.geteuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+def _spec(head: bytes, lengths: bytes, text: bytes, merges: bytes) -> ByteLevelSpec:
+    settings: dict[str, Any] = json.loads(head)
+    added = tuple(AddedToken(*token) for token in settings.pop("added"))
+    vocab: list[bytes | None] = []
+    begin = 0
+    for length in np.frombuffer(lengths, "<i4").tolist():
+        end = begin + max(length, 0)
+        vocab.append(None if length < 0 else text[begin:end])
+        begin = end
+    pairs = np.frombuffer(merges, "<i4").astype(np.int32, copy=False).reshape(-1, 3)
+    return ByteLevelSpec(vocab=vocab, merges=pairs, added=added, **settings)
+
+
+def _write(path: Path, spec: ByteLevelSpec) -> None:
+    chunks = spec.chunks()
+    head = {
+        "entry": path.name,
+        "sha256": spec.digest(),
+        "head": len(chunks[0]),
+        "ids": len(spec.vocab),
+        "bytes": len(chunks[2]),
+        "merges": len(spec.merges),
+    }
+    with suppress(OSError, OutputError):
+        path.parent.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        if _is_safe(os.lstat(path.parent)):
+            # Not synced: what a power loss leaves of it has another checksum.
+            replace_file(path, [json.dumps(head).encode() + b"\n", *chunks], fsync=False)
+            path.chmod(0o600)
+            entries = [entry for entry in os.scandir(path.parent) if entry.is_file()]
+            entries.sort(key=lambda entry: entry.stat().st_mtime, reverse=True)
+            for entry in entries[_MOST_ENTRIES:]:
+                os.unlink(entry)

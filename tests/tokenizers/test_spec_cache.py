@@ -1,0 +1,220 @@
+"""The cache of definitions: the same as the file, never trusted blindly, never in the way."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from support.tiny_tokenizers import added, save, tiny
+
+from tokpack.tokenizers import load_tokenizer, spec_cache
+from tokpack.tokenizers.native import NativeTokenizer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tokpack.tokenizers.spec import ByteLevelSpec
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of an empty cache, switched on."""
+    monkeypatch.setenv("TOKPACK_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv(spec_cache.OFF, raising=False)
+    return tmp_path / "cache" / "definitions"
+
+
+@pytest.fixture
+def large(tmp_path: Path) -> Path:
+    """A tokenizer.json of more than a megabyte, most of it blanks, with a hole and added tokens."""
+    definition = tiny(ignore_merges=True)
+    definition["model"]["vocab"]["zz"] = 300
+    definition["added_tokens"] += [
+        added("\u00e9\u00e8", 301, special=False, normalized=True),
+        added("<x>", 302),
+    ]
+    definition["normalizer"] = {"type": "NFC"}
+    definition["model"]["vocab"] |= {"\u00e9\u00e8": 301, "<x>": 302}
+    path = save(tmp_path, definition)
+    path.write_bytes(path.read_bytes() + b" " * spec_cache.LEAST_BYTES)
+    return path
+
+
+def parts(spec: ByteLevelSpec) -> tuple[object, ...]:
+    settings = (spec.pattern, spec.nfc, spec.ignore_merges)
+    return (*settings, spec.vocab, spec.added, spec.merges.tolist(), str(spec.merges.dtype))
+
+
+def spec_of(path: Path) -> ByteLevelSpec:
+    tokenizer = load_tokenizer(path)
+    assert isinstance(tokenizer, NativeTokenizer)
+    return tokenizer.spec
+
+
+def is_read_from_file(path: Path, spec: ByteLevelSpec) -> bool:
+    """Whether the definition is made of the file, and not taken from the cache."""
+    made = []
+
+    def build() -> ByteLevelSpec:
+        made.append(spec)
+        return spec
+
+    assert parts(spec_cache.kept(path.read_bytes(), build)) == parts(spec)
+    return bool(made)
+
+
+def test_what_is_kept_is_what_the_file_says(
+    cache: Path, large: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(spec_cache.OFF, "0")
+    plain = parts(spec_of(large))
+    assert not cache.exists()
+    monkeypatch.delenv(spec_cache.OFF)
+    for _ in range(2):
+        assert parts(spec_of(large)) == plain
+        (entry,) = cache.iterdir()
+    assert entry.stat().st_mode & 0o777 == 0o600
+    assert cache.stat().st_mode & 0o777 == 0o700
+    tokenizer = load_tokenizer(large)
+    assert tokenizer.encoder(dtype="uint16", append_eod=True)
+
+
+def test_an_entry_is_read(cache: Path, large: Path) -> None:
+    spec, raw = spec_of(large), large.read_bytes()
+    assert not is_read_from_file(large, spec)
+    other = large.with_name("other.json")
+    other.write_bytes(raw + b" ")
+    spec_of(other)
+    assert len(list(cache.iterdir())) == 2
+
+
+def test_a_small_file_is_not_kept(cache: Path, tmp_path: Path) -> None:
+    spec_of(save(tmp_path, tiny()))
+    assert not cache.exists()
+
+
+def cut(entry: Path) -> None:
+    os.truncate(entry, entry.stat().st_size - 1)
+
+
+def longer(entry: Path) -> None:
+    entry.write_bytes(entry.read_bytes() + b"x")
+
+
+def flipped(place: float) -> Callable[[Path], None]:
+    def flip(entry: Path) -> None:
+        data = bytearray(entry.read_bytes())
+        data[int(place * (len(data) - 1))] ^= 1
+        entry.write_bytes(data)
+
+    return flip
+
+
+def of_another(entry: Path) -> None:
+    """Another tokenizer's entry under this one's name."""
+    definition = tiny()
+    definition["model"]["vocab"]["yy"] = 300
+    other = save(entry.parent.parent.parent, definition, "other.json")
+    other.write_bytes(other.read_bytes() + b" " * spec_cache.LEAST_BYTES)
+    spec_of(other)
+    (found,) = (path for path in entry.parent.iterdir() if path != entry)
+    found.replace(entry)
+
+
+def in_json(text: str) -> Callable[[Path], None]:
+    return lambda entry: entry.write_text(text)
+
+
+def given_away(entry: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a file away")
+    os.chown(entry, 12345, 12345)
+
+
+def pipe(entry: Path) -> None:
+    entry.unlink()
+    os.mkfifo(entry)
+
+
+FAULTS: dict[str, Callable[[Path], None]] = {
+    "cut": cut,
+    "longer": longer,
+    "empty": lambda entry: entry.write_bytes(b""),
+    **{
+        f"flipped at {place}": flipped(place) for place in (0.0, 0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
+    },
+    "of another": of_another,
+    "a list": in_json("[]\n"),
+    "an object": in_json("{}\n"),
+    "no numbers": in_json('{"head": "", "ids": [], "bytes": 1, "merges": null}\n'),
+    "negative": in_json('{"head": -1, "ids": -1, "bytes": -1, "merges": -1}\n'),
+    "writable by others": lambda entry: entry.chmod(0o602),
+    "writable by the group": lambda entry: entry.chmod(0o620),
+    "given away": given_away,
+    "folder writable by others": lambda entry: entry.parent.chmod(0o703),
+    "a pipe": pipe,
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_what_cannot_be_trusted_is_not_read(cache: Path, large: Path, fault: str) -> None:
+    spec = spec_of(large)
+    (entry,) = cache.iterdir()
+    FAULTS[fault](entry)
+    assert is_read_from_file(large, spec)
+    if cache.stat().st_mode & 0o077:
+        assert is_read_from_file(large, spec)
+        cache.chmod(0o700)
+    assert not is_read_from_file(large, spec)
+
+
+def test_what_cannot_be_written_is_left_out(tmp_path: Path, large: Path, cache: Path) -> None:
+    cache.parent.write_text("a file where the folder should be")
+    spec = spec_of(large)
+    assert is_read_from_file(large, spec)
+    assert cache.parent.is_file()
+
+
+def test_only_the_newest_stay(cache: Path, large: Path) -> None:
+    cache.mkdir(parents=True, mode=0o700)
+    for number in range(40):
+        old = cache / f"old{number:02}"
+        old.write_bytes(b"")
+        os.utime(old, (number, number))
+    spec = spec_of(large)
+    left = sorted(path.name for path in cache.iterdir())
+    assert left[-15:] == [f"old{number}" for number in range(25, 40)]
+    assert len(left) == 16
+    assert not is_read_from_file(large, spec)
+
+
+def test_many_processes_at_once(cache: Path, large: Path) -> None:
+    program = (
+        "import sys; from tokpack import load_tokenizer\n"
+        "for _ in range(5): print(load_tokenizer(sys.argv[1]).fingerprint)"
+    )
+    command = [sys.executable, "-c", program, str(large)]
+    runs = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(6)]
+    said = {line for run in runs for line in run.communicate()[0].split()}
+    assert [run.returncode for run in runs] == [0] * 6
+    assert said == {load_tokenizer(large).fingerprint}
+    assert len(list(cache.iterdir())) == 1
+
+
+def test_a_user_without_a_home() -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can run as a user that nobody knows")
+    program = (
+        "import os; from tokpack.tokenizers import spec_cache; spec_cache._code();"
+        "raw = bytes(spec_cache.LEAST_BYTES); os.environ.pop('HOME'); os.setuid(54321);"
+        "print(spec_cache.kept(raw, lambda: 'made'))"
+    )
+    unset = {"TOKPACK_CACHE", "XDG_CACHE_HOME", spec_cache.OFF}
+    environment = {name: value for name, value in os.environ.items() if name not in unset}
+    command = [sys.executable, "-c", program]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert run.stdout == "made\n", run.stderr
