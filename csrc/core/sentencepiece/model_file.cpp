@@ -2,13 +2,13 @@
 
 #include <bit>
 #include <cmath>
-#include <cstdio>
 #include <limits>
 #include <stdexcept>
 #include <string_view>
 #include <unordered_set>
 #include <utility>
 
+#include "core/sentencepiece/piece_normalizer.hpp"
 #include "core/text/utf8.hpp"
 
 namespace tokpack {
@@ -207,7 +207,6 @@ bool is_reserved(PieceType type) {
 }
 
 void check_pieces(PieceModelFile* model) {
-  if (model->pieces.empty()) refuse("it has no pieces");
   if (model->pieces.size() > kMaxPieces) {
     refuse("it has " + std::to_string(model->pieces.size()) + " pieces; at most " +
            std::to_string(kMaxPieces) + " can be used");
@@ -237,6 +236,7 @@ void check_pieces(PieceModelFile* model) {
     if (byte_of(piece.text) < 0) refuse(where + " is no byte as <0x0A> is");
     ++bytes;
   }
+  if (plain.empty()) refuse("it has no pieces");
   if (!unknown) refuse("it has no unknown piece");
   if (model->byte_fallback && bytes != 256) refuse("not all 256 bytes are among its pieces");
 }
@@ -272,6 +272,7 @@ PieceModelFile PieceModelFile::parse(std::span<const std::uint8_t> data) {
   if (!trainer) refuse("it has no trainer_spec: it is cut, or another file");
   if (!normalizer) refuse("it has no normalizer_spec: it is cut, or another file");
   check_pieces(&model);
+  CharacterMap{model.charsmap};  // throws when it is broken
   return model;
 }
 
@@ -283,6 +284,7 @@ std::string PieceModelFile::why_not_native() const {
   if (!escape_whitespace) return "its SentencePiece model leaves white space as it is";
   if (ambiguous) return "its SentencePiece model has one text as two pieces";
   const Utf8Check is_utf8 = utf8_check(Level::kScalar);
+  bool zero = false, negative_zero = false;  // which versions of the library tell apart, or not
   for (const Piece& piece : pieces) {
     const auto* text = reinterpret_cast<const std::uint8_t*>(piece.text.data());
     if (piece.text.find('\0') != std::string::npos || !is_utf8(text, piece.text.size())) {
@@ -297,10 +299,11 @@ std::string PieceModelFile::why_not_native() const {
     if (type == PieceModelType::kUnigram && piece.type == PieceType::kUserDefined) {
       return "its SentencePiece model is a Unigram with user-defined symbols";
     }
-    if (piece.score == 0 && std::signbit(piece.score)) {
-      return "its SentencePiece model has a score of -0";
+    if (piece.score == 0 && piece.type == PieceType::kNormal) {
+      (std::signbit(piece.score) ? negative_zero : zero) = true;
     }
   }
+  if (zero && negative_zero) return "its SentencePiece model has the scores 0 and -0";
   return "";
 }
 

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -18,12 +20,17 @@
 #include "core/sentencepiece/piece_bpe.hpp"
 #include "core/sentencepiece/piece_cutter.hpp"
 #include "core/sentencepiece/piece_normalizer.hpp"
+#include "core/sentencepiece/piece_unigram.hpp"
 
 namespace tokpack {
 namespace {
 
 constexpr std::size_t kMaxText = std::numeric_limits<std::int32_t>::max();
 constexpr std::size_t kCacheGrowth = 2;  // the word cache grows to this many times its first size
+
+// A number of ids that fits no bucket: the word is to be found in the cache of long words, where no
+// ids means that they depend on what is before the word.
+constexpr std::size_t kElsewhere = std::numeric_limits<std::size_t>::max();
 
 std::size_t cache_limit(std::size_t bytes) {
   return std::max(std::bit_floor(bytes), kCacheGrowth * 2 * sizeof(WordBucket<std::uint16_t>));
@@ -45,11 +52,15 @@ class Encoder final : public BpeEncoder {
       : kernel_(bpe_kernel(level)),
         normalizer_(model),
         cutter_(model),
-        bpe_(model),
         unknown_(model.unknown),
         byte_fallback_(model.byte_fallback),
         control_(control_symbols(model)),
         cache_(cache_limit(cache_bytes) / kCacheGrowth, cache_limit(cache_bytes)) {
+    if (model.type == PieceModelType::kBpe) {
+      bpe_.emplace(model);
+    } else {
+      unigram_.emplace(model);
+    }
     seed(model);
   }
 
@@ -118,14 +129,49 @@ class Encoder final : public BpeEncoder {
     if (end > kMaxText) throw std::out_of_range("a document has 2^31 bytes or more");
     text_.resize(end + kKeySlack);
     std::memset(text_.data() + end, 0, kKeySlack);
+    sum_ = 0;
+    summed_ = ids_->size();
     for (std::size_t at = 0; at < end;) {
       const std::size_t begin = at;
       const std::size_t count = cutter_.cut(text_.data(), end, &at, kWindow, starts_);
       starts_[count] = static_cast<std::uint32_t>(at);
       // A space may be unknown, and then three bytes.
       ids_->reserve(ids_->size() + 3 * (at - begin) + kOutputSlack);
-      look_up(starts_, count);
+      if (unigram_) {
+        look_up_summing(starts_, count);
+      } else {
+        look_up(starts_, count);
+      }
     }
+  }
+
+  // What the word cache has of Unigram's words holds while the sum of scores is not set back.
+  void look_up_summing(const std::uint32_t* starts, std::size_t count) {
+    const std::size_t before = ids_->size();
+    const float sum = sum_;
+    peak_ = std::abs(sum);
+    look_up(starts, count);
+    sum_up(ids_->data() + ids_->size());
+    const float in_a_word = static_cast<float>(LongWordCache::kMaxSize) * unigram_->largest();
+    if (peak_ + in_a_word < PieceUnigram::kReset) return;
+    sum_ = sum;
+    ids_->resize(before);
+    for (std::size_t i = 0; i < count; ++i) {
+      word_.clear();
+      unigram_->encode_after(view(text_.data() + starts[i], starts[i + 1] - starts[i]), &sum_,
+                             &word_);
+      for (const std::uint32_t id : word_) ids_->push_back(static_cast<Out>(id));
+    }
+    summed_ = ids_->size();
+  }
+
+  // Adds the scores of the ids of this document up to `end`, as floats in their order.
+  void sum_up(const Out* end) {
+    for (const Out* id = ids_->data() + summed_; id < end; ++id) {
+      sum_ += unigram_->score(static_cast<std::uint32_t>(*id));
+      peak_ = std::max(peak_, std::abs(sum_));
+    }
+    summed_ = static_cast<std::size_t>(end - ids_->data());
   }
 
   void look_up(const std::uint32_t* starts, std::size_t count) {
@@ -155,34 +201,51 @@ class Encoder final : public BpeEncoder {
     const auto found = cache_.find_displaced(key, hash);
     if (found.slot != nullptr) return copy_ids(*found.slot, out);
     if (found.elsewhere) return encode_long(text, size, out);
-    merge(text, size);
-    cache_.insert(key, hash, word_.data(), word_.size(), kernel_.hash);
+    const bool known = find_pieces(text, size);
+    cache_.insert(key, hash, word_.data(), known ? word_.size() : kElsewhere, kernel_.hash);
     lookup_->buckets = cache_.buckets();
     lookup_->mask = cache_.mask();
-    return copy_ids(word_.data(), word_.size(), out);
+    return known ? copy_ids(word_.data(), word_.size(), out) : encode_long(text, size, out);
   }
 
   // Encodes a word that does not fit the word cache.
   Out* encode_long(const std::uint8_t* text, std::size_t size, Out* out) {
     if (size > LongWordCache::kMaxSize) {
-      merge(text, size);
+      if (unigram_) return encode_after(text, size, out);
+      find_pieces(text, size);
       return copy_ids(word_.data(), word_.size(), out);
     }
     const std::uint64_t hash = LongWordCache::hash(text, size);
     std::size_t count = 0;
     if (const std::uint32_t* ids = long_cache_.find(text, size, hash, &count)) {
-      return copy_ids(ids, count, out);
+      return count == 0 ? encode_after(text, size, out) : copy_ids(ids, count, out);
     }
-    merge(text, size);
+    const bool known = find_pieces(text, size);
     long_cache_.insert(text, size, hash, word_.data(), word_.size());
+    return known ? copy_ids(word_.data(), word_.size(), out) : encode_after(text, size, out);
+  }
+
+  // Encodes a word whose ids depend on what is before it.
+  Out* encode_after(const std::uint8_t* text, std::size_t size, Out* out) {
+    sum_up(out);
+    word_.clear();
+    unigram_->encode_after(view(text, size), &sum_, &word_);
+    peak_ = std::max(peak_, std::abs(sum_));
+    summed_ += word_.size();
     return copy_ids(word_.data(), word_.size(), out);
   }
 
-  // Writes the ids of a new word to word_.
-  void merge(const std::uint8_t* text, std::size_t size) {
+  // Writes the ids of a new word to word_; none and false when they depend on what is before it.
+  bool find_pieces(const std::uint8_t* text, std::size_t size) {
     ++misses_;
     word_.clear();
-    bpe_.encode({reinterpret_cast<const char*>(text), size}, &word_);
+    if (unigram_) return unigram_->encode(view(text, size), &word_);
+    bpe_->encode(view(text, size), &word_);
+    return true;
+  }
+
+  static std::string_view view(const std::uint8_t* text, std::size_t size) {
+    return {reinterpret_cast<const char*>(text), size};
   }
 
   // Without byte fallback a run of unknown characters is one token.
@@ -205,7 +268,7 @@ class Encoder final : public BpeEncoder {
       const auto* bytes = reinterpret_cast<const std::uint8_t*>(text.data());
       if (text.size() > WordKey::kMaxSize) continue;
       const WordKey key = WordKey::of(bytes, text.size());
-      merge(bytes, text.size());
+      if (!find_pieces(bytes, text.size())) continue;
       cache_.insert(key, kernel_.hash(key), word_.data(), word_.size(), kernel_.hash);
     }
     misses_ = 0;
@@ -226,7 +289,8 @@ class Encoder final : public BpeEncoder {
   const BpeKernel& kernel_;
   PieceNormalizer normalizer_;
   PieceCutter cutter_;
-  PieceBpe bpe_;
+  std::optional<PieceBpe> bpe_;  // one of the two
+  std::optional<PieceUnigram> unigram_;
   std::uint32_t unknown_;
   bool byte_fallback_;
   AddedTokenMatcher control_;
@@ -238,6 +302,9 @@ class Encoder final : public BpeEncoder {
   Buffer<std::uint8_t> text_;          // the normalized document, and kKeySlack zeros
   std::uint32_t starts_[kWindow + 1 + kLongBlock] = {};
   std::vector<std::uint32_t> word_;
+  float sum_ = 0;           // of the scores of the document's ids
+  std::size_t summed_ = 0;  // how many of ids_ are in the sum, or in earlier documents
+  float peak_ = 0;          // the largest sum of a window, whatever its sign
   std::size_t misses_ = 0;
 };
 

@@ -112,9 +112,9 @@ class NativeTokenizer(Tokenizer):
 
 
 class NativeEncoder:
-    """The native core with the end-of-document token of one run."""
+    """An encoder of the native core with the end-of-document token of one run."""
 
-    def __init__(self, core: _core.ByteLevelBPE, eod: int | None) -> None:
+    def __init__(self, core: _core.ByteLevelBPE | _core.PieceEncoder, eod: int | None) -> None:
         self._core = core
         self._eod = eod
 
