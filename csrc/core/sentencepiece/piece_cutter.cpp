@@ -7,7 +7,7 @@
 namespace tokpack {
 
 PieceCutter::PieceCutter(const PieceModelFile& model) {
-  bits_.fill(~std::uint64_t{0});
+  const auto join = [&](std::uint8_t left, std::uint8_t right) { cuts_.set(left, right, false); };
   for (unsigned left = 0; left < 256; ++left) {
     for (unsigned right = 0x80; right < 0xC0; ++right) {  // inside of a character
       join(static_cast<std::uint8_t>(left), static_cast<std::uint8_t>(right));

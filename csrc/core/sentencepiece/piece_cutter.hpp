@@ -2,10 +2,10 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 
+#include "core/sentencepiece/byte_pairs.hpp"
 #include "core/sentencepiece/model_file.hpp"
 
 namespace tokpack {
@@ -14,7 +14,6 @@ namespace tokpack {
 // A pair is told by the last byte of one character and the first byte of the next one.
 class PieceCutter {
  public:
-  PieceCutter() = default;
   explicit PieceCutter(const PieceModelFile& model);
 
   // Writes where the words of text[*at, size) begin, at most `room` of them, and moves *at behind
@@ -29,23 +28,16 @@ class PieceCutter {
       const std::size_t end = std::min(size, i + (room - count));
       for (; i < end; ++i) {
         starts[count] = static_cast<std::uint32_t>(i);
-        count += is_cut(text[i - 1], text[i]) ? 1 : 0;
+        count += cuts_(text + i - 1);
       }
     }
-    while (i < size && !is_cut(text[i - 1], text[i])) ++i;
+    while (i < size && cuts_(text + i - 1) == 0) ++i;
     *at = i;
     return count;
   }
 
  private:
-  bool is_cut(std::uint8_t left, std::uint8_t right) const {
-    return (bits_[left << 2 | right >> 6] >> (right & 63) & 1) != 0;
-  }
-  void join(std::uint8_t left, std::uint8_t right) {
-    bits_[left << 2 | right >> 6] &= ~(std::uint64_t{1} << (right & 63));
-  }
-
-  std::array<std::uint64_t, 1024> bits_{};
+  BytePairs cuts_{true};
 };
 
 }  // namespace tokpack

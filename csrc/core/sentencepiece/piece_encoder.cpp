@@ -250,14 +250,12 @@ class Encoder final : public BpeEncoder {
 
   // Without byte fallback a run of unknown characters is one token.
   void join_unknown(std::size_t from) {
-    Out* ids = ids_->data();
-    std::size_t kept = from;
-    for (std::size_t i = from; i < ids_->size(); ++i) {
-      const bool again =
-          i > from && ids[i] == static_cast<Out>(unknown_) && ids[kept - 1] == ids[i];
-      if (!again) ids[kept++] = ids[i];
-    }
-    ids_->resize(kept);
+    const auto unknown = static_cast<Out>(unknown_);
+    Out* const end = ids_->data() + ids_->size();
+    Out* const first = std::find(ids_->data() + from, end, unknown);
+    Out* const kept = std::unique(
+        first, end, [&](Out left, Out right) { return left == unknown && right == unknown; });
+    ids_->resize(static_cast<std::size_t>(kept - ids_->data()));
   }
 
   // Enters the pieces themselves into the cache.

@@ -81,27 +81,30 @@ PieceNormalizer::PieceNormalizer(const PieceModelFile& model)
     : dummy_prefix_(model.dummy_prefix),
       remove_extra_(model.remove_extra_whitespace),
       map_(model.charsmap) {
-  std::array<bool, 256> begins{};
   std::vector<AddedToken> symbols;
   for (const Piece& piece : model.pieces) {
     if (piece.type != PieceType::kUserDefined) continue;
-    begins[static_cast<std::uint8_t>(piece.text[0])] = true;
+    begins_[static_cast<std::uint8_t>(piece.text[0])] = true;
     symbols.push_back({piece.text, 0, false, false});
     longest_user_defined_ = std::max(longest_user_defined_, piece.text.size());
   }
   user_defined_ = AddedTokenMatcher(std::move(symbols));
+  const auto may_apply = [&](unsigned a, unsigned b) {
+    return map_.may_apply(static_cast<std::uint8_t>(a), static_cast<std::uint8_t>(b));
+  };
   for (unsigned a = 0; a < 0x80; ++a) {
-    if (begins[a] || (a == ' ' && remove_extra_)) continue;
+    if (begins_[a]) continue;
     for (unsigned b = 0; b < 256; ++b) {
-      if (map_.may_apply(static_cast<std::uint8_t>(a), static_cast<std::uint8_t>(b))) continue;
-      plain_[a << 2 | b >> 6] |= std::uint64_t{1} << (b & 63);
+      const bool extra = remove_extra_ && a == ' ' && b == ' ';
+      plain_.set(static_cast<std::uint8_t>(a), static_cast<std::uint8_t>(b),
+                 !extra && !may_apply(a, b));
     }
   }
 }
 
 PieceNormalizer::Step PieceNormalizer::step(const std::uint8_t* text, std::size_t size) const {
   const auto* chars = reinterpret_cast<const char*>(text);
-  if (longest_user_defined_ != 0) {
+  if (begins_[*text]) {
     const std::size_t window = std::min(size, longest_user_defined_);
     const auto match = user_defined_.find(text, window, 0);
     if (match.begin == 0 && match.end != 0) return {match.end, {chars, match.end}};
@@ -130,10 +133,12 @@ void PieceNormalizer::append(const std::uint8_t* text, std::size_t size,
   bool after_space = remove_extra_;
   while (at < size) {
     const std::size_t begin = at;
-    while (at + 1 < size && is_plain(text[at], text[at + 1])) ++at;
+    if (!(after_space && text[at] == ' ')) {
+      while (at + 1 < size && plain_(text + at) != 0) ++at;
+    }
     if (at != begin) {
       tokpack::append({reinterpret_cast<const char*>(text + begin), at - begin}, out);
-      after_space = false;
+      after_space = remove_extra_ && text[at - 1] == ' ';
     }
     const Step next = step(text + at, size - at);
     at += next.size;

@@ -13,6 +13,7 @@
 
 #include "core/base/buffer.hpp"
 #include "core/bpe/added_tokens.hpp"
+#include "core/sentencepiece/byte_pairs.hpp"
 #include "core/sentencepiece/folded.hpp"
 #include "core/sentencepiece/model_file.hpp"
 
@@ -60,16 +61,14 @@ class PieceNormalizer {
     std::string_view result;
   };
   Step step(const std::uint8_t* text, std::size_t size) const;
-  bool is_plain(std::uint8_t first, std::uint8_t second) const {
-    return (plain_[first << 2 | second >> 6] >> (second & 63) & 1) != 0;
-  }
 
   bool dummy_prefix_, remove_extra_;
   CharacterMap map_;
   AddedTokenMatcher user_defined_;
   std::size_t longest_user_defined_ = 0;
+  std::array<bool, 256> begins_{};  // by first byte, whether a symbol begins with it
   // Pairs of bytes of which the first stands for itself, whatever comes behind the second.
-  std::array<std::uint64_t, 1024> plain_{};
+  BytePairs plain_{false};
 };
 
 }  // namespace tokpack
