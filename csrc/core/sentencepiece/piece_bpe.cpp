@@ -13,11 +13,9 @@
 namespace tokpack {
 namespace {
 
-constexpr std::uint64_t pair_key(std::uint32_t left, std::uint32_t right) {
-  return std::uint64_t{left} << 21 | right;
+constexpr std::uint64_t pair_slot(std::uint32_t left, std::uint32_t right) {
+  return ((std::uint64_t{left} << 32 | right) * 0x9E3779B97F4A7C15ull) >> 32;
 }
-
-constexpr std::uint64_t pair_slot(std::uint64_t key) { return (key * 0x9E3779B97F4A7C15ull) >> 32; }
 
 // By piece, how many scores are better than its own.
 std::vector<std::uint32_t> ranks_of(const std::vector<Piece>& pieces) {
@@ -54,10 +52,7 @@ std::uint32_t code_of(std::string_view character) {
 }  // namespace
 
 PieceBpe::PieceBpe(const PieceModelFile& model)
-    : unknown_(model.unknown),
-      byte_ids_(model.byte_ids()),
-      pieces_(model.pieces.size()),
-      ranks_(ranks_of(model.pieces)) {
+    : unknown_(model.unknown), byte_ids_(model.byte_ids()), pieces_(model.pieces.size()) {
   std::vector<AddedToken> symbols;
   for (std::uint32_t id = 0; id < pieces_; ++id) {
     const Piece& piece = model.pieces[id];
@@ -99,7 +94,8 @@ void PieceBpe::learn_merges(const PieceModelFile& model) {
   }
   if (next > kMaxPieces) throw std::invalid_argument("it has too many pieces and characters");
 
-  std::vector<std::uint64_t> entries;
+  const std::vector<std::uint32_t> ranks = ranks_of(model.pieces);
+  std::vector<Pair> pairs;
   std::string half;
   for (const auto& [text, id] : pieces) {
     for (std::size_t at = 1; at < text.size(); ++at) {
@@ -108,15 +104,15 @@ void PieceBpe::learn_merges(const PieceModelFile& model) {
       if (left == symbols.end()) continue;
       const auto right = symbols.find(half.assign(text, at));
       if (right == symbols.end()) continue;
-      entries.push_back(pair_key(left->second, right->second) << 22 | (id + 1));
+      pairs.push_back({left->second, right->second, {id + 1, ranks[id]}});
     }
   }
-  pairs_ = HugeArray<std::uint64_t>(std::bit_ceil(entries.size() * 2 + 16));
+  pairs_ = HugeArray<Pair>(std::bit_ceil(pairs.size() * 2 + 16));
   pair_mask_ = pairs_.size() - 1;
-  for (const std::uint64_t entry : entries) {
-    std::uint64_t slot = pair_slot(entry >> 22) & pair_mask_;
-    while (pairs_[slot] != 0) slot = (slot + 1) & pair_mask_;
-    pairs_[slot] = entry;
+  for (const Pair& pair : pairs) {
+    std::uint64_t slot = pair_slot(pair.left, pair.right) & pair_mask_;
+    while (pairs_[slot].product.piece != 0) slot = (slot + 1) & pair_mask_;
+    pairs_[slot] = pair;
   }
 }
 
@@ -127,19 +123,14 @@ std::uint32_t PieceBpe::character(std::string_view text) const {
   return found == characters_.end() ? kNone : found->second;
 }
 
-std::uint32_t PieceBpe::product(std::uint32_t left, std::uint32_t right) const {
-  if (left == kNone || right == kNone) return kNone;
-  const std::uint64_t key = pair_key(left, right);
-  for (std::uint64_t slot = pair_slot(key) & pair_mask_;; slot = (slot + 1) & pair_mask_) {
-    const std::uint64_t entry = pairs_[slot];
-    if (entry == 0) return kNone;
-    if (entry >> 22 == key) return static_cast<std::uint32_t>(entry & 0x3FFFFF) - 1;
+PieceBpe::Product PieceBpe::product(std::uint32_t left, std::uint32_t right) const {
+  for (std::uint64_t slot = pair_slot(left, right) & pair_mask_;; slot = (slot + 1) & pair_mask_) {
+    const Pair& pair = pairs_[slot];
+    if (pair.product.piece == 0) return {kNone, kNone};
+    if (pair.left == left && pair.right == right) {
+      return {pair.product.piece - 1, pair.product.rank};
+    }
   }
-}
-
-std::uint32_t PieceBpe::rank(std::uint32_t left, std::uint32_t right) const {
-  const std::uint32_t piece = product(left, right);
-  return piece == kNone ? kNone : ranks_[piece];
 }
 
 void PieceBpe::encode(std::string_view word, std::vector<std::uint32_t>* ids) {
@@ -160,6 +151,53 @@ void PieceBpe::encode(std::string_view word, std::vector<std::uint32_t>* ids) {
 }
 
 void PieceBpe::encode_part(std::string_view part, std::vector<std::uint32_t>* ids) {
+  if (part.size() <= kShort) {
+    encode_short(part, ids);
+  } else {
+    encode_long(part, ids);
+  }
+}
+
+// Symbols in a dense array, the lowest rank found by a scan. products[i] belongs to the symbols i
+// and i + 1.
+void PieceBpe::encode_short(std::string_view part, std::vector<std::uint32_t>* ids) const {
+  std::uint32_t symbols[kShort + 1], begins[kShort + 1], ranks[kShort + 1], products[kShort + 1];
+  std::size_t count = 0;
+  std::uint32_t begin = 0;
+  for_characters(part, [&](std::string_view one) {
+    symbols[count] = character(one);
+    begins[count++] = begin;
+    begin += static_cast<std::uint32_t>(one.size());
+  });
+  begins[count] = begin;
+  const auto look_up = [&](std::size_t i) {
+    const Product found = product(symbols[i], symbols[i + 1]);
+    products[i] = found.piece;
+    ranks[i] = found.rank;
+  };
+  for (std::size_t i = 0; i + 1 < count; ++i) look_up(i);
+  while (count > 1) {
+    const auto best = static_cast<std::size_t>(std::min_element(ranks, ranks + count - 1) - ranks);
+    if (ranks[best] == kNone) break;
+    symbols[best] = products[best];
+    --count;
+    for (std::size_t i = best + 1; i < count; ++i) symbols[i] = symbols[i + 1];
+    for (std::size_t i = best + 1; i <= count; ++i) begins[i] = begins[i + 1];
+    for (std::size_t i = best; i + 1 < count; ++i) {
+      ranks[i] = ranks[i + 1];
+      products[i] = products[i + 1];
+    }
+    if (best > 0) look_up(best - 1);
+    if (best + 1 < count) look_up(best);
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    write(symbols[i], part.substr(begins[i], begins[i + 1] - begins[i]), ids);
+  }
+}
+
+// A linked list of symbols and a heap of candidates, O(n log n). A candidate whose symbols have
+// changed since it was entered is skipped.
+void PieceBpe::encode_long(std::string_view part, std::vector<std::uint32_t>* ids) {
   symbols_.clear();
   std::uint32_t begin = 0;
   for_characters(part, [&](std::string_view one) {
@@ -168,67 +206,27 @@ void PieceBpe::encode_part(std::string_view part, std::vector<std::uint32_t>* id
     symbols_.push_back({character(one), begin, size, at - 1, at + 1});
     begin += size;
   });
-  if (symbols_.size() <= kShort) {
-    merge_short();
-  } else {
-    merge_long();
-  }
-  for (const Symbol& symbol : symbols_) {
-    if (symbol.size != 0) write(symbol, part, ids);
-  }
-}
-
-// Symbols in a dense array, the lowest rank found by a scan. ranks[i] belongs to the symbols i and
-// i + 1.
-void PieceBpe::merge_short() {
-  std::uint32_t products[kShort + 1], ranks[kShort + 1];
-  const auto look_up = [&](std::size_t i) {
-    products[i] = product(symbols_[i].id, symbols_[i + 1].id);
-    ranks[i] = products[i] == kNone ? kNone : ranks_[products[i]];
-  };
-  std::size_t count = symbols_.size();
-  for (std::size_t i = 0; i + 1 < count; ++i) look_up(i);
-  while (count > 1) {
-    const auto best = static_cast<std::size_t>(std::min_element(ranks, ranks + count - 1) - ranks);
-    if (ranks[best] == kNone) break;
-    symbols_[best].id = products[best];
-    symbols_[best].size += symbols_[best + 1].size;
-    --count;
-    for (std::size_t i = best + 1; i < count; ++i) symbols_[i] = symbols_[i + 1];
-    for (std::size_t i = best; i + 1 < count; ++i) {
-      ranks[i] = ranks[i + 1];
-      products[i] = products[i + 1];
-    }
-    if (best > 0) look_up(best - 1);
-    if (best + 1 < count) look_up(best);
-  }
-  symbols_.resize(count);
-}
-
-// A linked list of symbols and a heap of candidates, O(n log n). A candidate whose symbols have
-// changed since it was entered is skipped.
-void PieceBpe::merge_long() {
   const auto end = static_cast<std::uint32_t>(symbols_.size());
   std::vector<std::uint64_t> candidates;  // rank, then position: the leftmost of equals comes first
   for (std::uint32_t i = 0; i + 1 < end; ++i) {
-    const std::uint32_t r = rank(symbols_[i].id, symbols_[i + 1].id);
-    if (r != kNone) candidates.push_back(std::uint64_t{r} << 32 | i);
+    const std::uint32_t rank = product(symbols_[i].id, symbols_[i + 1].id).rank;
+    if (rank != kNone) candidates.push_back(std::uint64_t{rank} << 32 | i);
   }
   std::priority_queue heap(std::greater<>(), std::move(candidates));
   const auto push = [&](std::uint32_t left, std::uint32_t right) {
-    const std::uint32_t r = rank(symbols_[left].id, symbols_[right].id);
-    if (r != kNone) heap.push(std::uint64_t{r} << 32 | left);
+    const std::uint32_t rank = product(symbols_[left].id, symbols_[right].id).rank;
+    if (rank != kNone) heap.push(std::uint64_t{rank} << 32 | left);
   };
   while (!heap.empty()) {
-    const auto r = static_cast<std::uint32_t>(heap.top() >> 32);
+    const auto rank = static_cast<std::uint32_t>(heap.top() >> 32);
     const auto at = static_cast<std::uint32_t>(heap.top());
     heap.pop();
     Symbol& left = symbols_[at];
     if (left.size == 0 || left.next >= end) continue;
     Symbol& right = symbols_[left.next];
-    const std::uint32_t piece = product(left.id, right.id);
-    if (piece == kNone || ranks_[piece] != r) continue;
-    left.id = piece;
+    const Product found = product(left.id, right.id);
+    if (found.rank != rank) continue;
+    left.id = found.piece;
     left.size += right.size;
     right.size = 0;
     left.next = right.next;
@@ -238,21 +236,24 @@ void PieceBpe::merge_long() {
     }
     if (left.previous < end) push(left.previous, at);
   }
+  for (const Symbol& symbol : symbols_) {
+    if (symbol.size != 0) write(symbol.id, part.substr(symbol.begin, symbol.size), ids);
+  }
 }
 
-void PieceBpe::write(const Symbol& symbol, std::string_view text,
+// `text` is the symbol's.
+void PieceBpe::write(std::uint32_t symbol, std::string_view text,
                      std::vector<std::uint32_t>* ids) const {
-  if (symbol.id < pieces_) {
-    ids->push_back(symbol.id);
+  if (symbol < pieces_) {
+    ids->push_back(symbol);
     return;
   }
   if (byte_ids_.empty()) {
     ids->push_back(unknown_);
     return;
   }
-  std::string_view bytes = text.substr(symbol.begin, symbol.size);
-  if (bytes == " ") bytes = kLowerBlock;
-  for (const char c : bytes) ids->push_back(byte_ids_[static_cast<std::uint8_t>(c)]);
+  if (text == " ") text = kLowerBlock;
+  for (const char c : text) ids->push_back(byte_ids_[static_cast<std::uint8_t>(c)]);
 }
 
 }  // namespace tokpack

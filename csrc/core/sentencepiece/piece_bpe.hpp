@@ -29,10 +29,20 @@ class PieceBpe {
 
  private:
   static constexpr std::uint32_t kNone = 0xFFFFFFFFu;
-  static constexpr std::size_t kShort = 32;
+  static constexpr std::size_t kShort = 32;  // bytes
 
+  // What two symbols become, and when: the lower the rank the earlier, equal scores have equal
+  // ranks. kNone, kNone when they do not merge.
+  struct Product {
+    std::uint32_t piece;
+    std::uint32_t rank;
+  };
+  struct Pair {
+    std::uint32_t left, right;
+    Product product;
+  };
   struct Symbol {
-    std::uint32_t id;  // kNone: unknown, or merged into the one before it
+    std::uint32_t id;  // kNone: unknown
     std::uint32_t begin;
     std::uint32_t size;  // of its text in bytes; 0 when merged
     std::uint32_t previous, next;
@@ -40,12 +50,11 @@ class PieceBpe {
 
   void learn_merges(const PieceModelFile& model);
   std::uint32_t character(std::string_view text) const;
-  std::uint32_t product(std::uint32_t left, std::uint32_t right) const;
-  std::uint32_t rank(std::uint32_t left, std::uint32_t right) const;
+  Product product(std::uint32_t left, std::uint32_t right) const;
   void encode_part(std::string_view part, std::vector<std::uint32_t>* ids);
-  void merge_short();
-  void merge_long();
-  void write(const Symbol& symbol, std::string_view text, std::vector<std::uint32_t>* ids) const;
+  void encode_short(std::string_view part, std::vector<std::uint32_t>* ids) const;
+  void encode_long(std::string_view part, std::vector<std::uint32_t>* ids);
+  void write(std::uint32_t symbol, std::string_view text, std::vector<std::uint32_t>* ids) const;
 
   std::uint32_t unknown_;
   std::vector<std::uint32_t> byte_ids_;  // empty without byte fallback
@@ -53,8 +62,7 @@ class PieceBpe {
   AddedTokenMatcher user_defined_;
   std::array<std::uint32_t, 128> ascii_{};                       // symbols
   std::unordered_map<std::uint32_t, std::uint32_t> characters_;  // by code point
-  std::vector<std::uint32_t> ranks_;  // by piece; equal scores, equal ranks
-  HugeArray<std::uint64_t> pairs_;    // left 21 bits, right 21 bits, product + 1 in 22 bits
+  HugeArray<Pair> pairs_;  // hashed; their pieces are one more than they are, 0 for a free entry
   std::uint64_t pair_mask_ = 0;
   std::vector<Symbol> symbols_;
 };

@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <string>
 #include <type_traits>
+#include <utility>
 
 #include "core/sentencepiece/folded.hpp"
 
@@ -22,6 +23,18 @@ constexpr std::uint64_t slot_of(std::uint64_t key) { return (key * 0x9E3779B97F4
 // that are further apart than both their errors are not confused.
 double least_distance(std::size_t characters) { return static_cast<double>(characters + 1) / 128; }
 
+// How many beginnings sorted texts have, each counted once.
+std::size_t count_prefixes(const std::vector<std::pair<std::string, std::uint32_t>>& texts) {
+  std::size_t count = 0;
+  std::string_view before;
+  for (const auto& [text, id] : texts) {
+    const auto same = std::mismatch(text.begin(), text.end(), before.begin(), before.end()).first;
+    count += static_cast<std::size_t>(text.end() - same);
+    before = text;
+  }
+  return count;
+}
+
 }  // namespace
 
 PieceUnigram::PieceUnigram(const PieceModelFile& model)
@@ -30,23 +43,24 @@ PieceUnigram::PieceUnigram(const PieceModelFile& model)
       scores_(model.pieces.size()),
       pieces_(1, kNone) {
   float least = std::numeric_limits<float>::max();
-  std::size_t bytes = 0;
-  for (const Piece& piece : model.pieces) {
+  std::vector<std::pair<std::string, std::uint32_t>> texts;
+  for (std::uint32_t id = 0; id < model.pieces.size(); ++id) {
+    const Piece& piece = model.pieces[id];
     if (piece.type == PieceType::kNormal) least = std::min(least, piece.score);
-    bytes += is_usable(piece) ? piece.text.size() : 0;
+    if (is_usable(piece)) texts.emplace_back(folded(piece.text), id);
   }
-  if (bytes >= kMaxNodes) throw std::invalid_argument("its pieces are too long");
+  std::sort(texts.begin(), texts.end());
+  const std::size_t nodes = count_prefixes(texts);
+  if (nodes >= kMaxNodes) throw std::invalid_argument("its pieces are too long");
   unknown_score_ = least - kUnknownPenalty;
   largest_ = std::abs(unknown_score_);
   scores_[unknown_] = unknown_score_;
-  children_ = HugeArray<std::uint64_t>(std::bit_ceil(bytes * 2 + 16));
+  children_ = HugeArray<std::uint64_t>(std::bit_ceil(nodes * 2 + 16));
   mask_ = children_.size() - 1;
-  for (std::uint32_t id = 0; id < model.pieces.size(); ++id) {
-    const Piece& piece = model.pieces[id];
-    if (!is_usable(piece)) continue;
-    add(folded(piece.text), id);
-    scores_[id] = piece.score;
-    largest_ = std::max(largest_, std::abs(piece.score));
+  for (const auto& [text, id] : texts) {
+    add(text, id);
+    scores_[id] = model.pieces[id].score;
+    largest_ = std::max(largest_, std::abs(scores_[id]));
   }
   // Of an unknown character the first byte has the score.
   for (std::size_t byte = 0; byte < byte_ids_.size(); ++byte) {
