@@ -7,17 +7,28 @@ import json
 import random
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.sentencepiece_tools import HOSTILE, MODELS, TEXTS, mistral, pb, trained, twin
+from support.sentencepiece_tools import (
+    HOSTILE,
+    MODELS,
+    TEXTS,
+    Twin,
+    edited,
+    mistral,
+    pb,
+    trained,
+    twin,
+)
 from support.tokenizers_twin import block, corpus, rows
 from tokenizers import Tokenizer as HuggingFace
 from tokenizers import models, normalizers, pre_tokenizers
 
+from tokpack.errors import TokenizerError
 from tokpack.tokenizers import load_tokenizer, self_check
 
 if TYPE_CHECKING:
@@ -79,6 +90,18 @@ def test_words_of_a_megabyte(name: str) -> None:
     core = twin(name).cores[0]
     expected = twin(name).library.encode(texts)
     assert rows(core.encode(*block(texts))) == expected
+
+
+@pytest.mark.parametrize("name", ["gemma", "unigram"])
+def test_more_than_65536_pieces(name: str) -> None:
+    def grow(proto: Any) -> None:
+        for number in range(70_000):
+            proto.pieces.add(piece=f"cat{number}", score=-10_000.0 - number)
+
+    both = Twin(edited(trained(name), grow))
+    both.compare([*TEXTS, *HOSTILE, "cat7 cat69999 cat700000 the cat12"])
+    with pytest.raises(TokenizerError, match="uint16 holds 65536: use int32"):
+        both.tokenizer.encoder(dtype="uint16", append_eod=False)
 
 
 def test_what_is_not_utf8_does_no_harm() -> None:
