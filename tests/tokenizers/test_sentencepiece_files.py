@@ -75,7 +75,7 @@ def test_a_model_cut_at_every_byte() -> None:
             SentencePieceTokenizer("m", raw[:size])
 
 
-@pytest.mark.parametrize("name", ["llama", "llama", "unigram"])
+@pytest.mark.parametrize("name", ["llama", "bpe", "unigram"])
 def test_a_model_with_bytes_changed_is_refused_or_means_the_same_to_the_library(name: str) -> None:
     draw = random.Random(name)
     raw = trained(name)

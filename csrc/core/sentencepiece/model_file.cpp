@@ -207,10 +207,6 @@ bool is_reserved(PieceType type) {
 }
 
 void check_pieces(PieceModelFile* model) {
-  if (model->pieces.size() > kMaxPieces) {
-    refuse("it has " + std::to_string(model->pieces.size()) + " pieces; at most " +
-           std::to_string(kMaxPieces) + " can be used");
-  }
   std::unordered_set<std::string_view> plain, reserved;
   plain.reserve(model->pieces.size());
   bool unknown = false;
@@ -251,6 +247,7 @@ PieceModelFile PieceModelFile::parse(std::span<const std::uint8_t> data) {
   for (Field field; message.next(&field);) {
     switch (field.number) {
       case 1:
+        if (model.pieces.size() == kMaxPieces) refuse("it has more pieces than can be used");
         model.pieces.push_back(parse_piece(message.message(field)));
         break;
       case 2:

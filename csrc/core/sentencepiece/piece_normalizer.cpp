@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <stdexcept>
 
 namespace tokpack {
 namespace {
 
+constexpr std::size_t kMaxText = std::numeric_limits<std::int32_t>::max();  // in bytes
 constexpr std::size_t kMaxRules = 32;  // that begin a text, of which the library looks at the first
 
 std::uint32_t read_u32(const char* data) {
@@ -146,6 +148,9 @@ void PieceNormalizer::append(const std::uint8_t* text, std::size_t size,
     while (after_space && result.starts_with(' ')) result.remove_prefix(1);
     if (result.empty()) continue;
     tokpack::append(result, out);
+    if (out->size() - from > kMaxText) {
+      throw std::out_of_range("a document has 2^31 bytes or more when it is normalized");
+    }
     after_space = remove_extra_ && result.ends_with(' ');
   }
   while (remove_extra_) {
