@@ -33,12 +33,12 @@ def self_check(
     *,
     special_tokens: str = "auto",
     most: int = SAMPLE_BYTES,
-) -> None:
+) -> bool:
     """Encode the first ``most`` bytes of documents on both paths and compare every id.
 
     ``spans`` is int64 [n, 2], begin and end of each document in ``data``. Raises TokenizerError
-    that shows the first difference. A tokenizer that is not native needs no check; a SentencePiece
-    model gets one where its library is installed.
+    that shows the first difference. False where nothing was compared: a tokenizer that is not
+    native, a SentencePiece model without its library.
     """
     sample = first_documents(data, spans, most)
     texts = texts_of(data, sample)
@@ -49,11 +49,11 @@ def self_check(
         expected = encode_batch(reference(tokenizer, mode), texts)
     elif isinstance(tokenizer, SentencePieceTokenizer) and tokenizer.native:
         if importlib.util.find_spec("sentencepiece") is None:
-            return
+            return False
         core = tokenizer.core(dtype="int32", cache_bytes=_CACHE_BYTES)
         expected = tokenizer.library_model().encode(texts, out_type=int)
     else:
-        return
+        return False
     encoded = core.encode(data.data, sample)
     ends = np.cumsum(encoded.lengths, dtype=np.int64)
     begin = 0
@@ -62,6 +62,7 @@ def self_check(
         begin = end
         if actual != right:
             raise _difference(tokenizer, index, texts[index], actual, right)
+    return True
 
 
 def first_documents(

@@ -1,4 +1,4 @@
-"""SentencePiece models: BPE in the native core, the rest through their own library."""
+"""SentencePiece models: in the native core where it can, else through their own library."""
 
 from __future__ import annotations
 
