@@ -32,7 +32,7 @@ def tokpack(folder: Path, documents: list[bytes]) -> Callable[[], Any]:
     """tokpack as its pipeline uses it: blocks of about a megabyte, one array of ids for each."""
     from tokpack import load_tokenizer
 
-    tokenizer = load_tokenizer(folder / "tokenizer.json")
+    tokenizer = load_tokenizer(folder)
     dtype = "uint16" if tokenizer.vocab_size <= 1 << 16 else "int32"
     encoder = tokenizer.encoder(dtype=dtype, append_eod=False)
     blocks = []
@@ -45,7 +45,7 @@ def tokpack(folder: Path, documents: list[bytes]) -> Callable[[], Any]:
             spans = np.stack([ends - [len(d) for d in block], ends], axis=1).astype(np.int64)
             blocks.append((np.frombuffer(b"".join(block), np.uint8), spans))
             block = []
-    ids = np.zeros(sum(map(len, documents)), dtype)
+    ids = np.zeros(sum(map(len, documents)) + len(documents), dtype)
 
     def encode() -> Any:
         used = 0
@@ -57,6 +57,15 @@ def tokpack(folder: Path, documents: list[bytes]) -> Callable[[], Any]:
 
     ids[:] = 1  # the copy's memory is there before the clock starts
     return encode
+
+
+def sentencepiece(folder: Path, documents: list[bytes]) -> Callable[[], Any]:
+    """The library of SentencePiece models, a document at a time."""
+    import sentencepiece
+
+    model = sentencepiece.SentencePieceProcessor(model_file=str(folder / "tokenizer.model"))
+    texts = [document.decode() for document in documents]
+    return lambda: [model.encode(text) for text in texts]
 
 
 def gigatoken(folder: Path, documents: list[bytes]) -> Callable[[], Any]:
@@ -136,6 +145,7 @@ def main() -> None:
     del content
     encode = {
         "tokpack": tokpack,
+        "sentencepiece": sentencepiece,
         "gigatoken": gigatoken,
         "snaptokens": snaptokens,
         "tokenizers": tokenizers,

@@ -20,13 +20,14 @@ namespace tokpack {
 
 namespace py = pybind11;
 
-void bind_json(py::module_& module);      // JsonLines, JsonArray, split_lines, invalid_utf8
-void bind_text(py::module_& module);      // patterns, pretokenize, nfc
-void bind_bpe(py::module_& module);       // ByteLevelBPE, simd_levels
-void bind_megatron(py::module_& module);  // RandomState, SampleWalk, megatron_blend
-void bind_samples(py::module_& module);   // mix, Permutation, BlendOrder, DocumentOrder
-void bind_gather(py::module_& module);    // TokenFile, Assembly, ArrayPool and more
-void bind_packing(py::module_& module);   // pack, Packing
+void bind_json(py::module_& module);           // JsonLines, JsonArray, split_lines, invalid_utf8
+void bind_text(py::module_& module);           // patterns, pretokenize, nfc
+void bind_bpe(py::module_& module);            // ByteLevelBPE, simd_levels
+void bind_sentencepiece(py::module_& module);  // PieceModel, PieceEncoder
+void bind_megatron(py::module_& module);       // RandomState, SampleWalk, megatron_blend
+void bind_samples(py::module_& module);        // mix, Permutation, BlendOrder, DocumentOrder
+void bind_gather(py::module_& module);         // TokenFile, Assembly, ArrayPool and more
+void bind_packing(py::module_& module);        // pack, Packing
 
 // A contiguous readable buffer held for as long as this object lives.
 class Bytes {

@@ -1,13 +1,9 @@
 // ByteLevelBPE, the merges of a vocabulary of ranks, and the levels of the machine.
 #include <algorithm>
-#include <atomic>
 #include <cstring>
-#include <limits>
 #include <optional>
-#include <stdexcept>
 
-#include "bind/bind.hpp"
-#include "core/bpe/bpe_encoder.hpp"
+#include "bind/encoder_binding.hpp"
 #include "core/bpe/ranked_merges.hpp"
 
 namespace tokpack {
@@ -15,11 +11,6 @@ namespace {
 
 using AddedTuple = std::tuple<std::string, std::uint32_t, bool, bool>;
 using MergeRows = py::array_t<std::int32_t, py::array::c_style | py::array::forcecast>;
-using SpanRows = py::array_t<std::int64_t, py::array::c_style | py::array::forcecast>;
-
-struct Encoded {
-  py::array ids, lengths, special;
-};
 
 std::vector<Merge> parse_merges(const MergeRows& rows) {
   if (rows.ndim() != 2 || rows.shape(1) != 3) {
@@ -38,16 +29,13 @@ std::vector<Merge> parse_merges(const MergeRows& rows) {
   return merges;
 }
 
-class ByteLevelBpeBinding {
+class ByteLevelBpeBinding final : public EncoderBinding {
  public:
   ByteLevelBpeBinding(const std::vector<std::optional<py::bytes>>& vocab, const MergeRows& merges,
                       const std::string& pattern, const std::vector<AddedTuple>& added,
                       const std::string& special_tokens, bool nfc, bool ignore_merges,
                       const std::string& dtype, std::size_t cache_bytes, const std::string& level)
-      : wide_(dtype == "int32") {
-    if (!wide_ && dtype != "uint16") {
-      throw py::value_error("dtype '" + dtype + "' is neither uint16 nor int32");
-    }
+      : EncoderBinding(dtype) {
     if (special_tokens != "text" && special_tokens != "encode") {
       throw py::value_error("special_tokens '" + special_tokens + "' is neither text nor encode");
     }
@@ -80,66 +68,8 @@ class ByteLevelBpeBinding {
         std::move(tokens), words, wide_, static_cast<std::uint32_t>(vocab_size_), options);
   }
 
-  Encoded encode(const py::buffer& data, const SpanRows& spans, std::vector<std::uint32_t> before,
-                 std::vector<std::uint32_t> after) {
-    if (spans.ndim() != 2 || spans.shape(1) != 2) {
-      throw py::value_error("spans must have shape [n, 2]: begin, end");
-    }
-    const Frame frame{std::move(before), std::move(after)};
-    for (const auto& side : {frame.before, frame.after}) {
-      for (const std::uint32_t id : side) {
-        if (id < (wide_ ? BpeModel::kIdLimit : 65536u)) continue;
-        throw py::value_error("id " + std::to_string(id) + " does not fit the dtype");
-      }
-    }
-    return wide_ ? encode_into(wide_ids_, data, spans, frame)
-                 : encode_into(narrow_ids_, data, spans, frame);
-  }
-
-  py::dict cache_info() const {
-    const auto info = encoder_->cache_info();
-    py::dict dict;
-    dict["words"] = info.words;
-    dict["bytes"] = info.bytes;
-    dict["misses"] = info.misses;
-    return dict;
-  }
-
  private:
-  template <class Out>
-  Encoded encode_into(Shared<Out>& scratch, const py::buffer& data, const SpanRows& rows,
-                      const Frame& frame) {
-    static_assert(sizeof(Span) == 2 * sizeof(std::int64_t));
-    const Bytes bytes(data);
-    const auto count = static_cast<std::size_t>(rows.shape(0));
-    const std::span<const Span> spans(reinterpret_cast<const Span*>(rows.data()), count);
-    if (busy_.exchange(true)) {
-      throw std::runtime_error("ByteLevelBPE.encode was called while another thread is in it");
-    }
-    auto ids = scratch.take();
-    auto lengths = lengths_.take();
-    std::vector<std::int64_t> special;
-    try {
-      const py::gil_scoped_release release;
-      encoder_->encode(bytes.span(), spans, frame, {ids.get(), lengths.get(), &special});
-    } catch (...) {
-      busy_ = false;
-      throw;
-    }
-    busy_ = false;
-    const auto tokens = static_cast<py::ssize_t>(ids->size());
-    const auto documents = static_cast<py::ssize_t>(lengths->size());
-    return {scratch.give(std::move(ids), {tokens}), lengths_.give(std::move(lengths), {documents}),
-            py::array_t<std::int64_t>(static_cast<py::ssize_t>(special.size()), special.data())};
-  }
-
-  bool wide_;
   std::size_t vocab_size_ = 0;
-  std::unique_ptr<BpeEncoder> encoder_;
-  Shared<std::uint16_t> narrow_ids_;
-  Shared<std::int32_t> wide_ids_;
-  Shared<std::int32_t> lengths_;
-  std::atomic<bool> busy_ = false;
 };
 
 py::tuple ranked_merges(const std::vector<std::optional<py::bytes>>& vocab) {

@@ -7,6 +7,7 @@ PYBIND11_MODULE(_core, module) {
   tokpack::bind_json(module);
   tokpack::bind_text(module);
   tokpack::bind_bpe(module);
+  tokpack::bind_sentencepiece(module);
   tokpack::bind_megatron(module);
   tokpack::bind_samples(module);
   tokpack::bind_gather(module);

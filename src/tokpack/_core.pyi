@@ -90,6 +90,41 @@ def ranked_merges(vocab: Sequence[bytes | None]) -> tuple[npt.NDArray[np.int32],
     makes of their own bytes. ValueError for a token of more than 4096 bytes.
     """
 
+class PieceModel:
+    """A SentencePiece model file. ValueError says why it is none, or is broken."""
+
+    def __init__(self, raw: Buffer) -> None: ...
+    pieces: list[tuple[bytes, int]]  # by id: text, type as the file has it; a new list each time
+    begin_piece: bytes  # name of the piece that begins a document
+    end_piece: bytes  # name of the piece that ends a document
+    unknown_surface: bytes | None  # what the unknown piece is decoded to; None: not said
+    dummy_prefix: bool  # a space is put before a text
+    remove_extra_whitespace: bool
+    denormalizes: bool  # decoding has rules of its own
+    why_not_native: str  # why PieceEncoder does not take it; "" when it does
+
+class PieceEncoder:
+    """The ids of a SentencePiece model: one for each process, one thread at a time."""
+
+    def __init__(
+        self,
+        model: PieceModel,
+        *,
+        dtype: Literal["uint16", "int32"] = "uint16",
+        cache_bytes: int = ...,
+        level: Level = "auto",
+    ) -> None: ...
+    def encode(
+        self,
+        data: Buffer,
+        spans: npt.NDArray[np.int64],
+        before: Sequence[int] = (),
+        after: Sequence[int] = (),
+    ) -> Encoded:
+        """Encode valid UTF-8 documents; the ids go around each that has a token."""
+
+    def cache_info(self) -> dict[str, int]: ...
+
 def patterns() -> list[str]:
     """Names of the pretokenizers that the core knows."""
 

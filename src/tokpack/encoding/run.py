@@ -57,17 +57,7 @@ def encode(options: EncodeOptions, *, progress: Show | None = None) -> list[Mani
     sources = discover(options.inputs, input_format=options.input_format)
     prefixes = options.output_names
     make_transform(options)  # what is missing for it is said before anything is begun
-    tokenizer = load_tokenizer(
-        options.tokenizer,
-        vocab_file=options.vocab_file,
-        merge_file=options.merge_file,
-        tokenizer_type=options.tokenizer_type,
-        tokenizer_model=options.tokenizer_model,
-        eod_token=options.eod_token,
-        pattern=options.pattern,
-        vocab_size=options.vocab_size,
-        special_tokens_count=options.special_tokens_count,
-    )
+    tokenizer = _tokenizer_of(options)
     frame = frame_of(
         tokenizer,
         append_eod=options.append_eod,
@@ -117,6 +107,20 @@ def encode(options: EncodeOptions, *, progress: Show | None = None) -> list[Mani
             raise
         finish(folder, options)
         return [Manifest.load(prefix) for prefix in prefixes.values()]
+
+
+def _tokenizer_of(options: EncodeOptions) -> Tokenizer:
+    return load_tokenizer(
+        options.tokenizer,
+        vocab_file=options.vocab_file,
+        merge_file=options.merge_file,
+        tokenizer_type=options.tokenizer_type,
+        tokenizer_model=options.tokenizer_model,
+        eod_token=options.eod_token,
+        pattern=options.pattern,
+        vocab_size=options.vocab_size,
+        special_tokens_count=options.special_tokens_count,
+    )
 
 
 def _tell_of_frame(tokenizer: Tokenizer, frame: Frame, options: EncodeOptions) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tokpack.errors import TokenizerError
+from tokpack.tokenizers.native import NativeTokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,7 +42,7 @@ class Spelling:
     @cached_property
     def table(self) -> list[bytes] | None:
         """The bytes of each id, for a tokenizer whose text is their plain sequence; else None."""
-        if not self.tokenizer.native:
+        if not isinstance(self.tokenizer, NativeTokenizer):
             return None
         return [self.alone(token) for token in range(self.tokenizer.vocab_size)]
 

@@ -1,7 +1,8 @@
-"""Prove on a run's own data that the native core does what the Hugging Face library does."""
+"""Prove on a run's own data that the native core does what the tokenizer's own library does."""
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +13,13 @@ from tokpack.tokenizers.base import SpecialTokens, Tokenizer, texts_of
 from tokpack.tokenizers.gpt2_files import EOD, parse_merges, parse_vocab
 from tokpack.tokenizers.huggingface import build, encode_batch, load_library
 from tokpack.tokenizers.native import NativeTokenizer
+from tokpack.tokenizers.sentencepiece import SentencePieceTokenizer
 
 if TYPE_CHECKING:
     import numpy.typing as npt
     import tokenizers
+
+    from tokpack import _core
 
 SAMPLE_BYTES = 1 << 18
 _CACHE_BYTES = 1 << 24  # room for the vocabulary and the sample's words; more takes longer to clear
@@ -29,20 +33,28 @@ def self_check(
     *,
     special_tokens: str = "auto",
     most: int = SAMPLE_BYTES,
-) -> None:
+) -> bool:
     """Encode the first ``most`` bytes of documents on both paths and compare every id.
 
     ``spans`` is int64 [n, 2], begin and end of each document in ``data``. Raises TokenizerError
-    that shows the first difference. A tokenizer that is not native needs no check.
+    that shows the first difference. False where nothing was compared: a tokenizer that is not
+    native, a SentencePiece model without its library.
     """
-    if not isinstance(tokenizer, NativeTokenizer):
-        return
     sample = first_documents(data, spans, most)
-    mode = tokenizer.special_mode(special_tokens)
-    core = tokenizer.core(dtype="int32", special_tokens=mode, cache_bytes=_CACHE_BYTES)
-    encoded = core.encode(data.data, sample)
     texts = texts_of(data, sample)
-    expected = encode_batch(reference(tokenizer, mode), texts)
+    core: _core.ByteLevelBPE | _core.PieceEncoder
+    if isinstance(tokenizer, NativeTokenizer):
+        mode = tokenizer.special_mode(special_tokens)
+        core = tokenizer.core(dtype="int32", special_tokens=mode, cache_bytes=_CACHE_BYTES)
+        expected = encode_batch(reference(tokenizer, mode), texts)
+    elif isinstance(tokenizer, SentencePieceTokenizer) and tokenizer.native:
+        if importlib.util.find_spec("sentencepiece") is None:
+            return False
+        core = tokenizer.core(dtype="int32", cache_bytes=_CACHE_BYTES)
+        expected = tokenizer.library_model().encode(texts, out_type=int)
+    else:
+        return False
+    encoded = core.encode(data.data, sample)
     ends = np.cumsum(encoded.lengths, dtype=np.int64)
     begin = 0
     for index, (end, right) in enumerate(zip(ends.tolist(), expected, strict=True)):
@@ -50,6 +62,7 @@ def self_check(
         begin = end
         if actual != right:
             raise _difference(tokenizer, index, texts[index], actual, right)
+    return True
 
 
 def first_documents(
@@ -85,8 +98,13 @@ def reference(tokenizer: NativeTokenizer, mode: SpecialTokens) -> tokenizers.Tok
 
 
 def _difference(
-    tokenizer: NativeTokenizer, index: int, text: str, actual: list[int], right: list[int]
+    tokenizer: Tokenizer,
+    index: int,
+    text: str,
+    actual: list[int],
+    right: list[int],
 ) -> TokenizerError:
+    library = "Hugging Face" if isinstance(tokenizer, NativeTokenizer) else "SentencePiece"
     pairs = zip(actual, right, strict=False)
     at = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(actual), len(right)))
     before = tokenizer.decode(actual[:at])
@@ -95,6 +113,6 @@ def _difference(
     window = slice(max(0, at - 2), at + _SHOWN)
     return TokenizerError(
         f"tokenizer {tokenizer.name} fails its self-check: in document {index + 1} of the sample, "
-        f"token {at}, near {around!r}, the native core gives {actual[window]} and the Hugging Face "
+        f"token {at}, near {around!r}, the native core gives {actual[window]} and the {library} "
         f"library {right[window]}. This is a fault of tokpack: please report it with this text"
     )

@@ -126,9 +126,9 @@ class NativeTokenizer(Tokenizer):
 
 
 class NativeEncoder:
-    """The native core with the frame of one run."""
+    """An encoder of the native core with the frame of one run."""
 
-    def __init__(self, core: _core.ByteLevelBPE, frame: Frame) -> None:
+    def __init__(self, core: _core.ByteLevelBPE | _core.PieceEncoder, frame: Frame) -> None:
         self._core = core
         self._frame = frame
 

@@ -1,56 +1,80 @@
-"""SentencePiece models, through their own library (the extra ``sentencepiece``)."""
+"""SentencePiece models: in the native core where it can, else through their own library."""
 
 from __future__ import annotations
 
 import hashlib
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+from tokpack import _core
 from tokpack.errors import TokenizerError, UsageError
 from tokpack.files.foreign import read_object
 from tokpack.tokenizers.base import SpecialFinder, Tokenizer, pack, texts_of
 from tokpack.tokenizers.frame import Frame, find_eod
+from tokpack.tokenizers.native import NativeEncoder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     import numpy as np
     import numpy.typing as npt
 
     from tokpack.tokenizers.base import Encoder, PackedIds
 
+_UNKNOWN, _CONTROL, _BYTE = 2, 3, 6  # types of pieces, as the model file has them
+_SPACE = "\u2581".encode()
+_UNKNOWN_SURFACE = " \u2047 ".encode()
+
 
 class SentencePieceTokenizer(Tokenizer):
     """A ``.model`` file; ``raw`` is its content.
 
-    The library never turns text into a control symbol such as ``</s>``, so special tokens inside
-    documents are always text.
+    Text never becomes a control symbol such as ``</s>``, so special tokens inside documents are
+    always text.
     """
 
     kind = "SentencePiece"
     special_tokens_default = "text"
-    why_not_native = "it is a SentencePiece model"
 
     def __init__(self, name: str, raw: bytes, *, eod_token: str | int | None = None) -> None:
         self.name = name
         self.raw = raw
-        model = self._model
-        self.vocab_size = int(model.get_piece_size())
+        self.why_not_native = self._model.why_not_native
+        self.native = not self.why_not_native
+        if not self.native:
+            self.library_model()
+        self.vocab_size = len(self._pieces)
         self.special_ids = {
-            str(model.id_to_piece(i)): i for i in range(self.vocab_size) if model.is_control(i)
+            piece.decode(errors="replace"): token_id
+            for token_id, (piece, kind) in enumerate(self._pieces)
+            if kind == _CONTROL
         }
-        self.eod_id = model.eos_id() if eod_token is None and model.eos_id() >= 0 else None
+        self.eod_id = self._control(self._model.end_piece) if eod_token is None else None
         if self.eod_id is None:
             self.eod_id = find_eod(self, eod_token)
 
     @cached_property
-    def _model(self) -> Any:
+    def _model(self) -> _core.PieceModel:
+        try:
+            return _core.PieceModel(self.raw)
+        except ValueError as error:
+            raise TokenizerError(
+                f"tokenizer {self.name}: not a SentencePiece model: {error}"
+            ) from None
+
+    @cached_property
+    def _pieces(self) -> list[tuple[bytes, int]]:
+        return self._model.pieces
+
+    def library_model(self) -> Any:
+        """The library's processor of this model."""
         try:
             import sentencepiece
         except ImportError:
+            why = f" ({self.why_not_native})" if self.why_not_native else ""
             raise TokenizerError(
-                f"tokenizer {self.name} is a SentencePiece model: "
+                f"tokenizer {self.name} is a SentencePiece model that needs its library{why}: "
                 "pip install 'tokpack[sentencepiece]'"
             ) from None
         model = sentencepiece.SentencePieceProcessor()
@@ -63,8 +87,13 @@ class SentencePieceTokenizer(Tokenizer):
         return model
 
     def token_to_id(self, token: str) -> int | None:
-        token_id = int(self._model.piece_to_id(token))
-        return None if token_id == self._model.unk_id() else token_id
+        wanted = token.encode("utf-8", "replace")
+        found = (
+            token_id
+            for token_id, (text, kind) in enumerate(self._pieces)
+            if text == wanted and kind != _UNKNOWN
+        )
+        return next(found, None)
 
     def special_frame(self) -> Frame:
         """As ``tokenizer_config.json`` beside the model says: a model itself adds nothing."""
@@ -77,14 +106,20 @@ class SentencePieceTokenizer(Tokenizer):
                 "add_bos_token and add_eos_token): leave out --add-special-tokens, and use "
                 "--prepend-bos and --append-eod"
             )
-        before = (self._model.bos_id(),) if flags.get("add_bos_token") else ()
-        after = (self._model.eos_id(),) if flags.get("add_eos_token") else ()
-        if -1 in (*before, *after):
+        begin, end = self._control(self._model.begin_piece), self._control(self._model.end_piece)
+        before = (begin,) if flags.get("add_bos_token") else ()
+        after = (end,) if flags.get("add_eos_token") else ()
+        if None in (*before, *after):
             raise TokenizerError(f"{path}: it adds a token that the model {self.name} has not")
-        return Frame(before, after)
+        return Frame(cast("tuple[int, ...]", before), cast("tuple[int, ...]", after))
+
+    def _control(self, piece: bytes) -> int | None:
+        """The id of a control symbol by its name in the model."""
+        return self.special_ids.get(piece.decode(errors="replace"))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if key != "_model"}
+        made = ("_model", "_pieces")
+        return {key: value for key, value in self.__dict__.items() if key not in made}
 
     def encoder(
         self,
@@ -100,26 +135,56 @@ class SentencePieceTokenizer(Tokenizer):
                 "tokens found in text: use special tokens text or error"
             )
         self.special_mode(special_tokens)
+        framing = self.framing(append_eod, frame)
+        if self.native:
+            return NativeEncoder(self.core(dtype=dtype), framing)
         return SentencePieceEncoder(
-            self._model,
+            self.library_model(),
             dtype=self.check_dtype(dtype),
-            frame=self.framing(append_eod, frame),
+            frame=framing,
             special=SpecialFinder(self.special_ids),
         )
 
+    def core(
+        self, *, dtype: str, level: _core.Level = "auto", cache_bytes: int = 64 << 20
+    ) -> _core.PieceEncoder:
+        """The native object itself; ``level`` chooses the instruction set."""
+        return _core.PieceEncoder(
+            self._model, dtype=self.check_dtype(dtype), cache_bytes=cache_bytes, level=level
+        )
+
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
+        """The text as the library has it, but bytes that are no character stay what they are."""
         known = list(map(int, ids))
         for token_id in known:
             if not 0 <= token_id < self.vocab_size:
                 raise self.no_such_id(token_id)
-        return str(self._model.decode(known)).encode()
+        if self._model.denormalizes:
+            return str(self.library_model().decode(known)).encode()
+        unknown = self._model.unknown_surface
+        text = bytearray()
+        begin = self._model.dummy_prefix or self._model.remove_extra_whitespace
+        for token_id in known:
+            piece, kind = self._pieces[token_id]
+            begin = begin and not text
+            if kind == _BYTE:
+                text.append(int(piece[3:5], 16))
+            elif kind == _UNKNOWN:
+                text += _UNKNOWN_SURFACE if unknown is None else unknown
+            elif kind != _CONTROL:
+                # One space before the text is not its own; of several, unless all are extra,
+                # the others are.
+                prefix = begin and piece.startswith(_SPACE)
+                text += (piece[len(_SPACE) :] if prefix else piece).replace(_SPACE, b" ")
+                begin = begin and not (prefix and not self._model.remove_extra_whitespace)
+        return bytes(text)
 
     def definition_digest(self) -> str:
         return hashlib.sha256(self.raw).hexdigest()
 
 
 class SentencePieceEncoder:
-    """A model with the settings of one run."""
+    """The library with the settings of one run."""
 
     def __init__(self, model: Any, *, dtype: str, frame: Frame, special: SpecialFinder) -> None:
         self._model = model
@@ -128,6 +193,6 @@ class SentencePieceEncoder:
         self._special = special
 
     def encode(self, data: npt.NDArray[np.uint8], spans: npt.NDArray[np.int64]) -> PackedIds:
-        rows = self._model.encode(texts_of(data, spans), out_type=int)
+        rows: Sequence[list[int]] = self._model.encode(texts_of(data, spans), out_type=int)
         special = self._special.find(data, spans)
         return pack(rows, dtype=self._dtype, frame=self._frame, special=special)

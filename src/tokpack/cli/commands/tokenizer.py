@@ -7,8 +7,6 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from tokpack.cli import terminal
-from tokpack.cli.document import print_tokens
-from tokpack.cli.figures import bold, name, table, width
 from tokpack.cli.parser import Group, Page, flag, parse, size
 from tokpack.display import shown
 from tokpack.errors import UsageError
@@ -158,6 +156,8 @@ def _try(tokenizer: Tokenizer, arguments: argparse.Namespace) -> Trial:
 
 
 def _describe(facts: TokenizerFacts, trial: Trial, arguments: argparse.Namespace) -> None:
+    from tokpack.cli.figures import bold, table
+
     if arguments.json:
         terminal.put_json({**facts.to_json(), "trial": asdict(trial)}, indent=2)
         return
@@ -174,7 +174,7 @@ def _describe(facts: TokenizerFacts, trial: Trial, arguments: argparse.Namespace
         ["BOS", _token(facts.bos)],
         *([key, value or "none"] for key, value in known.items() if value is not None),
         ["fast path", "yes" if facts.native else f"no: {facts.why_not_native}"],
-        ["ids", _ids(trial)],
+        ["ids", _ids(facts, trial)],
         ["speed", f"{trial.cold:,.1f} MB/s cold, {trial.warm:,.1f} warm, on one core here"],
         ["bytes a token", f"{trial.text_bytes / max(trial.tokens, 1):.2f}"],
         ["sha256", facts.sha256],
@@ -198,14 +198,17 @@ def _token(token: tuple[str, int] | None) -> str:
     return "none" if token is None else f"{token[0]} {token[1]}"
 
 
-def _ids(trial: Trial) -> str:
+def _ids(facts: TokenizerFacts, trial: Trial) -> str:
     sample = terminal.bytes_text(trial.text_bytes)
     if trial.difference is None:
-        return "by the reference library itself"
-    return trial.difference or f"those of the Hugging Face library, on {sample} of text"
+        return "not compared" if facts.native else "by the reference library itself"
+    library = "SentencePiece" if facts.kind == "SentencePiece" else "Hugging Face"
+    return trial.difference or f"those of the {library} library, on {sample} of text"
 
 
 def _show_text(tokenizer: Tokenizer, arguments: argparse.Namespace) -> None:
+    from tokpack.cli.document import print_tokens
+    from tokpack.cli.figures import bold
     from tokpack.report import Spelling
     from tokpack.report.tokenizer_trial import Texts
 
@@ -223,6 +226,7 @@ def _show_text(tokenizer: Tokenizer, arguments: argparse.Namespace) -> None:
 
 
 def _compare(tokenizer: Tokenizer, arguments: argparse.Namespace) -> None:
+    from tokpack.cli.figures import bold, name, table, width
     from tokpack.report.tokenizer_trial import tokens_of
     from tokpack.tokenizers import load_tokenizer
 

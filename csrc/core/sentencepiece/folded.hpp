@@ -1,0 +1,38 @@
+// Folded texts: a space stands for U+2581, with which SentencePiece marks white space.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "core/sentencepiece/model_file.hpp"
+
+namespace tokpack {
+
+inline constexpr std::string_view kLowerBlock = "\xE2\x96\x81";  // U+2581
+
+// Replaces every U+2581 by a space.
+inline std::string folded(std::string_view text) {
+  std::string result;
+  for (std::size_t at = 0;;) {
+    const std::size_t next = text.find(kLowerBlock, at);
+    result += text.substr(at, next - at);
+    if (next == std::string_view::npos) return result;
+    result += ' ';
+    at = next + kLowerBlock.size();
+  }
+}
+
+// Whether some text can become this piece: a normalized text has no space.
+inline bool is_usable(const Piece& piece) {
+  return (piece.type == PieceType::kNormal || piece.type == PieceType::kUserDefined) &&
+         piece.text.find(' ') == std::string::npos;
+}
+
+// How many bytes the character has that begins with this byte; 1 for what begins none.
+inline std::size_t character_size(std::uint8_t first) {
+  return first < 0xC0 ? 1 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
+}
+
+}  // namespace tokpack

@@ -1,0 +1,70 @@
+// SentencePiece's BPE of one word: characters are merged to pieces, the best score first.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "core/base/huge_array.hpp"
+#include "core/bpe/added_tokens.hpp"
+#include "core/sentencepiece/model_file.hpp"
+
+namespace tokpack {
+
+// Immutable but for its scratch memory: for one thread at a time. A symbol is a piece, by its id,
+// or a character that is only a part of pieces.
+class PieceBpe {
+ public:
+  explicit PieceBpe(const PieceModelFile& model);
+
+  // Appends the ids of a folded word to *ids: what PieceCutter leaves together. With byte fallback
+  // unknown characters are bytes, else each is the unknown id.
+  // REQUIRES: the text is valid UTF-8 (anything else gives meaningless ids, no harm), and shorter
+  // than 2^31 bytes.
+  void encode(std::string_view word, std::vector<std::uint32_t>* ids);
+
+ private:
+  static constexpr std::uint32_t kNone = 0xFFFFFFFFu;
+  static constexpr std::size_t kShort = 32;  // bytes
+
+  // What two symbols become, and when: the lower the rank the earlier, equal scores have equal
+  // ranks. kNone, kNone when they do not merge.
+  struct Product {
+    std::uint32_t piece;
+    std::uint32_t rank;
+  };
+  struct Pair {
+    std::uint32_t left, right;
+    Product product;
+  };
+  struct Symbol {
+    std::uint32_t id;  // kNone: unknown
+    std::uint32_t begin;
+    std::uint32_t size;  // of its text in bytes; 0 when merged
+    std::uint32_t previous, next;
+  };
+
+  void learn_merges(const PieceModelFile& model);
+  std::uint32_t character(std::string_view text) const;
+  Product product(std::uint32_t left, std::uint32_t right) const;
+  void encode_part(std::string_view part, std::vector<std::uint32_t>* ids);
+  void encode_short(std::string_view part, std::vector<std::uint32_t>* ids) const;
+  void encode_long(std::string_view part, std::vector<std::uint32_t>* ids);
+  void write(std::uint32_t symbol, std::string_view text, std::vector<std::uint32_t>* ids) const;
+
+  std::uint32_t unknown_;
+  std::vector<std::uint32_t> byte_ids_;  // empty without byte fallback
+  std::size_t pieces_ = 0;               // symbols below this number are ids
+  AddedTokenMatcher user_defined_;
+  std::array<std::uint32_t, 128> ascii_{};                       // symbols
+  std::unordered_map<std::uint32_t, std::uint32_t> characters_;  // by code point
+  HugeArray<Pair> pairs_;  // hashed; their pieces are one more than they are, 0 for a free entry
+  std::uint64_t pair_mask_ = 0;
+  std::vector<Symbol> symbols_;
+};
+
+}  // namespace tokpack

@@ -1,0 +1,146 @@
+"""SentencePiece models trained by their own library, and the core beside it."""
+
+from __future__ import annotations
+
+import functools
+import io
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from support.tokenizers_twin import LEVELS, block, rows
+from tokpack.tokenizers.sentencepiece import SentencePieceTokenizer
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+sentencepiece = pytest.importorskip("sentencepiece", reason="the extra is not installed")
+pb = pytest.importorskip("sentencepiece.sentencepiece_model_pb2")
+
+TEXTS = [
+    "the cat sat on the mat, it's the cat's mat: the mats, 12 and 2345.",
+    "a \u4e2d\u6587 mat\u00a0sat\nthe\tnew\u3000line \u00e9t\u00e9 e\u0301t\u00e9",
+    "def the(cat):\n    if cat == 'sat':\n        return [mat for mat in cat]\n",
+    "Les chats \u00e9taient l\u00e0, \u043a\u043e\u0442 \u0441\u0438\u0434\u0435\u043b \U0001f600",
+]
+PLAIN = {"normalization_rule_name": "identity", "remove_extra_whitespaces": False}
+MODELS: dict[str, dict[str, Any]] = {
+    "llama": {"model_type": "bpe", "byte_fallback": True, **PLAIN},
+    "gemma": {
+        "model_type": "bpe",
+        "byte_fallback": True,
+        "add_dummy_prefix": False,
+        **PLAIN,
+        "user_defined_symbols": ["\n", "\n\n", "\u2581\u2581", "\u2581\u2581\u2581", "<x>", "a<x"],
+    },
+    "bpe": {"model_type": "bpe"},
+    "folding bpe": {
+        "model_type": "bpe",
+        "normalization_rule_name": "nmt_nfkc_cf",
+        "user_defined_symbols": ["e\u0301", "Cat", "a b", "\u2581the"],
+    },
+    "sentences": {
+        "model_type": "bpe",
+        "byte_fallback": True,
+        "split_by_whitespace": False,
+        "split_by_unicode_script": False,
+        "control_symbols": ["<c>"],
+        **PLAIN,
+    },
+    "unigram": {"model_type": "unigram"},
+    "byte unigram": {"model_type": "unigram", "byte_fallback": True, "split_digits": True, **PLAIN},
+    "nfkc unigram": {
+        "model_type": "unigram",
+        "normalization_rule_name": "nfkc",
+        "split_by_whitespace": False,
+        "add_dummy_prefix": False,
+    },
+}
+HOSTILE = [
+    *(
+        "",
+        " ",
+        "  ",
+        "\u2581",
+        "\u2581\u2581 \u2581",
+        "\0",
+        "a\0b\0",
+        "\n",
+        "\r\n\n\t ",
+        "a" * 5000,
+    ),
+    *(
+        " " * 3000,
+        " a" * 500,
+        "\u4e2d" * 3000,
+        "\U0001f600 \U0001f600\U0001f600",
+        "<0x0A>",
+        "<unk>",
+    ),
+    *(
+        "</s><s> </s>",
+        "the<x>a<x>a<<x>",
+        "\u2581the the",
+        "\ufeffthe",
+        "\ufdfa \u00bd\u2460 \u200b",
+    ),
+    *(
+        "  the  cat  ",
+        "\u3000the\u3000\u3000cat\u00a0",
+        "e\u0301e\u0301 A\u030a",
+        "the cat \u2581 ",
+    ),
+    *("\uffff\U0010ffff\ud7ff", "a b a  b", "\n\n\n\n\n", "    \n        x", "<c>cat", "\x7f\x01"),
+]
+
+
+@functools.cache
+def trained(name: str) -> bytes:
+    model = io.BytesIO()
+    options = {"vocab_size": 380 if "byte" in str(MODELS[name]) else 150, **MODELS[name]}
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(TEXTS * 20),
+        model_writer=model,
+        hard_vocab_limit=False,
+        minloglevel=2,
+        **options,
+    )
+    return model.getvalue()
+
+
+def edited(raw: bytes, change: Any) -> bytes:
+    """The model with a change of its fields."""
+    proto = pb.ModelProto()
+    proto.ParseFromString(raw)
+    change(proto)
+    edited: bytes = proto.SerializeToString()
+    return edited
+
+
+class Twin:
+    """A model in the core, at every level and with a small cache, beside the library."""
+
+    def __init__(self, raw: bytes) -> None:
+        self.tokenizer = SentencePieceTokenizer("m", raw)
+        assert self.tokenizer.native, self.tokenizer.why_not_native
+        self.library = sentencepiece.SentencePieceProcessor(model_proto=raw)
+        self.cores = [self.tokenizer.core(dtype="int32", level=level) for level in LEVELS]
+        self.cores.append(self.tokenizer.core(dtype="int32", cache_bytes=1 << 12))
+
+    def compare(self, texts: list[str]) -> None:
+        expected = self.library.encode(texts)
+        for core in self.cores:
+            for text, ids, right in zip(
+                texts, rows(core.encode(*block(texts))), expected, strict=True
+            ):
+                assert ids == right, (text[:200], ids[:30], right[:30])
+
+
+@functools.cache
+def twin(name: str) -> Twin:
+    return Twin(trained(name))
+
+
+@functools.cache
+def mistral(shared: Path) -> Twin:
+    return Twin((shared / "tokenizers" / "modern" / "mistral-v1.model").read_bytes())
