@@ -55,10 +55,10 @@ def encode(
 ) -> list[Manifest]:
     """Turn documents into PREFIX.bin, .idx and .json; one dataset, and manifest, for each key.
 
-    ``inputs`` are files, folders, patterns or names of Hugging Face datasets; ``output`` is PREFIX,
-    by default made from their names. The other options are described in EncodeOptions. A run that
-    was stopped goes on where it was; one that is finished returns at once. ``progress`` is called
-    a few times a second. Raises a TokpackError.
+    ``inputs`` are files, folders, patterns or Hugging Face datasets (``hf://NAME``); ``output`` is
+    PREFIX, by default made from their names. The other options are described in EncodeOptions. A
+    run that was stopped goes on where it was; one that is finished returns at once. ``progress`` is
+    called a few times a second. Raises a TokpackError.
     """
     options: dict[str, Any] = dict(locals())  # before anything else is: the parameters
     from tokpack.encoding import EncodeOptions

@@ -222,14 +222,21 @@ def test_dataset_by_name(hf: Any, tmp_path: Path) -> None:
         assert read_parts(source, [WHOLE]).texts == want
     with pytest.raises(InputError, match="slices are not supported"):
         discover([f"hf://{folder}:train[:5]"])
-    with pytest.raises(InputError, match="no such file or folder"):
+    with pytest.raises(InputError, match="none: cannot be loaded as a Hugging Face dataset"):
         discover([f"hf://{tmp_path}/none"])
 
 
-def test_bare_dataset_name_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dataset_by_name_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(InputError, match=r"pip install 'tokpack\[hf\]'"):
-        discover(["owner/name"])
+        discover(["hf://owner/name"])
+
+
+def test_a_mistyped_path_asks_no_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The missing package would be asked for if ``data/wiki`` were taken for a repository."""
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(InputError, match=r"^data/wiki: no such file or folder; .* hf://data/wiki$"):
+        discover(["data/wiki"])
     with pytest.raises(InputError, match=r"owner/name\.jsonl: no such file or folder$"):
         discover(["owner/name.jsonl"])
 

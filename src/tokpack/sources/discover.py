@@ -35,7 +35,7 @@ def discover(inputs: Sequence[str], *, input_format: str = "auto") -> list[Sourc
 
     An input is a file, a folder (read recursively), a pattern (``**`` goes into folders), a comma
     list of these, ``@list.txt`` (a path a line), ``-`` (the standard input), a folder that
-    ``datasets`` saved, or a Hugging Face dataset (``hf://name[:split]`` or ``owner/name``).
+    ``datasets`` saved, or a Hugging Face dataset (``hf://name[:split]``; only that asks the hub).
     A file that is found under several names, through links, is listed once, and a warning says so;
     but as often as the inputs name it, or repeat the folder or pattern that it is in.
     ``input_format`` is one of FORMATS, or ``auto``: by content. InputError where an input does not
@@ -152,10 +152,14 @@ def _path(path: str, input_format: str) -> Iterator[Source]:
         yield _source(path, input_format)
     elif has_magic(path):
         yield from _pattern(path, input_format)
-    elif looks_like_hub_name(path) and not bare_name(path).endswith(DOCUMENT_SUFFIXES):
-        yield from _arrow_files(*hub_files(path))
     else:
-        raise InputError(f"{printable(path)}: no such file or folder")
+        raise InputError(f"{printable(path)}: no such file or folder{_hub_hint(path)}")
+
+
+def _hub_hint(path: str) -> str:
+    if not looks_like_hub_name(path) or bare_name(path).endswith(DOCUMENT_SUFFIXES):
+        return ""
+    return f"; a Hugging Face dataset is named {HUB_SCHEME}{path}"
 
 
 def _pattern(pattern: str, input_format: str) -> Iterator[Source]:

@@ -48,15 +48,14 @@ def hub_files(name: str) -> tuple[str, list[str]]:
         import datasets
     except ImportError as error:
         raise InputError(
-            f"{printable(path)}: no such file or folder, and to load it as a Hugging Face dataset "
-            "needs a package: pip install 'tokpack[hf]'"
+            f"hf://{printable(path)}: a Hugging Face dataset needs a package: "
+            "pip install 'tokpack[hf]'"
         ) from error
     try:
         found: Any = datasets.load_dataset(path, split=split or None)
     except Exception as error:  # whatever a loader or the network throws
         raise InputError(
-            f"{printable(path)}: no such file or folder, nor can it be loaded as a Hugging Face "
-            f"dataset: {error}"
+            f"hf://{printable(path)}: cannot be loaded as a Hugging Face dataset: {error}"
         ) from error
     if isinstance(found, dict):
         if "train" not in found and len(found) > 1:

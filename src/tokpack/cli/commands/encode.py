@@ -194,8 +194,8 @@ PAGE = Page(
     "Encode documents into a dataset that Megatron-LM, GPT-NeoX and their forks train on.",
     GROUPS,
     """\
-INPUT is a file, a folder, a glob, a list a.jsonl,b.jsonl, @list.txt, - for stdin, or the name of
-a Hugging Face dataset. Its content, not its name, says what it is: JSON lines, a JSON array, plain
+INPUT is a file, a folder, a glob, a list a.jsonl,b.jsonl, @list.txt, - for stdin, or hf://NAME, a
+Hugging Face dataset. Its content, not its name, says what it is: JSON lines, a JSON array, plain
 text with a document a line, parquet, arrow, an archive; zst, gz, xz and bz2 are unpacked.
 
 examples:
