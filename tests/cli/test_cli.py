@@ -139,6 +139,7 @@ def ids(prefix: Path | str) -> list[int]:
         ("d/a.jsonl.zst --no-append-eod", {"append_eod": False, "output": "a", "workers": 0}),
         ("a --tokenizer-name-or-path org/name", {"tokenizer": "org/name"}),
         ("a --jsonl-keys b", {"keys": ("b",)}),
+        ("a --json-keys text,title meta.text,", {"keys": ("text", "title", "meta.text")}),
     ],
 )
 def test_flags_mean(command: str, expected: dict[str, Any]) -> None:

@@ -47,7 +47,7 @@ def stage(
         counts = [piece.keys[index] for piece in pieces]
         total = _sum(counts)
         if not total.tokens:
-            raise InputError(_no_tokens(pieces, key))
+            raise InputError(_no_tokens(job, pieces, key))
         names = StagedNames(key)
         lengths = _joined(job, folder.track(key, "lengths"), total.sequences, total.tokens)
         size = total.tokens * np.dtype(job.dtype).itemsize
@@ -79,11 +79,16 @@ def _sum(counts: Iterable[KeyCounts]) -> KeyCounts:
     return total
 
 
-def _no_tokens(pieces: Sequence[Piece], key: str) -> str:
+def _no_tokens(job: Job, pieces: Sequence[Piece], key: str) -> str:
+    names = job.sources[0].name
+    if len(job.sources) > 1:
+        names += f" and {len(job.sources) - 1} more"
+    if all(not source.size and not source.is_pipe for source in job.sources):
+        return f"{names}: empty, so there is no document to encode"
     records = sum(piece.records for piece in pieces)
     rejected = sum(piece.rejected for piece in pieces)
     return (
-        f"no document with a token under the key {key!r}: {records} records were read, "
+        f"{names}: no document with a token under the key {key!r}: {records} records were read, "
         f"{rejected} of them were bad and the others empty"
     )
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from tokpack.errors import FormatError, InputError
 from tokpack.files.durable import open_regular
 from tokpack.files.outputs import Kind, check_outputs
+from tokpack.indexed import Manifest
 from tokpack.indexed.outputs import dataset_outputs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tokpack.encoding.options import EncodeOptions
-    from tokpack.files.outputs import Output
+    from tokpack.encoding.plan import Plan
     from tokpack.sources import Source
 
 _REJECT = re.compile(rb'\{"source": "(?:[^"\\]|\\.)*", "line": \d+, "reason": "')
@@ -37,16 +39,30 @@ def is_rejects(path: str) -> bool:
 REJECTS = Kind("a list of bad records", is_rejects, kept=False, beside=True)
 
 
-def check_replaced(options: EncodeOptions, sources: Sequence[Source]) -> None:
-    """Refuse to replace what the run reads, or what it was not told to. UsageError, OutputError."""
+def check_replaced(
+    options: EncodeOptions, sources: Sequence[Source], plan: Plan | None = None
+) -> None:
+    """Refuse to replace what the run reads, or what it was not told to. UsageError, OutputError.
+
+    With the ``plan`` the message says what makes a finished dataset another one.
+    """
     inputs = list(_inputs(options, sources))
-    groups: list[list[Output]] = [
-        dataset_outputs(prefix, trace=options.trace) for prefix in options.output_names.values()
-    ]
+    for prefix in options.output_names.values():
+        outputs = dataset_outputs(prefix, trace=options.trace)
+        found = _found(plan, prefix) if plan and not options.overwrite else ""
+        check_outputs(outputs, inputs, overwrite=options.overwrite, found=found)
     if options.on_error == "skip" or is_rejects(rejects_path(options)):
-        groups.append([(rejects_path(options), REJECTS)])
-    for outputs in groups:
-        check_outputs(outputs, inputs, overwrite=options.overwrite)
+        rejects = [(rejects_path(options), REJECTS)]
+        check_outputs(rejects, inputs, overwrite=options.overwrite)
+
+
+def _found(plan: Plan, prefix: str) -> str:
+    """What makes the dataset that has the name another one, for the message; "" where unknown."""
+    try:
+        difference = plan.difference_of(Manifest.load(prefix))
+    except (InputError, FormatError):
+        return ""
+    return f" and is another dataset ({difference})" if difference else ""
 
 
 def _inputs(options: EncodeOptions, sources: Sequence[Source]) -> Iterator[str]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from tokpack.display import brief
 from tokpack.encoding.piece import Job, KeyCounts, Piece, Tracks
 from tokpack.encoding.rejects import Rejects
 from tokpack.encoding.transforms import make_transform
@@ -33,6 +34,7 @@ _SPECIAL = (
     "the document contains a special token of the tokenizer "
     "(--special-tokens, special_tokens=, says what becomes of it: text, encode, auto or error)"
 )
+_KEYS_SHOWN = 12
 _SKIP = "--on-error skip (on_error='skip') puts bad records aside and goes on"
 
 
@@ -89,7 +91,7 @@ class PartEncoder:
             clock.add(0)
             batch, texts = self._encodable(number, batch)  # noqa: PLW2901
             if batch.bad:
-                self._check_allowed(number, batch.bad)
+                self._check_allowed(number, batch)
                 rejects.add(batch.bad)
             for index, key in enumerate(keys):
                 arrays = self._tokens(number, batch.documents[key], texts[index], piece.keys[index])
@@ -195,9 +197,10 @@ class PartEncoder:
         source = self.job.sources[part.source]
         return RecordError(source.name, line_base(source, part) + line + 1, reason, advice)
 
-    def _check_allowed(self, number: int, bad: list[BadRecord]) -> None:
+    def _check_allowed(self, number: int, batch: Batch) -> None:
         if self.job.options.on_error == "fail":
-            raise self._record_error(number, bad[0].line, bad[0].reason, _SKIP)
+            bad = batch.bad[0]
+            raise self._record_error(number, bad.line, bad.reason, _advice(batch))
 
 
 class _Clock:
@@ -304,6 +307,19 @@ def no_memory(what: str, error: MemoryError) -> WorkerError:
         f"a worker had not enough memory for {what}{detail}: use fewer workers (--workers), or "
         "allow only shorter documents (--max-document-bytes); run again to continue"
     )
+
+
+def _advice(batch: Batch) -> str:
+    """What to do about the first bad record of a batch."""
+    keys = batch.bad[0].keys
+    if keys is None:
+        return _SKIP
+    names = ", ".join(map(brief, keys[:_KEYS_SHOWN])) or "none"
+    more = f" and {len(keys) - _KEYS_SHOWN} more" if len(keys) > _KEYS_SHOWN else ""
+    advice = f"its keys are {names}{more}: name one with --json-keys (keys=)"
+    # Where no other record has the key either, to skip such records would leave nothing.
+    others_have_it = any(len(documents) for documents in batch.documents.values())
+    return f"{advice}, or {_SKIP}" if others_have_it else advice
 
 
 def _line(documents: Documents, index: int, per_document: npt.NDArray[np.int64] | None) -> int:

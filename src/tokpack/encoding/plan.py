@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tokpack.encoding.transforms import versions
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 PLAN_FORMAT = 2
 _IDENTIFYING = ("fingerprint", "size", "format", "compression")  # of an input
+_OF_INPUT = ("name", "format", "compression", "size")
 # Flags whose names are not those of their options.
 _FLAGS = {"keys": " (--json-keys)", "num_docs": " (--limit)"}
 _AROUND = {
@@ -105,6 +106,21 @@ class Plan:
         if not whole:
             raise ResumeError("its plan.json cannot be understood")
         return plan
+
+    def difference_of(self, manifest: Manifest) -> str:
+        """What makes a finished dataset another one than this plan's; "" for nothing that shows."""
+        try:
+            inputs = [{name: one[name] for name in _OF_INPUT} for one in manifest.inputs]
+            made = replace(
+                self,
+                sources=tuple(Source(path="", mtime_ns=0, **entry) for entry in inputs),
+                fingerprints=tuple(one["fingerprint"] for one in manifest.inputs),
+                tokenizer=manifest.tokenizer,
+                options={n: v for n, v in manifest.options.items() if n in self.options},
+            )
+            return made.difference(self)
+        except (KeyError, TypeError):  # a manifest that something else wrote
+            return ""
 
     def touched(self, other: Plan) -> list[int]:
         """Numbers of the sources whose files have another time in ``other``, the plan of now."""

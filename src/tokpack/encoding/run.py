@@ -78,7 +78,7 @@ def encode(options: EncodeOptions, *, progress: Show | None = None) -> list[Mani
         done = existing(plan, prefixes, options)
         if done is not None:
             return done
-        check_replaced(options, sources)
+        check_replaced(options, sources, plan)
     with _ends_on_sigterm(), _locked(folder, options) as beat:
         plan, touched = open_plan(folder, plan, options)
         job = Job(folder, plan.sources, plan.parts, tokenizer, frame, dtype, options)
@@ -89,7 +89,7 @@ def encode(options: EncodeOptions, *, progress: Show | None = None) -> list[Mani
         if done is not None:
             folder.remove()
             return done
-        check_replaced(options, sources)
+        check_replaced(options, sources, plan)
         _tell_of_frame(tokenizer, frame, options)
         if not tokenizer.native:
             _log.warning(

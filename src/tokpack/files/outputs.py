@@ -68,8 +68,12 @@ def begin_outputs(outputs: Sequence[Output], inputs: Iterable[str], *, overwrite
     check_outputs(outputs, read, overwrite=overwrite)
 
 
-def check_outputs(outputs: Sequence[Output], inputs: Iterable[str], *, overwrite: bool) -> None:
+def check_outputs(
+    outputs: Sequence[Output], inputs: Iterable[str], *, overwrite: bool, found: str = ""
+) -> None:
     """Refuse what the rule forbids; ``outputs`` are files that appear together, the last one last.
+
+    ``found`` goes into the message about what is there, where more is known of it.
 
     ``inputs`` are all files that the run reads; a folder stands for the files in it, and what does
     not exist for nothing. UsageError for an input that is an output, or two outputs of one name;
@@ -93,7 +97,8 @@ def check_outputs(outputs: Sequence[Output], inputs: Iterable[str], *, overwrite
         if overwrite or (made and not kind.kept):
             continue
         raise OutputError(
-            f"{path} exists: choose another output, or replace it with overwrite (--overwrite)"
+            f"{path} exists{found}: choose another output, or replace it with overwrite "
+            "(--overwrite)"
         )
 
 

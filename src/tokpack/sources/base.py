@@ -140,11 +140,15 @@ class Documents:
 
 @dataclass
 class BadRecord:
-    """A record that cannot be used; ``line`` counts as in Documents, ``raw`` is cut at 4 KiB."""
+    """A record that cannot be used; ``line`` counts as in Documents, ``raw`` is cut at 4 KiB.
+
+    ``keys`` are those of a record that has not the key that was asked for.
+    """
 
     line: int
     reason: str
     raw: bytes
+    keys: tuple[str, ...] | None = None
 
 
 @dataclass

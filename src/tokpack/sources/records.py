@@ -13,7 +13,7 @@ from tokpack.errors import UsageError
 from tokpack.sources.base import RAW_BYTES_KEPT, BadRecord, Batch, Documents
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     import numpy.typing as npt
 
@@ -65,6 +65,14 @@ class JsonLinesParser:
         return Parsed(without(documents, bad), [bad[i] for i in sorted(bad)], records, lines)
 
 
+class NoKeyError(ValueError):
+    """A record has not the key that was asked for; ``keys`` are those that it has."""
+
+    def __init__(self, key: str, keys: Iterable[str]) -> None:
+        super().__init__(f"no key '{key}'")
+        self.keys = tuple(keys)
+
+
 class TextParser:
     """Every line is a document, blank ones included."""
 
@@ -104,6 +112,7 @@ def not_utf8(documents: Documents) -> dict[int, BadRecord]:
 def string_at(record: bytes, key: str) -> bytes:
     """The UTF-8 text under a key of one JSON record, as Python's json reads it.
 
+    ``a.b`` is the key ``b`` of the object under ``a`` where the record has no key ``a.b``.
     ValueError with the reason where there is none.
     """
     try:
@@ -117,9 +126,7 @@ def string_at(record: bytes, key: str) -> bytes:
         raise ValueError("malformed JSON: nested too deeply") from None
     if not isinstance(value, dict):
         raise ValueError(f"the record is {_described(value)}, not a JSON object")
-    if key not in value:
-        raise ValueError(f"no key '{key}'")
-    text = value[key]
+    text = _value_at(value, key)
     if text is None:
         raise ValueError(f"'{key}' is null")
     if not isinstance(text, str):
@@ -129,6 +136,15 @@ def string_at(record: bytes, key: str) -> bytes:
     except UnicodeEncodeError as error:
         escape = f"\\u{ord(text[error.start]):04x}"
         raise ValueError(f"lone surrogate {escape} in '{key}'") from None
+
+
+def _value_at(record: dict[str, Any], key: str) -> Any:
+    value: Any = record
+    for name in [key] if key in record else key.split("."):
+        if not isinstance(value, dict) or name not in value:
+            raise NoKeyError(key, record)
+        value = value[name]
+    return value
 
 
 def _as_number(_digits: str) -> int:
@@ -163,7 +179,8 @@ def _decide_slow(
         try:
             text = string_at(raw, key)
         except ValueError as error:
-            record = BadRecord(int(numbers[index]), str(error), raw[:RAW_BYTES_KEPT])
+            keys = error.keys if isinstance(error, NoKeyError) else None
+            record = BadRecord(int(numbers[index]), str(error), raw[:RAW_BYTES_KEPT], keys)
             bad.setdefault(index, record)
             continue
         pieces.append(np.frombuffer(text, np.uint8))

@@ -46,7 +46,7 @@ GROUPS = (
                 dest="keys",
                 metavar="KEY",
                 nargs="+",
-                help="JSON keys or columns to encode, a dataset for each (text)",
+                help="JSON keys (a.b: b inside of a) or columns, a dataset for each (text)",
             ),
             flag(
                 "--input-format",
@@ -252,7 +252,7 @@ def resolve(arguments: argparse.Namespace) -> tuple[EncodeOptions, list[str]]:
     legacy.check(arguments)
     notes = legacy.notes(arguments)
     inputs = (*arguments.inputs, *arguments.input)
-    keys = tuple(arguments.keys or ("text",))
+    keys = _keys(arguments.keys or ["text"])
     if not inputs:
         raise UsageError(_no_input(keys))
     whitespace = legacy.is_whitespace(arguments)
@@ -303,6 +303,11 @@ def resolve(arguments: argparse.Namespace) -> tuple[EncodeOptions, list[str]]:
         max_document_bytes=arguments.max_document_bytes,
     )
     return options, notes
+
+
+def _keys(given: Sequence[str]) -> tuple[str, ...]:
+    """The keys, also those of comma lists."""
+    return tuple(key for text in given for key in map(str.strip, text.split(",")) if key)
 
 
 def _no_input(keys: tuple[str, ...]) -> str:
