@@ -48,6 +48,7 @@ def encode(
     lang: str = "english",
     limit: int | None = None,
     input_format: str = "auto",
+    hf_split: str | None = None,
     overwrite: bool = False,
     trace: bool = False,
     max_document_bytes: int = 1 << 30,

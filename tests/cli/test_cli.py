@@ -237,6 +237,20 @@ def test_special_tokens_are_counted(
     assert ids(tmp_path / "a").count(0) == (1 if mode == "text" else 3)
 
 
+def test_the_summary_says_what_was_read_and_what_ends_documents(
+    corpus: Path, tokenizer: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "a.txt").write_text("one\n")
+    done = tokpack("encode", corpus, "a.txt", "-o", "x", "--tokenizer", tokenizer, cwd=tmp_path)
+    assert "read as    JSON lines (1 input); plain text, a document a line (1 input)" in done.stderr
+    eod = json.loads((tmp_path / "x.json").read_text())["tokenizer"]["eod_id"]
+    assert f"documents  end with the EOD <|endoftext|> ({eod})" in done.stderr
+    options = ("-o", "y", "--no-append-eod", "--tokenizer", tokenizer)
+    done = tokpack("encode", "a.txt", *options, cwd=tmp_path)
+    assert "read as    plain text, a document a line\n" in done.stderr
+    assert "documents  end without an EOD" in done.stderr
+
+
 def test_json_and_quiet(corpus: Path, tokenizer: Path, tmp_path: Path) -> None:
     run = tokpack(
         "encode", corpus, "--tokenizer", tokenizer, "-o", "out", "--json", "-q", cwd=tmp_path

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from support.sources_twin import WHOLE, one_source, read_parts, read_whole
 
-from tokpack.errors import InputError
+from tokpack.errors import InputError, UsageError
 from tokpack.sources import discover, line_base, make_parts, read
 
 if TYPE_CHECKING:
@@ -206,8 +206,20 @@ def test_saved_dataset_dict(hf: Any, tmp_path: Path) -> None:
     one = hf.Dataset.from_dict({"text": TEXTS[:10]})
     two = hf.Dataset.from_dict({"text": TEXTS[10:20]})
     hf.DatasetDict({"train": one, "test": two}).save_to_disk(folder)
-    texts = [text for s in discover([folder]) for text in read_parts(s, [WHOLE]).texts]
-    assert texts == WANT[:20]
+    both = [f"{folder}/train", f"{folder}/test"]
+    for names, want in (both[1:], WANT[10:20]), (both, WANT[:20]):
+        assert [t for s in discover(names) for t in read_parts(s, [WHOLE]).texts] == want
+    (source,) = discover([folder], hf_split="test")
+    assert read_parts(source, [WHOLE]).texts == WANT[10:20]
+    with pytest.raises(InputError, match=r"several splits.*of train, test.*--hf-split train"):
+        discover([folder])
+    with pytest.raises(InputError, match="no split 'dev': name one of train, test"):
+        discover([folder], hf_split="dev")
+    with pytest.raises(UsageError, match="--hf-split dev: no input is a Hugging Face dataset"):
+        discover([__file__], hf_split="dev")
+    hf.DatasetDict({"all": one}).save_to_disk(tmp_path / "single")
+    (source,) = discover([str(tmp_path / "single")])
+    assert read_parts(source, [WHOLE]).texts == WANT[:10]
 
 
 def test_dataset_by_name(hf: Any, tmp_path: Path) -> None:
@@ -220,6 +232,8 @@ def test_dataset_by_name(hf: Any, tmp_path: Path) -> None:
         assert source.format == "arrow"
         assert source.name.startswith(f"hf://{folder}:{'test' if ':test' in name else 'train'}/")
         assert read_parts(source, [WHOLE]).texts == want
+    (source,) = discover([f"hf://{folder}"], hf_split="test")
+    assert read_parts(source, [WHOLE]).texts == WANT[:5]
     with pytest.raises(InputError, match="slices are not supported"):
         discover([f"hf://{folder}:train[:5]"])
     with pytest.raises(InputError, match="none: cannot be loaded as a Hugging Face dataset"):

@@ -305,3 +305,17 @@ def test_fingerprint_follows_the_content_alone(tmp_path: Path) -> None:
         assert one_source(write(tmp_path, "c.txt", changed)).fingerprint() != first
     assert one_source(write(tmp_path, "d.txt", raw + raw)).fingerprint() != first
     assert one_source(write(tmp_path, "e.txt", b"")).fingerprint() != ""
+
+
+def test_markup_as_plain_text_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    files = [
+        str(write(tmp_path, name, b"<p>a</p>, b\n"))
+        for name in ("a.html", "b.csv", "c.log", "d.txt")
+    ]
+    assert {source.format for source in discover(files)} == {"text"}
+    (record,) = caplog.records
+    assert record.getMessage().startswith(f"{files[0]} and 1 more: read as plain text")
+    caplog.clear()
+    discover(files, input_format="text")
+    discover(files[2:])
+    assert not caplog.records

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+from collections import Counter
 from typing import TYPE_CHECKING, Literal
 
 from tokpack.cli.terminal import bytes_text, put_json, say, time_text
@@ -20,6 +21,14 @@ if TYPE_CHECKING:
 
 # How a run found its output: nothing there, an unfinished one, or the finished dataset.
 Begun = Literal["new", "resumed", "complete"]
+FORMAT_NAMES = {
+    "jsonl": "JSON lines",
+    "json": "a JSON array",
+    "text": "plain text, a document a line",
+    "parquet": "parquet",
+    "arrow": "Arrow",
+    "archive": "an archive",
+}
 RATE_BYTES = 1_000_000  # with less text a rate says how long a start takes
 
 
@@ -43,10 +52,12 @@ def _lines(prefix: str, manifest: Manifest, options: EncodeOptions, pace: str) -
     per_token = manifest.text_bytes / max(1, manifest.tokens)
     rejects = f"{options.output}.rejects.jsonl"
     counts = [
+        ("read as", _formats(manifest)),
         (
             "tokenizer",
             f"{manifest.tokenizer['name']} ({manifest.tokenizer['kind']}), ids as {manifest.dtype}",
         ),
+        ("documents", _around(manifest)),
         ("text", f"{bytes_text(manifest.text_bytes)}{pace}"),
     ]
     if manifest.sequences != manifest.documents:
@@ -68,6 +79,33 @@ def _lines(prefix: str, manifest: Manifest, options: EncodeOptions, pace: str) -
         f"{_count(manifest.tokens, 'token')}, {per_token:.2f} bytes a token",
         *(f"  {name:<10} {text}" for name, text in [*counts, ("files", files)]),
     ]
+
+
+def _formats(manifest: Manifest) -> str:
+    """What the inputs were read as: JSON lines in zst; plain text, a document a line."""
+    read = Counter((entry["format"], entry["compression"]) for entry in manifest.inputs)
+    words = []
+    for (format_, compression), count in read.items():
+        inputs = f" ({_count(count, 'input')})" if len(manifest.inputs) > 1 else ""
+        words.append(FORMAT_NAMES[format_] + (f" in {compression}" if compression else "") + inputs)
+    return "; ".join(words)
+
+
+def _around(manifest: Manifest) -> str:
+    """What each document begins and ends with."""
+    names = {id_: name for name, id_ in manifest.tokenizer.get("special_ids", {}).items()}
+    frame = manifest.tokenizer.get("frame") or {}
+    eod = manifest.appended_eod
+    before = frame.get("before", [])
+    after = frame.get("after", [] if eod is None else [eod])
+
+    def tokens(ids: list[int]) -> str:
+        return " ".join(f"{names[i]} ({i})" if i in names else str(i) for i in ids)
+
+    begin = f"begin with {tokens(before)}, " if before else ""
+    if after and after[-1] == manifest.token_fact("eod_id"):
+        return f"{begin}end with the EOD {tokens(after)}"
+    return begin + (f"end with {tokens(after)}" if after else "end without an EOD")
 
 
 def _pace(manifest: Manifest, begun: Begun, seconds: float) -> str:

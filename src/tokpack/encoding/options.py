@@ -62,6 +62,7 @@ class EncodeOptions:
     lang: str = "english"
     limit: int | None = None  # only the first so many records of the inputs
     input_format: str = "auto"
+    hf_split: str | None = None  # of Hugging Face datasets that name none
     overwrite: bool = False
     trace: bool = False  # write PREFIX.trace: the input and line of each document
     max_document_bytes: int = 1 << 30

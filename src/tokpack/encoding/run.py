@@ -54,7 +54,7 @@ def encode(options: EncodeOptions, *, progress: Show | None = None) -> list[Mani
     """
     from tokpack import __version__
 
-    sources = discover(options.inputs, input_format=options.input_format)
+    sources = discover(options.inputs, input_format=options.input_format, hf_split=options.hf_split)
     prefixes = options.output_names
     make_transform(options)  # what is missing for it is said before anything is begun
     tokenizer = _tokenizer_of(options)

@@ -8,7 +8,7 @@ import re
 import stat
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tokpack.errors import InputError, UsageError
 from tokpack.sources.base import FORMATS, STDIN, Source, printable
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 HUB_SCHEME = "hf://"
+_MARKUP = (".csv", ".tsv", ".html", ".htm", ".xhtml", ".xml")
 _SIDECAR = re.compile(
     r"(readme|license|licence|changelog|sha\d+sums?|md5sums?|_success)\b.*"
     r"|.*\.(md|rst|log|ya?ml|toml|sha\d+(sum)?|md5(sum)?|sig|asc|rejects\.jsonl)"
@@ -30,7 +31,9 @@ _SIDECAR = re.compile(
 )
 
 
-def discover(inputs: Sequence[str], *, input_format: str = "auto") -> list[Source]:
+def discover(
+    inputs: Sequence[str], *, input_format: str = "auto", hf_split: str | None = None
+) -> list[Source]:
     """List the input files, in the order of the inputs; those of a folder or pattern sorted.
 
     An input is a file, a folder (read recursively), a pattern (``**`` goes into folders), a comma
@@ -38,18 +41,44 @@ def discover(inputs: Sequence[str], *, input_format: str = "auto") -> list[Sourc
     ``datasets`` saved, or a Hugging Face dataset (``hf://name[:split]``; only that asks the hub).
     A file that is found under several names, through links, is listed once, and a warning says so;
     but as often as the inputs name it, or repeat the folder or pattern that it is in.
-    ``input_format`` is one of FORMATS, or ``auto``: by content. InputError where an input does not
-    exist, cannot be read, or no document file is found.
+    ``input_format`` is one of FORMATS, or ``auto``: by content. ``hf_split`` is the split of
+    Hugging Face datasets that name none. InputError where an input does not exist, cannot be read,
+    has several splits of which none is named, or no document file is found.
     """
     if input_format not in ("auto", *FORMATS):
         raise UsageError(f"--input-format is {', '.join(FORMATS)} or auto, not {input_format!r}")
     if isinstance(inputs, (str, bytes)):
         raise UsageError("inputs is a list of names, not one string")
     paths = [path for one in inputs for path in _paths(os.fspath(one))]
-    found = [(path, _once(_path(path, input_format))) for path in paths]
+    asked = _Asked(input_format, hf_split)
+    found = [(path, _once(_path(path, asked))) for path in paths]
     if not any(sources for _, sources in found):
         raise InputError("no input: name files, folders, patterns, or - for the standard input")
-    return _as_often_as_named(found)
+    listed = _as_often_as_named(found)
+    if hf_split is not None and not any(source.format == "arrow" for source in listed):
+        raise UsageError(f"--hf-split {hf_split}: no input is a Hugging Face dataset")
+    if input_format == "auto":
+        _warn_of_markup(listed)
+    return listed
+
+
+def _warn_of_markup(sources: Sequence[Source]) -> None:
+    """Say which files are read as plain text though their names say that they are not."""
+    names = [s.name for s in sources if s.format == "text" and bare_name(s.path).endswith(_MARKUP)]
+    if names:
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        _log.warning(
+            "%s%s: read as plain text, a document a line, markup, quotes and all; where that is "
+            "meant, --input-format text says so",
+            *(names[0], more),
+        )
+
+
+class _Asked(NamedTuple):
+    """How the inputs are to be read."""
+
+    input_format: str
+    hf_split: str | None
 
 
 def _paths(text: str) -> list[str]:
@@ -141,17 +170,17 @@ def _listed(path: str) -> list[str]:
     return paths
 
 
-def _path(path: str, input_format: str) -> Iterator[Source]:
+def _path(path: str, asked: _Asked) -> Iterator[Source]:
     if path == STDIN:
-        yield _source(path, input_format)
+        yield _source(path, asked.input_format)
     elif path.startswith(HUB_SCHEME):
-        yield from _arrow_files(*hub_files(path.removeprefix(HUB_SCHEME)))
+        yield from _arrow_files(*hub_files(path.removeprefix(HUB_SCHEME), asked.hf_split))
     elif os.path.isdir(path):
-        yield from _folder(path, input_format)
+        yield from _folder(path, asked)
     elif os.path.lexists(path):
-        yield _source(path, input_format)
+        yield _source(path, asked.input_format)
     elif has_magic(path):
-        yield from _pattern(path, input_format)
+        yield from _pattern(path, asked)
     else:
         raise InputError(f"{printable(path)}: no such file or folder{_hub_hint(path)}")
 
@@ -162,22 +191,22 @@ def _hub_hint(path: str) -> str:
     return f"; a Hugging Face dataset is named {HUB_SCHEME}{path}"
 
 
-def _pattern(pattern: str, input_format: str) -> Iterator[Source]:
+def _pattern(pattern: str, asked: _Asked) -> Iterator[Source]:
     paths = matching(pattern)
     if not paths:
         raise InputError(f"{printable(pattern)}: no file matches this pattern")
     for path in paths:
-        yield from _path(path, input_format)
+        yield from _path(path, asked)
 
 
-def _folder(folder: str, input_format: str) -> Iterator[Source]:
+def _folder(folder: str, asked: _Asked) -> Iterator[Source]:
     if is_saved_dataset(folder):
-        yield from _arrow_files(*saved_files(folder))
+        yield from _arrow_files(*saved_files(folder, asked.hf_split))
         return
     found = 0
     passed_over: list[str] = []
     for path in files_below(folder):
-        source = None if _is_sidecar(path) else _document_file(path, input_format)
+        source = None if _is_sidecar(path) else _document_file(path, asked.input_format)
         if source is None:
             passed_over.append(path)
         else:

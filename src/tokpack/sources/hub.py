@@ -26,12 +26,15 @@ def is_saved_dataset(folder: str) -> bool:
     )
 
 
-def saved_files(folder: str) -> tuple[str, list[str]]:
-    """The name and the Arrow files of a dataset on disk, all splits in the order of its dict."""
+def saved_files(folder: str, split: str | None = None) -> tuple[str, list[str]]:
+    """The name and the Arrow files of a dataset on disk, or of the one split of a dict of them.
+
+    InputError where there are several splits and none is named.
+    """
     if os.path.isfile(os.path.join(folder, "dataset_dict.json")):
         named = _json(os.path.join(folder, "dataset_dict.json")).get("splits", [])
-        splits = _inside(folder, named)
-        files = [path for split in splits for path in _split_files(os.path.join(folder, split))]
+        one = _one_split(folder, _inside(folder, named), split)
+        files = _split_files(os.path.join(folder, one))
     else:
         files = _split_files(folder)
     if not files:
@@ -39,9 +42,28 @@ def saved_files(folder: str) -> tuple[str, list[str]]:
     return printable(folder), files
 
 
-def hub_files(name: str) -> tuple[str, list[str]]:
-    """Load ``name[:split]`` with ``datasets``; its shown name and the Arrow files in its cache."""
+def _one_split(folder: str, splits: list[str], asked: str | None) -> str:
+    if asked is None and len(splits) == 1:
+        return splits[0]
+    if asked in splits:
+        return asked
+    shown = printable(folder)
+    if not splits:
+        raise InputError(f"{shown}: the saved dataset has no splits")
+    trouble = f"has no split {asked!r}" if asked else "has several splits, which are not joined"
+    raise InputError(
+        f"{shown}: {trouble}: name one of {', '.join(splits)}, as the input "
+        f"{os.path.join(shown, splits[0])} or with --hf-split {splits[0]}"
+    )
+
+
+def hub_files(name: str, asked: str | None = None) -> tuple[str, list[str]]:
+    """Load ``name[:split]`` with ``datasets``; its shown name and the Arrow files in its cache.
+
+    ``asked`` is the split where the name has none.
+    """
     path, _, split = name.partition(":")
+    split = split or asked or ""
     if split and not _PLAIN_SPLIT.fullmatch(split):
         raise InputError(f"hf://{name}: {split!r} is no name of a split; slices are not supported")
     try:

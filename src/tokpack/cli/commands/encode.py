@@ -56,6 +56,11 @@ GROUPS = (
                 help="auto, jsonl, json, text, parquet, arrow or archive (auto)",
             ),
             flag(
+                "--hf-split",
+                metavar="SPLIT",
+                help="the split of Hugging Face datasets that name none, such as train",
+            ),
+            flag(
                 "--limit", type=number(1), metavar="N", help="only the first N records, for a trial"
             ),
             flag(
@@ -298,6 +303,7 @@ def resolve(arguments: argparse.Namespace) -> tuple[EncodeOptions, list[str]]:
         lang=arguments.lang,
         limit=arguments.limit,
         input_format=arguments.input_format or ("text" if whitespace else "auto"),
+        hf_split=arguments.hf_split,
         overwrite=arguments.overwrite,
         trace=arguments.trace,
         max_document_bytes=arguments.max_document_bytes,
