@@ -26,6 +26,13 @@ class UsageError(TokpackError, ValueError):
     """The request itself is wrong: an option, a combination, a name."""
 
 
+def missing_package(error: ModuleNotFoundError, extra: str) -> UsageError:
+    """What to install where an import failed; a module of ours that is not there is a fault."""
+    if error.name is None or error.name.partition(".")[0] == "tokpack":
+        raise error
+    return UsageError(f"this needs the package {error.name}: pip install 'tokpack[{extra}]'")
+
+
 class InputError(TokpackError):
     """An input file is missing, unreadable, empty or broken."""
 

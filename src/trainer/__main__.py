@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from tokpack.configuration.flags import resolve
 from tokpack.display import message, tell
-from tokpack.errors import TokpackError, UsageError
+from tokpack.errors import TokpackError, UsageError, missing_package
 from tokpack.files.lock import release
 
 if TYPE_CHECKING:
@@ -31,7 +31,10 @@ def run(argv: Sequence[str]) -> int:
             f"--nproc {nproc} in a world of {world} processes: `tokpack train --nproc {nproc}` "
             "starts so many, and any other launcher is told so itself"
         )
-    from .loop import train
+    try:
+        from .loop import train
+    except ModuleNotFoundError as error:
+        raise missing_package(error, "train") from None
 
     # A word, or what stands behind --flag=, may be a file that was read.
     words = [word.partition("=")[2] or word for word in argv]

@@ -384,6 +384,16 @@ def test_a_bad_record_is_named(corpus: Path, tokenizer: Path, tmp_path: Path) ->
     assert (tmp_path / "out.rejects.jsonl").read_text().count("\n") == 1
 
 
+def test_train_without_torch_says_what_to_install() -> None:
+    code = (
+        "import sys; sys.modules['torch'] = None; from tokpack.cli.main import main;"
+        "sys.exit(main(['train', '--data-path', 'somewhere']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "this needs the package torch: pip install 'tokpack[train]'" in done.stderr
+
+
 def test_help_version_and_module() -> None:
     assert tokpack().stdout == tokpack("--help").stdout
     assert re.fullmatch(r"tokpack \d+\.\d+\.\d+\S*\n", tokpack("--version").stdout)

@@ -112,3 +112,10 @@ def test_nested_keys(tmp_path: Path, bpe: Path) -> None:
     assert refusal(path, bpe, keys=["meta.deep.er"]).line == 2
     assert refusal(path, bpe, keys=["meta.text.more"]).reason == "no key 'meta.text.more'"
     assert refusal(path, bpe, keys=["meta.deep"]).reason == "'meta.deep' is an object, not a string"
+
+
+def test_a_manifest_is_short_to_look_at(tmp_path: Path, bpe: Path) -> None:
+    path = lines(tmp_path / "a.jsonl", {"text": "one"}, {"text": "two"})
+    (manifest,) = tokpack.encode(path, tmp_path / "out", tokenizer=bpe, workers=1)
+    counts = f"2 documents, {manifest.tokens} tokens as uint16, tokenizer {bpe}"
+    assert repr([manifest]) == f"[<Manifest: {counts}>]"

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 import tokpack
 from tokpack.encoding import EncodeOptions, megatron_names
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.mark.parametrize(
@@ -67,6 +66,9 @@ def test_output_names() -> None:
         ({"workers": -1}, "workers is -1; the least is 0"),
         ({"limit": 0}, "limit is 0"),
         ({"max_document_bytes": 0}, "max_document_bytes is 0"),
+        ({"workers": "2"}, "workers is '2', which is no whole number"),
+        ({"max_document_bytes": None}, "max_document_bytes is None, which is no whole number"),
+        ({"tokenizer": 7}, "tokenizer is a int: give a name or a path"),
         ({"max_rejects": 3}, "max_rejects needs on_error"),
         ({"keep_newlines": True}, "keep_newlines needs split_sentences"),
         ({"output": "d/"}, "'d/' is a folder"),
@@ -78,6 +80,13 @@ def test_output_names() -> None:
 def test_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(tokpack.UsageError, match=message):
         EncodeOptions(**{"inputs": ("a.jsonl",), **options})
+
+
+def test_paths_are_as_good_as_strings() -> None:
+    paths: dict[str, Any] = {"tokenizer": Path("t.json"), "vocab_file": Path("v.json")}
+    options = EncodeOptions(inputs=Path("a.jsonl"), workers=np.int64(2), **paths)  # type: ignore[arg-type]
+    assert options.inputs == ("a.jsonl",)
+    assert (options.tokenizer, options.vocab_file) == ("t.json", "v.json")
 
 
 def test_unknown_option() -> None:

@@ -6,7 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from tokpack.cli.parser import Group, flag
-from tokpack.errors import UsageError
+from tokpack.errors import UsageError, missing_package
 
 if TYPE_CHECKING:
     import argparse
@@ -34,11 +34,7 @@ def load(module: str) -> Any:
     try:
         return importlib.import_module(f"tokpack.{module}")
     except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] == "tokpack":
-            raise
-        raise UsageError(
-            f"this needs the package {error.name}: pip install 'tokpack[train]'"
-        ) from None
+        raise missing_package(error, "train") from None
 
 
 def open_checkpoint(arguments: argparse.Namespace) -> tuple[Any, Any]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal, SupportsIndex, get_args
 
 from tokpack.errors import UsageError
 from tokpack.sources.compression import SUFFIXES
@@ -17,6 +18,8 @@ SpecialTokens = Literal["auto", "text", "encode", "error"]
 OnError = Literal["fail", "skip"]
 Empty = Literal["skip", "document"]
 _CHOICES = {"dtype": DType, "special_tokens": SpecialTokens, "on_error": OnError, "empty": Empty}
+_LEAST = {"workers": 0, "limit": 1, "max_rejects": 0, "max_document_bytes": 1}
+_PATHS = ("tokenizer", "vocab_file", "merge_file", "tokenizer_model")
 _SUFFIXES = (
     *(".jsonl", ".json", ".ndjson", ".txt", ".text", ".parquet", ".arrow", ".dat"),
     *(".tar", ".tgz", ".zip", *SUFFIXES),
@@ -70,7 +73,10 @@ class EncodeOptions:
     def __post_init__(self) -> None:
         for name in ("inputs", "keys"):
             value = getattr(self, name)
-            object.__setattr__(self, name, (value,) if isinstance(value, str) else tuple(value))
+            several = (value,) if isinstance(value, str | os.PathLike) else value
+            object.__setattr__(self, name, tuple(map(os.fspath, several)))
+        for name in _PATHS:
+            object.__setattr__(self, name, _path(name, getattr(self, name)))
         if not self.inputs:
             raise UsageError("no input given")
         if not self.keys or len(set(self.keys)) != len(self.keys) or "" in self.keys:
@@ -79,16 +85,18 @@ class EncodeOptions:
             if getattr(self, name) not in get_args(choices):
                 allowed = ", ".join(get_args(choices))
                 raise UsageError(f"{name} is {getattr(self, name)!r}; it can be {allowed}")
-        for name, least in (("workers", 0), ("limit", 1), ("max_rejects", 0)):
+        for name, least in _LEAST.items():
             number = getattr(self, name)
-            if number is not None and number < least:
+            if number is None and name in ("limit", "max_rejects"):
+                continue
+            if not isinstance(number, SupportsIndex):
+                raise UsageError(f"{name} is {number!r}, which is no whole number")
+            if operator.index(number) < least:
                 raise UsageError(f"{name} is {number}; the least is {least}")
         if self.max_rejects is not None and self.on_error == "fail":
             raise UsageError("max_rejects needs on_error='skip' (--on-error skip:N)")
         if self.keep_newlines and not self.split_sentences:
             raise UsageError("keep_newlines needs split_sentences (--split-sentences)")
-        if self.max_document_bytes < 1:
-            raise UsageError(f"max_document_bytes is {self.max_document_bytes}; the least is 1")
         self._name_outputs()
 
     def _name_outputs(self) -> None:
@@ -113,6 +121,18 @@ class EncodeOptions:
     def reject_budget(self) -> int | None:
         """Bad records allowed in the run; None: any number."""
         return 0 if self.on_error == "fail" else self.max_rejects
+
+
+def _path(name: str, value: object) -> str | None:
+    """A name or path of a tokenizer or its file, as a string; UsageError for anything else."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, os.PathLike):
+        return os.fsdecode(value)
+    raise UsageError(
+        f"{name} is a {type(value).__name__}: give a name or a path; what save_pretrained(FOLDER) "
+        "of a transformers tokenizer writes is read as FOLDER"
+    )
 
 
 def worker_count(options: EncodeOptions) -> int:

@@ -80,7 +80,7 @@ def manifest_path(prefix: str | os.PathLike[str]) -> str:
     return os.fsdecode(prefix) + ".json"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Manifest:
     """What is known about a dataset besides its bytes.
 
@@ -106,6 +106,12 @@ class Manifest:
     trace: FileDigest | None = None  # of PREFIX.trace, where there is one
     pieces: tuple[ShardRecord, ...] | None = None  # of a virtual dataset
     format_version: int = MANIFEST_VERSION
+
+    def __repr__(self) -> str:
+        return (
+            f"<Manifest: {self.documents:,} documents, {self.tokens:,} tokens as {self.dtype}, "
+            f"tokenizer {self.tokenizer.get('name')}>"
+        )
 
     def token_fact(self, key: str) -> int | None:
         """A number that the manifest has of the tokenizer: vocab_size, eod_id."""

@@ -123,6 +123,17 @@ class Tokenizer(ABC):
         append.
         """
 
+    def encode(self, text: str, *, special_tokens: str = "auto") -> list[int]:
+        """The ids of one text, without an EOD; ``encoder`` is for many. TokenizerError.
+
+        ValueError (UnicodeEncodeError) for a lone surrogate, which no UTF-8 text has.
+        """
+        data = np.frombuffer(text.encode(), np.uint8)
+        spans = np.array([[0, len(data)]], np.int64)
+        encoder = self.encoder(dtype="int32", append_eod=False, special_tokens=special_tokens)
+        ids: list[int] = encoder.encode(data, spans).ids.tolist()
+        return ids
+
     @abstractmethod
     def token_to_id(self, token: str) -> int | None:
         """The id of a token by its text; None where there is no such token."""
