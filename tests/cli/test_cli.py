@@ -139,6 +139,10 @@ def ids(prefix: Path | str) -> list[int]:
         ("d/a.jsonl.zst --no-append-eod", {"append_eod": False, "output": "a", "workers": 0}),
         ("a --tokenizer-name-or-path org/name", {"tokenizer": "org/name"}),
         ("a --jsonl-keys b", {"keys": ("b",)}),
+        ("a --limit 1.5k -o x.bin", {"limit": 1500, "output": "x"}),
+        ("a --limit 2M -o d/x.idx", {"limit": 2_000_000, "output": "d/x"}),
+        ("a --limit 1B -o x.y", {"limit": 10**9, "output": "x.y"}),
+        ("a --json-keys b -o x -- --c -d", {"inputs": ("a", "--c", "-d"), "keys": ("b",)}),
         ("a --json-keys text,title meta.text,", {"keys": ("text", "title", "meta.text")}),
     ],
 )
@@ -249,6 +253,23 @@ def test_the_summary_says_what_was_read_and_what_ends_documents(
     done = tokpack("encode", "a.txt", *options, cwd=tmp_path)
     assert "read as    plain text, a document a line\n" in done.stderr
     assert "documents  end without an EOD" in done.stderr
+
+
+def test_patterns_of_datasets_that_the_shell_left_alone(
+    corpus: Path, tokenizer: Path, tmp_path: Path
+) -> None:
+    for name in ("part_0", "part_1", "other"):
+        tokpack("encode", corpus, "-o", name, "--tokenizer", tokenizer, cwd=tmp_path)
+    (tmp_path / "part_2.json").write_text("{}")
+    for pattern in ("part_*", "part_?.idx", "part_[01].bin"):
+        verified = tokpack("verify", pattern, cwd=tmp_path).stdout
+        assert [line.split(":")[0] for line in verified.splitlines()] == ["part_0", "part_1"]
+    assert tokpack("merge", "part_*", "-o", "all.bin", cwd=tmp_path).stdout == "all\n"
+    assert ids(tmp_path / "all") == 2 * ids(tmp_path / "other")
+    counted = json.loads(tokpack("stats", "part_*", "--json", cwd=tmp_path).stdout)
+    assert len(counted["datasets"]) == 2
+    none = tokpack("verify", "none_*", cwd=tmp_path)
+    assert (none.returncode, "none_*: no dataset matches this pattern" in none.stderr) == (1, True)
 
 
 def test_json_and_quiet(corpus: Path, tokenizer: Path, tmp_path: Path) -> None:

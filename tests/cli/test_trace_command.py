@@ -62,6 +62,8 @@ def test_the_command(bpe: Path, tmp_path: Path) -> None:
     ]
     assert asked.stdout.splitlines()[4].startswith("rejected: malformed JSON")
     assert asked.stdout.splitlines()[5] == "2"
+    ranges = command("trace", out, "--doc", "0:2", "-1").stdout
+    assert ranges.splitlines() == [f"{path}:1", f"{path}:3", f"{path}:6"]
     assert command("trace", out, "--all").stdout == f"0\t{path}\t1\n1\t{path}\t3\n2\t{path}\t6\n"
     found = json.loads(command("trace", out, "--json", "--source", "x.jsonl:6").stdout)
     assert found == {
@@ -73,7 +75,8 @@ def test_the_command(bpe: Path, tmp_path: Path) -> None:
         "reason": "",
     }
     for arguments, message in (
-        (("--doc", 3), "document 3 of 3"),
+        (("--doc", 3), "there is no document 3: the dataset has 3"),
+        (("--doc", "3:9"), "there is no document in '3:9'"),
         (("--source", "y.jsonl:1"), "was not made from 'y.jsonl'"),
         (("--source", "x.jsonl:7"), "has 6 lines, and no line 7"),
         (("--source", "x.jsonl"), "is not such as"),

@@ -2,12 +2,42 @@
 
 from __future__ import annotations
 
+import glob
+import os
 from typing import TYPE_CHECKING
+
+from tokpack.errors import InputError
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterable
 
+_FILES = (".bin", ".idx", ".json")
 _TOKENIZER = ("tokenizer", "vocab_file", "merge_file", "tokenizer_model")
+
+
+def matching_datasets(names: Iterable[str]) -> list[str]:
+    """The names, with the datasets that match in the place of a pattern that the shell left alone.
+
+    InputError where none matches.
+    """
+    from tokpack.indexed import MMapIndexedDataset
+    from tokpack.indexed.prefix import prefixes_of
+
+    found = []
+    for name in names:
+        if not glob.has_magic(name) or any(os.path.exists(name + end) for end in ("", *_FILES)):
+            found.append(name)
+            continue
+        stem, suffix = os.path.splitext(name)
+        stem = stem if suffix in _FILES else name
+        paths = [path for end in _FILES for path in glob.glob(stem + end, recursive=True)]
+        prefixes = sorted(set(prefixes_of(paths)))
+        prefixes = [one for one in prefixes if MMapIndexedDataset.exists(one)]
+        if not prefixes:
+            raise InputError(f"{name}: no dataset matches this pattern")
+        found += prefixes
+    return found
 
 
 def tokenizer_files(arguments: argparse.Namespace) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shutil
 import sys
@@ -62,10 +63,11 @@ def parse(page: Page, argv: Sequence[str]) -> argparse.Namespace | None:
     """Parse the arguments of one command; None when it was asked for help, which is printed.
 
     Underscores in a flag's name are dashes, ``--flag=value`` is ``--flag value``, inputs and flags
-    may be mixed. Raises UsageError, with the nearest known flag for an unknown one.
+    may be mixed; what is behind ``--`` is an input, whatever it looks like. Raises UsageError, with
+    the nearest known flag for an unknown one.
     """
-    arguments = _with_dashes(argv)
-    flags = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    end = list(argv).index("--") if "--" in argv else len(argv)
+    flags = _with_dashes(argv[:end])
     if "-h" in flags or "--help" in flags:
         sys.stdout.write(_help(page))
         return None
@@ -76,14 +78,18 @@ def parse(page: Page, argv: Sequence[str]) -> argparse.Namespace | None:
         for names, settings in group.flags:
             known += parser.add_argument(*names, **settings).option_strings
     _refuse_unknown(flags, known)
-    return parser.parse_intermixed_args(arguments)
+    arguments = parser.parse_intermixed_args(flags)
+    arguments.inputs += argv[end + 1 :]
+    return arguments
 
 
 def number(minimum: int) -> Callable[[str], int]:
     """A converter for whole numbers of at least ``minimum``."""
 
     def convert(text: str) -> int:
-        digits = text.replace(",", "").replace("_", "")
+        from tokpack.configuration.setting import without_unit
+
+        digits = without_unit(text.replace(",", "").replace("_", ""))
         if re.fullmatch(r"\d+[eE]\d", digits):  # 1e6
             digits = f"{digits[:-2]}{'0' * int(digits[-1])}"
         try:
@@ -99,6 +105,12 @@ def number(minimum: int) -> Callable[[str], int]:
     return convert
 
 
+def output_prefix(text: str) -> str:
+    """Convert the PREFIX of a dataset to be made; ``x.bin`` and ``x.idx`` stand for ``x``."""
+    stem, suffix = os.path.splitext(text)
+    return stem if suffix in (".bin", ".idx") else text
+
+
 def size(text: str) -> int:
     """Convert a number of bytes, such as ``500MB`` or ``1g``."""
     match = re.fullmatch(r"(\d+)\s*([kmgt]?)b?", text.lower())
@@ -110,8 +122,6 @@ def size(text: str) -> int:
 def _with_dashes(argv: Sequence[str]) -> list[str]:
     result = list(argv)
     for i, argument in enumerate(result):
-        if argument == "--":
-            break
         if argument.startswith("--"):
             name, equals, value = argument.partition("=")
             result[i] = name.replace("_", "-") + equals + value

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+import re
 import types
 import typing
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 from tokpack.errors import UsageError
+
+_UNITS = {"k": 10**3, "m": 10**6, "g": 10**9, "b": 10**9, "t": 10**12}  # of counts
 
 EXPECTED = {bool: "true or false", int: "a whole number", float: "a number"}
 
@@ -99,6 +103,15 @@ def kind_of(hint: Any) -> tuple[type, bool]:
     return typing.get_origin(hint) or hint, False
 
 
+def without_unit(text: str) -> str:
+    """``1.5M`` (also k, B, G and T) as ``1500000``; any other text as it is."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([kmbgt])", text.lower())
+    if match is None:
+        return text
+    value = Decimal(match[1]) * _UNITS[match[2]]
+    return str(int(value)) if value == int(value) else text
+
+
 def _single(kind: type, value: Any) -> Any:
     text = str(value)
     if kind is str:
@@ -109,6 +122,7 @@ def _single(kind: type, value: Any) -> Any:
         return ("false", "true").index(text.lower()) == 1
     if kind is not int:
         return value
+    text = without_unit(text)
     if not float(text).is_integer():
         raise ValueError(text)
     return int(text) if text.replace("_", "").isdigit() else int(float(text))

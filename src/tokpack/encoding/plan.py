@@ -132,7 +132,8 @@ class Plan:
         if self.version != other.version:
             return f"it was begun by tokpack {self.version}, this is {other.version}"
         if len(self.sources) != len(other.sources):
-            return f"it has {len(self.sources)} inputs, this run has {len(other.sources)}"
+            inputs = "input" if len(self.sources) == 1 else "inputs"
+            return f"it has {len(self.sources)} {inputs}, this run has {len(other.sources)}"
         return self._other_input(other) or self._other_tokenizer(other) or self._other_option(other)
 
     def _other_input(self, other: Plan) -> str:

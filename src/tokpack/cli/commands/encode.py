@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from tokpack.cli import legacy, summary, terminal
-from tokpack.cli.parser import Group, Page, flag, number, parse, size
+from tokpack.cli.parser import Group, Page, flag, number, output_prefix, parse, size
 from tokpack.errors import UsageError
 
 if TYPE_CHECKING:
@@ -161,6 +161,7 @@ GROUPS = (
             flag(
                 "-o",
                 "--output",
+                type=output_prefix,
                 metavar="PREFIX",
                 help="write PREFIX.bin, .idx and .json (./ and the input's name)",
             ),

@@ -7,7 +7,8 @@ import time
 from typing import TYPE_CHECKING
 
 from tokpack.cli import rewrite, terminal
-from tokpack.cli.parser import Group, Page, flag, parse
+from tokpack.cli.inputs import matching_datasets
+from tokpack.cli.parser import Group, Page, flag, output_prefix, parse
 from tokpack.errors import UsageError
 
 if TYPE_CHECKING:
@@ -20,7 +21,13 @@ PAGE = Page(
         Group(
             "flags",
             (
-                flag("-o", "--output", metavar="PREFIX", help="the dataset to make"),
+                flag(
+                    "-o",
+                    "--output",
+                    type=output_prefix,
+                    metavar="PREFIX",
+                    help="the dataset to make",
+                ),
                 flag(
                     "--virtual",
                     action="store_true",
@@ -56,7 +63,7 @@ def run(argv: Sequence[str]) -> int:
     began = time.monotonic()
     with terminal.Reporter(quiet=arguments.quiet) as report:
         manifest = merge(
-            arguments.inputs,
+            matching_datasets(arguments.inputs),
             arguments.output,
             virtual=arguments.virtual,
             overwrite=arguments.overwrite,

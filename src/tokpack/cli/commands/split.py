@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from tokpack.cli import rewrite, terminal
-from tokpack.cli.parser import Group, Page, flag, number, parse
+from tokpack.cli.parser import Group, Page, flag, number, output_prefix, parse
 from tokpack.errors import UsageError
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ PAGE = Page(
                 flag(
                     "-o",
                     "--output",
+                    type=output_prefix,
                     metavar="PREFIX",
                     help="PREFIX_00000, PREFIX_00001, ... or PREFIX_train, _valid and _test",
                 ),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tokpack import __version__
 from tokpack.cli import terminal
-from tokpack.cli.inputs import tokenizer_files
+from tokpack.cli.inputs import matching_datasets, tokenizer_files
 from tokpack.cli.parser import Group, Page, flag, number, parse
 from tokpack.cli.shown_dataset import TOKENIZER, load
 from tokpack.errors import UsageError
@@ -56,6 +56,7 @@ def run(argv: Sequence[str]) -> int:
         return 0
     if not arguments.inputs:
         raise UsageError("no dataset: name the PREFIX of a .bin and .idx")
+    arguments.inputs = matching_datasets(arguments.inputs)
     if arguments.html:
         _check_page(arguments)
     datasets = [_count(prefix, arguments) for prefix in arguments.inputs]

@@ -25,11 +25,10 @@ PAGE = Page(
             (
                 flag(
                     "--doc",
-                    metavar="N",
-                    type=int,
+                    metavar="N|A:B",
                     nargs="+",
                     default=[],
-                    help="print FILE:LINE of document N, counted from 0; -1 is the last one",
+                    help="print FILE:LINE of document N (-1 is the last), or of A to B-1",
                 ),
                 flag(
                     "--source",
@@ -50,6 +49,7 @@ are rows, in a JSON array elements, in an archive records.
 examples:
   tokpack encode wiki.jsonl --trace
   tokpack trace wiki --doc 17                  wiki.jsonl:18
+  tokpack trace wiki --doc 0:3                 the first three, a line each
   tokpack trace wiki --source wiki.jsonl:123   120, or: rejected: malformed JSON: ...
   tokpack trace wiki --all > documents.tsv     document, file, line
 """,
@@ -66,9 +66,11 @@ def run(argv: Sequence[str]) -> int:
     if not (arguments.doc or arguments.source or arguments.all):
         raise UsageError("nothing asked: add --doc N, --source FILE:LINE, or --all")
     from tokpack.indexed import Origins
+    from tokpack.report import ranges
 
     origins = Origins(arguments.inputs[0])
-    found = [_document(origins, number) for number in arguments.doc]
+    chosen = [part for text in arguments.doc for part in ranges(text, len(origins))]
+    found = [origins[number] for part in chosen for number in part]
     became = [origin for text in arguments.source for origin in _line(origins, text)]
     if arguments.json:
         _print_json([*found, *became])
@@ -79,13 +81,6 @@ def run(argv: Sequence[str]) -> int:
     if arguments.all:
         sys.stdout.writelines(f"{o.document}\t{shown(o.source)}\t{o.line}\n" for o in origins)
     return 0
-
-
-def _document(origins: Origins, number: int) -> Origin:
-    try:
-        return origins[number]
-    except IndexError as error:
-        raise UsageError(f"{error}: they count from 0") from None
 
 
 def _line(origins: Origins, text: str) -> list[Origin]:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokpack.cli import terminal
-from tokpack.cli.parser import Group, Page, flag, number, parse
+from tokpack.cli.inputs import matching_datasets
+from tokpack.cli.parser import Group, Page, flag, number, output_prefix, parse
 from tokpack.errors import FormatError, InputError, UsageError
 
 if TYPE_CHECKING:
@@ -62,7 +63,13 @@ PAGE = Page(
                     action="store_true",
                     help="rebuild a missing or broken .idx, as a new dataset",
                 ),
-                flag("-o", "--output", metavar="PREFIX", help="write PREFIX.bin and PREFIX.idx"),
+                flag(
+                    "-o",
+                    "--output",
+                    type=output_prefix,
+                    metavar="PREFIX",
+                    help="write PREFIX.bin and PREFIX.idx",
+                ),
                 flag(
                     "--dtype",
                     choices=("uint8", "int8", "int16", "uint16", "int32", "int64"),
@@ -126,7 +133,7 @@ def resolve(arguments: argparse.Namespace) -> VerifyOptions:
     """Turn flags into a request; raises UsageError where they contradict each other."""
     from tokpack.indexed import prefix_of
 
-    names = [name for given in arguments.inputs for name in _datasets(given)]
+    names = [name for given in matching_datasets(arguments.inputs) for name in _datasets(given)]
     prefixes = tuple(dict.fromkeys(prefix_of(name) for name in names))
     if not prefixes:
         raise UsageError("no INPUT: name the PREFIX of a dataset, or a folder with datasets")
