@@ -290,7 +290,7 @@ class TestCommand:
             (["-1", "small", "2", "large"], "the weight of small is -1"),
             (["1", "nope"], "no such dataset"),
             (["small", "0.3", "large", "0.7"], "before its dataset: 0.3 small, not small 0.3"),
-            (["small", "--samples", "1k"], "'1k' is not a whole number of at least 1"),
+            (["small", "--samples", "1x"], "'1x' is not a whole number of at least 1"),
             (["small", "-o", "small.bin"], "small.bin: a plan is saved as YAML"),
         ],
     )
@@ -314,6 +314,22 @@ class TestSplits:
             ["more", "2", "11", "6k", "597"],
             ["test", "2", "5", "900", "38"],
         ]
+
+    def test_a_split_that_leaves_no_part_at_all(self, capsys: pytest.CaptureFixture[str]) -> None:
+        words = ["blend", "1", "small", "1", "large", "--seq-length=250", "--split=98,1,1"]
+        assert main([*words, "-o", "small.yaml"]) == 0
+        said = "the split leaves less than one sample of any dataset for test: none"
+        assert said in capsys.readouterr().err
+        opened = open_blend("small.yaml")
+        assert (opened.valid, opened.test) == ({}, None)
+        assert len(opened.train) > 0
+        with pytest.raises(UsageError, match="of small for valid, less than one sample"):
+            open_blend("small.yaml", valid_samples=1)
+        index = ["index", "small.yaml", "--order=megatron", "--samples=20", "--cache=cache"]
+        assert main(index) == 0
+        out, err = capsys.readouterr()
+        assert "no validation: add --valid-samples N for it" in err
+        assert [line.split()[0] for line in out.splitlines()[1:]] == ["train", "train"]
 
     def test_a_split_that_leaves_nothing(self, capsys: pytest.CaptureFixture[str]) -> None:
         words = ["blend", "small", "large", "--seq-length=10", "--split=97,3"]

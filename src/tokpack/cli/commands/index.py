@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tokpack.samples.blend.prebuild import Prepared
+    from tokpack.samples.blend.spec import BlendSpec
     from tokpack.samples.megatron.cache_files import Written
 
 
@@ -116,6 +117,10 @@ def run(argv: Sequence[str]) -> int:
     given = {name: getattr(arguments, name) for name in _SETTINGS}
     changes = {k: v for k, v in given.items() if v is not None}
     spec = read_words(arguments.inputs).changed(**changes)
+    spec, notes = _without_unasked(spec)
+    if not arguments.quiet:
+        for line in notes:
+            terminal.note(line)
     plan = plan_of(spec)
     found: list[Any]
     with terminal.notes_from_log(quiet=arguments.quiet):
@@ -143,6 +148,18 @@ def run(argv: Sequence[str]) -> int:
     else:
         _print_prepared(found)
     return 0
+
+
+def _without_unasked(spec: BlendSpec) -> tuple[BlendSpec, list[str]]:
+    """The spec with 0 samples where a program's order must know how many, and notes of that."""
+    parts = {"valid_samples": "validation", "test_samples": "test"}
+    weighted = all(entry.weight is not None for entry in spec.datasets)
+    if spec.order == "stateless" or not spec.split or not weighted:
+        return spec, []
+    unasked = [name for name in parts if getattr(spec, name) is None]
+    flags = {name: "--" + name.replace("_", "-") for name in unasked}
+    notes = [f"no {parts[name]}: add {flags[name]} N for it" for name in unasked]
+    return spec.changed(**dict.fromkeys(unasked, 0)), notes
 
 
 def _print_prepared(found: Sequence[Prepared]) -> None:

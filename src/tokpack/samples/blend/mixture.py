@@ -120,6 +120,11 @@ class Mixture:
     missing: tuple[Portion, ...] = ()
 
     @property
+    def is_absent(self) -> bool:
+        """Whether a split leaves nothing for a part, and nothing was asked of it."""
+        return not self.portions and not self.asked
+
+    @property
     def documents(self) -> int:
         """Documents in all portions."""
         return sum(portion.documents for portion in self.portions)

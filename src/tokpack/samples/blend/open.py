@@ -46,9 +46,10 @@ def open_blend(
     has (``document_boundaries``, ...).
 
     A dataset of which the split leaves no sample is a UsageError that names it; with
-    ``allow_empty=True`` it is left out there, and the others share its weight. A single dataset
-    without a weight is not blended. In the order of another program weights and sizes come from
-    that program's arithmetic.
+    ``allow_empty=True`` it is left out there, and the others share its weight. Where it leaves none
+    of any dataset for validation or test, and none was asked for, there is no such part. A single
+    dataset without a weight is not blended. In the order of another program weights and sizes come
+    from that program's arithmetic.
 
     InputError for datasets that are missing or are not those of the file any more, UsageError and
     FormatError for what cannot be read or met.
@@ -59,7 +60,7 @@ def open_blend(
         spec = parse_blend(plan) if isinstance(plan, Mapping) else read_blend(plan)
         plan = plan_of(spec.changed(**changes))
     for mixture in plan.mixtures:
-        if mixture.missing and not plan.spec.allow_empty:
+        if mixture.missing and not mixture.is_absent and not plan.spec.allow_empty:
             raise UsageError(
                 f"split {plan.spec.split!r} leaves {mixture.missing[0].tokens:,} tokens of "
                 f"{mixture.missing[0].prefix} for {mixture.name}, less than one sample: give it "

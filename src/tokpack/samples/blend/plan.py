@@ -59,6 +59,8 @@ class BlendPlan:
 
 
 def _left_without(mixture: Mixture) -> list[str]:
+    if mixture.missing and mixture.is_absent:
+        return [f"the split leaves less than one sample of any dataset for {mixture.name}: none"]
     return [
         f"the split leaves {portion.tokens:,} tokens of {portion.prefix} for {mixture.name}, less "
         "than one sample, and so cannot be opened: give it more, or leave the dataset out there "
