@@ -253,6 +253,10 @@ def test_the_summary_says_what_was_read_and_what_ends_documents(
     done = tokpack("encode", "a.txt", *options, cwd=tmp_path)
     assert "read as    plain text, a document a line\n" in done.stderr
     assert "documents  end without an EOD" in done.stderr
+    options = ("-o", "z", "--bos-token", "a", "--tokenizer", tokenizer)
+    done = tokpack("encode", "a.txt", *options, cwd=tmp_path)
+    first = ids(tmp_path / "z")[0]
+    assert f"documents  begin with {first}, end with the EOD <|endoftext|> ({eod})" in done.stderr
 
 
 def test_patterns_of_datasets_that_the_shell_left_alone(

@@ -94,10 +94,7 @@ def _formats(manifest: Manifest) -> str:
 def _around(manifest: Manifest) -> str:
     """What each document begins and ends with."""
     names = {id_: name for name, id_ in manifest.tokenizer.get("special_ids", {}).items()}
-    frame = manifest.tokenizer.get("frame") or {}
-    eod = manifest.appended_eod
-    before = frame.get("before", [])
-    after = frame.get("after", [] if eod is None else [eod])
+    before, after = manifest.frame or ([], [])
 
     def tokens(ids: list[int]) -> str:
         return " ".join(f"{names[i]} ({i})" if i in names else str(i) for i in ids)
