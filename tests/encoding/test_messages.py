@@ -116,6 +116,6 @@ def test_nested_keys(tmp_path: Path, bpe: Path) -> None:
 
 def test_a_manifest_is_short_to_look_at(tmp_path: Path, bpe: Path) -> None:
     path = lines(tmp_path / "a.jsonl", {"text": "one"}, {"text": "two"})
-    (manifest,) = tokpack.encode(path, tmp_path / "out", tokenizer=bpe, workers=1)
+    (manifest,) = tokpack.encode(path, tmp_path / "out", tokenizer=bpe, workers=1)  # type: ignore[arg-type]
     counts = f"2 documents, {manifest.tokens} tokens as uint16, tokenizer {bpe}"
     assert repr([manifest]) == f"[<Manifest: {counts}>]"
