@@ -105,7 +105,7 @@ Round encode(const std::string& text, Level level) {
     Buffer<std::int32_t> lengths;
     std::vector<std::int64_t> special;
     const Span whole{0, static_cast<std::int64_t>(text.size())};
-    encoder->encode(bytes_of(text), {&whole, 1}, std::nullopt, {&ids, &lengths, &special});
+    encoder->encode(bytes_of(text), {&whole, 1}, {}, {&ids, &lengths, &special});
   };
 }
 
