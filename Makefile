@@ -5,6 +5,7 @@
 #   make test-slow the tests that try everything there is: every code point, every byte of a file
 #   make lint      ruff, mypy --strict and clang-format
 #   make sanitize  the core's own tests under ASan and UBSan
+#   make neon      the core's own tests on 64-bit ARM: with a cross compiler, in QEMU
 #   make torture   kill, cut the power of and fill the disk of real runs, for ROUNDS rounds from SEED
 #   make fuzz      fuzz the core (needs clang) and the readers, SECONDS for each target
 #   make bench     the benchmarks; rows go to benchmarks/results
@@ -24,7 +25,7 @@ NATIVE := CMakeLists.txt $(sort $(call cpp_files,csrc))
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint sanitize torture fuzz bench clean
+.PHONY: help demo test test-slow lint sanitize neon torture fuzz bench clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -78,6 +79,19 @@ sanitize: $(VENV)/created
 	    -DTOKPACK_CORE_TESTS=ON -DTOKPACK_SANITIZE=address,undefined >/dev/null; \
 	  cmake --build build/sanitize -- --quiet; \
 	  ctest --test-dir build/sanitize --parallel 2 --output-on-failure --no-tests=error'
+
+neon: $(VENV)/created
+	@for tool in aarch64-linux-gnu-g++ qemu-aarch64; do \
+	  command -v $$tool >/dev/null || { \
+	    echo "make: no $$tool; on Debian: apt-get install g++-aarch64-linux-gnu qemu-user"; exit 1; }; \
+	done
+	@PATH="$(CURDIR)/$(BIN):$$PATH" sh -ec ' \
+	  cmake -S . -B build/neon -G Ninja -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \
+	    -DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++ -DCMAKE_EXE_LINKER_FLAGS=-static \
+	    -DCMAKE_CROSSCOMPILING_EMULATOR=qemu-aarch64 -DTOKPACK_CORE_TESTS=ON >/dev/null; \
+	  cmake --build build/neon -- --quiet; \
+	  ctest --test-dir build/neon --parallel 2 --output-on-failure --no-tests=error'
+	@$(BIN)/python benchmarks/instructions.py build/neon
 
 ROUNDS ?= 50
 SEED ?= 1

@@ -93,9 +93,7 @@ py::tuple ranked_merges(const std::vector<std::optional<py::bytes>>& vocab) {
 void bind_bpe(py::module_& module) {
   module.def("simd_levels", [] {
     std::vector<std::string> names;
-    for (Level level : {Level::kScalar, Level::kAvx2, Level::kAvx512}) {
-      if (level <= best_level()) names.emplace_back(level_name(level));
-    }
+    for (const Level level : levels()) names.emplace_back(level_name(level));
     return names;
   });
   module.def("ranked_merges", &ranked_merges, py::arg("vocab"));

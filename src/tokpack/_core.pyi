@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import Buffer
 
-Level = Literal["auto", "scalar", "avx2", "avx512"]
+Level = Literal["auto", "scalar", "avx2", "avx512", "neon"]
 
 def simd_levels() -> list[str]:
     """Instruction sets usable on this machine, best last; always starts with ``scalar``."""

@@ -11,6 +11,7 @@
 #include "bpe_twin.hpp"
 #include "check.hpp"
 #include "core/bpe/bpe_encoder.hpp"
+#include "core/bpe/bpe_kernel.hpp"
 #include "core/pretokenize/scan.hpp"
 #include "memory.hpp"
 
@@ -123,6 +124,28 @@ void test_sizes() {
   }
 }
 
+// Every level finds the same pretokens that are longer than a key.
+void test_find_long() {
+  std::mt19937 random(3);
+  std::vector<std::uint32_t> starts(1);
+  while (starts.size() < kMaxWindow + 1 + kLongBlock) {
+    starts.push_back(starts.back() + static_cast<std::uint32_t>(random() % 32));
+  }
+  for (std::size_t count = 0; count <= kMaxWindow; count += 5) {
+    std::vector<std::uint16_t> expected;
+    for (std::size_t i = 0; i < count; ++i) {
+      if (starts[i + 1] - starts[i] > WordKey::kMaxSize) {
+        expected.push_back(static_cast<std::uint16_t>(i));
+      }
+    }
+    for (const Level level : levels()) {
+      std::vector<std::uint16_t> found(count);
+      found.resize(bpe_kernel(level).find_long(starts.data(), count, found.data()));
+      CHECK(found == expected);
+    }
+  }
+}
+
 // Every level's scanner sees the pretokens of the plain one, in all patterns.
 void test_scanners() {
   std::mt19937 random(9);
@@ -163,6 +186,7 @@ int main() {
   }
   test_sizes<std::uint16_t>();
   test_sizes<std::int32_t>();
+  test_find_long();
   test_scanners();
   return report();
 }

@@ -64,6 +64,10 @@ void test_split_lines() {
   CHECK(spans("").empty());
   CHECK((spans("\n") == std::vector<std::int64_t>{0, 0}));
   CHECK((spans("a\r\n\nbc") == std::vector<std::int64_t>{0, 2, 3, 3, 4, 6}));
+  for (std::int64_t at = 1; at < 200; ++at) {
+    const std::string line(static_cast<std::size_t>(at), 'x');
+    CHECK((spans(line + "\n" + line) == std::vector<std::int64_t>{0, at, at + 1, 2 * at + 1}));
+  }
 }
 
 }  // namespace

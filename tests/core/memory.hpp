@@ -6,9 +6,6 @@
 #include <memory>
 #include <span>
 #include <string_view>
-#include <vector>
-
-#include "core/base/cpu.hpp"
 
 namespace tokpack::test {
 
@@ -24,13 +21,5 @@ class Exact {
   std::unique_ptr<std::uint8_t[]> data_;
   std::size_t size_;
 };
-
-inline std::vector<Level> levels() {
-  std::vector<Level> result;
-  for (const char* name : {"scalar", "avx2", "avx512"}) {
-    if (const auto level = level_by_name(name)) result.push_back(*level);
-  }
-  return result;
-}
 
 }  // namespace tokpack::test

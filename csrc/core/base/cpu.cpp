@@ -1,25 +1,32 @@
 #include "core/base/cpu.hpp"
 
+#include <cstddef>
+
 namespace tokpack {
 
-Level best_level() {
+std::span<const Level> levels() {
 #if defined(__x86_64__) && defined(__GNUC__)
-  static const Level level = [] {
+  static constexpr Level kLevels[] = {Level::kScalar, Level::kAvx2, Level::kAvx512};
+  static const std::size_t count = [] {
     __builtin_cpu_init();
     const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") &&
                       __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("aes") &&
                       __builtin_cpu_supports("pclmul");
-    if (!avx2) return Level::kScalar;
+    if (!avx2) return 1;
     const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                         __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
                         __builtin_cpu_supports("avx512vl") &&
                         __builtin_cpu_supports("avx512vbmi") &&
                         __builtin_cpu_supports("avx512vbmi2");
-    return avx512 ? Level::kAvx512 : Level::kAvx2;
+    return avx512 ? 3 : 2;
   }();
-  return level;
+  return {kLevels, count};
+#elif defined(__AARCH64EL__)
+  static constexpr Level kLevels[] = {Level::kScalar, Level::kNeon};
+  return kLevels;
 #else
-  return Level::kScalar;
+  static constexpr Level kLevels[] = {Level::kScalar};
+  return kLevels;
 #endif
 }
 
@@ -31,14 +38,16 @@ std::string_view level_name(Level level) {
       return "avx2";
     case Level::kAvx512:
       return "avx512";
+    case Level::kNeon:
+      return "neon";
   }
   return "scalar";
 }
 
 std::optional<Level> level_by_name(std::string_view name) {
   if (name == "auto") return best_level();
-  for (Level level : {Level::kScalar, Level::kAvx2, Level::kAvx512}) {
-    if (name == level_name(level) && level <= best_level()) return level;
+  for (const Level level : levels()) {
+    if (name == level_name(level)) return level;
   }
   return std::nullopt;
 }

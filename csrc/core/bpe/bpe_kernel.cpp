@@ -12,10 +12,7 @@ struct Isa {
     std::uint64_t low, high;
     std::memcpy(&low, key.bytes, 8);
     std::memcpy(&high, key.bytes + 8, 8);
-    std::uint64_t h = (low ^ (high * 0x9E3779B97F4A7C15ull)) * 0xBF58476D1CE4E5B9ull;
-    h ^= h >> 32;
-    h *= 0x94D049BB133111EBull;
-    return h ^ h >> 29;
+    return hash_words(low, high);
   }
 
   static std::uint64_t load_key(const std::uint8_t* text, const std::uint8_t* keep,
@@ -61,12 +58,16 @@ struct Isa {
 #if defined(__x86_64__)
 const BpeKernel& bpe_kernel_avx2();
 const BpeKernel& bpe_kernel_avx512();
+#elif defined(__AARCH64EL__)
+const BpeKernel& bpe_kernel_neon();
 #endif
 
 const BpeKernel& bpe_kernel([[maybe_unused]] Level level) {
 #if defined(__x86_64__)
   if (level == Level::kAvx512) return bpe_kernel_avx512();
   if (level == Level::kAvx2) return bpe_kernel_avx2();
+#elif defined(__AARCH64EL__)
+  if (level == Level::kNeon) return bpe_kernel_neon();
 #endif
   static constexpr BpeKernel scalar{find_long,
                                     Isa::hash,

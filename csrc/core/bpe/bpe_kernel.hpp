@@ -29,6 +29,14 @@ inline constexpr std::size_t kMerge16Limit = 255;  // the largest merge16_limit 
 inline constexpr std::size_t kKeySlack = 48;       // bytes readable from the start of a pretoken on
 inline constexpr std::size_t kOutputSlack = 128;   // bytes writable after the last id
 
+// The hash of a key, given as two words, where the level has no AES.
+inline std::uint64_t hash_words(std::uint64_t low, std::uint64_t high) {
+  std::uint64_t h = (low ^ (high * 0x9E3779B97F4A7C15ull)) * 0xBF58476D1CE4E5B9ull;
+  h ^= h >> 32;
+  h *= 0x94D049BB133111EBull;
+  return h ^ h >> 29;
+}
+
 struct BpeKernel {
   // Writes which of the pretokens are longer than a key, and returns how many; `which` has room for
   // `count`, and kLongBlock entries behind the last start are readable.

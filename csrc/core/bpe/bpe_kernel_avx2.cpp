@@ -114,7 +114,7 @@ struct WideIsa {
   }
 };
 
-#include "core/bpe/merge32_in_register_x86.inc.hpp"
+#include "core/bpe/merge32_in_register.inc.hpp"
 
 constexpr std::size_t kMaxPairs = 16;
 

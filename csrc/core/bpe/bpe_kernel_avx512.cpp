@@ -104,7 +104,7 @@ struct WideIsa {
   }
 };
 
-#include "core/bpe/merge32_in_register_x86.inc.hpp"
+#include "core/bpe/merge32_in_register.inc.hpp"
 
 std::size_t merge16(const MergeTable16& merges, const std::uint8_t* text, std::size_t size,
                     std::uint16_t* out) {

@@ -9,6 +9,8 @@ namespace tokpack {
 #if defined(__x86_64__)
 extern const StringKernels kStringKernelsAvx2;
 extern const StringKernels kStringKernelsAvx512;
+#elif defined(__AARCH64EL__)
+extern const StringKernels kStringKernelsNeon;
 #endif
 
 namespace {
@@ -82,12 +84,13 @@ constexpr StringKernels kStringKernelsScalar{walk<true>, skip_scalar};
 
 }  // namespace
 
-const StringKernels& string_kernels(Level level) {
+const StringKernels& string_kernels([[maybe_unused]] Level level) {
 #if defined(__x86_64__)
   if (level == Level::kAvx512) return kStringKernelsAvx512;
   if (level == Level::kAvx2) return kStringKernelsAvx2;
+#elif defined(__AARCH64EL__)
+  if (level == Level::kNeon) return kStringKernelsNeon;
 #endif
-  static_cast<void>(level);
   return kStringKernelsScalar;
 }
 

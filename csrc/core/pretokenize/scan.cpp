@@ -7,6 +7,8 @@ namespace tokpack {
 #if defined(__x86_64__)
 Scanner scanner_avx2(Pattern pattern);
 Scanner scanner_avx512(Pattern pattern);
+#elif defined(__AARCH64EL__)
+Scanner scanner_neon(Pattern pattern);
 #endif
 Scanner scanner_portable(Pattern pattern);
 
@@ -14,6 +16,8 @@ Scanner scanner([[maybe_unused]] Level level, Pattern pattern) {
 #if defined(__x86_64__)
   if (level == Level::kAvx512) return scanner_avx512(pattern);
   if (level == Level::kAvx2) return scanner_avx2(pattern);
+#elif defined(__AARCH64EL__)
+  if (level == Level::kNeon) return scanner_neon(pattern);
 #endif
   return scanner_portable(pattern);
 }

@@ -21,7 +21,9 @@ namespace tokpack {
 
 namespace {
 
-struct Isa {
+#include "core/pretokenize/scan_plain.inc.hpp"
+
+struct Isa : PlainIsa {
   struct Bytes {
     __m256i low, high;
   };
@@ -63,14 +65,6 @@ struct Isa {
   static std::uint32_t code_point(std::uint32_t bytes) {
     constexpr std::uint32_t kBits[4] = {0x1F3F0000, 0x1F3F0000, 0x0F3F3F00, 0x073F3F3F};
     return _pext_u32(__builtin_bswap32(bytes), kBits[bytes >> 4 & 3]);
-  }
-
-  static std::size_t flatten(std::uint64_t mask, std::uint32_t base, std::uint32_t* out) {
-    const auto count = static_cast<std::size_t>(std::popcount(mask));
-    for (std::uint32_t* end = out + count; out != end; mask &= mask - 1) {
-      *out++ = base + static_cast<std::uint32_t>(std::countr_zero(mask));
-    }
-    return count;
   }
 };
 

@@ -15,7 +15,9 @@
 namespace tokpack {
 namespace {
 
-struct Isa {
+#include "core/pretokenize/scan_plain.inc.hpp"
+
+struct Isa : PlainIsa {
   using Bytes = std::array<std::uint64_t, 8>;
   static constexpr std::uint64_t kOnes = 0x0101010101010101, kHighs = 0x8080808080808080;
 
@@ -64,26 +66,6 @@ struct Isa {
       x &= bits * kOnes;
       return ((x & ~kHighs) + ~kHighs) | x;
     });
-  }
-
-  // Of a character of 2 to 4 bytes, which are in memory order in `bytes`.
-  static std::uint32_t code_point(std::uint32_t bytes) {
-    std::uint8_t b[4];
-    std::memcpy(b, &bytes, sizeof b);
-    constexpr std::uint32_t kShift[4] = {12, 12, 6, 0};
-    constexpr std::uint32_t kBits[4] = {0x7FF, 0x7FF, 0xFFFF, 0x1FFFFF};
-    const unsigned kind = b[0] >> 4 & 3;
-    const std::uint32_t all =
-        (b[0] & 0x3Fu) << 18 | (b[1] & 0x3Fu) << 12 | (b[2] & 0x3Fu) << 6 | (b[3] & 0x3Fu);
-    return all >> kShift[kind] & kBits[kind];
-  }
-
-  static std::size_t flatten(std::uint64_t mask, std::uint32_t base, std::uint32_t* out) {
-    const auto count = static_cast<std::size_t>(std::popcount(mask));
-    for (std::uint32_t* end = out + count; out != end; mask &= mask - 1) {
-      *out++ = base + static_cast<std::uint32_t>(std::countr_zero(mask));
-    }
-    return count;
   }
 };
 

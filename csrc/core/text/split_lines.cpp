@@ -6,6 +6,8 @@
 
 #if defined(__SSE2__)
 #include "core/text/split_lines_sse2.hpp"
+#elif defined(__AARCH64EL__)
+#include "core/text/split_lines_neon.hpp"
 #endif
 
 namespace tokpack {
@@ -15,6 +17,8 @@ constexpr std::size_t kStep = 64;
 
 #if defined(__SSE2__)
 constexpr auto newlines = newlines_sse2;
+#elif defined(__AARCH64EL__)
+constexpr auto newlines = newlines_neon;
 #else
 // One bit for each \n of 64 bytes.
 std::uint64_t newlines(const std::uint8_t* bytes) {

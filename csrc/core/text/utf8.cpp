@@ -49,14 +49,17 @@ bool valid_utf8_scalar(const std::uint8_t* data, std::size_t size) {
 #if defined(__x86_64__)
 bool valid_utf8_avx2(const std::uint8_t* data, std::size_t size);
 bool valid_utf8_avx512(const std::uint8_t* data, std::size_t size);
+#elif defined(__AARCH64EL__)
+bool valid_utf8_neon(const std::uint8_t* data, std::size_t size);
 #endif
 
-Utf8Check utf8_check(Level level) {
+Utf8Check utf8_check([[maybe_unused]] Level level) {
 #if defined(__x86_64__)
   if (level == Level::kAvx512) return valid_utf8_avx512;
   if (level == Level::kAvx2) return valid_utf8_avx2;
+#elif defined(__AARCH64EL__)
+  if (level == Level::kNeon) return valid_utf8_neon;
 #endif
-  static_cast<void>(level);
   return valid_utf8_scalar;
 }
 

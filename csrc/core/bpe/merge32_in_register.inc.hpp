@@ -1,5 +1,5 @@
 // BPE of short words with ids and ranks of any size, as merge_in_register_x86.inc.hpp does it for
-// those of 16 bits. Included by the x86 kernels, each inside its own namespace, after a struct
+// those of 16 bits. Included by the kernels, each inside its own namespace, after a struct
 // `WideIsa` of the operations on a register of 32-bit lanes. The lane of the pair that begins at
 // byte i holds its rank and, in the low five bits, i: so the lowest is the leftmost of equals.
 
@@ -66,8 +66,8 @@ inline std::size_t merge32_in_register(const MergeTable32& merges, const std::ui
     right ^= merged;
     alive ^= merged;
     const std::uint64_t left = alive & ((std::uint64_t{1} << at) - 1);
-    const auto after = static_cast<unsigned>(_tzcnt_u64(right | std::uint64_t{1} << 32));
-    const unsigned before = left != 0 ? 63 - static_cast<unsigned>(_lzcnt_u64(left)) : 32;
+    const auto after = static_cast<unsigned>(std::countr_zero(right | std::uint64_t{1} << 32));
+    const unsigned before = left != 0 ? 63 - static_cast<unsigned>(std::countl_zero(left)) : 32;
     const std::uint32_t with_after = merges.rank(product, symbols[after]);
     const std::uint32_t with_before = merges.rank(symbols[before], product);
     merges.prefetch_product(with_after);
@@ -87,7 +87,7 @@ inline std::size_t merge32_in_register(const MergeTable32& merges, const std::ui
     ranks.set(before_bit, with_before);
   }
   WideIsa::store_kept(symbols, alive, out);
-  return static_cast<std::size_t>(_mm_popcnt_u64(alive));
+  return static_cast<std::size_t>(std::popcount(alive));
 }
 
 // Words too long for registers: the lowest rank is looked for in memory, and symbols are linked to
