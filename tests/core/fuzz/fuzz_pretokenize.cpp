@@ -2,8 +2,8 @@
 // once, and every level's own scanner sees the same ones.
 #include <vector>
 
-#include "core/pretokenize/scan.hpp"
 #include "core/pretokenize/pretokenize.hpp"
+#include "core/pretokenize/scan.hpp"
 #include "fuzz.hpp"
 
 namespace tokpack::test {
