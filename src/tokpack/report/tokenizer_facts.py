@@ -6,13 +6,12 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from tokpack.tokenizers.frame import find_bos
 from tokpack.tokenizers.huggingface import HuggingFaceTokenizer
 from tokpack.tokenizers.native import NativeTokenizer
 
 if TYPE_CHECKING:
     from tokpack.tokenizers import Tokenizer
-
-_BOS_NAMES = ("<s>", "<bos>", "<|begin_of_text|>", "<|startoftext|>", "<|begin_of_sentence|>")
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ def tokenizer_facts(tokenizer: Tokenizer) -> TokenizerFacts:
     pattern, normalizer, merges, unused, whole_words = _inside(tokenizer)
     eod = tokenizer.eod_id
     names = {token_id: text for text, token_id in tokenizer.special_ids.items()}
-    bos = next((name for name in _BOS_NAMES if name in tokenizer.special_ids), None)
+    bos = find_bos(tokenizer)
     return TokenizerFacts(
         name=tokenizer.name,
         kind=tokenizer.kind,

@@ -76,7 +76,7 @@ def frame_of(
     added = tokenizer.special_frame() if add_special_tokens else Frame()
     before, after = added.before, added.after
     if prepend_bos or bos_token is not None:
-        bos = _find_bos(tokenizer) if bos_token is None else token_id(tokenizer, bos_token, "BOS")
+        bos = _bos_of(tokenizer) if bos_token is None else token_id(tokenizer, bos_token, "BOS")
         before = before if before[:1] == (bos,) else (bos, *before)
     if append_eod:
         eod = eod_of(tokenizer)
@@ -100,11 +100,16 @@ def find_eod(tokenizer: Tokenizer, given: str | int | None) -> int | None:
     return next((known for known in found if known is not None), None)
 
 
-def _find_bos(tokenizer: Tokenizer) -> int:
-    for name in BOS_NAMES:
-        if name in tokenizer.special_ids:
-            return tokenizer.special_ids[name]
-    raise TokenizerError(_unnamed(tokenizer, "BOS"))
+def find_bos(tokenizer: Tokenizer) -> str | None:
+    """The special token that begins a document: the first of BOS_NAMES that there is."""
+    return next((name for name in BOS_NAMES if name in tokenizer.special_ids), None)
+
+
+def _bos_of(tokenizer: Tokenizer) -> int:
+    name = find_bos(tokenizer)
+    if name is None:
+        raise TokenizerError(_unnamed(tokenizer, "BOS"))
+    return tokenizer.special_ids[name]
 
 
 def token_id(tokenizer: Tokenizer, given: str | int, what: str) -> int:
