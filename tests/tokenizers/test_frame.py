@@ -118,6 +118,7 @@ def test_tokens_by_name_and_by_id(tmp_path: Path) -> None:
         ("262", "no token 262: ids are below 262, so it cannot be its EOD"),
         ("1" * 5000, "to be its EOD"),
         ("", "no token '' to be its EOD;"),
+        ("\udcff", "no token .* to be its EOD"),  # not UTF-8 on the command line
     ],
 )
 def test_an_eod_that_is_no_token(tmp_path: Path, given: str, said: str) -> None:

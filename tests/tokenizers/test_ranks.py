@@ -215,6 +215,8 @@ def test_an_expression_is_cut_as_tiktoken_does(tmp_path: Path) -> None:
     for pattern in (
         r"\p{L}+$|\p{L}++|^\s+|[^\p{L}$^]+?|[$^\]]",
         r"(?i:the|in)|\d{1,2}|[\s\S]",
+        r"\pL+|[\pN]{1,3}|\PL+",
+        r"\x{74}+|\x68|[\s\S]",
     ):
         tokenizer = load_tokenizer(path, pattern=pattern)
         assert not tokenizer.native
@@ -252,7 +254,12 @@ def test_text_that_an_expression_does_not_match_stays(tmp_path: Path) -> None:
         ("cl10k", "unknown: did you mean cl100k"),
         ("", "unknown"),
         (r"\p{Nonsense}+", "cannot be compiled"),
-        (r"(?m:^a)|(?im)b", r"flag m in '\(\?m'"),
+        (r"(?m:^a)|(?sm)b", r"flag m in '\(\?m'"),
+        (r"(?i)\p{Lu}+|.", r"flag i in '\(\?i'"),
+        (r"(?i:\p{Lu}+)|.", r"flag i in '\(\?i'"),
+        (r"(?i:mass|of)|.", r"flag i in '\(\?i'"),
+        (r"\0|.", r"has \\0, which tiktoken does not know"),
+        (r"\X|[\Qa\E]", r"has \\X, which tiktoken does not know"),
         (r"\p{N}{1,3}+|.", r"possessive in tiktoken: write \(\?>X\{1,3\}\)"),
     ],
 )

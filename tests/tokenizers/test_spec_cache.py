@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -140,6 +141,17 @@ def pipe(entry: Path) -> None:
     os.mkfifo(entry)
 
 
+def headed(**head: int) -> Callable[[Path], None]:
+    """A head of the entry's own name, and a file as long as it says, with no block on the disk."""
+
+    def write(entry: Path) -> None:
+        line = json.dumps({"entry": entry.name, **head}) + "\n"
+        entry.write_text(line)
+        os.truncate(entry, len(line) + sum(head.values()))
+
+    return write
+
+
 FAULTS: dict[str, Callable[[Path], None]] = {
     "cut": cut,
     "longer": longer,
@@ -152,6 +164,9 @@ FAULTS: dict[str, Callable[[Path], None]] = {
     "an object": in_json("{}\n"),
     "no numbers": in_json('{"head": "", "ids": [], "bytes": 1, "merges": null}\n'),
     "negative": in_json('{"head": -1, "ids": -1, "bytes": -1, "merges": -1}\n'),
+    "nested": in_json("[" * 100_000 + "\n"),
+    "no checksum": headed(head=0, ids=0, bytes=0, merges=0),
+    "more than memory": headed(head=0, ids=0, bytes=1 << 38, merges=0),
     "writable by others": lambda entry: entry.chmod(0o602),
     "writable by the group": lambda entry: entry.chmod(0o620),
     "given away": given_away,

@@ -202,9 +202,9 @@ class Tokenizer(ABC):
         return frame_of(self, append_eod=append_eod) if frame is None else frame
 
     def no_such_id(self, token_id: int) -> TokenizerError:
-        return TokenizerError(
-            f"tokenizer {self.name} has no token {token_id}: ids are below {self.vocab_size}"
-        )
+        unused = 0 <= token_id < self.vocab_size
+        why = "the id is unused" if unused else f"ids are below {self.vocab_size}"
+        return TokenizerError(f"tokenizer {self.name} has no token {token_id}: {why}")
 
 
 def texts_of(data: npt.NDArray[np.uint8], spans: npt.NDArray[np.int64]) -> list[str]:

@@ -49,7 +49,7 @@ class CharLevelTokenizer(Tokenizer):
         return CharLevelEncoder(self.check_dtype(dtype), self.framing(append_eod, frame))
 
     def token_to_id(self, token: str) -> int | None:
-        raw = token.encode("utf-8", "replace")
+        raw = token.encode("utf-8", "surrogatepass")
         return raw[0] if len(raw) == 1 else None
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:

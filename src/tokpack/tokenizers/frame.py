@@ -155,7 +155,7 @@ def _as_text(tokenizer: Tokenizer, text: str) -> str:
     """How many ids a text is that is no token; "" where the tokenizer cannot tell."""
     import numpy as np
 
-    data = np.frombuffer(text.encode("utf-8", "replace"), np.uint8)
+    data = np.frombuffer(text.encode("utf-8", "backslashreplace"), np.uint8)
     try:
         encoder = tokenizer.encoder(dtype="int32", append_eod=False)
         count = len(encoder.encode(data, np.array([[0, len(data)]], np.int64)).ids)

@@ -68,7 +68,7 @@ def from_path(path: Path, name: str, choice: Choice) -> Tokenizer:
     if files is None:
         raise TokenizerError(
             f"{path}: the folder has no tokenizer.json, no vocab.json with merges.txt, no "
-            "tokenizer.model, no tekken.json and no .tiktoken file"
+            "tokenizer.model, no tekken.json and no .tiktoken file, or several of one kind"
         )
     return from_files(files, name, choice)
 

@@ -165,6 +165,10 @@ class HuggingFaceTokenizer(Tokenizer):
         self.special_ids = {t.content: i for i, t in sorted(added.items()) if t.special}
         ids = self._library.get_vocab(with_added_tokens=True).values()
         self.vocab_size = max(ids, default=-1) + 1
+        if self.vocab_size > 1 << 31:
+            raise TokenizerError(
+                f"tokenizer {name} has the id {self.vocab_size - 1}: ids are stored as int32"
+            )
         self.eod_id = find_eod(self, eod_token)
 
     @cached_property
@@ -172,7 +176,10 @@ class HuggingFaceTokenizer(Tokenizer):
         return build(self.raw, special_tokens="encode", where=f"tokenizer {self.name}")
 
     def token_to_id(self, token: str) -> int | None:
-        found: int | None = self._library.token_to_id(token)
+        try:
+            found: int | None = self._library.token_to_id(token)
+        except UnicodeEncodeError:  # a lone surrogate
+            return None
         return found
 
     def special_frame(self) -> Frame:

@@ -63,7 +63,7 @@ class NativeTokenizer(Tokenizer):
         for added in self.spec.added:
             if added.content == token:
                 return added.id
-        raw = token.encode("utf-8", "replace")
+        raw = token.encode("utf-8", "surrogatepass")
         return self.spec.vocab.index(raw) if raw in self.spec.vocab else None
 
     def special_frame(self) -> Frame:

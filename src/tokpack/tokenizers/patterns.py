@@ -136,9 +136,15 @@ def pre_tokenizer_of(pattern: str) -> dict[str, Any]:
     return {"type": "Sequence", "pretokenizers": [_node(step) for step in steps]}
 
 
+# Of the letters behind a backslash, those that both engines read alike.
+_ESCAPES = frozenset("pPsSdDwWbBnrtfvxAz")
+# Words whose case both engines ignore alike. Elsewhere Oniguruma takes "ss" for a sharp s, "fi" for
+# a ligature, and classes such as \p{Lu} for what they say.
+_ANY_CASE = r"\(\?i:(?!(?i:[^)]*(?:ss|st|ff|fi|fl)))[A-Za-z'|\[\]]*\)"
 _PIECE = re.compile(
-    r"(?P<escaped>\\.)|(?P<set>\[\^?\]?)|(?P<counted>\{\d+(?:,\d*)?\}\+)"
-    r"|(?P<flag>\(\?[a-z-]*m)|(?P<other>.)",
+    r"(?P<escaped>\\(?:x\{[0-9A-Fa-f]+\}|[pP](?:\{[^}]*\}|.)|.))"
+    rf"|(?P<words>{_ANY_CASE})"
+    r"|(?P<set>\[\^?\]?)|(?P<counted>\{\d+(?:,\d*)?\}\+)|(?P<flag>\(\?[a-z]*[im])|(?P<other>.)",
     re.DOTALL,
 )
 
@@ -149,7 +155,9 @@ def _for_oniguruma(expression: str) -> str:
     depth = 0  # of sets in sets
     for piece in _PIECE.finditer(expression):
         text = piece[0]
-        if piece.lastgroup == "set":
+        if piece.lastgroup == "escaped":
+            text = _escape(expression, text)
+        elif piece.lastgroup == "set":
             depth += 1
         elif depth:
             depth -= text == "]"
@@ -160,13 +168,24 @@ def _for_oniguruma(expression: str) -> str:
             )
         elif piece.lastgroup == "flag":
             raise UsageError(
-                f"the pattern {expression!r} has the flag m in {text!r}, which means another thing "
-                "here than in tiktoken: write it without"
+                f"the pattern {expression!r} has the flag {text[-1]} in {text!r}, which means "
+                "another thing here than in tiktoken: write it without"
             )
         elif text in ("^", "$"):
             text = r"\A" if text == "^" else r"\z"
         result.append(text)
     return "".join(result)
+
+
+def _escape(expression: str, text: str) -> str:
+    """A backslash and what belongs to it; ``\\pL`` is ``\\p{L}``."""
+    letter = text[1]
+    if letter.isalnum() and letter not in _ESCAPES:
+        raise UsageError(
+            f"the pattern {expression!r} has {text}, which tiktoken does not know or reads in "
+            "another way: write the characters themselves"
+        )
+    return f"{text[:2]}{{{text[2]}}}" if letter in "pP" and text[2] != "{" else text
 
 
 def _node(step: Step) -> dict[str, Any]:

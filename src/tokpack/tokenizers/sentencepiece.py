@@ -87,7 +87,7 @@ class SentencePieceTokenizer(Tokenizer):
         return model
 
     def token_to_id(self, token: str) -> int | None:
-        wanted = token.encode("utf-8", "replace")
+        wanted = token.encode("utf-8", "surrogatepass")
         found = (
             token_id
             for token_id, (text, kind) in enumerate(self._pieces)

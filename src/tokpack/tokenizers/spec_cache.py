@@ -31,6 +31,7 @@ OFF = "TOKPACK_TOKENIZER_CACHE"  # 0 switches it off
 LEAST_BYTES = 1 << 20  # of a file; a smaller one is read as fast
 _MOST_ENTRIES = 16  # the newest stay
 _MOST_HEAD = 1 << 26
+_MOST_BYTES = 1 << 30  # of an entry
 
 
 def kept(raw: bytes, build: Callable[[], ByteLevelSpec]) -> ByteLevelSpec:
@@ -79,13 +80,16 @@ def _read(path: Path) -> ByteLevelSpec | None:
             sizes = (head["head"], 4 * head["ids"], head["bytes"], 12 * head["merges"])
             if head["entry"] != path.name or file.tell() + sum(sizes) != found.st_size:
                 return None
+            if min(sizes) < 0 or sum(sizes) > _MOST_BYTES:
+                return None
             chunks = [file.read(size) for size in sizes]
-    except (OSError, ValueError, KeyError, TypeError):
+            wanted = head["sha256"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
     digest = hashlib.sha256()
     for chunk in chunks:
         digest.update(chunk)
-    return _spec(*chunks) if digest.hexdigest() == head["sha256"] else None
+    return _spec(*chunks) if digest.hexdigest() == wanted else None
 
 
 def _is_safe(found: os.stat_result) -> bool:
