@@ -71,6 +71,13 @@ def open_data(config: Config, step: int) -> Data:
     if test is not None and (test.missing or test.samples < step):  # of little data: no fault
         notes.append(f"no test at the end: the split leaves {test.samples} samples for it")
         plan = plan_of(plan.spec.changed(test_samples=0))
+    for mixture in plan.mixtures if config.eval_iters else ():
+        if mixture.name == "valid" and mixture.missing and mixture.is_absent:
+            portion = mixture.missing[0]
+            raise UsageError(
+                f"split {config.split!r} leaves {portion.tokens:,} tokens of {portion.prefix} for "
+                "valid, less than one sample: give it more, or train with eval_iters 0"
+            )
     opened = open_blend(plan)
     size = _vocabulary(config, opened.train)
     for dataset in plan.datasets:

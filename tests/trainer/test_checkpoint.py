@@ -33,7 +33,7 @@ from tokpack.checkpoints import folder as folders  # noqa: E402
 from tokpack.checkpoints.files import Checkpoint  # noqa: E402
 from tokpack.checkpoints.folder import find  # noqa: E402
 from tokpack.errors import FormatError, InputError, OutputError, UsageError  # noqa: E402
-from tokpack.files import lock  # noqa: E402
+from tokpack.files import lock, whole_folder  # noqa: E402
 from tokpack.files.whole_folder import MARKER  # noqa: E402
 from tokpack.trainer import checkpoint  # noqa: E402
 from tokpack.trainer.checkpoint import load, save  # noqa: E402
@@ -332,7 +332,8 @@ def interrupted(
         return change
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "rename", counted(Path.rename))
+        patch.setattr(folders, "rename", counted(folders.rename))
+        patch.setattr(whole_folder, "rename", counted(whole_folder.rename))
         patch.setattr(Path, "mkdir", counted(Path.mkdir))
         patch.setattr(shutil, "rmtree", counted(remove))
         patch.setattr(folders, "replace_file", counted(folders.replace_file))
