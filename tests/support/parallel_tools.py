@@ -186,7 +186,9 @@ def in_processes(
     results = context.Queue()
     work = [(*job, free_port()) for job in jobs]
     ranks = range(max(world for world, *_ in jobs))
-    arguments = [(rank, work, results, float64) for rank in ranks]
+    # The server has the environment of whichever test started it.
+    environment = dict(os.environ)
+    arguments = [(rank, work, results, float64, environment) for rank in ranks]
     processes = [context.Process(target=_work, args=each) for each in arguments]
     for process in processes:
         process.start()
@@ -267,8 +269,14 @@ def _widen_deepspeed() -> None:
 
 
 def _work(
-    rank: int, jobs: list[tuple[int, Callable[[Any], Any], Any, int]], results: Any, float64: bool
+    rank: int,
+    jobs: list[tuple[int, Callable[[Any], Any], Any, int]],
+    results: Any,
+    float64: bool,
+    environment: dict[str, str],
 ) -> None:
+    os.environ.clear()
+    os.environ.update(environment)
     import torch
 
     warnings.simplefilter("ignore")
