@@ -100,6 +100,15 @@ AddedTokenMatcher::Match AddedTokenMatcher::find(const std::uint8_t* text, std::
   return {size, size, 0, false};
 }
 
+std::size_t AddedTokenMatcher::count(const std::uint8_t* text, std::size_t size) const {
+  std::size_t matches = 0;
+  for (std::size_t at = 0;; ++matches) {
+    const Match match = find(text, size, at);
+    if (match.begin == size) return matches;
+    at = match.end;
+  }
+}
+
 void drop_apart_specials(std::vector<AddedToken>& tokens) {
   // A special token may reach the others through another special one, which it overlaps.
   std::array<bool, 256> used{};

@@ -34,6 +34,8 @@ class AddedTokenMatcher {
   bool empty() const { return tokens_.empty(); }
   // The first match in text[from, size); begin == size when there is none.
   Match find(const std::uint8_t* text, std::size_t size, std::size_t from) const;
+  // How many there are, one behind the other.
+  std::size_t count(const std::uint8_t* text, std::size_t size) const;
 
  private:
   static constexpr std::uint32_t kNoParent = 0xFFFFFFFFu;

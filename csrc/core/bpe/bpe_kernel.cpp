@@ -41,13 +41,8 @@ struct Isa {
   }
 
   template <class Id, class Out>
-  static Out* emit(const WordSlot<Id>& slot, Out* out) {
-    constexpr std::size_t kFirst = WordSlot<Id>::kMaxIds;
-    const std::size_t count = slot.count();
-    for (std::size_t i = 0; i < count; ++i) {
-      *out++ = static_cast<Out>(i < kFirst ? slot.ids[i] : (&slot)[1].ids[i - kFirst]);
-    }
-    return out;
+  static void copy_ids(const Id* ids, Out* out) {
+    for (std::size_t i = 0; i < 16 / sizeof(Id); ++i) out[i] = static_cast<Out>(ids[i]);
   }
 };
 

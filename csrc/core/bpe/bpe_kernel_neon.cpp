@@ -53,18 +53,7 @@ struct Isa {
     return mask_neon(all, all) & 0xFFFF;
   }
 
-  // Copies 16 bytes whatever the number of ids, which saves a branch. Ids that do not fit a slot
-  // are in the next one.
-  template <class Id, class Out>
-  static Out* emit(const WordSlot<Id>& slot, Out* out) {
-    copy_ids(slot.ids, out);
-    const std::size_t count = slot.count();
-    if (count > WordSlot<Id>::kMaxIds) [[unlikely]]
-      copy_ids((&slot)[1].ids, out + WordSlot<Id>::kMaxIds);
-    return out + count;
-  }
-
- private:
+  // Copies 16 bytes of ids.
   static void copy_ids(const std::uint16_t* ids, std::uint16_t* out) {
     vst1q_u16(out, vld1q_u16(ids));
   }

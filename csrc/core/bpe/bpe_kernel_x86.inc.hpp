@@ -22,18 +22,7 @@ struct X86Isa {
     return mix(kept);
   }
 
-  // Copies 16 bytes whatever the number of ids, which saves a branch. Ids that do not fit a slot
-  // are in the next one.
-  template <class Id, class Out>
-  static Out* emit(const WordSlot<Id>& slot, Out* out) {
-    copy_ids(slot.ids, out);
-    const std::size_t count = slot.count();
-    if (count > WordSlot<Id>::kMaxIds) [[unlikely]]
-      copy_ids((&slot)[1].ids, out + WordSlot<Id>::kMaxIds);
-    return out + count;
-  }
-
- private:
+  // Copies 16 bytes of ids.
   static __m128i load_ids(const void* ids) {
     return _mm_load_si128(static_cast<const __m128i*>(ids));
   }

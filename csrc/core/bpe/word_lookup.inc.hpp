@@ -1,7 +1,7 @@
 // Looking pretokens up in the word cache, a window at a time. Included by each kernel inside its
 // own namespace, after a struct `Isa` of the instruction set's own operations: load_key() makes a
-// key and its hash, hash() only the hash, find() finds the key in a bucket, emit() copies ids,
-// long_ones() compares sizes.
+// key and its hash, hash() only the hash, find() finds the key in a bucket, copy_ids() copies the
+// 16 bytes of ids of a slot, long_ones() compares sizes.
 
 // Keeps the first `size` bytes of a 16-byte load and puts the size last; one row for each size. A
 // pretoken of 16 bytes and more gets a key that no word has.
@@ -20,6 +20,17 @@ constexpr KeyMasks make_key_masks() {
 }
 
 inline constexpr KeyMasks kKeyMasks = make_key_masks();
+
+// Copies all ids of a slot whatever their number, which saves a branch. Ids that do not fit a slot
+// are in the next one.
+template <class Id, class Out>
+Out* emit(const WordSlot<Id>& slot, Out* out) {
+  Isa::copy_ids(slot.ids, out);
+  const std::size_t count = slot.count();
+  if (count > WordSlot<Id>::kMaxIds) [[unlikely]]
+    Isa::copy_ids((&slot)[1].ids, out + WordSlot<Id>::kMaxIds);
+  return out + count;
+}
 
 // Two passes: the first makes keys and asks for their cache lines, the second finds them there. So
 // the latency of memory is paid once for a window, not once for a pretoken.
@@ -49,7 +60,7 @@ Out* lookup_window(Lookup<Id, Out>& cache, const std::uint8_t* text, const std::
       }
       continue;
     }
-    out = Isa::emit(*slot, out);
+    out = emit(*slot, out);
   }
   return out;
 }

@@ -35,7 +35,7 @@ struct ScanCarry {
   std::uint64_t word = 0, number = 0, other = 0, space = 0, blank = 0;
   std::uint64_t cjk_word = 0, cjk_other = 0, unclassed = 0, cjk_unclassed = 0;
   std::uint64_t inner_space = 0, newline = 0, tail = 0, any_other = 0, own = 0;
-  std::uint64_t upper = 0, not_upper = 0, lowered = 0, punctuated = 0;
+  std::uint64_t not_upper = 0, lowered = 0, punctuated = 0;
   std::uint64_t run = 0, any_blank = 0;  // of tokens of spaces
   unsigned digits = 0;                   // numbers in the pretoken that is not yet full
 };

@@ -21,9 +21,9 @@ namespace tokpack {
 
 namespace {
 
-#include "core/pretokenize/scan_plain.inc.hpp"
+#include "core/pretokenize/scan_x86.inc.hpp"
 
-struct Isa : PlainIsa {
+struct Isa : X86Isa {
   struct Bytes {
     __m256i low, high;
   };
@@ -59,12 +59,6 @@ struct Isa : PlainIsa {
     const __m256i zero = _mm256_setzero_si256();
     return ~mask(_mm256_cmpeq_epi8(_mm256_and_si256(bytes.low, all(bits)), zero),
                  _mm256_cmpeq_epi8(_mm256_and_si256(bytes.high, all(bits)), zero));
-  }
-
-  // Of a character of 2 to 4 bytes, which are in memory order in `bytes`.
-  static std::uint32_t code_point(std::uint32_t bytes) {
-    constexpr std::uint32_t kBits[4] = {0x1F3F0000, 0x1F3F0000, 0x0F3F3F00, 0x073F3F3F};
-    return _pext_u32(__builtin_bswap32(bytes), kBits[bytes >> 4 & 3]);
   }
 };
 

@@ -21,7 +21,9 @@ namespace tokpack {
 
 namespace {
 
-struct Isa {
+#include "core/pretokenize/scan_x86.inc.hpp"
+
+struct Isa : X86Isa {
   using Bytes = __m512i;
   static Bytes load(const std::uint8_t* text) { return _mm512_loadu_si512(text); }
   static __m512i all(std::uint8_t byte) { return _mm512_set1_epi8(static_cast<char>(byte)); }
@@ -39,12 +41,6 @@ struct Isa {
   }
   static std::uint64_t any(Bytes bytes, std::uint8_t bits) {
     return _mm512_test_epi8_mask(bytes, all(bits));
-  }
-
-  // Of a character of 2 to 4 bytes, which are in memory order in `bytes`.
-  static std::uint32_t code_point(std::uint32_t bytes) {
-    constexpr std::uint32_t kBits[4] = {0x1F3F0000, 0x1F3F0000, 0x0F3F3F00, 0x073F3F3F};
-    return _pext_u32(__builtin_bswap32(bytes), kBits[bytes >> 4 & 3]);
   }
 
   static std::size_t flatten(std::uint64_t mask, std::uint32_t base, std::uint32_t* out) {

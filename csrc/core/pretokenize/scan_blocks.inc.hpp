@@ -150,3 +150,19 @@ std::uint64_t number_starts(const ScanBlock& block, ScanCarry& carry) {
   }
   return starts;
 }
+
+// Contractions at the starts are pretokens of their own; kSize gives the size of one, or 0.
+template <std::size_t kSize(matching::Text, std::size_t)>
+std::uint64_t cut_contractions(Scan& scan, const ScanBlock& block, std::uint64_t starts) {
+  for (std::uint64_t left = block.apostrophe & starts; left != 0; left &= left - 1) {
+    const auto at = static_cast<unsigned>(std::countr_zero(left));
+    const auto size = static_cast<unsigned>(kSize({scan.text, scan.size}, scan.begin + at));
+    if (size == 0) continue;
+    const unsigned end = at + size;
+    if (at < 63) starts &= ~(std::uint64_t{2} << at);
+    if (at == 63) scan.clear = 1;
+    if (end < 64) starts |= std::uint64_t{1} << end;
+    if (end >= 64) scan.set = std::uint64_t{1} << (end - 64);
+  }
+  return starts;
+}

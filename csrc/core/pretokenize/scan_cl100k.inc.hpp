@@ -141,15 +141,7 @@ std::uint64_t cut(Scan& scan, const ScanBlock& block, const ScanBlock& next) {
       scan.last_start = scan.begin + 63 - static_cast<std::size_t>(std::countl_zero(starts));
     }
   } else if constexpr (kRules.contractions) {
-    for (std::uint64_t left = block.apostrophe & starts; left != 0; left &= left - 1) {
-      const auto at = static_cast<unsigned>(std::countr_zero(left));
-      const auto size = static_cast<unsigned>(
-          matching::contraction_any_case({scan.text, scan.size}, scan.begin + at));
-      if (size == 0) continue;
-      const unsigned end = at + size;
-      if (end < 64) starts |= std::uint64_t{1} << end;
-      if (end >= 64) scan.set = std::uint64_t{1} << (end - 64);
-    }
+    starts = cut_contractions<matching::contraction_any_case>(scan, block, starts);
   }
 
   carry.word = word >> 63;

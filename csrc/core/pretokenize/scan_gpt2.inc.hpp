@@ -57,17 +57,7 @@ std::uint64_t cut(Scan& scan, const ScanBlock& block, const ScanBlock& next) {
 
   starts = (starts & ~scan.clear) | scan.set;
   scan.clear = scan.set = 0;
-  for (std::uint64_t left = block.apostrophe & starts; left != 0; left &= left - 1) {
-    const auto at = static_cast<unsigned>(std::countr_zero(left));
-    const auto size =
-        static_cast<unsigned>(matching::contraction({scan.text, scan.size}, scan.begin + at));
-    if (size == 0) continue;
-    const unsigned end = at + size;
-    if (at < 63) starts &= ~(std::uint64_t{2} << at);
-    if (at == 63) scan.clear = 1;
-    if (end < 64) starts |= std::uint64_t{1} << end;
-    if (end >= 64) scan.set = std::uint64_t{1} << (end - 64);
-  }
+  starts = cut_contractions<matching::contraction>(scan, block, starts);
 
   carry.word = word >> 63;
   carry.number = number >> 63;

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 SpecialTokens = Literal["text", "encode"]
+IdType = Literal["uint16", "int32"]
 
 
 class Encoded(Protocol):
@@ -104,7 +105,6 @@ class Tokenizer(ABC):
     why_not_native: str = ""
     arguments: Mapping[str, str | int] = MappingProxyType({})
 
-    @abstractmethod
     def encoder(
         self,
         *,
@@ -122,6 +122,12 @@ class Tokenizer(ABC):
         is not empty. Raises TokenizerError when the dtype is too small, or there is no EOD to
         append.
         """
+        mode = self.special_mode(special_tokens)
+        return self._encoder(self.check_dtype(dtype), mode, self.framing(append_eod, frame))
+
+    @abstractmethod
+    def _encoder(self, dtype: IdType, mode: SpecialTokens, frame: Frame) -> Encoder:
+        """Build what ``encoder`` promises, of settings that are checked."""
 
     def encode(self, text: str, *, special_tokens: str = "auto") -> list[int]:
         """The ids of one text, without an EOD; ``encoder`` is for many. TokenizerError.
@@ -187,7 +193,7 @@ class Tokenizer(ABC):
             )
         return modes[special_tokens]
 
-    def check_dtype(self, dtype: str) -> Literal["uint16", "int32"]:
+    def check_dtype(self, dtype: str) -> IdType:
         if dtype not in ("uint16", "int32"):
             raise UsageError(f"token ids cannot be stored as '{dtype}': use uint16 or int32")
         if dtype == "uint16" and self.vocab_size > 1 << 16:
@@ -195,7 +201,7 @@ class Tokenizer(ABC):
                 f"tokenizer {self.name} has {self.vocab_size} ids, and uint16 holds 65536: "
                 "use int32"
             )
-        return cast("Literal['uint16', 'int32']", dtype)
+        return cast("IdType", dtype)
 
     def framing(self, append_eod: bool, frame: Frame | None) -> Frame:
         """The frame of an encoder; TokenizerError when there is no EOD to append."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from tokpack.tokenizers.base import Encoder
+    from tokpack.tokenizers.base import Encoder, IdType, SpecialTokens
     from tokpack.tokenizers.frame import Frame
 
 NAME = "CharLevelTokenizer"
@@ -37,16 +37,8 @@ class CharLevelTokenizer(Tokenizer):
         self.special_ids = {}
         self.eod_id = _EOD if eod_token is None else token_id(self, eod_token, "EOD")
 
-    def encoder(
-        self,
-        *,
-        dtype: str,
-        append_eod: bool = False,
-        special_tokens: str = "auto",
-        frame: Frame | None = None,
-    ) -> Encoder:
-        self.special_mode(special_tokens)
-        return CharLevelEncoder(self.check_dtype(dtype), self.framing(append_eod, frame))
+    def _encoder(self, dtype: IdType, mode: SpecialTokens, frame: Frame) -> Encoder:
+        return CharLevelEncoder(dtype, frame)
 
     def token_to_id(self, token: str) -> int | None:
         raw = token.encode("utf-8", "surrogatepass")

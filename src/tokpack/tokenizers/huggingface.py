@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import tokenizers
 
-    from tokpack.tokenizers.base import Encoder, PackedIds, SpecialTokens
+    from tokpack.tokenizers.base import Encoder, IdType, PackedIds, SpecialTokens
 
 _BATCH_CHARACTERS = 1 << 18  # the library's results take some 50 bytes a token
 _PREFIXED = re.compile(rb'"continuing_subword_prefix"\s*:\s*"[^"]')
@@ -188,19 +188,11 @@ class HuggingFaceTokenizer(Tokenizer):
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key != "_library"}
 
-    def encoder(
-        self,
-        *,
-        dtype: str,
-        append_eod: bool = False,
-        special_tokens: str = "auto",
-        frame: Frame | None = None,
-    ) -> Encoder:
-        mode = self.special_mode(special_tokens)
+    def _encoder(self, dtype: IdType, mode: SpecialTokens, frame: Frame) -> Encoder:
         return HuggingFaceEncoder(
             build(self.raw, special_tokens=mode, where=f"tokenizer {self.name}"),
-            dtype=self.check_dtype(dtype),
-            frame=self.framing(append_eod, frame),
+            dtype=dtype,
+            frame=frame,
             special=SpecialFinder(self.special_ids),
         )
 

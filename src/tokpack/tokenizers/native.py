@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from tokpack.tokenizers.base import Encoder
+    from tokpack.tokenizers.base import Encoder, IdType
     from tokpack.tokenizers.spec import ByteLevelSpec
 
 
@@ -64,24 +64,18 @@ class NativeTokenizer(Tokenizer):
             if added.content == token:
                 return added.id
         raw = token.encode("utf-8", "surrogatepass")
-        return self.spec.vocab.index(raw) if raw in self.spec.vocab else None
+        try:
+            return self.spec.vocab.index(raw)
+        except ValueError:
+            return None
 
     def special_frame(self) -> Frame:
         if not self._has_post_processor:
             return Frame()
         return post_processed(self.reference[0], where=f"tokenizer {self.name}")
 
-    def encoder(
-        self,
-        *,
-        dtype: str,
-        append_eod: bool = False,
-        special_tokens: str = "auto",
-        frame: Frame | None = None,
-    ) -> Encoder:
-        return NativeEncoder(
-            self.core(dtype=dtype, special_tokens=special_tokens), self.framing(append_eod, frame)
-        )
+    def _encoder(self, dtype: IdType, mode: SpecialTokens, frame: Frame) -> Encoder:
+        return NativeEncoder(self.core(dtype=dtype, special_tokens=mode), frame)
 
     def core(
         self,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from tokpack.tokenizers.base import Encoder, PackedIds
+    from tokpack.tokenizers.base import Encoder, IdType, PackedIds, SpecialTokens
 
 _UNKNOWN, _CONTROL, _BYTE = 2, 3, 6  # types of pieces, as the model file has them
 _SPACE = "\u2581".encode()
@@ -121,27 +121,21 @@ class SentencePieceTokenizer(Tokenizer):
         made = ("_model", "_pieces")
         return {key: value for key, value in self.__dict__.items() if key not in made}
 
-    def encoder(
-        self,
-        *,
-        dtype: str,
-        append_eod: bool = False,
-        special_tokens: str = "auto",
-        frame: Frame | None = None,
-    ) -> Encoder:
+    def special_mode(self, special_tokens: str) -> SpecialTokens:
         if special_tokens == "encode":
             raise UsageError(
                 f"tokenizer {self.name} is a SentencePiece model, which never encodes special "
                 "tokens found in text: use special tokens text or error"
             )
-        self.special_mode(special_tokens)
-        framing = self.framing(append_eod, frame)
+        return super().special_mode(special_tokens)
+
+    def _encoder(self, dtype: IdType, mode: SpecialTokens, frame: Frame) -> Encoder:
         if self.native:
-            return NativeEncoder(self.core(dtype=dtype), framing)
+            return NativeEncoder(self.core(dtype=dtype), frame)
         return SentencePieceEncoder(
             self.library_model(),
-            dtype=self.check_dtype(dtype),
-            frame=framing,
+            dtype=dtype,
+            frame=frame,
             special=SpecialFinder(self.special_ids),
         )
 

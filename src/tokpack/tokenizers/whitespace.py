@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from tokpack.tokenizers.base import Encoder, PackedIds
+    from tokpack.tokenizers.base import Encoder, IdType, PackedIds, SpecialTokens
 
 UNKNOWN = "<unk>"
 EOD = "<|endoftext|>"
@@ -46,20 +46,11 @@ class WhitespaceTokenizer(Tokenizer):
         special.update({t: i for t, i in self.vocab.items() if i == self.eod_id})
         self.special_ids = {token: i for token, i in special.items() if i is not None}
 
-    def encoder(
-        self,
-        *,
-        dtype: str,
-        append_eod: bool = False,
-        special_tokens: str = "auto",
-        frame: Frame | None = None,
-    ) -> Encoder:
+    def _encoder(self, dtype: IdType, mode: SpecialTokens, frame: Frame) -> Encoder:
         words = self.vocab
-        if self.special_mode(special_tokens) == "text":
+        if mode == "text":
             words = {word: i for word, i in words.items() if word not in self.special_ids}
-        return WhitespaceEncoder(
-            self, words, dtype=self.check_dtype(dtype), frame=self.framing(append_eod, frame)
-        )
+        return WhitespaceEncoder(self, words, dtype=dtype, frame=frame)
 
     def token_to_id(self, token: str) -> int | None:
         return self.vocab.get(token)

@@ -1,0 +1,218 @@
+// What encoders share that look words up in a cache: documents and what frames them, the kernel's
+// lookup, and the way of a word that it does not find.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include "core/base/buffer.hpp"
+#include "core/base/cpu.hpp"
+#include "core/bpe/bpe_encoder.hpp"
+#include "core/bpe/bpe_kernel.hpp"
+#include "core/bpe/word_cache.hpp"
+
+namespace tokpack {
+
+// Id: the type of ids in the word cache. Out: the type of ids in the output.
+template <class Id, class Out>
+class CachedEncoder : public BpeEncoder {
+ public:
+  void encode(std::span<const std::uint8_t> data, std::span<const Span> spans, const Frame& frame,
+              const EncodedDocuments<std::uint16_t>& result) final {
+    encode_as(data, spans, frame, result);
+  }
+  void encode(std::span<const std::uint8_t> data, std::span<const Span> spans, const Frame& frame,
+              const EncodedDocuments<std::int32_t>& result) final {
+    encode_as(data, spans, frame, result);
+  }
+
+  CacheInfo cache_info() const final {
+    return {cache_.words(), cache_.bucket_count() * sizeof(WordBucket<Id>), misses_};
+  }
+
+ protected:
+  static constexpr std::size_t kMaxDocument = std::numeric_limits<std::int32_t>::max();
+  using Ids = std::span<const std::uint32_t>;
+
+  CachedEncoder(Level level, std::size_t cache_bytes)
+      : kernel_(bpe_kernel(level)),
+        cache_(cache_limit(cache_bytes) / kCacheGrowth, cache_limit(cache_bytes)) {}
+
+  // Appends a document's ids to ids_. Returns how many special tokens are in the text.
+  virtual std::size_t encode_document(const std::uint8_t* text, std::size_t size) = 0;
+
+  // The ids of a word of at most LongWordCache::kMaxSize bytes, valid until the next call; nothing
+  // when they depend on what is before the word.
+  virtual std::optional<Ids> ids_of(const std::uint8_t* text, std::size_t size) = 0;
+
+  // Write the ids of such a word, and of one that is longer; they return the new end.
+  virtual Out* encode_in_context(const std::uint8_t* text, std::size_t size, Out* out) = 0;
+  virtual Out* encode_huge(const std::uint8_t* text, std::size_t size, Out* out) = 0;
+
+  // Encodes a word that is not in its own bucket of the word cache: one in the neighbouring bucket,
+  // a long one, one of many ids, or a new one.
+  virtual Out* find_rare(const std::uint8_t* text, std::size_t size, Out* out) {
+    if (size > WordKey::kMaxSize) return encode_long(text, size, out);
+    const WordKey key = WordKey::of(text, size);
+    const std::uint64_t hash = kernel_.hash(key);
+    const auto found = cache_.find_displaced(key, hash);
+    if (found.slot != nullptr) return copy_slot(*found.slot, out);
+    if (found.elsewhere) return encode_long(text, size, out);
+    const std::optional<Ids> ids = ids_of(text, size);
+    remember(key, hash, ids);
+    lookup_->buckets = cache_.buckets();
+    lookup_->mask = cache_.mask();
+    return ids ? copy_ids(*ids, out) : encode_long(text, size, out);
+  }
+
+  // Enters a word into the word cache, or where to look for it.
+  void remember(const WordKey& key, std::uint64_t hash, const std::optional<Ids>& ids) {
+    cache_.insert(key, hash, ids ? ids->data() : nullptr, ids ? ids->size() : kElsewhere,
+                  kernel_.hash);
+  }
+
+  // Appends the ids of words, as the kernel's lookup takes them.
+  void look_up(const std::uint8_t* text, const std::uint32_t* starts, std::size_t count) {
+    Lookup<Id, Out> lookup{cache_.buckets(), cache_.mask(), this, &rare};
+    lookup_ = &lookup;
+    Out* end = ids_->data() + ids_->size();
+    if constexpr (std::is_same_v<Out, std::uint16_t>) {
+      end = kernel_.lookup16(lookup, text, starts, count, end);
+    } else if constexpr (std::is_same_v<Id, std::uint16_t>) {
+      end = kernel_.lookup16to32(lookup, text, starts, count, end);
+    } else {
+      end = kernel_.lookup32(lookup, text, starts, count, end);
+    }
+    ids_->resize(static_cast<std::size_t>(end - ids_->data()));
+  }
+
+  void append(std::uint32_t id) { ids_->push_back(static_cast<Out>(id)); }
+
+  // Makes room for this many ids more, and for what the kernel writes behind them.
+  void room(std::size_t ids) { ids_->reserve(ids_->size() + ids + kOutputSlack); }
+
+  static Out* copy_ids(Ids ids, Out* out) {
+    return std::transform(ids.begin(), ids.end(), out,
+                          [](std::uint32_t id) { return static_cast<Out>(id); });
+  }
+
+  const BpeKernel& kernel_;
+  WordCache<Id> cache_;
+  LongWordCache long_cache_;
+  Buffer<Out>* ids_ = nullptr;              // of the call of encode() that is running
+  const std::uint8_t* data_end_ = nullptr;  // of its data
+  std::size_t misses_ = 0;
+
+ private:
+  static constexpr std::size_t kCacheGrowth = 2;  // the cache grows to this many times its size
+  // A number of ids that fits no bucket: the word is to be found in the cache of long words, where
+  // no ids means that they depend on what is before the word.
+  static constexpr std::size_t kElsewhere = std::numeric_limits<std::size_t>::max();
+
+  static std::size_t cache_limit(std::size_t bytes) {
+    return std::max(std::bit_floor(bytes), kCacheGrowth * 2 * sizeof(WordBucket<Id>));
+  }
+
+  template <class T>
+  void encode_as(std::span<const std::uint8_t> data, std::span<const Span> spans,
+                 const Frame& frame, const EncodedDocuments<T>& result) {
+    if constexpr (!std::is_same_v<T, Out>) {
+      throw std::logic_error("this encoder writes ids of the other width");
+    } else {
+      std::size_t bytes = spans.size() * (frame.before.size() + frame.after.size());
+      for (const Span& span : spans) {
+        if (span.begin < 0 || span.end < span.begin ||
+            static_cast<std::size_t>(span.end) > data.size()) {
+          throw std::out_of_range("a document lies outside of its data");
+        }
+        const auto size = static_cast<std::size_t>(span.end - span.begin);
+        if (size > kMaxDocument) throw std::out_of_range("a document has 2^31 bytes or more");
+        bytes += size;
+      }
+      ids_ = result.ids;
+      ids_->clear();
+      room(bytes);
+      data_end_ = data.data() + data.size();
+      result.lengths->resize(spans.size());
+      result.special->clear();
+      for (std::size_t i = 0; i < spans.size(); ++i) {
+        const std::size_t before = ids_->size();
+        for (const std::uint32_t id : frame.before) append(id);
+        const std::size_t first = ids_->size();
+        const std::size_t special = encode_document(
+            data.data() + spans[i].begin, static_cast<std::size_t>(spans[i].end - spans[i].begin));
+        if (ids_->size() == first) {
+          ids_->resize(before);
+        } else {
+          for (const std::uint32_t id : frame.after) append(id);
+        }
+        if (ids_->size() - before > kMaxDocument) {
+          throw std::out_of_range("a document is too long");
+        }
+        (*result.lengths)[i] = static_cast<std::int32_t>(ids_->size() - before);
+        result.special->insert(result.special->end(), special, static_cast<std::int64_t>(i));
+      }
+    }
+  }
+
+  static Out* rare(void* owner, const std::uint8_t* text, std::size_t size, Out* out) {
+    return static_cast<CachedEncoder*>(owner)->find_rare(text, size, out);
+  }
+
+  // Encodes a word that does not fit the word cache.
+  Out* encode_long(const std::uint8_t* text, std::size_t size, Out* out) {
+    if (size > LongWordCache::kMaxSize) return encode_huge(text, size, out);
+    const std::uint64_t hash = LongWordCache::hash(text, size);
+    std::size_t count = 0;
+    if (const std::uint32_t* known = long_cache_.find(text, size, hash, &count)) {
+      return count == 0 ? encode_in_context(text, size, out) : copy_ids({known, count}, out);
+    }
+    const std::optional<Ids> ids = ids_of(text, size);
+    const std::uint32_t none = 0;
+    long_cache_.insert(text, size, hash, ids ? ids->data() : &none, ids ? ids->size() : 0);
+    return ids ? copy_ids(*ids, out) : encode_in_context(text, size, out);
+  }
+
+  static Out* copy_slot(const WordSlot<Id>& slot, Out* out) {
+    constexpr std::size_t kFirst = WordSlot<Id>::kMaxIds;
+    const std::size_t count = slot.count();
+    out = std::copy_n(slot.ids, std::min(count, kFirst), out);
+    return count > kFirst ? std::copy_n((&slot)[1].ids, count - kFirst, out) : out;
+  }
+
+  Lookup<Id, Out>* lookup_ = nullptr;  // of the call of look_up() that is running
+};
+
+// The encoder Derived<Id, Out> whose types hold `vocab_size` ids, as int32 if `wide`, else as
+// uint16. Throws std::invalid_argument when they do not.
+template <template <class, class> class Derived, class... Arguments>
+std::unique_ptr<BpeEncoder> make_cached_encoder(std::size_t vocab_size, bool wide,
+                                                Arguments&&... arguments) {
+  const bool narrow_ids = vocab_size <= 65536;
+  if (!wide && !narrow_ids) {
+    throw std::invalid_argument("a vocabulary of " + std::to_string(vocab_size) +
+                                " tokens does not fit uint16");
+  }
+  if (!wide) {
+    return std::make_unique<Derived<std::uint16_t, std::uint16_t>>(
+        std::forward<Arguments>(arguments)...);
+  }
+  if (narrow_ids) {
+    return std::make_unique<Derived<std::uint16_t, std::int32_t>>(
+        std::forward<Arguments>(arguments)...);
+  }
+  return std::make_unique<Derived<std::uint32_t, std::int32_t>>(
+      std::forward<Arguments>(arguments)...);
+}
+
+}  // namespace tokpack
