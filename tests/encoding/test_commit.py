@@ -32,7 +32,7 @@ from tokpack.encoding import part
 from tokpack.encoding.folder import WorkFolder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable
 
 
 # -- the commit ---------------------------------------------------------------------------------
@@ -172,19 +172,9 @@ def test_the_folder_of_another_user_is_not_used(place: Place) -> None:
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
+def small_disk(mount: Callable[[int], Path]) -> Path:
     """A file system of its own, of eight megabytes; only root may make one."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(folder)]
-    try:
-        made = subprocess.run(command, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        pytest.skip("no mount command here")
-    if made.returncode:
-        pytest.skip(f"cannot mount a small file system here: {made.stderr.strip()}")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    return mount(8 << 20)
 
 
 def test_a_disk_without_room_for_the_index_is_an_error(small_disk: Path, place: Place) -> None:

@@ -8,36 +8,16 @@ Needs the right to mount a tmpfs.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import random
 import shutil
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from support.small_disk import small_disk
 
 import tokpack
 from torture.tools import Setting, Whole
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-
-@contextlib.contextmanager
-def small_disk(folder: Path, size: int) -> Iterator[Path]:
-    """A tmpfs of ``size`` bytes; PermissionError where it cannot be mounted."""
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
-    try:
-        made = subprocess.run(command, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        raise PermissionError("no mount command here") from None
-    if made.returncode:
-        raise PermissionError(f"cannot mount a small file system here: {made.stderr.strip()}")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", str(folder)], check=True)
 
 
 def grow(setting: Setting, folder: Path, seed: int, step: int, workers: int) -> int:
