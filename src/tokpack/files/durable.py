@@ -9,9 +9,11 @@ by the next writer of the same name.
 from __future__ import annotations
 
 import errno
+import functools
 import json
 import os
 import stat
+import sys
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 UNFINISHED = ".tokpack.tmp"  # behind the name of a file in the making
 NAMES = ".tokpack.names"  # behind the name of the last of several, while they get their names
 _BUFFER = 1 << 20
+_SYNC_FILE_RANGE_WRITE = 2  # Linux, man 2 sync_file_range
 _NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP)
 
 
@@ -236,6 +239,28 @@ def link(old: str, new: str) -> bool:
         os.unlink(new)
         raise
     return True
+
+
+def start_writeback(file: int, begin: int, size: int) -> None:
+    """Let the system begin to write a range of an open file to the disk, where it can be asked.
+
+    Nothing is durable before it is synced, which then takes less time.
+    """
+    function = _sync_file_range()
+    if function is not None and size:
+        function(file, begin, size, _SYNC_FILE_RANGE_WRITE)
+
+
+@functools.cache
+def _sync_file_range() -> Any:
+    import ctypes  # 3 ms
+
+    if sys.platform != "linux":
+        return None
+    function = getattr(ctypes.CDLL(None), "sync_file_range", None)
+    if function is not None:
+        function.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
+    return function
 
 
 def sync_data(file: int) -> None:

@@ -14,7 +14,7 @@ from tokpack.indexed.manifest import (
     Digested,
     FileDigest,
     Manifest,
-    digest_file,
+    has_digest,
     manifest_path,
 )
 from tokpack.indexed.origins import Origin, Origins
@@ -33,7 +33,7 @@ __all__ = [
     "Trace",
     "best_fitting_dtype",
     "bin_path",
-    "digest_file",
+    "has_digest",
     "idx_path",
     "index_chunks",
     "is_trace",
