@@ -31,9 +31,8 @@ from tokpack.encoding.messages import (
     UseSlot,
     WasStored,
 )
-from tokpack.encoding.piece import SOURCE_COLUMNS, Piece, Pieces, Stored
+from tokpack.encoding.piece import JOINED, SOURCE_COLUMNS, Piece, Pieces, Stored
 from tokpack.encoding.queue import Queue
-from tokpack.encoding.tracks import JOINED
 from tokpack.errors import OutputError
 
 if TYPE_CHECKING:
@@ -121,6 +120,11 @@ class Coordinator:
             and not self._edges
             and not self._edges_out
         )
+
+    @property
+    def all_encoded(self) -> bool:
+        """Whether only pieces are left that have to be written or copied to their places."""
+        return self._layout.complete
 
     @property
     def ends(self) -> list[int]:

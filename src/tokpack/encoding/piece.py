@@ -10,6 +10,7 @@ records that were left out ``~line``); and the bad records, as JSON lines.
 from __future__ import annotations
 
 import functools
+import re
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -34,6 +35,10 @@ SOURCE_COLUMNS = ("records", "lines", "rejected", "bytes_read", "text_bytes")
 # documents with a token, sequences, tokens, documents without, special tokens found in documents,
 # UTF-8 bytes of documents as read, and runs of lines in the track for a trace.
 KEY_COLUMNS = ("documents", "sequences", "tokens", "empty", "special", "key_bytes", "runs")
+
+JOINED = "joined"  # the place of all pieces in the end
+SPILL = "spill-"  # with a worker's name and a number: where they wait
+_PLACE = re.compile(rf"{JOINED}|{SPILL}[0-9]+-[0-9]+-[0-9]+")
 
 PieceId = tuple[int, int]  # (part, segment)
 
@@ -194,24 +199,23 @@ class Piece:
         return piece
 
     def _fits(self, job: Job) -> bool:
-        """Whether the sizes of the tracks are what the counts say, and all of them are counts."""
-        sources = job.sources_of(self.number)
-        stored = self.stored
+        """Whether it can be a piece of the job: all are counts, and as many as there must be."""
+        stored, sources, tracks = self.stored, len(job.sources_of(self.number)), len(job.tracks)
         assert stored is not None
-        numbers = [
-            self.segment,
-            *self.sizes,
-            *stored.begins,
-            *(n for row in self.counts for n in row),
-        ]
-        if not all(type(number) is int and number >= 0 for number in numbers):
-            return False
-        if {len(self.sizes), len(stored.begins), len(stored.sums)} != {len(job.tracks)}:
-            return False
-        if len(self.counts) != len(sources) or len(self.blocks) != len(sources):
-            return False
-        if any(len(row) != len(job.columns) for row in self.counts):
-            return False
+        numbers = [self.segment, *self.sizes, *stored.begins]
+        numbers += [count for row in self.counts for count in row]
+        return (
+            all(type(number) is int and number >= 0 for number in numbers)
+            and {len(self.sizes), len(stored.begins), len(stored.sums)} == {tracks}
+            and len(self.counts) == len(self.blocks) == sources
+            and all(len(row) == len(job.columns) for row in self.counts)
+            and (self.segment == 0 or job.parts[self.number].kind == "stream")
+            and _PLACE.fullmatch(stored.place) is not None
+            and self._adds_up(job)
+        )
+
+    def _adds_up(self, job: Job) -> bool:
+        """Whether the sizes of the tracks are what the counts say."""
         return all(
             size == width * self.total(job.key_column(key, name))
             for key in range(len(job.options.keys))

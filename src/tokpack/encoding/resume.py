@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 from tokpack.encoding.journal import NAME
 from tokpack.encoding.messages import StreamEnd
-from tokpack.encoding.piece import Piece
+from tokpack.encoding.piece import SPILL, Piece
 from tokpack.encoding.plan import Plan
-from tokpack.encoding.tracks import SPILL
 from tokpack.errors import FormatError, InputError, OutputError, ResumeError
 from tokpack.files.durable import UNFINISHED
 from tokpack.indexed import (
@@ -148,6 +147,9 @@ def found_pieces(job: Job, plan: Plan, touched: Sequence[int], journal: Journal)
         # With the new times, so that these sources are not compared again.
         job.folder.write_json("plan.json", plan.to_json())
         journal.write({"forget": sorted(_parts_without(job, found))})
+    for part, count in found.segments.items():
+        for key in [key for key in found.pieces if key[0] == part and key[1] >= count]:
+            del found.pieces[key]
     if job.options.limit is not None:  # a stream that was stopped in its middle
         _forget(found, [number for number, _ in found.pieces if _is_open(job, found, number)])
     used = {piece.stored.place for piece in found.pieces.values() if piece.stored is not None}

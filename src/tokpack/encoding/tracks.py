@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from tokpack.encoding.folder import WorkFolder
 
-JOINED = "joined"
-SPILL = "spill-"  # and a name of the worker, and the number of the spill
 _FIRST_BYTES = 1 << 20  # of the memory of a track
 
 

@@ -14,8 +14,9 @@ from tokpack.encoding.engine import InProcess, Processes
 from tokpack.encoding.folder import create_own
 from tokpack.encoding.journal import Journal
 from tokpack.encoding.meter import Meter
+from tokpack.encoding.piece import JOINED
 from tokpack.encoding.resume import check_budget, found_pieces
-from tokpack.encoding.tracks import JOINED, Place
+from tokpack.encoding.tracks import Place
 from tokpack.encoding.worker import Slots
 from tokpack.files.durable import cannot_write, sync_data
 
@@ -132,7 +133,7 @@ class Run:
     def _poll(self) -> None:
         """Raise what went wrong elsewhere; show how far the run is."""
         self._look()
-        self._meter.show("encode")
+        self._meter.show("place" if self._coordinator.all_encoded else "encode")
 
     def _look(self) -> None:
         self._syncs.check()

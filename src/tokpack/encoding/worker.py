@@ -26,16 +26,8 @@ from tokpack.encoding.messages import (
     WasStored,
 )
 from tokpack.encoding.part import PartEncoder
-from tokpack.encoding.piece import SOURCE_COLUMNS, Piece
-from tokpack.encoding.tracks import (
-    JOINED,
-    SPILL,
-    Memory,
-    Place,
-    Tracks,
-    copy_piece,
-    is_stored,
-)
+from tokpack.encoding.piece import JOINED, SOURCE_COLUMNS, SPILL, Piece
+from tokpack.encoding.tracks import Memory, Place, Tracks, copy_piece, is_stored
 from tokpack.errors import OutputError
 from tokpack.files.blocks import sum_of
 from tokpack.sources import Block, LineStream, count_newlines

@@ -14,6 +14,7 @@ from tokpack.indexed.manifest import (
     Digested,
     FileDigest,
     Manifest,
+    digest_file,
     has_digest,
     manifest_path,
 )
@@ -33,6 +34,7 @@ __all__ = [
     "Trace",
     "best_fitting_dtype",
     "bin_path",
+    "digest_file",
     "has_digest",
     "idx_path",
     "index_chunks",
