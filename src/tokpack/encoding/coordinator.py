@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from tokpack.encoding.resume import Found
 
 _EDGES_AT_ONCE = 16
-_RECORDS = SOURCE_COLUMNS.index("records")
+_RECORDS, _REJECTED = (SOURCE_COLUMNS.index(name) for name in ("records", "rejected"))
 _log = logging.getLogger(__name__)
 
 
@@ -57,6 +57,7 @@ class Coordinator:
     ) -> None:
         self.pieces = Pieces(job)
         self.blocks: dict[int, str | None] = dict(found.stream_blocks)  # of streams, by part
+        self.rejected = 0  # bad records of all pieces
         self.outbox: deque[tuple[int, Task | Order]] = deque()  # (worker, message)
         self._job = job
         self._journal = journal
@@ -94,6 +95,7 @@ class Coordinator:
         for piece in found.pieces.values():
             assert piece.stored is not None
             self.pieces.by_id[piece.id] = piece
+            self.rejected += piece.total(_REJECTED)
             self._layout.add(piece.id, piece.sizes)
             if self._limit is not None:
                 self._limit -= piece.total(_RECORDS)
@@ -266,6 +268,8 @@ class Coordinator:
             )
         if self._limit is not None:
             self._limit -= piece.total(_RECORDS)
+        if known is None:
+            self.rejected += piece.total(_REJECTED)
         self.pieces.by_id[key] = piece
         if piece.stored is None:
             self._owner[key] = worker

@@ -70,11 +70,6 @@ class Meter:
         self._began = time.monotonic()
         self._shown = 0.0
 
-    @property
-    def rejected(self) -> int:
-        """Bad records so far."""
-        return int(self._sums()[_REJECTED])
-
     def add(self, pieces: Sequence[Piece], columns: Sequence[str]) -> None:
         """Count pieces that an earlier run has made."""
         names = ("bytes_read", "text_bytes", "documents", "tokens", "rejected")

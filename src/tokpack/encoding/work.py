@@ -138,7 +138,7 @@ class Run:
     def _look(self) -> None:
         self._syncs.check()
         self._check.poll()
-        check_budget(self._meter.rejected, self._job.options, self._job.folder.path)
+        check_budget(self._coordinator.rejected, self._job.options, self._job.folder.path)
 
 
 def _open_joined(job: Job) -> Place:
