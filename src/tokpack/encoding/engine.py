@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tokpack.encoding.worker import Slots
 
 POLL_SECONDS = 0.2
+MANY_WORKERS = 16  # who would wait for each other: docs/performance.md has the arithmetic
 
 
 class Engine(Protocol):
@@ -50,7 +51,7 @@ class InProcess:
     def run(self, coordinator: Coordinator, poll: Callable[[], None]) -> None:
         """Do all that there is to do."""
         worker = Worker(
-            self._job, f"{self._name}-0", Counters(self._counters), None, _Direct(coordinator, poll)
+            self._job, f"{self._name}-0", Counters(self._counters), _Direct(coordinator, poll)
         )
         try:
             worker.serve()
@@ -109,7 +110,11 @@ class Processes:
             process = context.Process(
                 target=_work,
                 args=(self._job, name, counters, self._slots, theirs),
-                kwargs={"parent": os.getpid(), "inherited": inherited if forks else []},
+                kwargs={
+                    "parent": os.getpid(),
+                    "many": len(self._counters) >= MANY_WORKERS,
+                    "inherited": inherited if forks else [],
+                },
                 daemon=True,
             )
             with warnings.catch_warnings():  # a fork warns of the idle threads of libraries
@@ -252,6 +257,7 @@ def _work(
     connection: Connection[Any, Any],
     *,
     parent: int,
+    many: bool,
     inherited: list[Connection[Any, Any]],
 ) -> None:
     """The main function of a worker process."""
@@ -262,7 +268,7 @@ def _work(
         other.close()
     link = _Piped(connection, parent)
     try:
-        Worker(job, name, Counters(counters), slots, link).serve()
+        Worker(job, name, Counters(counters), link, slots=slots, many=many).serve()
     except (BrokenPipeError, EOFError):
         os._exit(1)  # the parent has died
     except TokpackError as error:
