@@ -15,10 +15,12 @@ from tokpack.tokenizers.gpt2_files import (
     spec_from_files,
 )
 from tokpack.tokenizers.huggingface import HuggingFaceTokenizer
+from tokpack.tokenizers.metaspace import MetaspaceTokenizer
 from tokpack.tokenizers.native import NativeTokenizer
 from tokpack.tokenizers.ranks import is_ranks
 from tokpack.tokenizers.sentencepiece import SentencePieceTokenizer
 from tokpack.tokenizers.spec_json import NotNativeError, spec_from_json
+from tokpack.tokenizers.spec_metaspace import metaspace_spec, writes_spaces
 from tokpack.tokenizers.tekken import is_tekken
 
 if TYPE_CHECKING:
@@ -128,10 +130,18 @@ def _from_json(raw: bytes, path: Path, name: str, choice: Choice) -> Tokenizer:
         raise TokenizerError(f"{path}: the file is empty")
 
     def read() -> ByteLevelSpec:
-        return spec_from_json(_tokenizer_json(raw, path))
+        definition = _tokenizer_json(raw, path)
+        if writes_spaces(definition):
+            raise _MetaspaceFound(definition)
+        return spec_from_json(definition)
 
     try:
-        spec = spec_cache.kept(raw, read)
+        try:
+            spec = spec_cache.kept(raw, read)
+        except _MetaspaceFound as found:
+            return MetaspaceTokenizer(
+                name, raw, metaspace_spec(found.definition), eod_token=choice.eod_token
+            )
     except _TekkenFound as found:
         return from_ranks.from_tekken(found.definition, path, name, eod_token=choice.eod_token)
     except NotNativeError as reason:
@@ -147,10 +157,18 @@ def _from_json(raw: bytes, path: Path, name: str, choice: Choice) -> Tokenizer:
     )
 
 
-class _TekkenFound(Exception):  # noqa: N818 - not an error
+class _OtherFound(Exception):  # noqa: N818 - not an error
     def __init__(self, definition: dict[str, Any]) -> None:
         super().__init__()
         self.definition = definition
+
+
+class _TekkenFound(_OtherFound):
+    """A tekken.json."""
+
+
+class _MetaspaceFound(_OtherFound):
+    """A tokenizer.json whose spaces are U+2581."""
 
 
 def _tokenizer_json(raw: bytes, path: Path) -> dict[str, Any]:

@@ -22,12 +22,17 @@ MAX_ID = (1 << 24) - 1  # far above any real vocabulary, far below what would ex
 
 @dataclass(frozen=True)
 class AddedToken:
-    """A token cut out of the text before BPE; ``normalized``: out of the normalized text."""
+    """A token cut out of the text before BPE; ``normalized``: out of the normalized text.
+
+    ``lstrip`` and ``rstrip``: with the white space before and behind it.
+    """
 
     content: str
     id: int
     special: bool
     normalized: bool
+    lstrip: bool = False
+    rstrip: bool = False
 
 
 @dataclass(frozen=True, eq=False)
