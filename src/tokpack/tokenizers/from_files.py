@@ -19,6 +19,7 @@ from tokpack.tokenizers.metaspace import MetaspaceTokenizer
 from tokpack.tokenizers.native import NativeTokenizer
 from tokpack.tokenizers.ranks import is_ranks
 from tokpack.tokenizers.sentencepiece import SentencePieceTokenizer
+from tokpack.tokenizers.spec import ByteLevelSpec, MetaspaceSpec
 from tokpack.tokenizers.spec_json import NotNativeError, spec_from_json
 from tokpack.tokenizers.spec_metaspace import metaspace_spec, writes_spaces
 from tokpack.tokenizers.tekken import is_tekken
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tokpack.tokenizers.base import SpecialTokens, Tokenizer
-    from tokpack.tokenizers.spec import ByteLevelSpec
+    from tokpack.tokenizers.spec import BpeSpec
 
 JSON_FILES = ("tokenizer.json", "20B_tokenizer.json")
 GPT2_FILES = (
@@ -129,25 +130,22 @@ def _from_json(raw: bytes, path: Path, name: str, choice: Choice) -> Tokenizer:
     if not raw.strip():
         raise TokenizerError(f"{path}: the file is empty")
 
-    def read() -> ByteLevelSpec:
+    def read() -> BpeSpec:
         definition = _tokenizer_json(raw, path)
-        if writes_spaces(definition):
-            raise _MetaspaceFound(definition)
-        return spec_from_json(definition)
+        build = metaspace_spec if writes_spaces(definition) else spec_from_json
+        return build(definition)
 
     try:
-        try:
-            spec = spec_cache.kept(raw, read)
-        except _MetaspaceFound as found:
-            return MetaspaceTokenizer(
-                name, raw, metaspace_spec(found.definition), eod_token=choice.eod_token
-            )
+        spec = spec_cache.kept(raw, read)
     except _TekkenFound as found:
         return from_ranks.from_tekken(found.definition, path, name, eod_token=choice.eod_token)
     except NotNativeError as reason:
         return HuggingFaceTokenizer(
             name, raw, why_not_native=str(reason), eod_token=choice.eod_token
         )
+    if isinstance(spec, MetaspaceSpec):
+        return MetaspaceTokenizer(name, raw, spec, eod_token=choice.eod_token)
+    assert isinstance(spec, ByteLevelSpec)
     return NativeTokenizer(
         name,
         spec,
@@ -157,18 +155,10 @@ def _from_json(raw: bytes, path: Path, name: str, choice: Choice) -> Tokenizer:
     )
 
 
-class _OtherFound(Exception):  # noqa: N818 - not an error
+class _TekkenFound(Exception):  # noqa: N818 - not an error
     def __init__(self, definition: dict[str, Any]) -> None:
         super().__init__()
         self.definition = definition
-
-
-class _TekkenFound(_OtherFound):
-    """A tekken.json."""
-
-
-class _MetaspaceFound(_OtherFound):
-    """A tokenizer.json whose spaces are U+2581."""
 
 
 def _tokenizer_json(raw: bytes, path: Path) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from tokpack.tokenizers.native import NativeEncoder
 
 if TYPE_CHECKING:
     from tokpack.tokenizers.base import Encoder, IdType, SpecialTokens
-    from tokpack.tokenizers.spec_metaspace import MetaspaceSpec
+    from tokpack.tokenizers.spec import MetaspaceSpec
 
 
 class MetaspaceTokenizer(HuggingFaceTokenizer):
@@ -49,6 +49,9 @@ class MetaspaceTokenizer(HuggingFaceTokenizer):
             return self.spec.vocab.index(raw)
         except ValueError:
             return None
+
+    def definition_digest(self) -> str:
+        return self.spec.definition
 
     def _encoder(self, dtype: IdType, mode: SpecialTokens, frame: Frame) -> Encoder:
         return NativeEncoder(self.core(dtype=dtype, special_tokens=mode), frame)

@@ -5,11 +5,12 @@ It writes U+2581 for a space: by its normalizer (Llama 2, Gemma), or by the pret
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
+from tokpack.tokenizers.huggingface import digest_of
+from tokpack.tokenizers.spec import MetaspaceSpec
 from tokpack.tokenizers.spec_json import NotNativeError, added_tokens, bpe_model, ranked_merges
 
 if TYPE_CHECKING:
@@ -23,26 +24,10 @@ _SPACE = "\u2581"
 _REPLACE = {"type": "Replace", "pattern": {"String": " "}, "content": _SPACE}
 _PREPEND = {"type": "Prepend", "prepend": _SPACE}
 _METASPACE_KEYS = {"type", "replacement", "add_prefix_space", "prepend_scheme", "split", "str_rep"}
-_BYTES = [*range(0xC0), *range(0xC2, 0xF5)]  # that UTF-8 has
+_ASCII = [byte for byte in range(0x80) if byte != ord(" ")]  # of a text without spaces
+_NOT_ASCII = [*range(0x80, 0xC0), *range(0xC2, 0xF5)]  # bytes that UTF-8 has
 
 Prefix = Literal["never", "first", "always"]
-
-
-@dataclass(frozen=True, eq=False)
-class MetaspaceSpec:
-    """What ``_core.MetaspaceBPE`` is made of: see there."""
-
-    vocab: list[bytes | None]
-    merges: npt.NDArray[np.int32]
-    byte_ids: list[int]
-    unknown: int
-    fuse_unknown: bool
-    ignore_merges: bool
-    normalizes: bool
-    prepends: bool
-    prefix: Prefix
-    cuts_at_spaces: bool
-    added: tuple[AddedToken, ...]
 
 
 def writes_spaces(definition: dict[str, Any]) -> bool:
@@ -92,6 +77,7 @@ def metaspace_spec(definition: dict[str, Any]) -> MetaspaceSpec:
         prefix=prefix,
         cuts_at_spaces=cuts,
         added=added,
+        definition=digest_of(definition),
     )
 
 
@@ -167,7 +153,8 @@ def _fallback(
         raise NotNativeError("its vocabulary has an empty token")
     if model.get("byte_fallback"):
         byte_ids = [vocab.get(f"<0x{byte:02X}>", -1) for byte in range(256)]
-        missing = [byte for byte in _BYTES if byte_ids[byte] < 0]
+        needed = [byte for byte in _ASCII if chr(byte) not in vocab] + _NOT_ASCII
+        missing = [byte for byte in needed if byte_ids[byte] < 0]
         if missing:
             raise NotNativeError(f"its vocabulary has no token for the byte 0x{missing[0]:02X}")
         if np.isin(merges[:, :2], byte_ids).any():
