@@ -128,11 +128,12 @@ def _pairs(merges: list[Any]) -> tuple[list[str], list[str]]:
     """Left and right tokens, from both forms: "a b" of older files, ["a", "b"] of newer ones."""
     types = set(map(type, merges))
     if types == {str}:
+        merges = [merge for merge in merges if not merge.startswith("#version")]
         pairs = split_pairs("\n".join(merges))
         if pairs is not None and len(pairs[0]) == len(merges):
             return pairs
         halves = [merge.split(" ") for merge in merges]  # a token may have a line break
-        if set(map(len, halves)) == {2}:
+        if set(map(len, halves)) <= {2}:
             return [left for left, _ in halves], [right for _, right in halves]
     elif types <= {list} and set(map(len, merges)) <= {2}:
         left, right = [pair[0] for pair in merges], [pair[1] for pair in merges]
@@ -155,15 +156,19 @@ def added_tokens(definition: dict[str, Any], vocab: dict[str, int]) -> tuple[Add
     if not isinstance(tokens, list) or not all(map(_is_token, tokens)):
         raise NotNativeError("its added tokens have no usable content or id")
     result: dict[str, AddedToken] = {}
-    following = len(vocab)  # the id of the next one outside the vocabulary
+    # Of the next one outside the vocabulary: versions of the library count on from the largest id
+    # of an added token, or of one outside the vocabulary.
+    following = outside = len(vocab)
     for token in tokens:
         content = token["content"]
         if set(token) - _TOKEN_KEYS or token.get("single_word"):
             raise NotNativeError(f"its added token {content!r} is found by the text around it")
         special = bool(token.get("special", False))
         # The library gives ids of its own to tokens outside the vocabulary, whatever the file says.
-        expected = vocab.get(content, following)
-        if not content or content in result or token.get("id") != expected:
+        known = content in vocab
+        expected = vocab[content] if known else following
+        agreed = known or following == outside
+        if not content or content in result or token["id"] != expected or not agreed:
             raise NotNativeError(f"its added token {content!r} is empty, twice or misnumbered")
         result[content] = AddedToken(
             content,
@@ -174,4 +179,5 @@ def added_tokens(definition: dict[str, Any], vocab: dict[str, int]) -> tuple[Add
             rstrip=bool(token.get("rstrip")),
         )
         following = max(following, expected + 1)
+        outside += not known
     return tuple(result.values())
