@@ -186,10 +186,13 @@ def test_other_settings(tmp_path: Path, form: str, model: dict[str, Any]) -> Non
     twin(tmp_path, some(form, **model)).compare([*made_of(PIECES, 200, form), "ab", " ab", "abab"])
 
 
-def test_every_character(tmp_path: Path) -> None:
+def test_every_character_of_two_planes_and_some_of_the_others(tmp_path: Path) -> None:
     both = twin(tmp_path, some("first, True"))
-    every = "".join(map(chr, [*range(0xD800), *range(0xE000, 0x110000)]))
-    both.compare([every[at : at + 50_000] for at in range(0, len(every), 50_000)], modes=["text"])
+    every = "".join(
+        map(chr, [*range(0xD800), *range(0xE000, 0x20000), *range(0x20000, 0x110000, 61)])
+    )
+    texts = [every[at : at + 50_000] for at in range(0, len(every), 50_000)]
+    assert both.native(texts, "text") == both.slow(texts, "text")
 
 
 @st.composite
@@ -216,7 +219,7 @@ def definitions(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @settings(
-    max_examples=50,
+    max_examples=30,
     deadline=None,
     database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.filter_too_much],
@@ -247,12 +250,13 @@ def real(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("of", ["english", "code", "multi", "nasty"])
 def test_real_documents(shared: Path, real: Path, of: str) -> None:
-    Twin(load_tokenizer(real)).compare(corpus(shared, of, limit=80_000), modes=["text"])
+    texts = [text[:5000] for text in corpus(shared, of, limit=1)]
+    Twin(load_tokenizer(real)).compare(texts[:30], modes=["text"])
 
 
 def test_the_model_file_gives_the_same_ids(shared: Path, real: Path) -> None:
     """Where no scores are equal, as those of runs of spaces are."""
-    texts = [" ".join(text.split()) for text in corpus(shared, "english", limit=100_000)]
+    texts = [" ".join(text.split()) for text in corpus(shared, "english", limit=1)[:30]]
     native = Twin(load_tokenizer(real)).native(texts, "text")
     model = sentencepiece.SentencePieceProcessor(model_proto=mistral(shared).tokenizer.raw)
     assert native == model.encode(texts)
@@ -262,7 +266,7 @@ def test_a_long_word(tmp_path: Path) -> None:
     """Merging it takes time by its length, not by its square."""
     both = twin(tmp_path, some("first, True"))
     draw = random.Random(1)
-    word = "".join(draw.choices("ab\u00e9\u4e2d", k=1 << 20))
+    word = "".join(draw.choices("ab\u00e9\u4e2d", k=1 << 18))
     both.compare([word], modes=["text"])
 
 
