@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from support.sentencepiece_tools import HOSTILE, hugging_face, mistral, sentencepiece
 from support.tiny_tokenizers import added, save
-from support.tokenizers_twin import Twin, block, corpus, rows
+from support.tokenizers_twin import MODES, Twin, block, corpus, rows
 from tokenizers import Tokenizer as HuggingFace
 
 from tokpack.tokenizers import load_tokenizer, self_check, spec_cache
@@ -233,11 +233,14 @@ def definitions(draw: st.DrawFn) -> dict[str, Any]:
         min_size=1,
         max_size=8,
     ),
+    mode=st.sampled_from(MODES),
 )
-def test_any_vocabulary(tmp_path: Path, written: dict[str, Any], texts: list[str]) -> None:
+def test_any_vocabulary(
+    tmp_path: Path, written: dict[str, Any], texts: list[str], mode: str
+) -> None:
     tokenizer = load_tokenizer(save(tmp_path, written))
     assume(tokenizer.native)
-    Twin(tokenizer).compare(texts)
+    Twin(tokenizer).compare(texts, modes=[mode])
 
 
 @pytest.fixture(scope="module")
