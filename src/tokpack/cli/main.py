@@ -42,6 +42,7 @@ COMMANDS = {
     "convert": Command("from and to other formats, other dtypes", False),
     "blend": Command("datasets and weights -> the plan of a blend", False),
     "index": Command("build what a blend needs beforehand", False),
+    "samples": Command("what a step of training saw, and when a document", False),
     "train": Command("a blend -> a GPT, on one CPU or many GPUs", False),
     "export": Command("a checkpoint -> a Hugging Face model", False),
     "generate": Command("a checkpoint goes on with a text", False),
