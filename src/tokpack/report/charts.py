@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from tokpack.report.facts import binary, count, percent, short
+from tokpack.report.html import Html
 from tokpack.report.plot import Axis, Plot, decades_axis, percent_axis
 
 if TYPE_CHECKING:
@@ -18,11 +19,11 @@ if TYPE_CHECKING:
 _MOST_TICKS = 12
 
 
-def length_plot(datasets: Sequence[Stats]) -> str:
+def length_plot(datasets: Sequence[Stats]) -> Html:
     """Documents by length: bars with the share of tokens for one dataset, lines for several."""
     shown = [(i, stats) for i, stats in enumerate(datasets) if stats.histogram]
     if not shown:
-        return ""
+        return Html()
     alone = len(datasets) == 1
     bins = [one for _, stats in shown for one in stats.histogram]
     highest = max(one.documents / stats.documents for _, stats in shown for one in stats.histogram)
@@ -40,11 +41,11 @@ def length_plot(datasets: Sequence[Stats]) -> str:
     return plot.svg()
 
 
-def zipf_plot(datasets: Sequence[Stats]) -> str:
+def zipf_plot(datasets: Sequence[Stats]) -> Html:
     """Frequency of tokens by rank, both logarithmic."""
     shown = [(i, stats) for i, stats in enumerate(datasets) if stats.frequency.zipf]
     if not shown:
-        return ""
+        return Html()
     rates = [1e6 * stats.frequency.zipf[i][1] / stats.tokens for _, stats in shown for i in (0, -1)]
     used = max(stats.frequency.used for _, stats in shown)
     plot = Plot(

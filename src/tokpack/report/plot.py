@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from html import escape
 
+from tokpack.report.html import Html
+
 WIDTH, HEIGHT = 680, 300
 LEFT, RIGHT, TOP, BOTTOM = 56, 22, 12, 46
 SERIES = 6  # colours in the page's style
@@ -75,7 +77,7 @@ class Plot:
             x, y = (x + 8, max(y - 8, TOP + 10)) if right else (x - 8, y + 16)
             self._shapes.append(_text(x, y, label, "start" if right else "end"))
 
-    def svg(self) -> str:
+    def svg(self) -> Html:
         """The drawing."""
         bottom, right = HEIGHT - BOTTOM, WIDTH - RIGHT
         parts = [
@@ -98,7 +100,7 @@ class Plot:
             f'<text class="title" transform="translate(12 {middle:.1f}) rotate(-90)" '
             f'text-anchor="middle">{escape(self.y.title)}</text>'
         )
-        return "".join([*parts, *self._shapes, "</svg>"])
+        return Html("".join([*parts, *self._shapes, "</svg>"]))
 
 
 def _text(x: float, y: float, text: str, anchor: str, kind: str = "") -> str:
@@ -125,10 +127,10 @@ def decades_axis(low: float, high: float, title: str, label: Callable[[float], s
     return Axis(float(begin), float(end), ticks, title)
 
 
-def bar(share: float, series: int = 0) -> str:
+def bar(share: float, series: int = 0) -> Html:
     """A bar for a cell of a table; ``share`` of its width, 0 to 1."""
     width = 100 * min(max(share, 0.0), 1.0)
-    return (
+    return Html(
         '<svg class="bar" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true">'
         '<rect class="track" width="100" height="10"/>'
         f'<rect class="fill s{series % SERIES}" width="{width:.1f}" height="10"/></svg>'
