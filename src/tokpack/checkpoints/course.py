@@ -100,15 +100,10 @@ def course_of_run(folder: str | os.PathLike[str]) -> Course:
             "--log-dir, else with --save"
         )
     log = read_log(path)
-    begins = [record for record in log.begins if isinstance(record.get("config"), dict)]
-    if not begins:
-        raise InputError(
-            f"{path}: does not say the configuration, which only an older tokpack left out: give "
-            "the blend file of the run with --global-batch-size"
-        )
+    begins = _begins(log, path)
     last = _config(begins[-1], path)
     try:
-        plan, train = _open(spec_of_config(last))
+        plan, train = open_training(spec_of_config(last))
     except InputError as error:
         names = (*last.data_path, *last.train_data_path)
         if all(Path(name).is_absolute() for name in names):
@@ -124,19 +119,35 @@ def course_of_run(folder: str | os.PathLike[str]) -> Course:
     return Course(plan, train, steps, log)
 
 
+def spec_of_run(log: RunLog, path: Path) -> BlendSpec:
+    """What a run whose log, at ``path``, was read asks of its data; nothing is opened."""
+    return spec_of_config(_config(_begins(log, path)[-1], path))
+
+
+def _begins(log: RunLog, path: Path) -> list[Record]:
+    """The beginnings that say the configuration; InputError where none does."""
+    begins = [record for record in log.begins if isinstance(record.get("config"), dict)]
+    if not begins:
+        raise InputError(
+            f"{path}: does not say the configuration, which only an older tokpack left out: give "
+            "the blend file of the run with --global-batch-size"
+        )
+    return begins
+
+
 def course_of_blend(path: str, ranks: int, **settings: Any) -> Course:
     """The steps of a run on the data of a blend file, with batch sizes as Config has them.
 
     ``ranks`` are its data parallel processes. UsageError for sizes that do not fit.
     """
-    plan, train = _open(read_words([path]))
+    plan, train = open_training(read_words([path]))
     given = Given({name: value for name, value in settings.items() if value is not None})
     config = configure(Given(given | {"train_samples": len(train)}), ranks, neox=False)
     schedule = Schedule(config, len(train))
     return Course(plan, train, Steps([Stretch(0, 0, schedule, config.micro_batch_size, ranks)]))
 
 
-def _open(spec: BlendSpec) -> tuple[BlendPlan, Samples]:
+def open_training(spec: BlendSpec) -> tuple[BlendPlan, Samples]:
     """The data of training alone; the other parts need not be there."""
     plan = plan_of(spec.changed(allow_empty=True, valid_samples=0, test_samples=0))
     return plan, open_blend(plan).train

@@ -26,7 +26,7 @@ def html(*parts: object) -> Html:
     )
 
 
-def tag(name: str, *children: object, **attributes: object) -> Html:
+def tag(name: str, /, *children: object, **attributes: object) -> Html:
     """An element. Attributes that are None or False are left out; ``class_`` is class."""
     words = [name]
     for key, value in attributes.items():

@@ -14,6 +14,7 @@ from tokpack.report.plot import SERIES, bar
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tokpack.report.lengths import Measures
     from tokpack.report.stats import Stats
 
 _HEAD = (
@@ -83,14 +84,19 @@ def _facts(datasets: Sequence[Stats]) -> Html:
 
 
 def _lengths(datasets: Sequence[Stats]) -> Html:
+    return length_figures(labels(datasets), datasets)
+
+
+def length_figures(named: Sequence[str], datasets: Sequence[Stats | Measures]) -> Html:
+    """How long the documents of datasets of these names are."""
     plot = length_plot(datasets)
     if not plot:
         return section("Lengths of documents", none("No documents."))
-    names = labels(datasets) if len(datasets) > 1 else ["documents", "tokens"]
+    names = named if len(datasets) > 1 else ["documents", "tokens"]
     keys = legend(_key(i, name) for i, name in enumerate(names))
     filled = [
         (name, stats.lengths.rows())
-        for name, stats in zip(labels(datasets), datasets, strict=True)
+        for name, stats in zip(named, datasets, strict=True)
         if stats.lengths
     ]
     rows = [

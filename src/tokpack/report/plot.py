@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from html import escape
 
-from tokpack.report.html import Html
+from tokpack.report.html import Html, tag
 
 WIDTH, HEIGHT = 680, 300
 LEFT, RIGHT, TOP, BOTTOM = 56, 22, 12, 46
@@ -77,6 +77,19 @@ class Plot:
             x, y = (x + 8, max(y - 8, TOP + 10)) if right else (x - 8, y + 16)
             self._shapes.append(_text(x, y, label, "start" if right else "end"))
 
+    def links(self, points: Sequence[tuple[float, float, str, str]], series: int) -> None:
+        """Dots that lead somewhere: x, y, the address, and what the dot is."""
+        for x, y, address, text in points:
+            dot = tag(
+                "circle",
+                tag("title", text),
+                class_=f"fill s{series % SERIES}",
+                cx=f"{self._at_x(x):.1f}",
+                cy=f"{self._at_y(y):.1f}",
+                r="3",
+            )
+            self._shapes.append(tag("a", dot, href=address, aria_label=text))
+
     def svg(self) -> Html:
         """The drawing."""
         bottom, right = HEIGHT - BOTTOM, WIDTH - RIGHT
@@ -116,6 +129,18 @@ def percent_axis(highest: float, title: str) -> Axis:
     count = math.ceil(highest * 100 / step - 1e-9)
     ticks = [(i * step / 100, f"{i * step:.4g}%") for i in range(count + 1)]
     return Axis(0.0, ticks[-1][0], ticks, title)
+
+
+def even_axis(values: Sequence[float], title: str, label: Callable[[float], str]) -> Axis:
+    """From the lowest value to the highest or a little further, with three to eight even ticks."""
+    low, high = min(values), max(values)
+    span = (high - low) or abs(high) or 1.0
+    step = 10.0 ** math.floor(math.log10(span))
+    step = next(s for s in (step / 5, step / 2, step, step * 2) if span / s <= 6)
+    begin, end = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    end = max(end, begin + 1)
+    ticks = [(i * step, label(i * step)) for i in range(begin, end + 1)]
+    return Axis(begin * step, end * step, ticks, title)
 
 
 def decades_axis(low: float, high: float, title: str, label: Callable[[float], str]) -> Axis:
