@@ -274,6 +274,10 @@ def test_a_log_of_something_else(finished: Path, tmp_path: Path) -> None:
     assert "has no 'data_parallel_size'" in refused(
         {name: value for name, value in begin.items() if name != "data_parallel_size"}, step
     )
+    saved = {"event": "save", "iteration": 1, "consumed_samples": 8}
+    assert "the data has changed since" in refused(begin, {**saved, "fingerprint": "1" * 32}, step)
+    log.write_text("".join(json.dumps(record) + "\n" for record in (begin, saved)))  # by an old one
+    assert shown(tmp_path, "--step", 2) == shown(finished, "--step", 2)
     log.write_text(json.dumps(begin) + '\n{"event": "st')  # it was killed
     assert shown(tmp_path, "--step", 2) == shown(finished, "--step", 2)
 

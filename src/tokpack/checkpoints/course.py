@@ -181,9 +181,9 @@ def _stretch(begin: Record, config: Config, samples: int) -> Stretch:
 
 def _check_data(path: Path, train: Samples, records: list[Record]) -> None:
     """InputError where the samples are not those that the run says it has taken."""
-    for record in sorted(records, key=lambda record: record["iteration"])[-1:]:
-        then, consumed = record.get("fingerprint"), record.get("consumed_samples", 0)
-        if then != fingerprint_of(train, consumed):
+    known = [record for record in records if "fingerprint" in record]
+    for record in sorted(known, key=lambda record: record["iteration"])[-1:]:
+        if record["fingerprint"] != fingerprint_of(train, record.get("consumed_samples", 0)):
             raise InputError(
                 f"{path}: its samples are others than those of {train.path_prefix} as it is now: "
                 "the data has changed since, or another blend has its name"
