@@ -12,6 +12,7 @@ from tokpack.configuration.data import spec_of_config
 from tokpack.configuration.derive import Given, configure
 from tokpack.configuration.schedule import Schedule
 from tokpack.configuration.steps import Steps, Stretch
+from tokpack.display import brief
 from tokpack.errors import FormatError, InputError, UsageError
 from tokpack.samples.blend.open import open_blend
 from tokpack.samples.blend.plan import plan_of
@@ -112,11 +113,8 @@ def course_of_run(folder: str | os.PathLike[str]) -> Course:
             f"{error}; the paths of {path} are relative to the folder in which the run was started"
         ) from None
     _check_data(path, train, [*begins, *log.saves])
-    try:
-        steps = Steps([_stretch(record, _config(record, path), len(train)) for record in begins])
-    except (KeyError, TypeError) as error:
-        raise FormatError(f"{path}: a begin has no {error}") from None
-    return Course(plan, train, steps, log)
+    stretches = [_stretch(record, path, len(train)) for record in begins]
+    return Course(plan, train, Steps(stretches), log)
 
 
 def spec_of_run(log: RunLog, path: Path) -> BlendSpec:
@@ -169,14 +167,13 @@ def _config(record: Record, path: Path) -> Config:
         raise FormatError(f"{path}: {error}") from None
 
 
-def _stretch(begin: Record, config: Config, samples: int) -> Stretch:
-    return Stretch(
-        begin["iteration"],
-        begin["consumed_samples"],
-        Schedule(config, samples),
-        config.micro_batch_size,
-        begin["data_parallel_size"],
-    )
+def _stretch(begin: Record, path: Path, samples: int) -> Stretch:
+    numbers = {"iteration": 0, "consumed_samples": 0, "data_parallel_size": 1}
+    for name, least in numbers.items():
+        if not isinstance(begin.get(name), int) or begin[name] < least:
+            raise FormatError(f"{path}: a begin has {name} {brief(begin.get(name))}")
+    config, (steps, consumed, ranks) = _config(begin, path), (begin[name] for name in numbers)
+    return Stretch(steps, consumed, Schedule(config, samples), config.micro_batch_size, ranks)
 
 
 def _check_data(path: Path, train: Samples, records: list[Record]) -> None:

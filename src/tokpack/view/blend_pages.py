@@ -27,9 +27,9 @@ def blend_page(site: Site, number: int, item: BlendItem | RunItem, query: Query)
     plan = item.plan
     jump = site.form(number, "sample", "go", field("sample", "number", "", kind="number"), " ")
     notes = [tag("li", note) for note in plan.warnings(MAX_EPOCHS)]
-    of = "" if item.kind == "blend" else "Data of "
+    title = f"Blend {item.name}" if item.kind == "blend" else f"Data of run {item.name}"
     return site.page(
-        f"{of}{item.kind.capitalize() if not of else item.kind} {item.name}",
+        title,
         tag("ul", *notes, class_="warnings") if notes else "",
         tag("div", site.link("first sample", number, "sample", number=0), jump, class_="ask"),
         _settings(plan),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from tokpack.errors import UsageError
@@ -92,7 +93,7 @@ def _curve(site: Site, number: int, log: RunLog, steps: Sequence[Record], *curve
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    return isinstance(value, (int, float)) and math.isfinite(value)
 
 
 def _lines(site: Site, number: int, steps: Sequence[Record], query: Query) -> Html:

@@ -94,11 +94,6 @@ def field(label: str, name: str, value: object = "", kind: str = "text") -> Html
     return tag("label", label, " ", tag("input", name=name, value=value, **number))
 
 
-def hidden(name: str, value: object) -> Html:
-    """A value that a form takes along."""
-    return tag("input", type="hidden", name=name, value=value)
-
-
 def pager(first: int, step: int, end: int, way: Callable[..., Html]) -> Html:
     """Links to what lies before and behind ``first`` to ``first + step - 1`` of ``end``.
 
