@@ -1,15 +1,21 @@
-// ByteLevelBPE, the merges of a vocabulary of ranks, and the levels of the machine.
+// ByteLevelBPE, MetaspaceBPE, the merges of a vocabulary of ranks, and the levels of the machine.
 #include <algorithm>
 #include <cstring>
 #include <optional>
+#include <tuple>
+#include <utility>
 
 #include "bind/encoder_binding.hpp"
 #include "core/bpe/ranked_merges.hpp"
+#include "core/sentencepiece/folded.hpp"
+#include "core/sentencepiece/metaspace_encoder.hpp"
 
 namespace tokpack {
 namespace {
 
+using Vocab = std::vector<std::optional<py::bytes>>;
 using AddedTuple = std::tuple<std::string, std::uint32_t, bool, bool>;
+using StrippingTuple = std::tuple<std::string, std::uint32_t, bool, bool, bool, bool>;
 using MergeRows = py::array_t<std::int32_t, py::array::c_style | py::array::forcecast>;
 
 std::vector<Merge> parse_merges(const MergeRows& rows) {
@@ -29,16 +35,38 @@ std::vector<Merge> parse_merges(const MergeRows& rows) {
   return merges;
 }
 
+bool encodes_specials(const std::string& special_tokens) {
+  if (special_tokens != "text" && special_tokens != "encode") {
+    throw py::value_error("special_tokens '" + special_tokens + "' is neither text nor encode");
+  }
+  return special_tokens == "encode";
+}
+
+// The added tokens, and the number of ids with theirs.
+template <class Tuple>
+std::pair<std::vector<AddedToken>, std::size_t> parse_added(const std::vector<Tuple>& added,
+                                                            std::size_t vocab_size) {
+  std::vector<AddedToken> tokens;
+  for (const Tuple& tuple : added) {
+    std::apply([&](const auto&... fields) { tokens.push_back({fields...}); }, tuple);
+    const AddedToken& token = tokens.back();
+    if (token.id >= BpeModel::kIdLimit) {
+      throw py::value_error("added token '" + token.content + "': id " + std::to_string(token.id) +
+                            " is out of range");
+    }
+    vocab_size = std::max<std::size_t>(vocab_size, token.id + std::size_t{1});
+  }
+  return {std::move(tokens), vocab_size};
+}
+
 class ByteLevelBpeBinding final : public EncoderBinding {
  public:
-  ByteLevelBpeBinding(const std::vector<std::optional<py::bytes>>& vocab, const MergeRows& merges,
-                      const std::string& pattern, const std::vector<AddedTuple>& added,
-                      const std::string& special_tokens, bool nfc, bool ignore_merges,
-                      const std::string& dtype, std::size_t cache_bytes, const std::string& level)
+  ByteLevelBpeBinding(const Vocab& vocab, const MergeRows& merges, const std::string& pattern,
+                      const std::vector<AddedTuple>& added, const std::string& special_tokens,
+                      bool nfc, bool ignore_merges, const std::string& dtype,
+                      std::size_t cache_bytes, const std::string& level)
       : EncoderBinding(dtype) {
-    if (special_tokens != "text" && special_tokens != "encode") {
-      throw py::value_error("special_tokens '" + special_tokens + "' is neither text nor encode");
-    }
+    const bool encode_specials = encodes_specials(special_tokens);
     const auto known_pattern = pattern_by_name(pattern);
     if (!known_pattern) throw py::value_error("pattern '" + pattern + "' is unknown");
 
@@ -50,29 +78,66 @@ class ByteLevelBpeBinding final : public EncoderBinding {
       words[id] = *vocab[id];
       if (words[id].size() == 1) byte_ids[static_cast<std::uint8_t>(words[id][0])] = id;
     }
-    vocab_size_ = vocab.size();
-    std::vector<AddedToken> tokens;
-    for (const auto& [content, id, special, normalized] : added) {
-      if (id >= BpeModel::kIdLimit)
-        throw py::value_error("added token '" + content + "': id " + std::to_string(id) +
-                              " is out of range");
-      tokens.push_back({content, id, special, normalized});
-      vocab_size_ = std::max<std::size_t>(vocab_size_, id + std::size_t{1});
-    }
+    auto [tokens, vocab_size] = parse_added(added, vocab.size());
     const std::vector<Merge> rules = parse_merges(merges);
-    const BpeOptions options{*known_pattern, nfc, special_tokens == "encode", cache_bytes,
-                             parse_level(level)};
+    const BpeOptions options{*known_pattern, nfc, encode_specials, cache_bytes, parse_level(level)};
     const py::gil_scoped_release release;
     encoder_ = make_bpe_encoder(
         BpeModel(byte_ids, rules, ignore_merges ? WholeWords(words) : WholeWords()),
-        std::move(tokens), words, wide_, static_cast<std::uint32_t>(vocab_size_), options);
+        std::move(tokens), words, wide_, static_cast<std::uint32_t>(vocab_size), options);
   }
-
- private:
-  std::size_t vocab_size_ = 0;
 };
 
-py::tuple ranked_merges(const std::vector<std::optional<py::bytes>>& vocab) {
+PrefixScheme parse_prefix(const std::string& prefix) {
+  if (prefix == "never") return PrefixScheme::kNever;
+  if (prefix == "first") return PrefixScheme::kFirst;
+  if (prefix == "always") return PrefixScheme::kAlways;
+  throw py::value_error("prefix '" + prefix + "' is none of never, first, always");
+}
+
+class MetaspaceBpeBinding final : public EncoderBinding {
+ public:
+  MetaspaceBpeBinding(const Vocab& vocab, const MergeRows& merges,
+                      std::vector<std::uint32_t> byte_ids, std::uint32_t unknown, bool fuse_unknown,
+                      bool ignore_merges, bool normalizes, bool prepends, const std::string& prefix,
+                      bool cuts_at_spaces, const std::vector<StrippingTuple>& added,
+                      const std::string& special_tokens, const std::string& dtype,
+                      std::size_t cache_bytes, const std::string& level)
+      : EncoderBinding(dtype) {
+    MetaspaceModel model;
+    for (const auto& token : vocab) {
+      const std::string text = token ? std::string(*token) : "";
+      // A space in a text becomes U+2581 before it is merged.
+      model.tokens.push_back(text.find(' ') == std::string::npos ? folded(text) : "");
+    }
+    model.merges = parse_merges(merges);
+    for (const Merge& merge : model.merges) {
+      if (std::max({merge.left, merge.right, merge.product}) >= vocab.size()) {
+        throw py::value_error("a merge has an id outside of the vocabulary");
+      }
+    }
+    if (!byte_ids.empty() && byte_ids.size() != 256) throw py::value_error("256 bytes have ids");
+    if (ignore_merges && cuts_at_spaces) {
+      throw py::value_error("ignore_merges is for texts that are not cut at spaces");
+    }
+    model.byte_ids = std::move(byte_ids);
+    model.unknown = unknown;
+    model.fuse_unknown = fuse_unknown;
+    model.ignore_merges = ignore_merges;
+    model.normalizes = normalizes;
+    model.prepends = prepends;
+    model.prefix = parse_prefix(prefix);
+    model.cuts_at_spaces = cuts_at_spaces;
+    model.encode_specials = encodes_specials(special_tokens);
+    std::size_t vocab_size = 0;
+    std::tie(model.added, vocab_size) = parse_added(added, vocab.size());
+    const Level chosen = parse_level(level);
+    const py::gil_scoped_release release;
+    encoder_ = make_metaspace_encoder(std::move(model), vocab_size, wide_, cache_bytes, chosen);
+  }
+};
+
+py::tuple ranked_merges(const Vocab& vocab) {
   std::vector<std::string_view> tokens(vocab.size());
   for (std::size_t rank = 0; rank < vocab.size(); ++rank) {
     if (vocab[rank]) tokens[rank] = std::string_view(*vocab[rank]);
@@ -102,9 +167,9 @@ void bind_bpe(py::module_& module) {
       .def_readonly("lengths", &Encoded::lengths)
       .def_readonly("special", &Encoded::special);
   py::class_<ByteLevelBpeBinding>(module, "ByteLevelBPE")
-      .def(py::init<const std::vector<std::optional<py::bytes>>&, const MergeRows&,
-                    const std::string&, const std::vector<AddedTuple>&, const std::string&, bool,
-                    bool, const std::string&, std::size_t, const std::string&>(),
+      .def(py::init<const Vocab&, const MergeRows&, const std::string&,
+                    const std::vector<AddedTuple>&, const std::string&, bool, bool,
+                    const std::string&, std::size_t, const std::string&>(),
            py::kw_only(), py::arg("vocab"), py::arg("merges"), py::arg("pattern"), py::arg("added"),
            py::arg("special_tokens"), py::arg("nfc") = false, py::arg("ignore_merges") = false,
            py::arg("dtype") = "uint16", py::arg("cache_bytes") = std::size_t{64} << 20,
@@ -113,6 +178,19 @@ void bind_bpe(py::module_& module) {
            py::arg("before") = std::vector<std::uint32_t>{},
            py::arg("after") = std::vector<std::uint32_t>{})
       .def("cache_info", &ByteLevelBpeBinding::cache_info);
+  py::class_<MetaspaceBpeBinding>(module, "MetaspaceBPE")
+      .def(py::init<const Vocab&, const MergeRows&, std::vector<std::uint32_t>, std::uint32_t, bool,
+                    bool, bool, bool, const std::string&, bool, const std::vector<StrippingTuple>&,
+                    const std::string&, const std::string&, std::size_t, const std::string&>(),
+           py::kw_only(), py::arg("vocab"), py::arg("merges"), py::arg("byte_ids"),
+           py::arg("unknown"), py::arg("fuse_unknown"), py::arg("ignore_merges"),
+           py::arg("normalizes"), py::arg("prepends"), py::arg("prefix"), py::arg("cuts_at_spaces"),
+           py::arg("added"), py::arg("special_tokens"), py::arg("dtype") = "uint16",
+           py::arg("cache_bytes") = std::size_t{64} << 20, py::arg("level") = "auto")
+      .def("encode", &MetaspaceBpeBinding::encode, py::arg("data"), py::arg("spans"),
+           py::arg("before") = std::vector<std::uint32_t>{},
+           py::arg("after") = std::vector<std::uint32_t>{})
+      .def("cache_info", &MetaspaceBpeBinding::cache_info);
 }
 
 }  // namespace tokpack

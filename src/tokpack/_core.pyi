@@ -83,6 +83,40 @@ class ByteLevelBPE:
 
     def cache_info(self) -> dict[str, int]: ...
 
+class MetaspaceBPE:
+    """The ids of a BPE over characters with U+2581 for a space: one for each process and thread."""
+
+    def __init__(
+        self,
+        *,
+        vocab: Sequence[bytes | None],  # text of each id as UTF-8; None: no such token
+        merges: npt.NDArray[np.int32],  # [m, 3] left id, right id, product id, in rank order
+        byte_ids: Sequence[int],  # of the 256 bytes; none without byte fallback
+        unknown: int,  # the id of an unknown character, without byte fallback
+        fuse_unknown: bool,  # of a run of them
+        ignore_merges: bool,
+        normalizes: bool,  # spaces are replaced before tokens that are normalized are looked for
+        prepends: bool,  # and a space is put in front then
+        prefix: Literal["never", "first", "always"],  # which texts between tokens get a space
+        cuts_at_spaces: bool,  # each space begins a word
+        # content, id, special, normalized, lstrip, rstrip
+        added: Sequence[tuple[bytes, int, bool, bool, bool, bool]],
+        special_tokens: Literal["text", "encode"],
+        dtype: Literal["uint16", "int32"] = "uint16",
+        cache_bytes: int = ...,
+        level: Level = "auto",
+    ) -> None: ...
+    def encode(
+        self,
+        data: Buffer,
+        spans: npt.NDArray[np.int64],
+        before: Sequence[int] = (),
+        after: Sequence[int] = (),
+    ) -> Encoded:
+        """Encode valid UTF-8 documents; ``before`` and ``after`` go around each with a token."""
+
+    def cache_info(self) -> dict[str, int]: ...
+
 def ranked_merges(vocab: Sequence[bytes | None]) -> tuple[npt.NDArray[np.int32], list[int]]:
     """The merges by which tiktoken makes the tokens of ``vocab``, bytes by rank, each once.
 
@@ -124,6 +158,8 @@ class PieceEncoder:
         """Encode valid UTF-8 documents; the ids go around each that has a token."""
 
     def cache_info(self) -> dict[str, int]: ...
+
+AnyEncoder = ByteLevelBPE | MetaspaceBPE | PieceEncoder
 
 def patterns() -> list[str]:
     """Names of the pretokenizers that the core knows."""

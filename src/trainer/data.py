@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from tokpack.configuration.data import spec_of_config
 from tokpack.errors import InputError, UsageError
 from tokpack.samples import SampleIterator, open_blend
 from tokpack.samples.blend.plan import plan_of
-from tokpack.samples.blend.words import entries, read_words
 from tokpack.tokenizers.ids import count_ids
 
 from .parallel import total
@@ -65,7 +65,7 @@ def open_data(config: Config, step: int) -> Data:
     Raises UsageError, InputError or FormatError for what is missing, empty, too small, or of a
     larger vocabulary than the model's.
     """
-    plan = _plan(config)
+    plan = plan_of(spec_of_config(config))
     notes = plan.warnings(float("inf"))
     test = None if config.test_data_path else plan.test
     if test is not None and (test.missing or test.samples < step):  # of little data: no fault
@@ -97,48 +97,6 @@ def open_data(config: Config, step: int) -> Data:
                 f"every rank, {step}: give it more data, or train with eval_iters 0"
             )
     return Data(plan, opened.train, opened.valid, tests, size, notes)
-
-
-def _plan(config: Config) -> BlendPlan:
-    """The datasets of a run, opened; what the configuration says goes before a blend file."""
-    if bool(config.data_path) == bool(config.train_data_path):
-        raise UsageError("say where the data is: either data_path or train_data_path")
-    spec = read_words(config.data_path or config.train_data_path)
-    settings = {k: v for k, v in _settings(config).items() if v is not None or k == "split"}
-    return plan_of(spec.changed(**settings))
-
-
-def _settings(config: Config) -> dict[str, Any]:
-    """What a run asks of its blend."""
-    apart = config.train_data_path or config.valid_data_path or config.test_data_path
-    batch, evaluated = config.global_batch_size, None
-    iterations = (config.train_iters or 0) * batch
-    if config.order != "stateless" or not config.eval_iters:  # other programs count evaluations
-        evaluated = config.eval_iters * batch
-    times = (config.train_samples or iterations) // batch // config.eval_interval + 1
-    settings = {
-        "order": config.order,
-        "seed": config.seed,
-        "seq_length": config.seq_length,
-        "split": None if apart else config.split,
-        "allow_empty": config.allow_empty,
-        "samples": config.train_samples or iterations or None,
-        "valid_samples": evaluated and evaluated * times,
-        "test_samples": evaluated,
-        "cache": config.data_cache_path,
-        "eod_id": config.eod_id,
-        "eod_mask_loss": config.eod_mask_loss,
-        "reset_position_ids": config.reset_position_ids,
-        "reset_attention_mask": config.reset_attention_mask,
-        "document_boundaries": config.document_boundaries,
-    }
-    if config.valid_data_path:
-        valid = entries(config.valid_data_path)
-        blend = valid[0].weight is not None
-        settings["valid"] = {"valid": valid} if blend else {one.prefix: (one,) for one in valid}
-    if config.test_data_path:
-        settings["test"] = entries(config.test_data_path)
-    return settings
 
 
 def _vocabulary(config: Config, samples: Samples) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
 import math
@@ -14,16 +13,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokpack.checkpoints.run_files import PNG_METADATA, check_log, save_config, save_plot
+from tokpack.checkpoints.run_log import read_log
 from tokpack.display import tell
-from tokpack.errors import FormatError, OutputError, UsageError
+from tokpack.errors import OutputError, TokpackError, UsageError
 from tokpack.files.durable import cannot_write
-from tokpack.files.foreign import parse_json
 
 from .report import line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from tokpack.checkpoints.run_log import RunLog
     from tokpack.configuration.config import Config
 
     from .parallel import Topology
@@ -44,7 +44,8 @@ CLEAR = "\r\x1b[K"  # the last line of a terminal
 class Log:
     """What rank 0 says and writes; the other ranks have one that is silent.
 
-    ``steps`` are the one to go on from and the last one; ``inputs`` are files that the run reads.
+    ``steps`` are the one to go on from and the last one, ``data_state`` is what SampleIterator says
+    of the samples before it; ``inputs`` are files that the run reads.
     What cannot be written after the beginning is said, and does not end the run.
     """
 
@@ -54,6 +55,8 @@ class Log:
         topology: Topology,
         entropy: float,
         steps: tuple[int, int],
+        *,
+        data_state: dict[str, Any],
         inputs: Sequence[str] = (),
     ) -> None:
         first, self._steps = steps
@@ -71,8 +74,15 @@ class Log:
             check_log(self._folder / "log.jsonl", inputs)
             save_config(self._folder / "config.yaml", config.to_yaml(), inputs)
             self._lines = Lines(self._folder / "log.jsonl")
-            begin = _json("begin", iteration=first, steps=self._steps, unigram_entropy=entropy)
-            self._lines.add(begin)
+            begin = {
+                "iteration": first,
+                "steps": self._steps,
+                "unigram_entropy": entropy,
+                **data_state,
+                "data_parallel_size": topology.data_size,
+                "config": config.to_dict(),
+            }
+            self._lines.add(_json("begin", **begin))
             self._lines.write()
         if config.tensorboard_dir and self._main:
             self._curves = Curves(config, first)
@@ -130,7 +140,7 @@ class Log:
         self._try("log.jsonl", self._lines.write, "its last lines are lost")
         try:
             self.say(draw(self._folder, self.entropy))
-        except (OSError, ValueError, OverflowError, OutputError) as error:
+        except (OSError, ValueError, OverflowError, TokpackError) as error:
             self.say(f"no loss.png: {error}")
 
     def _draw_points(self, points: Mapping[str, float | None], at: dict[str, Any]) -> None:
@@ -234,7 +244,7 @@ def draw(folder: Path, entropy: float) -> str:
         from matplotlib.figure import Figure
     except ImportError:
         return "no loss.png: matplotlib is not installed"
-    curves = _read_curves(folder / "log.jsonl")
+    curves = _curves(read_log(folder / "log.jsonl"))
     if not curves:
         return "no loss.png: no step was made"
     figure = Figure(figsize=(8, 4.5), layout="constrained")
@@ -249,21 +259,11 @@ def draw(folder: Path, entropy: float) -> str:
     return f"plot: {folder / 'loss.png'}"
 
 
-def _read_curves(path: Path) -> dict[str, dict[int, float]]:
+def _curves(log: RunLog) -> dict[str, dict[int, float]]:
     """Loss by name and step; a step that was made again after a resume counts once."""
     curves: dict[str, dict[int, float]] = {}
-    for text in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        values = _record(text, path)
-        if values.get("loss") is not None:
-            points = curves.setdefault(str(values.get("name", "training")), {})
-            points[values["iteration"]] = values["loss"]
+    for record in (*log.steps.values(), *log.evaluations):
+        if isinstance(record.get("loss"), float):
+            points = curves.setdefault(str(record.get("name", "training")), {})
+            points[record["iteration"]] = record["loss"]
     return curves
-
-
-def _record(text: str, path: Path) -> dict[str, Any]:
-    """A line of a log, which an earlier run may have left cut off; {} where it is none."""
-    with contextlib.suppress(FormatError):
-        values = parse_json(text, path)
-        if isinstance(values, dict) and isinstance(values.get("iteration"), int):
-            return values if isinstance(values.get("loss"), float) else {}
-    return {}

@@ -99,7 +99,10 @@ class Run:
         self.step = self.saved = self._load()
         left = self.schedule.count_steps(self.consumed)
         steps = self.step, self.step + left
-        self.log = agree(lambda: Log(config, topology, self.entropy, steps, self._inputs))
+        state, entropy, inputs = self.stream.state_dict(), self.entropy, self._inputs
+        self.log = agree(
+            lambda: Log(config, topology, entropy, steps, data_state=state, inputs=inputs)
+        )
         if self.load != config.load:
             self.log.say(f"{self.load} has checkpoints of this run from {config.load}: it goes on")
         if self.consumed:
@@ -265,4 +268,5 @@ def _save(run: Run) -> None:
     checkpoint.save(run.engine, folder, state, keep=run.config.keep_checkpoints)
     run.saved, seconds = run.step, time.perf_counter() - begin
     run.log.say(f"saved iteration {run.step:,} to {folder} in {seconds:.1f} s")
-    run.log.record("save", folder=folder, seconds=seconds, **run.at())
+    samples = state.data_state["fingerprint"]
+    run.log.record("save", folder=folder, seconds=seconds, fingerprint=samples, **run.at())

@@ -7,6 +7,8 @@ import io
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tokenizers import Tokenizer as HuggingFace
+from tokenizers import models, normalizers
 
 from support.tokenizers_twin import LEVELS, block, rows
 from tokpack.tokenizers.sentencepiece import SentencePieceTokenizer
@@ -144,3 +146,24 @@ def twin(name: str) -> Twin:
 @functools.cache
 def mistral(shared: Path) -> Twin:
     return Twin((shared / "tokenizers" / "modern" / "mistral-v1.model").read_bytes())
+
+
+def hugging_face(raw: bytes) -> HuggingFace:
+    """The tokenizer that `transformers` makes of a model of BPE with a dummy prefix."""
+    proto = pb.ModelProto()
+    proto.ParseFromString(raw)
+    vocab = {piece.piece: token_id for token_id, piece in enumerate(proto.pieces)}
+    merges = []
+    for piece in proto.pieces:
+        halves = [(piece.piece[:at], piece.piece[at:]) for at in range(1, len(piece.piece))]
+        local = [(a, b) for a, b in halves if a in vocab and b in vocab]
+        merges += [(vocab[a], vocab[b], piece.score, (a, b)) for a, b in local]
+    merges.sort(key=lambda merge: (-merge[2], merge[0], merge[1]))
+    model = models.BPE(
+        vocab, [merge[3] for merge in merges], unk_token="<unk>", fuse_unk=True, byte_fallback=True
+    )
+    made = HuggingFace(model)
+    made.normalizer = normalizers.Sequence(
+        [normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")]
+    )
+    return made

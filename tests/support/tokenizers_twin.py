@@ -12,6 +12,7 @@ import zstandard
 from tokpack import _core
 from tokpack.tokenizers.check import reference
 from tokpack.tokenizers.huggingface import encode_batch
+from tokpack.tokenizers.metaspace import MetaspaceTokenizer
 from tokpack.tokenizers.native import NativeTokenizer
 
 if TYPE_CHECKING:
@@ -55,9 +56,10 @@ class Twin:
     """A native tokenizer beside the library's tokenizer from the same files."""
 
     def __init__(self, tokenizer: Any) -> None:
-        assert isinstance(tokenizer, NativeTokenizer), getattr(tokenizer, "why_not_native", "")
+        native = (NativeTokenizer, MetaspaceTokenizer)
+        assert isinstance(tokenizer, native), getattr(tokenizer, "why_not_native", "")
         self.tokenizer = tokenizer
-        self._cores: dict[tuple[str, str], _core.ByteLevelBPE] = {}
+        self._cores: dict[tuple[str, str], _core.AnyEncoder] = {}
         self._slow: dict[str, HuggingFace] = {}
 
     def native(self, texts: Sequence[str], mode: str, level: str = "auto") -> list[list[int]]:

@@ -19,6 +19,7 @@ from support.sentencepiece_tools import (
     TEXTS,
     Twin,
     edited,
+    hugging_face,
     mistral,
     pb,
     trained,
@@ -26,7 +27,7 @@ from support.sentencepiece_tools import (
 )
 from support.tokenizers_twin import block, corpus, rows
 from tokenizers import Tokenizer as HuggingFace
-from tokenizers import models, normalizers, pre_tokenizers
+from tokenizers import models, pre_tokenizers
 
 from tokpack.errors import TokenizerError
 from tokpack.tokenizers import load_tokenizer, self_check
@@ -113,27 +114,6 @@ def test_what_is_not_utf8_does_no_harm() -> None:
 
 
 # Beside the Hugging Face library.
-
-
-def hugging_face(raw: bytes) -> HuggingFace:
-    """The tokenizer that `transformers` makes of a model of BPE with a dummy prefix."""
-    proto = pb.ModelProto()
-    proto.ParseFromString(raw)
-    vocab = {piece.piece: token_id for token_id, piece in enumerate(proto.pieces)}
-    merges = []
-    for piece in proto.pieces:
-        halves = [(piece.piece[:at], piece.piece[at:]) for at in range(1, len(piece.piece))]
-        local = [(a, b) for a, b in halves if a in vocab and b in vocab]
-        merges += [(vocab[a], vocab[b], piece.score, (a, b)) for a, b in local]
-    merges.sort(key=lambda merge: (-merge[2], merge[0], merge[1]))
-    model = models.BPE(
-        vocab, [merge[3] for merge in merges], unk_token="<unk>", fuse_unk=True, byte_fallback=True
-    )
-    made = HuggingFace(model)
-    made.normalizer = normalizers.Sequence(
-        [normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")]
-    )
-    return made
 
 
 @pytest.mark.parametrize("of", ["english", "multi"])

@@ -126,6 +126,13 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {**tiny(), "added_tokens": [added(EOD, 258), added("<x>", 300)]},
         "misnumbered",
     ),
+    "a number that versions of the library give otherwise": (
+        {
+            **tiny(vocab=_without(EOD) | {EOD: 500}),
+            "added_tokens": [added(EOD, 500), added("<x>", 501)],
+        },
+        "misnumbered",
+    ),
     "a byte without a token": (
         tiny(vocab=_without("q", EOD)) | {"added_tokens": []},
         "byte 0x71",

@@ -56,6 +56,11 @@ def test_steps_are_the_twins(shape: Any, samples: int) -> None:
         assert first == sum(expected[:number])
         assert schedule.count_steps(first) == len(steps) - number
         assert list(schedule.steps(first)) == steps[number:]
+        assert schedule.step(len(steps) - 1 - number, first) == steps[-1]
+        assert schedule.step(len(steps) - number, first) is None
+    taken = [number for number, (_, size) in enumerate(steps) for _ in range(size)]
+    assert [schedule.step_with(sample) for sample in range(len(taken))] == taken
+    assert schedule.step_with(len(taken)) is None
 
 
 def test_the_ramp_of_bigscience() -> None:

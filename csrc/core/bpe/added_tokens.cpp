@@ -4,6 +4,9 @@
 #include <cstring>
 #include <string_view>
 
+#include "core/text/unicode.hpp"
+#include "core/text/utf8.hpp"
+
 namespace tokpack {
 
 namespace {
@@ -18,6 +21,16 @@ std::uint8_t byte_of(const AddedToken& token, std::size_t i) {
 bool begins_with(const std::uint8_t* text, std::size_t size, const AddedToken& token) {
   return token.content.size() <= size &&
          std::memcmp(text, token.content.data(), token.content.size()) == 0;
+}
+
+// The size of the white space character that text[at, size) begins with, else 0. None has four
+// bytes.
+std::size_t space_at(const std::uint8_t* text, std::size_t size, std::size_t at) {
+  const std::uint8_t first = text[at];
+  if (first < 0x80) return (ascii_class(first) & kSpace) != 0 ? 1 : 0;
+  const std::size_t length = first < 0xE0 ? 2 : 3;
+  if (first < 0xC0 || first >= 0xF0 || length > size - at) return 0;
+  return (char_class(decode_utf8(text + at).value) & kSpace) != 0 ? length : 0;
 }
 
 }  // namespace
@@ -67,16 +80,17 @@ const AddedToken* AddedTokenMatcher::match(const std::uint8_t* text, std::size_t
 
 AddedTokenMatcher::Match AddedTokenMatcher::find(const std::uint8_t* text, std::size_t size,
                                                  std::size_t from) const {
-  if (tokens_.empty()) return {size, size, 0, false};
+  if (tokens_.empty()) return {size, size};
   const auto found = [&](std::size_t at, const AddedToken& token) {
-    return Match{at, at + token.content.size(), token.id, token.special};
+    return Match{at,          at + token.content.size(), token.id, token.special, token.lstrip,
+                 token.rstrip};
   };
   if (firsts_.size() > kFewFirstBytes) {
     for (std::size_t at = from; at < size; ++at) {
       if (!is_first_[text[at]]) continue;
       if (const AddedToken* token = match(text, size, at)) return found(at, *token);
     }
-    return {size, size, 0, false};
+    return {size, size};
   }
   // In chunks: a first byte that is rare is not looked for again and again far away.
   for (std::size_t begin = from; begin < size; begin += kChunk) {
@@ -97,7 +111,7 @@ AddedTokenMatcher::Match AddedTokenMatcher::find(const std::uint8_t* text, std::
       look(static_cast<std::size_t>(nearest - next.begin()), at + 1);
     }
   }
-  return {size, size, 0, false};
+  return {size, size};
 }
 
 std::size_t AddedTokenMatcher::count(const std::uint8_t* text, std::size_t size) const {
@@ -107,6 +121,25 @@ std::size_t AddedTokenMatcher::count(const std::uint8_t* text, std::size_t size)
     if (match.begin == size) return matches;
     at = match.end;
   }
+}
+
+std::size_t space_begin(const std::uint8_t* text, std::size_t at) {
+  while (at > 0) {
+    std::size_t size = 1;
+    while (size < 3 && size < at && (text[at - size] & 0xC0) == 0x80) ++size;
+    if (space_at(text, at, at - size) != size) break;
+    at -= size;
+  }
+  return at;
+}
+
+std::size_t space_end(const std::uint8_t* text, std::size_t size, std::size_t at) {
+  while (at < size) {
+    const std::size_t length = space_at(text, size, at);
+    if (length == 0) break;
+    at += length;
+  }
+  return at;
 }
 
 void drop_apart_specials(std::vector<AddedToken>& tokens) {

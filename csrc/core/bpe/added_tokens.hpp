@@ -1,6 +1,7 @@
 // Tokens that are cut out of the text before BPE sees it.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -13,8 +14,10 @@ namespace tokpack {
 struct AddedToken {
   std::string content;
   std::uint32_t id;
-  bool special;     // a control token such as <|endoftext|>
-  bool normalized;  // looked for after normalization, not before
+  bool special;         // a control token such as <|endoftext|>
+  bool normalized;      // looked for after normalization, not before
+  bool lstrip = false;  // takes in the white space before it
+  bool rstrip = false;  // and behind it
 };
 
 // Finds the leftmost, then longest, of a set of strings, as the Hugging Face library does.
@@ -23,8 +26,10 @@ class AddedTokenMatcher {
   struct Match {
     std::size_t begin;
     std::size_t end;
-    std::uint32_t id;
-    bool special;
+    std::uint32_t id = 0;
+    bool special = false;
+    bool lstrip = false;
+    bool rstrip = false;
   };
 
   AddedTokenMatcher() = default;
@@ -52,6 +57,32 @@ class AddedTokenMatcher {
   std::array<bool, 256> is_first_{};
   std::array<std::uint64_t, 1024> pairs_{};  // the bytes that tokens begin with, two at a time
 };
+
+// Where the white space that ends at `at` begins, and where that which begins there ends.
+std::size_t space_begin(const std::uint8_t* text, std::size_t at);
+std::size_t space_end(const std::uint8_t* text, std::size_t size, std::size_t at);
+
+// Cuts a text at the tokens in it: calls piece(text, size) for what lies between, never empty, and
+// token(match), in their order. With `special_is_text` special ones are found all the same, so that
+// no token is found that begins within one, but they stay a part of what lies between.
+// REQUIRES: where a token has rstrip, none begins with white space.
+template <class Piece, class Token>
+void split_at_tokens(const AddedTokenMatcher& matcher, const std::uint8_t* text, std::size_t size,
+                     bool special_is_text, Piece&& piece, Token&& token) {
+  std::size_t from = 0, at = 0;
+  while (!matcher.empty()) {
+    const AddedTokenMatcher::Match match = matcher.find(text, size, at);
+    if (match.begin == size) break;
+    at = match.end;
+    if (match.special && special_is_text) continue;
+    const std::size_t begin =
+        match.lstrip ? std::max(from, space_begin(text, match.begin)) : match.begin;
+    if (begin > from) piece(text + from, begin - from);
+    token(match);
+    from = match.rstrip ? space_end(text, size, match.end) : match.end;
+  }
+  if (from < size) piece(text + from, size - from);
+}
 
 // Removes special tokens that no chain of shared bytes links to another token: none overlaps them.
 void drop_apart_specials(std::vector<AddedToken>& tokens);

@@ -97,19 +97,11 @@ class Encoder final : public CachedEncoder<Id, Out> {
   template <class Piece>
   void split(const AddedTokenMatcher& matcher, const std::uint8_t* text, std::size_t size,
              Piece&& piece) {
-    std::size_t from = 0, at = 0;
-    while (!matcher.empty()) {
-      const auto match = matcher.find(text, size, at);
-      if (match.begin == size) break;
-      at = match.end;
-      // As text it is found all the same, so that no token is found that begins within it.
-      if (match.special && !options_.encode_specials) continue;
-      if (match.begin > from) piece(text + from, match.begin - from);
-      append(match.id);
-      specials_ += match.special;
-      from = match.end;
-    }
-    if (from < size) piece(text + from, size - from);
+    split_at_tokens(matcher, text, size, !options_.encode_specials, piece,
+                    [&](const AddedTokenMatcher::Match& match) {
+                      append(match.id);
+                      specials_ += match.special;
+                    });
   }
 
   std::size_t encode_document(const std::uint8_t* text, std::size_t size) override {

@@ -98,6 +98,16 @@ class CachedEncoder : public BpeEncoder {
 
   void append(std::uint32_t id) { ids_->push_back(static_cast<Out>(id)); }
 
+  // Leaves one of each run of an id among those from `from` on.
+  void join_runs(std::size_t from, std::uint32_t id) {
+    const auto wanted = static_cast<Out>(id);
+    Out* const end = ids_->data() + ids_->size();
+    Out* const first = std::find(ids_->data() + from, end, wanted);
+    Out* const kept = std::unique(
+        first, end, [&](Out left, Out right) { return left == wanted && right == wanted; });
+    ids_->resize(static_cast<std::size_t>(kept - ids_->data()));
+  }
+
   // Makes room for this many ids more, and for what the kernel writes behind them.
   void room(std::size_t ids) { ids_->reserve(ids_->size() + ids + kOutputSlack); }
 

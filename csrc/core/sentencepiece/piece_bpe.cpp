@@ -42,6 +42,10 @@ void for_characters(std::string_view text, Each&& each) {
   }
 }
 
+bool is_character(std::string_view text) {
+  return character_size(static_cast<std::uint8_t>(text[0])) == text.size();
+}
+
 // A number for each character, and for what is none some number.
 std::uint32_t code_of(std::string_view character) {
   std::uint32_t code = 0;
@@ -64,24 +68,47 @@ PieceBpe::PieceBpe(const PieceModelFile& model)
   learn_merges(model);
 }
 
+PieceBpe::PieceBpe(std::span<const std::string> tokens, std::span<const Merge> merges,
+                   std::vector<std::uint32_t> byte_ids, std::uint32_t unknown)
+    : unknown_(unknown), byte_ids_(std::move(byte_ids)), pieces_(tokens.size()) {
+  ascii_.fill(kNone);
+  for (std::uint32_t id = 0; id < pieces_; ++id) {
+    if (!tokens[id].empty() && is_character(tokens[id])) set_character(tokens[id], id);
+  }
+  std::vector<Pair> pairs;
+  for (std::uint32_t rank = 0; rank < merges.size(); ++rank) {
+    pairs.push_back({merges[rank].left, merges[rank].right, {merges[rank].product + 1, rank}});
+  }
+  set_pairs(pairs);
+}
+
+void PieceBpe::set_character(std::string_view text, std::uint32_t symbol) {
+  if (text.size() == 1) {
+    ascii_[static_cast<std::uint8_t>(text[0])] = symbol;
+  } else {
+    characters_.emplace(code_of(text), symbol);
+  }
+}
+
+void PieceBpe::set_pairs(const std::vector<Pair>& pairs) {
+  pairs_ = HugeArray<Pair>(std::bit_ceil(pairs.size() * 2 + 16));
+  pair_mask_ = pairs_.size() - 1;
+  for (const Pair& pair : pairs) {
+    std::uint64_t slot = pair_slot(pair.left, pair.right) & pair_mask_;
+    while (pairs_[slot].product.piece != 0) slot = (slot + 1) & pair_mask_;
+    pairs_[slot] = pair;
+  }
+}
+
 void PieceBpe::learn_merges(const PieceModelFile& model) {
   ascii_.fill(kNone);
   std::unordered_map<std::string, std::uint32_t> symbols;
   symbols.reserve(pieces_ * 2);
-  const auto learn_character = [&](std::string_view text, std::uint32_t id) {
-    if (text.size() == 1) {
-      ascii_[static_cast<std::uint8_t>(text[0])] = id;
-    } else {
-      characters_.emplace(code_of(text), id);
-    }
-  };
   std::vector<std::pair<std::string, std::uint32_t>> pieces;
   for (std::uint32_t id = 0; id < pieces_; ++id) {
     if (!is_usable(model.pieces[id])) continue;
     std::string text = folded(model.pieces[id].text);
-    if (character_size(static_cast<std::uint8_t>(text[0])) == text.size()) {
-      learn_character(text, id);
-    }
+    if (is_character(text)) set_character(text, id);
     symbols.emplace(text, id);
     pieces.emplace_back(std::move(text), id);
   }
@@ -89,7 +116,7 @@ void PieceBpe::learn_merges(const PieceModelFile& model) {
   for (const auto& [text, id] : pieces) {
     for_characters(text, [&](std::string_view one) {
       if (!symbols.emplace(one, next).second) return;
-      learn_character(one, next++);
+      set_character(one, next++);
     });
   }
   if (next > kMaxPieces) throw std::invalid_argument("it has too many pieces and characters");
@@ -107,13 +134,7 @@ void PieceBpe::learn_merges(const PieceModelFile& model) {
       pairs.push_back({left->second, right->second, {id + 1, ranks[id]}});
     }
   }
-  pairs_ = HugeArray<Pair>(std::bit_ceil(pairs.size() * 2 + 16));
-  pair_mask_ = pairs_.size() - 1;
-  for (const Pair& pair : pairs) {
-    std::uint64_t slot = pair_slot(pair.left, pair.right) & pair_mask_;
-    while (pairs_[slot].product.piece != 0) slot = (slot + 1) & pair_mask_;
-    pairs_[slot] = pair;
-  }
+  set_pairs(pairs);
 }
 
 std::uint32_t PieceBpe::character(std::string_view text) const {

@@ -1,9 +1,11 @@
-// SentencePiece's BPE of one word: characters are merged to pieces, the best score first.
+// BPE of one word over characters: SentencePiece's, by the scores of pieces, and that of a
+// tokenizer.json, by the ranks of merges.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -11,6 +13,7 @@
 
 #include "core/base/huge_array.hpp"
 #include "core/bpe/added_tokens.hpp"
+#include "core/bpe/bpe_model.hpp"
 #include "core/sentencepiece/model_file.hpp"
 
 namespace tokpack {
@@ -19,7 +22,12 @@ namespace tokpack {
 // or a character that is only a part of pieces.
 class PieceBpe {
  public:
+  // The best score first.
   explicit PieceBpe(const PieceModelFile& model);
+  // The first merge first. `tokens` are folded, by id, empty where no text becomes one; `byte_ids`
+  // are 256, or none without byte fallback.
+  PieceBpe(std::span<const std::string> tokens, std::span<const Merge> merges,
+           std::vector<std::uint32_t> byte_ids, std::uint32_t unknown);
 
   // Appends the ids of a folded word to *ids: what PieceCutter leaves together. With byte fallback
   // unknown characters are bytes, else each is the unknown id.
@@ -49,6 +57,8 @@ class PieceBpe {
   };
 
   void learn_merges(const PieceModelFile& model);
+  void set_character(std::string_view text, std::uint32_t symbol);
+  void set_pairs(const std::vector<Pair>& pairs);
   std::uint32_t character(std::string_view text) const;
   Product product(std::uint32_t left, std::uint32_t right) const;
   void encode_part(std::string_view part, std::vector<std::uint32_t>* ids);

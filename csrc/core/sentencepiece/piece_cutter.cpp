@@ -6,13 +6,25 @@
 
 namespace tokpack {
 
-PieceCutter::PieceCutter(const PieceModelFile& model) {
-  const auto join = [&](std::uint8_t left, std::uint8_t right) { cuts_.set(left, right, false); };
+PieceCutter::PieceCutter() {
   for (unsigned left = 0; left < 256; ++left) {
     for (unsigned right = 0x80; right < 0xC0; ++right) {  // inside of a character
       join(static_cast<std::uint8_t>(left), static_cast<std::uint8_t>(right));
     }
   }
+}
+
+PieceCutter::PieceCutter(std::span<const std::string> pieces, bool at_spaces) : PieceCutter() {
+  for (const std::string& piece : pieces) {
+    const auto* text = reinterpret_cast<const std::uint8_t*>(piece.data());
+    for (std::size_t i = 1; i < piece.size(); ++i) join(text[i - 1], text[i]);
+  }
+  for (unsigned left = 0; at_spaces && left < 256; ++left) {
+    cuts_.set(static_cast<std::uint8_t>(left), ' ', true);
+  }
+}
+
+PieceCutter::PieceCutter(const PieceModelFile& model) : PieceCutter() {
   for (const Piece& piece : model.pieces) {
     if (!is_usable(piece)) continue;
     const auto* text = reinterpret_cast<const std::uint8_t*>(piece.text.data());

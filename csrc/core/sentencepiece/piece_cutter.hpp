@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <span>
+#include <string>
 
 #include "core/sentencepiece/byte_pairs.hpp"
 #include "core/sentencepiece/model_file.hpp"
@@ -15,6 +17,8 @@ namespace tokpack {
 class PieceCutter {
  public:
   explicit PieceCutter(const PieceModelFile& model);
+  // Folded pieces. `at_spaces`: each space begins a word, whatever the pieces are.
+  PieceCutter(std::span<const std::string> pieces, bool at_spaces);
 
   // Writes where the words of text[*at, size) begin, at most `room` of them, and moves *at behind
   // them, to the begin of the next one or to the end. Returns their number.
@@ -37,6 +41,9 @@ class PieceCutter {
   }
 
  private:
+  PieceCutter();  // cuts between all characters
+  void join(std::uint8_t left, std::uint8_t right) { cuts_.set(left, right, false); }
+
   BytePairs cuts_{true};
 };
 

@@ -55,8 +55,8 @@ class Encoder final : public CachedEncoder<Id, Out> {
   }
 
  private:
-  using Base::append, Base::copy_ids, Base::ids_, Base::kernel_, Base::kMaxDocument, Base::look_up,
-      Base::misses_, Base::remember, Base::room;
+  using Base::append, Base::copy_ids, Base::ids_, Base::join_runs, Base::kernel_,
+      Base::kMaxDocument, Base::look_up, Base::misses_, Base::remember, Base::room;
 
   std::size_t encode_document(const std::uint8_t* text, std::size_t size) override {
     const std::size_t first = ids_->size();
@@ -80,7 +80,7 @@ class Encoder final : public CachedEncoder<Id, Out> {
         look_up(text_.data(), starts_, count);
       }
     }
-    if (!byte_fallback_) join_unknown(first);
+    if (!byte_fallback_) join_runs(first, unknown_);
     return control_.count(text, size);
   }
 
@@ -143,16 +143,6 @@ class Encoder final : public CachedEncoder<Id, Out> {
 
   static std::string_view view(const std::uint8_t* text, std::size_t size) {
     return {reinterpret_cast<const char*>(text), size};
-  }
-
-  // Without byte fallback a run of unknown characters is one token.
-  void join_unknown(std::size_t from) {
-    const auto unknown = static_cast<Out>(unknown_);
-    Out* const end = ids_->data() + ids_->size();
-    Out* const first = std::find(ids_->data() + from, end, unknown);
-    Out* const kept = std::unique(
-        first, end, [&](Out left, Out right) { return left == unknown && right == unknown; });
-    ids_->resize(static_cast<std::size_t>(kept - ids_->data()));
   }
 
   // Enters the pieces themselves into the cache.

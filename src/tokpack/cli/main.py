@@ -42,7 +42,9 @@ COMMANDS = {
     "convert": Command("from and to other formats, other dtypes", False),
     "blend": Command("datasets and weights -> the plan of a blend", False),
     "index": Command("build what a blend needs beforehand", False),
+    "samples": Command("what a step of training saw, and when a document", False),
     "train": Command("a blend -> a GPT, on one CPU or many GPUs", False),
+    "view": Command("datasets, blends and runs in a browser", False),
     "export": Command("a checkpoint -> a Hugging Face model", False),
     "generate": Command("a checkpoint goes on with a text", False),
 }

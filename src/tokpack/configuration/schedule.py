@@ -64,12 +64,40 @@ class Schedule:
 
     def count_steps(self, consumed: int = 0) -> int:
         """How many steps there are from ``consumed`` to the end."""
-        count, ramp = 0, self._config.rampup_batch_size
+        count = 0
         for first, size in self.steps(consumed):
-            if ramp is None or first > ramp[2]:  # from here on all batches are alike
+            if self._is_level(first):
                 return count + (self.train_samples - first) // size
             count += 1
         return count
+
+    def step(self, number: int, consumed: int = 0) -> tuple[int, int] | None:
+        """(first sample, batch size) of step ``number`` >= 0 from ``consumed`` on, if there is."""
+        for first, size in self.steps(consumed):
+            if self._is_level(first):
+                found = first + number * size
+                return (found, size) if found + size <= self.train_samples else None
+            if number == 0:
+                return first, size
+            number -= 1
+        return None
+
+    def step_with(self, sample: int, consumed: int = 0) -> int | None:
+        """The number of the step from ``consumed`` on that takes ``sample`` >= ``consumed``."""
+        number = 0
+        for first, size in self.steps(consumed):
+            if self._is_level(first):
+                number += (sample - first) // size
+                return number if self.step(number, consumed) else None
+            if sample < first + size:
+                return number
+            number += 1
+        return None
+
+    def _is_level(self, consumed: int) -> bool:
+        """Whether from ``consumed`` on all batches are alike."""
+        ramp = self._config.rampup_batch_size
+        return ramp is None or consumed > ramp[2]
 
     def lr(self, consumed: int) -> float:
         """The learning rate of the step that begins at ``consumed``: at 0 of a warm-up it is 0."""

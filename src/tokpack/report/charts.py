@@ -1,12 +1,13 @@
-"""The plots of a report: lengths of documents, and frequencies of tokens."""
+"""The plots of reports and pages: lengths of documents, frequencies of tokens, curves."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from tokpack.report.facts import binary, count, percent, short
-from tokpack.report.plot import Axis, Plot, decades_axis, percent_axis
+from tokpack.report.html import Html
+from tokpack.report.plot import Axis, Plot, decades_axis, even_axis, percent_axis
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,13 +17,25 @@ if TYPE_CHECKING:
     from tokpack.report.stats import Stats
 
 _MOST_TICKS = 12
+_MOST_POINTS = 600  # of a curve; of more, the highest and the lowest of each stretch are drawn
 
 
-def length_plot(datasets: Sequence[Stats]) -> str:
+class Measured(Protocol):
+    """A dataset whose documents were measured: Stats, or less."""
+
+    @property
+    def documents(self) -> int: ...
+    @property
+    def tokens(self) -> int: ...
+    @property
+    def histogram(self) -> Sequence[Bin]: ...
+
+
+def length_plot(datasets: Sequence[Measured]) -> Html:
     """Documents by length: bars with the share of tokens for one dataset, lines for several."""
     shown = [(i, stats) for i, stats in enumerate(datasets) if stats.histogram]
     if not shown:
-        return ""
+        return Html()
     alone = len(datasets) == 1
     bins = [one for _, stats in shown for one in stats.histogram]
     highest = max(one.documents / stats.documents for _, stats in shown for one in stats.histogram)
@@ -40,11 +53,11 @@ def length_plot(datasets: Sequence[Stats]) -> str:
     return plot.svg()
 
 
-def zipf_plot(datasets: Sequence[Stats]) -> str:
+def zipf_plot(datasets: Sequence[Stats]) -> Html:
     """Frequency of tokens by rank, both logarithmic."""
     shown = [(i, stats) for i, stats in enumerate(datasets) if stats.frequency.zipf]
     if not shown:
-        return ""
+        return Html()
     rates = [1e6 * stats.frequency.zipf[i][1] / stats.tokens for _, stats in shown for i in (0, -1)]
     used = max(stats.frequency.used for _, stats in shown)
     plot = Plot(
@@ -59,6 +72,51 @@ def zipf_plot(datasets: Sequence[Stats]) -> str:
             for rank, label in _marks(stats, plot.x):
                 plot.dot((math.log10(rank), math.log10(_near(points, rank))), 1, label)
     return plot.svg()
+
+
+def curves_plot(
+    curves: Sequence[Sequence[Point]],
+    titles: tuple[str, str, str],
+    links: Sequence[tuple[float, float, str, str]] = (),
+) -> Html:
+    """Curves over numbers; ``titles`` are those of the plot, of x and of y.
+
+    ``links`` are dots on them, see Plot.links. Nothing where there is no point.
+    """
+    points = [point for curve in curves for point in curve]
+    if not points:
+        return Html()
+    title, below, beside = titles
+    plot = Plot(
+        even_axis([x for x, _ in points], below, short),
+        even_axis([y for _, y in points], beside, _plain),
+        title,
+    )
+    for number, curve in enumerate(curves):
+        if curve:
+            plot.line(thinned(curve), number)
+    plot.links(links, 0)
+    return plot.svg()
+
+
+def _plain(value: float) -> str:
+    """A number for the narrow side of a plot."""
+    if 0 < abs(value) < 0.01:
+        return f"{value:.1e}".replace("e-0", "e-")
+    return short(value) if value >= 10_000 else f"{value:.4g}"
+
+
+def thinned(points: Sequence[Point], most: int = _MOST_POINTS) -> list[Point]:
+    """Of many points the highest and the lowest of each stretch, so that no spike is lost."""
+    if len(points) <= most:
+        return list(points)
+    size = -(-2 * len(points) // most)
+    kept = []
+    for begin in range(0, len(points), size):
+        places = range(begin, min(begin + size, len(points)))
+        ends = {min(places, key=lambda i: points[i][1]), max(places, key=lambda i: points[i][1])}
+        kept += [points[i] for i in sorted(ends)]
+    return kept
 
 
 def _marks(stats: Stats, axis: Axis) -> list[tuple[int, str]]:
@@ -95,7 +153,7 @@ def _log(length: int) -> float:
     return math.log2(length) if length else -1.0
 
 
-def _bar(one: Bin, stats: Stats) -> tuple[float, float, float, str]:
+def _bar(one: Bin, stats: Measured) -> tuple[float, float, float, str]:
     last = f" to {one.end - 1:,}" if one.end - 1 > one.begin else ""
     text = (
         f"{one.begin:,}{last} tokens: {count(one.documents, 'document')} "

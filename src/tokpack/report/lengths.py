@@ -9,10 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tokpack.indexed.lengths import document_ends
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     import numpy.typing as npt
+
+    from tokpack.indexed import MMapIndexedDataset
 
 PERCENTILES = (1, 10, 50, 90, 99)
 _SHORT = 1 << 16  # lengths that are counted in an array
@@ -84,6 +88,23 @@ class Bin:
     end: int
     documents: int
     tokens: int
+
+
+@dataclass(frozen=True)
+class Measures:
+    """How long the documents of a dataset are."""
+
+    documents: int
+    tokens: int
+    lengths: Lengths | None
+    histogram: tuple[Bin, ...]
+
+
+def measure(dataset: MMapIndexedDataset) -> Measures:
+    """Read the lengths of a dataset, some ns a sequence, and none of its tokens."""
+    lengths = np.diff(document_ends(dataset.sizes, dataset.doc_idx))
+    found = tuple(histogram(lengths))
+    return Measures(dataset.documents, dataset.token_count, summarize([lengths]), found)
 
 
 def histogram(lengths: npt.NDArray[np.int64]) -> list[Bin]:

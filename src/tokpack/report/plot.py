@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from html import escape
 
+from tokpack.report.html import Html, tag
+
 WIDTH, HEIGHT = 680, 300
 LEFT, RIGHT, TOP, BOTTOM = 56, 22, 12, 46
 SERIES = 6  # colours in the page's style
@@ -75,7 +77,20 @@ class Plot:
             x, y = (x + 8, max(y - 8, TOP + 10)) if right else (x - 8, y + 16)
             self._shapes.append(_text(x, y, label, "start" if right else "end"))
 
-    def svg(self) -> str:
+    def links(self, points: Sequence[tuple[float, float, str, str]], series: int) -> None:
+        """Dots that lead somewhere: x, y, the address, and what the dot is."""
+        for x, y, address, text in points:
+            dot = tag(
+                "circle",
+                tag("title", text),
+                class_=f"fill s{series % SERIES}",
+                cx=f"{self._at_x(x):.1f}",
+                cy=f"{self._at_y(y):.1f}",
+                r="3",
+            )
+            self._shapes.append(tag("a", dot, href=address, aria_label=text))
+
+    def svg(self) -> Html:
         """The drawing."""
         bottom, right = HEIGHT - BOTTOM, WIDTH - RIGHT
         parts = [
@@ -98,7 +113,7 @@ class Plot:
             f'<text class="title" transform="translate(12 {middle:.1f}) rotate(-90)" '
             f'text-anchor="middle">{escape(self.y.title)}</text>'
         )
-        return "".join([*parts, *self._shapes, "</svg>"])
+        return Html("".join([*parts, *self._shapes, "</svg>"]))
 
 
 def _text(x: float, y: float, text: str, anchor: str, kind: str = "") -> str:
@@ -116,6 +131,18 @@ def percent_axis(highest: float, title: str) -> Axis:
     return Axis(0.0, ticks[-1][0], ticks, title)
 
 
+def even_axis(values: Sequence[float], title: str, label: Callable[[float], str]) -> Axis:
+    """From the lowest value to the highest or a little further, with three to eight even ticks."""
+    low, high = min(values), max(values)
+    span = (high - low) or abs(high) or 1.0
+    step = 10.0 ** math.floor(math.log10(span))
+    step = next(s for s in (step / 5, step / 2, step, step * 2) if span / s <= 6)
+    begin, end = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    end = max(end, begin + 1)
+    ticks = [(i * step, label(i * step)) for i in range(begin, end + 1)]
+    return Axis(begin * step, end * step, ticks, title)
+
+
 def decades_axis(low: float, high: float, title: str, label: Callable[[float], str]) -> Axis:
     """The decimal logarithms of ``low`` to ``high``, with nine ticks at most."""
     begin, end = math.floor(math.log10(low)), math.ceil(math.log10(high))
@@ -125,10 +152,10 @@ def decades_axis(low: float, high: float, title: str, label: Callable[[float], s
     return Axis(float(begin), float(end), ticks, title)
 
 
-def bar(share: float, series: int = 0) -> str:
+def bar(share: float, series: int = 0) -> Html:
     """A bar for a cell of a table; ``share`` of its width, 0 to 1."""
     width = 100 * min(max(share, 0.0), 1.0)
-    return (
+    return Html(
         '<svg class="bar" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true">'
         '<rect class="track" width="100" height="10"/>'
         f'<rect class="fill s{series % SERIES}" width="{width:.1f}" height="10"/></svg>'

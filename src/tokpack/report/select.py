@@ -78,17 +78,20 @@ def grep(
     text: str,
     *,
     progress: Callable[[int], None] | None = None,
+    within: range | None = None,
 ) -> Iterator[Match]:
     """Documents whose decoded text holds ``text``, in order, found as they are read.
 
-    The same letters in another Unicode normalization are another text. ``progress`` is told the
-    number of documents searched so far. Raises UsageError for an empty text.
+    ``within`` are the documents that are searched, all by default. The same letters in another
+    Unicode normalization are another text. ``progress`` is told the number of documents searched so
+    far. Raises UsageError for an empty text.
     """
     if not text:
         raise UsageError("the text to look for is empty")
+    within = range(dataset.documents) if within is None else within
     wanted = text.encode("utf-8", "surrogateescape")
     searched = 0
-    for first, rows in _batches(dataset):
+    for first, rows in _batches(dataset, within):
         # One search over many documents: only where it finds something are they taken one by one.
         together = spelling.table is None or wanted in spelling.text(np.concatenate(rows))
         for number, row in enumerate(rows, first):
@@ -104,10 +107,12 @@ def grep(
             progress(searched)
 
 
-def _batches(dataset: MMapIndexedDataset) -> Iterator[tuple[int, list[npt.NDArray[Any]]]]:
+def _batches(
+    dataset: MMapIndexedDataset, within: range
+) -> Iterator[tuple[int, list[npt.NDArray[Any]]]]:
     """Documents in a row of some hundred thousand tokens together, and the number of the first."""
-    first, rows, tokens = 0, [], 0
-    for number in range(dataset.documents):
+    first, rows, tokens = within.start, [], 0
+    for number in within:
         row = dataset.document(number)
         rows.append(row)
         tokens += len(row)

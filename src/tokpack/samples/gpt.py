@@ -24,9 +24,12 @@ from tokpack.samples.settings import Settings
 from tokpack.samples.split_string import parse_split, split_tokens
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+
+    import numpy.typing as npt
 
     from tokpack.samples.cache.store import CacheFile
+    from tokpack.samples.iterate import Sample
     from tokpack.samples.orders.rows import Numbers, Rows
     from tokpack.samples.settings import OrderName, PackingName
     from tokpack.samples.split_string import Range
@@ -156,6 +159,23 @@ class GPTDataset(MapStyle):
         """
         return self._order.locate_many([number])[0]
 
+    def parts(self, number: int) -> tuple[Sample, Rows]:
+        """Sample ``number``, and where its tokens come from: ``locate`` in what it has now.
+
+        Where ``fim`` moved tokens, the numbers of tokens are those that it has made of them.
+        """
+        batch = self.empty(1)
+        rows = self._fill(batch, [number], first_places(1))
+        return batch.sample(0), rows
+
+    def find(self, sequences: range, samples: int) -> Iterator[int]:
+        """Which of the first ``samples`` have tokens of any of ``sequences``, in order.
+
+        The stateless order knows them by its inverse, in a pass over the lengths for each epoch;
+        for packing and the orders of other programs every sample of an epoch is located.
+        """
+        return self._order.find(sequences, samples)
+
     def empty(self, samples: int) -> Batch:
         """Arrays for a batch, to be filled."""
         return self._assembler.empty(samples, labels=self._labels is not None)
@@ -163,6 +183,10 @@ class GPTDataset(MapStyle):
     def fill(self, batch: Batch, numbers: Numbers, places: Numbers | None = None) -> None:
         """Write samples ``numbers`` to ``places`` of a batch, by default one after the other."""
         where = first_places(len(numbers)) if places is None else np.asarray(places, np.int64)
+        self._fill(batch, numbers, where)
+
+    def _fill(self, batch: Batch, numbers: Numbers, where: npt.NDArray[np.int64]) -> Rows:
+        """Write samples, and say where their tokens come from."""
         rows, counts = self._order.locate_many(numbers)
         self._gatherer.fill(batch.text, rows, counts, where)
         if self._fim is not None:
@@ -170,6 +194,12 @@ class GPTDataset(MapStyle):
         self._assembler.fill(batch, rows, counts, where)
         if self._labels is not None:
             self._labels.fill(batch, rows, counts, where)
+        return rows
+
+    @property
+    def dataset(self) -> MMapIndexedDataset:
+        """The dataset whose tokens these are."""
+        return self._dataset
 
     @property
     def path_prefix(self) -> str:

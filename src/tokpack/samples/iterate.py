@@ -164,7 +164,7 @@ class SampleIterator:
         """What to put into a checkpoint: the samples consumed, and what they were samples of."""
         return {
             "consumed_samples": self._consumed,
-            "fingerprint": _past(self._dataset, self._consumed),
+            "fingerprint": fingerprint_of(self._dataset, self._consumed),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -178,7 +178,7 @@ class SampleIterator:
                 f"{state!r} is no state of a SampleIterator, which has consumed_samples, a number "
                 "of 0 or more, and the fingerprint of the samples"
             )
-        if then != (found := _past(self._dataset, consumed)):
+        if then != (found := fingerprint_of(self._dataset, consumed)):
             raise ResumeError(
                 f"the state is of samples {then}, the dataset gives {found} "
                 f"before sample {consumed:,}: data, seed, sequence length, split, order or weights "
@@ -199,7 +199,7 @@ class SampleIterator:
         return map(batch, batches)
 
 
-def _past(dataset: Samples, consumed: int) -> str:
+def fingerprint_of(dataset: Samples, consumed: int) -> str:
     """The fingerprint of the first ``consumed`` samples, of a dataset that can compute it."""
     at: Callable[[int], str] | None = getattr(dataset, "fingerprint_at", None)
     return dataset.fingerprint if at is None else at(consumed)

@@ -12,6 +12,7 @@ from tokpack.errors import TokenizerError
 from tokpack.tokenizers.base import SpecialTokens, Tokenizer, texts_of
 from tokpack.tokenizers.gpt2_files import EOD, parse_merges, parse_vocab
 from tokpack.tokenizers.huggingface import build, encode_batch, load_library
+from tokpack.tokenizers.metaspace import MetaspaceTokenizer
 from tokpack.tokenizers.native import NativeTokenizer
 from tokpack.tokenizers.sentencepiece import SentencePieceTokenizer
 
@@ -42,8 +43,8 @@ def self_check(
     """
     sample = first_documents(data, spans, most)
     texts = texts_of(data, sample)
-    core: _core.ByteLevelBPE | _core.PieceEncoder
-    if isinstance(tokenizer, NativeTokenizer):
+    core: _core.AnyEncoder
+    if isinstance(tokenizer, (NativeTokenizer, MetaspaceTokenizer)):
         mode = tokenizer.special_mode(special_tokens)
         core = tokenizer.core(dtype="int32", special_tokens=mode, cache_bytes=_CACHE_BYTES)
         expected = encode_batch(reference(tokenizer, mode), texts)
@@ -80,7 +81,9 @@ def first_documents(
     return sample
 
 
-def reference(tokenizer: NativeTokenizer, mode: SpecialTokens) -> tokenizers.Tokenizer:
+def reference(
+    tokenizer: NativeTokenizer | MetaspaceTokenizer, mode: SpecialTokens
+) -> tokenizers.Tokenizer:
     """The Hugging Face library's tokenizer from the files that the native one was read from."""
     if len(tokenizer.reference) == 1:
         return build(
@@ -104,7 +107,7 @@ def _difference(
     actual: list[int],
     right: list[int],
 ) -> TokenizerError:
-    library = "Hugging Face" if isinstance(tokenizer, NativeTokenizer) else "SentencePiece"
+    library = "SentencePiece" if isinstance(tokenizer, SentencePieceTokenizer) else "Hugging Face"
     pairs = zip(actual, right, strict=False)
     at = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(actual), len(right)))
     before = tokenizer.decode(actual[:at])

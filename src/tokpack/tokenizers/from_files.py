@@ -15,17 +15,20 @@ from tokpack.tokenizers.gpt2_files import (
     spec_from_files,
 )
 from tokpack.tokenizers.huggingface import HuggingFaceTokenizer
+from tokpack.tokenizers.metaspace import MetaspaceTokenizer
 from tokpack.tokenizers.native import NativeTokenizer
 from tokpack.tokenizers.ranks import is_ranks
 from tokpack.tokenizers.sentencepiece import SentencePieceTokenizer
+from tokpack.tokenizers.spec import ByteLevelSpec, MetaspaceSpec
 from tokpack.tokenizers.spec_json import NotNativeError, spec_from_json
+from tokpack.tokenizers.spec_metaspace import metaspace_spec, writes_spaces
 from tokpack.tokenizers.tekken import is_tekken
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tokpack.tokenizers.base import SpecialTokens, Tokenizer
-    from tokpack.tokenizers.spec import ByteLevelSpec
+    from tokpack.tokenizers.spec import BpeSpec
 
 JSON_FILES = ("tokenizer.json", "20B_tokenizer.json")
 GPT2_FILES = (
@@ -127,8 +130,10 @@ def _from_json(raw: bytes, path: Path, name: str, choice: Choice) -> Tokenizer:
     if not raw.strip():
         raise TokenizerError(f"{path}: the file is empty")
 
-    def read() -> ByteLevelSpec:
-        return spec_from_json(_tokenizer_json(raw, path))
+    def read() -> BpeSpec:
+        definition = _tokenizer_json(raw, path)
+        build = metaspace_spec if writes_spaces(definition) else spec_from_json
+        return build(definition)
 
     try:
         spec = spec_cache.kept(raw, read)
@@ -138,6 +143,9 @@ def _from_json(raw: bytes, path: Path, name: str, choice: Choice) -> Tokenizer:
         return HuggingFaceTokenizer(
             name, raw, why_not_native=str(reason), eod_token=choice.eod_token
         )
+    if isinstance(spec, MetaspaceSpec):
+        return MetaspaceTokenizer(name, raw, spec, eod_token=choice.eod_token)
+    assert isinstance(spec, ByteLevelSpec)
     return NativeTokenizer(
         name,
         spec,

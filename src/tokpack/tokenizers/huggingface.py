@@ -150,6 +150,12 @@ def post_processed(raw: bytes, *, where: str) -> Frame:
     return Frame(tuple(framed.ids[: own[0]]), tuple(framed.ids[own[-1] + 1 :]))
 
 
+def digest_of(definition: dict[str, Any]) -> str:
+    """sha256, in hex, over what decides ids in a tokenizer.json."""
+    deciding = {k: v for k, v in definition.items() if k not in _IDS_DO_NOT_DEPEND_ON}
+    return hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()
+
+
 class HuggingFaceTokenizer(Tokenizer):
     """Any tokenizer.json; ``raw`` is its text."""
 
@@ -206,10 +212,7 @@ class HuggingFaceTokenizer(Tokenizer):
         return text.encode()
 
     def definition_digest(self) -> str:
-        definition = ujson.loads(self.raw)  # two strict readers have taken it already
-        for key in _IDS_DO_NOT_DEPEND_ON:
-            definition.pop(key, None)
-        return hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()
+        return digest_of(ujson.loads(self.raw))  # two strict readers have taken it already
 
 
 class HuggingFaceEncoder:

@@ -122,7 +122,7 @@ class NativeTokenizer(Tokenizer):
 class NativeEncoder:
     """An encoder of the native core with the frame of one run."""
 
-    def __init__(self, core: _core.ByteLevelBPE | _core.PieceEncoder, frame: Frame) -> None:
+    def __init__(self, core: _core.AnyEncoder, frame: Frame) -> None:
         self._core = core
         self._frame = frame
 

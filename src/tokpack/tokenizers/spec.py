@@ -1,11 +1,12 @@
-"""The definition of a byte-level BPE, as the native core takes it."""
+"""The definition of a BPE, as the native core takes it."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from abc import ABC, abstractmethod
+from dataclasses import astuple, dataclass, fields
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -22,29 +23,34 @@ MAX_ID = (1 << 24) - 1  # far above any real vocabulary, far below what would ex
 
 @dataclass(frozen=True)
 class AddedToken:
-    """A token cut out of the text before BPE; ``normalized``: out of the normalized text."""
+    """A token cut out of the text before BPE; ``normalized``: out of the normalized text.
+
+    ``lstrip`` and ``rstrip``: with the white space before and behind it.
+    """
 
     content: str
     id: int
     special: bool
     normalized: bool
+    lstrip: bool = False
+    rstrip: bool = False
 
 
 @dataclass(frozen=True, eq=False)
-class ByteLevelSpec:
-    """Vocabulary, merges and text preparation of a byte-level BPE.
+class BpeSpec(ABC):
+    """Vocabulary, merges and added tokens of a BPE.
 
-    ``vocab`` has the bytes of each id, None where the id is no byte-level token. ``merges`` is
-    int32 [m, 3], (left, right, product) in rank order, each (left, right) once. ``pattern`` is one
-    of ``_core.patterns()``.
+    ``vocab`` has the bytes of each id, None where merging has no such token. ``merges`` is int32
+    [m, 3], (left, right, product) in rank order, each (left, right) once.
     """
 
     vocab: list[bytes | None]
     merges: npt.NDArray[np.int32]
-    pattern: str
     added: tuple[AddedToken, ...]
-    nfc: bool = False
-    ignore_merges: bool = False
+
+    @abstractmethod
+    def settings(self) -> dict[str, Any]:
+        """Everything else in JSON, and the added tokens."""
 
     def digest(self) -> str:
         """sha256 over the definition itself, so that the formatting of its files does not count."""
@@ -55,19 +61,53 @@ class ByteLevelSpec:
 
     def chunks(self) -> tuple[bytes, bytes, bytes, bytes]:
         """The definition as bytes: settings in JSON, lengths of tokens, their bytes, merges."""
-        head = {
+        lengths = [-1 if token is None else len(token) for token in self.vocab]
+        return (
+            json.dumps(self.settings(), sort_keys=True).encode(),
+            np.array(lengths, "<i4").tobytes(),
+            b"".join(token for token in self.vocab if token is not None),
+            self.merges.astype("<i4").tobytes(),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class ByteLevelSpec(BpeSpec):
+    """A byte-level BPE; ``pattern`` is one of ``_core.patterns()``."""
+
+    pattern: str
+    nfc: bool = False
+    ignore_merges: bool = False
+
+    def settings(self) -> dict[str, Any]:
+        return {
             "added": [[t.content, t.id, t.special, t.normalized] for t in self.added],
             "ignore_merges": self.ignore_merges,
             "nfc": self.nfc,
             "pattern": self.pattern,
         }
-        lengths = [-1 if token is None else len(token) for token in self.vocab]
-        return (
-            json.dumps(head, sort_keys=True).encode(),
-            np.array(lengths, "<i4").tobytes(),
-            b"".join(token for token in self.vocab if token is not None),
-            self.merges.astype("<i4").tobytes(),
-        )
+
+
+@dataclass(frozen=True, eq=False)
+class MetaspaceSpec(BpeSpec):
+    """A BPE over characters with U+2581 for a space, as ``_core.MetaspaceBPE`` takes it.
+
+    ``definition`` is the sha256 of the tokenizer.json's definition.
+    """
+
+    byte_ids: list[int]
+    unknown: int
+    fuse_unknown: bool
+    ignore_merges: bool
+    normalizes: bool
+    prepends: bool
+    prefix: Literal["never", "first", "always"]
+    cuts_at_spaces: bool
+    definition: str
+
+    def settings(self) -> dict[str, Any]:
+        known = {field.name: getattr(self, field.name) for field in fields(self)}
+        del known["vocab"], known["merges"]
+        return {**known, "added": [astuple(token) for token in self.added]}
 
 
 def _byte_of_character() -> npt.NDArray[np.int16]:

@@ -22,10 +22,12 @@ import numpy as np
 from tokpack.errors import OutputError
 from tokpack.files.durable import open_regular, replace_file
 from tokpack.tokenizers.hub import cache_root
-from tokpack.tokenizers.spec import AddedToken, ByteLevelSpec
+from tokpack.tokenizers.spec import AddedToken, ByteLevelSpec, MetaspaceSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from tokpack.tokenizers.spec import BpeSpec
 
 OFF = "TOKPACK_TOKENIZER_CACHE"  # 0 switches it off
 LEAST_BYTES = 1 << 20  # of a file; a smaller one is read as fast
@@ -34,7 +36,7 @@ _MOST_HEAD = 1 << 26
 _MOST_BYTES = 1 << 30  # of an entry
 
 
-def kept(raw: bytes, build: Callable[[], ByteLevelSpec]) -> ByteLevelSpec:
+def kept(raw: bytes, build: Callable[[], BpeSpec]) -> BpeSpec:
     """What ``build`` makes of a tokenizer's file, taken from the cache where it is there."""
     path = _entry(raw)
     if path is None:
@@ -68,7 +70,7 @@ def _code() -> bytes:
     return digest.digest()
 
 
-def _read(path: Path) -> ByteLevelSpec | None:
+def _read(path: Path) -> BpeSpec | None:
     try:
         if not _is_safe(os.lstat(path.parent)):
             return None
@@ -97,7 +99,7 @@ def _is_safe(found: os.stat_result) -> bool:
     return found.st_uid == os.geteuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
-def _spec(head: bytes, lengths: bytes, text: bytes, merges: bytes) -> ByteLevelSpec:
+def _spec(head: bytes, lengths: bytes, text: bytes, merges: bytes) -> BpeSpec:
     settings: dict[str, Any] = json.loads(head)
     added = tuple(AddedToken(*token) for token in settings.pop("added"))
     vocab: list[bytes | None] = []
@@ -107,10 +109,11 @@ def _spec(head: bytes, lengths: bytes, text: bytes, merges: bytes) -> ByteLevelS
         vocab.append(None if length < 0 else text[begin:end])
         begin = end
     pairs = np.frombuffer(merges, "<i4").astype(np.int32, copy=False).reshape(-1, 3)
-    return ByteLevelSpec(vocab=vocab, merges=pairs, added=added, **settings)
+    kind = ByteLevelSpec if "pattern" in settings else MetaspaceSpec
+    return kind(vocab=vocab, merges=pairs, added=added, **settings)
 
 
-def _write(path: Path, spec: ByteLevelSpec) -> None:
+def _write(path: Path, spec: BpeSpec) -> None:
     chunks = spec.chunks()
     head = {
         "entry": path.name,

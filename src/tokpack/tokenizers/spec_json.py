@@ -7,7 +7,7 @@ file or a later version of its format, goes to the Hugging Face library instead.
 from __future__ import annotations
 
 import unicodedata
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tokpack.tokenizers import patterns
 from tokpack.tokenizers.spec import (
@@ -21,6 +21,10 @@ from tokpack.tokenizers.spec import (
     vocab_by_id,
     without_bytes,
 )
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 _MODEL_KEYS = {
     "type",
@@ -46,25 +50,27 @@ def spec_from_json(definition: dict[str, Any]) -> ByteLevelSpec:
 
     Truncation, padding and the post_processor are left out on purpose: a dataset holds plain ids.
     """
-    model = _model(definition.get("model"))
+    model = bpe_model(definition.get("model"))
+    if model.get("byte_fallback"):
+        raise NotNativeError("its model sets 'byte_fallback'")
     nfc = _is_nfc(definition.get("normalizer"))
     pattern = patterns.recognize(definition.get("pre_tokenizer"))
     if pattern is None:
         raise NotNativeError("its pre_tokenizer is not one that the native core knows")
     vocab: dict[str, int] = model["vocab"]
-    tokens = definition.get("added_tokens") or []
-    if not isinstance(tokens, list) or not all(map(_is_token, tokens)):
-        raise NotNativeError("its added tokens have no usable content or id")
-    added = _added_tokens(tokens, vocab, nfc=nfc)
+    added = added_tokens(definition, vocab)
+    for token in added:
+        if token.lstrip or token.rstrip:
+            raise NotNativeError(f"its added token {token.content!r} takes in the text around it")
+        if nfc and token.normalized and not unicodedata.is_normalized("NFC", token.content):
+            reason = "is not in Normalization Form C"
+            raise NotNativeError(f"its added token {token.content!r} {reason}")
     size = max([*vocab.values(), *(token.id for token in added)]) + 1
     table = vocab_by_id(vocab, size)
     missing = missing_bytes(table)
     if missing:
         raise NotNativeError(f"its vocabulary has no token for the byte 0x{missing[0]:02X}")
-    try:
-        merges = merges_to_ids(*_pairs(model["merges"]), vocab)
-    except MergeMisfitError as error:
-        raise NotNativeError(f"its vocabulary does not fit its merges: {error}") from None
+    merges = ranked_merges(model)
     if without_bytes(table, merges):
         raise NotNativeError("a merge has a character outside the byte-level alphabet")
     return ByteLevelSpec(
@@ -77,17 +83,17 @@ def spec_from_json(definition: dict[str, Any]) -> ByteLevelSpec:
     )
 
 
-def _model(model: Any) -> dict[str, Any]:
+def bpe_model(model: Any) -> dict[str, Any]:
+    """The model of a tokenizer.json, if it is a BPE of settings that are understood."""
     if not isinstance(model, dict) or model.get("type") != "BPE":
         kind = model.get("type") if isinstance(model, dict) else None
         raise NotNativeError(f"its model is {kind or 'of an unnamed type'}, not BPE")
     unknown = sorted(set(model) - _MODEL_KEYS)
     if unknown:
         raise NotNativeError(f"its model has the unknown setting '{unknown[0]}'")
-    for key in ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback"):
+    for key in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):
         if model.get(key):
             raise NotNativeError(f"its model sets '{key}'")
-    # An unk_token is never needed: every byte that text can have is required to have a token.
     vocab, merges = model.get("vocab"), model.get("merges")
     if not isinstance(vocab, dict) or not vocab or not isinstance(merges, list):
         raise NotNativeError("its model has no vocabulary or no merges")
@@ -110,13 +116,25 @@ def _is_nfc(normalizer: Any) -> bool:
     raise NotNativeError(f"its normalizer is {kind}")
 
 
+def ranked_merges(model: dict[str, Any]) -> npt.NDArray[np.int32]:
+    """The merges of a model that ``bpe_model`` has taken, as ``merges_to_ids`` gives them."""
+    try:
+        return merges_to_ids(*_pairs(model["merges"]), model["vocab"])
+    except MergeMisfitError as error:
+        raise NotNativeError(f"its vocabulary does not fit its merges: {error}") from None
+
+
 def _pairs(merges: list[Any]) -> tuple[list[str], list[str]]:
     """Left and right tokens, from both forms: "a b" of older files, ["a", "b"] of newer ones."""
     types = set(map(type, merges))
     if types == {str}:
+        merges = [merge for merge in merges if not merge.startswith("#version")]
         pairs = split_pairs("\n".join(merges))
         if pairs is not None and len(pairs[0]) == len(merges):
             return pairs
+        halves = [merge.split(" ") for merge in merges]  # a token may have a line break
+        if set(map(len, halves)) <= {2}:
+            return [left for left, _ in halves], [right for _, right in halves]
     elif types <= {list} and set(map(len, merges)) <= {2}:
         left, right = [pair[0] for pair in merges], [pair[1] for pair in merges]
         if set(map(type, left)) | set(map(type, right)) <= {str}:
@@ -132,26 +150,34 @@ def _is_token(token: Any) -> bool:
     return isinstance(content, str) and not any("\ud800" <= c <= "\udfff" for c in content)
 
 
-def _added_tokens(
-    tokens: list[dict[str, Any]], vocab: dict[str, int], *, nfc: bool
-) -> tuple[AddedToken, ...]:
+def added_tokens(definition: dict[str, Any], vocab: dict[str, int]) -> tuple[AddedToken, ...]:
+    """The added tokens of a tokenizer.json, with the ids that the library gives them."""
+    tokens = definition.get("added_tokens") or []
+    if not isinstance(tokens, list) or not all(map(_is_token, tokens)):
+        raise NotNativeError("its added tokens have no usable content or id")
     result: dict[str, AddedToken] = {}
-    following = len(vocab)  # the id of the next one outside the vocabulary
+    # Of the next one outside the vocabulary: versions of the library count on from the largest id
+    # of an added token, or of one outside the vocabulary.
+    following = outside = len(vocab)
     for token in tokens:
         content = token["content"]
-        if set(token) - _TOKEN_KEYS or any(
-            token.get(key) for key in ("single_word", "lstrip", "rstrip")
-        ):
-            raise NotNativeError(f"its added token {content!r} takes in the text around it")
-        normalized = bool(token.get("normalized", not token.get("special", False)))
-        if nfc and normalized and not unicodedata.is_normalized("NFC", content):
-            raise NotNativeError(f"its added token {content!r} is not in Normalization Form C")
+        if set(token) - _TOKEN_KEYS or token.get("single_word"):
+            raise NotNativeError(f"its added token {content!r} is found by the text around it")
+        special = bool(token.get("special", False))
         # The library gives ids of its own to tokens outside the vocabulary, whatever the file says.
-        expected = vocab.get(content, following)
-        if not content or content in result or token.get("id") != expected:
+        known = content in vocab
+        expected = vocab[content] if known else following
+        agreed = known or following == outside
+        if not content or content in result or token["id"] != expected or not agreed:
             raise NotNativeError(f"its added token {content!r} is empty, twice or misnumbered")
         result[content] = AddedToken(
-            content, expected, bool(token.get("special", False)), normalized
+            content,
+            expected,
+            special,
+            normalized=bool(token.get("normalized", not special)),
+            lstrip=bool(token.get("lstrip")),
+            rstrip=bool(token.get("rstrip")),
         )
         following = max(following, expected + 1)
+        outside += not known
     return tuple(result.values())

@@ -10,21 +10,12 @@
 #include <stdexcept>
 
 #include "core/sentencepiece/piece_encoder.hpp"
-#include "fuzz.hpp"
+#include "encoding.hpp"
 
 namespace tokpack::test {
 namespace {
 
 const std::string kBlock = "\xe2\x96\x81";
-
-std::vector<std::string> characters(const std::string& text) {
-  std::vector<std::string> result;
-  for (const char c : text) {
-    if (result.empty() || (c & 0xC0) != 0x80) result.emplace_back();
-    result.back() += c;
-  }
-  return result;
-}
 
 // Pieces that are runs of the characters of a sample, in a shuffled order of scores, some equal.
 PieceModelFile random_model(unsigned choice) {
@@ -205,41 +196,6 @@ Bench& bench(unsigned choice) {
   auto& one = all[choice];
   if (!one) one = std::make_unique<Bench>(choice);
   return *one;
-}
-
-std::vector<std::string> documents(const std::string& text) {
-  std::vector<std::string> result(1);
-  for (const char c : text) {
-    if (static_cast<std::uint8_t>(c) == 0xFF) {
-      result.emplace_back();
-    } else {
-      result.back() += c;
-    }
-  }
-  return result;
-}
-
-std::vector<std::vector<std::uint32_t>> encode(BpeEncoder& encoder,
-                                               const std::vector<std::string>& texts) {
-  std::string data;
-  std::vector<Span> spans;
-  for (const std::string& text : texts) {
-    const auto begin = static_cast<std::int64_t>(data.size());
-    data += text;
-    spans.push_back({begin, static_cast<std::int64_t>(data.size())});
-  }
-  const Exact copy(data);
-  Buffer<std::int32_t> ids;
-  Buffer<std::int32_t> lengths;
-  std::vector<std::int64_t> special;
-  encoder.encode(copy.span(), spans, {{}, {1}}, {&ids, &lengths, &special});
-  std::vector<std::vector<std::uint32_t>> result;
-  const std::int32_t* at = ids.data();
-  for (std::size_t i = 0; i < lengths.size(); at += lengths[i++]) {
-    result.emplace_back(at, at + lengths[i]);
-  }
-  MUST(at == ids.data() + ids.size());
-  return result;
 }
 
 void try_model(const std::uint8_t* data, std::size_t size) {

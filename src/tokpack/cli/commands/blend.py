@@ -213,7 +213,7 @@ def run(argv: Sequence[str]) -> int:
         print_plan(plan)
         _warn(plan, arguments)
         if arguments.show:
-            from tokpack.cli.blend_show import print_samples
+            from tokpack.cli.shown_samples import print_samples
 
             print_samples(plan, arguments)
     if arguments.output and not arguments.quiet:
@@ -238,7 +238,7 @@ def _print_json(plan: BlendPlan, arguments: argparse.Namespace) -> None:
 
     values = as_json(plan, arguments.max_epochs)
     if arguments.show:
-        from tokpack.cli.blend_show import samples_json
+        from tokpack.cli.shown_samples import samples_json
 
         values["shown"] = samples_json(plan, arguments)
     terminal.put_json(values, indent=2)

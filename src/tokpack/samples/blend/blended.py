@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from functools import partial
 from operator import index as as_integer
 from typing import TYPE_CHECKING, Any
@@ -118,6 +119,16 @@ class BlendedDataset(MapStyle):
     def locate(self, number: int) -> tuple[int, int]:
         """Which dataset gives sample ``number``, and which of its samples that is."""
         return self._order.locate(number)
+
+    def position(self, dataset: int, own: int) -> int:
+        """The inverse of ``locate``: as which sample the blend has sample ``own`` of a dataset."""
+        if isinstance(self._order, _Listed):
+            return self._order.position(dataset, own)
+        end = 1
+        while self._order.counts(end)[dataset] <= own:
+            end *= 2
+        counted = range(1, end)
+        return bisect_left(counted, own + 1, key=lambda g: int(self._order.counts(g)[dataset]))
 
     def counts(self, size: int) -> list[int]:
         """How many of the first ``size`` samples each dataset gives."""
@@ -315,6 +326,9 @@ class _Listed:
         if not 0 <= number < self.size:
             raise IndexError(f"sample {number} of a blend of {self.size}")
         return int(self._datasets[number]), int(self._samples[number])
+
+    def position(self, dataset: int, own: int) -> int:
+        return int(np.flatnonzero(self._datasets == dataset)[own])
 
     def counts(self, size: int, /) -> npt.NDArray[np.int64]:
         if not 0 <= size <= self.size:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from tokpack import _core
 from tokpack.errors import UsageError
-from tokpack.samples.orders.rows import locate_each
+from tokpack.samples.orders.rows import locate_each, scan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -101,6 +101,10 @@ class NeoxPackedOrder:
     def locate_many(self, samples: Numbers) -> tuple[Rows, Counts]:
         """``locate`` of each sample: all rows, one after the other, and int64 [B], rows of each."""
         return locate_each(self.locate, samples)
+
+    def find(self, sequences: range, samples: int) -> Iterator[int]:
+        """Which of the first ``samples`` have tokens of any of ``sequences``, in order."""
+        return scan(self.locate_many, sequences, min(samples, self.samples))
 
     def _pack(self, documents: Iterator[int]) -> tuple[list[int], list[int]]:
         """The documents, and where among them samples begin; the last one begins no sample."""

@@ -16,9 +16,10 @@ from tokpack import _core
 from tokpack.errors import FormatError, UsageError
 from tokpack.samples.megatron.build import build_arrays, build_parts, count_epochs
 from tokpack.samples.megatron.flavours import FLAVOURS, flavour_named
+from tokpack.samples.orders.rows import scan
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from tokpack.samples.cache.store import CacheFile, IndexCache
     from tokpack.samples.megatron.build import Recipe
@@ -157,6 +158,10 @@ class MegatronOrder:
             return self._listed.locate_many(numbers)
         except ValueError as error:
             raise FormatError(f"the index of the order {self.flavour} is broken: {error}") from None
+
+    def find(self, sequences: range, samples: int) -> Iterator[int]:
+        """Which of the first ``samples`` have tokens of any of ``sequences``, in order."""
+        return scan(self.locate_many, sequences, min(samples, len(self)))
 
 
 def megatron_recipe(

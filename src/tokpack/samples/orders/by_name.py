@@ -12,6 +12,8 @@ from tokpack.samples.orders.packing import PACKED, PackedOrder
 from tokpack.samples.orders.stateless import StatelessOrder
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import numpy as np
     import numpy.typing as npt
 
@@ -45,6 +47,9 @@ class Order(Protocol):
 
     def locate_many(self, samples: Numbers) -> tuple[Rows, Counts]:
         """``locate`` of each sample: all rows, one after the other, and int64 [B], rows of each."""
+
+    def find(self, sequences: range, samples: int) -> Iterator[int]:
+        """Which of the first ``samples`` have tokens of any of ``sequences``, in order."""
 
 
 def make_order(

@@ -16,9 +16,10 @@ import numpy.typing as npt
 from tokpack import _core
 from tokpack.errors import FormatError, UsageError
 from tokpack.samples.orders.epochs import Epochs
+from tokpack.samples.orders.rows import scan
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from tokpack.samples.cache.store import CacheFile, IndexCache
     from tokpack.samples.orders.rows import Counts, Numbers, Rows
@@ -165,6 +166,17 @@ class PackedOrder:
         if self._begin:
             rows[:, 0] += self._begin
         return rows, counts
+
+    def find(self, sequences: range, samples: int) -> Iterator[int]:
+        """Which of the first ``samples`` have tokens of any of ``sequences``, in order.
+
+        The samples of one epoch are all looked at; those of the others follow.
+        """
+        kept = [self._place(number) for number in scan(self.locate_many, sequences, self.samples)]
+        for epoch in range(-(-samples // self.samples)):
+            order, first = self._orders[epoch], epoch * self.samples
+            found = sorted(first + order.inverse(place) for place in kept)
+            yield from (number for number in found if number < samples)
 
     def _place(self, sample: int) -> int:
         """Which of the stored samples this is."""

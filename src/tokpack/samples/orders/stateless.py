@@ -7,6 +7,7 @@ place, and the lengths' sums are kept at every 64th sequence.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,8 @@ from tokpack import _core
 from tokpack.samples.orders.epochs import Epochs
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tokpack.samples.orders.rows import Counts, Numbers, Rows
 
 _SEQUENCES, _SAMPLES = 0, 1  # what a key is for
@@ -47,7 +50,7 @@ class StatelessOrder:
         tokens: int | None = None,
     ) -> None:
         part, key = lengths[begin:end], (seed, fingerprint, begin, end)
-        self._begin = begin
+        self._begin, self._count = begin, end - begin
         self.tokens = int(np.sum(part, dtype=np.int64)) if tokens is None else tokens
         self.samples = samples = max(self.tokens - extra, 0) // seq_length
 
@@ -58,6 +61,9 @@ class StatelessOrder:
             return _core.DocumentOrder(part, seq_length, extra, sequences), order
 
         self._orders = Epochs(make)
+        self._sequences = Epochs(
+            lambda epoch: _core.Permutation(end - begin, _core.mix(*key, epoch, _SEQUENCES))
+        )
 
     def locate(self, sample: int) -> Rows:
         """Where the tokens of sample ``sample`` >= 0 lie: int64 [k, 3], in their order.
@@ -89,6 +95,39 @@ class StatelessOrder:
         if int(numbers.max()) < (epoch + 1) * self.samples:
             return self._locate_in(epoch, numbers - epoch * self.samples)
         return self._locate_across(numbers)
+
+    def find(self, sequences: range, samples: int) -> Iterator[int]:
+        """Which of the first ``samples`` have tokens of any of ``sequences``, in order.
+
+        By the inverses of both permutations: an epoch takes the pass over the lengths that makes
+        its order.
+        """
+        wanted = range(sequences.start - self._begin, sequences.stop - self._begin)
+        for epoch in range(-(-samples // self.samples)):
+            order = self._orders[epoch][1]
+            cut = {number for sequence in wanted for number in self._cut_from(sequence, epoch)}
+            first = epoch * self.samples
+            found = sorted(first + order.inverse(number) for number in cut)
+            yield from (number for number in found if number < samples)
+
+    def _cut_from(self, sequence: int, epoch: int) -> Iterator[int]:
+        """The samples of an epoch, before they were put into an order, that hold a sequence."""
+        documents, place_of = self._orders[epoch][0], self._sequences[epoch].inverse
+        if not 0 <= sequence < self._count:
+            return
+        place = place_of(sequence)
+
+        def begins(number: int) -> int:
+            return place_of(int(documents.locate(number)[0, 0]))
+
+        # Samples begin in sequences that lie ever later; the one before may end in this one.
+        first = max(bisect_left(range(self.samples), place, key=begins) - 1, 0)
+        for number in range(first, self.samples):
+            rows = documents.locate(number)
+            if place_of(int(rows[0, 0])) > place:
+                return
+            if sequence in rows[:, 0]:
+                yield number
 
     def _locate_across(self, numbers: npt.NDArray[np.int64]) -> tuple[Rows, Counts]:
         """``locate_many`` of samples of several epochs."""

@@ -1,0 +1,191 @@
+#include "core/sentencepiece/metaspace_encoder.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string_view>
+#include <utility>
+
+#include "core/base/buffer.hpp"
+#include "core/bpe/cached_encoder.hpp"
+#include "core/bpe/whole_words.hpp"
+#include "core/sentencepiece/folded.hpp"
+#include "core/sentencepiece/piece_bpe.hpp"
+#include "core/sentencepiece/piece_cutter.hpp"
+
+namespace tokpack {
+namespace {
+
+// What merges make: no other token reaches across two characters.
+std::vector<std::string> products(const MetaspaceModel& model) {
+  std::vector<std::string> texts;
+  for (const Merge& merge : model.merges) texts.push_back(model.tokens[merge.product]);
+  return texts;
+}
+
+void append_folded(const std::uint8_t* text, std::size_t size, Buffer<std::uint8_t>* out) {
+  const std::string_view rest(reinterpret_cast<const char*>(text), size);
+  out->reserve(out->size() + size);
+  for (std::size_t at = 0;;) {
+    const std::size_t next = std::min(rest.find(kLowerBlock, at), size);
+    const std::size_t begin = out->size();
+    out->resize(begin + next - at);
+    if (next > at) std::memcpy(out->data() + begin, text + at, next - at);
+    if (next == size) return;
+    out->push_back(' ');
+    at = next + kLowerBlock.size();
+  }
+}
+
+bool begins_with_space(const std::uint8_t* text, std::size_t size) {
+  const std::string_view view(reinterpret_cast<const char*>(text), size);
+  return view.starts_with(' ') || view.starts_with(kLowerBlock);
+}
+
+// Id: the type of ids in the word cache. Out: the type of ids in the output.
+template <class Id, class Out>
+class Encoder final : public CachedEncoder<Id, Out> {
+  using Base = CachedEncoder<Id, Out>;
+  using typename Base::Ids;
+
+ public:
+  Encoder(MetaspaceModel model, std::size_t cache_bytes, Level level)
+      : Base(level, cache_bytes),
+        model_(std::move(model)),
+        bpe_(model_.tokens, model_.merges, model_.byte_ids, model_.unknown),
+        cutter_(products(model_), model_.cuts_at_spaces),
+        whole_words_(model_.ignore_merges ? WholeWords(model_.tokens) : WholeWords()) {
+    set_added();
+    seed();
+  }
+
+ private:
+  using Base::append, Base::copy_ids, Base::ids_, Base::join_runs, Base::kernel_,
+      Base::kMaxDocument, Base::look_up, Base::misses_, Base::remember, Base::room;
+
+  void set_added() {
+    std::vector<AddedToken> raw, normalized, counted;
+    for (AddedToken& token : model_.added) {
+      if (token.special && !model_.encode_specials) counted.push_back(token);
+      if (token.normalized && model_.normalizes) {
+        token.content = (model_.prepends ? " " : "") + folded(token.content);
+      }
+      (token.normalized ? normalized : raw).push_back(std::move(token));
+    }
+    model_.added.clear();
+    if (!model_.encode_specials) {
+      drop_apart_specials(raw);
+      drop_apart_specials(normalized);
+    }
+    raw_ = AddedTokenMatcher(std::move(raw));
+    normalized_ = AddedTokenMatcher(std::move(normalized));
+    counted_ = AddedTokenMatcher(std::move(counted));
+  }
+
+  // Enters the tokens themselves into the cache.
+  void seed() {
+    for (const std::string& token : model_.tokens) {
+      if (token.empty() || token.size() > WordKey::kMaxSize) continue;
+      const auto* text = reinterpret_cast<const std::uint8_t*>(token.data());
+      const WordKey key = WordKey::of(text, token.size());
+      remember(key, kernel_.hash(key), ids_of(text, token.size()));
+    }
+    misses_ = 0;
+  }
+
+  template <class Piece>
+  void split(const AddedTokenMatcher& matcher, const std::uint8_t* text, std::size_t size,
+             Piece&& piece) {
+    split_at_tokens(matcher, text, size, !model_.encode_specials, piece,
+                    [&](const AddedTokenMatcher::Match& match) {
+                      append(match.id);
+                      specials_ += match.special;
+                    });
+  }
+
+  std::size_t encode_document(const std::uint8_t* text, std::size_t size) override {
+    specials_ = counted_.count(text, size);
+    split(raw_, text, size, [&](const std::uint8_t* part, std::size_t part_size) {
+      encode_part(part, part_size, part == text);
+    });
+    return specials_;
+  }
+
+  // `first`: the document begins here.
+  void encode_part(const std::uint8_t* text, std::size_t size, bool first) {
+    const bool in_normal_form = model_.normalizes && !normalized_.empty();
+    if (in_normal_form) {
+      normal_.clear();
+      if (model_.prepends) normal_.push_back(' ');
+      append_folded(text, size, &normal_);
+      text = normal_.data();
+      size = normal_.size();
+    }
+    const bool prepends = model_.prepends && !in_normal_form;
+    split(normalized_, text, size, [&](const std::uint8_t* segment, std::size_t segment_size) {
+      encode_segment(segment, segment_size, first && segment == text, prepends);
+    });
+  }
+
+  void encode_segment(const std::uint8_t* text, std::size_t size, bool first, bool prepends) {
+    const bool prefixed =
+        model_.prefix == PrefixScheme::kAlways || (model_.prefix == PrefixScheme::kFirst && first);
+    text_.clear();
+    if (prepends || (prefixed && !begins_with_space(text, size))) text_.push_back(' ');
+    append_folded(text, size, &text_);
+    const std::size_t end = text_.size();
+    if (end > kMaxDocument) throw std::out_of_range("a document has 2^31 bytes or more");
+    if (const auto whole = whole_words_.find(text_.data(), end)) return append(*whole);
+    text_.resize(end + kKeySlack);
+    std::memset(text_.data() + end, 0, kKeySlack);
+    const std::size_t begin = ids_->size();
+    for (std::size_t at = 0; at < end;) {
+      const std::size_t from = at;
+      const std::size_t count = cutter_.cut(text_.data(), end, &at, kWindow, starts_);
+      starts_[count] = static_cast<std::uint32_t>(at);
+      room(kLowerBlock.size() * (at - from));  // a space may be unknown, and then three bytes
+      look_up(text_.data(), starts_, count);
+    }
+    if (model_.fuse_unknown) join_runs(begin, model_.unknown);
+  }
+
+  std::optional<Ids> ids_of(const std::uint8_t* text, std::size_t size) override {
+    ++misses_;
+    word_.clear();
+    bpe_.encode({reinterpret_cast<const char*>(text), size}, &word_);
+    return Ids(word_);
+  }
+
+  Out* encode_huge(const std::uint8_t* text, std::size_t size, Out* out) override {
+    return copy_ids(*ids_of(text, size), out);
+  }
+
+  // Merging looks at nothing outside of a word.
+  Out* encode_in_context(const std::uint8_t*, std::size_t, Out*) override {
+    throw std::logic_error("the ids of a word depend on the word alone");
+  }
+
+  MetaspaceModel model_;
+  PieceBpe bpe_;
+  PieceCutter cutter_;
+  WholeWords whole_words_;
+  AddedTokenMatcher raw_, normalized_, counted_;
+
+  std::size_t specials_ = 0;
+  Buffer<std::uint8_t> normal_;  // the text between two tokens, folded
+  Buffer<std::uint8_t> text_;    // a segment of it, folded, and kKeySlack zeros
+  std::uint32_t starts_[kWindow + 1 + kLongBlock] = {};
+  std::vector<std::uint32_t> word_;
+};
+
+}  // namespace
+
+std::unique_ptr<BpeEncoder> make_metaspace_encoder(MetaspaceModel model, std::size_t vocab_size,
+                                                   bool wide, std::size_t cache_bytes,
+                                                   Level level) {
+  return make_cached_encoder<Encoder>(vocab_size, wide, std::move(model), cache_bytes, level);
+}
+
+}  // namespace tokpack

@@ -1,0 +1,43 @@
+// Documents to the ids of a BPE over characters as a tokenizer.json has it: U+2581 for a space.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/base/cpu.hpp"
+#include "core/bpe/added_tokens.hpp"
+#include "core/bpe/bpe_encoder.hpp"
+#include "core/bpe/bpe_model.hpp"
+
+namespace tokpack {
+
+// Which of the texts between added tokens get a space in front, unless they begin with one.
+enum class PrefixScheme : std::uint8_t { kNever, kFirst, kAlways };
+
+struct MetaspaceModel {
+  std::vector<std::string> tokens;  // by id, folded; empty where no text becomes one
+  std::vector<Merge> merges;  // by rank, each pair once, none with a byte or the unknown token
+  std::vector<std::uint32_t> byte_ids;  // of the 256 bytes; none without byte fallback
+  std::uint32_t unknown = 0;            // the id of an unknown character, without byte fallback
+  bool fuse_unknown = false;            // of a run of them
+  bool ignore_merges = false;           // what is a token as a whole is not merged
+
+  bool normalizes =
+      false;              // spaces are replaced before tokens that are `normalized` are looked for
+  bool prepends = false;  // and a space is put in front then, whatever is there
+  PrefixScheme prefix = PrefixScheme::kNever;
+  bool cuts_at_spaces = false;  // each space begins a word; REQUIRES: no ignore_merges
+
+  std::vector<AddedToken> added;
+  bool encode_specials = true;  // special tokens inside documents become ids, not text
+};
+
+// As BpeEncoder's promises are. `vocab_size` is above all ids; `wide`: ids as int32, not uint16;
+// `cache_bytes` bounds the word cache. Throws std::invalid_argument when an id does not fit.
+std::unique_ptr<BpeEncoder> make_metaspace_encoder(MetaspaceModel model, std::size_t vocab_size,
+                                                   bool wide, std::size_t cache_bytes, Level level);
+
+}  // namespace tokpack

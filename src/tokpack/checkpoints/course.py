@@ -1,0 +1,187 @@
+"""The course of a run: the samples of its training, and which step takes which. No torch here."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tokpack.configuration.config import FIELDS, Config
+from tokpack.configuration.data import spec_of_config
+from tokpack.configuration.derive import Given, configure
+from tokpack.configuration.schedule import Schedule
+from tokpack.configuration.steps import Steps, Stretch
+from tokpack.display import brief
+from tokpack.errors import FormatError, InputError, UsageError
+from tokpack.samples.blend.open import open_blend
+from tokpack.samples.blend.plan import plan_of
+from tokpack.samples.blend.words import read_words
+from tokpack.samples.iterate import fingerprint_of
+
+from .run_log import RunLog, read_log
+
+if TYPE_CHECKING:
+    import os
+
+    from tokpack.configuration.steps import Step
+    from tokpack.samples import BlendedDataset, GPTDataset
+    from tokpack.samples.blend.plan import BlendPlan
+    from tokpack.samples.blend.spec import BlendSpec
+
+    from .run_log import Record
+
+    Samples = GPTDataset | BlendedDataset
+
+LOG = "log.jsonl"
+
+
+class Logged(NamedTuple):
+    """What the log says of the steps ``first`` to ``last`` together."""
+
+    first: int
+    last: int
+    record: Record
+
+    @property
+    def loss(self) -> float | None:
+        """Their mean loss, in nats a token."""
+        loss = self.record.get("loss")
+        return loss if isinstance(loss, float) else None
+
+
+@dataclass(frozen=True)
+class Course:
+    """The plan of a run's data, the samples of its training, its steps, and its log, if any."""
+
+    plan: BlendPlan
+    train: Samples
+    steps: Steps
+    log: RunLog = field(default_factory=RunLog)
+
+    def step(self, number: int) -> Step:
+        """Step ``number``, from 1. UsageError where there is none.
+
+        FormatError where the log has other samples for it than follow from the configuration.
+        """
+        step = self.steps[number]
+        logged = self.log.steps.get(number, {}).get("consumed_samples", step.samples.stop)
+        if logged != step.samples.stop:
+            raise FormatError(
+                f"step {number:,} ends at sample {step.samples.stop:,} by the configuration, at "
+                f"{logged:,} by the log: they do not belong together"
+            )
+        return step
+
+    def logged(self, number: int) -> Logged | None:
+        """The line of the log that a step went into; None where there is none."""
+        edges = sorted({*self.log.steps, *(begin["iteration"] for begin in self.log.begins)})
+        place = bisect_left(edges, number)
+        if place == len(edges) or edges[place] not in self.log.steps:
+            return None
+        first = edges[place - 1] + 1 if place else 1
+        return Logged(first, edges[place], self.log.steps[edges[place]])
+
+    @property
+    def made(self) -> int:
+        """How many steps the log says were made."""
+        records = (*self.log.begins[-1:], *self.log.saves, *self.log.steps.values())
+        return max((record["iteration"] for record in records), default=0)
+
+
+def course_of_run(folder: str | os.PathLike[str]) -> Course:
+    """What `tokpack train` did that writes, or wrote, its log.jsonl into ``folder``.
+
+    InputError where there is none, or where the data is missing or is not what it was trained on.
+    """
+    path = Path(folder) / LOG
+    if not path.exists():
+        raise InputError(
+            f"{folder}: no {LOG} in it: name the folder that `tokpack train` was given with "
+            "--log-dir, else with --save"
+        )
+    log = read_log(path)
+    begins = _begins(log, path)
+    last = _config(begins[-1], path)
+    try:
+        plan, train = open_training(spec_of_config(last))
+    except InputError as error:
+        names = (*last.data_path, *last.train_data_path)
+        if all(Path(name).is_absolute() for name in names):
+            raise
+        raise InputError(
+            f"{error}; the paths of {path} are relative to the folder in which the run was started"
+        ) from None
+    _check_data(path, train, [*begins, *log.saves])
+    stretches = [_stretch(record, path, len(train)) for record in begins]
+    return Course(plan, train, Steps(stretches), log)
+
+
+def spec_of_run(log: RunLog, path: Path) -> BlendSpec:
+    """What a run whose log, at ``path``, was read asks of its data; nothing is opened."""
+    return spec_of_config(_config(_begins(log, path)[-1], path))
+
+
+def _begins(log: RunLog, path: Path) -> list[Record]:
+    """The beginnings that say the configuration; InputError where none does."""
+    begins = [record for record in log.begins if isinstance(record.get("config"), dict)]
+    if not begins:
+        raise InputError(
+            f"{path}: does not say the configuration, which only an older tokpack left out: give "
+            "the blend file of the run with --global-batch-size"
+        )
+    return begins
+
+
+def course_of_blend(path: str, ranks: int, **settings: Any) -> Course:
+    """The steps of a run on the data of a blend file, with batch sizes as Config has them.
+
+    ``ranks`` are its data parallel processes. UsageError for sizes that do not fit.
+    """
+    plan, train = open_training(read_words([path]))
+    given = Given({name: value for name, value in settings.items() if value is not None})
+    config = configure(Given(given | {"train_samples": len(train)}), ranks, neox=False)
+    schedule = Schedule(config, len(train))
+    return Course(plan, train, Steps([Stretch(0, 0, schedule, config.micro_batch_size, ranks)]))
+
+
+def open_training(spec: BlendSpec) -> tuple[BlendPlan, Samples]:
+    """The data of training alone; the other parts need not be there."""
+    plan = plan_of(spec.changed(allow_empty=True, valid_samples=0, test_samples=0))
+    return plan, open_blend(plan).train
+
+
+def _config(record: Record, path: Path) -> Config:
+    """The configuration that a begin holds."""
+    values: dict[str, Any] = {}
+    for name, value in record["config"].items():
+        if name not in FIELDS:
+            raise FormatError(f"{path}: a setting {name!r}, which this tokpack does not know")
+        try:
+            values[name] = None if value is None else FIELDS[name].read(value)
+        except ValueError:
+            raise FormatError(f"{path}: {name} is {value!r}") from None
+    try:
+        return Config(**values)
+    except UsageError as error:
+        raise FormatError(f"{path}: {error}") from None
+
+
+def _stretch(begin: Record, path: Path, samples: int) -> Stretch:
+    numbers = {"iteration": 0, "consumed_samples": 0, "data_parallel_size": 1}
+    for name, least in numbers.items():
+        if not isinstance(begin.get(name), int) or begin[name] < least:
+            raise FormatError(f"{path}: a begin has {name} {brief(begin.get(name))}")
+    config, (steps, consumed, ranks) = _config(begin, path), (begin[name] for name in numbers)
+    return Stretch(steps, consumed, Schedule(config, samples), config.micro_batch_size, ranks)
+
+
+def _check_data(path: Path, train: Samples, records: list[Record]) -> None:
+    """InputError where the samples are not those that the run says it has taken."""
+    known = [record for record in records if "fingerprint" in record]
+    for record in sorted(known, key=lambda record: record["iteration"])[-1:]:
+        if record["fingerprint"] != fingerprint_of(train, record.get("consumed_samples", 0)):
+            raise InputError(
+                f"{path}: its samples are others than those of {train.path_prefix} as it is now: "
+                "the data has changed since, or another blend has its name"
+            )

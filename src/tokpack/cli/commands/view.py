@@ -1,0 +1,81 @@
+"""``tokpack view``: datasets, blends and training runs as local web pages."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from typing import TYPE_CHECKING
+
+from tokpack.cli import terminal
+from tokpack.cli.parser import Group, Page, flag, number, parse
+from tokpack.cli.shown_dataset import TOKENIZER
+from tokpack.errors import UsageError, missing_package
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PAGE = Page(
+    "view",
+    "Look at datasets, blends and training runs in a browser.",
+    (
+        Group(
+            "flags",
+            (
+                flag(
+                    "--port",
+                    type=number(0),
+                    default=0,
+                    metavar="N",
+                    help="where it is served on this machine (any that is free)",
+                ),
+            ),
+        ),
+        TOKENIZER,
+    ),
+    """\
+INPUT is a dataset, a blend file, or a folder to which `tokpack train` writes its log.jsonl; also
+several. The address is printed; it holds a key, and is of use on this machine only. Nothing is
+changed, and nothing shown but what was named and the datasets of blends and runs. Ctrl-C ends it.
+
+examples:
+  tokpack view the-pile
+  tokpack view run blend.yaml data/*.idx
+  ssh -L 8000:127.0.0.1:8000 node tokpack view run --port 8000
+""",
+)
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run ``tokpack view ARGV``."""
+    arguments = parse(PAGE, argv)
+    if arguments is None:
+        return 0
+    if not arguments.inputs:
+        raise UsageError("nothing to show: name a dataset, a blend file, or the folder of a run")
+    try:
+        from tokpack.view.app import serve
+    except ModuleNotFoundError as error:
+        raise missing_package(error, "view") from None
+    from tokpack.cli.inputs import matching_datasets
+    from tokpack.view.items import open_items
+
+    names = (
+        "tokenizer",
+        "vocab_file",
+        "merge_file",
+        "tokenizer_type",
+        "tokenizer_model",
+        "pattern",
+    )
+    given = {name: getattr(arguments, name) for name in names}
+    items = open_items(matching_datasets(arguments.inputs), given)
+    if not arguments.quiet:
+        terminal.say("tokpack: Ctrl-C ends it")
+    with contextlib.suppress(KeyboardInterrupt):  # how it is meant to end
+        serve(items, arguments.port, _announce)
+    return 0
+
+
+def _announce(address: str) -> None:
+    sys.stdout.write(f"{address}\n")
+    sys.stdout.flush()

@@ -1,0 +1,54 @@
+"""From a configuration to what it asks of a blend. No torch here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tokpack.errors import UsageError
+from tokpack.samples.blend.words import entries, read_words
+
+if TYPE_CHECKING:
+    from tokpack.configuration.config import Config
+    from tokpack.samples.blend.spec import BlendSpec
+
+
+def spec_of_config(config: Config) -> BlendSpec:
+    """What a run asks of its data; what the configuration says goes before a blend file."""
+    if bool(config.data_path) == bool(config.train_data_path):
+        raise UsageError("say where the data is: either data_path or train_data_path")
+    spec = read_words(config.data_path or config.train_data_path)
+    settings = {k: v for k, v in _settings(config).items() if v is not None or k == "split"}
+    return spec.changed(**settings)
+
+
+def _settings(config: Config) -> dict[str, Any]:
+    """What a run asks of its blend."""
+    apart = config.train_data_path or config.valid_data_path or config.test_data_path
+    batch, evaluated = config.global_batch_size, None
+    iterations = (config.train_iters or 0) * batch
+    if config.order != "stateless" or not config.eval_iters:  # other programs count evaluations
+        evaluated = config.eval_iters * batch
+    times = (config.train_samples or iterations) // batch // config.eval_interval + 1
+    settings = {
+        "order": config.order,
+        "seed": config.seed,
+        "seq_length": config.seq_length,
+        "split": None if apart else config.split,
+        "allow_empty": config.allow_empty,
+        "samples": config.train_samples or iterations or None,
+        "valid_samples": evaluated and evaluated * times,
+        "test_samples": evaluated,
+        "cache": config.data_cache_path,
+        "eod_id": config.eod_id,
+        "eod_mask_loss": config.eod_mask_loss,
+        "reset_position_ids": config.reset_position_ids,
+        "reset_attention_mask": config.reset_attention_mask,
+        "document_boundaries": config.document_boundaries,
+    }
+    if config.valid_data_path:
+        valid = entries(config.valid_data_path)
+        blend = valid[0].weight is not None
+        settings["valid"] = {"valid": valid} if blend else {one.prefix: (one,) for one in valid}
+    if config.test_data_path:
+        settings["test"] = entries(config.test_data_path)
+    return settings

@@ -1,0 +1,123 @@
+"""What samples are made of: datasets, documents, and the samples that a document is in."""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tokpack.samples.blend.blended import BlendedDataset
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tokpack.indexed import MMapIndexedDataset
+    from tokpack.samples.gpt import GPTDataset
+    from tokpack.samples.iterate import Sample
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Tokens in a row of a sample that come from one sequence.
+
+    Its tokens ``at`` to ``at + tokens - 1`` are those of ``sequence`` from token ``first`` on,
+    which is token ``offset`` of ``document``. Where FIM has moved tokens inside the piece, they are
+    in another order and may be more or fewer.
+    """
+
+    document: int
+    offset: int
+    sequence: int
+    first: int
+    at: int
+    tokens: int
+
+
+@dataclass(frozen=True)
+class Looked:
+    """Sample ``number``: sample ``own`` of a dataset, in its epoch ``epoch``.
+
+    ``epoch`` is None in the orders of other programs, which mix epochs. ``arrays`` are what a
+    trainer gets. ``pieces`` are in order; what no piece has is padding.
+    """
+
+    number: int
+    dataset: MMapIndexedDataset
+    own: int
+    epoch: int | None
+    pieces: list[Piece]
+    arrays: Sample = field(repr=False)
+
+    @property
+    def filled(self) -> int:
+        """How many of its tokens come from documents; padding comes after them."""
+        return max((piece.at + piece.tokens for piece in self.pieces), default=0)
+
+    def ids(self, piece: Piece) -> list[int]:
+        """The tokens of a piece."""
+        ids: list[int] = self.arrays["tokens"][piece.at : piece.at + piece.tokens].tolist()
+        return ids
+
+    @property
+    def boundaries(self) -> list[int] | None:
+        """Where attention begins anew, from 0 to the length; None where it does not."""
+        edges = self.arrays.get("cu_seqlens")
+        return None if edges is None else np.unique(edges).tolist()
+
+    @property
+    def no_loss(self) -> list[range]:
+        """The positions whose next token is not learned."""
+        missing = np.flatnonzero(self.arrays["loss_mask"] == 0)
+        cuts = [0, *(np.flatnonzero(np.diff(missing) > 1) + 1).tolist(), len(missing)]
+        return [
+            range(int(missing[begin]), int(missing[end - 1]) + 1)
+            for begin, end in pairwise(cuts)
+            if begin < end
+        ]
+
+
+def look(samples: GPTDataset | BlendedDataset, number: int) -> Looked:
+    """What sample ``number`` is made of. IndexError where there is none."""
+    dataset, own = samples, number
+    while isinstance(dataset, BlendedDataset):
+        place, own = dataset.locate(own)
+        dataset = dataset.datasets[place]
+    arrays, rows = dataset.parts(own)
+    epoch = own // dataset.samples_per_epoch if dataset.order == "stateless" else None
+    pieces, at = [], 0
+    for sequence, first, count in rows.tolist():
+        shown = min(count, dataset.seq_length - at)  # one more may be read, as the last label
+        if shown > 0:
+            document = bisect_right(dataset.dataset.doc_idx, sequence) - 1
+            begin = int(dataset.dataset.doc_idx[document])
+            offset = first + int(np.sum(dataset.dataset.sizes[begin:sequence], dtype=np.int64))
+            pieces.append(Piece(document, offset, sequence, first, at, shown))
+        at += count
+    return Looked(number, dataset.dataset, own, epoch, pieces, arrays)
+
+
+def find(
+    samples: GPTDataset | BlendedDataset, prefix: str, document: int, size: int
+) -> Iterator[int]:
+    """Which of the first ``size`` samples have tokens of a document of the dataset ``prefix``.
+
+    In order. A sample of which it gives the last label alone is among them. GPTDataset.find says
+    what it costs.
+    """
+    if isinstance(samples, BlendedDataset):
+        members = enumerate(zip(samples.datasets, samples.counts(size), strict=True))
+        return heapq.merge(
+            *(
+                map(partial(samples.position, place), find(member, prefix, document, count))
+                for place, (member, count) in members
+            )
+        )
+    if samples.path_prefix != prefix:
+        return iter(())
+    first, stop = samples.dataset.doc_idx[document : document + 2].tolist()
+    return samples.find(range(first, stop), size)

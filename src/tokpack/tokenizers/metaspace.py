@@ -1,0 +1,92 @@
+"""A BPE over characters from a tokenizer.json, in the native core."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tokpack import _core
+from tokpack.errors import TokenizerError
+from tokpack.tokenizers.frame import Frame, find_eod
+from tokpack.tokenizers.huggingface import HuggingFaceTokenizer
+from tokpack.tokenizers.native import NativeEncoder
+
+if TYPE_CHECKING:
+    from tokpack.tokenizers.base import Encoder, IdType, SpecialTokens
+    from tokpack.tokenizers.spec import MetaspaceSpec
+
+
+class MetaspaceTokenizer(HuggingFaceTokenizer):
+    """A tokenizer.json that the native core encodes; its library decodes.
+
+    Kind and fingerprint are those of any tokenizer.json: the ids are the same.
+    """
+
+    native = True
+
+    def __init__(
+        self, name: str, raw: bytes, spec: MetaspaceSpec, *, eod_token: str | int | None = None
+    ) -> None:
+        self.name = name
+        self.raw = raw
+        self.why_not_native = ""
+        self.spec = spec
+        by_id = sorted(spec.added, key=lambda token: token.id)
+        self.special_ids = {token.content: token.id for token in by_id if token.special}
+        self.vocab_size = len(spec.vocab)
+        self.eod_id = find_eod(self, eod_token)
+
+    @property
+    def reference(self) -> tuple[bytes, ...]:
+        """The same for the library, for the self-check."""
+        return (self.raw,)
+
+    def token_to_id(self, token: str) -> int | None:
+        for added in self.spec.added:
+            if added.content == token:
+                return added.id
+        raw = token.encode("utf-8", "surrogatepass")
+        try:
+            return self.spec.vocab.index(raw)
+        except ValueError:
+            return None
+
+    def definition_digest(self) -> str:
+        return self.spec.definition
+
+    def _encoder(self, dtype: IdType, mode: SpecialTokens, frame: Frame) -> Encoder:
+        return NativeEncoder(self.core(dtype=dtype, special_tokens=mode), frame)
+
+    def core(
+        self,
+        *,
+        dtype: str,
+        special_tokens: str = "auto",
+        level: _core.Level = "auto",
+        cache_bytes: int = 64 << 20,
+    ) -> _core.MetaspaceBPE:
+        """The native object itself; ``level`` chooses the instruction set."""
+        spec = self.spec
+        added = [
+            (t.content.encode(), t.id, t.special, t.normalized, t.lstrip, t.rstrip)
+            for t in spec.added
+        ]
+        try:
+            return _core.MetaspaceBPE(
+                vocab=spec.vocab,
+                merges=spec.merges,
+                byte_ids=spec.byte_ids,
+                unknown=spec.unknown,
+                fuse_unknown=spec.fuse_unknown,
+                ignore_merges=spec.ignore_merges,
+                normalizes=spec.normalizes,
+                prepends=spec.prepends,
+                prefix=spec.prefix,
+                cuts_at_spaces=spec.cuts_at_spaces,
+                added=added,
+                special_tokens=self.special_mode(special_tokens),
+                dtype=self.check_dtype(dtype),
+                cache_bytes=cache_bytes,
+                level=level,
+            )
+        except ValueError as error:
+            raise TokenizerError(f"tokenizer {self.name}: {error}") from None

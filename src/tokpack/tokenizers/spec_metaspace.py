@@ -1,0 +1,170 @@
+"""Read a tokenizer.json of a BPE over characters, as SentencePiece's models become one.
+
+It writes U+2581 for a space: by its normalizer (Llama 2, Gemma), or by the pretokenizer Metaspace.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import numpy as np
+
+from tokpack.tokenizers.huggingface import digest_of
+from tokpack.tokenizers.spec import MetaspaceSpec
+from tokpack.tokenizers.spec_json import NotNativeError, added_tokens, bpe_model, ranked_merges
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from tokpack.tokenizers.spec import AddedToken
+
+_SPACE = "\u2581"
+_REPLACE = {"type": "Replace", "pattern": {"String": " "}, "content": _SPACE}
+_PREPEND = {"type": "Prepend", "prepend": _SPACE}
+_METASPACE_KEYS = {"type", "replacement", "add_prefix_space", "prepend_scheme", "split", "str_rep"}
+_ASCII = [byte for byte in range(0x80) if byte != ord(" ")]  # of a text without spaces
+_NOT_ASCII = [*range(0x80, 0xC0), *range(0xC2, 0xF5)]  # bytes that UTF-8 has
+
+Prefix = Literal["never", "first", "always"]
+
+
+def writes_spaces(definition: dict[str, Any]) -> bool:
+    """Whether a parsed tokenizer.json is a BPE that writes U+2581 for a space."""
+    model, pre_tokenizer = definition.get("model"), definition.get("pre_tokenizer")
+    return (
+        isinstance(model, dict)
+        and model.get("type") == "BPE"
+        and (
+            _REPLACE in _steps(definition.get("normalizer"))
+            or any(step.get("type") == "Metaspace" for step in _steps(pre_tokenizer))
+        )
+    )
+
+
+def metaspace_spec(definition: dict[str, Any]) -> MetaspaceSpec:
+    """Turn such a file into a native definition, or raise NotNativeError.
+
+    Truncation, padding and the post_processor are left out on purpose: a dataset holds plain ids.
+    """
+    model = bpe_model(definition["model"])
+    vocab: dict[str, int] = model["vocab"]
+    normalizes, prepends = _normalizer(definition.get("normalizer"))
+    prefix, cuts = _pre_tokenizer(definition.get("pre_tokenizer"), normalizes=normalizes)
+    ignore_merges = bool(model.get("ignore_merges", False))
+    if ignore_merges and cuts:
+        raise NotNativeError("its model sets 'ignore_merges', and it cuts texts into words")
+    added = added_tokens(definition, vocab)
+    _check_added(added, normalizes=normalizes)
+    merges = ranked_merges(model)
+    byte_ids, unknown = _fallback(model, merges, cuts=cuts)
+    table: list[bytes | None] = [None] * (max([*vocab.values(), *(t.id for t in added)]) + 1)
+    try:
+        for token, token_id in vocab.items():
+            table[token_id] = token.encode()
+    except UnicodeEncodeError:
+        raise NotNativeError("its vocabulary has a token that is not text") from None
+    return MetaspaceSpec(
+        vocab=table,
+        merges=merges,
+        byte_ids=byte_ids,
+        unknown=unknown,
+        fuse_unknown=bool(model.get("fuse_unk", False)) and not byte_ids,
+        ignore_merges=ignore_merges,
+        normalizes=normalizes,
+        prepends=prepends,
+        prefix=prefix,
+        cuts_at_spaces=cuts,
+        added=added,
+        definition=digest_of(definition),
+    )
+
+
+def _steps(node: Any) -> list[dict[str, Any]]:
+    """The steps of a normalizer or pretokenizer, those of a Sequence one by one."""
+    if not isinstance(node, dict):
+        return []
+    children = node.get("normalizers", node.get("pretokenizers"))
+    if node.get("type") != "Sequence" or not isinstance(children, list):
+        return [node]
+    return [step for child in children for step in _steps(child)]
+
+
+def _normalizer(node: Any) -> tuple[bool, bool]:
+    """Whether it replaces spaces, and whether it puts one in front."""
+    steps = _steps(node)
+    other = [step for step in steps if step not in (_REPLACE, _PREPEND)]
+    if other:
+        raise NotNativeError(f"its normalizer is {other[0].get('type')}")
+    if steps.count(_PREPEND) > 1 or (steps and _REPLACE not in steps):
+        raise NotNativeError("its normalizer puts U+2581 in front otherwise than Llama's")
+    return _REPLACE in steps, _PREPEND in steps
+
+
+def _pre_tokenizer(node: Any, *, normalizes: bool) -> tuple[Prefix, bool]:
+    """Which texts get a space in front, and whether words are cut at spaces."""
+    # Gemma's file cuts at spaces of which its normalizer has left none.
+    steps = [step for step in _steps(node) if not (normalizes and _cuts_at_plain_spaces(step))]
+    if not steps and normalizes:
+        return "never", False
+    if len(steps) != 1 or steps[0].get("type") != "Metaspace" or set(steps[0]) - _METASPACE_KEYS:
+        raise NotNativeError("its pre_tokenizer is not one that the native core knows")
+    metaspace = steps[0]
+    scheme, split = metaspace.get("prepend_scheme", "always"), metaspace.get("split", True)
+    contradicts = metaspace.get("add_prefix_space") is False and scheme != "never"
+    known = metaspace.get("replacement") == _SPACE and scheme in ("never", "first", "always")
+    if not known or contradicts or split not in (None, True, False):
+        raise NotNativeError("its pre_tokenizer is a Metaspace of settings that are not understood")
+    return cast("Prefix", scheme), split is not False
+
+
+def _cuts_at_plain_spaces(step: dict[str, Any]) -> bool:
+    return (
+        step.get("type") == "Split"
+        and step.get("pattern") == {"String": " "}
+        and step.get("invert") is False
+    )
+
+
+def _check_added(added: Sequence[AddedToken], *, normalizes: bool) -> None:
+    """Refuse what the library finds otherwise than one token after the other."""
+    strips = any(token.rstrip for token in added)
+    normal = set()
+    for token in added:
+        if (normalizes and token.normalized and (token.lstrip or token.rstrip)) or (
+            strips and token.content[0].isspace()
+        ):
+            raise NotNativeError(f"its added token {token.content!r} takes in the text around it")
+        if not (normalizes and token.normalized):
+            continue
+        content = token.content.replace(" ", _SPACE)
+        if content in normal:
+            raise NotNativeError(f"its added token {token.content!r} is there twice, normalized")
+        normal.add(content)
+
+
+def _fallback(
+    model: dict[str, Any], merges: npt.NDArray[np.int32], *, cuts: bool
+) -> tuple[list[int], int]:
+    """What becomes of a character without a token: the ids of bytes, or the id of the unknown."""
+    vocab, token = model["vocab"], model.get("unk_token")
+    if "" in vocab:
+        raise NotNativeError("its vocabulary has an empty token")
+    if model.get("byte_fallback"):
+        byte_ids = [vocab.get(f"<0x{byte:02X}>", -1) for byte in range(256)]
+        needed = [byte for byte in _ASCII if chr(byte) not in vocab] + _NOT_ASCII
+        missing = [byte for byte in needed if byte_ids[byte] < 0]
+        if missing:
+            raise NotNativeError(f"its vocabulary has no token for the byte 0x{missing[0]:02X}")
+        if np.isin(merges[:, :2], byte_ids).any():
+            raise NotNativeError("a merge has the token of a byte")
+        return [max(token_id, 0) for token_id in byte_ids], 0
+    unknown = vocab.get(token) if isinstance(token, str) else None
+    if unknown is None:
+        raise NotNativeError("it has neither byte fallback nor a token for unknown characters")
+    if np.isin(merges, unknown).any() or len(cast("str", token)) == 1:
+        raise NotNativeError("its token for unknown characters stands for text, too")
+    if model.get("fuse_unk") and cuts and _SPACE not in vocab:
+        raise NotNativeError("its vocabulary has no token for a space")
+    return [], unknown

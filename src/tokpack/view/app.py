@@ -1,0 +1,172 @@
+"""The pages as a web application that one person on this machine can use, and nobody else."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from tokpack.errors import TokpackError, UsageError
+from tokpack.report.html import Html, html, tag
+from tokpack.report.page import style
+from tokpack.view import blend_pages, dataset_pages, run_pages
+from tokpack.view.site import Query, Site
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from starlette.requests import Request
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from tokpack.view.items import Item
+
+    Page = Callable[[Site, int, Any, Query], Html]
+
+HOST = "127.0.0.1"
+HEADERS = {
+    "content-security-policy": "default-src 'none'; style-src 'self'; form-action 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+PAGES: dict[str, dict[str, Page]] = {
+    "dataset": {
+        "": dataset_pages.dataset_page,
+        "documents": dataset_pages.documents_page,
+        "document": dataset_pages.document_page,
+        "search": dataset_pages.search_page,
+    },
+    "blend": {"": blend_pages.blend_page, "sample": run_pages.sample_page},
+    "run": {
+        "": run_pages.run_page,
+        "blend": blend_pages.blend_page,
+        "step": run_pages.step_page,
+        "sample": run_pages.sample_page,
+        "seen": run_pages.seen_page,
+    },
+}
+
+
+class Guard:
+    """Lets a request pass that names this machine as its host and knows the token.
+
+    The host keeps pages of other sites out, whose names may be made to lead here; the token keeps
+    other people of this machine out. Only GET and HEAD pass, and every answer has HEADERS.
+    """
+
+    def __init__(self, app: ASGIApp, token: str) -> None:
+        self._app, self._base = app, f"/{token}/"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or refuse it."""
+        if scope["type"] != "http":
+            return
+
+        async def send_guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                more = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+                message = {**message, "headers": [*message.get("headers", ()), *more]}
+            await send(message)
+
+        refusal = self._refuse(scope)
+        if refusal is not None:
+            await refusal(scope, receive, send_guarded)
+            return
+        inner = {**scope, "path": "/" + scope["path"][len(self._base) :]}
+        inner.pop("raw_path", None)
+        await self._app(inner, receive, send_guarded)
+
+    def _refuse(self, scope: Scope) -> Response | None:
+        hosts = [value for name, value in scope["headers"] if name == b"host"]
+        names = [host.lower().partition(b":")[0].decode("latin-1") for host in hosts]
+        if names not in ([HOST], ["localhost"]):  # whatever the port: it may be forwarded
+            return PlainTextResponse("this server has another name\n", 400)
+        path = scope["path"][: len(self._base)]
+        if not secrets.compare_digest(path.encode(), self._base.encode()):
+            return PlainTextResponse("the address lacks its token\n", 403)
+        if scope["method"] not in ("GET", "HEAD"):
+            return PlainTextResponse("only to be looked at\n", 405, {"allow": "GET, HEAD"})
+        return None
+
+
+def application(items: Sequence[Item], token: str) -> ASGIApp:
+    """The pages of items, below /TOKEN/."""
+    site = Site(items, f"/{token}/")
+    sheet = style() + resources.files("tokpack.view").joinpath("view.css").read_text("utf-8")
+
+    def front(request: Request) -> Response:
+        return HTMLResponse(_front(site))
+
+    def css(request: Request) -> Response:
+        return Response(sheet, media_type="text/css")
+
+    def page(request: Request) -> Response:  # in a thread of its own
+        number, name = request.path_params["item"], request.path_params.get("page", "")
+        if number >= len(items):
+            raise HTTPException(404, f"there is no item {number}")
+        make = PAGES[items[number].kind].get(name)
+        if make is None:
+            raise HTTPException(404, f"a {items[number].kind} has no page {name}")
+        return HTMLResponse(make(site, number, items[number], Query(request.query_params)))
+
+    def failed(request: Request, error: Exception) -> Response:
+        code, text = 500, f"{type(error).__name__}: {error}"
+        if isinstance(error, HTTPException):
+            code, text = error.status_code, error.detail
+        elif isinstance(error, TokpackError):
+            code, text = 404 if isinstance(error, UsageError) else 500, str(error)
+        return HTMLResponse(site.page("This cannot be shown", tag("p", text)), code)
+
+    routes = [
+        Route("/", front),
+        Route("/style.css", css),
+        Route("/{item:int}/", page),
+        Route("/{item:int}/{page:str}", page),
+    ]
+    caught: dict[Any, Any] = dict.fromkeys((HTTPException, TokpackError, OSError), failed)
+    return Guard(Starlette(routes=routes, exception_handlers=caught), token)
+
+
+def _front(site: Site) -> Html:
+    """What there is to look at."""
+    rows = [
+        tag("li", item.kind, " ", site.link(item.name, number))
+        for number, item in enumerate(site.items)
+    ]
+    return site.page("tokpack view", tag("ul", *rows) if rows else html())
+
+
+def serve(items: Sequence[Item], port: int, announce: Callable[[str], None]) -> None:
+    """Serve the pages on this machine until a signal ends it; ``announce`` is told the address.
+
+    ``port`` 0 is any that is free. UsageError where the port is taken.
+    """
+    token = secrets.token_urlsafe(24)
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((HOST, port))
+        except (OSError, OverflowError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "there is none so high"
+            raise UsageError(f"port {port}: {reason}: give another --port, or none") from None
+        listener.listen()
+        config = uvicorn.Config(
+            application(items, token),
+            log_level="warning",
+            access_log=False,
+            lifespan="off",
+            server_header=False,
+            proxy_headers=False,
+        )
+        announce(f"http://{HOST}:{listener.getsockname()[1]}/{token}/")
+        uvicorn.Server(config).run(sockets=[listener])

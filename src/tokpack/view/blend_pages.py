@@ -1,0 +1,124 @@
+"""Pages of a blend: what each dataset gives, how often it is seen, and when it begins anew."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import TYPE_CHECKING
+
+from tokpack.report.charts import curves_plot
+from tokpack.report.facts import percent
+from tokpack.report.html import Html, html, legend, section, table, tag
+from tokpack.report.plot import SERIES, bar
+from tokpack.samples.blend.schedule import blend_order
+from tokpack.view.site import field
+
+if TYPE_CHECKING:
+    from tokpack.samples.blend.mixture import Mixture
+    from tokpack.samples.blend.plan import BlendPlan
+    from tokpack.view.items import BlendItem, RunItem
+    from tokpack.view.site import Query, Site
+
+MAX_EPOCHS = 4.0
+_CURVES = 12  # datasets, the largest, in a plot
+
+
+def blend_page(site: Site, number: int, item: BlendItem | RunItem, query: Query) -> Html:
+    """What a blend comes to."""
+    plan = item.plan
+    jump = site.form(number, "sample", "go", field("sample", "number", "", kind="number"), " ")
+    notes = [tag("li", note) for note in plan.warnings(MAX_EPOCHS)]
+    title = f"Blend {item.name}" if item.kind == "blend" else f"Data of run {item.name}"
+    return site.page(
+        title,
+        tag("ul", *notes, class_="warnings") if notes else "",
+        tag("div", site.link("first sample", number, "sample", number=0), jump, class_="ask"),
+        _settings(plan),
+        *(_mixture(site, mixture) for mixture in plan.mixtures if mixture.portions),
+        item=number,
+    )
+
+
+def _settings(plan: BlendPlan) -> Html:
+    spec = plan.spec
+    names = ("order", "seed", "seq_length", "split", "by", "temperature")
+    rows = [[name.replace("_", " "), getattr(spec, name)] for name in names]
+    rows += [[name.replace("_", " "), value] for name, value in spec.options.items() if value]
+    kept = [[name, value] for name, value in rows if value is not None]
+    return table(["", ""], kept, "facts")
+
+
+def _mixture(site: Site, mixture: Mixture) -> Html:
+    weights = mixture.weights or [None] * len(mixture.portions)
+    ends = _first_ends(mixture)
+    rows = [
+        [
+            _named(site, index, portion.prefix),
+            f"{portion.documents:,}",
+            f"{portion.tokens:,}",
+            "by size" if weight is None else f"{weight:.6g}",
+            html(bar(share / max(mixture.shares), index), percent(share, 1)),
+            f"{samples:,.0f}",
+            f"{epochs:.2f}",
+            "" if end is None else f"{end:,}",
+        ]
+        for index, (portion, weight, share, samples, epochs, end) in enumerate(
+            zip(
+                mixture.portions,
+                weights,
+                mixture.shares,
+                mixture.member_samples,
+                mixture.epochs,
+                ends,
+                strict=True,
+            )
+        )
+    ]
+    head = ["dataset", "documents", "tokens", "weight", "share", "samples", "epochs", "used up at"]
+    tokens = mixture.samples * mixture.rules.seq_length
+    return section(
+        mixture.name,
+        tag("p", f"{mixture.samples:,} samples, {tokens:,} tokens"),
+        table(head, rows, "numbers"),
+        _epochs_plot(mixture) if mixture.name == "train" else "",
+    )
+
+
+def _named(site: Site, index: int, prefix: str) -> Html:
+    found = site.number_of(prefix)
+    name = prefix if found is None else site.link(prefix, found)
+    return html(tag("i", class_=f"key s{index % SERIES}"), name)
+
+
+def _first_ends(mixture: Mixture) -> list[int | None]:
+    """The sample at which each dataset begins its second epoch; None where it does not."""
+    size, order = mixture.samples, blend_order(mixture.segments)
+    lengths = [mixture.rules.epoch_samples([portion]) for portion in mixture.portions]
+    counts = order.counts(size).tolist()
+    return [
+        bisect_left(range(size), length, key=lambda g, i=i: int(order.counts(g)[i]))  # type: ignore[misc]
+        if counts[i] > length
+        else None
+        for i, length in enumerate(lengths)
+    ]
+
+
+def _epochs_plot(mixture: Mixture) -> Html:
+    """How often the datasets were seen, over the samples of training."""
+    order, size, parts = blend_order(mixture.segments), mixture.samples, mixture.portions
+    edges = sorted({0, size, *(s.first for s in mixture.segments if s.first < size)})
+    counts = {edge: order.counts(edge) for edge in edges}
+    ranked = sorted(range(len(parts)), key=lambda i: -mixture.epochs[i])[:_CURVES]
+    curves = [
+        [
+            (float(edge), counts[edge][i] * mixture.rules.seq_length / parts[i].tokens)
+            for edge in edges
+        ]
+        if i in ranked
+        else []
+        for i in range(len(parts))
+    ]
+    plot = curves_plot(curves, ("Epochs seen", "samples of training", "epochs"))
+    keys = legend(
+        html(tag("i", class_=f"key s{i % SERIES}"), parts[i].prefix) for i in sorted(ranked)
+    )
+    return tag("figure", keys, plot)

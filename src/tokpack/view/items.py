@@ -1,0 +1,177 @@
+"""What is shown: datasets, blends and runs, opened as far as they are looked at."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tokpack.checkpoints.course import LOG, course_of_run, open_training, spec_of_run
+from tokpack.checkpoints.run_log import read_log
+from tokpack.errors import InputError, TokpackError
+from tokpack.indexed import MMapIndexedDataset
+from tokpack.report import Sources, Spelling, Stats, doubt, find_tokenizer, stats
+from tokpack.report.lengths import Measures, measure
+from tokpack.samples.blend.datasets import find_prefix
+from tokpack.samples.blend.plan import plan_of
+from tokpack.samples.blend.words import is_blend_file, read_words
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from tokpack.checkpoints.course import Course, Samples
+    from tokpack.checkpoints.run_log import RunLog
+    from tokpack.samples.blend.plan import BlendPlan
+
+    Tokenizer = Mapping[str, str | None]  # arguments of find_tokenizer
+
+
+class DatasetItem:
+    """A dataset. Opening takes constant time."""
+
+    kind = "dataset"
+
+    def __init__(self, prefix: str, tokenizer: Tokenizer) -> None:
+        self.name, self._given = prefix, tokenizer
+        self.dataset = MMapIndexedDataset(prefix)
+
+    @cached_property
+    def sources(self) -> Sources:
+        """Where its documents came from."""
+        return Sources(self.dataset)
+
+    @cached_property
+    def _spelling(self) -> tuple[Spelling | None, str]:
+        found = find_tokenizer(self.dataset, self._given.get("tokenizer"), **self._more)
+        return Spelling(found.tokenizer) if found.tokenizer else None, found.note
+
+    @property
+    def _more(self) -> dict[str, Any]:
+        return {name: value for name, value in self._given.items() if name != "tokenizer"}
+
+    @property
+    def spelling(self) -> Spelling | None:
+        """Its tokens as text; None where its tokenizer is not known."""
+        return self._spelling[0]
+
+    @property
+    def notes(self) -> list[str]:
+        """What to know of its manifest and its tokenizer."""
+        return [note for note in (doubt(self.dataset), self._spelling[1]) if note]
+
+    @cached_property
+    def measures(self) -> Measures:
+        """How long its documents are; reads every length."""
+        return measure(self.dataset)
+
+    @cached_property
+    def stats(self) -> Stats:
+        """All figures; reads every token."""
+        return stats(self.dataset, self.spelling)
+
+
+class BlendItem:
+    """A blend file. Its datasets are opened, and their lengths read, when it is looked at."""
+
+    kind = "blend"
+
+    def __init__(self, path: str) -> None:
+        self.name, self._spec = path, read_words([path])
+
+    @property
+    def prefixes(self) -> Iterator[str]:
+        """The datasets that it names."""
+        return (entry.prefix for _, entries in self._spec.groups() for entry in entries)
+
+    @cached_property
+    def plan(self) -> BlendPlan:
+        """What it comes to."""
+        return plan_of(self._spec)
+
+    @cached_property
+    def train(self) -> Samples:
+        """The samples of training."""
+        return open_training(self._spec)[1]
+
+    course: Course | None = None
+
+
+class RunItem:
+    """A training run, by the folder of its log; the log may grow while it is looked at."""
+
+    kind = "run"
+
+    def __init__(self, folder: str) -> None:
+        self.name, self._path = folder, Path(folder) / LOG
+        self._read: tuple[tuple[int, int], RunLog] | None = None
+        self._course: Course | None = None
+
+    @property
+    def log(self) -> RunLog:
+        """Its log as it is now."""
+        found = self._path.stat()
+        state = found.st_size, found.st_mtime_ns
+        if self._read is None or self._read[0] != state:
+            self._read = state, read_log(self._path)
+        return self._read[1]
+
+    @property
+    def prefixes(self) -> Iterator[str]:
+        """The datasets that its last configuration names, if it is known."""
+        try:
+            groups = spec_of_run(self.log, self._path).groups()
+        except TokpackError:
+            return iter(())
+        return (entry.prefix for _, entries in groups for entry in entries)
+
+    @property
+    def course(self) -> Course:
+        """Its samples and steps. InputError where the data is not there."""
+        log = self.log
+        if self._course is None or len(self._course.log.begins) != len(log.begins):
+            self._course = course_of_run(self._path.parent)
+        return replace(self._course, log=log)
+
+    @property
+    def plan(self) -> BlendPlan:
+        """The plan of its data."""
+        return self.course.plan
+
+    @property
+    def train(self) -> Samples:
+        """The samples of training."""
+        return self.course.train
+
+
+Item = DatasetItem | BlendItem | RunItem
+
+
+def open_items(paths: Sequence[str], tokenizer: Tokenizer) -> list[Item]:
+    """What was named, and behind it the datasets of blends and runs that are there.
+
+    InputError and FormatError for what is none of these.
+    """
+    items: list[Item] = [_open(path, tokenizer) for path in paths]
+    known = {item.name for item in items}
+    for item in list(items):
+        for name in () if isinstance(item, DatasetItem) else item.prefixes:
+            try:
+                found = DatasetItem(find_prefix(name), tokenizer)
+            except TokpackError:
+                continue  # the page of the blend says what is wrong with it
+            if found.name not in known:
+                known.add(found.name)
+                items.append(found)
+    return items
+
+
+def _open(path: str, tokenizer: Tokenizer) -> Item:
+    if is_blend_file(path):
+        return BlendItem(path)
+    if os.path.isdir(path):
+        if not (Path(path) / LOG).exists():
+            raise InputError(f"{path}: a folder without {LOG}: name the folder of a run, or a file")
+        return RunItem(path)
+    return DatasetItem(find_prefix(path), tokenizer)

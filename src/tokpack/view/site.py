@@ -1,0 +1,109 @@
+"""The frame of all pages: addresses, what an address asks for, titles, forms and ways around."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode
+
+from tokpack.errors import UsageError
+from tokpack.report.html import Html, html, tag
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from tokpack.view.items import Item
+
+_MOST = 2**62  # of a number in an address
+
+
+class Query:
+    """The values that an address ends with."""
+
+    def __init__(self, values: Mapping[str, str]) -> None:
+        self._values = values
+
+    def text(self, name: str) -> str:
+        """A text; "" where there is none."""
+        return self._values.get(name, "")
+
+    def number(self, name: str, default: int | None = None) -> int:
+        """A whole number of at least 0. UsageError for anything else."""
+        text = self.text(name).replace(",", "").strip()
+        if not text and default is not None:
+            return default
+        if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= _MOST):
+            raise UsageError(f"{name} is {self.text(name)!r}, expected a whole number of 0 or more")
+        return int(text)
+
+
+@dataclass(frozen=True)
+class Site:
+    """The items, and the address below which all pages lie."""
+
+    items: Sequence[Item]
+    base: str
+
+    def address(self, item: int | None = None, page: str = "", /, **query: object) -> str:
+        """The address of a page of an item, with its query."""
+        given = {name: value for name, value in query.items() if value is not None}
+        asked = f"?{urlencode(given)}" if given else ""
+        return self.base + ("" if item is None else f"{item}/{page}") + asked
+
+    def link(
+        self, text: object, item: int | None = None, page: str = "", /, **query: object
+    ) -> Html:
+        """A link to a page."""
+        return tag("a", text, href=self.address(item, page, **query))
+
+    def way(self, item: int, page: str, /, **query: object) -> Callable[..., Html]:
+        """Makes links to a page with a query, or with some of it changed."""
+        return lambda text, /, **more: self.link(text, item, page, **{**query, **more})
+
+    def form(self, item: int, page: str, button: str, *fields: object) -> Html:
+        """A form that asks for a page of an item."""
+        action = self.address(item, page)
+        return tag("form", *fields, tag("button", button), action=action, method="get")
+
+    def number_of(self, prefix: str) -> int | None:
+        """The number of the item that is the dataset ``prefix``."""
+        return next(
+            (i for i, one in enumerate(self.items) if (one.kind, one.name) == ("dataset", prefix)),
+            None,
+        )
+
+    def page(self, title: str, *parts: object, item: int | None = None) -> Html:
+        """A whole page."""
+        ways = [self.link("tokpack view")]
+        if item is not None:
+            ways.append(self.link(f"{self.items[item].kind} {self.items[item].name}", item))
+        head = tag(
+            "head",
+            tag("meta", charset="utf-8"),
+            tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+            tag("title", title),
+            tag("link", rel="stylesheet", href=f"{self.base}style.css"),
+        )
+        body = tag("body", tag("nav", *ways), tag("main", tag("h1", title), *parts))
+        return html(Html("<!doctype html>\n"), tag("html", head, body, lang="en"))
+
+
+def field(label: str, name: str, value: object = "", kind: str = "text") -> Html:
+    """A field of a form with its label."""
+    number = {"inputmode": "numeric", "size": "12"} if kind == "number" else {"size": "24"}
+    return tag("label", label, " ", tag("input", name=name, value=value, **number))
+
+
+def pager(first: int, step: int, end: int, way: Callable[..., Html]) -> Html:
+    """Links to what lies before and behind ``first`` to ``first + step - 1`` of ``end``.
+
+    ``way`` makes a link of a text and of what its query has besides.
+    """
+    before = way("before", **{"from": max(min(first, end) - step, 0)}) if first else None
+    behind = way("next", **{"from": first + step}) if first + step < end else None
+    return steps_around(before, behind)
+
+
+def steps_around(*ways: Html | None) -> Html:
+    """Links to what comes before and behind."""
+    return tag("p", *(html(way, " ") for way in ways if way is not None), class_="ways")

@@ -1,0 +1,398 @@
+"""A tokenizer.json with U+2581 for a space in the native core: the ids of its library."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from support.sentencepiece_tools import HOSTILE, hugging_face, mistral, sentencepiece
+from support.tiny_tokenizers import added, save
+from support.tokenizers_twin import MODES, Twin, block, corpus, rows
+from tokenizers import Tokenizer as HuggingFace
+
+from tokpack.tokenizers import load_tokenizer, self_check, spec_cache
+from tokpack.tokenizers.frame import Frame
+from tokpack.tokenizers.huggingface import HuggingFaceTokenizer
+from tokpack.tokenizers.metaspace import MetaspaceTokenizer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+SPACE = "\u2581"
+REPLACE = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
+PREPEND = {"type": "Prepend", "prepend": SPACE}
+LLAMA = {"type": "Sequence", "normalizers": [PREPEND, REPLACE]}
+GEMMA_SPLIT = {
+    "type": "Split",
+    "pattern": {"String": " "},
+    "behavior": "MergedWithPrevious",
+    "invert": False,
+}
+
+
+def metaspace(scheme: str, split: bool | None = None, **more: Any) -> dict[str, Any]:
+    known = {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": scheme, **more}
+    return known if split is None else {**known, "split": split}
+
+
+# normalizer, pre_tokenizer
+FORMS: dict[str, tuple[Any, Any]] = {
+    "llama": (LLAMA, None),
+    "llama, the other way round": ({"type": "Sequence", "normalizers": [REPLACE, PREPEND]}, None),
+    "gemma": (REPLACE, GEMMA_SPLIT),
+    "replace": (REPLACE, None),
+    "old": (None, {"type": "Metaspace", "replacement": SPACE, "add_prefix_space": True}),
+    **{
+        f"{scheme}, {split}": (None, metaspace(scheme, split))
+        for scheme in ("first", "always", "never")
+        for split in (True, False)
+    },
+    "replace and metaspace": (REPLACE, metaspace("always", True)),
+    "llama and metaspace": (LLAMA, metaspace("first", False)),
+}
+TOKENS = [
+    *("<s>", "</s>", "<x>", "ab", "a b", " b", "b ", SPACE, SPACE + "a", "\n", "\n\n", "a<x"),
+    *("\u00e9", "\u4e2d", "<0xC3>", "<", "b\u3000"),
+]
+
+
+def definition(
+    characters: Iterable[str],
+    merges: Iterable[tuple[str, str]],
+    form: tuple[Any, Any],
+    tokens: Iterable[dict[str, Any]] = (),
+    /,
+    **model: Any,
+) -> dict[str, Any]:
+    """A tokenizer.json of what the merges need, and all 256 bytes."""
+    texts = ["<unk>", *(f"<0x{byte:02X}>" for byte in range(256)), *characters]
+    merges = list(merges)
+    for left, right in merges:
+        texts += [left, right, left + right]
+    vocab = {text: i for i, text in enumerate(dict.fromkeys(texts))}
+    listed: dict[str, dict[str, Any]] = {}
+    for token in [added("<unk>", 0), *tokens]:
+        known = {**vocab, **{text: at["id"] for text, at in listed.items()}}
+        listed.setdefault(
+            token["content"], {**token, "id": known.get(token["content"], len(known))}
+        )
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": list(listed.values()),
+        "normalizer": form[0],
+        "pre_tokenizer": form[1],
+        "post_processor": None,
+        "decoder": {
+            "type": "Sequence",
+            "decoders": [
+                {"type": "Replace", "pattern": {"String": SPACE}, "content": " "},
+                {"type": "ByteFallback"},
+                {"type": "Fuse"},
+                {"type": "Strip", "content": " ", "start": 1, "stop": 0},
+            ],
+        },
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": "<unk>",
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": None,
+            "fuse_unk": True,
+            "byte_fallback": True,
+            "ignore_merges": False,
+            "vocab": vocab,
+            "merges": [list(pair) for pair in merges],
+            **model,
+        },
+    }
+
+
+MERGES = [
+    *(("a", "b"), (SPACE, "a"), (SPACE, SPACE), (SPACE + "a", "b"), (SPACE, "ab"), ("b", "b")),
+    *((SPACE + SPACE, SPACE + SPACE), ("\n", "\n"), ("b", SPACE), ("b" + SPACE, "a")),
+    *(("\u4e2d", "\u4e2d"), ("a", "\u00e9"), ("<", "x"), ("ab", "ab")),
+]
+FLAGGED = [
+    added("<s>", 0),
+    added("<x>", 0, lstrip=True, rstrip=True),
+    added("</s>", 0, normalized=True),
+    added("a b", 0, normalized=True, special=False),
+    added(SPACE + "b", 0, special=False),
+    added("ab\u00e9", 0, special=False, lstrip=True),
+]
+
+
+def some(form: str = "llama", **model: Any) -> dict[str, Any]:
+    return definition("<0x>ab", MERGES, FORMS[form], FLAGGED, **model)
+
+
+def twin(folder: Path, written: dict[str, Any]) -> Twin:
+    return Twin(load_tokenizer(save(folder, written)))
+
+
+def made_of(pieces: list[str], count: int, seed: str) -> list[str]:
+    draw = random.Random(seed)
+    return ["".join(draw.choices(pieces, k=draw.randrange(40))) for _ in range(count)]
+
+
+PIECES = [
+    *(" ", "  ", "a", "b", "ab", "bb", SPACE, "\n", "\t", "\u3000", "\u00e9", "\u4e2d", "c", "\0"),
+    *(
+        "<s>",
+        "<x>",
+        "</s>",
+        "a b",
+        "ab\u00e9",
+        "<unk>",
+        "<0x0A>",
+        "<",
+        "x>",
+        "\U0001f600",
+        "\ufffd",
+    ),
+]
+
+
+# Equal ids.
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_texts_at_awkward_places(tmp_path: Path, form: str) -> None:
+    twin(tmp_path, some(form)).compare([*made_of(PIECES, 300, form), *HOSTILE])
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        {"byte_fallback": False},
+        {"byte_fallback": False, "fuse_unk": False},
+        {"ignore_merges": True},
+        {"merges": [" ".join(pair) for pair in MERGES]},
+        {"merges": ["#version: 0.2", *(" ".join(pair) for pair in MERGES)]},
+    ],
+)
+@pytest.mark.parametrize("form", ["llama", "first, False", "always, True"])
+def test_other_settings(tmp_path: Path, form: str, model: dict[str, Any]) -> None:
+    if "ignore_merges" in model and form.endswith("True"):
+        return
+    twin(tmp_path, some(form, **model)).compare([*made_of(PIECES, 200, form), "ab", " ab", "abab"])
+
+
+def test_every_character_of_two_planes_and_some_of_the_others(tmp_path: Path) -> None:
+    both = twin(tmp_path, some("first, True"))
+    every = "".join(
+        map(chr, [*range(0xD800), *range(0xE000, 0x20000), *range(0x20000, 0x110000, 61)])
+    )
+    texts = [every[at : at + 50_000] for at in range(0, len(every), 50_000)]
+    assert both.native(texts, "text") == both.slow(texts, "text")
+
+
+@st.composite
+def definitions(draw: st.DrawFn) -> dict[str, Any]:
+    characters = draw(st.sets(st.sampled_from(f"ab <0xC3>\n\u00e9\u4e2d{SPACE}"), min_size=1))
+    texts = sorted(characters)
+    merges = []
+    for _ in range(draw(st.integers(0, 15))):
+        pair = (draw(st.sampled_from(texts)), draw(st.sampled_from(texts)))
+        merges.append(pair)
+        texts.append("".join(pair))
+    flag = st.booleans()
+    tokens = [
+        added(
+            draw(st.sampled_from(TOKENS)),
+            0,
+            **{key: draw(flag) for key in ("special", "normalized", "lstrip", "rstrip")},
+        )
+        for _ in range(draw(st.integers(0, 4)))
+    ]
+    form = FORMS[draw(st.sampled_from(sorted(FORMS)))]
+    model = {key: draw(flag) for key in ("byte_fallback", "fuse_unk", "ignore_merges")}
+    return definition(characters, draw(st.permutations(merges)), form, tokens, **model)
+
+
+@settings(
+    max_examples=30,
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.filter_too_much],
+)
+@given(
+    written=definitions(),
+    texts=st.lists(
+        st.lists(st.sampled_from([*PIECES, *TOKENS]) | st.text(max_size=3), max_size=15).map(
+            "".join
+        ),
+        min_size=1,
+        max_size=8,
+    ),
+    mode=st.sampled_from(MODES),
+)
+def test_any_vocabulary(
+    tmp_path: Path, written: dict[str, Any], texts: list[str], mode: str
+) -> None:
+    tokenizer = load_tokenizer(save(tmp_path, written))
+    assume(tokenizer.native)
+    Twin(tokenizer).compare(texts, modes=[mode])
+
+
+@pytest.fixture(scope="module")
+def real(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Mistral's model as a tokenizer.json."""
+    path = tmp_path_factory.mktemp("mistral") / "tokenizer.json"
+    path.write_text(hugging_face(mistral(shared).tokenizer.raw).to_str())
+    return path
+
+
+@pytest.mark.parametrize("of", ["english", "code", "multi", "nasty"])
+def test_real_documents(shared: Path, real: Path, of: str) -> None:
+    texts = [text[:5000] for text in corpus(shared, of, limit=1)]
+    Twin(load_tokenizer(real)).compare(texts[:30], modes=["text"])
+
+
+def test_the_model_file_gives_the_same_ids(shared: Path, real: Path) -> None:
+    """Where no scores are equal, as those of runs of spaces are."""
+    texts = [" ".join(text.split()) for text in corpus(shared, "english", limit=1)[:30]]
+    native = Twin(load_tokenizer(real)).native(texts, "text")
+    model = sentencepiece.SentencePieceProcessor(model_proto=mistral(shared).tokenizer.raw)
+    assert native == model.encode(texts)
+
+
+def test_a_long_word(tmp_path: Path) -> None:
+    """Merging it takes time by its length, not by its square."""
+    both = twin(tmp_path, some("first, True"))
+    draw = random.Random(1)
+    word = "".join(draw.choices("ab\u00e9\u4e2d", k=1 << 18))
+    both.compare([word], modes=["text"])
+
+
+# What is not native.
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "dropout": (some(dropout=0.1), "'dropout'"),
+    "suffix": (some(end_of_word_suffix="</w>", merges=[]), "'end_of_word_suffix'"),
+    "ignore_merges of words": (some("first, True", ignore_merges=True), "cuts texts into words"),
+    "a byte is missing": (
+        definition("a", [], FORMS["llama"], vocab={"<unk>": 0, "a": 1, "<0x00>": 2}),
+        "byte 0x01",
+    ),
+    "no unknown token": (some(byte_fallback=False, unk_token=None), "neither byte fallback nor"),
+    "a byte that is merged": (definition("a", [("a", "<0xC3>")], FORMS["llama"]), "of a byte"),
+    "an unknown token that is text": (
+        some(byte_fallback=False, unk_token="a"),
+        "stands for text",
+    ),
+    "no space": (
+        definition("a", [], FORMS["first, True"], byte_fallback=False),
+        "no token for a space",
+    ),
+    "single_word": ({**some(), "added_tokens": [added("<s>", 0, single_word=True)]}, "around it"),
+    "normalized and lstrip": (
+        definition("a", [], FORMS["llama"], [added("<x>", 0, normalized=True, lstrip=True)]),
+        "around it",
+    ),
+    "rstrip before white space": (
+        definition("a", [], FORMS["llama"], [added("<x>", 0, rstrip=True), added(" a", 0)]),
+        "around it",
+    ),
+    "two tokens are one": (
+        definition(
+            "a",
+            [],
+            FORMS["replace"],
+            [added(text, 0, normalized=True) for text in ("a b", f"a{SPACE}b")],
+        ),
+        "twice, normalized",
+    ),
+    "normalizer": (
+        {
+            **some(),
+            "normalizer": {**LLAMA, "normalizers": [*LLAMA["normalizers"], {"type": "NFC"}]},
+        },
+        "normalizer is NFC",
+    ),
+    "two prefixes": (
+        {**some(), "normalizer": {**LLAMA, "normalizers": [PREPEND, *LLAMA["normalizers"]]}},
+        "otherwise than Llama's",
+    ),
+    "another mark": (
+        {**some("first, True"), "pre_tokenizer": metaspace("first", replacement="_")},
+        "Metaspace of settings",
+    ),
+    "another cut": (
+        {**some(), "pre_tokenizer": {"type": "Digits", "individual_digits": True}},
+        "pre_tokenizer",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_anything_else_goes_to_the_library(tmp_path: Path, case: str) -> None:
+    written, reason = REFUSED[case]
+    tokenizer = load_tokenizer(save(tmp_path, written))
+    assert not tokenizer.native
+    assert reason in tokenizer.why_not_native
+
+
+# Tokenizers.
+
+
+def test_a_tokenizer_is_what_it_was_with_the_library(tmp_path: Path) -> None:
+    path = save(tmp_path, some())
+    tokenizer = load_tokenizer(path)
+    assert isinstance(tokenizer, MetaspaceTokenizer)
+    library = HuggingFaceTokenizer(str(path), path.read_bytes(), why_not_native="")
+    assert tokenizer.describe() == library.describe()
+    for token in (SPACE + "a", "<s>", "ab\u00e9", "none"):
+        assert tokenizer.token_to_id(token) == library.token_to_id(token)
+    texts = ["ab  a </s>", "", "\u4e2d\U0001f600", "<s>", "<x>ab<s>"]
+    for mode in ("text", "encode", "error", "auto"):
+        settings: dict[str, Any] = {"dtype": "uint16", "special_tokens": mode, "append_eod": False}
+        native = pickle.loads(pickle.dumps(tokenizer)).encoder(**settings).encode(*block(texts))
+        slow = library.encoder(**settings).encode(*block(texts))
+        assert rows(native) == rows(slow)
+        assert native.special.tolist() == slow.special.tolist()
+        assert native.ids.dtype == slow.ids.dtype
+    assert self_check(tokenizer, *block(texts))
+    ids = tokenizer.encode("ab  a \u4e2d\U0001f600")
+    assert tokenizer.decode(ids) == library.decode(ids) == "ab  a \u4e2d\U0001f600"
+
+
+def test_what_frames_a_document(tmp_path: Path) -> None:
+    library = HuggingFace.from_str(json.dumps(some()))
+    from tokenizers import processors
+
+    library.post_processor = processors.TemplateProcessing(
+        single="<s> $A", special_tokens=[("<s>", library.token_to_id("<s>"))]
+    )
+    path = tmp_path / "tokenizer.json"
+    path.write_text(library.to_str())
+    tokenizer = load_tokenizer(path)
+    assert tokenizer.native
+    begin, end = tokenizer.special_ids["<s>"], tokenizer.special_ids["</s>"]
+    assert tokenizer.special_frame() == Frame((begin,), ())
+    encoder = tokenizer.encoder(dtype="uint16", frame=Frame((begin,), (end,)))
+    plain = tokenizer.encode("ab ab")
+    assert rows(encoder.encode(*block(["ab ab", ""]))) == [[begin, *plain, end], []]
+
+
+def test_its_definition_is_kept(
+    real: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOKPACK_CACHE", str(tmp_path))
+    monkeypatch.delenv(spec_cache.OFF, raising=False)
+    assert real.stat().st_size > spec_cache.LEAST_BYTES
+    first = load_tokenizer(real)
+    monkeypatch.setattr("tokpack.tokenizers.from_files.metaspace_spec", None)
+    again = load_tokenizer(real)
+    assert isinstance(first, MetaspaceTokenizer)
+    assert isinstance(again, MetaspaceTokenizer)
+    assert again.spec.chunks() == first.spec.chunks()
+    assert again.describe() == first.describe()

@@ -1,0 +1,333 @@
+"""``tokpack view``: pages of a real server, over HTTP and in a real browser."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+import yaml
+from support.browser import Browser
+from support.places import GOLDEN
+from support.report_tools import make, run, sample_texts
+from support.view_server import Elements, Server
+
+from tokpack.configuration.config import Config
+from tokpack.configuration.data import spec_of_config
+from tokpack.indexed import write_index
+from tokpack.samples.iterate import fingerprint_of
+
+pytest.importorskip("uvicorn")
+
+from tokpack.checkpoints.course import open_training
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+EVIL = "<script>document.title='owned'</script>\"'&<img src=x onerror=alert(1)>\u202egnp\x1b[31m"
+HUGE = 50_000_000  # tokens of a document, 100 MB
+ITEMS = ("text", "evil", "huge", "empty", "blend.yaml", "run", "gone")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("view")
+    make(folder, "text", sample_texts(), trace=True)
+    make(folder, "evil", [EVIL, f"second {EVIL}"])
+    with (folder / "huge.bin").open("wb") as file:
+        file.truncate(2 * (HUGE + 3))
+    write_index(f"{folder}/huge.idx", "uint16", np.array([HUGE, 3]), np.arange(3))
+    for path in (GOLDEN / "v1").glob("empty.*"):
+        (folder / path.name).write_bytes(path.read_bytes())
+    blend = {"datasets": {"text": 3.0, "evil": 0.1}, "seq_length": 16, "samples": 500}
+    (folder / "blend.yaml").write_text(yaml.safe_dump(blend))
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        write_run(folder / "run")
+        write_run(folder / "gone")
+        path = folder / "gone" / "log.jsonl"
+        path.write_text(path.read_text().replace('"data_path": ["text"]', '"data_path": ["no"]'))
+    finally:
+        os.chdir(before)
+    served = Server(folder, *ITEMS)
+    yield served
+    code, said = served.end()
+    assert code == 0, said
+    assert "Traceback" not in said
+
+
+def write_run(folder: Path) -> None:
+    """The log of a run of 40 steps of 8 samples, of which 30 were made."""
+    folder.mkdir()
+    config = Config(
+        data_path=("text",), seq_length=16, global_batch_size=8, micro_batch_size=2, split=None,
+        train_samples=320,
+    )  # fmt: skip
+    train = open_training(spec_of_config(config))[1]
+    begin = {
+        "event": "begin",
+        "iteration": 0,
+        "steps": 40,
+        "consumed_samples": 0,
+        "fingerprint": fingerprint_of(train, 0),
+        "data_parallel_size": 2,
+        "config": config.to_dict(),
+    }
+    steps = [
+        {
+            "event": "step",
+            "iteration": step,
+            "consumed_samples": 8 * step,
+            "loss": 9.5 if step == 20 else 3 + 10 / step,
+            "lr": 1e-4 * step,
+            "tokens_per_second": 1e5,
+            "grad_norm": None if step == 5 else 1.0,
+        }
+        for step in range(1, 31)
+    ]
+    evaluation = {"event": "evaluation", "name": EVIL, "iteration": 20, "loss": 4.5}
+    lines = [begin, *steps, evaluation]
+    (folder / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def text_of(server: Server, page: str) -> str:
+    """The words of a page that must be there."""
+    answer = server.get(page)
+    assert answer.code == 200, answer.text
+    return " ".join(" ".join(Elements(answer.text).words).split())
+
+
+# Who may look
+
+
+def test_only_who_has_the_address_may_look(server: Server) -> None:
+    for base in ("/", "//", "/x/", server.base[:-2] + "x/", server.base.upper(), "/style.css"):
+        refused = server.get("", base=base)
+        assert refused.code == 403
+        assert "text" not in refused.text
+    for host in ("evil.example", "evil.example:8000", "127.0.0.1.evil.example", "127.0.0.11", ":"):
+        assert server.get("", host=host).code == 400
+    for host in ("LOCALHOST:8000", "127.0.0.1"):  # as where a port is forwarded
+        assert server.get("", host=host).code == 200
+    assert server.get("", method="POST").code == 405
+    assert server.get("", method="HEAD").text == ""
+
+
+def test_only_what_was_named_is_shown(server: Server) -> None:
+    pages = ("../../../etc/passwd", "..%2f..%2fetc/passwd", "0/../../etc", "0//etc/passwd", "-1/")
+    for page in (*pages, "99/", "0/step?number=1", "5/document?number=0", "0/log.jsonl"):
+        assert server.get(page).code in (403, 404), page
+    missing = server.get("0/document?number=<b>9")
+    assert missing.code == 404
+    assert "&lt;b&gt;9" in missing.text
+
+
+def test_every_answer_forbids_what_no_page_needs(server: Server) -> None:
+    for answer in (server.get(""), server.get("77/"), server.get("", host="x"), server.get("0/")):
+        policy = answer.headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        assert answer.headers["referrer-policy"] == "no-referrer"
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert "server" not in answer.headers
+
+
+# What is shown
+
+
+def test_every_link_leads_to_a_page_that_is_safe(server: Server) -> None:
+    waiting, seen = [server.base], set()
+    while waiting and len(seen) < 200:
+        address = waiting.pop(0)
+        answer = server.get(address[len(server.base) :])
+        gone = address.startswith(f"{server.base}6/") and not address.endswith("/6/")
+        assert answer.code == (500 if gone and "line=" not in address else 200), answer.text
+        assert "\u202e" not in answer.text
+        assert "\x1b" not in answer.text
+        if not address.endswith(".css"):
+            elements = Elements(answer.text)
+            assert not elements.tags & {"script", "img", "iframe", "style", "b"}
+            assert not {name for name in elements.names if name.startswith("on")}
+            assert "style" not in elements.names
+            assert all(link.startswith(server.base) for link in elements.links)
+            kinds = {re.sub(r"\d+", "0", link) for link in seen}
+            for link in dict.fromkeys(elements.links):
+                if re.sub(r"\d+", "0", link) not in kinds or link.count("/") == 3:
+                    waiting += [] if link in seen or link in waiting else [link]
+        seen.add(address)
+    assert len(seen) > 25
+
+
+def test_a_dataset_and_its_documents(server: Server) -> None:
+    front = text_of(server, "")
+    for name in ITEMS:
+        assert name in front
+    page = server.get("0/")
+    assert page.text.count("<svg") >= 2
+    assert "Frequency of tokens" in page.text
+    listed = text_of(server, "0/documents?from=3")
+    first, second = sample_texts()[3:5]
+    assert "text.jsonl:4" in listed
+    assert " ".join(first.split())[:30] in listed.replace("\\n", " ")
+    document = text_of(server, "0/document?number=4&ids=0").replace("\\n", "\n")
+    assert "".join(second.split()) in "".join(document.split())
+    assert "from" in document
+    assert re.search(
+        r'<span class="t0[^>]*>[^<]*<small>\d+</small>', server.get("0/document?number=4").text
+    )
+
+
+def test_a_text_is_found(server: Server) -> None:
+    texts = sample_texts()
+    word = texts[-2].split()[0]
+    expected = [number for number, text in enumerate(texts) if word in text]
+    found = server.get(f"0/search?text={word}").text
+    assert re.findall(r'<th scope="row"><a [^>]*>(\d+)</a>', found)[:5] == [
+        f"{number}" for number in expected[:5]
+    ]
+    assert "Not found here" in server.get("0/search?text=zzzzqqqq").text
+    assert server.get("0/search?text=").code == 404
+    assert server.get("2/search?text=a").code == 404  # no tokenizer is known
+
+
+def test_hostile_text_is_shown_not_obeyed(server: Server) -> None:
+    for page in ("1/documents", "1/document?number=0", "1/search?text=second", "5/"):
+        text = server.get(page).text
+        assert "\\u202e" in text or "owned" in text
+        assert "<script" not in text
+        assert "<img" not in text
+    assert "&lt;img src=x onerror=" in server.get("1/search?text=onerror").text
+
+
+def test_a_document_of_100_mb_is_cut(server: Server) -> None:
+    answer = server.get("2/document?number=0")
+    assert len(answer.text) < 500_000
+    assert "50,000,000 tokens" in answer.text
+    last = server.get(f"2/document?number=0&from={HUGE - 2}").text
+    assert len(re.findall('class="t[01]"', last)) == 2
+    assert "count all 50,000,003 tokens" in text_of(server, "2/")
+
+
+def test_an_empty_dataset(server: Server) -> None:
+    assert "No documents." in text_of(server, "3/")
+    assert "No documents here." in text_of(server, "3/documents")
+    assert server.get("3/document?number=0").code == 404
+
+
+def test_a_blend(server: Server) -> None:
+    page = text_of(server, "4/")
+    assert "500 samples, 8,000 tokens" in page
+    assert "used up at" in page
+    assert "96.8% 484 1.29 386" in page
+    sample = text_of(server, "4/sample?number=0")
+    assert "sample 0 of text, epoch 0" in sample
+    assert "text.jsonl:" in sample
+
+
+def test_a_run_and_its_steps(server: Server) -> None:
+    page = server.get("5/")
+    assert "step 30 of 40" in page.text
+    assert 'aria-label="step 20: 9.5"' in page.text
+    assert "nats a token" in page.text
+    some = server.get("5/?from=18&to=22").text
+    assert 'aria-label="step 18' in some
+    assert 'aria-label="step 17' not in some
+    step = text_of(server, "5/step?number=20")
+    assert "samples 152 to 159, micro batches of 2 on 2 ranks, loss 9.5000" in step
+    both = server.get("5/step?number=20&rank=1").text
+    numbers = re.findall(r'<th scope="row"><a [^>]*>(\d+)</a>', both)
+    assert numbers == ["154", "155", "158", "159"]
+    sample = server.get("5/sample?number=154").text
+    assert "taken by" in sample
+    seen = re.search(r'href="[^"]*/(5/seen\?[^"]*)"', sample)
+    assert seen
+    steps = text_of(server, seen[1].replace("&amp;", "&"))
+    assert "20 154 1 0 seen" in steps
+    assert server.get("5/step?number=41").code == 404
+
+
+def test_a_run_whose_data_is_gone(server: Server) -> None:
+    assert "step 30 of 40" in text_of(server, "6/")
+    answer = server.get("6/step?number=3")
+    assert answer.code == 500
+    assert "no: no such dataset" in answer.text
+    assert "relative to the folder in which the run was started" in answer.text
+
+
+def test_a_run_in_progress(server: Server) -> None:
+    log = server.folder / "run" / "log.jsonl"
+    record = {"event": "step", "iteration": 31, "consumed_samples": 248, "loss": 2.5}
+    with log.open("a") as file:
+        file.write(json.dumps(record) + '\n{"event": "st')
+    assert "step 31 of 40" in text_of(server, "5/")
+    assert "loss 2.5000" in text_of(server, "5/step?number=31")
+
+
+def test_what_cannot_be_served(tmp_path: Path) -> None:
+    assert "nothing to show" in run("view", code=1).stderr
+    assert "a folder without log.jsonl" in run("view", tmp_path, code=1).stderr
+    assert "no such dataset" in run("view", tmp_path / "x", code=1).stderr
+    make(tmp_path, "one", ["one document"])
+    assert "give another --port" in run("view", tmp_path / "one", "--port", 99999, code=1).stderr
+
+
+# As a browser shows it
+
+
+def test_a_browser_at_400_pixels_in_the_dark_by_keyboard(server: Server, tmp_path: Path) -> None:
+    with Browser(tmp_path / "profile") as browser:
+        browser.look(400, dark=True)
+        for page in (
+            "",
+            "0/",
+            "0/documents",
+            "1/document?number=1",
+            "4/",
+            "5/",
+            "5/step?number=20",
+        ):
+            browser.open(server.address + page)
+            assert browser.ask("innerWidth") == 400
+            assert browser.ask("document.documentElement.scrollWidth") <= 400, page
+            assert (
+                browser.ask("getComputedStyle(document.body).backgroundColor") == "rgb(21, 24, 28)"
+            )
+            assert browser.ask("document.title") != "owned"
+            assert browser.ask("document.styleSheets.length") == 1
+
+        # From the front to a document by its number, with nothing but keys.
+        browser.open(server.address)
+        reach(browser, "text")
+        browser.press("Enter")
+        browser.arrive("Dataset text")
+        reach(browser, "number", "document.activeElement.name")
+        browser.write("3")
+        browser.press("Enter")
+        browser.arrive("Document 3 of text")
+        assert "number=3" in browser.ask("location.href")
+
+        # From a dot of the curve to the step, and on to the sample's document.
+        browser.open(f"{server.address}5/")
+        reach(browser, "step 20: 9.5", "document.activeElement.getAttribute('aria-label')")
+        browser.press("Enter")
+        browser.arrive("Step 20 of run")
+        browser.look(1000, dark=False)
+        assert (
+            browser.ask("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+        )
+
+
+def reach(browser: Browser, wanted: str, what: str = "document.activeElement.textContent") -> None:
+    """Press Tab until what has the focus is the wanted thing."""
+    for _ in range(200):
+        browser.press("Tab")
+        if browser.ask(what) == wanted:
+            outline = browser.ask("getComputedStyle(document.activeElement).outlineStyle")
+            assert outline != "none"  # where one is can be seen
+            return
+    raise AssertionError(f"no Tab leads to {wanted}")
