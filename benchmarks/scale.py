@@ -1,7 +1,6 @@
 """What `tokpack encode` costs beside encoding, and from that a model of machines with many cores.
 
     python benchmarks/scale.py                  1, 2, 8 and 32 workers that replay ready ids
-    python benchmarks/scale.py --files 1000000  plan, resume and commit of so many inputs, simulated
 
 Encoders share nothing, so what decides on a large machine is the rest. Here each worker's reading
 and encoding is replaced by one that hands out ready ids of the same size: 32 of them, on 2 cores,
@@ -45,6 +44,7 @@ GB = 10**9
 BYTES_A_TOKEN = 4.3  # of English, with GPT-2's vocabulary
 DOCUMENT_TOKENS = 1000
 BATCH_BYTES = 1 << 20
+CORES = (1, 2, 8, 16, 32, 64, 128, 192)
 # Measured by benchmarks/pipeline.py and encode.py: encoding 1 GB of ids, with reading and JSON.
 ENCODING = {"gpt2 (uint16)": 9.3, "o200k (int32)": 7.6}
 
@@ -187,28 +187,23 @@ def write_lock(folder: str) -> float:
 
 
 def model(rows: list[dict[str, Any]], lock: float) -> list[tuple[str, ...]]:
-    """GB of ids a second for some numbers of cores, from the measured terms."""
+    """GB of ids a second for CORES, from the terms measured with the most workers up to each."""
     from tokpack.encoding.engine import MANY_WORKERS
 
     table = []
     for name, encoding in ENCODING.items():
         dtype = name.partition("(")[2].rstrip(")")
         own = [row for row in rows if row["dtype"] == dtype]
+        if not own:
+            continue
         cells = []
-        for cores in (1, 2, 8, 16, 32, 64, 128, 192):
-            term = max(
-                (row for row in own if row["workers_running"] <= cores),
-                key=lambda row: row["workers_running"],
-            )
+        for cores in CORES:
+            fitting = [row for row in own if row["workers_running"] <= cores] or own[:1]
+            term = max(fitting, key=lambda row: row["workers_running"])
             serial = max(term["parent"], lock if 1 < cores < MANY_WORKERS else 0.0)
             cells.append(f"{1 / max((encoding + term['workers']) / cores, serial):.2f}")
         table.append((name, *cells))
     return table
-
-
-def simulated(files: int) -> None:
-    """Plan, resume and commit of many inputs whose encoding costs nothing."""
-    raise NotImplementedError(files)
 
 
 def main() -> None:
@@ -249,7 +244,8 @@ def main() -> None:
     names = ("ids", "workers", "parent s/GB", "workers s/GB", "messages/GB", "parent MB", "MB each")
     common.print_table(names, cells)
     print(f"write lock: {lock:.3f} s/GB")
-    common.print_table(("model: GB/s of ids", *map(str, (1, 2, 8, 16, 32, 64, 128, 192))), model(rows, lock))
+    names = ("model: GB/s of ids", *map(str, CORES))
+    common.print_table(names, model(rows, lock))
     if not arguments.no_rows:
         rows = [{"benchmark": "scale", "write_lock": lock, **row} for row in rows]
         path = common.append_rows("scale", rows, common.versions("xxhash"))
