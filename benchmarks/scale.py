@@ -9,12 +9,13 @@ messages, pieces, checksums, journal, files, commit. Two sizes are run, and the 
 that starting costs nothing. All figures are processor seconds for a GB of ids (10^9 bytes), which a
 crowded machine does not change much:
 
+    encoding    all that one worker takes with real text: English, GPT-2's vocabulary
     parent      the process that everything waits for: messages and arithmetic
     workers     writing pieces to their places, checksums, messages
     write lock  what one write call after the other takes: a file has one writer at a time. From
                 MANY_WORKERS on pieces are copied into maps instead, and there is no such lock
 
-The model: with W cores a GB of ids takes max((encoding + workers) / W, parent, write lock) seconds.
+The model: with W cores a GB of ids takes max(all work / W, parent, write lock) seconds.
 It knows nothing of memory bandwidth and disks: docs/performance.md has the limits.
 """
 
@@ -45,8 +46,6 @@ BYTES_A_TOKEN = 4.3  # of English, with GPT-2's vocabulary
 DOCUMENT_TOKENS = 1000
 BATCH_BYTES = 1 << 20
 CORES = (1, 2, 8, 16, 32, 64, 128, 192)
-# Measured by benchmarks/pipeline.py and encode.py: encoding 1 GB of ids, with reading and JSON.
-ENCODING = {"gpt2 (uint16)": 9.3, "o200k (int32)": 7.6}
 
 
 class Replay:
@@ -186,23 +185,42 @@ def write_lock(folder: str) -> float:
     return min(times)
 
 
+def encoding(data: common.Data, dtype: str, runs: int, folder: str) -> float:
+    """Processor seconds for a further GB of ids of real text, English with GPT-2's vocabulary."""
+    lines = data.lines("english")
+    words = [sys.executable, "-m", "tokpack", "encode", f"{folder}/real.jsonl", "-o"]
+    words += [f"{folder}/real", "--vocab-file", str(data.find("gpt2-vocab.json")), "--merge-file"]
+    words += [str(data.find("gpt2-merges.txt")), "--workers", "1", "--dtype", dtype, "--overwrite"]
+    spent, ids = [], []
+    for rounds in (1, 6):
+        Path(folder, "real.jsonl").write_bytes(lines * rounds)
+        times = []
+        for _ in range(runs):
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            subprocess.run(words, capture_output=True, check=True)
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+        spent.append(min(times))
+        ids.append(os.path.getsize(f"{folder}/real.bin"))
+    return (spent[1] - spent[0]) * GB / (ids[1] - ids[0])
+
+
 def model(rows: list[dict[str, Any]], lock: float) -> list[tuple[str, ...]]:
     """GB of ids a second for CORES, from the terms measured with the most workers up to each."""
     from tokpack.encoding.engine import MANY_WORKERS
 
     table = []
-    for name, encoding in ENCODING.items():
-        dtype = name.partition("(")[2].rstrip(")")
+    for dtype in dict.fromkeys(row["dtype"] for row in rows):
         own = [row for row in rows if row["dtype"] == dtype]
-        if not own:
-            continue
+        alone = own[0]["encoding"] - own[0]["parent"] if own[0]["workers_running"] == 1 else None
         cells = []
         for cores in CORES:
-            fitting = [row for row in own if row["workers_running"] <= cores] or own[:1]
+            fitting = [row for row in own if 1 < row["workers_running"] <= cores] or own[-1:]
             term = max(fitting, key=lambda row: row["workers_running"])
+            encoding = own[0]["encoding"] - term["workers"] if alone is None else alone
             serial = max(term["parent"], lock if 1 < cores < MANY_WORKERS else 0.0)
             cells.append(f"{1 / max((encoding + term['workers']) / cores, serial):.2f}")
-        table.append((name, *cells))
+        table.append((dtype, *cells))
     return table
 
 
@@ -211,6 +229,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    common.add_data_argument(parser)
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 8, 32])
     parser.add_argument("--dtype", nargs="+", default=["uint16", "int32"])
     parser.add_argument("--text", type=int, default=2, metavar="GB", help="of the larger run")
@@ -223,25 +242,39 @@ def main() -> None:
         folder, size, workers, dtype = arguments.one
         one(folder, int(size), int(workers), dtype)
         return
+    data = common.find_data(arguments.data)
     with tempfile.TemporaryDirectory(dir=arguments.work) as folder:
         lock = write_lock(folder)
         rows = [
-            slope(workers, dtype, arguments.text * GB, arguments.runs, folder)
+            {
+                **slope(workers, dtype, arguments.text * GB, arguments.runs, folder),
+                "encoding": spent,
+            }
             for dtype in arguments.dtype
+            for spent in [encoding(data, dtype, arguments.runs, folder)]
             for workers in arguments.workers
         ]
     cells = [
         (
             row["dtype"],
             row["workers_running"],
-            *(f"{row[key]:.3f}" for key in ("parent", "workers")),
+            *(f"{row[key]:.3f}" for key in ("encoding", "parent", "workers")),
             f"{row['messages']:.0f}",
             row["parent_mb"],
             row["worker_mb"],
         )
         for row in rows
     ]
-    names = ("ids", "workers", "parent s/GB", "workers s/GB", "messages/GB", "parent MB", "MB each")
+    names = (
+        "ids",
+        "workers",
+        "all s/GB",
+        "parent s/GB",
+        "workers s/GB",
+        "messages/GB",
+        "parent MB",
+        "MB each",
+    )
     common.print_table(names, cells)
     print(f"write lock: {lock:.3f} s/GB")
     names = ("model: GB/s of ids", *map(str, CORES))

@@ -295,7 +295,7 @@ def test_shares_are_train_valid_and_test(tmp_path: Path) -> None:
     assert manifest.tokenizer["name"] == "gpt2"
     assert manifest.options["split"] == [969, 999]
     assert manifest.inputs[0]["first_document"] == 969
-    assert manifest.inputs[0]["checksum"] == Manifest.load(tmp_path / "all").bin["xxh3_blocks"]
+    assert manifest.inputs[0]["checksum"] == Manifest.load(tmp_path / "all").bin["xxh3_128"]
     with pytest.raises(OutputError, match=r"my_train\.bin exists"):
         split(str(tmp_path / "all"), str(tmp_path / "my"), Cut(shares=(969, 30, 1)))
     with pytest.raises(UsageError, match="the share 1 of 10000 is no document of 1000"):
