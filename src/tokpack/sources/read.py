@@ -113,8 +113,9 @@ class LineStream:
         self._next: Block | None = None
 
     def __iter__(self) -> Iterator[Iterator[Block]]:
-        """The segments; of each, its blocks, which are to be read before the next is asked for."""
+        """The segments, at least one; of each, its blocks, which are read before the next."""
         self._next = next(self._blocks, None)
+        yield self._segment()
         while self._next is not None:
             yield self._segment()
 
