@@ -130,20 +130,17 @@ def test_runs_with_a_prefix_in_common_exclude_each_other(place: Place) -> None:
 # -- links and other users ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["lock", "joined.text.ids", "000004.text.ids", "plan.json"])
+@pytest.mark.parametrize("name", ["lock", "joined.text.ids", "journal.jsonl", "plan.json"])
 def test_links_in_a_work_folder_are_not_followed(place: Place, name: str) -> None:
     victim = place.folder / "victim"
     victim.write_text("mine")
     place.stop_at_part()
     (place.work / name).unlink(missing_ok=True)
     (place.work / name).symlink_to(victim)
-    if name == "000004.text.ids":  # it is made anew
+    with pytest.raises(tokpack.OutputError, match=name):
         place.encode()
-    else:
-        with pytest.raises(tokpack.OutputError, match=name):
-            place.encode()
-        shutil.rmtree(place.work)
-        place.encode()
+    shutil.rmtree(place.work)
+    place.encode()
     assert victim.read_text() == "mine"
     place.right()
 

@@ -33,6 +33,7 @@ from support.encoding_tools import (
     word_tokenizer,
     write_jsonl,
 )
+from support.stopped_runs import flip
 
 import tokpack
 from tokpack.encoding import engine, part
@@ -322,7 +323,7 @@ def test_damaged_pieces_are_made_again(corpus: Corpus, output: Path) -> None:
     """After a power loss files may have a name but not their bytes."""
     interrupted(corpus, output)
     folder = Path(f"{output}.unfinished")
-    for path in folder.glob("[0-9]*.ids"):
+    for path in folder.glob("spill-*.ids"):
         path.write_bytes(bytes(path.stat().st_size))
     for path in folder.glob("joined.*"):
         os.truncate(path, path.stat().st_size // 2)
@@ -330,10 +331,16 @@ def test_damaged_pieces_are_made_again(corpus: Corpus, output: Path) -> None:
     assert dataset(output) == corpus.expected
 
 
-def test_damaged_descriptions_are_made_again(corpus: Corpus, output: Path) -> None:
+@pytest.mark.parametrize("damage", ["cut", "flipped", "lost"])
+def test_a_damaged_journal(corpus: Corpus, output: Path, damage: str) -> None:
     interrupted(corpus, output)
-    for path in pieces(output)[::2]:
-        path.write_bytes(b"")
+    path = Path(f"{output}.unfinished/journal.jsonl")
+    if damage == "cut":
+        os.truncate(path, path.stat().st_size - 7)
+    elif damage == "flipped":
+        flip(path)
+    else:
+        path.unlink()
     finish(corpus.start(output))
     assert dataset(output) == corpus.expected
 
@@ -385,8 +392,8 @@ os.replace = replace
     assert {path.name for path in output.parent.iterdir()} == {"out.bin", "out.idx", "out.json"}
 
 
-def test_the_parent_dies_while_a_file_is_striped(tmp_path: Path) -> None:
-    """One compressed file, shared by two workers in stripes, killed at random moments."""
+def test_the_parent_dies_while_a_stream_is_shared(tmp_path: Path) -> None:
+    """One compressed file, read by one worker for two, killed at random moments."""
     tokenizer = byte_tokenizer(tmp_path / "tokenizer.json")
     source = write_jsonl(tmp_path / "a.jsonl", documents(12_000, words=160))
     packed = tmp_path / "a.jsonl.gz"

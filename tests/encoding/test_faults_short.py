@@ -153,11 +153,11 @@ STARVE = """
 import resource
 import tokpack.encoding.engine as engine
 work = engine._work
-def starved(*args):
+def starved(*args, **more):
     pages = int(open("/proc/self/statm").read().split()[0])
     limit = pages * resource.getpagesize() + ({megabytes} << 20)
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    work(*args)
+    work(*args, **more)
 engine._work = starved
 """
 
@@ -257,7 +257,7 @@ def test_a_killed_clean_up_goes_on(setting: Setting, tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "plan.json").write_bytes(plan)
     (folder / "lock").write_bytes(b"")
-    (folder / "000003.text.ids").write_bytes(b"left")
+    (folder / "joined.text.ids").write_bytes(b"left")
     finish(start(setting.inputs, output, **same))
     assert not folder.exists()
     assert dataset(output) == before

@@ -30,12 +30,14 @@ from support.encoding_tools import (
 )
 
 import tokpack
-from tokpack.encoding import join
+from tokpack.encoding import worker
+from tokpack.encoding.messages import SumEdges
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tokpack.encoding import Progress
+    from tokpack.encoding.messages import Task
 
 COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
     "": bytes,
@@ -473,16 +475,18 @@ def test_memory_does_not_grow_with_the_input(tmp_path: Path, bpe: Path, workers:
         assert large < small + 80
 
 
-def test_stages_come_in_order_however_long_the_join_takes(
+def test_stages_come_in_order_however_long_placing_takes(
     tmp_path: Path, bpe: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    finish = join.Joiner.finish
+    do = worker.Worker._do
 
-    def slow(joiner: join.Joiner) -> dict[str, str]:
-        time.sleep(0.3)  # longer than from one progress to the next
-        return finish(joiner)
+    def slow(own: worker.Worker, task: Task) -> None:
+        if isinstance(task, SumEdges):
+            time.sleep(0.3)  # longer than from one progress to the next
+            own._attend()
+        do(own, task)
 
-    monkeypatch.setattr(join.Joiner, "finish", slow)
+    monkeypatch.setattr(worker.Worker, "_do", slow)
     path = write_jsonl(tmp_path / "a.jsonl", documents(50, words=20))
     stages: list[str] = []
     tokpack.encode(
@@ -492,5 +496,5 @@ def test_stages_come_in_order_however_long_the_join_takes(
         workers=1,
         progress=lambda progress: stages.append(progress.stage),
     )
-    assert stages == sorted(stages, key=["encode", "join", "sync"].index)
-    assert stages[-2:] == ["join", "sync"]
+    assert stages == sorted(stages, key=["encode", "place", "sync"].index)
+    assert stages[-1] == "sync"

@@ -35,9 +35,10 @@ from support.encoding_tools import (
 import tokpack
 from tokpack.encoding import part as part_module
 from tokpack.encoding import plan as plan_module
+from tokpack.encoding import worker as worker_module
 from tokpack.errors import FormatError, InputError, OutputError, ResumeError, UsageError
 from tokpack.indexed import Manifest, Origins, digest_file, runs_of, trace_chunks
-from tokpack.sources import Part, make_parts, read
+from tokpack.sources import LineStream, Part, make_parts, read
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,21 +79,20 @@ File = st.tuples(
 
 
 def small_parts(patch: pytest.MonkeyPatch) -> None:
-    """Cut inputs into many parts, stripes and blocks however small they are."""
+    """Cut inputs into many parts, segments and blocks however small they are."""
 
     def cut(sources: Sequence[Source], *, ways: int, target_bytes: int) -> list[Part]:
-        parts: list[Part] = []
-        for part in make_parts(sources, ways=max(ways, 3), target_bytes=2500, smallest_bytes=1):
-            stripes = [part]
-            compressed = sources[part.source].compression == "gz"
-            if compressed and part.kind == "whole":  # also where it takes longer
-                stripes = [Part(part.source, "stripes", i, 3, 1) for i in range(3)]
-            parts += stripes
-        return parts
+        parts = make_parts(sources, ways=max(ways, 3), target_bytes=2500, smallest_bytes=1)
+        return [
+            Part(part.source, "stream", 0, 3000, 1)
+            if part.kind == "whole" and sources[part.source].compression == "gz"
+            else part
+            for part in parts
+        ]
 
     patch.setattr(plan_module, "make_parts", cut)
-    small = functools.partial(read, stripe_bytes=3000, block_bytes=900)
-    patch.setattr(part_module, "read", small)
+    patch.setattr(part_module, "read", functools.partial(read, block_bytes=900))
+    patch.setattr(worker_module, "LineStream", functools.partial(LineStream, block_bytes=900))
 
 
 def check(prefix: Path, kinds: list[list[str]], names: list[str], *, empty: str = "skip") -> None:
@@ -164,7 +164,7 @@ def test_every_line_however_the_work_is_cut(
 
 
 def test_all_ways_to_cut(bpe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Byte ranges, frames, stripes, and two real workers."""
+    """Byte ranges, frames, segments of streams, and two real workers."""
     rng = random.Random(5)
     kinds = [rng.choices(("doc", "empty", "blank", "bad"), (90, 3, 4, 3), k=400) for _ in range(3)]
     paths = []
@@ -177,19 +177,20 @@ def test_all_ways_to_cut(bpe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     tokpack.encode(paths, str(tmp_path / "whole"), workers=1, **options)
     small_parts(monkeypatch)
     seen: set[str] = set()
-    run = part_module.PartEncoder.run
+    cut = plan_module.make_parts
 
-    def noting(encoder: part_module.PartEncoder, number: int, *more: Any) -> Any:
-        seen.add(encoder.job.parts[number].kind)
-        return run(encoder, number, *more)
+    def noting(*args: Any, **more: Any) -> list[Part]:
+        parts = cut(*args, **more)
+        seen.update(part.kind for part in parts)
+        return parts
 
-    monkeypatch.setattr(part_module.PartEncoder, "run", noting)
+    monkeypatch.setattr(plan_module, "make_parts", noting)
     for workers in (1, 2):
         output = tmp_path / f"cut{workers}"
         tokpack.encode(paths, str(output), workers=workers, **options)
         check(output, kinds, paths)
         assert digest_file(f"{output}.trace") == digest_file(tmp_path / "whole.trace")
-    assert {"bytes", "frames", "stripes"} <= seen
+    assert {"bytes", "frames", "stream"} <= seen
 
 
 def lines_of(prefix: Path) -> list[int]:

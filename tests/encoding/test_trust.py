@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import xxhash
 from support.encoding_tools import (
     dataset,
     twin,
@@ -22,8 +23,6 @@ from support.stopped_runs import (
 )
 
 import tokpack
-from tokpack.encoding.folder import WorkFolder
-from tokpack.operations import verify
 
 # -- inputs that change -------------------------------------------------------------------------
 
@@ -167,7 +166,7 @@ WRONG = ["[]", "null", '{"groups": 99}', "[" * 50_000, "9" * 5000]
 
 
 @pytest.mark.parametrize("text", WRONG)
-@pytest.mark.parametrize("name", ["journal.json", "commit.json", "000001.json"])
+@pytest.mark.parametrize("name", ["journal.jsonl", "commit.json"])
 def test_json_of_the_wrong_kind(place: Place, name: str, text: str) -> None:
     place.stop_at_part()
     (place.work / name).write_text(text)
@@ -175,10 +174,29 @@ def test_json_of_the_wrong_kind(place: Place, name: str, text: str) -> None:
     place.right()
 
 
-@pytest.mark.parametrize("value", [{"groups": "x"}, {"groups": 99}, {}])
-def test_a_journal_that_only_looks_right(place: Place, value: Any) -> None:
+def sealed(value: Any) -> bytes:
+    """A line of the journal, with the right checksum."""
+    text = json.dumps(value).encode()
+    return xxhash.xxh3_64_hexdigest(text).encode() + text + b"\n"
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        7,
+        {},
+        {"piece": 5},
+        {"stream": {"number": "x", "segments": 1, "blocks": None}},
+        {"stream": {"number": 99, "segments": 1, "blocks": None}},
+        {"forget": 3},
+        {"run": {}},
+    ],
+)
+def test_a_journal_that_only_looks_right(place: Place, entry: Any) -> None:
     place.stop_at_part()
-    WorkFolder(str(place.work)).write_json("journal.json", value)
+    path = place.work / "journal.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[:2], sealed(entry), *lines[2:]]))
     place.encode()
     place.right()
 
@@ -186,21 +204,28 @@ def test_a_journal_that_only_looks_right(place: Place, value: Any) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"records": "x"},
-        {"records": -1},
-        {"keys": []},
-        {"extents": [[0, 1]]},
-        {"checksums": []},
+        {"counts": "x"},
+        {"counts": [[-1]]},
+        {"counts": []},
+        {"sizes": [1, 2, 3]},
+        {"sizes": [0, 0]},
         {"number": 2},
+        {"number": 99},
+        {"segment": 1},
+        {"blocks": []},
+        {"stored": None},
+        {"stored": ["joined", [0, 0, 0], ["00", "00", "00"]]},
+        {"stored": ["../joined", [0, 0, 0], ["", "", ""]]},
         {"more": 1},
     ],
 )
 def test_a_piece_that_only_looks_right(place: Place, change: dict[str, Any]) -> None:
     place.stop_at_part()
-    folder = WorkFolder(str(place.work))
-    value = folder.read_json("000001.json")
-    assert value is not None
-    folder.write_json("000001.json", {**value, **change})
+    path = place.work / "journal.jsonl"
+    entries = [json.loads(line[16:]) for line in path.read_bytes().splitlines()]
+    at = next(n for n, entry in enumerate(entries) if "piece" in entry)
+    entries[at]["piece"].update(change)
+    path.write_bytes(b"".join(map(sealed, entries)))
     place.encode()
     place.right()
 
@@ -212,7 +237,7 @@ def test_damaged_bad_records_are_made_again(place: Place, damage: str) -> None:
     lines = place.source.read_bytes().splitlines(keepends=True)
     place.source.write_bytes(b"".join(lines[-5:] + lines[:-5]))
     place.stop_at_part(on_error="skip")
-    path = place.work / "000000.rejects.jsonl"
+    path = place.work / "joined.rejects"
     if damage == "flip":
         flip(path)
     elif damage == "cut":
@@ -225,7 +250,7 @@ def test_damaged_bad_records_are_made_again(place: Place, damage: str) -> None:
     assert manifest.rejected == 5
     rejects = Path(f"{place.output}.rejects.jsonl").read_text().splitlines()
     assert [json.loads(line)["line"] for line in rejects] == [1, 2, 3, 4, 5]
-    verify(str(place.output))
+    place.verify()
 
 
 def test_verify_proves_the_run(place: Place) -> None:
@@ -242,4 +267,4 @@ run.stage = late
 """
     finish_script(place, script)
     with pytest.raises(tokpack.TokpackError):
-        verify(str(place.output))
+        place.verify()

@@ -191,8 +191,8 @@ def discovered(data: bytes) -> None:
 def _documents(path: Path, ways: int) -> list[bytes]:
     sources = discover([str(path)])
     parts = make_parts(sources, ways=ways, target_bytes=40 * (4 - ways), smallest_bytes=1)
-    found: list[tuple[int, int, bytes]] = []
-    for number, part in enumerate(parts):
+    found: list[bytes] = []
+    for part in parts:
         block = 1 << 20 if ways == 1 else 64
         for batch in read(
             sources[part.source], part, ["text"], block_bytes=block, max_document_bytes=1 << 16
@@ -202,9 +202,8 @@ def _documents(path: Path, ways: int) -> list[bytes]:
             for begin, end in documents.spans.tolist():
                 text = documents.data[begin:end].tobytes()
                 text.decode("utf-8")
-                found.append((batch.segment, number, text))
-    found.sort(key=lambda one: one[:2])  # stable: stripes are taken in turn
-    return [text for *_, text in found]
+                found.append(text)
+    return found
 
 
 def foreign(data: bytes) -> None:

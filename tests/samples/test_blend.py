@@ -133,7 +133,7 @@ class TestPlan:
             (lambda text: text[:-9], "small.json: not JSON"),
             (lambda text: "", "small.json: not a manifest"),
             (
-                lambda text: text.replace('"manifest": 1', '"manifest": 9'),
+                lambda text: text.replace('"manifest": 2', '"manifest": 9'),
                 "version is 9, .*upgrade",
             ),
             (lambda text: text.replace('"tokens"', '"tokans"'), "small.json: tokens is None"),

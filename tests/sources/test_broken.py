@@ -78,9 +78,7 @@ def test_damaged_files(kinds, tmp_path: Path) -> None:
 def read_everything(path: str) -> None:
     sources = discover([path])
     for part in make_parts(sources, ways=2, target_bytes=1000, smallest_bytes=1):
-        for batch in read(
-            sources[0], part, ["text"], stripe_bytes=3000, max_document_bytes=1 << 20
-        ):
+        for batch in read(sources[0], part, ["text"], max_document_bytes=1 << 20):
             documents = batch.documents["text"]
             assert batch.records == len(documents) + len(batch.bad)
             for index in range(len(documents)):

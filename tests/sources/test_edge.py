@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 import zstandard
-from support.sources_twin import COMPRESS, WHOLE, one_source, read_parts, read_whole, write
+from support.sources_twin import (
+    COMPRESS,
+    WHOLE,
+    in_segments,
+    one_source,
+    read_parts,
+    read_whole,
+    write,
+)
 
 from tokpack.sources import Part, make_parts
 
@@ -130,7 +138,7 @@ def test_corpus_equals_what_python_reads(corpus: str, shared: Path, tmp_path: Pa
         (plain, [WHOLE]),
         (plain, [Part(0, "bytes", 0, third, 0), Part(0, "bytes", third, len(raw), 0)]),
         (plain, make_parts([plain], ways=2, smallest_bytes=1 << 20)),
-        (packed, [Part(0, "stripes", part, 2, 0) for part in range(2)]),
+        (packed, in_segments(1 << 22)),
     ):
         got = read_parts(source, parts)
         found = hashlib.sha256()

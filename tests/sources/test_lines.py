@@ -14,6 +14,7 @@ from support.sources_twin import (
     COMPRESS,
     SKIPPABLE_FRAME,
     WHOLE,
+    in_segments,
     one_source,
     read_parts,
     read_whole,
@@ -73,7 +74,7 @@ def files(draw: st.DrawFn) -> tuple[bytes, list[tuple[int, bytes | str]]]:
 
 sizes = {
     "block_bytes": st.sampled_from([16, 17, 61, 200, 1 << 16]),
-    "stripe_bytes": st.sampled_from([1, 5, 64, 333, 1 << 16]),
+    "segment_bytes": st.sampled_from([1, 5, 64, 333, 1 << 16]),
 }
 
 
@@ -83,16 +84,12 @@ def test_every_split_gives_the_same(
     data: st.DataObject,
     file: tuple[bytes, list[tuple[int, bytes | str]]],
     block_bytes: int,
-    stripe_bytes: int,
+    segment_bytes: int,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     raw, want = file
     folder = tmp_path_factory.getbasetemp()
-    options = {
-        "block_bytes": block_bytes,
-        "max_document_bytes": LIMIT,
-        "stripe_bytes": stripe_bytes,
-    }
+    options = {"block_bytes": block_bytes, "max_document_bytes": LIMIT}
     cuts = data.draw(st.lists(st.integers(0, len(raw)), max_size=5))
     bounds = sorted({0, len(raw), *cuts})
     plain = one_source(write(folder, "plain.jsonl", raw), "jsonl")
@@ -108,10 +105,8 @@ def test_every_split_gives_the_same(
     splits.append((frames, [WHOLE]))
     splits.append((frames, [Part(0, "frames", b, e, 0) for b, e in pairwise(ends)]))
 
-    ways = data.draw(st.integers(1, 4))
-    stripes = [Part(0, "stripes", part, ways, 0) for part in range(ways)]
     gz = one_source(write(folder, "file.jsonl.gz", COMPRESS["gz"](raw)), "jsonl")
-    splits += [(source, stripes) for source in (plain, frames, gz)]
+    splits += [(source, in_segments(segment_bytes)) for source in (plain, frames, gz)]
 
     for source, parts in splits:
         if raw:
@@ -133,7 +128,7 @@ def test_plain_text_is_a_document_a_line(
     lines: list[bytes],
     cuts: list[int],
     block_bytes: int,
-    stripe_bytes: int,
+    segment_bytes: int,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     lines = [b"x" + line for line in lines[:1]] + lines[1:]  # no magic number, no BOM
@@ -141,12 +136,11 @@ def test_plain_text_is_a_document_a_line(
     source = one_source(write(tmp_path_factory.getbasetemp(), "lines.txt", raw))
     assert source.format == "text"
     bounds = sorted({0, len(raw), *(cut for cut in cuts if cut < len(raw))})
-    options = {"block_bytes": block_bytes, "stripe_bytes": stripe_bytes}
-    ways = 1 + len(cuts)
+    options = {"block_bytes": block_bytes}
     for parts in (
         [WHOLE],
         [Part(0, "bytes", begin, end, 0) for begin, end in pairwise(bounds)],
-        [Part(0, "stripes", part, ways, 0) for part in range(ways)],
+        in_segments(segment_bytes),
     ):
         got = read_parts(source, parts, **options)
         assert [line for line, _ in got.records] == list(range(len(lines)))
@@ -179,8 +173,7 @@ def test_json_array_equals_its_lines(tmp_path: Path, compression: str, indent: i
         (7, "'text' is null"),
         (2900, "lone surrogate \\ud83d in 'text'"),
     ]
-    stripes = [Part(0, "stripes", part, 3, 0) for part in range(3)]
-    assert read_parts(source, stripes, stripe_bytes=5000, block_bytes=999).records == whole.records
+    assert read_parts(source, in_segments(5000), block_bytes=999).records == whole.records
 
 
 def test_lines_end_at_newline_alone(tmp_path: Path) -> None:

@@ -25,13 +25,13 @@ EOD = "<|endoftext|>"
 WORDS = ("the", "of", "and", "to", "in", "is", "was", "for", "on", "that", "by", "with", "as", "it")
 VARIANTS = [f"{w}{n}" for w in WORDS for n in (*[""] * 20, *range(10))]
 
-# What the processes of the fault tests run; the join makes things durable far more often than it
-# otherwise would, so that a kill meets every state of the journal.
+# What the processes of the fault tests run; they make things durable far more often than they
+# otherwise would.
 DRIVER = """
 import json, sys
 import tokpack
-import tokpack.encoding.join as join
-join.SYNC_SECONDS = 0.02
+import tokpack.encoding.work as work
+work.SYNC_SECONDS = 0.02
 options = json.loads(sys.argv[1])
 first = []
 def show(progress):
@@ -205,9 +205,14 @@ def is_alive(pid: int) -> bool:
     return state != "Z"
 
 
-def pieces(output: Path) -> list[Path]:
-    """Finished pieces in the work folder."""
-    return list(Path(f"{output}.unfinished").glob("[0-9]*.json"))
+def pieces(output: Path) -> list[dict[str, Any]]:
+    """The pieces that the journal of the work folder has, one after the other."""
+    try:
+        lines = Path(f"{output}.unfinished/journal.jsonl").read_bytes().split(b"\n")[:-1]
+    except FileNotFoundError:
+        return []
+    entries = [json.loads(line[16:]) for line in lines]
+    return [entry["piece"] for entry in entries if "piece" in entry]
 
 
 def nothing_whole(output: Path) -> None:

@@ -5,18 +5,27 @@ from __future__ import annotations
 import bz2
 import gzip
 import lzma
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import zstandard
 
-from tokpack.sources import Part, discover, line_base, read
+from tokpack.sources import (
+    LineStream,
+    Part,
+    block_checksums,
+    discover,
+    line_base,
+    parse,
+    read,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from tokpack.sources import Source
+    from tokpack.sources import Batch, Source
 
 WHOLE = Part(0, "whole", 0, 0, 0)
 SKIPPABLE_FRAME = b"\x50\x2a\x4d\x18\x05\0\0\0extra"
@@ -49,34 +58,52 @@ class Got:
 
 
 def read_parts(source: Source, parts: Iterable[Part], key: str = "text", **options: int) -> Got:
-    """Read parts and put their segments into order; checks what each batch promises."""
-    segments: dict[tuple[int, int], list[tuple[int, bytes | str]]] = {}
+    """Read parts of one source in order; checks what each batch promises."""
     got = Got([], 0, 0, 0)
-    for number, part in enumerate(parts):
-        striped = part.kind == "stripes"
+    for part in parts:
         base = line_base(source, part)
-        last_segment = lines = 0
-        for batch in read(source, part, [key], **options):
-            assert batch.segment >= last_segment
-            assert striped or batch.segment == 0
-            last_segment = batch.segment
+        lines = 0
+        for first, batch in _batches(source, part, key, **options):
             found: list[tuple[int, bytes | str]] = []
             docs = batch.documents[key]
             found += [(int(line), docs.text(i)) for i, line in enumerate(docs.lines)]
             assert batch.records == len(found) + len(batch.bad)
             found += [(bad.line, bad.reason) for bad in batch.bad]
-            place = (batch.segment, 0) if striped else (0, number)
-            segments.setdefault(place, []).extend(
-                (line + base, what) for line, what in sorted(found, key=lambda item: item[0])
-            )
+            got.records += [(base + first + line, what) for line, what in sorted(found, key=_line)]
             got.text_bytes += batch.text_bytes
             got.bytes_read += batch.bytes_read
             lines += batch.lines
-        if not striped and lines:
+        if lines:
             assert base == got.lines
         got.lines += lines
-    got.records = [record for place in sorted(segments) for record in segments[place]]
     return got
+
+
+def _line(found: tuple[int, bytes | str]) -> int:
+    return found[0]
+
+
+def _batches(
+    source: Source, part: Part, key: str, max_document_bytes: int = 1 << 30, **options: int
+) -> Iterator[tuple[int, Batch]]:
+    """Batches, and the lines of the part before those from which theirs are counted."""
+    if part.kind != "stream":
+        for batch in read(source, part, [key], max_document_bytes=max_document_bytes, **options):
+            yield 0, batch
+        return
+    lines = 0
+    with closing(LineStream(source, part.end, max_document_bytes, **options)) as stream:
+        for blocks in stream:
+            before = lines
+            for batch in parse(source, [key], blocks, max_document_bytes):
+                yield before, batch
+                lines += batch.lines
+        assert stream.block_checksums() == block_checksums(source, 0, source.size)
+
+
+def in_segments(segment_bytes: int) -> list[Part]:
+    """A whole source as a part that is read segment by segment."""
+    return [Part(0, "stream", 0, segment_bytes, 0)]
 
 
 def write(folder: Path, name: str, raw: bytes) -> str:

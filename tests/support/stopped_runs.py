@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import json
@@ -11,7 +12,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -24,36 +25,38 @@ from support.encoding_tools import (
     write_jsonl,
 )
 from tokpack.encoding import plan
+from tokpack.files import blocks
 from tokpack.operations import verify
-from tokpack.sources import blocks, discover
+from tokpack.sources import discover
 
-# Parts and blocks of a file, far smaller than they would be, and a join that is durable often.
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# Parts and blocks of a file, far smaller than they would be.
 SMALL = """
+import contextlib
 import functools
-import tokpack.sources.blocks as blocks
-import tokpack.encoding.join as join
+import tokpack.files.blocks as blocks
+import tokpack.encoding.work as work
 import tokpack.encoding.plan as plan
-join.SYNC_SECONDS = 0.02
+work.SYNC_SECONDS = 0.02
 plan.make_parts = functools.partial(plan.make_parts, smallest_bytes=48 << 10)
 blocks.BLOCK_BYTES = 4 << 10
 """
-# The run ends with a SIGKILL at part STOP, when the journal has some of the parts before.
+# The run ends with a SIGKILL at a part, when the journal has the parts before.
 STOP_AT_PART = (
     SMALL
     + """
-import json, os, sys, time
-import tokpack.encoding.part as part
-journal = json.loads(sys.argv[1])["output"] + ".unfinished/journal.json"
-def stops(self, number, *more, real=part.PartEncoder.run):
-    if number == {part}:
-        while not os.path.exists(journal):
-            time.sleep(0.01)
+import os
+import tokpack.encoding.worker as worker
+def stops(self, task, real=worker.Worker._encode):
+    if task.number == {part}:
         os.kill(os.getpid(), 9)
-    return real(self, number, *more)
-part.PartEncoder.run = stops
+    return real(self, task)
+worker.Worker._encode = stops
 """
 )
-# The run ends when all is joined, before it writes what is missing.
+# The run ends when all is in its place, before it writes what is missing.
 STOP_AT_END = (
     SMALL
     + """
@@ -63,7 +66,9 @@ run.stage = lambda *_: os.kill(os.getpid(), 9)
 """
 )
 # The run ends at one of the renames that give the names.
-STOP_AT_RENAME = """
+STOP_AT_RENAME = (
+    SMALL
+    + """
 import os
 def replace(source, target, real=os.replace, count=[0]):
     if ".unfinished" in source and ".unfinished" not in target:
@@ -73,6 +78,7 @@ def replace(source, target, real=os.replace, count=[0]):
     real(source, target)
 os.replace = replace
 """
+)
 
 
 class Place:
@@ -101,11 +107,22 @@ class Place:
         }
 
     def encode(self, **more: Any) -> list[tokpack.Manifest]:
+        with self._small():
+            return tokpack.encode(**self.options(**more))
+
+    @contextlib.contextmanager
+    def _small(self) -> Iterator[None]:
+        """Parts and blocks as those of the runs that are stopped."""
         with pytest.MonkeyPatch.context() as patch:
             cut = functools.partial(plan.make_parts, smallest_bytes=48 << 10)
             patch.setattr(plan, "make_parts", cut)
             patch.setattr(blocks, "BLOCK_BYTES", 4 << 10)
-            return tokpack.encode(**self.options(**more))
+            yield
+
+    def verify(self) -> None:
+        """Compare the dataset with its manifest."""
+        with self._small():
+            verify(str(self.output))
 
     def stop(self, script: str, **more: Any) -> None:
         """A run that kills itself."""
@@ -131,7 +148,7 @@ class Place:
         """The dataset is that of the input as it is now, and verify says so."""
         texts = [json.loads(line)["text"] for line in self.source.read_bytes().splitlines()]
         assert dataset(self.output) == twin(self.tokenizer, texts)
-        verify(str(self.output))
+        self.verify()
         assert not self.work.exists()
 
     def edit(self, begin: float, end: float) -> None:

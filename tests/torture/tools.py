@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 # Small parts and a join that is durable often: a fault meets every state.
 SMALL_PARTS = """
-import tokpack.encoding.join as join
+import tokpack.encoding.work as work
 import tokpack.encoding.plan as plan
-join.SYNC_SECONDS = 0.02
+work.SYNC_SECONDS = 0.02
 plan.MIN_PART_BYTES = plan.MAX_PART_BYTES = {part_bytes}
 """
 OPTIONS: dict[str, Any] = {"on_error": "skip", "keys": ["text"], "trace": True}

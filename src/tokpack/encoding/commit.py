@@ -9,11 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tokpack.encoding.folder import create_own
-from tokpack.encoding.piece import KeyCounts
+from tokpack.encoding.piece import KEY_COLUMNS, SOURCE_COLUMNS
 from tokpack.encoding.rejects import reject_lines, rejected_lines
 from tokpack.encoding.renames import REJECTS, StagedNames, write_commit
 from tokpack.encoding.trace import write_trace
 from tokpack.errors import InputError, OutputError
+from tokpack.files.blocks import checksum_of_sums
 from tokpack.files.durable import cannot_write, replace_file
 from tokpack.indexed import Digested, FileDigest, Manifest, index_chunks
 from tokpack.indexed.manifest import now
@@ -22,46 +23,43 @@ from tokpack.sources import content_checksum, joined_blocks
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from tokpack.encoding.piece import Job, Piece
+    from tokpack.encoding.piece import Job
     from tokpack.encoding.plan import Plan
+    from tokpack.encoding.work import Finished
+    from tokpack.sources import Source
 
 _CHUNK = 1 << 20
 
 
-def stage(
-    job: Job,
-    plan: Plan,
-    pieces: Sequence[Piece],
-    digests: Mapping[str, str],
-) -> None:
+def stage(job: Job, plan: Plan, finished: Finished) -> None:
     """Write what is still missing into the work folder, and then what there is to rename.
 
-    ``digests`` are the xxh3_128 of the joined tracks. With ``commit.json`` the run is complete:
-    ``finish`` can be done at any time after. Raises InputError when there is no token at all,
-    OutputError when counts do not add up.
+    With ``commit.json`` the run is complete: ``finish`` can be done at any time after. Raises
+    InputError when there is no token at all, OutputError when counts do not add up.
     """
-    folder = job.folder
+    folder, pieces = job.folder, finished.pieces
     files: dict[str, FileDigest] = {}
-    contents = [_content_of(plan, job, number, pieces) for number in range(len(plan.sources))]
+    contents = _contents_of(plan, job, finished)
+    sums = pieces.by_source()
     for index, key in enumerate(job.options.keys):
-        counts = [piece.keys[index] for piece in pieces]
-        total = _sum(counts)
-        if not total.tokens:
-            raise InputError(_no_tokens(job, pieces, key))
+        total = _counts(job, sums.sum(axis=0), index)
+        if not total["tokens"]:
+            raise InputError(_no_tokens(job, total, key))
         names = StagedNames(key)
-        lengths = _joined(job, folder.track(key, "lengths"), total.sequences, total.tokens)
-        size = total.tokens * np.dtype(job.dtype).itemsize
+        lengths = _joined(job, folder.track(key, "lengths"), total["sequences"], total["tokens"])
+        size = total["tokens"] * np.dtype(job.dtype).itemsize
         _check_size(folder(names.bin), size)
-        files[names.bin] = {"bytes": size, "xxh3_128": digests[folder.track(key, "ids")]}
+        content = checksum_of_sums(finished.sums[folder.track(key, "ids")])
+        files[names.bin] = {"bytes": size, "xxh3_blocks": content}
         documents = _document_index(job, key, total)
         files[names.idx] = _write(folder(names.idx), index_chunks(job.dtype, lengths, documents))
         if job.options.trace:
-            files[names.trace] = write_trace(job, pieces, index, rejected_lines(job, pieces))
-        manifest = _manifest(job, plan, pieces, index, contents=contents, files=files)
+            files[names.trace] = write_trace(pieces, index, rejected_lines(pieces))
+        manifest = _manifest(job, plan, sums, index, contents=contents, files=files)
         text = manifest.to_json().encode()
         files[names.manifest] = _write(folder(names.manifest), [text])
-    if any(piece.rejected for piece in pieces):
-        files[REJECTS] = _write(folder(REJECTS), reject_lines(job, pieces))
+    if sums[:, SOURCE_COLUMNS.index("rejected")].any():
+        files[REJECTS] = _write(folder(REJECTS), reject_lines(pieces))
     write_commit(folder, job.options, job.sources, files)
 
 
@@ -72,24 +70,15 @@ def _write(path: str, chunks: Iterable[bytes]) -> FileDigest:
     return digested.digest
 
 
-def _sum(counts: Iterable[KeyCounts]) -> KeyCounts:
-    total = KeyCounts()
-    for count in counts:
-        total.add(count)
-    return total
-
-
-def _no_tokens(job: Job, pieces: Sequence[Piece], key: str) -> str:
+def _no_tokens(job: Job, total: Mapping[str, int], key: str) -> str:
     names = job.sources[0].name
     if len(job.sources) > 1:
         names += f" and {len(job.sources) - 1} more"
     if all(not source.size and not source.is_pipe for source in job.sources):
         return f"{names}: empty, so there is no document to encode"
-    records = sum(piece.records for piece in pieces)
-    rejected = sum(piece.rejected for piece in pieces)
     return (
-        f"{names}: no document with a token under the key {key!r}: {records} records were read, "
-        f"{rejected} of them were bad and the others empty"
+        f"{names}: no document with a token under the key {key!r}: {total['records']} records were "
+        f"read, {total['rejected']} of them were bad and the others empty"
     )
 
 
@@ -105,13 +94,14 @@ def _joined(job: Job, track: str, count: int, total: int) -> npt.NDArray[np.int3
     return numbers
 
 
-def _document_index(job: Job, key: str, total: KeyCounts) -> npt.NDArray[np.int64]:
+def _document_index(job: Job, key: str, total: Mapping[str, int]) -> npt.NDArray[np.int64]:
     """First sequence of each document and the number of sequences, int64, mapped from a file."""
-    entries = total.documents
+    entries = total["documents"]
     sequences: npt.NDArray[np.int32] | None = None
     if job.has_document_track:
-        entries += total.empty if job.options.empty == "document" else 0
-        sequences = _joined(job, job.folder.track(key, "documents"), entries, total.sequences)
+        entries += total["empty"] if job.options.empty == "document" else 0
+        track = job.folder.track(key, "documents")
+        sequences = _joined(job, track, entries, total["sequences"])
     path = job.folder.joined(job.folder.track(key, "doc_idx"))
     # Written, not mapped to be written: on a full disk a map without space would end the process.
     with cannot_write(path), open(create_own(path), "wb") as file:
@@ -135,18 +125,32 @@ def _check_size(path: str, expected: int) -> None:
         raise OutputError(f"{path} has {found} bytes instead of {expected}; run again anew")
 
 
-def _content_of(plan: Plan, job: Job, number: int, pieces: Sequence[Piece]) -> str | None:
-    """The checksum of an input's content; None where not all of it was read.
+def _contents_of(plan: Plan, job: Job, finished: Finished) -> list[str | None]:
+    """The checksum of the content of each input; None where not all of it was read.
 
     Raises InputError where parts of it have seen different contents.
     """
-    source = plan.sources[number]
-    own = [pieces[part] for part in job.parts_of.get(number, ())]
-    runs = [(job.blocks_from(p.number), p.blocks) for p in own if p.blocks is not None]
-    if len(runs) != len(own):
+    runs: list[list[tuple[int, str | None]]] = [[] for _ in plan.sources]
+    for piece in finished.pieces:
+        if job.parts[piece.number].kind == "stream":
+            if not piece.segment:
+                blocks = finished.stream_blocks.get(piece.number)
+                runs[job.parts[piece.number].source].append((0, blocks))
+            continue
+        for source, sums in zip(job.sources_of(piece.number), piece.blocks, strict=True):
+            runs[source].append((job.blocks_from(piece.number), sums))
+    return [
+        _content_of(plan.sources[number], own, job) if own else None
+        for number, own in enumerate(runs)
+    ]
+
+
+def _content_of(source: Source, runs: list[tuple[int, str | None]], job: Job) -> str | None:
+    known = [(begin, sums) for begin, sums in runs if sums is not None]
+    if len(known) < len(runs):
         return None
     try:
-        blocks = joined_blocks(source.size, runs)
+        blocks = joined_blocks(source.size, known)
     except ValueError:
         raise InputError(
             f"{source.name} changed while it was read; discard {job.folder.path} and run again "
@@ -158,7 +162,7 @@ def _content_of(plan: Plan, job: Job, number: int, pieces: Sequence[Piece]) -> s
 def _manifest(
     job: Job,
     plan: Plan,
-    pieces: Sequence[Piece],
+    sums: npt.NDArray[np.int64],
     index: int,
     *,
     contents: Sequence[str | None],
@@ -166,11 +170,8 @@ def _manifest(
 ) -> Manifest:
     names = StagedNames(job.options.keys[index])
     inputs: list[dict[str, Any]] = []
-    by_source: dict[int, list[Piece]] = {}
-    for piece in pieces:
-        by_source.setdefault(job.parts[piece.number].source, []).append(piece)
-    for number, (source, fingerprint) in enumerate(
-        zip(plan.sources, plan.fingerprints, strict=True)
+    for source, fingerprint, content, counts in zip(
+        plan.sources, plan.fingerprints, contents, sums, strict=True
     ):
         inputs.append(
             {
@@ -180,12 +181,11 @@ def _manifest(
                 "compression": source.compression,
                 "fingerprint": fingerprint,
                 "mtime_ns": source.mtime_ns,
-                "content": contents[number],
-                **_counts(own := by_source.get(number, []), index),
-                "special_tokens": _sum(piece.keys[index] for piece in own).special,
+                "content": content,
+                **_counts(job, counts, index),
+                "special_tokens": int(counts[job.key_column(index, "special")]),
             }
         )
-    total = _counts(pieces, index)
     return Manifest(
         tokpack_version=plan.version,
         created=now(),
@@ -197,23 +197,24 @@ def _manifest(
         idx=files[names.idx],
         trace=files.get(names.trace),
         pieces=None,
-        **total,
+        **_counts(job, sums.sum(axis=0), index),
     )
 
 
-def _counts(pieces: Sequence[Piece], index: int) -> dict[str, int]:
-    """What some pieces came to for a key. Raises OutputError when the counts do not add up."""
-    keys = _sum(piece.keys[index] for piece in pieces)
+def _counts(job: Job, sums: npt.NDArray[np.int64], index: int) -> dict[str, int]:
+    """Counts of key number ``index``. Raises OutputError when they do not add up."""
+    of_key = {name: int(sums[job.key_column(index, name)]) for name in KEY_COLUMNS}
+    of_source = dict(zip(SOURCE_COLUMNS, sums[: len(SOURCE_COLUMNS)].tolist(), strict=True))
     counts = {
-        "records": sum(piece.records for piece in pieces),
-        "documents": keys.documents,
-        "sequences": keys.sequences,
-        "tokens": keys.tokens,
-        "empty": keys.empty,
-        "rejected": sum(piece.rejected for piece in pieces),
-        "text_bytes": keys.text_bytes,
+        "records": of_source["records"],
+        "documents": of_key["documents"],
+        "sequences": of_key["sequences"],
+        "tokens": of_key["tokens"],
+        "empty": of_key["empty"],
+        "rejected": of_source["rejected"],
+        "text_bytes": of_key["key_bytes"],
     }
-    if counts["records"] != keys.documents + keys.empty + counts["rejected"]:
+    if counts["records"] != counts["documents"] + counts["empty"] + counts["rejected"]:
         raise OutputError(
             f"the counts do not add up, so nothing was written: {counts}; this is a defect in "
             "tokpack, please report it"

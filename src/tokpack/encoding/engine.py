@@ -1,138 +1,127 @@
-"""Engines: map the encoding of one part over the parts, in this process or over several.
+"""Engines: let workers do what the coordinator decides, in this process or in several.
 
-No text and no tokens travel between processes: a worker gets numbers of parts, and says how far it
-is a few times a second.
+No text and no tokens travel through the pipes: a worker is told numbers and places.
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import os
+import queue
 import signal
 import sys
+import threading
 import traceback
 import warnings
-from collections import deque
-from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from tokpack.encoding.part import PartEncoder
-from tokpack.encoding.piece import Job, Piece
+from tokpack.encoding.messages import CopyPiece, EncodePart, Event, Order, Segment, Task
+from tokpack.encoding.meter import Counters
+from tokpack.encoding.worker import Worker
 from tokpack.errors import TokpackError, WorkerError
-from tokpack.progress import Advance
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from multiprocessing.process import BaseProcess
 
+    from tokpack.encoding.coordinator import Coordinator
+    from tokpack.encoding.piece import Job
+    from tokpack.encoding.worker import Slots
+
 POLL_SECONDS = 0.2
-
-
-class Watcher(Protocol):
-    """The callbacks of an engine, which report its progress."""
-
-    def advanced(self, advance: Advance) -> None:
-        """A part has come so far."""
-
-    def finished(self, piece: Piece) -> None:
-        """A piece exists."""
-
-    def poll(self) -> None:
-        """Called a few times a second; may raise to end the run."""
+MANY_WORKERS = 16  # who would wait for each other: docs/performance.md has the arithmetic
 
 
 class Engine(Protocol):
-    """Maps the encoding of one part over parts."""
+    """Runs the workers of a job."""
 
-    def run(self, numbers: Sequence[int], watcher: Watcher) -> None:
-        """Encode the parts ``numbers``, in any order."""
-
-
-class Queue:
-    """Parts in plan order, so that the join can follow; a heavy one first where it would end last.
-
-    A part heavier than an even share of all that is left would keep one worker busy after the
-    others are done, so it is taken at once.
-    """
-
-    def __init__(self, job: Job, numbers: Sequence[int], workers: int) -> None:
-        self._weights = {number: job.parts[number].weight for number in numbers}
-        self._in_order = deque(numbers)
-        self._by_weight = sorted(numbers, key=lambda n: (-self._weights[n], n))
-        self._at = 0
-        self._left = sum(self._weights.values())
-        self._workers = workers
-
-    def __len__(self) -> int:
-        return len(self._weights)
-
-    def take(self) -> int | None:
-        """The next part to encode, or None."""
-        if not self._weights:
-            return None
-        while self._by_weight[self._at] not in self._weights:
-            self._at += 1
-        while self._in_order[0] not in self._weights:
-            self._in_order.popleft()
-        number = self._by_weight[self._at]
-        if self._weights[number] * self._workers <= self._left:
-            number = self._in_order.popleft()
-        self._left -= self._weights.pop(number)
-        return number
+    def run(self, coordinator: Coordinator, poll: Callable[[], None]) -> None:
+        """Do all that there is to do. ``poll`` is called a few times a second, and may raise."""
 
 
 class InProcess:
-    """Encodes the parts one after the other in this process."""
+    """One worker, in this process."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, name: str, counters: Any) -> None:
         self._job = job
+        self._name = name
+        self._counters = counters
 
-    def run(self, numbers: Sequence[int], watcher: Watcher) -> None:
-        """Encode the parts ``numbers``."""
-        encoder = PartEncoder(self._job)
-
-        def report(advance: Advance) -> None:
-            watcher.advanced(advance)
-            watcher.poll()
-
-        for number in numbers:
-            watcher.finished(encoder.run(number, report))
-            watcher.poll()
+    def run(self, coordinator: Coordinator, poll: Callable[[], None]) -> None:
+        """Do all that there is to do."""
+        worker = Worker(
+            self._job, f"{self._name}-0", Counters(self._counters), _Direct(coordinator, poll)
+        )
+        try:
+            worker.serve()
+        finally:
+            worker.close()
 
 
-@dataclass
-class _Worker:
+class _Direct:
+    """The link of a worker that is in the same process."""
+
+    def __init__(self, coordinator: Coordinator, poll: Callable[[], None]) -> None:
+        self._coordinator = coordinator
+        self._look = poll
+
+    def send(self, event: Event) -> None:
+        self._coordinator.event(0, event)
+
+    def poll(self) -> Task | Order | None:
+        self._look()
+        outbox = self._coordinator.outbox
+        return outbox.popleft()[1] if outbox else None
+
+    def wait(self) -> Task | Order | None:
+        self._coordinator.feed()
+        message = self.poll()
+        if message is None and not self._coordinator.finished:
+            raise AssertionError("a run that is not finished has nothing to do")
+        return message
+
+
+class _Process(NamedTuple):
+    """A worker's process, and the run's end of its pipe."""
+
     process: BaseProcess
     connection: Connection[Any, Any]
-    parts: deque[int] = field(default_factory=deque)  # given to it and not finished; first: current
 
 
 class Processes:
-    """Encodes the parts in ``workers`` processes. A context: leaving it ends every worker."""
+    """Workers in processes of their own; a context, which ends them."""
 
-    def __init__(self, job: Job, workers: int) -> None:
+    def __init__(self, job: Job, name: str, counters: Sequence[Any], slots: Slots | None) -> None:
         self._job = job
-        self._count = workers
-        self._workers: list[_Worker] = []
+        self._name = name
+        self._counters = counters
+        self._slots = slots
+        self._workers: list[_Process] = []
 
     def __enter__(self) -> Processes:
         # A fork shares what the parent has loaded, and starts in a millisecond.
         forks = sys.platform == "linux"
         context: Any = multiprocessing.get_context("fork" if forks else "spawn")
-        for _ in range(self._count):
+        for number, counters in enumerate(self._counters):
             ours, theirs = context.Pipe()
             inherited = [worker.connection for worker in self._workers] + [ours]
+            name = f"{self._name}-{number}"
             process = context.Process(
                 target=_work,
-                args=(self._job, theirs, os.getpid(), inherited if forks else []),
+                args=(self._job, name, counters, self._slots, theirs),
+                kwargs={
+                    "parent": os.getpid(),
+                    "many": len(self._counters) >= MANY_WORKERS,
+                    "inherited": inherited if forks else [],
+                },
                 daemon=True,
             )
             with warnings.catch_warnings():  # a fork warns of the idle threads of libraries
                 warnings.simplefilter("ignore", DeprecationWarning)
                 process.start()
             theirs.close()
-            self._workers.append(_Worker(process, ours))
+            self._workers.append(_Process(process, ours))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -142,62 +131,134 @@ class Processes:
             worker.process.join()
             worker.connection.close()
 
-    def run(self, numbers: Sequence[int], watcher: Watcher) -> None:
-        """Encode the parts. Raises WorkerError when a worker dies, or the error it raised."""
-        queue = Queue(self._job, numbers, self._count)
-        for worker in self._workers:
-            self._feed(worker, queue)
-        while busy := {w.connection: w for w in self._workers if w.parts}:
+    def run(self, coordinator: Coordinator, poll: Callable[[], None]) -> None:
+        """Do all that there is to do. WorkerError when a worker dies, or the error it raised."""
+        numbers = {worker.connection: n for n, worker in enumerate(self._workers)}
+        while True:
+            coordinator.feed()
+            self._send(coordinator)
+            if coordinator.finished:
+                return
             # A dead worker's connection is ready too: it is at its end.
-            for ready in wait(list(busy), POLL_SECONDS):
-                worker = busy[ready]  # type: ignore[index]
-                message = self._receive(worker)
-                if isinstance(message, Piece):
-                    worker.parts.popleft()
-                    self._feed(worker, queue)
-                    watcher.finished(message)
-                elif isinstance(message, Advance):
-                    watcher.advanced(message)
-                else:
-                    raise self._failure(worker, message)
-            watcher.poll()
+            for ready in wait(list(numbers), POLL_SECONDS):
+                number = numbers[ready]  # type: ignore[index]
+                for event in self._receive(coordinator, number):
+                    if isinstance(event, TokpackError | str):
+                        raise self._failure(coordinator, number, event)
+                    coordinator.event(number, event)
+            poll()
 
-    def _feed(self, worker: _Worker, queue: Queue) -> None:
-        """Give a worker its next part; a second one in advance, so that it need not wait for us."""
-        ahead = 2 if len(queue) > 2 * self._count else 1
-        while len(worker.parts) < ahead and (number := queue.take()) is not None:
+    def _send(self, coordinator: Coordinator) -> None:
+        """Send what there is for the workers: to each of them all at once."""
+        messages: dict[int, list[Task | Order]] = {}
+        while coordinator.outbox:
+            number, message = coordinator.outbox.popleft()
+            messages.setdefault(number, []).append(message)
+        for number, own in messages.items():
             try:
-                worker.connection.send(number)
+                self._workers[number].connection.send(own)
             except OSError:
-                raise self._death(worker, number) from None
-            worker.parts.append(number)
+                raise self._death(coordinator, number) from None
 
-    def _receive(self, worker: _Worker) -> Any:
+    def _receive(self, coordinator: Coordinator, number: int) -> list[Any]:
         try:
-            return worker.connection.recv()
+            events: list[Any] = self._workers[number].connection.recv()
         except (EOFError, OSError):
-            raise self._death(worker, worker.parts[0]) from None
+            raise self._death(coordinator, number) from None
+        return events
 
-    def _failure(self, worker: _Worker, message: Any) -> TokpackError:
-        if isinstance(message, TokpackError):
-            return message
-        what = self._job.describe(worker.parts[0])
-        return WorkerError(f"a worker failed at {what}; run again to continue\n{message}")
+    def _failure(
+        self, coordinator: Coordinator, number: int, error: TokpackError | str
+    ) -> TokpackError:
+        if isinstance(error, TokpackError):
+            return error
+        what = self._at(coordinator, number)
+        return WorkerError(f"a worker failed at {what}; run again to continue\n{error}")
 
-    def _death(self, worker: _Worker, number: int) -> WorkerError:
-        worker.process.join(5)
-        code = worker.process.exitcode
+    def _death(self, coordinator: Coordinator, number: int) -> WorkerError:
+        process = self._workers[number].process
+        process.join(5)
+        code = process.exitcode
         how = f"ended with exit code {code}"
         if code is not None and code < 0:
             name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
             how = f"was killed by {name}"
             if name == "SIGKILL":
                 how += " (is there enough memory?)"
-        return WorkerError(f"a worker {how} at {self._job.describe(number)}; run again to continue")
+        return WorkerError(
+            f"a worker {how} at {self._at(coordinator, number)}; run again to continue"
+        )
+
+    def _at(self, coordinator: Coordinator, number: int) -> str:
+        """What a worker is at, in words."""
+        task = coordinator.first_task(number)
+        if isinstance(task, EncodePart | Segment):
+            return self._job.describe(task.number)
+        if isinstance(task, CopyPiece):
+            return f"the copy of {self._job.describe(task.id[0])}"
+        return "the work folder" if task is not None else "its wait for work"
+
+
+class _Piped:
+    """The link of a worker in a process of its own. Events go together, where none is waited for.
+
+    A thread takes what comes, so that the run never waits for a worker that is busy.
+    """
+
+    def __init__(self, connection: Connection[Any, Any], parent: int) -> None:
+        self._connection = connection
+        self._parent = parent
+        self._inbox: queue.SimpleQueue[Task | Order] = queue.SimpleQueue()
+        self._outbox: list[Event] = []
+        threading.Thread(target=self._receive, name="tokpack-link", daemon=True).start()
+
+    def send(self, event: Event) -> None:
+        self._outbox.append(event)
+
+    def poll(self) -> Task | Order | None:
+        self._flush()
+        return None if self._inbox.empty() else self._inbox.get()
+
+    def wait(self) -> Task | Order | None:
+        self._flush()
+        while True:
+            try:
+                return self._inbox.get(timeout=1.0)
+            except queue.Empty:
+                if os.getppid() != self._parent:
+                    os._exit(1)
+
+    def _receive(self) -> None:
+        try:
+            while True:
+                for message in self._connection.recv():
+                    self._inbox.put(message)
+        except (EOFError, OSError):
+            os._exit(1)  # the parent has died
+
+    def fail(self, error: TokpackError | str) -> None:
+        """Tell of the end of this worker."""
+        try:
+            self._connection.send([*self._outbox, error])
+        except OSError:
+            os._exit(1)
+
+    def _flush(self) -> None:
+        if self._outbox:
+            self._connection.send(self._outbox)
+            self._outbox = []
 
 
 def _work(
-    job: Job, connection: Connection[Any, Any], parent: int, inherited: list[Connection[Any, Any]]
+    job: Job,
+    name: str,
+    counters: Any,
+    slots: Slots | None,
+    connection: Connection[Any, Any],
+    *,
+    parent: int,
+    many: bool,
+    inherited: list[Connection[Any, Any]],
 ) -> None:
     """The main function of a worker process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all: the parent decides
@@ -205,34 +266,12 @@ def _work(
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # one thread in each worker
     for other in inherited:  # or the end of the parent would not be the end of the pipes
         other.close()
-
-    def report(advance: Advance) -> None:
-        if os.getppid() != parent:
-            os._exit(1)
-        connection.send(advance)
-
+    link = _Piped(connection, parent)
     try:
-        encoder = PartEncoder(job)
-        while (number := _next(connection, parent)) is not None:
-            connection.send(encoder.run(number, report))
+        Worker(job, name, Counters(counters), link, slots=slots, many=many).serve()
     except (BrokenPipeError, EOFError):
         os._exit(1)  # the parent has died
     except TokpackError as error:
-        _send_last(connection, error)
+        link.fail(error)
     except BaseException:
-        _send_last(connection, traceback.format_exc())
-
-
-def _next(connection: Connection[Any, Any], parent: int) -> int | None:
-    while not connection.poll(1.0):
-        if os.getppid() != parent:
-            return None
-    number: int | None = connection.recv()
-    return number
-
-
-def _send_last(connection: Connection[Any, Any], message: TokpackError | str) -> None:
-    try:
-        connection.send(message)
-    except OSError:
-        os._exit(1)
+        link.fail(traceback.format_exc())

@@ -49,20 +49,6 @@ def create_own(path: str) -> int:
         return open_own(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
 
 
-def checksum_of(path: str) -> str:
-    """xxh3_64 of a file of a work folder; "" where there is none. Raises OutputError."""
-    state = xxhash.xxh3_64()
-    try:
-        with open(open_own(path, os.O_RDONLY), "rb") as file:
-            while block := file.read(1 << 20):
-                state.update(block)
-    except FileNotFoundError:
-        return ""
-    except OSError as error:
-        raise OutputError(f"{path}: cannot be read: {error.strerror or error}") from error
-    return state.hexdigest()
-
-
 @dataclass(frozen=True)
 class WorkFolder:
     """Paths inside the work folder of one run."""
@@ -77,10 +63,6 @@ class WorkFolder:
     def track(key: str, kind: str) -> str:
         """The name of a raw stream of a key: ``text.ids``."""
         return f"{quote(key, safe='')}.{kind}"
-
-    def piece(self, number: int, track: str) -> str:
-        """The path of a file of a piece."""
-        return self(f"{number:06d}.{track}")
 
     def joined(self, track: str) -> str:
         """The path of the file in which the pieces of a track are joined."""
@@ -144,7 +126,7 @@ class WorkFolder:
         What says that something is complete goes first and the plan last: whatever a crash leaves
         is an unfinished run, and no more than that.
         """
-        first, last = ("commit.json", "journal.json"), "plan.json"
+        first, last = ("commit.json", "journal.jsonl"), "plan.json"
         with cannot_write(self.path):
             for entry in sorted(
                 os.scandir(self.path),

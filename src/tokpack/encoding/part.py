@@ -1,10 +1,8 @@
-"""Encode one part into one piece: a pure function of (bytes, tokenizer, options)."""
+"""Encode a part, or a segment of a stream: a pure function of (bytes, tokenizer, options)."""
 
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,24 +10,33 @@ import numpy as np
 import numpy.typing as npt
 
 from tokpack.display import brief
-from tokpack.encoding.piece import Job, KeyCounts, Piece, Tracks
-from tokpack.encoding.rejects import Rejects
+from tokpack.encoding.piece import KEY_COLUMNS, SOURCE_COLUMNS, Job, Piece
+from tokpack.encoding.rejects import lines_of
 from tokpack.encoding.transforms import make_transform
 from tokpack.errors import InputError, RecordError, WorkerError
 from tokpack.indexed import runs_of
-from tokpack.progress import Advance
-from tokpack.sources import BadRecord, Batch, Documents, line_base, read
+from tokpack.sources import (
+    BadRecord,
+    Batch,
+    Documents,
+    Part,
+    block_checksums,
+    line_base,
+    parse,
+    read,
+)
 from tokpack.sources.base import RAW_BYTES_KEPT
 from tokpack.tokenizers import DocumentsError, Frame, UnknownWordError, self_check
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
-    from tokpack.sources import Source
+    from tokpack.encoding.meter import Counters
+    from tokpack.encoding.tracks import Tracks
+    from tokpack.sources import Block, Source
     from tokpack.tokenizers import Encoded
 
-Report = Callable[[Advance], None]
-REPORT_SECONDS = 0.2
+_READ, _ENCODE, _WRITE = range(3)
 _SPECIAL = (
     "the document contains a special token of the tokenizer "
     "(--special-tokens, special_tokens=, says what becomes of it: text, encode, auto or error)"
@@ -45,12 +52,33 @@ class _Text(NamedTuple):
     per_document: npt.NDArray[np.int64] | None
 
 
-class PartEncoder:
-    """Encodes parts, one after the other; one in each process."""
+class _Origin(NamedTuple):
+    """Where a batch comes from: its source, and how many lines of that are before it.
 
-    def __init__(self, job: Job) -> None:
+    They are None for a part, which are counted when it matters.
+    """
+
+    source: Source
+    lines: int | None
+    part: Part
+
+    @property
+    def lines_before(self) -> int:
+        """Lines before the part or the segment; reads what is before it, where nobody has."""
+        return line_base(self.source, self.part) if self.lines is None else self.lines
+
+
+class PartEncoder:
+    """Encodes parts, one after the other; one in each process.
+
+    ``attend`` is called between two batches.
+    """
+
+    def __init__(self, job: Job, counters: Counters, attend: Callable[[], None]) -> None:
         self.job = job
         options = job.options
+        self._counters = counters
+        self._attend = attend
         self._transform = make_transform(options)
         self._sentences = options.split_sentences
         self._encoder = job.tokenizer.encoder(
@@ -59,78 +87,122 @@ class PartEncoder:
             frame=Frame() if self._sentences else job.frame,
         )
 
-    def run(self, number: int, report: Report, limit: int | None = None) -> Piece:
-        """Encode part ``number``, at most ``limit`` records of it.
+    def encode_part(self, piece: Piece, tracks: Tracks, limit: int | None) -> None:
+        """Encode the part of a piece, at most ``limit`` records of it.
 
         Raises RecordError for a bad record that the options do not allow, InputError for an input
         that is missing or changes while it is read, OutputError when the piece cannot be written,
         WorkerError where there is not enough memory.
         """
         job = self.job
-        source = job.sources[job.parts[number].source]
-        tracks = Tracks([job.folder.piece(number, track) for track in job.tracks])
-        try:
-            piece = self._encode(number, tracks, report, limit)
-            if limit is None and not source.is_pipe:
-                piece.blocks = job.block_checksums(number)
-        except MemoryError as error:
-            raise no_memory(job.describe(number), error) from error
-        finally:
-            tracks.close()
-        check_unchanged(source)
-        job.folder.write_json(f"{number:06d}.json", piece.to_json(), sync=False)
-        return piece
-
-    def _encode(self, number: int, tracks: Tracks, report: Report, limit: int | None) -> Piece:
-        keys = self.job.options.keys
-        piece = Piece.nothing(number, self.job)
-        rejects = Rejects(self.job.folder.piece(number, "rejects.jsonl"))
-        clock = _Clock()
-        told = 0  # how many extents are complete and have been reported
-        for batch in self._batches(number, limit):
-            clock.add(0)
-            batch, texts = self._encodable(number, batch)  # noqa: PLW2901
-            if batch.bad:
-                self._check_allowed(number, batch)
-                rejects.add(batch.bad)
-            for index, key in enumerate(keys):
-                arrays = self._tokens(number, batch.documents[key], texts[index], piece.keys[index])
-                clock.add(1)
-                for track, values in enumerate(arrays, index * len(arrays)):
-                    tracks.write(track, values)
-                clock.add(2)
-            piece.add(batch, tracks.sizes)
-            if clock.is_time_to_report():
-                report(piece.advance(clock.seconds, told))
-                told = len(piece.extents) - 1
-        piece.seconds = clock.seconds
-        piece.checksums = tracks.checksums()
-        piece.rejects = rejects.checksum
-        return piece
-
-    def _batches(self, number: int, limit: int | None) -> Iterator[Batch]:
-        """The batches of a part, until there were ``limit`` records."""
-        part = self.job.parts[number]
-        source = self.job.sources[part.source]
-        options = self.job.options
-        unchecked = source.is_pipe  # SelfCheck cannot read it: it can be read once only
-        for batch in read(
-            source, part, options.keys, max_document_bytes=options.max_document_bytes
-        ):
-            documents = batch.documents[options.keys[0]]
-            if unchecked and len(documents):
-                mode = options.special_tokens
-                self_check(self.job.tokenizer, documents.data, documents.spans, special_tokens=mode)
-                unchecked = False
+        part = job.parts[piece.number]
+        whole = part.kind in ("whole", "files")
+        for row, number in enumerate(job.sources_of(piece.number)):
+            source = job.sources[number]
+            own = Part(number, "whole", 0, 0, 0) if whole else part
+            batches = read(
+                source, own, job.options.keys, max_document_bytes=job.options.max_document_bytes
+            )
+            origin = _Origin(source, None, own)
+            self._encode(piece, piece.counts[row], tracks, _first(batches, limit), origin)
             if limit is None:
-                yield batch
-                continue
-            yield first_records(batch, limit)
-            limit -= batch.records
-            if limit <= 0:
+                piece.blocks[row] = (
+                    block_checksums(source, 0, source.size)
+                    if whole
+                    else job.block_checksums(piece.number)
+                )
+            else:
+                limit -= piece.counts[row][0]
+            self.check_unchanged(source)
+            if limit is not None and limit <= 0:
                 return
 
-    def _encodable(self, number: int, batch: Batch) -> tuple[Batch, list[_Text]]:
+    def encode_blocks(
+        self,
+        piece: Piece,
+        tracks: Tracks,
+        blocks: Iterable[Block],
+        line: int,
+        limit: int | None,
+    ) -> None:
+        """Encode a segment of a stream, which has ``line`` lines before it. As ``encode_part``."""
+        options = self.job.options
+        source = self.job.sources[self.job.parts[piece.number].source]
+        batches = parse(source, options.keys, blocks, options.max_document_bytes)
+        if source.is_pipe and not piece.segment:
+            batches = self._checked(batches)
+        origin = _Origin(source, line, self.job.parts[piece.number])
+        self._encode(piece, piece.counts[0], tracks, _first(batches, limit), origin)
+
+    @staticmethod
+    def check_unchanged(source: Source) -> None:
+        """Raise InputError when the source's file is not the one that was planned."""
+        if source.is_pipe:
+            return
+        try:
+            status = os.stat(source.path)
+        except OSError as error:
+            raise InputError(f"{source.name}: {error.strerror}, after it was read") from error
+        if (status.st_size, status.st_mtime_ns) != (source.size, source.mtime_ns):
+            raise InputError(
+                f"{source.name} changed while it was read; run again when nothing writes to it"
+            )
+
+    def _encode(
+        self,
+        piece: Piece,
+        counts: list[int],
+        tracks: Tracks,
+        batches: Iterable[Batch],
+        origin: _Origin,
+    ) -> None:
+        """Encode what is read of one source of a piece, and count it."""
+        try:
+            self._counters.start()
+            for batch in batches:
+                self._counters.spent(_READ)
+                self._encode_batch(counts, tracks, batch, origin)
+                self._counters.spent(_WRITE)
+                self._attend()
+                self._counters.start()
+        except MemoryError as error:
+            raise no_memory(self.job.describe(piece.number), error) from error
+
+    def _encode_batch(
+        self, counts: list[int], tracks: Tracks, batch: Batch, origin: _Origin
+    ) -> None:
+        batch, texts = self._encodable(batch, origin)
+        if batch.bad:
+            self._check_allowed(batch, origin)
+            lines = np.frombuffer(lines_of(batch.bad), np.uint8)
+            tracks.write(len(tracks.sizes) - 1, lines)
+        self._counters.spent(_ENCODE)
+        of_batch = (batch.records, batch.lines, len(batch.bad), batch.bytes_read, batch.text_bytes)
+        counts[: len(of_batch)] = [a + b for a, b in zip(counts, of_batch, strict=False)]
+        documents = tokens = 0
+        for index, key in enumerate(self.job.options.keys):
+            arrays, of_key = self._tokens(batch.documents[key], texts[index], origin)
+            begin = len(SOURCE_COLUMNS) + index * len(KEY_COLUMNS)
+            for column, count in enumerate(of_key, begin):
+                counts[column] += count
+            documents += 0 if index else of_key[0]
+            tokens += of_key[2]
+            for track, values in enumerate(arrays, index * len(arrays)):
+                tracks.write(track, values)
+        self._counters.add(batch, documents, tokens)
+
+    def _checked(self, batches: Iterable[Batch]) -> Iterator[Batch]:
+        """The batches of a pipe, which SelfCheck cannot read: it can be read once only."""
+        unchecked = True
+        for batch in batches:
+            documents = batch.documents[self.job.options.keys[0]]
+            if unchecked and len(documents):
+                mode = self.job.options.special_tokens
+                self_check(self.job.tokenizer, documents.data, documents.spans, special_tokens=mode)
+                unchecked = False
+            yield batch
+
+    def _encodable(self, batch: Batch, origin: _Origin) -> tuple[Batch, list[_Text]]:
         """The batch without records that the tokenizer's library cannot encode, and its ids."""
         texts = []
         for key in self.job.options.keys:
@@ -142,35 +214,22 @@ class PartEncoder:
                 texts.append(_Text(self._encoder.encode(data, spans), per_document))
             except UnknownWordError as error:
                 line = _line(documents, error.document, per_document)
-                raise self._record_error(number, line, str(error)) from None
+                raise _record_error(origin, line, str(error)) from None
             except DocumentsError as error:
                 found = {_line(documents, i, per_document): i for i in error.reasons}
                 reasons = {line: error.reasons[i] for line, i in found.items()}
-                return self._encodable(number, without_records(batch, documents, reasons))
+                return self._encodable(without_records(batch, documents, reasons), origin)
         return batch, texts
 
     def _tokens(
-        self, number: int, documents: Documents, text: _Text, counts: KeyCounts
-    ) -> tuple[npt.NDArray[Any], ...]:
-        """What goes into the tracks of one key for a batch of documents."""
+        self, documents: Documents, text: _Text, origin: _Origin
+    ) -> tuple[tuple[npt.NDArray[Any], ...], tuple[int, ...]]:
+        """What goes into the tracks of one key for a batch of documents, and KEY_COLUMNS of it."""
         encoded, per_document = text
-        counts.text_bytes += int((documents.spans[:, 1] - documents.spans[:, 0]).sum())
-        if len(encoded.special):
-            counts.special += len(encoded.special)
-            if self.job.options.special_tokens == "error":
-                line = _line(documents, int(encoded.special[0]), per_document)
-                raise self._record_error(number, line, _SPECIAL)
-        return self._lay_out(encoded.ids, encoded.lengths, per_document, documents.lines, counts)
-
-    def _lay_out(
-        self,
-        ids: npt.NDArray[Any],
-        lengths: npt.NDArray[np.int32],
-        per_document: npt.NDArray[np.int64] | None,
-        lines: npt.NDArray[np.int64],
-        counts: KeyCounts,
-    ) -> tuple[npt.NDArray[Any], ...]:
-        """Count, and leave out what has no token."""
+        if len(encoded.special) and self.job.options.special_tokens == "error":
+            line = _line(documents, int(encoded.special[0]), per_document)
+            raise _record_error(origin, line, _SPECIAL)
+        ids, lengths = encoded.ids, encoded.lengths
         sequences = lengths  # of each document; here it only matters whether there are any
         if self._sentences and per_document is not None:
             ids, lengths, sequences = join_sentences(ids, lengths, per_document, self.job.frame)
@@ -180,51 +239,40 @@ class PartEncoder:
         kept = int(np.count_nonzero(lengths))
         if kept != len(lengths):
             lengths = lengths[lengths > 0]
-        counts.documents += with_tokens
-        counts.empty += len(sequences) - with_tokens
-        counts.sequences += kept
-        counts.tokens += len(ids)
         tracks: list[npt.NDArray[Any]] = [ids, lengths]
         leaves_out = self.job.options.empty == "skip" and with_tokens != len(sequences)
         if self.job.has_document_track:
             tracks.append(sequences[sequences > 0] if leaves_out else sequences)
+        runs = 0
         if self.job.options.trace:
+            lines = documents.lines
             tracks.append(_runs(lines, sequences > 0) if leaves_out else runs_of(lines))
-        return tuple(tracks)
+            runs = len(tracks[-1])
+        key_bytes = int((documents.spans[:, 1] - documents.spans[:, 0]).sum())
+        empty = len(sequences) - with_tokens
+        counts = (with_tokens, kept, len(ids), empty, len(encoded.special), key_bytes, runs)
+        return tuple(tracks), counts
 
-    def _record_error(self, number: int, line: int, reason: str, advice: str = "") -> RecordError:
-        part = self.job.parts[number]
-        source = self.job.sources[part.source]
-        return RecordError(source.name, line_base(source, part) + line + 1, reason, advice)
-
-    def _check_allowed(self, number: int, batch: Batch) -> None:
+    def _check_allowed(self, batch: Batch, origin: _Origin) -> None:
         if self.job.options.on_error == "fail":
             bad = batch.bad[0]
-            raise self._record_error(number, bad.line, bad.reason, _advice(batch))
+            raise _record_error(origin, bad.line, bad.reason, _advice(batch))
 
 
-class _Clock:
-    """Where the time of a part goes: reading, encoding, writing."""
+def _record_error(origin: _Origin, line: int, reason: str, advice: str = "") -> RecordError:
+    return RecordError(origin.source.name, origin.lines_before + line + 1, reason, advice)
 
-    def __init__(self) -> None:
-        self._busy = [0.0, 0.0, 0.0]
-        self._at = self._reported = time.perf_counter()
 
-    def add(self, stage: int) -> None:
-        """Count the time since the last call for a stage."""
-        now = time.perf_counter()
-        self._busy[stage] += now - self._at
-        self._at = now
-
-    def is_time_to_report(self) -> bool:
-        if self._at - self._reported < REPORT_SECONDS:
-            return False
-        self._reported = self._at
-        return True
-
-    @property
-    def seconds(self) -> tuple[float, ...]:
-        return tuple(self._busy)
+def _first(batches: Iterable[Batch], limit: int | None) -> Iterator[Batch]:
+    """The batches, until there were ``limit`` records."""
+    for batch in batches:
+        if limit is None:
+            yield batch
+            continue
+        yield first_records(batch, limit)
+        limit -= batch.records
+        if limit <= 0:
+            return
 
 
 def join_sentences(
@@ -284,20 +332,6 @@ def without_records(batch: Batch, documents: Documents, reasons: dict[int, str])
         kept[key] = Documents(docs.data, docs.spans[keep], docs.lines[keep])
     bad = [*batch.bad, *(BadRecord(line, reasons[line], text) for line, text in raw.items())]
     return replace(batch, documents=kept, bad=sorted(bad, key=lambda record: record.line))
-
-
-def check_unchanged(source: Source) -> None:
-    """Raise InputError when the source's file is not the one that was planned."""
-    if source.is_pipe:
-        return
-    try:
-        status = os.stat(source.path)
-    except OSError as error:
-        raise InputError(f"{source.name}: {error.strerror}, after it was read") from error
-    if (status.st_size, status.st_mtime_ns) != (source.size, source.mtime_ns):
-        raise InputError(
-            f"{source.name} changed while it was read; run again when nothing writes to it"
-        )
 
 
 def no_memory(what: str, error: MemoryError) -> WorkerError:

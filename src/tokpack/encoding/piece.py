@@ -1,34 +1,46 @@
-"""The piece that a part becomes.
+"""What a run works on: its parts, and the pieces that these become.
 
-A piece is a few raw files, its *tracks*: for each key the token ids, the tokens of each sequence
-(int32), where a document is not just one sequence, the sequences of each document (int32), and for
-a trace runs of records in consecutive lines (int64 [r, 2]: first line, counted as in Documents, and
-number of lines; for records that were left out ``~line``).
-``NNNNNN.json`` is written last, by rename: with it, the piece exists.
+A part becomes one piece, a stream one for each of its segments. A piece is a few raw streams, its
+*tracks*: for each key the token ids, the tokens of each sequence (int32), where a document is not
+just one sequence, the sequences of each document (int32), and for a trace runs of records in
+consecutive lines (int64 [r, 2]: first line, counted as in Documents, and number of lines; for
+records that were left out ``~line``); and the bad records, as JSON lines.
 """
 
 from __future__ import annotations
 
 import functools
-import itertools
-import os
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+import re
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
-import xxhash
 
-from tokpack.encoding.folder import create_own
-from tokpack.files.durable import cannot_write
-from tokpack.progress import Advance
 from tokpack.sources import block_checksums
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import numpy.typing as npt
+
     from tokpack.encoding.folder import WorkFolder
     from tokpack.encoding.options import EncodeOptions
-    from tokpack.sources import Batch, Part, Source
+    from tokpack.sources import Part, Source
     from tokpack.tokenizers import Frame, Tokenizer
+
+REJECTS = "rejects"  # the last track
+
+# The columns of counts: of a source, and then, for each key,
+SOURCE_COLUMNS = ("records", "lines", "rejected", "bytes_read", "text_bytes")
+# documents with a token, sequences, tokens, documents without, special tokens found in documents,
+# UTF-8 bytes of documents as read, and runs of lines in the track for a trace.
+KEY_COLUMNS = ("documents", "sequences", "tokens", "empty", "special", "key_bytes", "runs")
+
+JOINED = "joined"  # the place of all pieces in the end
+SPILL = "spill-"  # with a worker's name and a number: where they wait
+_PLACE = re.compile(rf"{JOINED}|{SPILL}[0-9]+-[0-9]+-[0-9]+")
+
+PieceId = tuple[int, int]  # (part, segment)
 
 
 @dataclass(frozen=True)
@@ -49,37 +61,64 @@ class Job:
         return self.options.split_sentences or self.options.empty == "document"
 
     @functools.cached_property
-    def tracks(self) -> tuple[str, ...]:
-        """Names of the raw files of a piece, key by key."""
+    def key_tracks(self) -> tuple[str, ...]:
+        """The kinds of tracks that every key has."""
         kinds = ["ids", "lengths"]
         if self.has_document_track:
             kinds.append("documents")
         if self.options.trace:
             kinds.append("lines")
-        return tuple(self.folder.track(key, kind) for key in self.options.keys for kind in kinds)
+        return tuple(kinds)
+
+    @functools.cached_property
+    def tracks(self) -> tuple[str, ...]:
+        """Names of the raw streams of a piece, key by key, and last of its bad records."""
+        names = [
+            self.folder.track(key, kind) for key in self.options.keys for kind in self.key_tracks
+        ]
+        return (*names, REJECTS)
+
+    @functools.cached_property
+    def columns(self) -> tuple[str, ...]:
+        """What is counted for each source of a piece."""
+        return SOURCE_COLUMNS + KEY_COLUMNS * len(self.options.keys)
+
+    def key_column(self, key: int, name: str) -> int:
+        """The column of a count of key number ``key``."""
+        return len(SOURCE_COLUMNS) + key * len(KEY_COLUMNS) + KEY_COLUMNS.index(name)
+
+    def sources_of(self, number: int) -> range:
+        """The numbers of the sources that a part reads."""
+        part = self.parts[number]
+        if part.kind == "files":
+            return range(part.begin, part.end)
+        return range(part.source, part.source + 1)
 
     @functools.cached_property
     def parts_of(self) -> dict[int, range]:
         """The numbers of the parts of each source."""
         found: dict[int, range] = {}
-        for number, part in enumerate(self.parts):
-            first = found.get(part.source, range(number, number)).start
-            found[part.source] = range(first, number + 1)
+        for number in range(len(self.parts)):
+            for source in self.sources_of(number):
+                first = found.get(source, range(number, number)).start
+                found[source] = range(first, number + 1)
         return found
 
     def blocks_from(self, number: int) -> int:
-        """The first byte of the blocks of the source whose checksums a part computes.
+        """The first byte of the blocks of its source whose checksums a part computes.
 
         A range of bytes has its own. Parts that read all of a file share them out.
         """
         part = self.parts[number]
         if part.kind == "bytes":
             return part.begin
+        if part.kind == "files":
+            return 0
         own = self.parts_of[part.source]
         return self.sources[part.source].size * (number - own.start) // len(own)
 
     def block_checksums(self, number: int) -> str:
-        """The checksums of the blocks of the source that a part looks after: see there.
+        """The checksums of the blocks of its source that a part of one source looks after.
 
         For a range of bytes these are all that the part depends on. Raises InputError.
         """
@@ -96,169 +135,134 @@ class Job:
         """A part in words, for messages."""
         part = self.parts[number]
         name = self.sources[part.source].name
-        if part.kind == "whole":
+        if part.kind == "files":
+            return f"{name} and {part.end - part.begin - 1} files behind it"
+        if part.kind in ("whole", "stream"):
             return name
-        if part.kind == "stripes":
-            return f"{name} (part {part.begin + 1} of {part.end})"
         return f"{name} ({part.kind} {part.begin} to {part.end})"
 
 
-@dataclass
-class KeyCounts:
-    """Counts of one key: of a piece, of an input, or of a run."""
+class Stored(NamedTuple):
+    """Where the tracks of a piece lie.
 
-    documents: int = 0  # with at least one token
-    sequences: int = 0
-    tokens: int = 0
-    empty: int = 0  # documents without a token
-    special: int = 0  # special tokens found inside documents
-    text_bytes: int = 0  # UTF-8 text of the documents, as read
+    ``place`` is the beginning of the names of files in the work folder; ``begins`` are the offsets
+    of the tracks in them, ``sums`` the checksums of their blocks: see ``files.blocks``.
+    """
 
-    def add(self, other: KeyCounts) -> None:
-        """Add another's counts to these."""
-        self.documents += other.documents
-        self.sequences += other.sequences
-        self.tokens += other.tokens
-        self.empty += other.empty
-        self.special += other.special
-        self.text_bytes += other.text_bytes
+    place: str
+    begins: tuple[int, ...]
+    sums: tuple[bytes, ...]
 
 
-@dataclass
+@dataclass(slots=True)
 class Piece:
-    """What is known about a finished piece: the content of its NNNNNN.json."""
+    """What is known about a piece that was encoded."""
 
-    number: int
-    records: int
-    lines: int
-    rejected: int
-    bytes_read: int
-    text_bytes: int
-    seconds: tuple[float, ...]
-    keys: list[KeyCounts]
-    extents: list[tuple[int, ...]]  # (segment, end of each track in bytes), ascending
-    checksums: list[str]  # xxh3_64 of each track
-    rejects: str  # xxh3_64 of the bad records
-    blocks: str | None  # checksums of the input: Job.block_checksums; None: not known
+    number: int  # of the part
+    segment: int
+    counts: list[list[int]]  # of each source: Job.columns
+    sizes: tuple[int, ...]  # bytes of each track
+    blocks: list[str | None]  # checksums of each source: Job.block_checksums; None: not known
+    stored: Stored | None = None  # None: in the memory of its worker
+
+    @property
+    def id(self) -> PieceId:
+        """The part and the segment."""
+        return self.number, self.segment
 
     @classmethod
-    def nothing(cls, number: int, job: Job) -> Piece:
+    def nothing(cls, job: Job, number: int, segment: int = 0) -> Piece:
         """A piece without documents."""
-        counts = [KeyCounts() for _ in job.options.keys]
-        none = xxhash.xxh3_64().hexdigest()
-        checksums = [none for _ in job.tracks]
-        return cls(number, 0, 0, 0, 0, 0, (0.0, 0.0, 0.0), counts, [], checksums, none, None)
+        sources = len(job.sources_of(number))
+        counts = [[0] * len(job.columns) for _ in range(sources)]
+        return cls(number, segment, counts, (0,) * len(job.tracks), [None] * sources)
 
-    def add(self, batch: Batch, ends: list[int]) -> None:
-        """Count a batch, of which the tracks hold all up to ``ends``."""
-        self.records += batch.records
-        self.lines += batch.lines
-        self.rejected += len(batch.bad)
-        self.bytes_read += batch.bytes_read
-        self.text_bytes += batch.text_bytes
-        extent = (batch.segment, *ends)
-        if self.extents and self.extents[-1][0] == batch.segment:
-            self.extents[-1] = extent
-        else:
-            self.extents.append(extent)
-
-    def advance(self, seconds: tuple[float, ...], told: int) -> Advance:
-        """How far the piece is, for the join, which knows the extents before ``told``."""
-        return Advance(
-            self.number,
-            self.bytes_read,
-            self.text_bytes,
-            self.keys[0].documents,
-            sum(key.tokens for key in self.keys),
-            self.rejected,
-            seconds,
-            tuple(self.extents[told:]),
-        )
+    def total(self, column: int) -> int:
+        """The sum of a count over the sources."""
+        return sum(row[column] for row in self.counts)
 
     def to_json(self) -> dict[str, Any]:
         """A form that ``json`` can write."""
-        return asdict(self)
+        value = asdict(self)
+        if self.stored is not None:
+            value["stored"] = [*self.stored[:2], [sums.hex() for sums in self.stored.sums]]
+        return value
 
     @classmethod
-    def read(cls, job: Job, number: int) -> Piece | None:
-        """The piece that a description on disk describes; None where it is missing or damaged."""
-        value = job.folder.read_json(f"{number:06d}.json")
-        try:
-            piece = cls.from_json(value or {})
-            return piece if piece.number == number and piece.fits(job) else None
-        except (KeyError, TypeError, ValueError, AttributeError):
-            return None
+    def from_json(cls, value: dict[str, Any], job: Job) -> Piece:
+        """The piece written by ``to_json``. ValueError, or others, where it is none of the job."""
+        place, begins, sums = value["stored"]
+        stored = Stored(str(place), tuple(begins), tuple(bytes.fromhex(text) for text in sums))
+        piece = cls(**{**value, "sizes": tuple(value["sizes"]), "stored": stored})
+        if not piece._fits(job):
+            raise ValueError("counts and sizes that do not fit")
+        return piece
 
-    @classmethod
-    def from_json(cls, value: dict[str, Any]) -> Piece:
-        """The piece written by ``to_json``."""
-        return cls(
-            **{
-                **value,
-                "seconds": tuple(value["seconds"]),
-                "keys": [KeyCounts(**counts) for counts in value["keys"]],
-                "extents": [tuple(extent) for extent in value["extents"]],
-            }
+    def _fits(self, job: Job) -> bool:
+        """Whether it can be a piece of the job: all are counts, and as many as there must be."""
+        stored, sources, tracks = self.stored, len(job.sources_of(self.number)), len(job.tracks)
+        assert stored is not None
+        numbers = [self.segment, *self.sizes, *stored.begins]
+        numbers += [count for row in self.counts for count in row]
+        return (
+            all(type(number) is int and number >= 0 for number in numbers)
+            and {len(self.sizes), len(stored.begins), len(stored.sums)} == {tracks}
+            and len(self.counts) == len(self.blocks) == sources
+            and all(len(row) == len(job.columns) for row in self.counts)
+            and (self.segment == 0 or job.parts[self.number].kind == "stream")
+            and _PLACE.fullmatch(stored.place) is not None
+            and self._adds_up(job)
         )
 
-    def fits(self, job: Job) -> bool:
-        """Whether the sizes of the tracks are what the counts say, and all of them are counts."""
-        counts = [self.records, self.lines, self.rejected, self.bytes_read, self.text_bytes]
-        counts += [count for key in self.keys for count in asdict(key).values()]
-        if not all(type(count) is int and count >= 0 for count in counts):
-            return False
-        if any(len(extent) != 1 + len(job.tracks) for extent in self.extents):
-            return False
-        rising = (all(map(int.__le__, a, b)) for a, b in itertools.pairwise(self.extents))
-        if not all(rising) or len(self.checksums) != len(job.tracks):
-            return False
-        widths = {"ids": np.dtype(job.dtype).itemsize, "lengths": 4}
-        sizes = dict(zip(job.tracks, self.sizes(job), strict=True))
+    def _adds_up(self, job: Job) -> bool:
+        """Whether the sizes of the tracks are what the counts say."""
         return all(
-            sizes[job.folder.track(name, kind)] == width * count
-            for name, key in zip(job.options.keys, self.keys, strict=True)
-            for (kind, width), count in zip(
-                widths.items(), (key.tokens, key.sequences), strict=True
+            size == width * self.total(job.key_column(key, name))
+            for key in range(len(job.options.keys))
+            for size, (width, name) in zip(
+                self.sizes[key * len(job.key_tracks) :], self._widths(job), strict=False
             )
+            if name
         )
 
-    def sizes(self, job: Job) -> tuple[int, ...]:
-        """Bytes of each track."""
-        return self.extents[-1][1:] if self.extents else (0,) * len(job.tracks)
+    @staticmethod
+    def _widths(job: Job) -> Iterator[tuple[int, str]]:
+        """Of each track of a key: bytes of an entry, and the column that counts them, or ""."""
+        entries = {
+            "ids": (np.dtype(job.dtype).itemsize, "tokens"),
+            "lengths": (4, "sequences"),
+            "documents": (4, ""),
+            "lines": (16, "runs"),
+        }
+        return (entries[kind] for kind in job.key_tracks)
 
 
-class Tracks:
-    """The open files of a piece."""
+@dataclass
+class Pieces:
+    """All pieces of a run in the order of the inputs."""
 
-    def __init__(self, paths: list[str]) -> None:
-        self.sizes = [0] * len(paths)
-        self._paths = paths
-        self._hashes = [xxhash.xxh3_64() for _ in paths]
-        self._files: list[int] = []
-        for path in paths:
-            self._files.append(create_own(path))
+    job: Job
+    by_id: dict[PieceId, Piece] = field(default_factory=dict)
 
-    def write(self, track: int, values: npt.NDArray[Any]) -> None:
-        """Append an array to a track. Raises OutputError."""
-        if not values.size:
-            return
-        data = np.ascontiguousarray(values).data.cast("B")
-        self._hashes[track].update(data)
-        self.sizes[track] += len(data)
-        done = 0
-        try:
-            while done < len(data):
-                done += os.write(self._files[track], data[done:])
-        except OSError:
-            with cannot_write(self._paths[track]):
-                raise
+    def __iter__(self) -> Iterator[Piece]:
+        return (self.by_id[key] for key in sorted(self.by_id))
 
-    def checksums(self) -> list[str]:
-        """xxh3_64 of each track."""
-        return [state.hexdigest() for state in self._hashes]
+    def rows(self) -> Iterator[tuple[int, int, Sequence[int]]]:
+        """(source, lines of it before, counts) of every source of every piece, in order.
 
-    def close(self) -> None:
-        """Close the files, without making them durable: that is for the join."""
-        for file in self._files:
-            os.close(file)
-        self._files = []
+        The documents, bad records and runs of lines of a track follow each other in this order.
+        """
+        at, before = -1, 0
+        for piece in self:
+            for source, counts in zip(self.job.sources_of(piece.number), piece.counts, strict=True):
+                if source != at:
+                    at, before = source, 0
+                yield source, before, counts
+                before += counts[SOURCE_COLUMNS.index("lines")]
+
+    def by_source(self) -> npt.NDArray[np.int64]:
+        """The counts of every source: int64 [sources, columns]."""
+        sums = np.zeros((len(self.job.sources), len(self.job.columns)), np.int64)
+        for source, _, counts in self.rows():
+            sums[source] += counts
+        return sums

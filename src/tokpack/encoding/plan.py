@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tokpack.indexed import Manifest
     from tokpack.tokenizers import Frame, Tokenizer
 
-PLAN_FORMAT = 2
+PLAN_FORMAT = 3
 _IDENTIFYING = ("fingerprint", "size", "format", "compression")  # of an input
 _OF_INPUT = ("name", "format", "compression", "size")
 # Flags whose names are not those of their options.
@@ -28,7 +28,7 @@ _AROUND = {
     "frame": "the ids around a document (--prepend-bos, --bos-token, --add-special-tokens)",
 }
 MIN_PART_BYTES = 4 << 20
-MAX_PART_BYTES = 64 << 20
+MAX_PART_BYTES = 32 << 20  # so that its ids can wait in memory for their place
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from tokpack.files.durable import cannot_write, identity, remove_file, rename, s
 from tokpack.indexed import (
     FileDigest,
     bin_path,
-    digest_file,
+    has_digest,
     idx_path,
     is_trace,
     manifest_path,
@@ -192,6 +192,6 @@ def _identity(path: str) -> list[int] | None:
 
 def _is(path: str, digest: FileDigest) -> bool:
     try:
-        return not os.path.islink(path) and digest_file(path) == digest
+        return not os.path.islink(path) and has_digest(path, digest)
     except InputError:
         return False

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from tokpack.encoding.folder import checksum_of
-from tokpack.encoding.piece import Piece
+from tokpack.encoding.journal import NAME
+from tokpack.encoding.messages import StreamEnd
+from tokpack.encoding.piece import SPILL, Piece
 from tokpack.encoding.plan import Plan
-from tokpack.encoding.rejects import rejects_are_whole
 from tokpack.errors import FormatError, InputError, OutputError, ResumeError
 from tokpack.files.durable import UNFINISHED
 from tokpack.indexed import (
@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tokpack.encoding.folder import WorkFolder
+    from tokpack.encoding.journal import Journal
     from tokpack.encoding.options import EncodeOptions
-    from tokpack.encoding.piece import Job
+    from tokpack.encoding.piece import Job, PieceId
 
 _log = logging.getLogger(__name__)
 _OWN_FILES = frozenset(("lock", "lock.probe", f"plan.json{UNFINISHED}"))
@@ -109,52 +110,128 @@ def _other_run(folder: WorkFolder, difference: str) -> ResumeError:
     )
 
 
-def known_pieces(job: Job, plan: Plan, touched: Sequence[int]) -> dict[int, Piece]:
-    """The pieces that an earlier run has described, and that are of the inputs as they are now.
+@dataclass(frozen=True)
+class Found:
+    """What earlier runs have left: pieces by their ids, and of streams that were read to their end
+    the number of segments and the checksums of the file, by part. ``runs`` is how many there were.
+    """
+
+    pieces: dict[PieceId, Piece]
+    segments: dict[int, int]
+    stream_blocks: dict[int, str | None]
+    runs: int
+
+
+def found_pieces(job: Job, plan: Plan, touched: Sequence[int], journal: Journal) -> Found:
+    """What the journal tells, as far as it is of the inputs as they are now.
 
     What was read of a source that was ``touched`` is compared with the checksums of its blocks.
-    Raises ResumeError where it has changed; pieces of which nobody can tell are left out.
+    Raises ResumeError where it has changed; pieces of which nobody can tell are left out. Nothing
+    is looked at in the files of the pieces: that is for the workers. Spills of which nothing is
+    known are removed.
     """
-    pieces = {}
-    for number in range(len(job.parts)):
-        piece = Piece.read(job, number)
-        if piece is not None and rejects_are_whole(job, piece):
-            pieces[number] = piece
+    found = _in_journal(job, journal)
     for source in touched:
-        own = job.parts_of[source]
-        known = [number for number in own if number in pieces]
-        for number in known:
-            if pieces[number].blocks not in (None, job.block_checksums(number)):
-                if job.options.overwrite:
-                    return _nothing(job, plan)
-                name = job.sources[source].name
-                raise _other_run(job.folder, f"the input {name} has changed since")
-        # A range of bytes has the checksums of all that it depends on, other parts only together.
-        told = [number for number in known if pieces[number].blocks is not None]
-        if len(told) < len(own) and job.parts[own.start].kind != "bytes":
-            told = []
-        for number in set(known) - set(told):
-            job.folder.remove_file(f"{number:06d}.json")
-            del pieces[number]
+        for part in job.parts_of[source]:
+            if not _is_as_it_was(job, found, source, part):
+                if not job.options.overwrite:
+                    name = job.sources[source].name
+                    raise _other_run(job.folder, f"the input {name} has changed since")
+                job.folder.clear(keep=("lock", NAME))
+                job.folder.write_json("plan.json", plan.to_json())
+                journal.clear()
+                return Found({}, {}, {}, found.runs)
+    for source in touched:
+        _forget_unknown(job, found, source)
     if touched:
         # With the new times, so that these sources are not compared again.
         job.folder.write_json("plan.json", plan.to_json())
-    return pieces
+        journal.write({"forget": sorted(_parts_without(job, found))})
+    for part, count in found.segments.items():
+        for key in [key for key in found.pieces if key[0] == part and key[1] >= count]:
+            del found.pieces[key]
+    if job.options.limit is not None:  # a stream that was stopped in its middle
+        _forget(found, [number for number, _ in found.pieces if _is_open(job, found, number)])
+    used = {piece.stored.place for piece in found.pieces.values() if piece.stored is not None}
+    for name in os.listdir(job.folder.path):
+        if name.startswith(SPILL) and name.partition(".")[0] not in used:
+            job.folder.remove_file(name)
+    return found
 
 
-def _nothing(job: Job, plan: Plan) -> dict[int, Piece]:
-    """Remove what an earlier run left. Returns no pieces."""
-    job.folder.clear(keep=("lock",))
-    job.folder.write_json("plan.json", plan.to_json())
-    return {}
+def _in_journal(job: Job, journal: Journal) -> Found:
+    """The newest entry of every piece, and the ends of streams."""
+    pieces: dict[PieceId, Piece] = {}
+    segments: dict[int, int] = {}
+    stream_blocks: dict[int, str | None] = {}
+    runs = 0
+    for entry in journal.read():
+        try:
+            if "piece" in entry:
+                piece = Piece.from_json(entry["piece"], job)
+                pieces[piece.id] = piece
+            elif "stream" in entry:
+                number, count, sums = (entry["stream"][k] for k in StreamEnd._fields)
+                segments[int(number)], stream_blocks[int(number)] = int(count), sums
+            elif "forget" in entry:
+                gone = set(entry["forget"])
+                pieces = {key: piece for key, piece in pieces.items() if key[0] not in gone}
+            runs += "run" in entry
+        except (KeyError, TypeError, ValueError, IndexError, AssertionError):
+            break  # of another version of tokpack, or worse: what follows is as good as lost
+    journal.write({"run": runs})
+    return Found(pieces, segments, stream_blocks, runs)
 
 
-def is_whole(job: Job, piece: Piece) -> bool:
-    """Whether the files of a piece are what its description says, byte for byte."""
-    return all(
-        checksum_of(job.folder.piece(piece.number, track)) == checksum
-        for track, checksum in zip(job.tracks, piece.checksums, strict=True)
-    )
+def _is_as_it_was(job: Job, found: Found, source: int, part: int) -> bool:
+    """Whether what a part has read of a source is still there, as far as checksums tell."""
+    row = source - job.sources_of(part).start
+    own = job.sources[source]
+    if job.parts[part].kind == "stream":
+        sums = found.stream_blocks.get(part)
+        return sums is None or sums == block_checksums(own, 0, own.size)
+    piece = found.pieces.get((part, 0))
+    sums = None if piece is None else piece.blocks[row]
+    if sums is None:
+        return True
+    if job.parts[part].kind in ("whole", "files"):
+        return sums == block_checksums(own, 0, own.size)
+    return sums == job.block_checksums(part)
+
+
+def _forget_unknown(job: Job, found: Found, source: int) -> None:
+    """Leave out the pieces of a source with another time of whose content nobody can tell."""
+    parts = job.parts_of[source]
+    told = [part for part in parts if _has_sums(job, found, source, part)]
+    # A range of bytes has the checksums of all that it depends on, other parts only together.
+    if len(told) < len(parts) and job.parts[parts.start].kind != "bytes":
+        told = []
+    _forget(found, sorted(set(parts) - set(told)))
+
+
+def _has_sums(job: Job, found: Found, source: int, part: int) -> bool:
+    if job.parts[part].kind == "stream":
+        return found.stream_blocks.get(part) is not None
+    piece = found.pieces.get((part, 0))
+    return piece is not None and piece.blocks[source - job.sources_of(part).start] is not None
+
+
+def _forget(found: Found, parts: Sequence[int]) -> None:
+    gone = set(parts)
+    for key in [key for key in found.pieces if key[0] in gone]:
+        del found.pieces[key]
+    for part in gone:
+        found.segments.pop(part, None)
+        found.stream_blocks.pop(part, None)
+
+
+def _parts_without(job: Job, found: Found) -> set[int]:
+    """The parts of which nothing is known."""
+    return set(range(len(job.parts))) - {number for number, _ in found.pieces}
+
+
+def _is_open(job: Job, found: Found, part: int) -> bool:
+    return job.parts[part].kind == "stream" and part not in found.segments
 
 
 def _check_inputs(plan: Plan, manifest: Manifest, prefix: str, contents: dict[int, str]) -> None:

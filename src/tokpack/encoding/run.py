@@ -1,4 +1,4 @@
-"""One run: discover, plan, encode the parts, join, commit."""
+"""One run: discover, plan, encode the parts, commit."""
 
 from __future__ import annotations
 
@@ -9,36 +9,27 @@ import signal
 import threading
 from typing import TYPE_CHECKING
 
-from tokpack.encoding.check import SelfCheck
 from tokpack.encoding.commit import stage
-from tokpack.encoding.engine import Engine, InProcess, Processes
 from tokpack.encoding.folder import SUFFIX, WorkFolder
-from tokpack.encoding.join import Joiner
 from tokpack.encoding.options import EncodeOptions, worker_count
 from tokpack.encoding.outputs import check_replaced
-from tokpack.encoding.part import PartEncoder
-from tokpack.encoding.piece import Job, Piece
+from tokpack.encoding.piece import Job
 from tokpack.encoding.plan import make_plan
 from tokpack.encoding.renames import finish
-from tokpack.encoding.resume import (
-    check_budget,
-    existing,
-    is_whole,
-    known_pieces,
-    open_plan,
-)
+from tokpack.encoding.resume import existing, open_plan
 from tokpack.encoding.transforms import make_transform
+from tokpack.encoding.work import Run
 from tokpack.errors import TokpackError
 from tokpack.files.lock import Lock
 from tokpack.indexed import Manifest, best_fitting_dtype
-from tokpack.progress import Advance, Meter, Show
 from tokpack.sources import discover
 from tokpack.tokenizers import Frame, frame_of, load_tokenizer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
     from types import FrameType
 
+    from tokpack.progress import Show
     from tokpack.tokenizers import Tokenizer
 
 _log = logging.getLogger(__name__)
@@ -82,7 +73,6 @@ def encode(options: EncodeOptions, *, progress: Show | None = None) -> list[Mani
     with _ends_on_sigterm(), _locked(folder, options) as beat:
         plan, touched = open_plan(folder, plan, options)
         job = Job(folder, plan.sources, plan.parts, tokenizer, frame, dtype, options)
-        known = known_pieces(job, plan, touched)
         if finish(folder, options, resumed=True):  # it was stopped in its last moment
             return [Manifest.load(prefix) for prefix in prefixes.values()]
         done = existing(plan, prefixes, options)
@@ -96,15 +86,14 @@ def encode(options: EncodeOptions, *, progress: Show | None = None) -> list[Mani
                 "the tokenizer %s takes the slow path, not the native one: %s",
                 *(tokenizer.name, tokenizer.why_not_native),
             )
-        run = _Run(job, known, Meter(progress, plan.bytes, min(workers, len(plan.parts))))
-        try:
-            digests = run.encode(beat, workers)
-            run.meter.show("sync", now=True)
-            stage(job, plan, [piece for _, piece in sorted(run.pieces.items())], digests)
-        except TokpackError:
-            if not run.has_tokens:  # no later run could use it
-                folder.remove()
-            raise
+        with Run(job, plan, touched, workers=workers, show=progress, beat=beat) as run:
+            try:
+                finished = run.encode()
+                stage(job, plan, finished)
+            except TokpackError:
+                if not run.has_tokens:  # no later run could use it
+                    folder.remove()
+                raise
         finish(folder, options)
         return [Manifest.load(prefix) for prefix in prefixes.values()]
 
@@ -162,113 +151,6 @@ def _leave(folder: WorkFolder) -> None:
     with contextlib.suppress(OSError):
         if os.listdir(folder.path) == ["lock"]:
             folder.remove()
-
-
-class _Run:
-    """The encoding and joining of a job's parts; the watcher of its engine."""
-
-    def __init__(self, job: Job, known: dict[int, Piece], meter: Meter) -> None:
-        self.pieces: dict[int, Piece] = {}
-        self.meter = meter
-        self._job = job
-        self._known = known
-        self._joiner: Joiner
-        self._check: SelfCheck
-
-    def encode(self, beat: Callable[[], None], workers: int) -> dict[str, str]:
-        """Do what is left to do. Returns the digest of each joined track."""
-        job, known = self._job, self._known
-        self._joiner = Joiner(job, beat)
-        self._check = SelfCheck(job)
-        try:
-            joined = self._joiner.resume(known)
-            for number, piece in known.items():
-                if number < joined:
-                    self._count(piece)
-            left = [piece for n, piece in known.items() if n >= joined and is_whole(job, piece)]
-            todo = sorted(set(range(joined, len(job.parts))) - {piece.number for piece in left})
-            if job.options.limit is not None:
-                self._first_records(job.options.limit, left)
-            elif min(workers, len(todo)) > 1:
-                with Processes(job, min(workers, len(todo))) as engine:
-                    self._drive(engine, todo, left)
-            else:
-                self._drive(InProcess(job), todo, left)
-            self._check.finish()
-            self.meter.show("join", now=True)
-            digests = self._joiner.finish()
-            self._look()
-            return digests
-        finally:
-            self._joiner.stop()
-            self._check.stop()
-
-    def _drive(self, engine: Engine, todo: Sequence[int], left: Sequence[Piece]) -> None:
-        # Threads come after the fork: a worker starts with one thread and no lock held.
-        self._joiner.start()
-        self._check.start()
-        for piece in left:
-            self.finished(piece)
-        self.poll()
-        engine.run(todo, self)
-
-    def _first_records(self, limit: int, left: Sequence[Piece]) -> None:
-        """Encode the parts in turn until there are ``limit`` records."""
-        have = {piece.number: piece for piece in left}
-        self._joiner.start()
-        self._check.start()
-        encoder = PartEncoder(self._job)
-        limit -= sum(piece.records for piece in self.pieces.values())
-        for number in range(len(self._job.parts)):
-            if number in self.pieces:
-                continue
-            piece = have.get(number)
-            if piece is None and limit > 0:
-                piece = encoder.run(number, self.advanced, limit)
-            elif piece is None:
-                piece = Piece.nothing(number, self._job)
-            limit -= piece.records
-            self.finished(piece)
-            self.poll()
-
-    @property
-    def has_tokens(self) -> bool:
-        """Whether there is anything that a later run could go on with."""
-        pieces = [*self._known.values(), *self.pieces.values()]
-        return any(key.tokens for piece in pieces for key in piece.keys)
-
-    # -- the watcher ----------------------------------------------------------------------------
-
-    def advanced(self, advance: Advance) -> None:
-        """A part has come so far."""
-        self.meter.part(advance.number, advance[1:6], advance.seconds)
-        self._joiner.advanced(advance)
-
-    def finished(self, piece: Piece) -> None:
-        """A piece exists."""
-        self._count(piece)
-        self._joiner.finished(piece)
-
-    def poll(self) -> None:
-        """Raise what went wrong elsewhere; show how far the run is."""
-        self._look()
-        self.meter.show("encode")
-
-    def _look(self) -> None:
-        self._joiner.check()
-        self._check.poll()
-        check_budget(self.meter.rejected, self._job.options, self._job.folder.path)
-
-    def _count(self, piece: Piece) -> None:
-        self.pieces[piece.number] = piece
-        counts = (
-            piece.bytes_read,
-            piece.text_bytes,
-            piece.keys[0].documents,
-            sum(key.tokens for key in piece.keys),
-            piece.rejected,
-        )
-        self.meter.part(piece.number, counts, piece.seconds)
 
 
 @contextlib.contextmanager

@@ -1,11 +1,9 @@
-"""Copying ranges of files inside the kernel, and checksums that follow a growing file."""
+"""Copying ranges of files inside the kernel."""
 
 from __future__ import annotations
 
 import errno
 import os
-
-import xxhash
 
 _BLOCK = 1 << 20
 _NOT_HERE = (
@@ -49,30 +47,3 @@ def _copy_by_hand(source: int, target: int, begin: int, end: int, at: int) -> No
             count = os.pwrite(target, view, at)
             view = view[count:]
             at += count
-
-
-class Digest:
-    """xxh3_128 of a file that grows."""
-
-    def __init__(self) -> None:
-        self._state = xxhash.xxh3_128()
-        self._at = 0
-        self._block = memoryview(bytearray(_BLOCK))
-
-    def follow(self, file: int, end: int, most: int) -> bool:
-        """Take in the bytes up to ``end``, but only ``most`` of them at once; whether it is there.
-
-        Called soon after they are written, it finds them in the page cache. Raises OSError.
-        """
-        stop = min(end, self._at + most)
-        while self._at < stop:
-            count = os.preadv(file, [self._block[: stop - self._at]], self._at)
-            if not count:
-                raise OSError(errno.EIO, "the file is shorter than it was")
-            self._state.update(self._block[:count])
-            self._at += count
-        return stop == end
-
-    def hexdigest(self) -> str:
-        """The digest so far, 32 hexadecimal digits."""
-        return self._state.hexdigest()

@@ -9,9 +9,11 @@ by the next writer of the same name.
 from __future__ import annotations
 
 import errno
+import functools
 import json
 import os
 import stat
+import sys
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 UNFINISHED = ".tokpack.tmp"  # behind the name of a file in the making
 NAMES = ".tokpack.names"  # behind the name of the last of several, while they get their names
 _BUFFER = 1 << 20
+_NO_RESERVE = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.ENODEV, errno.EPERM)
+_SYNC_FILE_RANGE_WRITE = 2  # Linux, man 2 sync_file_range
 _NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP)
 
 
@@ -236,6 +240,55 @@ def link(old: str, new: str) -> bool:
         os.unlink(new)
         raise
     return True
+
+
+def start_writeback(file: int, begin: int, size: int) -> None:
+    """Let the system begin to write a range of an open file to the disk, where it can be asked.
+
+    Nothing is durable before it is synced, which then takes less time.
+    """
+    if size and (call := _linux_calls()) is not None:
+        call.sync_file_range(file, begin, size, _SYNC_FILE_RANGE_WRITE)
+
+
+def reserve(file: int, begin: int, size: int) -> bool:
+    """Give a range of an open file its space on the disk, so that it can be written through a map.
+
+    False where the file system cannot. Raises OSError where there is no space.
+    """
+    if (call := _linux_calls()) is None:
+        return False
+    while call.fallocate(file, 0, begin, size):
+        error = call.errno()
+        if error in _NO_RESERVE:
+            return False
+        if error != errno.EINTR:
+            raise OSError(error, os.strerror(error))
+    return True
+
+
+class _LinuxCalls:
+    """Calls on ranges of files that Python has not."""
+
+    def __init__(self) -> None:
+        import ctypes  # 3 ms
+
+        library = ctypes.CDLL(None, use_errno=True)
+        number, offset = ctypes.c_int, ctypes.c_int64
+        self.errno = ctypes.get_errno
+        self.fallocate = library.fallocate
+        self.fallocate.argtypes = (number, number, offset, offset)
+        self.sync_file_range = library.sync_file_range
+        self.sync_file_range.argtypes = (number, offset, offset, ctypes.c_uint)
+
+
+@functools.cache
+def _linux_calls() -> _LinuxCalls | None:
+    """The calls; None where the system is another, or its C library has not all of them."""
+    try:
+        return _LinuxCalls() if sys.platform == "linux" else None
+    except AttributeError:
+        return None
 
 
 def sync_data(file: int) -> None:

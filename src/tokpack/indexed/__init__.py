@@ -15,6 +15,7 @@ from tokpack.indexed.manifest import (
     FileDigest,
     Manifest,
     digest_file,
+    has_digest,
     manifest_path,
 )
 from tokpack.indexed.origins import Origin, Origins
@@ -34,6 +35,7 @@ __all__ = [
     "best_fitting_dtype",
     "bin_path",
     "digest_file",
+    "has_digest",
     "idx_path",
     "index_chunks",
     "is_trace",

@@ -11,12 +11,13 @@ import os
 import re
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TypedDict, TypeGuard
+from typing import TYPE_CHECKING, Any, Required, TypedDict, TypeGuard
 
 import xxhash
 
 from tokpack.display import brief
 from tokpack.errors import FormatError, InputError, UsageError
+from tokpack.files.blocks import checksum_of_sums, sums_of
 from tokpack.files.durable import open_regular, replace_file
 from tokpack.files.foreign import MAX_BYTES, parse_json
 from tokpack.files.outputs import Kind, check_outputs
@@ -26,18 +27,37 @@ from tokpack.indexed.records import MAX_TOTAL, ShardRecord, parse_records
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-MANIFEST_VERSION = 1
+MANIFEST_VERSION = 2  # from 2 on a .bin may have xxh3_blocks
 
 _START = re.compile(rb'\s*\{\s*"tokpack"\s*:')
 _HEAD_BYTES = 256
 _READ = 1 << 20
 
 
-class FileDigest(TypedDict):
-    """Size and checksum of one file."""
+class FileDigest(TypedDict, total=False):
+    """Size and checksum of one file: of the whole of it, or of its blocks (``files.blocks``)."""
 
-    bytes: int
+    bytes: Required[int]
     xxh3_128: str
+    xxh3_blocks: str
+
+
+def checksum_of(digest: FileDigest) -> str:
+    """The checksum that a digest has, 32 hexadecimal digits; "" where it has none."""
+    return digest.get("xxh3_blocks") or digest.get("xxh3_128", "")
+
+
+def has_digest(path: str, digest: FileDigest) -> bool:
+    """Whether a file has a size and a checksum. InputError where it cannot be read."""
+    if "xxh3_128" in digest:
+        return digest_file(path) == digest
+    try:
+        with open(path, "rb", buffering=0) as file:
+            size = os.fstat(file.fileno()).st_size
+            sums = sums_of(file.fileno(), 0, size) or b""
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
+    return digest == {"bytes": size, "xxh3_blocks": checksum_of_sums(sums)}
 
 
 def digest_file(path: str | os.PathLike[str]) -> FileDigest:
@@ -157,7 +177,7 @@ class Manifest:
             raise FormatError(not_a_manifest(name))
         version: Any = versions.get("manifest")
         if not _is_count(version) or version == 0:
-            raise FormatError(f"{name}: manifest version is {brief(version)}, expected 1")
+            raise FormatError(f"{name}: manifest version is {brief(version)}, expected a number")
         if version > MANIFEST_VERSION:
             raise FormatError(
                 f"{name}: manifest version is {version}, this tokpack knows {MANIFEST_VERSION}: "
@@ -268,7 +288,9 @@ def _checked(values: dict[str, Any], name: str) -> dict[str, Any]:
             raise FormatError(f"{name}: {key} is {brief(value)}, expected {wanted}")
     for key in ("bin", "idx", "trace"):
         if key in known and not _is_digest(known[key]):
-            raise FormatError(f"{name}: {key} is {brief(known[key])}, expected bytes and xxh3_128")
+            raise FormatError(
+                f"{name}: {key} is {brief(known[key])}, expected bytes and a checksum"
+            )
     if "pieces" in values:
         known["pieces"] = parse_records(pieces, name)
     return known
@@ -290,7 +312,8 @@ def _check_sums(manifest: Manifest, name: str) -> None:
 
 
 def _is_digest(value: dict[str, Any]) -> bool:
-    return _is_count(value.get("bytes")) and isinstance(value.get("xxh3_128"), str)
+    sums = [value[name] for name in ("xxh3_128", "xxh3_blocks") if name in value]
+    return _is_count(value.get("bytes")) and len(sums) == 1 and isinstance(sums[0], str)
 
 
 def _are_counts(values: object) -> TypeGuard[list[int]]:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from tokpack.errors import FormatError, InputError
 from tokpack.indexed.format import bin_path, idx_path, storage_dtype
-from tokpack.indexed.manifest import Manifest, is_manifest, manifest_path
+from tokpack.indexed.manifest import Manifest, checksum_of, is_manifest, manifest_path
 from tokpack.indexed.records import ShardRecord
 from tokpack.indexed.shard import Shard, open_shard
 
@@ -91,7 +91,7 @@ def check_digest(prefix: str, shard: Shard, record: ShardRecord) -> None:
     """FormatError where the manifest of a shard has another checksum than its record."""
     if not record.xxh3_128 or not os.path.exists(manifest_path(shard.prefix)):
         return
-    digest = Manifest.load(shard.prefix).bin["xxh3_128"]
+    digest = checksum_of(Manifest.load(shard.prefix).bin)
     if digest != record.xxh3_128:
         raise FormatError(
             f"{manifest_path(prefix)}: piece {shard.prefix} has changed: xxh3_128 of "

@@ -13,7 +13,7 @@ from tokpack.errors import FormatError, UsageError
 from tokpack.files.durable import Staged, cannot_write, make_folder_of
 from tokpack.indexed.dataset import MMapIndexedDataset
 from tokpack.indexed.format import bin_path
-from tokpack.indexed.manifest import FileDigest, Manifest, manifest_path, now
+from tokpack.indexed.manifest import FileDigest, Manifest, checksum_of, manifest_path, now
 from tokpack.indexed.outputs import dataset_files
 from tokpack.indexed.prefix import prefixes_of
 from tokpack.indexed.records import MAX_TOTAL, ShardRecord
@@ -87,7 +87,7 @@ def _inspect(prefix: str) -> _Input:
         found = _Input(prefix, dataset.dtype, [], [], manifest)
         for shard in dataset.shards():
             own = Manifest.find(shard.prefix) if dataset.records else manifest
-            digest = own.bin["xxh3_128"] if own else ""
+            digest = checksum_of(own.bin) if own else ""
             found.records.append(ShardRecord.of(shard, shard.prefix, digest))
             found.identities.append(shard.identity)
     if manifest:

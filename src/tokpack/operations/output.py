@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -12,7 +13,8 @@ import xxhash
 
 from tokpack import __version__
 from tokpack.errors import OutputError
-from tokpack.files.copying import Digest, copy_range
+from tokpack.files.blocks import BlockSums, checksum_of_sums, read_blocks
+from tokpack.files.copying import copy_range
 from tokpack.files.durable import Staged, cannot_write, make_folder_of
 from tokpack.files.outputs import Kind, begin_outputs, check_outputs
 from tokpack.indexed.format import bin_path, idx_path, index_chunks, storage_dtype
@@ -62,7 +64,7 @@ class Output:
         make_folder_of(bin_path(prefix))
         self._staged = staged
         self._file = self._staged.create(bin_path(prefix)).fileno()  # written without its buffer
-        self._digest = Digest()
+        self._sums = BlockSums()
         self._bytes = 0
 
     def append(self, ids: npt.NDArray[Any]) -> None:
@@ -73,7 +75,7 @@ class Output:
                 count = os.pwrite(self._file, view, self._bytes)
                 view = view[count:]
                 self._bytes += count
-            self._digest.follow(self._file, self._bytes, self._bytes)
+            self._sum()
 
     def copy(
         self,
@@ -88,8 +90,15 @@ class Output:
                 stop = min(at + _COPY, end)
                 copy_range(source.fileno(), self._file, at, stop, self._bytes)
                 self._bytes += stop - at
-                self._digest.follow(self._file, self._bytes, self._bytes)
+                self._sum()
                 told(stop - at)
+
+    def _sum(self) -> None:
+        """Read back what was written, from the page cache. Raises OSError."""
+        for data in read_blocks(self._file, self._sums.at, self._bytes):
+            self._sums.add(data)
+        if self._sums.at != self._bytes:
+            raise OSError(errno.EIO, "the file is shorter than it was")
 
     def scratch(self, count: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         """An array for the index: in memory, or, where it is large, in a file without a name."""
@@ -141,7 +150,7 @@ class Output:
             sequences=len(lengths),
             tokens=tokens,
             dtype=str(stored),
-            bin=FileDigest(bytes=self._bytes, xxh3_128=self._digest.hexdigest()),
+            bin=FileDigest(bytes=self._bytes, xxh3_blocks=checksum_of_sums(self._sums.finish())),
             idx=FileDigest(bytes=size, xxh3_128=state.hexdigest()),
             **facts,
         )

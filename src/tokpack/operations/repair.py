@@ -21,7 +21,7 @@ from tokpack.indexed.format import (
     index_remains,
     storage_dtype,
 )
-from tokpack.indexed.manifest import Manifest, digest_file, manifest_path
+from tokpack.indexed.manifest import Manifest, checksum_of, digest_file, manifest_path
 from tokpack.indexed.prefix import prefix_of
 from tokpack.indexed.shard import map_file
 from tokpack.indexed.trace import trace_path
@@ -106,7 +106,7 @@ def _examine(prefix: str, eod: int | None, dtype: npt.DTypeLike | None) -> Case:
     fault = _fault(prefix, eod)
     if not fault:
         raise UsageError(f"{prefix}: nothing to repair: the index is whole and fits the .bin")
-    if manifest and digest == manifest.idx["xxh3_128"] and size == manifest.bin["bytes"]:
+    if manifest and digest == checksum_of(manifest.idx) and size == manifest.bin["bytes"]:
         raise FormatError(
             f"{fault}; the index is the one that {manifest_path(prefix)} describes, so a new one "
             "does not help: encode the text again"
@@ -185,7 +185,7 @@ def _choose(case: Case) -> tuple[Rebuilt, bool]:
     best: tuple[bool, Rebuilt] | None = None
     for rebuilt in candidates(case):
         digest = rebuilt.digest(case.dtype)
-        if manifest is not None and digest == manifest.idx["xxh3_128"]:
+        if manifest is not None and digest == checksum_of(manifest.idx):
             return rebuilt, True
         if digest == case.digest:  # the one that was found faulty
             continue

@@ -12,6 +12,7 @@ from tokpack.errors import UsageError
 from tokpack.files.durable import Staged
 from tokpack.indexed.dataset import MMapIndexedDataset
 from tokpack.indexed.lengths import document_ends
+from tokpack.indexed.manifest import checksum_of
 from tokpack.indexed.outputs import dataset_files
 from tokpack.operations.merge import plain_facts
 from tokpack.operations.output import Output, Place
@@ -182,6 +183,6 @@ def _facts(dataset: MMapIndexedDataset, documents: tuple[int, int], tokens: int)
     facts["inputs"][0]["first_document"] = begin
     if manifest is None:
         return facts
-    facts["inputs"][0]["xxh3_128"] = manifest.bin["xxh3_128"]
+    facts["inputs"][0]["checksum"] = checksum_of(manifest.bin)
     options = {**manifest.options, "split": [begin, end]}
     return {**facts, "tokenizer": manifest.tokenizer, "options": options}

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import xxhash
 
 from tokpack.errors import FormatError, InputError, UsageError
+from tokpack.files.blocks import block_sums, checksum_of_sums
 from tokpack.files.durable import identity
 from tokpack.indexed.dataset import MMapIndexedDataset
 from tokpack.indexed.format import (
@@ -23,9 +24,15 @@ from tokpack.indexed.format import (
     parse_header,
     view_index,
 )
-from tokpack.indexed.manifest import FileDigest, Manifest, digest_file, manifest_path
+from tokpack.indexed.manifest import (
+    FileDigest,
+    Manifest,
+    checksum_of,
+    digest_file,
+    manifest_path,
+)
 from tokpack.indexed.prefix import prefix_of
-from tokpack.indexed.scan import scan
+from tokpack.indexed.scan import Block, scan
 from tokpack.indexed.shard import map_file
 from tokpack.indexed.trace import trace_path
 from tokpack.operations.token_check import TokenCheck
@@ -149,7 +156,7 @@ def _verify_files(
     check_all(index, bin_bytes)
     if manifest is not None:
         _check_counts(prefix, manifest, index, bin_bytes)
-        _check_digest(idx_path(prefix), digest_file(idx_path(prefix))["xxh3_128"], manifest.idx)
+        _check_whole(idx_path(prefix), manifest.idx)
         _check_trace(prefix, manifest)
     bytes_read = file_size(idx_path(prefix))
     if not request.quick:
@@ -286,30 +293,43 @@ def _check_trace(prefix: str, manifest: Manifest) -> None:
     path = trace_path(prefix)
     if manifest.trace is not None and os.path.exists(path):
         _check_size(prefix, path, manifest.trace)
-        _check_digest(path, digest_file(path)["xxh3_128"], manifest.trace)
+        _check_whole(path, manifest.trace)
+
+
+def _check_whole(path: str, digest: FileDigest) -> None:
+    _check_digest(path, digest_file(path).get("xxh3_128", ""), digest)
 
 
 def _check_digest(path: str, found: str, digest: FileDigest) -> None:
-    said = digest["xxh3_128"]
+    said = checksum_of(digest)
     if found != said:
+        kind = "xxh3_blocks" if "xxh3_blocks" in digest else "xxh3_128"
         raise FormatError(
-            f"{path}: xxh3_128 is {found}, expected {said}, as the manifest says: bytes of it have "
+            f"{path}: {kind} is {found}, expected {said}, as the manifest says: bytes of it have "
             "changed, somewhere that no other check sees, or the files do not belong together"
         )
 
 
 def _check_tokens(check: TokenCheck, manifest: Manifest | None, stage: Stage) -> None:
     """Read the .bin; the first fault in it wins over its checksum, which cannot say where."""
-    digest = xxhash.xxh3_128()
-    with closing(scan(check.path, check.bin_bytes, check)) as chunks:
-        for _, block, fault in chunks:
+    in_blocks = manifest is not None and "xxh3_blocks" in manifest.bin
+    whole, sums = xxhash.xxh3_128(), bytearray()
+
+    def look(begin: int, block: Block) -> tuple[str | None, bytes]:
+        fault = check(begin, block)
+        return fault, block_sums(begin, block.data) if in_blocks else b""
+
+    with closing(scan(check.path, check.bin_bytes, look)) as chunks:
+        for _, block, (fault, own) in chunks:
             if fault is not None:
                 raise FormatError(fault)
-            if manifest is not None:
-                digest.update(block.data)
+            sums += own
+            if manifest is not None and not in_blocks:
+                whole.update(block.data)
             stage.add(len(block))
     if manifest is not None:
-        _check_digest(check.path, digest.hexdigest(), manifest.bin)
+        found = checksum_of_sums(bytes(sums)) if in_blocks else whole.hexdigest()
+        _check_digest(check.path, found, manifest.bin)
 
 
 def _account(

@@ -3,21 +3,26 @@
 from tokpack.sources.base import FORMATS, BadRecord, Batch, Documents, Part, Source
 from tokpack.sources.blocks import block_checksums, content_checksum, joined_blocks
 from tokpack.sources.discover import discover
+from tokpack.sources.lines import Block, count_newlines
 from tokpack.sources.parts import make_parts
-from tokpack.sources.read import line_base, read
+from tokpack.sources.read import LineStream, line_base, parse, read
 
 __all__ = [
     "FORMATS",
     "BadRecord",
     "Batch",
+    "Block",
     "Documents",
+    "LineStream",
     "Part",
     "Source",
     "block_checksums",
     "content_checksum",
+    "count_newlines",
     "discover",
     "joined_blocks",
     "line_base",
     "make_parts",
+    "parse",
     "read",
 ]

@@ -99,7 +99,7 @@ class _Reading:
         yield from self._flush()
         first = self._line
         reader = LineReader(stream, self._limits.block_bytes, self._limits.max_document_bytes)
-        for block in reader.blocks([Region()]):
+        for block in reader.blocks(Region()):
             if block.too_long:
                 bad = BadRecord(self._line, self._too_long, bytes(block.data))
                 parsed = only_bad(self._keys, bad)
@@ -108,7 +108,7 @@ class _Reading:
             for record in parsed.bad:
                 record.reason += f" (line {record.line - first + 1} of {name})"
             self._line += parsed.lines
-            yield parsed.batch(0, 0, block.length)
+            yield parsed.batch(0, block.length)
 
     def _dat(self, stream: Stream) -> Iterator[Batch]:
         """Documents behind their length in 16 digits, as lm-dataformat's DatArchive writes."""
@@ -133,7 +133,7 @@ class _Reading:
         if len(text) > self._limits.max_document_bytes:
             bad = BadRecord(self._line, self._too_long, text[:RAW_BYTES_KEPT])
             yield from self._flush()
-            yield only_bad(self._keys, bad).batch(0, 0, len(text))
+            yield only_bad(self._keys, bad).batch(0, len(text))
         else:
             self._plain.add(self._line, text)
         self._line += 1
@@ -143,7 +143,7 @@ class _Reading:
     def _flush(self) -> Iterator[Batch]:
         if self._plain.texts:
             size = self._plain.size
-            yield self._plain.take().batch(0, 0, size)
+            yield self._plain.take().batch(0, size)
 
     @property
     def _too_long(self) -> str:

@@ -75,21 +75,23 @@ class Source:
 
 @dataclass(frozen=True)
 class Part:
-    """A range of one source that one worker reads.
+    """What one worker reads: a range of a source, or several small sources.
 
     ========  ==========================================================================
     kind      begin, end
     ========  ==========================================================================
     whole     0, 0
+    files     sources [begin, end), each of them whole
     bytes     byte range of an uncompressed file; the part owns the lines that begin in
               (begin, end], and the part at 0 also the first line
     frames    compressed byte range of whole zstd frames, with the same rule for the
               decompressed bytes
-    stripes   number of the part and how many there are: part i of n owns the lines that
-              begin in stripes i, i+n, ... of the decompressed bytes, with the same rule
+    stream    0, and the bytes of a segment: lines that can only be read from their
+              beginning, which are shared out in segments of about this size
     rows      row groups of a parquet file, record batches of an Arrow file: [begin, end)
     ========  ==========================================================================
 
+    ``source`` is the number of the first source.
     ``weight`` estimates the work, in bytes of text, for scheduling.
     """
 
@@ -113,7 +115,6 @@ class Limits:
 
     block_bytes: int
     max_document_bytes: int
-    stripe_bytes: int
 
 
 @dataclass
@@ -121,9 +122,9 @@ class Documents:
     """Texts of many documents in one buffer.
 
     ``data`` uint8, UTF-8; ``spans`` int64 [n, 2], begin and end of document i in data; ``lines``
-    int64 [n], 0-based record number of document i, counted from the part's first record (for
-    stripes: from the start of the file). The arrays may be views of memory that is used again:
-    they are valid until the next batch is asked for.
+    int64 [n], 0-based record number of document i, counted from the first record that was read. The
+    arrays may be views of memory that is used again: they are valid until the next batch is asked
+    for.
     """
 
     data: npt.NDArray[np.uint8]
@@ -155,14 +156,13 @@ class BadRecord:
 class Batch:
     """What one step of reading gave.
 
-    ``segment`` is the stripe's number for a part of stripes, else 0. ``documents`` are by key;
-    a record that is bad for one key is left out for all. ``records`` = documents + bad ones.
+    ``documents`` are by key; a record that is bad for one key is left out for all. ``records`` =
+    documents + bad ones.
     ``lines`` is how far the record number moved, blank lines included. ``bytes_read`` counts
     stored bytes and ``text_bytes`` decompressed ones, since the batch before; over all parts of
     a source they add up to about its size, however it was split.
     """
 
-    segment: int
     documents: dict[str, Documents]
     bad: list[BadRecord]
     records: int

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 import xxhash
 
 from tokpack.errors import InputError
+from tokpack.files import blocks
+from tokpack.files.blocks import checksum_of_sums
 
 if TYPE_CHECKING:
     from tokpack.sources.base import Source
 
-BLOCK_BYTES = 1 << 20
 _DIGITS = 16  # hexadecimal ones of a block
 
 
@@ -24,8 +25,8 @@ def block_checksums(source: Source, begin: int, end: int, *, to_newline: bool = 
     after the part was, they come from the page cache. InputError where the file cannot be read.
     """
     checksums = []
-    block = memoryview(bytearray(BLOCK_BYTES))
-    at = begin - begin % BLOCK_BYTES
+    block = memoryview(bytearray(blocks.BLOCK_BYTES))
+    at = begin - begin % blocks.BLOCK_BYTES
     try:
         with open(source.path, "rb", buffering=0) as file:
             file.seek(at)
@@ -43,9 +44,9 @@ def block_checksums(source: Source, begin: int, end: int, *, to_newline: bool = 
     return "".join(checksums)
 
 
-def content_checksum(blocks: str) -> str:
+def content_checksum(sums: str) -> str:
     """XXH3-128, in hex, of the checksums of all blocks of a file, 8 bytes each."""
-    return xxhash.xxh3_128_hexdigest(bytes.fromhex(blocks))
+    return checksum_of_sums(bytes.fromhex(sums))
 
 
 def joined_blocks(size: int, runs: list[tuple[int, str]]) -> str | None:
@@ -54,17 +55,17 @@ def joined_blocks(size: int, runs: list[tuple[int, str]]) -> str | None:
     ``runs`` are (byte, checksums from the block that holds it on), in order; they may overlap.
     None where blocks are missing; ValueError where two runs contradict each other.
     """
-    blocks = bytearray()
+    sums = bytearray()
     for begin, run in runs:
-        at = begin // BLOCK_BYTES * _DIGITS
-        if at > len(blocks):
+        at = begin // blocks.BLOCK_BYTES * _DIGITS
+        if at > len(sums):
             return None
-        known = blocks[at:].decode()
+        known = sums[at:].decode()
         both = min(len(known), len(run))
         if known[:both] != run[:both]:
             raise ValueError("two checksums of one block")
-        blocks += run[both:].encode()
-    return blocks.decode() if len(blocks) == -(-size // BLOCK_BYTES) * _DIGITS else None
+        sums += run[both:].encode()
+    return sums.decode() if len(sums) == -(-size // blocks.BLOCK_BYTES) * _DIGITS else None
 
 
 def _fill(file: int, block: memoryview) -> int:

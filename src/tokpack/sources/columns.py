@@ -210,7 +210,7 @@ def _batch(columns: dict[str, Any], row: int, stored: int, max_document_bytes: i
         documents[key] = docs
         text_bytes += int(offsets[-1] - offsets[0])
     records = [bad[index] for index in sorted(bad)]
-    return Batch(0, without(documents, bad), records, count, count, stored, text_bytes)
+    return Batch(without(documents, bad), records, count, count, stored, text_bytes)
 
 
 def _bad_rows(

@@ -1,8 +1,9 @@
 """Cut a stream into blocks of whole lines, and keep to the lines that a part owns.
 
-A region of a stream owns the lines that begin in (begin, end], the first one also the line at 0. So
-it is what lies behind the first newline at or after ``begin``, up to and with the first newline at
-or after ``end``: no region looks at a byte before its own, and regions that touch share no line.
+A part of a file that holds the bytes (begin, end] owns the lines that begin there, the first part
+also the line at 0. So it is what lies behind the first newline at or after ``begin``, up to and
+with the first newline at or after ``end``: no part looks at a byte before its own, and parts that
+touch share no line. Its region is counted from ``begin``, where its stream begins.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from tokpack.sources.base import BOM, RAW_BYTES_KEPT
 from tokpack.sources.streams import fill
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from tokpack.sources.streams import Stream
 
@@ -27,13 +28,11 @@ FOREVER = 1 << 62
 
 @dataclass
 class Region:
-    """Bytes (begin, end] of a stream; ``end`` may be set later, while the stream is read.
+    """The first ``end`` bytes of a stream; ``end`` may be set later, while the stream is read.
 
     ``skips_first_line`` is False only where the stream begins at the beginning of a file.
     """
 
-    segment: int = 0
-    begin: int = 0
     end: int = FOREVER
     skips_first_line: bool = False
 
@@ -42,25 +41,15 @@ class Region:
 class Block:
     """Whole lines, each with its \\n, which only the last line of a stream may lack.
 
-    ``skipped`` counts the lines between the block before and this one, which others own.
     A line over the limit comes alone, as ``too_long``, with only its beginning in ``data``;
-    ``length`` is what was read for the block. ``data`` is valid until the next block.
+    ``length`` is what was read for the block, ``stored`` what was taken from the file for it.
+    ``data`` is valid until the next block.
     """
 
-    segment: int
     data: memoryview
     length: int
-    skipped: int
     too_long: bool = False
-
-
-def stripes(index: int, count: int, stripe_bytes: int) -> Iterator[Region]:
-    """The regions of part ``index`` of ``count``; they go on for ever."""
-    number = index
-    while True:
-        begin = number * stripe_bytes
-        yield Region(number, begin, begin + stripe_bytes, skips_first_line=number > 0)
-        number += count
+    stored: int = 0
 
 
 def count_newlines(data: memoryview) -> int:
@@ -68,10 +57,11 @@ def count_newlines(data: memoryview) -> int:
 
 
 class LineReader:
-    """Reads the blocks of some regions of a stream, in order, through one buffer.
+    """Reads the blocks of a region of a stream, in order, through one buffer.
 
     The buffer has ``block_bytes``. It grows for a longer line, up to ``max_line_bytes``; a line
-    that is longer still is passed over without holding it.
+    that is longer still is passed over without holding it. The blocks do not depend on how the
+    stream gives its bytes.
     """
 
     def __init__(self, stream: Stream, block_bytes: int, max_line_bytes: int) -> None:
@@ -84,39 +74,31 @@ class LineReader:
         self._cursor = 0  # what lies before it is done with
         self._filled = 0
         self._at_end = False
-        self._skipped = 0
 
-    def blocks(self, regions: Iterable[Region]) -> Iterator[Block]:
-        for region in regions:
-            if not region.skips_first_line:
-                self._skip_bom()
-            # A line that runs over several stripes was read to its end already.
-            elif self._position <= region.begin and not self._skip_line_at(region.begin):
-                return
-            if not region.skips_first_line or self._position <= region.end:
-                yield from self._region_blocks(region)
-            if self._at_end and self._cursor == self._filled:
-                return
-
-    @property
-    def _position(self) -> int:
-        return self._base + self._cursor
-
-    def _region_blocks(self, region: Region) -> Iterator[Block]:
+    def blocks(self, region: Region) -> Iterator[Block]:
+        """The blocks of the region, of which there may be none."""
+        if not region.skips_first_line:
+            self._skip_bom()
+        elif not self._skip_line_at(0) or self._position > region.end:
+            return
         begin = self._position  # a BOM can push it beyond the region's end
         while True:
             newline = self._last_newline(region)
             if newline >= 0:
-                yield self._take(region.segment, newline + 1)
+                yield self._take(newline + 1)
             elif self._filled - self._cursor == self._most:
-                yield self._pass_over_line(region.segment)
+                yield self._pass_over_line()
             if self._position > max(region.end, begin):
                 return
             if self._at_end:
                 if self._cursor < self._filled:
-                    yield self._take(region.segment, self._filled)
+                    yield self._take(self._filled)
                 return
             self._refill()
+
+    @property
+    def _position(self) -> int:
+        return self._base + self._cursor
 
     def _last_newline(self, region: Region) -> int:
         """Index of the newline that ends the region, else of the last one here, else -1."""
@@ -127,32 +109,23 @@ class LineReader:
                 return newline
         return self._buffer.rfind(b"\n", self._cursor, self._filled)
 
-    def _take(self, segment: int, end: int) -> Block:
+    def _take(self, end: int) -> Block:
         data = self._view[self._cursor : end]
         self._cursor = end
-        return Block(segment, data, len(data), self._take_skipped())
+        return Block(data, len(data))
 
-    def _take_skipped(self) -> int:
-        skipped, self._skipped = self._skipped, 0
-        return skipped
-
-    def _pass_over_line(self, segment: int) -> Block:
-        begin, skipped = self._position, self._take_skipped()
+    def _pass_over_line(self) -> Block:
+        begin = self._position
         raw = bytes(self._view[self._cursor : self._cursor + RAW_BYTES_KEPT])
         self._skip_line_at(self._base + self._filled)
-        self._skipped = 0
-        return Block(segment, memoryview(raw), self._position - begin, skipped, too_long=True)
+        return Block(memoryview(raw), self._position - begin, too_long=True)
 
     def _skip_line_at(self, position: int) -> bool:
         """Go behind the first newline at or after ``position``; False where there is none."""
-        counted = position > 0  # else the line began before this stream, and is not its line
         while True:
             begin = max(position - self._base, self._cursor)
             newline = self._buffer.find(b"\n", begin, self._filled)
-            end = newline + 1 if newline >= 0 else self._filled
-            if counted:
-                self._skipped += count_newlines(self._view[self._cursor : end])
-            self._cursor = end
+            self._cursor = newline + 1 if newline >= 0 else self._filled
             if newline >= 0 or self._at_end:
                 return newline >= 0
             self._refill()

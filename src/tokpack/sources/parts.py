@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -15,14 +14,17 @@ from tokpack.sources.read import LINE_FORMATS
 from tokpack.sources.zstd_frames import frame_ends
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from tokpack.sources.base import Source
 
-_SMALL_PART = 4 << 20  # below this a part is not worth its files
+_SMALL_PART = 4 << 20  # below this a range of a file is not worth its own part
+_SMALL_GROUP = 256 << 10  # below this small files are worth none, each with so much
+_FILE_COST = 16 << 10  # of text, which takes as long as to open a file
 _PARTS_A_WORKER = 8  # enough for the last ones to end together
 _SECOND_FRAME_WITHIN = 256 << 20
-_WORTHWHILE = 0.95  # of the time without the stripes
+_LARGE_STREAM = 1 << 30  # of text: its segments are larger, so that there are not too many
+_LARGE_SEGMENT = 4  # times a small one
 
 
 @dataclass(frozen=True)
@@ -46,28 +48,50 @@ def make_parts(
     """Cut sources into parts of about ``target_bytes`` of text, for ``ways`` workers.
 
     The parts are in the order of the sources. What can be read from its middle (plain lines, zstd
-    frames, row groups) is cut there. Any other stream is cut in stripes, for which every worker
-    decompresses all of it, if that makes the whole job end sooner. What the parts give does not
-    depend on how sources were cut. No part has less than ``smallest_bytes`` without need.
+    frames, row groups) is cut there. Any other stream of lines is one part, whose segments can be
+    shared out while it is read. Small files that follow each other share a part. What the parts
+    give does not depend on how sources were cut. No part of a file has less than ``smallest_bytes``
+    without need.
     """
     if ways < 1:
         raise UsageError(f"ways is the number of workers, not {ways}")
     texts = [source.size * COMPRESSIONS[source.compression].expansion for source in sources]
-    size = max(min(target_bytes, int(sum(texts) / (ways * _PARTS_A_WORKER))), smallest_bytes, 1)
     fair = int(sum(texts) / (ways * _PARTS_A_WORKER))
-    cut = [_ranges(source, size, fair, ways) for source in sources]
-    cut = _with_stripes(sources, cut, ways, smallest_bytes)
-    return [
-        Part(index, kind, begin, end, weight)
-        for index, ranges in enumerate(cut)
-        for kind, begin, end, weight in ranges.parts
-    ]
+    size = max(min(target_bytes, fair), smallest_bytes, 1)
+    cut = [_ranges(source, size, fair, ways, smallest_bytes) for source in sources]
+    return list(_grouped_files(cut, min(size, max(fair, _SMALL_GROUP))))
 
 
-def _ranges(source: Source, size: int, fair: int, ways: int) -> _Ranges:
+def _grouped_files(cut: Sequence[_Ranges], size: int) -> Iterator[Part]:
+    """The parts of all sources; neighbours that are whole make one, up to a weight of ``size``."""
+    begin = weight = 0  # of the group that is open: sources [begin, index)
+    for index, ranges in enumerate(cut):
+        kind, *_, own = ranges.parts[0]
+        whole = kind == "whole"
+        if begin < index and (not whole or weight + own / 2 > size):
+            yield _group(begin, index, weight)
+            begin, weight = index, 0
+        if whole:
+            weight += own + _FILE_COST
+            continue
+        for kind, first, last, own in ranges.parts:
+            yield Part(index, kind, first, last, own)
+        begin = index + 1
+    if begin < len(cut):
+        yield _group(begin, len(cut), weight)
+
+
+def _group(begin: int, end: int, weight: int) -> Part:
+    if end - begin == 1:
+        return Part(begin, "whole", 0, 0, weight)
+    return Part(begin, "files", begin, end, weight)
+
+
+def _ranges(source: Source, size: int, fair: int, ways: int, segment: int) -> _Ranges:
     """Cut a source where it can be read from its middle, else leave it whole.
 
     Frames are looked for only in a file of more than ``fair`` bytes of text, for which it matters.
+    ``segment`` is the least size of a segment of a stream.
     """
     text = source.size * COMPRESSIONS[source.compression].expansion
     ranges = None
@@ -80,9 +104,13 @@ def _ranges(source: Source, size: int, fair: int, ways: int) -> _Ranges:
             ranges = _Ranges(tuple(_byte_ranges(source.size, size)))
         elif source.compression == "zst" and text > fair:
             ranges = _frame_ranges(source, size, ways)
-    if ranges is None or not ranges.parts:
-        return _Ranges((("whole", 0, 0, _whole_weight(source)),))
-    return ranges
+    if ranges is not None and ranges.parts:
+        return ranges
+    weight = _whole_weight(source)
+    segment *= _LARGE_SEGMENT if text >= _LARGE_STREAM else 1
+    if source.format in LINE_FORMATS and (source.is_pipe or text > segment):
+        return _Ranges((("stream", 0, segment, weight),))
+    return _Ranges((("whole", 0, 0, weight),))
 
 
 def _whole_weight(source: Source) -> int:
@@ -125,58 +153,3 @@ def _grouped(kind: str, weights: Sequence[int], size: int) -> Iterable[tuple[str
         weight += own
     if begin < len(weights):
         yield kind, begin, len(weights), weight
-
-
-def _with_stripes(
-    sources: Sequence[Source], cut: list[_Ranges], ways: int, smallest_bytes: int
-) -> list[_Ranges]:
-    """Stripe the heaviest whole streams, as many as make all workers end soonest."""
-    share = sum(sum(ranges.weights) for ranges in cut) / ways
-    candidates = [
-        index
-        for index, source in enumerate(sources)
-        if _can_be_striped(source)
-        and source.size * COMPRESSIONS[source.compression].expansion >= 2 * smallest_bytes
-        and cut[index].parts[0][0] == "whole"
-        and cut[index].weights[0] > share / 4
-    ]
-    candidates.sort(key=lambda index: cut[index].weights[0], reverse=True)
-    counts = [1 << power for power in range(1, ways.bit_length()) if 1 << power < ways] + [ways]
-    best, best_end = cut, _end(cut, ways)
-    tried = list(cut)
-    for index in candidates if ways > 1 else ():
-        choices = []
-        for count in counts:
-            tried[index] = _striped(sources[index], count)
-            choices.append((_end(tried, ways), count))
-        end, count = min(choices)
-        tried[index] = _striped(sources[index], count)
-        if end < _WORTHWHILE * best_end:
-            best, best_end = list(tried), end
-    return best
-
-
-def _can_be_striped(source: Source) -> bool:
-    """Whether it is a stream of lines that cannot be read from its middle."""
-    if source.is_pipe:
-        return False
-    return source.format == "json" or (source.format in LINE_FORMATS and source.compression != "")
-
-
-def _striped(source: Source, count: int) -> _Ranges:
-    text = source.size * COMPRESSIONS[source.compression].expansion
-    weight = int(text * (COMPRESSIONS[source.compression].decoding + 1 / count))
-    return _Ranges(tuple(("stripes", part, count, weight) for part in range(count)))
-
-
-def _end(cut: Iterable[_Ranges], ways: int) -> float:
-    """When the last of ``ways`` workers ends if the heaviest parts go first.
-
-    Parts that are small against a worker's share fill the gaps.
-    """
-    weights = [weight for ranges in cut for weight in ranges.weights]
-    share = sum(weights) / ways
-    loads = [0] * ways
-    for weight in sorted((w for w in weights if w > share / 20), reverse=True):
-        heapq.heapreplace(loads, loads[0] + weight)
-    return max(*loads, share)

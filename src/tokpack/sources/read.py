@@ -9,7 +9,7 @@ from tokpack.errors import UsageError
 from tokpack.sources.base import BadRecord, Limits
 from tokpack.sources.columns import read_columns, rows_before
 from tokpack.sources.json_array import JsonArrayStream
-from tokpack.sources.lines import FOREVER, LineReader, Region, count_newlines, stripes
+from tokpack.sources.lines import FOREVER, LineReader, Region, count_newlines
 from tokpack.sources.records import JsonLinesParser, Parser, TextParser, only_bad
 from tokpack.sources.streams import FileStream, FramesStream, Stream, fill, open_stream
 
@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from tokpack.sources.base import Batch, Part, Source
+    from tokpack.sources.lines import Block
 
-STRIPE_BYTES = 4 << 20
 LINE_FORMATS = ("jsonl", "json", "text")
+BLOCK_BYTES = 1 << 20
 
 
 def read(
@@ -27,19 +28,18 @@ def read(
     part: Part,
     keys: Sequence[str],
     *,
-    block_bytes: int = 1 << 20,
+    block_bytes: int = BLOCK_BYTES,
     max_document_bytes: int = 1 << 30,
-    stripe_bytes: int = STRIPE_BYTES,
 ) -> Iterator[Batch]:
     """Yield the documents of a part, in order, about ``block_bytes`` at a time.
 
-    A record over ``max_document_bytes`` is a bad one. ``stripe_bytes`` must be the same for all
-    parts of a source. InputError where the source cannot be read, is cut off or corrupt: what was
-    yielded before is then not the whole part.
+    A part of several files is read file by file, each as a whole one. A record over
+    ``max_document_bytes`` is a bad one. InputError where the source cannot be read, is cut off or
+    corrupt: what was yielded before is then not the whole part.
     """
     if len(set(keys)) != len(keys) or not keys:
         raise UsageError(f"the keys must be different ones, not {', '.join(keys) or 'none'}")
-    limits = Limits(block_bytes, max_document_bytes, stripe_bytes)
+    limits = Limits(block_bytes, max_document_bytes)
     if source.format in LINE_FORMATS:
         return _read_lines(source, part, keys, limits)
     if source.format in ("parquet", "arrow"):
@@ -69,43 +69,103 @@ def line_base(source: Source, part: Part) -> int:
     return lines
 
 
+def parse(
+    source: Source,
+    keys: Sequence[str],
+    blocks: Iterable[Block],
+    max_document_bytes: int,
+) -> Iterator[Batch]:
+    """The documents of blocks of lines, which come from wherever; lines count from the first."""
+    parser: Parser = TextParser(keys) if source.format == "text" else JsonLinesParser(keys)
+    line = 0
+    for block in blocks:
+        if block.too_long:
+            reason = f"a line of more than {max_document_bytes} bytes"
+            parsed = only_bad(keys, BadRecord(line, reason, bytes(block.data)))
+        else:
+            parsed = parser.parse(block.data, line)
+        line += parsed.lines
+        yield parsed.batch(block.stored, block.length)
+
+
+class LineStream:
+    """A source of lines that can only be read from its beginning, in segments.
+
+    A segment is a run of blocks of ``segment_bytes`` or a little more. Segments are the same
+    whoever reads them: they follow from the content alone.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        segment_bytes: int,
+        max_document_bytes: int,
+        block_bytes: int = BLOCK_BYTES,
+    ) -> None:
+        self._source = source
+        self._segment_bytes = segment_bytes
+        self._file = FileStream(source, sums=not source.is_pipe)
+        self._stream = open_stream(source, file=self._file)
+        if source.format == "json":
+            self._stream = JsonArrayStream(self._stream, source.name)
+        reader = LineReader(self._stream, block_bytes, max_document_bytes)
+        self._blocks = _with_stored(reader.blocks(Region()), self._stream, source.size or FOREVER)
+        self._next: Block | None = None
+
+    def __iter__(self) -> Iterator[Iterator[Block]]:
+        """The segments; of each, its blocks, which are to be read before the next is asked for."""
+        self._next = next(self._blocks, None)
+        while self._next is not None:
+            yield self._segment()
+
+    def _segment(self) -> Iterator[Block]:
+        size = 0
+        while self._next is not None and size < self._segment_bytes:
+            size += self._next.length
+            yield self._next
+            self._next = next(self._blocks, None)
+
+    def block_checksums(self) -> str | None:
+        """The checksums of the blocks of the file, once all was read; None where not all was."""
+        return self._file.block_checksums()
+
+    def close(self) -> None:
+        self._stream.close()
+
+
 def _read_lines(
     source: Source,
     part: Part,
     keys: Sequence[str],
     limits: Limits,
 ) -> Iterator[Batch]:
-    parser: Parser = TextParser(keys) if source.format == "text" else JsonLinesParser(keys)
-    stream, regions = _open_part(source, part, limits.stripe_bytes)
-    shares = part.end if part.kind == "stripes" else 1  # parts that all read the same bytes
+    stream, region = _open_part(source, part)
     most = part.end - part.begin if part.kind == "bytes" else source.size or FOREVER
-    line = stored = 0
     with closing(stream):
         reader = LineReader(stream, limits.block_bytes, limits.max_document_bytes)
-        for block in reader.blocks(regions):
-            line += block.skipped
-            if block.too_long:
-                reason = f"a line of more than {limits.max_document_bytes} bytes"
-                parsed = only_bad(keys, BadRecord(line, reason, bytes(block.data)))
-            else:
-                parsed = parser.parse(block.data, line)
-            line += parsed.lines
-            stored_before, stored = stored, min(stream.stored // shares, most)
-            yield parsed.batch(block.segment, stored - stored_before, block.length)
+        blocks = _with_stored(reader.blocks(region), stream, most)
+        yield from parse(source, keys, blocks, limits.max_document_bytes)
 
 
-def _open_part(source: Source, part: Part, stripe_bytes: int) -> tuple[Stream, Iterable[Region]]:
+def _with_stored(blocks: Iterable[Block], stream: Stream, most: int) -> Iterator[Block]:
+    """Note with each block what was taken from the file for it; ``most`` bytes in all."""
+    stored = 0
+    for block in blocks:
+        before, stored = stored, min(stream.stored, most)
+        block.stored = stored - before
+        yield block
+
+
+def _open_part(source: Source, part: Part) -> tuple[Stream, Region]:
     inside = part.begin > 0
     if part.kind == "bytes":
         size = part.end - part.begin
         # Reads on behind the range: the last line ends there.
-        return FileStream(source, part.begin), [Region(0, 0, size, inside)]
+        return FileStream(source, part.begin), Region(size, inside)
     if part.kind == "frames":
-        region = Region(0, 0, skips_first_line=inside)
-        return FramesStream(source, part.begin, part.end, region), [region]
+        region = Region(skips_first_line=inside)
+        return FramesStream(source, part.begin, part.end, region), region
     stream = open_stream(source)
     if source.format == "json":
         stream = JsonArrayStream(stream, source.name)
-    if part.kind == "stripes":
-        return stream, stripes(part.begin, part.end, stripe_bytes)
-    return stream, [Region()]
+    return stream, Region()

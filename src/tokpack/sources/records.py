@@ -29,10 +29,8 @@ class Parsed:
     records: int
     lines: int
 
-    def batch(self, segment: int, bytes_read: int, text_bytes: int) -> Batch:
-        return Batch(
-            segment, self.documents, self.bad, self.records, self.lines, bytes_read, text_bytes
-        )
+    def batch(self, bytes_read: int, text_bytes: int) -> Batch:
+        return Batch(self.documents, self.bad, self.records, self.lines, bytes_read, text_bytes)
 
 
 class Parser(Protocol):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import zstandard
 
 from tokpack.errors import InputError
+from tokpack.files.blocks import BlockSums
 from tokpack.sources.compression import COMPRESSIONS
 from tokpack.sources.pipes import open_pipe
 from tokpack.sources.zstd_frames import Follower
@@ -39,10 +40,14 @@ class RawStream(Stream, Protocol):
 
 
 class FileStream:
-    """Bytes [begin, end) of a file, or all of a pipe."""
+    """Bytes [begin, end) of a file, or all of a pipe; with ``sums``, checksums of its blocks."""
 
-    def __init__(self, source: Source, begin: int = 0, end: int | None = None) -> None:
+    def __init__(
+        self, source: Source, begin: int = 0, end: int | None = None, *, sums: bool = False
+    ) -> None:
         self.stored = 0
+        self._size = source.size
+        self._sums = BlockSums(begin) if sums else None
         self._name = source.name
         self._left = end - begin if end is not None else 1 << 62
         try:
@@ -59,23 +64,31 @@ class FileStream:
             count: int = self._file.readinto(view[: self._left])
         except OSError as error:
             raise self._failed(error) from error
-        return self._took(count)
+        return self._took(view[:count])
 
     def read(self, size: int) -> bytes:
         try:
             chunk: bytes = self._file.read(min(size, self._left))
         except OSError as error:
             raise self._failed(error) from error
-        self._took(len(chunk))
+        self._took(memoryview(chunk))
         return chunk
+
+    def block_checksums(self) -> str | None:
+        """The checksums of the blocks of the file; None where not all of it was read."""
+        if self._sums is None or self._sums.at != self._size:
+            return None
+        return self._sums.finish().hex()
 
     def close(self) -> None:
         self._file.close()
 
-    def _took(self, count: int) -> int:
-        self.stored += count
-        self._left -= count
-        return count
+    def _took(self, data: memoryview) -> int:
+        self.stored += len(data)
+        self._left -= len(data)
+        if self._sums is not None:
+            self._sums.add(data)
+        return len(data)
 
     def _failed(self, error: OSError) -> InputError:
         return InputError(f"{self._name}: {error.strerror} after {self.stored} bytes")
@@ -223,9 +236,15 @@ def decompressed(raw: RawStream, compression: str, name: str) -> Stream:
     return MembersStream(raw, name, compression, known.decoder, padded=known.padded)
 
 
-def open_stream(source: Source, end: int | None = None) -> Stream:
-    """Open a source, or its first ``end`` bytes as stored; InputError where that fails."""
-    return decompressed(FileStream(source, 0, end), source.compression, source.name)
+def open_stream(
+    source: Source, end: int | None = None, *, file: FileStream | None = None
+) -> Stream:
+    """Open a source, or its first ``end`` bytes as stored; InputError where that fails.
+
+    ``file`` is the source where it is open already.
+    """
+    raw = FileStream(source, 0, end) if file is None else file
+    return decompressed(raw, source.compression, source.name)
 
 
 class FramesStream:

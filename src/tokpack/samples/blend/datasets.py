@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tokpack.errors import InputError, UsageError
 from tokpack.indexed import MMapIndexedDataset, bin_path, idx_path, prefix_of
+from tokpack.indexed.manifest import checksum_of
 from tokpack.samples.labels import check_labels
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def marks(dataset: MMapIndexedDataset) -> dict[str, str | None]:
     manifest; ``tokpack verify`` compares it with the file.
     """
     manifest = dataset.manifest
-    checksum = None if manifest is None else manifest.bin["xxh3_128"]
+    checksum = None if manifest is None else checksum_of(manifest.bin)
     return {"fingerprint": f"{dataset.fingerprint:016x}", "checksum": checksum}
 
 

@@ -1,0 +1,289 @@
+"""What `tokpack encode` costs beside encoding, and from that a model of machines with many cores.
+
+    python benchmarks/scale.py                  1, 2, 8 and 32 workers that replay ready ids
+
+Encoders share nothing, so what decides on a large machine is the rest. Here each worker's reading
+and encoding is replaced by one that hands out ready ids of the same size: 32 of them, on 2 cores,
+ask for places as fast as the encoders of many more would. Everything else is real: processes,
+messages, pieces, checksums, journal, files, commit. Two sizes are run, and the difference taken, so
+that starting costs nothing. All figures are processor seconds for a GB of ids (10^9 bytes), which a
+crowded machine does not change much:
+
+    encoding    all that one worker takes with real text: English, GPT-2's vocabulary
+    parent      the process that everything waits for: messages and arithmetic
+    workers     writing pieces to their places, checksums, messages
+    write lock  what one write call after the other takes: a file has one writer at a time. From
+                MANY_WORKERS on pieces are copied into maps instead, and there is no such lock
+
+The model: with W cores a GB of ids takes max(all work / W, parent, write lock) seconds.
+It knows nothing of memory bandwidth and disks: docs/performance.md has the limits.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent))
+import common
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+GB = 10**9
+BYTES_A_TOKEN = 4.3  # of English, with GPT-2's vocabulary
+DOCUMENT_TOKENS = 1000
+BATCH_BYTES = 1 << 20
+CORES = (1, 2, 8, 16, 32, 64, 128, 192)
+
+
+class Replay:
+    """An encoder that gives ready ids, as many as the text would have."""
+
+    def __init__(self, dtype: str) -> None:
+        tokens = int(BATCH_BYTES / BYTES_A_TOKEN)
+        documents = tokens // DOCUMENT_TOKENS
+        self.ids = np.arange(documents * DOCUMENT_TOKENS).astype(dtype)
+        self.lengths = np.full(documents, DOCUMENT_TOKENS, np.int32)
+        self.special = np.empty(0, np.int64)
+
+    def encode(self, _data: Any, _spans: Any) -> Replay:
+        """The ids of one batch."""
+        return self
+
+
+def replaced(dtype: str) -> None:
+    """Replace reading, encoding, the self-check and the checksums of inputs."""
+    from tokpack.encoding import check, part, piece
+    from tokpack.sources import Batch, Documents
+    from tokpack.tokenizers import native
+
+    replay = Replay(dtype)
+    count = len(replay.lengths)
+    documents = Documents(
+        np.empty(0, np.uint8), np.zeros((count, 2), np.int64), np.arange(count, dtype=np.int64)
+    )
+
+    def read(_source: Any, own: Any, keys: Any, **_: Any) -> Iterator[Batch]:
+        for _batch in range((own.end - own.begin) // BATCH_BYTES):
+            given = dict.fromkeys(keys, documents)
+            yield Batch(given, [], count, count, BATCH_BYTES, BATCH_BYTES)
+
+    names: dict[Any, tuple[str, Any]] = {
+        part: ("read", read),
+        check.SelfCheck: ("_run", lambda *_: None),
+        piece.Job: ("block_checksums", lambda *_: None),
+        native.NativeTokenizer: ("encoder", lambda *_, **__: replay),
+    }
+    for owner, (name, value) in names.items():
+        setattr(owner, name, value)
+
+
+def one(folder: str, size: int, workers: int, dtype: str) -> None:
+    """One run in this process; prints a row."""
+    import tokpack
+    from tokpack.encoding import engine
+
+    replaced(dtype)
+    source = Path(folder, "in.jsonl")
+    with source.open("wb") as file:
+        file.truncate(size)
+    shown = [*range(33, 127), *range(161, 173), *range(174, 256)]  # GPT-2's letters for bytes
+    letters = [*shown, *range(256, 512 - len(shown))]
+    vocabulary = {chr(letter): i for i, letter in enumerate(letters)}
+    Path(folder, "vocab.json").write_text(json.dumps({**vocabulary, "<|endoftext|>": 256}))
+    Path(folder, "merges.txt").write_text("#version: 0.2\n")
+    messages = [0]
+    receive = engine.Processes._receive
+
+    def counted(*arguments: Any) -> Any:
+        messages[0] += 1
+        return receive(*arguments)
+
+    setattr(engine.Processes, "_receive", counted)  # noqa: B010
+    began = time.perf_counter()
+    tokpack.encode(
+        str(source),
+        f"{folder}/out",
+        vocab_file=f"{folder}/vocab.json",
+        merge_file=f"{folder}/merges.txt",
+        input_format="jsonl",
+        dtype=dtype,
+        workers=workers,
+        overwrite=True,
+    )
+    own, others = (
+        resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    )
+    row = {
+        "ids": os.path.getsize(f"{folder}/out.bin"),
+        "wall": time.perf_counter() - began,
+        "parent": own.ru_utime + own.ru_stime,
+        "workers": others.ru_utime + others.ru_stime,
+        "messages": messages[0],
+        "parent_mb": own.ru_maxrss >> 10,
+        "worker_mb": others.ru_maxrss >> 10,
+    }
+    print(json.dumps(row))
+
+
+def run(size: int, workers: int, dtype: str, folder: str) -> dict[str, Any]:
+    """One run in a process of its own."""
+    words = [sys.executable, __file__, "--one", folder, str(size), str(workers), dtype]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    shutil.rmtree(f"{folder}/out.unfinished", ignore_errors=True)
+    if done.returncode:
+        sys.exit(f"a run failed:\n{done.stderr[-3000:]}")
+    row: dict[str, Any] = json.loads(done.stdout)
+    return row
+
+
+def slope(workers: int, dtype: str, text: int, runs: int, folder: str) -> dict[str, Any]:
+    """Processor seconds for a further GB of ids: the least of several runs, small and large."""
+    small, large = (
+        [run(size, workers, dtype, folder) for _ in range(runs)] for size in (text // 4, text)
+    )
+    least = [{key: min(row[key] for row in rows) for key in rows[0]} for rows in (small, large)]
+    ids = least[1]["ids"] - least[0]["ids"]
+    found = {
+        key: (least[1][key] - least[0][key]) * GB / ids for key in ("parent", "workers", "messages")
+    }
+    return {
+        "workers_running": workers,
+        "dtype": dtype,
+        "ids": ids,
+        **found,
+        "parent_mb": least[1]["parent_mb"],
+        "worker_mb": least[1]["worker_mb"],
+    }
+
+
+def write_lock(folder: str) -> float:
+    """Processor seconds of write calls for a GB, in one process."""
+    block = memoryview(np.arange(1 << 17).view(np.uint8)).cast("B")
+    times = []
+    for _ in range(3):
+        with Path(folder, "lock.bin").open("wb", buffering=0) as file:
+            before = resource.getrusage(resource.RUSAGE_SELF)
+            for _block in range(256):
+                file.write(block)
+            after = resource.getrusage(resource.RUSAGE_SELF)
+        os.unlink(f"{folder}/lock.bin")
+        spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        times.append(spent * GB / (256 * len(block)))
+    return min(times)
+
+
+def encoding(data: common.Data, dtype: str, runs: int, folder: str) -> float:
+    """Processor seconds for a further GB of ids of real text, English with GPT-2's vocabulary."""
+    lines = data.lines("english")
+    words = [sys.executable, "-m", "tokpack", "encode", f"{folder}/real.jsonl", "-o"]
+    words += [f"{folder}/real", "--vocab-file", str(data.find("gpt2-vocab.json")), "--merge-file"]
+    words += [str(data.find("gpt2-merges.txt")), "--workers", "1", "--dtype", dtype, "--overwrite"]
+    spent, ids = [], []
+    for rounds in (1, 6):
+        Path(folder, "real.jsonl").write_bytes(lines * rounds)
+        times = []
+        for _ in range(runs):
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            subprocess.run(words, capture_output=True, check=True)
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+        spent.append(min(times))
+        ids.append(os.path.getsize(f"{folder}/real.bin"))
+    return (spent[1] - spent[0]) * GB / (ids[1] - ids[0])
+
+
+def model(rows: list[dict[str, Any]], lock: float) -> list[tuple[str, ...]]:
+    """GB of ids a second for CORES, from the terms measured with the most workers up to each."""
+    from tokpack.encoding.engine import MANY_WORKERS
+
+    table = []
+    for dtype in dict.fromkeys(row["dtype"] for row in rows):
+        own = [row for row in rows if row["dtype"] == dtype]
+        alone = own[0]["encoding"] - own[0]["parent"] if own[0]["workers_running"] == 1 else None
+        cells = []
+        for cores in CORES:
+            fitting = [row for row in own if 1 < row["workers_running"] <= cores] or own[-1:]
+            term = max(fitting, key=lambda row: row["workers_running"])
+            encoding = own[0]["encoding"] - term["workers"] if alone is None else alone
+            serial = max(term["parent"], lock if 1 < cores < MANY_WORKERS else 0.0)
+            cells.append(f"{1 / max((encoding + term['workers']) / cores, serial):.2f}")
+        table.append((dtype, *cells))
+    return table
+
+
+def main() -> None:
+    """Measure, print and append rows."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    common.add_data_argument(parser)
+    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 8, 32])
+    parser.add_argument("--dtype", nargs="+", default=["uint16", "int32"])
+    parser.add_argument("--text", type=int, default=2, metavar="GB", help="of the larger run")
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--work", type=Path, help="where to write (a temporary folder)")
+    parser.add_argument("--no-rows", action="store_true")
+    parser.add_argument("--one", nargs=4, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.one:
+        folder, size, workers, dtype = arguments.one
+        one(folder, int(size), int(workers), dtype)
+        return
+    data = common.find_data(arguments.data)
+    with tempfile.TemporaryDirectory(dir=arguments.work) as folder:
+        lock = write_lock(folder)
+        rows = [
+            {
+                **slope(workers, dtype, arguments.text * GB, arguments.runs, folder),
+                "encoding": spent,
+            }
+            for dtype in arguments.dtype
+            for spent in [encoding(data, dtype, arguments.runs, folder)]
+            for workers in arguments.workers
+        ]
+    cells = [
+        (
+            row["dtype"],
+            row["workers_running"],
+            *(f"{row[key]:.3f}" for key in ("encoding", "parent", "workers")),
+            f"{row['messages']:.0f}",
+            row["parent_mb"],
+            row["worker_mb"],
+        )
+        for row in rows
+    ]
+    names = (
+        "ids",
+        "workers",
+        "all s/GB",
+        "parent s/GB",
+        "workers s/GB",
+        "messages/GB",
+        "parent MB",
+        "MB each",
+    )
+    common.print_table(names, cells)
+    print(f"write lock: {lock:.3f} s/GB")
+    names = ("model: GB/s of ids", *map(str, CORES))
+    common.print_table(names, model(rows, lock))
+    if not arguments.no_rows:
+        rows = [{"benchmark": "scale", "write_lock": lock, **row} for row in rows]
+        path = common.append_rows("scale", rows, common.versions("xxhash"))
+        print(f"rows appended to {path.relative_to(common.ROOT)}")
+
+
+if __name__ == "__main__":
+    main()

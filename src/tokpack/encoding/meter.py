@@ -1,0 +1,112 @@
+"""How far a run is: workers count in memory that they share with the run, which looks at it."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokpack.progress import Progress
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from tokpack.encoding.piece import Piece
+    from tokpack.progress import Show
+    from tokpack.sources import Batch
+
+_COUNTS = 5  # bytes read, bytes of text, documents, tokens, bad records
+_STAGES = ("read", "encode", "write")  # and the nanoseconds of each
+_BYTES_READ, _TEXT_BYTES, _DOCUMENTS, _TOKENS, _REJECTED = range(_COUNTS)
+
+
+class Counters:
+    """What one worker has done so far, and where its time went."""
+
+    def __init__(self, values: Any) -> None:
+        self._values: npt.NDArray[np.int64] = np.frombuffer(values, np.int64)
+        self._clock = time.perf_counter_ns()
+
+    def start(self) -> None:
+        """Count time from now on."""
+        self._clock = time.perf_counter_ns()
+
+    def spent(self, stage: int) -> None:
+        """Count the time since the last call for a stage."""
+        now = time.perf_counter_ns()
+        self._values[_COUNTS + stage] += now - self._clock
+        self._clock = now
+
+    def add(self, batch: Batch, documents: int, tokens: int) -> None:
+        """Count a batch."""
+        self._values[:_COUNTS] += (
+            batch.bytes_read,
+            batch.text_bytes,
+            documents,
+            tokens,
+            len(batch.bad),
+        )
+
+
+class Meter:
+    """Adds up what the workers have counted and passes it on, a few times a second."""
+
+    def __init__(
+        self, show: Show | None, bytes_total: int, workers: int, interval: float = 0.2
+    ) -> None:
+        # A plain array of the C library, which a started process inherits or is given.
+        self.shared = [
+            multiprocessing.RawArray("q", _COUNTS + len(_STAGES)) for _ in range(workers)
+        ]
+        self._own = np.zeros(_COUNTS, np.int64)  # of what was there already
+        self._show = show
+        self._bytes_total = bytes_total
+        self._workers = workers
+        self._interval = interval
+        self._began = time.monotonic()
+        self._shown = 0.0
+
+    def add(self, pieces: Sequence[Piece], columns: Sequence[str]) -> None:
+        """Count pieces that an earlier run has made."""
+        names = ("bytes_read", "text_bytes", "documents", "tokens", "rejected")
+        for count, name in enumerate(names):
+            # Of the keys, documents are those of the first, tokens those of all.
+            places = [n for n, column in enumerate(columns) if column == name]
+            for place in places if name == "tokens" else places[:1]:
+                self._own[count] += sum(piece.total(place) for piece in pieces)
+
+    def show(self, stage: str, *, now: bool = False) -> None:
+        """Pass a snapshot on, unless the last one was just shown; ``now`` shows it in any case."""
+        if self._show is None:
+            return
+        clock = time.monotonic()
+        if not now and clock - self._shown < self._interval:
+            return
+        self._shown = clock
+        sums = self._sums()
+        busy = sums[_COUNTS:]
+        done = min(int(sums[_BYTES_READ]), self._bytes_total)
+        self._show(
+            Progress(
+                stage=stage,
+                done=done if stage == "encode" else self._bytes_total,
+                total=self._bytes_total,
+                text_bytes=int(sums[_TEXT_BYTES]),
+                documents=int(sums[_DOCUMENTS]),
+                tokens=int(sums[_TOKENS]),
+                rejected=int(sums[_REJECTED]),
+                seconds=clock - self._began,
+                bottleneck=_STAGES[int(busy.argmax())] if busy.any() else "",
+                workers=self._workers,
+            )
+        )
+
+    def _sums(self) -> npt.NDArray[np.int64]:
+        own = [np.frombuffer(values, np.int64) for values in self.shared]
+        sums: npt.NDArray[np.int64] = np.sum(own, axis=0)
+        sums[:_COUNTS] += self._own
+        return sums

@@ -1,0 +1,57 @@
+"""The order in which parts are encoded."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from tokpack.sources.compression import COMPRESSIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tokpack.encoding.piece import Job
+
+
+class Queue:
+    """Parts in plan order, so that pieces find their places; one first that would end last.
+
+    A part that takes one worker longer than an even share of all that is left would keep it busy
+    after the others are done, so it is taken at once. Of a stream that is the time to decompress
+    it: the rest is shared.
+    """
+
+    def __init__(self, job: Job, numbers: Sequence[int], workers: int) -> None:
+        self._weights = {number: job.parts[number].weight for number in numbers}
+        self._alone = {number: _alone(job, number) for number in numbers}
+        self._in_order = deque(numbers)
+        self._by_weight = sorted(numbers, key=lambda n: (-self._alone[n], n))
+        self._at = 0
+        self._left = sum(self._weights.values())
+        self._workers = workers
+
+    def __len__(self) -> int:
+        return len(self._weights)
+
+    def take(self) -> int | None:
+        """The next part to encode, or None."""
+        if not self._weights:
+            return None
+        while self._by_weight[self._at] not in self._weights:
+            self._at += 1
+        while self._in_order[0] not in self._weights:
+            self._in_order.popleft()
+        number = self._by_weight[self._at]
+        if self._alone[number] * self._workers <= self._left:
+            number = self._in_order.popleft()
+        self._left -= self._weights.pop(number)
+        return number
+
+
+def _alone(job: Job, number: int) -> float:
+    """The weight of what one worker must do alone of a part."""
+    part = job.parts[number]
+    if part.kind != "stream":
+        return part.weight
+    decoding = COMPRESSIONS[job.sources[part.source].compression].decoding
+    return part.weight * decoding / (1 + decoding)

@@ -1,0 +1,217 @@
+"""Where the tracks of a piece go: into memory, until their place in the output is known, or a file.
+
+A piece's place is known when all pieces before it have told their sizes. So most pieces wait for a
+moment in their worker's memory and are written once, where they belong, with checksums taken while
+the bytes are in the cache. What would wait too long, or takes too much memory, goes to a *spill*, a
+set of files of the worker in the work folder, and is copied from there.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokpack.encoding.folder import create_own, open_own
+from tokpack.encoding.piece import Stored
+from tokpack.files.blocks import BlockSums, read_blocks, spans
+from tokpack.files.durable import cannot_write, reserve, start_writeback
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import numpy.typing as npt
+
+    from tokpack.encoding.folder import WorkFolder
+
+_FIRST_BYTES = 1 << 20  # of the memory of a track
+_LEAST_MAPPED = 1 << 20
+
+
+class Place:
+    """The open files of all tracks, under one name in the work folder.
+
+    A file that is written by calls takes one writer at a time, since the system locks it for each.
+    ``mapped`` is for many writers: large pieces are copied into maps, which takes twice the time
+    for each of them, but all write side by side.
+    """
+
+    def __init__(
+        self,
+        folder: WorkFolder,
+        name: str,
+        tracks: Sequence[str],
+        *,
+        new: bool = False,
+        mapped: bool = False,
+    ) -> None:
+        self.name = name
+        self._mapped = mapped
+        self.paths = [folder(f"{name}.{track}") for track in tracks]
+        self.files: list[int] = []
+        try:
+            for path in self.paths:
+                with cannot_write(path):
+                    self.files.append(create_own(path) if new else open_own(path, os.O_RDWR))
+        except BaseException:
+            self.close()
+            raise
+
+    def write(self, track: int, data: memoryview, at: int) -> None:
+        """Write bytes at an offset. Raises OutputError."""
+        with cannot_write(self.paths[track]):
+            while len(data):
+                count = os.pwrite(self.files[track], data, at)
+                data, at = data[count:], at + count
+
+    def map(self, track: int, begin: int, size: int) -> memoryview | None:
+        """Memory that is a range of a file, to be written; None where calls are better.
+
+        Its space is there: without, a full disk would end the process. Raises OutputError.
+        """
+        if not self._mapped or size < _LEAST_MAPPED:
+            return None
+        with cannot_write(self.paths[track]):
+            if not reserve(self.files[track], begin, size):
+                self._mapped = False
+                return None
+            first = begin - begin % mmap.ALLOCATIONGRANULARITY
+            memory = mmap.mmap(self.files[track], begin + size - first, offset=first)
+        return memoryview(memory)[begin - first :]
+
+    def read(self, track: int, begin: int, end: int) -> memoryview | None:
+        """Bytes [begin, end) of a block; None where the file is shorter. Raises OutputError."""
+        with cannot_write(self.paths[track]):
+            data = next(read_blocks(self.files[track], begin, end), memoryview(b""))
+        return data if len(data) == end - begin else None
+
+    def close(self) -> None:
+        """Close the files, without making them durable."""
+        for file in self.files:
+            os.close(file)
+        self.files = []
+
+
+class Tracks:
+    """The tracks of a piece in the making, and until they are stored.
+
+    ``grown`` is called after each array that memory has taken.
+    """
+
+    def __init__(self, memory: Memory, grown: Callable[[Tracks], None]) -> None:
+        self.sizes = [0] * len(memory.buffers)
+        self.begins: tuple[int, ...] = ()
+        self._memory: Memory | None = memory
+        self._grown = grown
+        self._place: Place
+        self._sums: list[BlockSums]
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether they go to files."""
+        return self._memory is None
+
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """Where the tracks end in their files."""
+        return tuple(begin + size for begin, size in zip(self.begins, self.sizes, strict=True))
+
+    @property
+    def in_memory(self) -> int:
+        """Bytes that are held."""
+        return 0 if self._memory is None else sum(self.sizes)
+
+    def write(self, track: int, values: npt.NDArray[Any]) -> None:
+        """Append an array to a track. Raises OutputError."""
+        if not values.size:
+            return
+        data = np.ascontiguousarray(values).view(np.uint8).reshape(-1)
+        size = self.sizes[track]
+        self.sizes[track] += len(data)
+        if self._memory is None:
+            self._write(track, data.data)
+        else:
+            self._memory.put(track, size, data)
+            self._grown(self)
+
+    def store(self, place: Place, begins: Sequence[int]) -> None:
+        """Write what is held to files, where each track begins at an offset; the rest follows."""
+        memory, self._memory = self._memory, None
+        assert memory is not None
+        self._place, self.begins = place, tuple(begins)
+        self._sums = [BlockSums(begin) for begin in begins]
+        for track, size in enumerate(self.sizes):
+            held = memory.buffers[track][:size].data
+            begin = begins[track]
+            mapped = place.map(track, begin, size)
+            for at, stop in spans(begin, begin + size):  # a block is hashed while it is hot
+                block = held[at - begin : stop - begin]
+                if mapped is None:
+                    self._write(track, block)
+                else:
+                    self._sums[track].add(block)
+                    mapped[at - begin : stop - begin] = block
+
+    def stored(self) -> Stored:
+        """Where the piece lies, which is complete."""
+        for track, (begin, size) in enumerate(zip(self.begins, self.sizes, strict=True)):
+            start_writeback(self._place.files[track], begin, size)
+        return Stored(self._place.name, self.begins, tuple(sums.finish() for sums in self._sums))
+
+    def _write(self, track: int, data: memoryview) -> None:
+        at = self._sums[track].at
+        self._sums[track].add(data)
+        self._place.write(track, data, at)
+
+
+class Memory:
+    """The memory in which the tracks of one piece wait; used again for the next."""
+
+    def __init__(self, tracks: int) -> None:
+        self.buffers = [np.empty(0, np.uint8) for _ in range(tracks)]
+
+    def put(self, track: int, at: int, data: npt.NDArray[np.uint8]) -> None:
+        """Put bytes at an offset of a track."""
+        buffer, end = self.buffers[track], at + len(data)
+        if end > len(buffer):
+            grown = np.empty(max(end, 2 * len(buffer), _FIRST_BYTES), np.uint8)
+            grown[:at] = buffer[:at]
+            self.buffers[track] = buffer = grown
+        buffer[at:end] = data
+
+
+def copy_piece(
+    source: Place, stored: Stored, sizes: Sequence[int], target: Place, begins: Sequence[int]
+) -> Stored | None:
+    """Copy the tracks of a piece; None where they are not what was stored. Raises OutputError."""
+    sums = []
+    for track, (begin, size) in enumerate(zip(stored.begins, sizes, strict=True)):
+        had, has = BlockSums(begin), BlockSums(begins[track])
+        for at, stop in spans(begin, begin + size):
+            data = source.read(track, at, stop)
+            if data is None:
+                return None
+            had.add(data)
+            target.write(track, data, has.at)
+            has.add(data)
+        if had.finish() != stored.sums[track]:
+            return None
+        start_writeback(target.files[track], begins[track], size)
+        sums.append(has.finish())
+    return Stored(target.name, tuple(begins), tuple(sums))
+
+
+def is_stored(place: Place, stored: Stored, sizes: Sequence[int]) -> bool:
+    """Whether the tracks of a piece are what was stored. Raises OutputError."""
+    for track, (begin, size) in enumerate(zip(stored.begins, sizes, strict=True)):
+        sums = BlockSums(begin)
+        for at, stop in spans(begin, begin + size):
+            data = place.read(track, at, stop)
+            if data is None:
+                return False
+            sums.add(data)
+        if sums.finish() != stored.sums[track]:
+            return False
+    return True

@@ -1,0 +1,194 @@
+"""The work of a run: all parts of a job become pieces in their places, in joined files."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tokpack.encoding.check import SelfCheck
+from tokpack.encoding.coordinator import Coordinator
+from tokpack.encoding.engine import InProcess, Processes
+from tokpack.encoding.folder import create_own
+from tokpack.encoding.journal import Journal
+from tokpack.encoding.meter import Meter
+from tokpack.encoding.piece import JOINED
+from tokpack.encoding.resume import check_budget, found_pieces
+from tokpack.encoding.tracks import Place
+from tokpack.encoding.worker import Slots
+from tokpack.files.durable import cannot_write, sync_data
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from types import TracebackType
+
+    from tokpack.encoding.piece import Job, Pieces
+    from tokpack.encoding.plan import Plan
+    from tokpack.progress import Show
+
+SYNC_SECONDS = 2.0
+_SLOTS_A_WORKER = 2
+_SEGMENT_SLACK = 2  # blocks more than a segment has, at most, if no line is longer
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The result of the work: pieces, checksums of the files of a stream, sums of the .bin."""
+
+    pieces: Pieces
+    stream_blocks: Mapping[int, str | None]  # by part
+    sums: Mapping[str, bytes]  # of the blocks of each file of ids, by track
+
+
+class Run:
+    """The work of one run; a context, which closes what it has opened.
+
+    ``touched`` are the sources whose files have another time than in the plan of the work folder.
+    ``beat`` is called now and then to show that the run is alive.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        plan: Plan,
+        touched: Sequence[int],
+        *,
+        workers: int,
+        show: Show | None,
+        beat: Callable[[], None],
+    ) -> None:
+        self._job = job
+        self._journal = Journal(job.folder)
+        self._found = found_pieces(job, plan, touched, self._journal)
+        self._joined = _open_joined(job)
+        workers = self._useful(workers)
+        # The first N records are the same for any number of workers when one takes them in turn.
+        if job.options.limit is not None:
+            workers = 1
+        self._meter = Meter(show, plan.bytes, workers)
+        self._meter.add(list(self._found.pieces.values()), job.columns)
+        self._slots = _slots_for(job, workers)
+        slots = self._slots.count if self._slots else 0
+        self._coordinator = Coordinator(
+            job, self._found, self._journal, workers=workers, slots=slots
+        )
+        self._check = SelfCheck(job)
+        self._syncs = _Syncs([*self._joined.files, self._journal.file], beat)
+
+    def encode(self) -> Finished:
+        """Do what is left to do, and make it durable."""
+        job, coordinator, name = self._job, self._coordinator, str(self._found.runs)
+        if len(self._meter.shared) > 1:
+            with Processes(job, name, self._meter.shared, self._slots) as processes:
+                self._start()
+                processes.run(coordinator, self._poll)
+        else:
+            self._start()
+            InProcess(job, name, self._meter.shared[0]).run(coordinator, self._poll)
+        self._check.finish()
+        self._look()
+        self._meter.show("sync", now=True)
+        self._syncs.stop()
+        for track, (file, end) in enumerate(zip(self._joined.files, coordinator.ends, strict=True)):
+            with cannot_write(self._joined.paths[track]):
+                os.ftruncate(file, end)
+                sync_data(file)
+        return Finished(coordinator.pieces, coordinator.blocks, coordinator.digests())
+
+    @property
+    def has_tokens(self) -> bool:
+        """Whether there is anything that a later run could go on with."""
+        column = self._job.key_column(0, "tokens")
+        return any(piece.total(column) for piece in self._coordinator.pieces)
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._syncs.stop()
+        self._check.stop()
+        self._joined.close()
+        self._journal.close()
+
+    def _useful(self, workers: int) -> int:
+        """How many of the workers have something to do."""
+        parts = self._job.parts
+        if any(part.kind == "stream" for part in parts) and sys.platform == "linux":
+            return workers
+        return max(1, min(workers, len(parts)))
+
+    def _start(self) -> None:
+        # Threads come after the fork: a worker starts with one thread and no lock held.
+        self._syncs.start()
+        self._check.start()
+        self._poll()
+
+    def _poll(self) -> None:
+        """Raise what went wrong elsewhere; show how far the run is."""
+        self._look()
+        self._meter.show("place" if self._coordinator.all_encoded else "encode")
+
+    def _look(self) -> None:
+        self._syncs.check()
+        self._check.poll()
+        check_budget(self._coordinator.rejected, self._job.options, self._job.folder.path)
+
+
+def _open_joined(job: Job) -> Place:
+    """The joined files, which are there when a worker opens them."""
+    for track in job.tracks:
+        path = job.folder.joined(track)
+        if not os.path.lexists(path):
+            os.close(create_own(path))
+    return Place(job.folder, JOINED, job.tracks)
+
+
+def _slots_for(job: Job, workers: int) -> Slots | None:
+    """Shared memory for the segments of streams, where there are any, and others to encode them."""
+    segments = [part.end for part in job.parts if part.kind == "stream"]
+    if not segments or workers < 2 or sys.platform != "linux":
+        return None
+    return Slots(_SLOTS_A_WORKER * workers, max(segments) + _SEGMENT_SLACK * (1 << 20))
+
+
+class _Syncs:
+    """A thread that makes files durable now and then, so that little is left at the end."""
+
+    def __init__(self, files: Sequence[int], beat: Callable[[], None]) -> None:
+        self._files = files
+        self._beat = beat
+        self._error: BaseException | None = None
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._main, name="tokpack-sync", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def check(self) -> None:
+        """Raise the error that ended the thread, if any."""
+        if self._error is not None:
+            raise self._error
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._end.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _main(self) -> None:
+        try:
+            while not self._end.wait(SYNC_SECONDS):
+                self._beat()
+                for file in self._files:
+                    with cannot_write("the work folder"):
+                        sync_data(file)
+        except BaseException as error:
+            self._error = error

@@ -1,0 +1,102 @@
+"""Checksums of a file's blocks, which any number of processes can take and check side by side.
+
+A file's checksum is the XXH3-128 of the XXH3-64 of its blocks of 1 MiB, of 8 bytes each, big
+endian, in order. Where a run of bytes begins or ends inside a block, the sums of that run begin and
+end with the sum of the bytes that it has of the block.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import xxhash
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+BLOCK_BYTES = 1 << 20
+SUM_BYTES = 8
+
+
+class BlockSums:
+    """The sums of a run of bytes that begins at offset ``at`` of a file and is given in order."""
+
+    def __init__(self, at: int = 0) -> None:
+        self.at = at  # the end of what was given
+        self._sums = bytearray()
+        self._state = xxhash.xxh3_64()
+        self._open = False
+
+    def add(self, data: memoryview) -> None:
+        """Take the next bytes."""
+        while len(data):
+            size = min(len(data), BLOCK_BYTES - self.at % BLOCK_BYTES)
+            self._state.update(data[:size])
+            self._open = True
+            self.at += size
+            if not self.at % BLOCK_BYTES:
+                self._close()
+            data = data[size:]
+
+    def finish(self) -> bytes:
+        """The sums of all that was given."""
+        if self._open:
+            self._close()
+        return bytes(self._sums)
+
+    def _close(self) -> None:
+        self._sums += self._state.digest()
+        self._state.reset()
+        self._open = False
+
+
+def spans(begin: int, end: int) -> Iterator[tuple[int, int]]:
+    """The bytes [begin, end) of a file, block by block: those of which each sum is."""
+    while begin < end:
+        stop = min(end, begin - begin % BLOCK_BYTES + BLOCK_BYTES)
+        yield begin, stop
+        begin = stop
+
+
+def sums_of(file: int, begin: int, end: int) -> bytes | None:
+    """The sums of bytes [begin, end) of an open file; None where it is shorter. OSError."""
+    sums = BlockSums(begin)
+    for data in read_blocks(file, begin, end):
+        sums.add(data)
+    return sums.finish() if sums.at == end else None
+
+
+def read_blocks(file: int, begin: int, end: int) -> Iterator[memoryview]:
+    """Bytes [begin, end) of an open file, a block at a time, valid until the next; OSError.
+
+    Less, where the file is shorter.
+    """
+    buffer = memoryview(bytearray(min(BLOCK_BYTES, end - begin)))
+    for at, stop in spans(begin, end):
+        filled = 0
+        while filled < stop - at:
+            count = os.preadv(file, [buffer[filled : stop - at]], at + filled)
+            if not count:
+                break
+            filled += count
+        yield buffer[:filled]
+        if filled < stop - at:
+            return
+
+
+def checksum_of_sums(sums: bytes) -> str:
+    """The checksum, in hex, of a file whose blocks have these sums."""
+    return xxhash.xxh3_128_hexdigest(sums)
+
+
+def sum_of(data: memoryview) -> bytes:
+    """The sum of the bytes of one block."""
+    return xxhash.xxh3_64_digest(data)
+
+
+def block_sums(begin: int, data: memoryview) -> bytes:
+    """The sums of a run of bytes that begins at offset ``begin`` of a file."""
+    sums = BlockSums(begin)
+    sums.add(data)
+    return sums.finish()
