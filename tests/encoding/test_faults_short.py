@@ -26,7 +26,7 @@ from support.encoding_tools import (
 )
 from support.places import ROOT
 from torture import bombs, disk, kill, power
-from torture.tools import OPTIONS, SMALL_PARTS, Setting
+from torture.tools import OPTIONS, Setting, small_parts
 
 import tokpack
 
@@ -59,7 +59,10 @@ def test_power_loss_at_every_stage(setting: Setting, tmp_path: Path) -> None:
 
 def test_a_disk_that_is_full_at_every_stage(setting: Setting, tmp_path: Path) -> None:
     try:
-        assert disk.grow(setting, tmp_path / "disk", 1, 300 << 10, workers=2) >= 3
+        assert (
+            disk.grow(setting, tmp_path / "disk", 1, step=300 << 10, part_bytes=64 << 10, workers=2)
+            >= 3
+        )
     except PermissionError as error:
         pytest.skip(str(error))
 
@@ -168,7 +171,7 @@ def test_workers_without_memory(setting: Setting, tmp_path: Path) -> None:
     text = json.dumps(setting.request(output, workers=2))
     failed = 0
     for megabytes in (0, 2, 8, 30):
-        script = STARVE.format(megabytes=megabytes) + SMALL_PARTS.format(part_bytes=1 << 18)
+        script = STARVE.format(megabytes=megabytes) + small_parts(1 << 18)
         done = subprocess.run(
             [sys.executable, "-c", script + DRIVER, text],
             capture_output=True,
@@ -193,7 +196,7 @@ def test_a_clock_that_goes_backwards(setting: Setting, tmp_path: Path) -> None:
     output = tmp_path / "out"
     for path in setting.inputs:
         os.utime(path, (2**31 + 5, 2**31 + 5))
-    script = SMALL_PARTS.format(part_bytes=1 << 16)
+    script = small_parts(1 << 16)
     request = json.dumps(setting.request(output, workers=2))
     command = [sys.executable, "-c", script + DRIVER, request]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)

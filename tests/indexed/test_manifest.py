@@ -37,7 +37,8 @@ def test_the_golden_manifest_stays_readable(manifest: Manifest) -> None:
 
 def test_a_manifest_is_saved_as_it_was_loaded(manifest: Manifest, tmp_path: Path) -> None:
     manifest.save(tmp_path / "x")
-    assert Path(manifest_path(tmp_path / "x")).read_bytes() == Path(f"{SMALL}.json").read_bytes()
+    saved = json.loads(Path(manifest_path(tmp_path / "x")).read_bytes())
+    assert saved == json.loads(Path(f"{SMALL}.json").read_bytes())
     later = dataclasses.replace(manifest, tokens=7)
     later.save(tmp_path / "x")
     assert Manifest.load(tmp_path / "x") == later

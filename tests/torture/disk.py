@@ -17,15 +17,17 @@ from pathlib import Path
 from support.small_disk import small_disk
 
 import tokpack
-from torture.tools import Setting, Whole
+from torture.tools import Setting, Whole, in_small_parts
 
 
-def grow(setting: Setting, folder: Path, seed: int, step: int, workers: int) -> int:
+def grow(
+    setting: Setting, folder: Path, seed: int, *, step: int, part_bytes: int, workers: int
+) -> int:
     """Resume on a disk that grows by about ``step`` bytes until it suffices; the failures."""
     rng = random.Random(seed)
     size = 4096
     failures = 0
-    with small_disk(folder, size) as disk:
+    with small_disk(folder, size) as disk, in_small_parts(part_bytes):
         prefix = disk / "out"
         while True:
             try:
@@ -54,8 +56,11 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp(prefix="tokpack-disk-"))
     setting = Setting.make(folder, 3 << 20, files=5, seed=args.seed)
     for number in range(args.rounds):
-        workers = 1 + number % 2
-        failures = grow(setting, folder / "disk", args.seed + number, 96 << 10, workers)
+        workers = (1, 2, 4, 16)[number % 4]
+        seed = args.seed + number
+        failures = grow(
+            setting, folder / "disk", seed, step=96 << 10, part_bytes=64 << 10, workers=workers
+        )
         print(f"disk: full {failures} times with {workers} workers, then right", flush=True)
     shutil.rmtree(folder)
 

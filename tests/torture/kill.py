@@ -22,9 +22,9 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from support.encoding_tools import DRIVER, children
+from support.encoding_tools import DRIVER, children, pieces
 
-from torture.tools import SMALL_PARTS, SUFFIXES, Setting, Whole
+from torture.tools import SUFFIXES, Setting, Whole, small_parts
 
 TARGETS = ("parent", "worker", "everything", "SIGTERM", "SIGINT")
 
@@ -36,7 +36,7 @@ class Kills:
         self.setting = setting
         self.output = output
         self.rng = random.Random(seed)
-        self.script = SMALL_PARTS.format(part_bytes=part_bytes) + DRIVER
+        self.script = small_parts(part_bytes) + DRIVER
         self.done: Counter[str] = Counter()
         self.finished = 0
         self._step = 0.0
@@ -62,7 +62,7 @@ class Kills:
             now = self._progress()
             stuck = stuck + 1 if now <= before else 0
             before = now
-            print(f"{number + 1:4d} {text}; {now} parts are done", flush=True)
+            print(f"{number + 1:4d} {text}; {now} pieces are done", flush=True)
         process = self._start(max(workers))
         _, err = process.communicate(timeout=600)
         assert process.returncode == 0, err
@@ -123,8 +123,7 @@ class Kills:
             assert Whole.read(self.output) == self.setting.expected
 
     def _progress(self) -> int:
-        folder = Path(f"{self.output}.unfinished")
-        return len(list(folder.glob("[0-9]*.json"))) if folder.is_dir() else 0
+        return len({(piece["number"], piece["segment"]) for piece in pieces(self.output)})
 
     def _start(self, workers: int) -> subprocess.Popen[str]:
         text = json.dumps(self.setting.request(self.output, workers=workers))
@@ -157,8 +156,8 @@ def main() -> None:
     print(f"kill: {args.rounds} rounds, seed {args.seed}, {args.megabytes} MB, in {folder}")
     setting = Setting.make(folder, args.megabytes << 20, files=25, seed=args.seed)
     (folder / "out").mkdir()
-    kills = Kills(setting, folder / "out" / "out", args.seed, part_bytes=1 << 20)
-    kills.run(args.rounds, workers=(2, 3))
+    kills = Kills(setting, folder / "out" / "out", args.seed, part_bytes=128 << 10)
+    kills.run(args.rounds, workers=(2, 3, 8, 16))
     counts = ", ".join(f"{count} {target}" for target, count in sorted(kills.done.items()))
     print(
         f"kill: the bytes are those of an undisturbed run after {counts}; "

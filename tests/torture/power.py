@@ -22,7 +22,7 @@ from pathlib import Path
 from support.encoding_tools import DRIVER
 
 import tokpack
-from torture.tools import SMALL_PARTS, SUFFIXES, Setting, Whole
+from torture.tools import SUFFIXES, Setting, Whole, in_small_parts, small_parts
 
 # What the observed run does beside its work. Its threads come one after the other here, so that a
 # copy is of one moment; workers may write meanwhile, which a power loss may see as well.
@@ -86,7 +86,7 @@ def observe(setting: Setting, folder: Path, part_bytes: int, workers: int) -> li
     home, snapshots = folder / "home", folder / "snapshots"
     home.mkdir()
     snapshots.mkdir()
-    script = SMALL_PARTS.format(part_bytes=part_bytes) + OBSERVER + DRIVER
+    script = small_parts(part_bytes) + OBSERVER + DRIVER
     text = json.dumps(setting.request(home / "out", workers=workers))
     command = [sys.executable, "-c", script, text, str(home), str(snapshots)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -123,11 +123,11 @@ def check_nothing_false(prefix: Path, setting: Setting) -> None:
         assert len(dataset) == setting.expected.counts["sequences"]
 
 
-def resume(setting: Setting, prefix: Path) -> str:
+def resume(setting: Setting, prefix: Path, workers: int) -> str:
     """Go on after the power loss; what came of it. The result is right, or refused."""
     check_nothing_false(prefix, setting)
     try:
-        tokpack.encode(**setting.request(prefix, workers=1))
+        tokpack.encode(**setting.request(prefix, workers=workers))
     except tokpack.TokpackError as error:
         check_nothing_false(prefix, setting)
         return f"refused: {error}"
@@ -152,7 +152,8 @@ def rounds(
             shutil.copytree(snapshot / "home", case)
             damage(case, known["sizes"], how, rng)
             try:
-                result = resume(setting, case / "out")
+                with in_small_parts(part_bytes):
+                    result = resume(setting, case / "out", rng.choice((1, 1, 2, 4)))
             except BaseException:
                 print(f"power: {snapshot}, {known['what']}, {how}: see {case}", file=sys.stderr)
                 raise

@@ -76,6 +76,7 @@ class Coordinator:
         self._copies: deque[CopyPiece] = deque()
         self._segments: deque[Segment] = deque()
         self._damaged: dict[int, set[int]] = {}  # segments to be made again, by part
+        self._wanted: set[PieceId] = set()  # of them what is being read again
         # Of each worker: what it has been given and has not done.
         self._tasks: list[deque[Task]] = [deque() for _ in range(workers)]
         self._slots = deque(range(slots))
@@ -205,8 +206,15 @@ class Coordinator:
 
     def _encode_again(self) -> EncodePart:
         part, segments = self._damaged.popitem()
+        first, limit = (part, min(segments)), self._job.options.limit
+        if limit is not None:  # as it was: what the pieces before have left of it
+            limit -= sum(p.total(_RECORDS) for key, p in self.pieces.by_id.items() if key < first)
+            if rest := segments - {first[1]}:
+                self._damaged[part] = rest
+            segments = {first[1]}
         only = frozenset(segments) if self._is_stream_part(part) else None
-        return EncodePart(part, self._begins.get((part, min(segments))), only=only)
+        self._wanted.update((part, segment) for segment in segments)
+        return EncodePart(part, self._begins.get(first), only=only, limit=limit)
 
     def _pass_over_rest(self) -> None:
         """There were as many records as asked for: what is left becomes pieces of nothing."""
@@ -242,9 +250,10 @@ class Coordinator:
         elif isinstance(event, WasStored):
             self._stored(event.id, event.stored)
         elif isinstance(event, Done):
-            self._tasks[worker].popleft()
+            self._done(self._tasks[worker].popleft())
         elif isinstance(event, Segment):
             self._granted[worker] -= 1
+            self._wanted.discard((event.number, event.segment))
             self._segments.append(event)
         elif isinstance(event, SlotFree):
             self._granted[worker] -= event.unused
@@ -266,10 +275,11 @@ class Coordinator:
                 f"{self._job.describe(key[0])} gave {sum(known.sizes)} bytes, and now "
                 f"{sum(piece.sizes)}: its input changes, or the memory fails; run again anew"
             )
-        if self._limit is not None:
-            self._limit -= piece.total(_RECORDS)
+        self._wanted.discard(key)
         if known is None:
             self.rejected += piece.total(_REJECTED)
+            if self._limit is not None:
+                self._limit -= piece.total(_RECORDS)
         self.pieces.by_id[key] = piece
         if piece.stored is None:
             self._owner[key] = worker
@@ -313,11 +323,27 @@ class Coordinator:
         self._under_way.discard(key)
         self._damaged.setdefault(key[0], set()).add(key[1])
 
+    def _done(self, task: Task) -> None:
+        """A task is done. OutputError where a stream did not give again what it gave before."""
+        if isinstance(task, EncodePart) and task.only is not None:
+            for segment in sorted(task.only):
+                if (task.number, segment) in self._wanted:
+                    raise self._other_stream(task.number, segment)
+
     def _stream_ended(self, event: StreamEnd) -> None:
+        for part, segment in self.pieces.by_id:
+            if part == event.number and segment >= event.segments:
+                raise self._other_stream(part, segment)
         self._layout.ends_with(event.number, event.segments)
         self.blocks[event.number] = event.blocks
         self._journal.write({"stream": event._asdict()})
         self._place()
+
+    def _other_stream(self, part: int, segment: int) -> OutputError:
+        return OutputError(
+            f"{self._job.describe(part)} had a segment {segment}, and now has none when it is read "
+            "again: it is a pipe, or changes, or the memory fails; run again anew"
+        )
 
     # -- places ----------------------------------------------------------------------------------
 

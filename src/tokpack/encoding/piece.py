@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import re
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -183,7 +183,7 @@ class Piece:
 
     def to_json(self) -> dict[str, Any]:
         """A form that ``json`` can write."""
-        value = asdict(self)
+        value = {name: getattr(self, name) for name in self.__slots__}
         if self.stored is not None:
             value["stored"] = [*self.stored[:2], [sums.hex() for sums in self.stored.sums]]
         return value
@@ -263,6 +263,7 @@ class Pieces:
     def by_source(self) -> npt.NDArray[np.int64]:
         """The counts of every source: int64 [sources, columns]."""
         sums = np.zeros((len(self.job.sources), len(self.job.columns)), np.int64)
-        for source, _, counts in self.rows():
-            sums[source] += counts
+        for piece in self.by_id.values():
+            sources = self.job.sources_of(piece.number)
+            sums[sources.start : sources.stop] += np.array(piece.counts, np.int64)
         return sums

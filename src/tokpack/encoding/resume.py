@@ -140,6 +140,7 @@ def found_pieces(job: Job, plan: Plan, touched: Sequence[int], journal: Journal)
                 job.folder.clear(keep=("lock", NAME))
                 job.folder.write_json("plan.json", plan.to_json())
                 journal.clear()
+                journal.write({"run": found.runs})
                 return Found({}, {}, {}, found.runs)
     for source in touched:
         _forget_unknown(job, found, source)
@@ -150,8 +151,8 @@ def found_pieces(job: Job, plan: Plan, touched: Sequence[int], journal: Journal)
     for part, count in found.segments.items():
         for key in [key for key in found.pieces if key[0] == part and key[1] >= count]:
             del found.pieces[key]
-    if job.options.limit is not None:  # a stream that was stopped in its middle
-        _forget(found, [number for number, _ in found.pieces if _is_open(job, found, number)])
+    if job.options.limit is not None:  # how many records are left for a part depends on all before
+        _forget(found, range(_first_incomplete(job, found), len(job.parts)))
     used = {piece.stored.place for piece in found.pieces.values() if piece.stored is not None}
     for name in os.listdir(job.folder.path):
         if name.startswith(SPILL) and name.partition(".")[0] not in used:
@@ -176,7 +177,11 @@ def _in_journal(job: Job, journal: Journal) -> Found:
             elif "forget" in entry:
                 gone = set(entry["forget"])
                 pieces = {key: piece for key, piece in pieces.items() if key[0] not in gone}
-            runs += "run" in entry
+                for part in gone:
+                    segments.pop(part, None)
+                    stream_blocks.pop(part, None)
+            elif "run" in entry:
+                runs = int(entry["run"]) + 1
         except (KeyError, TypeError, ValueError, IndexError, AssertionError):
             break  # of another version of tokpack, or worse: what follows is as good as lost
     journal.write({"run": runs})
@@ -230,7 +235,15 @@ def _parts_without(job: Job, found: Found) -> set[int]:
     return set(range(len(job.parts))) - {number for number, _ in found.pieces}
 
 
+def _first_incomplete(job: Job, found: Found) -> int:
+    """The first part of which pieces lack; the number of parts where none does."""
+    missing = _parts_without(job, found)
+    missing |= {number for number, _ in found.pieces if _is_open(job, found, number)}
+    return min(missing, default=len(job.parts))
+
+
 def _is_open(job: Job, found: Found, part: int) -> bool:
+    """Whether a part is a stream that was stopped in its middle."""
     return job.parts[part].kind == "stream" and part not in found.segments
 
 

@@ -88,9 +88,9 @@ class Run:
             self._start()
             InProcess(job, name, self._meter.shared[0]).run(coordinator, self._poll)
         self._check.finish()
-        self._look()
         self._meter.show("sync", now=True)
         self._syncs.stop()
+        self._look()  # of a write that failed the system tells once, maybe in the last sync of all
         for track, (file, end) in enumerate(zip(self._joined.files, coordinator.ends, strict=True)):
             with cannot_write(self._joined.paths[track]):
                 os.ftruncate(file, end)

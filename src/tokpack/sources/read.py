@@ -113,8 +113,9 @@ class LineStream:
         self._next: Block | None = None
 
     def __iter__(self) -> Iterator[Iterator[Block]]:
-        """The segments; of each, its blocks, which are to be read before the next is asked for."""
+        """The segments, at least one; of each, its blocks, which are read before the next."""
         self._next = next(self._blocks, None)
+        yield self._segment()
         while self._next is not None:
             yield self._segment()
 
@@ -141,8 +142,13 @@ def _read_lines(
 ) -> Iterator[Batch]:
     stream, region = _open_part(source, part)
     most = part.end - part.begin if part.kind == "bytes" else source.size or FOREVER
+    block_bytes = limits.block_bytes
+    if part.kind == "whole" and source.size and not source.compression:
+        block_bytes = min(
+            block_bytes, source.size + 1
+        )  # thousands of small files have small buffers
     with closing(stream):
-        reader = LineReader(stream, limits.block_bytes, limits.max_document_bytes)
+        reader = LineReader(stream, block_bytes, limits.max_document_bytes)
         blocks = _with_stored(reader.blocks(region), stream, most)
         yield from parse(source, keys, blocks, limits.max_document_bytes)
 

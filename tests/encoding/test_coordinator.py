@@ -1,0 +1,182 @@
+"""Coordinator and workers in random order, killed at random, what they leave damaged at random."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from support.encoding_tools import byte_tokenizer, documents, twin
+from support.simulated_run import Simulation, patched
+
+from tokpack.encoding.folder import WorkFolder
+from tokpack.encoding.journal import NAME
+from tokpack.encoding.options import EncodeOptions
+from tokpack.encoding.piece import JOINED, SPILL, Job
+from tokpack.sources import Part, discover, make_parts
+from tokpack.tokenizers import Tokenizer, frame_of, load_tokenizer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SEEDS = int(os.environ.get("SIMULATIONS", "20"))
+FIRST = int(os.environ.get("FIRST_SIMULATION", "0"))
+
+
+@pytest.fixture(scope="module")
+def definition(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return byte_tokenizer(tmp_path_factory.mktemp("tokenizer") / "tokenizer.json")
+
+
+@pytest.fixture(scope="module")
+def tokenizer(definition: Path) -> Tokenizer:
+    return load_tokenizer(str(definition))
+
+
+def make_texts(folder: Path, rng: random.Random) -> tuple[list[Path], list[str]]:
+    """Files of lines, some of them streams, and their texts; now and then a bad record."""
+    paths, texts = [], []
+    for number in range(rng.randint(1, 7)):
+        own = documents(rng.choice((0, 1, 7, 40)), words=rng.choice((3, 30)), seed=rng.random())
+        if rng.random() < 0.2:
+            own.append("a long one " * 2000)
+        lines = [json.dumps({"text": text}) for text in own]
+        texts += own
+        for _ in range(rng.choice((0, 0, 2))):
+            lines.insert(rng.randrange(len(lines) + 1), '{"text": "cut off')
+        data = "".join(f"{line}\n" for line in lines).encode()
+        path = folder / f"{number}.jsonl{rng.choice(('', '.gz', '.gz'))}"
+        path.write_bytes(gzip.compress(data, 1) if path.suffix == ".gz" else data)
+        paths.append(path)
+    return paths, texts
+
+
+def make_job(
+    folder: Path, paths: Sequence[Path], tokenizer: Tokenizer, rng: random.Random, limit: int | None
+) -> Job:
+    sources = tuple(discover([str(path) for path in paths]))
+    smallest = rng.choice((200, 1000, 5000))
+    parts = make_parts(sources, ways=rng.randint(1, 4), smallest_bytes=smallest)
+    frame = frame_of(
+        tokenizer, append_eod=True, prepend_bos=False, bos_token=None, add_special_tokens=False
+    )
+    options = EncodeOptions(
+        tuple(map(str, paths)),
+        str(folder / "out"),
+        on_error="skip",
+        trace=True,
+        limit=limit,
+        max_document_bytes=rng.choice((5000, 1 << 30)),
+    )
+    work = WorkFolder(str(folder / "out.unfinished"))
+    work.make()
+    return Job(work, sources, tuple(parts), tokenizer, frame, "uint16", options)
+
+
+def undisturbed(job: Job, folder: Path) -> list[bytes]:
+    """The joined files of one worker that does all in order."""
+    work = WorkFolder(str(folder / "undisturbed"))
+    work.make()
+    alone = Simulation(replace(job, folder=work), 0)
+    assert alone.run(1)
+    return alone.content
+
+
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + SEEDS))
+def test_any_order(
+    tmp_path: Path,
+    tokenizer: Tokenizer,
+    definition: Path,
+    caplog: pytest.LogCaptureFixture,
+    seed: int,
+) -> None:
+    rng = random.Random(seed)
+    paths, texts = make_texts(tmp_path, rng)
+    limit = rng.choice((None, None, None, 1, 25, 1000))
+    job = make_job(tmp_path, paths, tokenizer, rng, limit)
+    damages = rng.random() < 0.5
+    with patched(rng):
+        expected = undisturbed(job, tmp_path)
+        if limit is None and job.options.max_document_bytes > 5000:
+            assert expected[0] == twin(definition, texts)[0]
+        simulation = Simulation(job, seed)
+        stops = 0
+        while not simulation.run(
+            1 if limit is not None else rng.choice((1, 2, 3, 8)),
+            rng.choice((3, 30, 100, 300)) << stops // 3,
+        ):
+            stops += 1
+            if damages:
+                damage(Path(job.folder.path), rng)
+        assert simulation.content == expected
+        if not damages:
+            assert not caplog.records
+        if not stops:
+            assert simulation.written[JOINED] == sum(map(len, expected))
+
+
+def damage(folder: Path, rng: random.Random) -> None:
+    """What a power loss, or worse, does to the files."""
+    for path in sorted(folder.iterdir()):
+        if rng.random() < 0.6 or not path.name.startswith((JOINED, SPILL, "journal")):
+            continue
+        size = path.stat().st_size
+        how = rng.choice(("cut", "flip", "zero", "remove"))
+        if how == "remove" and path.name.startswith(SPILL):
+            path.unlink()
+        elif how == "cut":
+            os.truncate(path, rng.randint(size // 2, size))
+        elif how == "zero":
+            os.truncate(path, rng.randint(size // 2, size))
+            os.truncate(path, size)
+        elif size:
+            data = bytearray(path.read_bytes())
+            data[rng.randrange(size)] ^= 4
+            path.write_bytes(data)
+
+
+def test_a_stream_with_gaps(
+    tmp_path: Path, tokenizer: Tokenizer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What a stopped run has of a stream stays where it is, when what lies between is made."""
+    rng = random.Random(1)
+    texts = documents(60, words=20)
+    path = tmp_path / "a.jsonl.gz"
+    path.write_bytes(gzip.compress("".join(json.dumps({"text": t}) + "\n" for t in texts).encode()))
+    job = make_job(tmp_path, [path], tokenizer, rng, None)
+    with patched(rng):
+        simulation = Simulation(job, 1)
+        assert simulation.run(1)
+        expected = simulation.content
+        journal = Path(job.folder(NAME))
+        lines = journal.read_bytes().splitlines(keepends=True)
+        assert len(lines) > 6
+        for gaps in ({0, 3}, {1, 2, 4}):
+            journal.write_bytes(b"".join(line for line in lines if segment_of(line) not in gaps))
+            assert simulation.run(1)
+            assert simulation.content == expected
+    assert not caplog.records
+
+
+def segment_of(line: bytes) -> int | None:
+    """The segment whose piece a line of the journal is about."""
+    entry = json.loads(line[16:])
+    return entry["piece"]["segment"] if "piece" in entry else None
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_stream_of_nothing(tmp_path: Path, tokenizer: Tokenizer, workers: int) -> None:
+    path = tmp_path / "a.jsonl.gz"
+    path.write_bytes(gzip.compress(b""))
+    job = make_job(tmp_path, [path], tokenizer, random.Random(1), None)
+    stream = (Part(0, "stream", 0, 1000, 1),)
+    simulation = Simulation(replace(job, parts=stream), 1)
+    with patched(random.Random(1)):
+        assert simulation.run(workers)
+        assert simulation.run(workers)
+    assert not any(simulation.content)

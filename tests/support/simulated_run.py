@@ -1,0 +1,271 @@
+"""A run without processes: its real coordinator, workers, files and journal, in random order.
+
+Each worker is a thread that goes on only when it is told to, and stops where a real one would talk
+to the run. So a seed decides which of them is quick, which message is late, and when all is killed.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import random
+import threading
+from collections import Counter, deque
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from tokpack.encoding import part, resume, tracks, work, worker
+from tokpack.encoding.coordinator import Coordinator
+from tokpack.encoding.journal import Journal
+from tokpack.encoding.meter import Counters
+from tokpack.encoding.piece import SPILL, Job
+from tokpack.encoding.worker import Slots, Worker
+from tokpack.files import blocks
+from tokpack.sources import LineStream
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from tokpack.encoding.messages import Event, Order, Task
+
+FOREVER = 1 << 60
+
+
+@contextmanager
+def patched(rng: random.Random) -> Iterator[None]:
+    """Sizes as small as the inputs, and writes that others may come into the middle of."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(worker, "HELD_BYTES", rng.choice((500, 5000, 50_000)))
+        patch.setattr(worker, "SPILL_BYTES", rng.choice((500, 5000)))
+        patch.setattr(blocks, "BLOCK_BYTES", rng.choice((64, 512, 4096)))
+        stream = functools.partial(LineStream, block_bytes=rng.choice((64, 1000)))
+        patch.setattr(worker, "LineStream", stream)
+        read = functools.partial(part.read, block_bytes=rng.choice((64, 1000)))
+        patch.setattr(part, "read", read)
+        patch.setattr(tracks, "_LEAST_MAPPED", 100)
+        patch.setattr(tracks.Place, "write", _interrupted(tracks.Place.write))
+        patch.setattr(tracks.Place, "map", _counted(tracks.Place.map))
+        yield
+
+
+_own = threading.local()  # .link: of the worker of this thread
+
+
+def _interrupted(write: Callable[[tracks.Place, int, memoryview, int], None]) -> Any:
+    def interrupted(self: tracks.Place, track: int, data: memoryview, at: int) -> None:
+        half = len(data) // 2
+        write(self, track, data[:half], at)
+        _own.link.wrote(self, len(data))
+        write(self, track, data[half:], at + half)
+
+    return interrupted
+
+
+def _counted(map_: Callable[[tracks.Place, int, int, int], memoryview | None]) -> Any:
+    def counted(self: tracks.Place, track: int, begin: int, size: int) -> memoryview | None:
+        mapped = map_(self, track, begin, size)
+        if mapped is not None:
+            _own.link.wrote(self, size)
+        return mapped
+
+    return counted
+
+
+class Killed(BaseException):
+    """What ends the thread of a worker."""
+
+
+class _Thread:
+    """A worker, and its link to the run."""
+
+    def __init__(
+        self, job: Job, name: str, slots: Slots | None, rng: random.Random, *, many: bool
+    ) -> None:
+        self.written: Counter[str] = Counter()  # bytes, by place
+        self.inbox: deque[Task | Order] = deque()
+        self.sent: deque[list[Event]] = deque()  # to the run, which takes it when it comes to it
+        self.waits = False  # for something in the inbox
+        self.error: BaseException | None = None
+        self._outbox: list[Event] = []
+        self._rng = rng
+        self._killed = False
+        self._go, self._stopped = threading.Semaphore(0), threading.Semaphore(0)
+        counters = Counters((np.zeros(8, np.int64)).data)
+        self._worker = Worker(job, name, counters, self, slots=slots, many=many)
+        self._thread = threading.Thread(target=self._main, daemon=True)
+        self._thread.start()
+
+    def step(self) -> None:
+        """Let the worker go on to the next place where it talks to the run."""
+        self._go.release()
+        self._stopped.acquire()
+        if self.error is not None:
+            raise self.error
+
+    def kill(self) -> None:
+        self._killed = True
+        self._go.release()
+        self._thread.join()
+        self._worker.close()
+
+    def _main(self) -> None:
+        _own.link = self
+        try:
+            self._pause()
+            self._worker.serve()
+        except Killed:
+            return
+        except BaseException as error:
+            self.error = error
+        self._stopped.release()
+
+    def _pause(self) -> None:
+        self._go.acquire()
+        if self._killed:
+            raise Killed
+
+    def _talk(self) -> None:
+        self._stopped.release()
+        self._pause()
+
+    def wrote(self, place: tracks.Place, size: int) -> None:
+        self.written[place.name] += size
+        if self._rng.random() < 0.3:
+            self._talk()
+
+    def send(self, event: Event) -> None:
+        self._outbox.append(event)
+
+    def poll(self) -> Task | Order | None:
+        self._flush()
+        self._talk()
+        if not self.inbox or self._rng.random() < 0.3:  # what was sent is still on its way
+            return None
+        return self.inbox.popleft()
+
+    def wait(self) -> Task | Order | None:
+        self._flush()
+        self.waits = True
+        self._talk()
+        while not self.inbox:
+            self._talk()
+        self.waits = False
+        return self.inbox.popleft()
+
+    def _flush(self) -> None:
+        if self._outbox:
+            self.sent.append(self._outbox)
+            self._outbox = []
+
+
+class Simulation:
+    """The runs of one job in one work folder."""
+
+    def __init__(self, job: Job, seed: int) -> None:
+        self.job = job
+        self.rng = random.Random(seed)
+        self.written: Counter[str] = Counter()  # bytes, by place
+        self.coordinator: Coordinator
+
+    def run(self, workers: int, steps: int = FOREVER) -> bool:
+        """Run to the end, or for so many steps, after which all is killed. Whether it has ended."""
+        job, journal = self.job, Journal(self.job.folder)
+        found = resume.found_pieces(job, _NO_PLAN, (), journal)
+        joined = work._open_joined(job)
+        segments = [part.end for part in job.parts if part.kind == "stream"]
+        slots = None
+        if workers > 1 and segments:
+            size = max(segments) + self.rng.choice((0, 256, 4096))
+            slots = Slots(self.rng.randint(1, 2 * workers), size)
+        count = slots.count if slots else 0
+        self.coordinator = Coordinator(job, found, journal, workers=workers, slots=count)
+        names = [f"{found.runs}-{number}" for number in range(workers)]
+        many = self.rng.random() < 0.3
+        threads = [_Thread(job, name, slots, self.rng, many=many) for name in names]
+        try:
+            if not self._go(threads, steps):
+                return False
+            self._check_end(threads, count)
+            self._check_bytes(joined)
+        finally:
+            for thread in threads:
+                thread.kill()
+                self.written += thread.written
+            joined.close()
+            journal.close()
+        return True
+
+    def _go(self, threads: Sequence[_Thread], steps: int) -> bool:
+        lazy = self.rng.random() < 0.5 and self.rng.choice(threads)  # a slow worker
+        for _ in range(steps):
+            self._feed(threads)
+            if self.coordinator.finished:
+                return True
+            ready: list[Any] = [thread for thread in threads if thread.sent]
+            ready += [thread.step for thread in threads if not thread.waits or thread.inbox]
+            assert ready, "nobody has anything to do, and the run is not finished"
+            chosen = self.rng.choice(ready)
+            if lazy in (chosen, getattr(chosen, "__self__", None)) and self.rng.random() < 0.9:
+                chosen = self.rng.choice(ready)
+            self._do(chosen, threads)
+        return False
+
+    def _feed(self, threads: Sequence[_Thread]) -> None:
+        self.coordinator.feed()
+        while self.coordinator.outbox:
+            number, message = self.coordinator.outbox.popleft()
+            threads[number].inbox.append(message)
+
+    def _do(self, chosen: Any, threads: Sequence[_Thread]) -> None:
+        if isinstance(chosen, _Thread):
+            for event in chosen.sent.popleft():
+                self.coordinator.event(threads.index(chosen), event)
+        else:
+            chosen()
+
+    def _check_end(self, threads: Sequence[_Thread], slots: int) -> None:
+        """Nothing is held or under way any more, when the workers have come to rest."""
+        while True:
+            ready: list[Any] = [thread for thread in threads if thread.sent]
+            ready += [thread.step for thread in threads if not thread.waits or thread.inbox]
+            if not ready:
+                break
+            self._do(ready[0], threads)
+            self._feed(threads)
+        own = self.coordinator
+        assert sorted(own._slots) == list(range(slots))
+        assert not any(own._granted)
+        assert not any(own._tasks)
+        assert not own._owner
+        assert not own._under_way
+        assert not own._begins
+        assert not +own._in_spill
+        newest = set(own._newest_spill.values())
+        folder = Path(self.job.folder.path)
+        left = {path.name.partition(".")[0] for path in folder.glob(f"{SPILL}*")}
+        assert left <= newest, (left, newest)
+
+    def _check_bytes(self, joined: tracks.Place) -> None:
+        """The sums are those of the files."""
+        for n, name in enumerate(self.job.tracks):
+            os.ftruncate(joined.files[n], self.coordinator.ends[n])
+            if name.endswith(".ids"):
+                whole = blocks.sums_of(joined.files[n], 0, self.coordinator.ends[n])
+                assert self.coordinator.digests()[name] == whole
+
+    @property
+    def content(self) -> list[bytes]:
+        """The joined files."""
+        return [Path(self.job.folder.joined(name)).read_bytes() for name in self.job.tracks]
+
+
+class _NoPlan:
+    def to_json(self) -> dict[str, Any]:
+        return {}
+
+
+_NO_PLAN: Any = _NoPlan()
