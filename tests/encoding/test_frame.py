@@ -54,7 +54,7 @@ def rows(prefix: object) -> list[list[int]]:
 
 
 def encode(source: Path, output: Path, bpe: Path, **more: Any) -> tokpack.Manifest:
-    return tokpack.encode(source, output, tokenizer=str(bpe), **more)[0]
+    return tokpack.encode(source, output, tokenizer=str(bpe), **more)
 
 
 def expected(bpe: Path, before: tuple[str, ...] = (), after: tuple[str, ...] = ()) -> Any:
