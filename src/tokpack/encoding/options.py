@@ -80,7 +80,7 @@ class EncodeOptions:
         if not self.inputs:
             raise UsageError("no input given")
         if not self.keys or len(set(self.keys)) != len(self.keys) or "" in self.keys:
-            raise UsageError(f"keys must be one or more different names, not {list(self.keys)}")
+            raise UsageError(f"keys is {list(self.keys)}; it needs one or more different names")
         for name, choices in _CHOICES.items():
             if getattr(self, name) not in get_args(choices):
                 allowed = ", ".join(get_args(choices))
@@ -96,7 +96,7 @@ class EncodeOptions:
         if self.max_rejects is not None and self.on_error == "fail":
             raise UsageError("max_rejects needs on_error='skip' (--on-error skip:N)")
         if self.keep_newlines and not self.split_sentences:
-            raise UsageError("keep_newlines needs split_sentences (--split-sentences)")
+            raise UsageError("keep_newlines needs split_sentences")
         self._name_outputs()
 
     def _name_outputs(self) -> None:
