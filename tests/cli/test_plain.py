@@ -8,8 +8,10 @@ import pytest
 from support.report_tools import run
 
 import tokpack
+from tokpack.cli.terminal import describe
 from tokpack.display import in_flags
 from tokpack.errors import UsageError
+from tokpack.progress import Progress
 from tokpack.samples import GPTDataset
 
 if TYPE_CHECKING:
@@ -51,6 +53,52 @@ def test_what_a_file_says_is_named_as_there(tmp_path: Path) -> None:
     file.write_text("seq_length: 0\n")
     assert "seq_length is 0" in run("train", file, code=1).stderr
     assert "--seq-length is 0" in run("train", file, "--seq-length", 0, code=1).stderr
+
+
+WIDE = ("a_name_of_forty_characters_text_document", "another_one_that_is_as_long_as_the_first")
+
+
+def test_tables_fit_eighty_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names of 40 characters are whole in tables of 80 columns, in a wide blend too."""
+    monkeypatch.chdir(tmp_path)
+    for number, name in enumerate(WIDE):
+        small_dataset(tmp_path / name, 30_000 * (number + 1))
+    weights = [word for name in WIDE for word in (0.123456, name)]
+    for command in (
+        ["blend", *weights, "--split", "8,1,1", "--seq-length", 16],
+        ["index", *weights, "--seq-length", 16, "--cache", "cache"],
+        ["stats", WIDE[0]],
+        ["stats", *WIDE, *WIDE],
+        ["inspect", WIDE[0]],
+    ):
+        done = run(*command, COLUMNS="80")
+        names = WIDE if command[0] != "inspect" and command[2:] else WIDE[:1]
+        words = done.stdout.replace("\n", " ").replace(" ", "")
+        assert all(name in words for name in names), done.stdout
+        assert max(map(len, done.stdout.splitlines())) <= 80, done.stdout
+    assert "█" in run("blend", *WIDE, "--seq-length", 16, COLUMNS="120").stdout
+
+
+def test_progress_fits_its_line() -> None:
+    """A number is never cut: what matters least is left out."""
+    first = Progress(stage="encode", done=0, total=10**12, seconds=0)
+    now = Progress(
+        stage="encode",
+        done=123 * 10**9,
+        total=10**12,
+        seconds=1000,
+        text_bytes=512 * 10**9,
+        documents=12_345_678,
+        tokens=98_765_432_198,
+        rejected=12_345,
+        bottleneck="encode",
+    )
+    words = (
+        "12%, 512 MB/s, 1 h 58 min left, limit: encode, 12,345 rejected, 12.3M docs, 98.8G tokens"
+    )
+    assert describe(now, first) == words
+    words = "12%, 512 MB/s, 1 h 58 min left, 12,345 rejected, 98.8G tokens"
+    assert describe(now, first, 65) == words
 
 
 @pytest.mark.parametrize(

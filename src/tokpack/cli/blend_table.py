@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tokpack.cli.figures import bar, table
+from tokpack.cli.figures import sentence, table
 from tokpack.cli.terminal import count_text, put
 from tokpack.display import shown
 
@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from tokpack.samples.blend.mixture import Mixture
     from tokpack.samples.blend.plan import BlendPlan
 
-_BAR = 24
 _MOST_SHARES = 8
 
 
@@ -26,7 +25,7 @@ def print_plan(plan: BlendPlan) -> None:
     if train.changes:
         put()
         for segment in train.segments:
-            put(f"from sample {segment.first:,}: {_shares(train, segment.shares)}")
+            sentence(f"from sample {segment.first:,}: {_shares(train, segment.shares)}")
     if len(plan.mixtures) > 1:
         put()
         _print_splits(plan)
@@ -35,7 +34,7 @@ def print_plan(plan: BlendPlan) -> None:
 def _print_datasets(mixture: Mixture) -> None:
     weights = mixture.weights or [None] * len(mixture.portions)
     largest = max(mixture.shares)
-    rows = [["dataset", "documents", "tokens", "weight", "share", "samples", "epochs", ""]]
+    rows = [["dataset", "documents", "tokens", "weight", "share", "samples", "epochs"]]
     rows += [
         [
             shown(portion.prefix),
@@ -45,7 +44,6 @@ def _print_datasets(mixture: Mixture) -> None:
             f"{share:.2%}",
             f"{samples:,.0f}",
             f"{epochs:.2f}",
-            bar(share / largest, _BAR),
         ]
         for portion, weight, share, samples, epochs in zip(
             mixture.portions,
@@ -57,8 +55,8 @@ def _print_datasets(mixture: Mixture) -> None:
         )
     ]
     total = f"{mixture.documents:,}", count_text(mixture.tokens), "", "100.00%"
-    rows.append(["together", *total, f"{mixture.samples:,}", "", ""])
-    table(rows, left=(0, 7))
+    rows.append(["together", *total, f"{mixture.samples:,}", ""])
+    table(rows, bars=[share / largest for share in mixture.shares])
 
 
 def _shares(mixture: Mixture, shares: tuple[float, ...]) -> str:

@@ -7,9 +7,11 @@ import json
 import logging
 import os
 import re
+import shutil
 import sys
+import textwrap
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from tokpack.display import data_text, message, shown, tell
 
@@ -93,6 +95,19 @@ def error(text: str) -> None:
     colour = is_live() and not os.environ.get("NO_COLOR")
     before = "\x1b[1;31merror:\x1b[0m " if colour else "error: "
     tell(message(text), before="tokpack: " + before)
+
+
+def folded(line: str, stream: TextIO, indent: int = 2) -> list[str]:
+    """A line as lines that fit the terminal; what goes elsewhere stays one."""
+    if not stream.isatty():
+        return [line]
+    return textwrap.wrap(
+        line,
+        shutil.get_terminal_size().columns,
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def print_paths(paths: Sequence[str], *, said: bool) -> None:
@@ -188,6 +203,8 @@ class Reporter:
         if now - self._drawn < LIVE_SECONDS:
             return
         self._drawn = now
+        # What stands before the text: the stage, a bar of 12, and blanks.
+        columns = shutil.get_terminal_size().columns - max(len(progress.stage), 6) - 14
         if self._live is None:
             self._live = _live_line()
             self._task = self._live.add_task("", total=None, text="")
@@ -197,13 +214,16 @@ class Reporter:
             description=progress.stage,
             completed=progress.done,
             total=progress.total or None,
-            text=describe(progress, self.first or progress),
+            text=describe(progress, self.first or progress, columns),
             refresh=True,
         )
 
 
-def describe(progress: Progress, first: Progress) -> str:
-    """One line: share done, rate, time left, which stage limits the speed, and counts."""
+def describe(progress: Progress, first: Progress, columns: int = 0) -> str:
+    """One line: share done, rate, time left, which stage limits the speed, and counts.
+
+    Of a line that is longer than ``columns`` the limit is left out, then counts.
+    """
     words = []
     total = progress.total
     if total:
@@ -218,14 +238,14 @@ def describe(progress: Progress, first: Progress) -> str:
         words.append(f"{rate}/s" if in_bytes else f"{rate} {progress.unit}/s")
     if seconds > 0 and stored > 0 and progress.done < total:
         words.append(f"{time_text((total - progress.done) * seconds / stored)} left")
-    if progress.bottleneck:
-        words.append(f"limit: {progress.bottleneck}")
-    if progress.rejected:
-        words.append(f"{progress.rejected:,} rejected")
-    if progress.documents:
-        words.append(f"{count_text(progress.documents)} docs")
-    if progress.tokens:
-        words.append(f"{count_text(progress.tokens)} tokens")
+    limit = f"limit: {progress.bottleneck}" if progress.bottleneck else ""
+    documents = f"{count_text(progress.documents)} docs" if progress.documents else ""
+    rejected = f"{progress.rejected:,} rejected" if progress.rejected else ""
+    tokens = f"{count_text(progress.tokens)} tokens" if progress.tokens else ""
+    words += [word for word in (limit, rejected, documents, tokens) if word]
+    for word in (limit, documents, tokens):
+        if columns and word and len(", ".join(words)) > columns:
+            words.remove(word)
     return ", ".join(words)
 
 

@@ -165,7 +165,7 @@ def _without_unasked(spec: BlendSpec) -> tuple[BlendSpec, list[str]]:
 def _print_prepared(found: Sequence[Prepared]) -> None:
     from tokpack.cli.figures import table
 
-    rows = [["part", "dataset", "order", "samples", "bytes", "seconds", "file"]]
+    rows = [["dataset", "part", "order", "samples", "bytes", "seconds", "file"]]
     for one in found:
         none = "nothing is needed" if one.order == "stateless" else "not kept: made when opened"
         where = one.path or none
@@ -173,7 +173,7 @@ def _print_prepared(found: Sequence[Prepared]) -> None:
             where += " (was there)"
         size = terminal.bytes_text(one.size) if one.path else ""
         seconds = f"{one.seconds:.2f}" if one.path else ""
-        rows.append([one.part, one.prefix, one.order, f"{one.entries:,}", size, seconds, where])
+        rows.append([one.prefix, one.part, one.order, f"{one.entries:,}", size, seconds, where])
     table(rows, left=(0, 1, 2, 6))
 
 
