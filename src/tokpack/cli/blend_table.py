@@ -7,8 +7,12 @@ from typing import TYPE_CHECKING
 from tokpack.cli.figures import sentence, table
 from tokpack.cli.terminal import count_text, put
 from tokpack.display import shown
+from tokpack.report.facts import percent
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tokpack.report import Shared
     from tokpack.samples.blend.mixture import Mixture
     from tokpack.samples.blend.plan import BlendPlan
 
@@ -29,6 +33,18 @@ def print_plan(plan: BlendPlan) -> None:
     if len(plan.mixtures) > 1:
         put()
         _print_splits(plan)
+
+
+def print_shared(plan: BlendPlan, shared: Mapping[str, Shared]) -> None:
+    """Print how many documents of each dataset are in another one too."""
+    sizes = {dataset.path_prefix: dataset.token_count for dataset in plan.datasets}
+    put()
+    rows = [["documents in others too", "documents", "tokens", ""]]
+    rows += [
+        [shown(prefix), f"{one.documents:,}", f"{one.tokens:,}", percent(one.tokens, sizes[prefix])]
+        for prefix, one in shared.items()
+    ]
+    table(rows)
 
 
 def _print_datasets(mixture: Mixture) -> None:
