@@ -356,6 +356,8 @@ def test_vocab_then_encode(corpus: Path, tmp_path: Path, kind: str) -> None:
     run = tokpack("vocab", corpus, "-o", name, "--size", "300", cwd=tmp_path)
     assert run.returncode == 0, run.stderr
     assert run.stdout == f"{name}\n"
+    assert f"tokpack encode {corpus} --" in run.stderr
+    assert "--eod-token" not in run.stderr
     flags = ["--tokenizer-type", "Whitespace"] if kind == "whitespace" else []
     run = tokpack(
         "encode", corpus, "-o", "out", "--vocab-file", name, *flags, "--input-format", "jsonl",

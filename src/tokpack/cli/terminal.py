@@ -182,6 +182,7 @@ class Reporter:
         self._live: Any = None
         self._task: Any = None
         self._drawn = 0.0
+        self._stage = ""
         self.first: Progress | None = None
 
     def __enter__(self) -> Reporter:
@@ -200,9 +201,9 @@ class Reporter:
 
     def _draw(self, progress: Progress) -> None:
         now = time.monotonic()
-        if now - self._drawn < LIVE_SECONDS:
+        if now - self._drawn < LIVE_SECONDS and progress.stage == self._stage:
             return
-        self._drawn = now
+        self._drawn, self._stage = now, progress.stage
         # What stands before the text: the stage, a bar of 12, and blanks.
         columns = shutil.get_terminal_size().columns - max(len(progress.stage), 6) - 14
         if self._live is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections import Counter
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokpack.errors import InputError, UsageError
 from tokpack.tokenizers.huggingface import load_library
+from tokpack.tokenizers.patterns import pre_tokenizer_of
 from tokpack.tokenizers.whitespace import EOD, UNKNOWN
 
 if TYPE_CHECKING:
@@ -45,13 +47,20 @@ def train_bpe(
     vocab_size: int,
     min_count: int = 2,
     special_tokens: Sequence[str] = (EOD,),
+    pattern: str = "gpt2",
+    threads: int = 0,
 ) -> str:
-    """Train a byte-level BPE with GPT-2's pretokens; the result is the text of a tokenizer.json.
+    """Train a byte-level BPE; the result is the text of a tokenizer.json.
 
-    All 256 bytes are in the vocabulary, so every text can be encoded; special tokens have the
-    lowest ids. ``vocab_size`` is an upper bound: a small corpus has fewer pairs that occur
-    ``min_count`` times. The trainer is the Hugging Face library's, on all cores.
+    ``pattern`` cuts texts into words, as ``pre_tokenizer_of`` has it. All 256 bytes are in the
+    vocabulary, so every text can be encoded; special tokens have the lowest ids. ``vocab_size`` is
+    an upper bound: a small corpus has fewer pairs that occur ``min_count`` times. The trainer is
+    the Hugging Face library's, with so many ``threads``, or one for each core; the result is the
+    same for any number of them. UsageError for a vocabulary that is too small, for a pattern that
+    cannot be compiled, and for special tokens that are empty or there twice.
     """
+    if "" in special_tokens or len(set(special_tokens)) != len(special_tokens):
+        raise UsageError(f"special_tokens is {list(special_tokens)}; it needs different tokens")
     least = 256 + len(special_tokens)
     if vocab_size < least:
         raise UsageError(
@@ -59,9 +68,7 @@ def train_bpe(
             f"{len(special_tokens)} special tokens take {least}"
         )
     library: Any = load_library()
-    tokenizer = library.Tokenizer(library.models.BPE())
-    tokenizer.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = library.decoders.ByteLevel()
+    tokenizer = _untrained(library, pattern)
     trainer = library.trainers.BpeTrainer(
         vocab_size=vocab_size,
         min_frequency=min_count,
@@ -69,21 +76,40 @@ def train_bpe(
         initial_alphabet=sorted(library.pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
-    with _all_cores():
+    with _threads(threads):
         tokenizer.train_from_iterator(iter(texts), trainer)
     text: str = tokenizer.to_str(pretty=True)
     return text
 
 
+def _untrained(library: Any, pattern: str) -> Any:
+    if pattern == "gpt2":
+        tokenizer = library.Tokenizer(library.models.BPE())
+        tokenizer.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer.decoder = library.decoders.ByteLevel()
+        return tokenizer
+    # As a file, since the library does not make its steps from what a file has of them.
+    model = {"type": "BPE", "vocab": {}, "merges": []}
+    decoder = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True}
+    definition = {"version": "1.0", "pre_tokenizer": pre_tokenizer_of(pattern), "model": model}
+    return library.Tokenizer.from_str(json.dumps({**definition, "decoder": decoder}))
+
+
 @contextmanager
-def _all_cores() -> Iterator[None]:
-    """Lift the library's limit of one thread for the time of a training."""
-    before = os.environ.get("TOKENIZERS_PARALLELISM")
-    os.environ["TOKENIZERS_PARALLELISM"] = "true"
+def _threads(count: int) -> Iterator[None]:
+    """Lift the library's limit of one thread for the time of a training.
+
+    How many it starts is settled when a process first trains.
+    """
+    ours = {"TOKENIZERS_PARALLELISM": "true"}
+    ours |= {"RAYON_NUM_THREADS": str(count)} if count else {}
+    before = {name: os.environ.get(name) for name in ours}
+    os.environ.update(ours)
     try:
         yield
     finally:
-        if before is None:
-            del os.environ["TOKENIZERS_PARALLELISM"]
-        else:
-            os.environ["TOKENIZERS_PARALLELISM"] = before
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
