@@ -86,7 +86,7 @@ INPUT is a blend file, or WEIGHT PREFIX [WEIGHT PREFIX ...], or prefixes alone.
 examples:
   tokpack index blend.yaml --cache cache
   tokpack index blend.yaml --order megatron --samples 1000000 --cache cache
-  tokpack index blend.yaml --order megatron --split 969,30,1 --samples 1000000 \\
+  tokpack index blend.yaml --order megatron --split 98,1,1 --samples 1000000 \\
       --valid-samples 2000 --test-samples 200 --megatron-cache cache --tokenizer-ids ids.json
 """,
 )
