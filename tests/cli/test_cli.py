@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import termios
+from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -423,7 +424,14 @@ def test_train_without_torch_says_what_to_install() -> None:
 
 def test_help_version_and_module() -> None:
     assert tokpack().stdout == tokpack("--help").stdout
-    assert re.fullmatch(r"tokpack \d+\.\d+\.\d+\S*\n", tokpack("--version").stdout)
+    version = tokpack("--version").stdout.splitlines()
+    assert re.fullmatch(r"tokpack \d+\.\d+\.\d+\S*", version[0])
+    assert [line.partition(":")[0] for line in version[1:]] == [
+        "instructions",
+        "python",
+        "libraries",
+    ]
+    assert f"tokenizers {metadata.version('tokenizers')}" in version[3]
     page = tokpack("encode", "--help", env={"COLUMNS": "80"}).stdout
     assert max(map(len, page.splitlines())) <= 100
     for title in ("input:", "tokenizer:", "text:", "output:", "run:", "examples:"):

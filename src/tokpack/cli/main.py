@@ -12,7 +12,6 @@ import os
 import sys
 from typing import TYPE_CHECKING, NamedTuple
 
-from tokpack import __version__
 from tokpack.cli import terminal
 from tokpack.display import in_flags, nearest
 from tokpack.errors import TokpackError, UsageError
@@ -47,6 +46,7 @@ COMMANDS = {
     "view": Command("datasets, blends and runs in a browser", False),
     "export": Command("a checkpoint -> a Hugging Face model", False),
     "generate": Command("a checkpoint goes on with a text", False),
+    "doctor": Command("what is installed, what this machine can do", False),
 }
 
 HELP = """\
@@ -95,7 +95,9 @@ def _dispatch(name: str, arguments: Sequence[str]) -> int:
         sys.stdout.write(HELP.format(commands=rows))
         return 0
     if name in ("-V", "--version", "version"):
-        sys.stdout.write(f"tokpack {__version__}\n")
+        from tokpack.cli.installed import version_text
+
+        sys.stdout.write(version_text())
         return 0
     if name not in COMMANDS:
         raise UsageError(_unknown_command(name))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, SupportsIndex, get_args
 
 from tokpack.errors import UsageError
+from tokpack.machine import usable_cores
 from tokpack.sources.compression import SUFFIXES
 
 if TYPE_CHECKING:
@@ -136,13 +137,8 @@ def _path(name: str, value: object) -> str | None:
 
 
 def worker_count(options: EncodeOptions) -> int:
-    """Worker processes to use: as asked, else one for each core this process may run on."""
-    if options.workers:
-        return options.workers
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:
-        return os.cpu_count() or 1
+    """Worker processes to use: as asked, else one for each core that this process may use."""
+    return options.workers or usable_cores()
 
 
 def megatron_names(prefix: str, keys: Sequence[str], *, sentences: bool) -> dict[str, str]:
