@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import importlib.util
 import os
 import re
 import shlex
@@ -24,6 +25,7 @@ from tokpack.tokenizers import from_files
 
 # Commands that are only parsed, by how they begin, and why.
 PARSED = {
+    "tokpack completion": "writes to the home folder; tests/cli/test_completion.py runs it",
     "tokpack train": "trains for hours; tests/trainer runs it",
     "tokpack generate": "needs a trained checkpoint; tests/trainer runs it",
     "tokpack export": "needs a trained checkpoint; tests/trainer runs it",
@@ -69,6 +71,7 @@ def at_home(patch: pytest.MonkeyPatch, root: Path, folder: Path) -> None:
     patch.setenv("TOKPACK_CACHE", str(root / "cache"))
     patch.setenv("TOKPACK_TOKENIZER_CACHE", "1")
     patch.setenv("HF_HUB_OFFLINE", "1")
+    patch.setenv("HOME", str(folder))
     patch.chdir(folder)
 
 
@@ -90,6 +93,16 @@ def test_the_commands_are_found() -> None:
         assert any(f"tokpack {name}" in command for command in found), name
     for start in PARSED:
         assert any(command.startswith(start) for command in found), start
+
+
+def test_the_reference_of_commands_is_current() -> None:
+    name = "commands_page"
+    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    assert page("commands.md") == made.page(), "run: python tools/commands_page.py"
 
 
 @pytest.mark.parametrize("half", [0, 1])

@@ -46,6 +46,7 @@ COMMANDS = {
     "view": Command("datasets, blends and runs in a browser", False),
     "export": Command("a checkpoint -> a Hugging Face model", False),
     "generate": Command("a checkpoint goes on with a text", False),
+    "completion": Command("complete commands and flags in a shell", False),
     "doctor": Command("what is installed, what this machine can do", False),
 }
 

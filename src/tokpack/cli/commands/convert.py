@@ -74,6 +74,7 @@ examples:
   tokpack convert wiki wiki.parquet
   tokpack convert wiki wiki32 --dtype int32
 """,
+    usage="INPUT OUTPUT [flags]",
 )
 
 

@@ -32,6 +32,7 @@ examples:
   tokpack doctor
   tokpack doctor data --json
 """,
+    usage="[FOLDER] [flags]",
 )
 
 
