@@ -7,14 +7,12 @@ our own are added behind it.
 from __future__ import annotations
 
 import contextlib
-import os
-import re
 import reprlib
 import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable
 
 _NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _MOST_CHARACTERS = 4000  # of one message
@@ -42,36 +40,6 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
 
     matches = difflib.get_close_matches(word, list(known), n=1)
     return matches[0] if matches else None
-
-
-def in_flags(text: str, flags: Mapping[str, str], argv: Sequence[str]) -> str:
-    """A message about settings by their names in Python, for somebody who typed ``argv``.
-
-    ``flags`` has the flag of each name. With a file among the words, whose keys are the names,
-    only what was typed itself becomes a flag. What stands in parentheses, ``(name=value)``, is said
-    to users of Python, and stays.
-    """
-    if any(word.endswith((".yaml", ".yml", ".json")) and os.path.isfile(word) for word in argv):
-        typed = {word.partition("=")[0].lstrip("-").replace("-", "_") for word in argv}
-        flags = {name: flag for name, flag in flags.items() if name in typed}
-    if not flags:
-        return text
-    names = "|".join(sorted(flags, key=len, reverse=True))
-    # A name of one word is a name at the start, before "is", or before "="; else it is a word.
-    name = rf"(?<![\w./=\'\"-])({names})(?:=(?:'([^']*)'|([\w.]+))|(?![\w./=\'\"-]))"
-    subject = re.compile(r"(^|: | and )$").search
-
-    def flag(match: re.Match[str]) -> str:
-        name, *values = match.groups()
-        if name is None:
-            return match[0]
-        value = next((f" {one}" for one in values if one is not None), "")
-        is_word = "_" not in name and not value
-        if is_word and not (subject(text[: match.start()]) and text[match.end() :][:4] == " is "):
-            return match[0]
-        return flags[name] + (value if value != " True" else "")
-
-    return re.sub(rf"\([^()]*\w=[^()]*\)|{name}", flag, text)
 
 
 def _escape(char: str) -> str:

@@ -14,7 +14,8 @@ import traceback
 from typing import TYPE_CHECKING
 
 from tokpack.configuration.flags import flag_names, resolve
-from tokpack.display import in_flags, message, tell
+from tokpack.configuration.setting import in_flags
+from tokpack.display import message, tell
 from tokpack.errors import TokpackError, UsageError, missing_package
 from tokpack.files.lock import release
 

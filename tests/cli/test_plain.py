@@ -9,7 +9,7 @@ from support.report_tools import run
 
 import tokpack
 from tokpack.cli.terminal import describe
-from tokpack.display import in_flags
+from tokpack.configuration.setting import in_flags
 from tokpack.errors import UsageError
 from tokpack.progress import Progress
 from tokpack.samples import GPTDataset

@@ -13,7 +13,7 @@ import sys
 from typing import TYPE_CHECKING, NamedTuple
 
 from tokpack.cli import terminal
-from tokpack.display import in_flags, nearest
+from tokpack.display import nearest
 from tokpack.errors import TokpackError, UsageError
 
 if TYPE_CHECKING:
@@ -118,6 +118,8 @@ def _unknown_command(name: str) -> str:
 
 def _explain(error: Exception, arguments: Sequence[str]) -> int:
     if isinstance(error, TokpackError):
+        from tokpack.configuration.setting import in_flags
+
         flags = _flags_of(arguments[0]) if arguments else {}
         terminal.error(in_flags(str(error), flags, arguments[1:]))
         return error.exit_code
