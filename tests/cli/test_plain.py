@@ -38,6 +38,9 @@ def test_errors_name_flags(tmp_path: Path) -> None:
     assert "error: --packing best_fit goes with --order stateless, not" in said
     said = run("blend", prefix, "--seq-length", 4000, code=1).stderr
     assert "(--seq-length 4,000 and 1 more)" in said
+    unpacked = ("--order", "neox", "--packing", "unpacked", "--seq-length", 2)
+    said = run("blend", prefix, *unpacked, code=1).stderr
+    assert "--packing unpacked must know how many samples train has: give --samples N" in said
     said = run("encode", "x.jsonl", "--json-keys", "a", "a", code=1).stderr
     assert "--json-keys is ['a', 'a']; it needs" in said
     said = run("encode", "x.jsonl", "--keep-newlines", code=1).stderr

@@ -40,7 +40,9 @@ def show(results: Sequence[Result], options: EncodeOptions, begun: Begun, second
             for part in folded(line, sys.stderr, 13 if line[0] == " " else 2):
                 say(part)
     prefix = results[0][0]
-    say(f"next: give it to Megatron or NeoX as --data-path {prefix}, or look at it:")
+    line = f"next: give it to Megatron or NeoX as --data-path {prefix}, or look at it:"
+    for part in folded(line, sys.stderr):
+        say(part)
     say(f"  tokpack inspect {shlex.quote(prefix)} --doc 0")
 
 
