@@ -396,7 +396,7 @@ def test_other_requests_that_are_refused() -> None:
         UsageError, match=r"train has 500 tokens, .* of 512: .* say with samples=N how"
     ):
         open_blend(few)
-    with pytest.raises(UsageError, match=r"x has 500 tokens, .* with valid_samples=N .*, 0 for none"):
+    with pytest.raises(UsageError, match=r"x has 500 tokens, .* valid_samples=N .*, 0 for none"):
         open_blend(few, samples=4, valid={"x": [Entry("one")]})
     assert len(open_blend(few, samples=4, valid={"x": [Entry("one")]}, valid_samples=3).valid["x"])
     with pytest.raises(UsageError, match="one: 500 tokens are less than one sample of 601"):

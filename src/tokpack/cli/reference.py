@@ -79,9 +79,10 @@ def _training(module: object) -> Command:
         for one in SETTINGS.values():
             if one.group == title and one.help:
                 text, words = one.row()
-                name = "--" + one.name.replace("_", "-")
-                own = {"--no-": (f"--no-{name[2:]}",), "--[no": (name, f"--no-{name[2:]}")}
-                names = own.get(text[:5], (name,))
+                name = one.name.replace("_", "-")
+                on = () if one.kind is bool and one.default else (f"--{name}",)
+                off = (f"--no-{name}",) if one.kind is bool and one.default is not False else ()
+                names = (*on, *off)
                 options.append(
                     Option(text, names, (), one.value, tuple(one.choices.split()), words)
                 )
