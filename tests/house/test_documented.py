@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
+import itertools
 import os
 import re
 import shlex
@@ -28,6 +29,8 @@ PARSED = {
     "tokpack completion": "writes to the home folder; tests/cli/test_completion.py runs it",
     "tokpack train": "trains for hours; tests/trainer runs it",
     "tokpack generate": "needs a trained checkpoint; tests/trainer runs it",
+    "tokpack samples": "needs the log of a training run; tests/trainer runs it",
+    "tokpack view": "serves until it is stopped; tests/view runs it",
     "tokpack export": "needs a trained checkpoint; tests/trainer runs it",
     "tokpack encode wiki.jsonl --tokenizer some/repository": "asks the hub",
     "tokpack encode wiki.jsonl --split-sentences": "needs a model that nltk downloads",
@@ -76,7 +79,8 @@ def at_home(patch: pytest.MonkeyPatch, root: Path, folder: Path) -> None:
 
 
 def parsed(words: list[str]) -> None:
-    """Parse a command that is not run."""
+    """Parse a command that is not run, without what the shell does with its output."""
+    words = list(itertools.takewhile(lambda word: word not in ("|", ">"), words))
     if words[1] == "train":
         files = [word for word in words[2:] if word.endswith((".yaml", ".yml"))]
         for file in files:
