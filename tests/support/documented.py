@@ -140,4 +140,6 @@ def make_room(command: str, folder: Path) -> None:
             (folder / f"{output[2]}{suffix}").unlink(missing_ok=True)
     elif found := re.search(r"tokpack verify (\S+) --repair", command):
         index = folder / f"{found[1]}.idx"
-        index.write_bytes(index.read_bytes()[:-8] + bytes(8))
+        raw = index.read_bytes()
+        index.unlink()
+        index.write_bytes(raw[:-8] + bytes(8))
