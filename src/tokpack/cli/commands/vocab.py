@@ -50,6 +50,12 @@ PAGE = Page(
                     "deepseek, tekken, ..., or an expression (gpt2)",
                 ),
                 flag(
+                    "--byte-fallback",
+                    action="store_true",
+                    help="a bpe of characters, as Llama 2 and Mistral have: words cut at spaces, "
+                    "bytes for characters that are not in it",
+                ),
+                flag(
                     "--special-tokens",
                     action="append",
                     metavar="TOKENS",
@@ -109,6 +115,7 @@ class VocabOptions:
     limit: int | None
     overwrite: bool
     pattern: str
+    byte_fallback: bool
     special_tokens: tuple[str, ...]
     min_count: int | None
     workers: int
@@ -162,7 +169,7 @@ def run(argv: Sequence[str]) -> int:
     from tokpack.files.durable import replace_file
     from tokpack.files.outputs import DATA, check_outputs
     from tokpack.sources import discover
-    from tokpack.tokenizers import train_bpe, train_whitespace_vocab
+    from tokpack.tokenizers import train_bpe, train_byte_fallback, train_whitespace_vocab
 
     sources = discover(options.inputs, input_format=options.input_format)
     lists = [text[1:] for text in options.inputs if text.startswith("@")]
@@ -173,13 +180,15 @@ def run(argv: Sequence[str]) -> int:
     with terminal.Reporter(quiet=arguments.quiet) as report:
         corpus = Corpus(options, sources, report)
         if options.kind == "bpe":
-            text = train_bpe(
+            cut = {} if options.byte_fallback else {"pattern": options.pattern}
+            train = train_byte_fallback if options.byte_fallback else train_bpe
+            text = train(
                 corpus,
                 vocab_size=options.size or DEFAULT_BPE_SIZE,
                 min_count=options.min_count or 2,
                 special_tokens=options.special_tokens,
-                pattern=options.pattern,
                 threads=options.workers,
+                **cut,
             )
             count = len(json.loads(text)["model"]["vocab"])
         else:
@@ -209,9 +218,13 @@ def resolve(arguments: argparse.Namespace) -> VocabOptions:
 
     given = arguments.special_tokens or [EOD]
     special = [token for text in given for token in map(str.strip, text.split(",")) if token]
-    for name in ("pattern", "special_tokens", "workers") if kind == "whitespace" else ():
+    for name in (
+        ("pattern", "byte_fallback", "special_tokens", "workers") if kind == "whitespace" else ()
+    ):
         if getattr(arguments, name):
             raise UsageError(f"--{name.replace('_', '-')} belongs to a BPE, not to --type {kind}")
+    if arguments.pattern and arguments.byte_fallback:
+        raise UsageError("--pattern and --byte-fallback: each says how text is cut; give one")
     if arguments.pattern:
         pre_tokenizer_of(arguments.pattern)  # what is wrong with it is said before all is read
     return VocabOptions(
@@ -224,6 +237,7 @@ def resolve(arguments: argparse.Namespace) -> VocabOptions:
         limit=arguments.limit,
         overwrite=arguments.overwrite,
         pattern=arguments.pattern or "gpt2",
+        byte_fallback=arguments.byte_fallback,
         special_tokens=tuple(special),
         min_count=arguments.min_count,
         workers=arguments.workers,
