@@ -45,6 +45,7 @@ GB = 10**9
 BYTES_A_TOKEN = 4.3  # of English, with GPT-2's vocabulary
 DOCUMENT_TOKENS = 1000
 BATCH_BYTES = 1 << 20
+BEFORE = 1.0  # s/GB of the parent when it copied and hashed all ids, measured in the same way
 CORES = (1, 2, 8, 16, 32, 64, 128, 192)
 
 
@@ -205,23 +206,41 @@ def encoding(data: common.Data, dtype: str, runs: int, folder: str) -> float:
     return (spent[1] - spent[0]) * GB / (ids[1] - ids[0])
 
 
-def model(rows: list[dict[str, Any]], lock: float) -> list[tuple[str, ...]]:
+def model(rows: list[dict[str, Any]], lock: float) -> dict[str, list[float]]:
     """GB of ids a second for CORES, from the terms measured with the most workers up to each."""
     from tokpack.encoding.engine import MANY_WORKERS
 
-    table = []
+    curves = {}
     for dtype in dict.fromkeys(row["dtype"] for row in rows):
         own = [row for row in rows if row["dtype"] == dtype]
-        alone = own[0]["encoding"] - own[0]["parent"] if own[0]["workers_running"] == 1 else None
-        cells = []
+        # What one worker takes beside placing, whose cost depends on how many there are.
+        alone = own[0]["encoding"] - own[0]["parent"] - own[0]["workers"]
+        curves[dtype] = []
         for cores in CORES:
-            fitting = [row for row in own if 1 < row["workers_running"] <= cores] or own[-1:]
+            fitting = [row for row in own if row["workers_running"] <= cores] or own[:1]
             term = max(fitting, key=lambda row: row["workers_running"])
-            encoding = own[0]["encoding"] - term["workers"] if alone is None else alone
-            serial = max(term["parent"], lock if 1 < cores < MANY_WORKERS else 0.0)
-            cells.append(f"{1 / max((encoding + term['workers']) / cores, serial):.2f}")
-        table.append((dtype, *cells))
-    return table
+            if cores == 1:
+                curves[dtype].append(1 / own[0]["encoding"])
+                continue
+            serial = max(term["parent"], lock if cores < MANY_WORKERS else 0.0)
+            curves[dtype].append(1 / max((alone + term["workers"]) / cores, serial))
+    return curves
+
+
+def plot(curves: dict[str, list[float]], before: float, path: Path) -> None:
+    """Draw the curves, and where one thread that copies all ids would end them."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 4))
+    axes = figure.add_subplot()
+    for dtype, speeds in curves.items():
+        axes.plot(CORES, speeds, marker="o", label=f"model, ids as {dtype}")
+    axes.axhline(1 / before, linestyle="--", color="gray", label="one thread copies all ids")
+    axes.set(xscale="log", yscale="log", xlabel="cores", ylabel="GB of ids a second")
+    axes.set_xticks(CORES, map(str, CORES))
+    axes.legend()
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None})
 
 
 def main() -> None:
@@ -235,6 +254,7 @@ def main() -> None:
     parser.add_argument("--text", type=int, default=2, metavar="GB", help="of the larger run")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--work", type=Path, help="where to write (a temporary folder)")
+    parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw the model")
     parser.add_argument("--no-rows", action="store_true")
     parser.add_argument("--one", nargs=4, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -277,8 +297,11 @@ def main() -> None:
     )
     common.print_table(names, cells)
     print(f"write lock: {lock:.3f} s/GB")
-    names = ("model: GB/s of ids", *map(str, CORES))
-    common.print_table(names, model(rows, lock))
+    curves = model(rows, lock)
+    cells = [(dtype, *(f"{speed:.2f}" for speed in curve)) for dtype, curve in curves.items()]
+    common.print_table(("model: GB/s of ids", *map(str, CORES)), cells)
+    if arguments.plot:
+        plot(curves, BEFORE, arguments.plot)
     if not arguments.no_rows:
         rows = [{"benchmark": "scale", "write_lock": lock, **row} for row in rows]
         path = common.append_rows("scale", rows, common.versions("xxhash"))

@@ -61,7 +61,7 @@ def main(path: str, vocab: str, merges: str, rounds: str = "7") -> None:
             clock.seconds = end.seconds = 0.0
             began = time.perf_counter()
             output = f"{folder}/{number}"
-            (manifest,) = tokpack.encode(path, output, workers=1, trace=True, **files)
+            manifest = tokpack.encode(path, output, workers=1, trace=True, **files)
             shares.append(clock.seconds / (time.perf_counter() - began))
             ends.append(end.seconds)
             if manifest.trace is None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, overload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from typing import Unpack
 
     from tokpack.encoding.options import DType, Empty, OnError, SpecialTokens
     from tokpack.indexed import Manifest
@@ -17,6 +18,58 @@ if TYPE_CHECKING:
     PathLike = str | os.PathLike[str]
 
 
+class EncodeRequest(TypedDict, total=False):
+    """The options of ``encode`` but ``keys``, for type checkers; EncodeOptions describes them."""
+
+    output_names: Mapping[str, str] | None
+    tokenizer: str | None
+    vocab_file: str | None
+    merge_file: str | None
+    tokenizer_type: str | None
+    tokenizer_model: str | None
+    pattern: str | None
+    vocab_size: int | None
+    special_tokens_count: int | None
+    append_eod: bool
+    eod_token: str | int | None
+    prepend_bos: bool
+    bos_token: str | int | None
+    add_special_tokens: bool
+    workers: int
+    dtype: DType
+    special_tokens: SpecialTokens
+    on_error: OnError
+    max_rejects: int | None
+    empty: Empty
+    ftfy: bool
+    split_sentences: bool
+    keep_newlines: bool
+    lang: str
+    limit: int | None
+    input_format: str
+    hf_split: str | None
+    overwrite: bool
+    trace: bool
+    max_document_bytes: int
+    progress: Callable[[Progress], None] | None
+
+
+@overload
+def encode(
+    inputs: PathLike | Iterable[PathLike],
+    output: PathLike | None = None,
+    *,
+    keys: str = "text",
+    **options: Unpack[EncodeRequest],
+) -> Manifest: ...
+@overload
+def encode(
+    inputs: PathLike | Iterable[PathLike],
+    output: PathLike | None = None,
+    *,
+    keys: list[str] | tuple[str, ...],
+    **options: Unpack[EncodeRequest],
+) -> dict[str, Manifest]: ...
 def encode(
     inputs: PathLike | Iterable[PathLike],
     output: PathLike | None = None,
@@ -30,7 +83,7 @@ def encode(
     pattern: str | None = None,
     vocab_size: int | None = None,
     special_tokens_count: int | None = None,
-    keys: str | Sequence[str] = ("text",),
+    keys: str | list[str] | tuple[str, ...] = "text",
     append_eod: bool = True,
     eod_token: str | int | None = None,
     prepend_bos: bool = False,
@@ -53,8 +106,11 @@ def encode(
     trace: bool = False,
     max_document_bytes: int = 1 << 30,
     progress: Callable[[Progress], None] | None = None,
-) -> list[Manifest]:
-    """Turn documents into PREFIX.bin, .idx and .json; one dataset, and manifest, for each key.
+) -> Manifest | dict[str, Manifest]:
+    """Turn documents into PREFIX.bin, .idx and .json, and return the manifest.
+
+    With a list of ``keys`` it returns a dict, of each key its manifest; of several keys each
+    becomes a dataset of its own, PREFIX_<key>.
 
     ``inputs`` are files, folders, patterns or Hugging Face datasets (``hf://NAME``); ``output`` is
     PREFIX, by default made from their names. The other options are described in EncodeOptions. A
@@ -69,7 +125,11 @@ def encode(
     options["inputs"] = _paths(inputs)
     options["output"] = "" if output is None else os.fspath(output)
     options["output_names"] = output_names or {}
-    return run(EncodeOptions(**options), progress=progress)
+    request = EncodeOptions(**options)
+    manifests = run(request, progress=progress)
+    if isinstance(keys, str):
+        return manifests[0]
+    return dict(zip(request.keys, manifests, strict=True))
 
 
 def merge(

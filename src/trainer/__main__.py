@@ -13,7 +13,8 @@ import time
 import traceback
 from typing import TYPE_CHECKING
 
-from tokpack.configuration.flags import resolve
+from tokpack.configuration.flags import flag_names, resolve
+from tokpack.configuration.setting import in_flags
 from tokpack.display import message, tell
 from tokpack.errors import TokpackError, UsageError, missing_package
 from tokpack.files.lock import release
@@ -58,7 +59,8 @@ def main() -> int:
             for line in traceback.format_exc().splitlines():
                 tell(line)
         where = f"rank {rank}: " if rank else ""
-        tell(message(f"tokpack: error: {where}{error if known else repr(error)}"))
+        what = in_flags(str(error), flag_names(), sys.argv[1:]) if known else repr(error)
+        tell(message(f"tokpack: error: {where}{what}"))
         return getattr(error, "exit_code", 2)
 
 

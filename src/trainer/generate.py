@@ -15,7 +15,7 @@ from .model import Stage
 from .parallel import Topology, device_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from tokpack.checkpoints.export import Weights
     from tokpack.tokenizers import Tokenizer
@@ -65,10 +65,11 @@ def generate(
     top_k: int = 0,
     seed: int = 0,
     device: str = "auto",
-) -> str:
-    """The continuation of ``prompt``: up to ``tokens`` tokens, less where a document ends.
+) -> Iterator[str]:
+    """The continuation of ``prompt``, piece by piece: up to ``tokens`` tokens, less where it ends.
 
-    An empty prompt begins a document. UsageError where the tokenizer does not fit the model.
+    An empty prompt begins a document. UsageError where the tokenizer does not fit the model, at
+    once.
     """
     if tokenizer.vocab_size > weights.model.vocab_size:
         raise UsageError(
@@ -85,4 +86,17 @@ def generate(
         ids = [end]
     stage = load_model(weights, device_of(device))
     drawn = continue_tokens(stage, ids, temperature=temperature, top_k=top_k, seed=seed)
-    return tokenizer.decode(list(takewhile(lambda token: token != end, islice(drawn, tokens))))
+    return _texts(tokenizer, takewhile(lambda token: token != end, islice(drawn, tokens)))
+
+
+def _texts(tokenizer: Tokenizer, tokens: Iterable[int]) -> Iterator[str]:
+    """What each token adds to the text; nothing while a character is not whole."""
+    seen: list[int] = []
+    done = text = ""
+    for token in tokens:
+        seen.append(token)
+        text = tokenizer.decode(seen)
+        if not text.endswith("\ufffd"):
+            yield text[len(done) :]
+            done = text
+    yield text[len(done) :]

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import termios
+from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -356,6 +357,8 @@ def test_vocab_then_encode(corpus: Path, tmp_path: Path, kind: str) -> None:
     run = tokpack("vocab", corpus, "-o", name, "--size", "300", cwd=tmp_path)
     assert run.returncode == 0, run.stderr
     assert run.stdout == f"{name}\n"
+    assert f"tokpack encode {corpus} --" in run.stderr
+    assert "--eod-token" not in run.stderr
     flags = ["--tokenizer-type", "Whitespace"] if kind == "whitespace" else []
     run = tokpack(
         "encode", corpus, "-o", "out", "--vocab-file", name, *flags, "--input-format", "jsonl",
@@ -421,7 +424,14 @@ def test_train_without_torch_says_what_to_install() -> None:
 
 def test_help_version_and_module() -> None:
     assert tokpack().stdout == tokpack("--help").stdout
-    assert re.fullmatch(r"tokpack \d+\.\d+\.\d+\S*\n", tokpack("--version").stdout)
+    version = tokpack("--version").stdout.splitlines()
+    assert re.fullmatch(r"tokpack \d+\.\d+\.\d+\S*", version[0])
+    assert [line.partition(":")[0] for line in version[1:]] == [
+        "instructions",
+        "python",
+        "libraries",
+    ]
+    assert f"tokenizers {metadata.version('tokenizers')}" in version[3]
     page = tokpack("encode", "--help", env={"COLUMNS": "80"}).stdout
     assert max(map(len, page.splitlines())) <= 100
     for title in ("input:", "tokenizer:", "text:", "output:", "run:", "examples:"):

@@ -215,7 +215,7 @@ def test_another_run_is_refused(corpus: Corpus, output: Path, tmp_path: Path) ->
     assert dataset(output)[0] != corpus.expected[0]
     err = fails(corpus.start(output))
     assert "exists and is another dataset (it has append_eod = False, this run has True)" in err
-    assert "choose another output, or replace it with overwrite" in err
+    assert "choose another output, or replace it with --overwrite" in err
     finish(corpus.start(output, overwrite=True))
     assert dataset(output) == corpus.expected
 

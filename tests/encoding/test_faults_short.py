@@ -82,8 +82,7 @@ def test_a_huge_document_takes_no_memory(kind: str, tokenizer: Path, tmp_path: P
 
 
 def encode(inputs: Any, output: Path, tokenizer: Path, **options: Any) -> tokpack.Manifest:
-    manifests = tokpack.encode(inputs, str(output), tokenizer=str(tokenizer), **options)
-    return manifests[0]
+    return tokpack.encode(inputs, str(output), tokenizer=str(tokenizer), **options)
 
 
 def test_file_names_of_all_kinds(tokenizer: Path, tmp_path: Path) -> None:

@@ -101,14 +101,14 @@ def test_nested_keys(tmp_path: Path, bpe: Path) -> None:
         {"meta": {"text": "inside", "deep": {"er": "deep"}}},
         {"meta": {"text": "inside"}, "meta.text": "literal"},
     )
-    manifests = tokpack.encode(
-        [path], tmp_path / "x", keys=["meta.text"], tokenizer=str(bpe), workers=1
+    manifest = tokpack.encode(
+        [path], tmp_path / "x", keys="meta.text", tokenizer=str(bpe), workers=1
     )
     dataset = tokpack.MMapIndexedDataset(tmp_path / "x")
     tokenizer = tokpack.load_tokenizer(str(bpe))
     texts = [tokenizer.decode_bytes(dataset[i][:-1].tolist()) for i in range(len(dataset))]
     assert texts == [b"inside", b"literal"]
-    assert manifests[0].documents == 2
+    assert manifest.documents == 2
     assert refusal(path, bpe, keys=["meta.deep.er"]).line == 2
     assert refusal(path, bpe, keys=["meta.text.more"]).reason == "no key 'meta.text.more'"
     assert refusal(path, bpe, keys=["meta.deep"]).reason == "'meta.deep' is an object, not a string"
@@ -116,6 +116,6 @@ def test_nested_keys(tmp_path: Path, bpe: Path) -> None:
 
 def test_a_manifest_is_short_to_look_at(tmp_path: Path, bpe: Path) -> None:
     path = lines(tmp_path / "a.jsonl", {"text": "one"}, {"text": "two"})
-    (manifest,) = tokpack.encode(path, tmp_path / "out", tokenizer=bpe, workers=1)  # type: ignore[arg-type]
+    manifest = tokpack.encode(path, tmp_path / "out", tokenizer=bpe, workers=1)  # type: ignore[arg-type]
     counts = f"2 documents, {manifest.tokens} tokens as uint16, tokenizer {bpe}"
     assert repr([manifest]) == f"[<Manifest: {counts}>]"

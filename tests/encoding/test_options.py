@@ -57,8 +57,8 @@ def test_output_names() -> None:
     ("options", "message"),
     [
         ({"inputs": ()}, "no input"),
-        ({"keys": ()}, "keys must be"),
-        ({"keys": ("a", "a")}, "keys must be"),
+        ({"keys": ()}, r"keys is \[\]; it needs"),
+        ({"keys": ("a", "a")}, "different names"),
         ({"dtype": "uint8"}, "dtype is 'uint8'; it can be auto, uint16, int32"),
         ({"special_tokens": "drop"}, "special_tokens is 'drop'"),
         ({"on_error": "ignore"}, "on_error is 'ignore'"),

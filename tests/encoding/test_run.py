@@ -97,7 +97,7 @@ def test_several_files_keep_their_order(tmp_path: Path, bpe: Path, workers: int)
     for number in range(6):
         write_jsonl(tmp_path / f"{number}.jsonl", texts[50 * number : 50 * number + 50])
     output = tmp_path / "out"
-    (manifest,) = tokpack.encode(
+    manifest = tokpack.encode(
         [str(tmp_path / "*.jsonl")], str(output), tokenizer=str(bpe), workers=workers
     )
     assert dataset(output) == twin(bpe, texts)
@@ -113,7 +113,7 @@ def test_several_files_keep_their_order(tmp_path: Path, bpe: Path, workers: int)
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_real_corpora_gpt2(tmp_path: Path, shared: Path, name: str, workers: int) -> None:
     expected = json.loads((shared / "corpora" / "expected.json").read_text())[f"{name}.gpt2"]
-    (manifest,) = tokpack.encode(
+    manifest = tokpack.encode(
         str(shared / "corpora" / f"{name}.jsonl.zst"),
         str(tmp_path / "out"),
         vocab_file=str(shared / "tokenizers" / "gpt2-vocab.json"),
@@ -166,7 +166,7 @@ def test_empty_documents_in_the_index(tmp_path: Path, bpe: Path, workers: int) -
     for number, text in enumerate(texts):
         write_jsonl(tmp_path / f"{number}.jsonl", [text])
     output = tmp_path / "out"
-    (manifest,) = tokpack.encode(
+    manifest = tokpack.encode(
         str(tmp_path / "*.jsonl"),
         str(output),
         tokenizer=str(bpe),
@@ -184,7 +184,7 @@ def test_limit_takes_the_first_records(tmp_path: Path, bpe: Path, limit: int, wo
     for number in range(6):
         write_jsonl(tmp_path / f"{number}.jsonl", texts[50 * number : 50 * number + 50])
     output = tmp_path / "out"
-    (manifest,) = tokpack.encode(
+    manifest = tokpack.encode(
         str(tmp_path / "*.jsonl"), str(output), tokenizer=str(bpe), limit=limit, workers=workers
     )
     assert dataset(output) == twin(bpe, texts[:limit])
@@ -203,7 +203,7 @@ def test_limit_counts_bad_records(tmp_path: Path, bpe: Path) -> None:
         '{"text": "x"}',
     ]
     source.write_text("\n".join(lines))
-    (manifest,) = tokpack.encode(
+    manifest = tokpack.encode(
         str(source), str(tmp_path / "out"), tokenizer=str(bpe), limit=4, on_error="skip"
     )
     assert dataset(tmp_path / "out") == twin(bpe, ["one", "two"])
@@ -220,12 +220,15 @@ def test_several_keys_are_different_datasets(tmp_path: Path, bpe: Path, workers:
         [str(source), str(source)],
         str(tmp_path / "out"),
         tokenizer=str(bpe),
-        keys=("text", "title"),
+        keys=["text", "title"],
         workers=workers,
     )
     assert dataset(tmp_path / "out_text") == twin(bpe, 2 * texts)
     assert dataset(tmp_path / "out_title") == twin(bpe, 2 * titles)
-    assert [manifest.options["key"] for manifest in manifests] == ["text", "title"]
+    assert {key: manifest.options["key"] for key, manifest in manifests.items()} == {
+        "text": "text",
+        "title": "title",
+    }
     assert not (tmp_path / "out.bin").exists()
 
 
@@ -246,7 +249,7 @@ def test_rejects_are_listed_in_order(tmp_path: Path, bpe: Path, workers: int) ->
         source = tmp_path / f"a.jsonl{suffix}"
         source.write_bytes(COMPRESSORS[suffix](("\n".join(lines) + "\n").encode()))
         output = tmp_path / f"out{suffix}"
-        (manifest,) = tokpack.encode(
+        manifest = tokpack.encode(
             str(source), str(output), tokenizer=str(bpe), on_error="skip", workers=workers
         )
         rejects = [json.loads(s) for s in Path(f"{output}.rejects.jsonl").read_text().splitlines()]
@@ -270,7 +273,7 @@ def test_a_bad_record_fails_the_run(tmp_path: Path, bpe: Path, workers: int) -> 
     assert caught.value.exit_code == 1
     nothing_whole(tmp_path / "out")
     # What is encoded is not lost when the record is then to be skipped.
-    (manifest,) = tokpack.encode(
+    manifest = tokpack.encode(
         str(source), str(tmp_path / "out"), tokenizer=str(bpe), workers=workers, on_error="skip"
     )
     assert (manifest.records, manifest.rejected) == (12_000, 1)
@@ -283,7 +286,7 @@ def test_max_rejects(tmp_path: Path, bpe: Path) -> None:
     with pytest.raises(tokpack.InputError, match="3 bad records, and 2 are allowed"):
         tokpack.encode(str(source), str(tmp_path / "out"), max_rejects=2, **options)
     nothing_whole(tmp_path / "out")
-    (manifest,) = tokpack.encode(str(source), str(tmp_path / "out"), max_rejects=3, **options)
+    manifest = tokpack.encode(str(source), str(tmp_path / "out"), max_rejects=3, **options)
     assert manifest.rejected == 3
     with pytest.raises(tokpack.InputError, match="3 bad records, and 0 are allowed"):
         tokpack.encode(str(source), str(tmp_path / "out"), tokenizer=str(bpe))
@@ -310,7 +313,7 @@ def test_edge_files_with_a_bad_record(
         tokpack.encode(str(source), str(output), tokenizer=str(bpe))
     assert str(source) in str(caught.value)
     nothing_whole(output)
-    (manifest,) = tokpack.encode(str(source), str(output), tokenizer=str(bpe), on_error="skip")
+    manifest = tokpack.encode(str(source), str(output), tokenizer=str(bpe), on_error="skip")
     (reject,) = [json.loads(s) for s in (tmp_path / "out.rejects.jsonl").read_text().splitlines()]
     assert (reject["line"], reject["reason"]) == (caught.value.line, caught.value.reason)
     lines = source.read_bytes().split(b"\n")
@@ -346,7 +349,7 @@ def test_special_tokens(tmp_path: Path, bpe: Path) -> None:
     nothing_whole(tmp_path / "out")
     tokens = {}
     for mode in ("text", "encode"):
-        (manifest,) = tokpack.encode(
+        manifest = tokpack.encode(
             str(source), output + mode, tokenizer=str(bpe), special_tokens=mode
         )
         tokens[mode] = manifest.tokens
@@ -392,7 +395,7 @@ def test_standard_input(tmp_path: Path, bpe: Path) -> None:
 def test_the_dataset_is_readable(tmp_path: Path, bpe: Path) -> None:
     texts = documents(50)
     source = write_jsonl(tmp_path / "a.jsonl", texts)
-    (manifest,) = tokpack.encode(str(source), str(tmp_path / "out"), tokenizer=str(bpe))
+    manifest = tokpack.encode(str(source), str(tmp_path / "out"), tokenizer=str(bpe))
     data = tokpack.MMapIndexedDataset(str(tmp_path / "out"))
     model = tokpack.load_tokenizer(str(bpe))
     assert [model.decode(document[:-1]) for document in data] == [t for t in texts if t]
@@ -438,7 +441,7 @@ def test_other_formats(tmp_path: Path, bpe: Path, name: str, workers: int) -> No
         parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
         table = pytest.importorskip("pyarrow").table({"text": texts})
         parquet.write_table(table, source, row_group_size=90)
-    (manifest,) = tokpack.encode(
+    manifest = tokpack.encode(
         [str(source), str(source)], str(tmp_path / "out"), tokenizer=str(bpe), workers=workers
     )
     assert dataset(tmp_path / "out") == twin(bpe, 2 * texts)

@@ -295,7 +295,7 @@ def test_sentences(bpe: Path, tmp_path: Path) -> None:
         pytest.skip("no Punkt models here")
     path = write_jsonl(tmp_path / "x.jsonl", ["One. Two. Three.", "", "Four. Five."])
     out = tmp_path / "out"
-    (manifest,) = tokpack.encode(
+    manifest = tokpack.encode(
         str(path), str(out), tokenizer=str(bpe), split_sentences=True, trace=True
     )
     assert manifest.sequences > manifest.documents == 2
@@ -309,18 +309,18 @@ def test_a_trace_comes_and_goes_with_its_dataset(bpe: Path, tmp_path: Path) -> N
     path = write_jsonl(tmp_path / "x.jsonl", ["one", "two"])
     out = tmp_path / "out"
     encode = functools.partial(tokpack.encode, str(path), str(out), tokenizer=str(bpe))
-    (plain,) = encode()
+    plain = encode()
     assert plain.trace is None
     assert "trace" not in json.loads((tmp_path / "out.json").read_text())
     with pytest.raises(InputError, match="encoded with --trace"):
         Origins(out)
     with pytest.raises(OutputError, match=r"it has trace = False.*: choose another"):
         encode(trace=True)
-    (traced,) = encode(trace=True, overwrite=True)
+    traced = encode(trace=True, overwrite=True)
     assert (traced.bin, traced.idx) == (plain.bin, plain.idx)
     before = (tmp_path / "out.trace").stat().st_mtime_ns
-    (again,) = encode()  # who asks for none is content with one
-    assert again == traced == encode(trace=True)[0]
+    again = encode()  # who asks for none is content with one
+    assert again == traced == encode(trace=True)
     assert (tmp_path / "out.trace").stat().st_mtime_ns == before
     assert len(Origins(out)) == 2
 
@@ -383,7 +383,7 @@ def test_real_corpora(shared: Path, tmp_path: Path) -> None:
         *(shared / "edge" / f"{name}.jsonl" for name in ("blank", "bad_json", "null_text", "ok")),
     ]
     out = tmp_path / "out"
-    (manifest,) = tokpack.encode(
+    manifest = tokpack.encode(
         list(map(str, inputs)), str(out), trace=True, on_error="skip", workers=2, **files
     )
     origins, dataset = Origins(out), tokpack.MMapIndexedDataset(out)

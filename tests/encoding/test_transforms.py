@@ -97,7 +97,7 @@ def test_sentences(
         str(write_jsonl(tmp_path / "b.jsonl", texts[30:])),
     ]
     output = tmp_path / "out"
-    (manifest,) = tokpack.encode(
+    manifest = tokpack.encode(
         inputs,
         str(output),
         tokenizer=str(bpe),
@@ -141,7 +141,7 @@ def test_ftfy(tmp_path: Path, bpe: Path) -> None:
     ftfy = pytest.importorskip("ftfy", reason="ftfy is not installed")
     texts = ["schÃ¶n", "", "plain", "&lt;b&gt; âœ” No problems", "\ufb01ne \u201cquotes\u201d"]
     source = write_jsonl(tmp_path / "a.jsonl", texts)
-    (manifest,) = tokpack.encode(
+    manifest = tokpack.encode(
         str(source), str(tmp_path / "out"), tokenizer=str(bpe), ftfy=True, workers=1
     )
     mended = [ftfy.fix_text(text) for text in texts]

@@ -42,9 +42,9 @@ def test_an_edited_input_is_not_complete(place: Place) -> None:
 
 
 def test_the_content_of_an_input_does_not_depend_on_its_parts(place: Place) -> None:
-    whole = place.encode()[0].inputs[0]["content"]
+    whole = place.encode().inputs[0]["content"]
     place.stop_at_part(3, overwrite=True)
-    parts = place.encode()[0].inputs[0]["content"]
+    parts = place.encode().inputs[0]["content"]
     assert whole == parts
     assert len(whole) == 32
 
@@ -246,7 +246,7 @@ def test_damaged_bad_records_are_made_again(place: Place, damage: str) -> None:
         path.write_bytes(b"\n" * 5)
     else:
         path.unlink()
-    manifest = place.encode(on_error="skip")[0]
+    manifest = place.encode(on_error="skip")
     assert manifest.rejected == 5
     rejects = Path(f"{place.output}.rejects.jsonl").read_text().splitlines()
     assert [json.loads(line)["line"] for line in rejects] == [1, 2, 3, 4, 5]

@@ -11,6 +11,7 @@ import pytest
 
 import tokpack
 from tokpack import errors
+from tokpack.api import EncodeRequest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,9 +33,13 @@ def test_encode_has_the_options_of_encode_options() -> None:
     parameters = inspect.signature(tokpack.encode).parameters
     fields = {field.name: field for field in dataclasses.fields(tokpack.EncodeOptions)}
     assert set(parameters) - {"progress"} == set(fields)
-    for name in set(parameters) - {"inputs", "output", "output_names", "progress"}:
+    for name in set(parameters) - {"inputs", "output", "output_names", "keys", "progress"}:
         assert parameters[name].default == fields[name].default, name
-        assert parameters[name].annotation == fields[name].type or name == "keys", name
+        assert parameters[name].annotation == fields[name].type, name
+    assert fields["keys"].default == (parameters["keys"].default,)
+    typed = {name: given.__forward_arg__ for name, given in EncodeRequest.__annotations__.items()}
+    positional = {"inputs", "output", "keys"}
+    assert typed == {n: p.annotation for n, p in parameters.items() if n not in positional}
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ FLOORS = {
     "errors": 0,
     "_core": 0,
     "display": 0,
+    "machine": 0,
     "progress": 0,
     "files": 1,
     "sources": 2,

@@ -221,6 +221,29 @@ def test_datasets_side_by_side(prefix: str, tmp_path: Path) -> None:
     assert len(run_json("stats", prefix, other)["datasets"]) == 2
 
 
+def test_documents_of_several_datasets(tmp_path: Path) -> None:
+    """Against sets of documents; repeated and empty ones, and a dataset that shares nothing."""
+    source = random.Random(5)
+    rows = [[source.randrange(3) for _ in range(source.randrange(4))] for _ in range(90)]
+    datasets = {"a": rows[:40], "b": rows[40:], "c": [[9, 9]], "d": []}
+    prefixes = [write(tmp_path / name, documents) for name, documents in datasets.items()]
+    expected = []
+    for name, documents in datasets.items():
+        others = {tuple(row) for other in datasets if other != name for row in datasets[other]}
+        also = [row for row in documents if row and tuple(row) in others]
+        expected.append({"documents": len(also), "tokens": sum(map(len, also))})
+    assert expected[0]["documents"] > 5
+    found = run_json("stats", *prefixes)["datasets"]
+    assert [one["shared"] for one in found] == expected
+    assert f"{expected[0]['documents']} (" in run("stats", *prefixes).stdout
+    assert run_json("stats", prefixes[0])["datasets"][0]["shared"] is None
+    blend = ("blend", *prefixes[:3], "--seq-length", 1, "--duplicates")
+    shared = run_json(*blend)["shared"]
+    assert list(shared.values()) == expected[:3]
+    rows = run(*blend).stdout.partition("documents in others too")[2]
+    assert f"  {expected[1]['documents']}  " in rows
+
+
 def test_a_broken_dataset_is_an_error() -> None:
     broken = GOLDEN / "broken" / "inner-pointer"
     assert "sequence" in run("stats", broken, code=1).stderr

@@ -185,7 +185,7 @@ def test_text_is_coloured_on_a_terminal(ranks: Path) -> None:
 @pytest.mark.parametrize("pattern", ["llama3", r"\p{L}+|\s|."])
 def test_a_dataset_finds_its_pattern_again(ranks: Path, tmp_path: Path, pattern: str) -> None:
     source = write_jsonl(tmp_path / "a.jsonl", ["in the thing"])
-    (manifest,) = tokpack.encode(
+    manifest = tokpack.encode(
         source, tmp_path / "a", tokenizer=str(ranks), pattern=pattern, workers=1
     )
     assert manifest.tokenizer["arguments"] == {"pattern": pattern}

@@ -54,9 +54,7 @@ def test_the_stateless_order_needs_nothing(
     inputs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["index", *inputs, "--seq-length", "64", "--cache", str(tmp_path)]) == 0
-    rows = capsys.readouterr().out.splitlines()
-    assert len(rows) == 3
-    assert all("nothing is needed" in row for row in rows[1:])
+    assert capsys.readouterr().out.count("nothing is needed") == 2
     assert os.listdir(tmp_path) == []
     assert main(["index", *inputs, "--packing", "best_fit", "--cache", str(tmp_path)]) == 0
     assert ".tokindex" in capsys.readouterr().out

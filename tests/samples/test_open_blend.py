@@ -386,17 +386,17 @@ def test_other_requests_that_are_refused() -> None:
     with pytest.raises(UsageError, match=r"megatron must know how many .* give valid_samples"):
         open_blend(two, order="megatron")
     packed = {"order": "neox", "packing": "pack_until_overflow", "seq_length": 8}
-    with pytest.raises(UsageError, match=r"must know how many samples train has: give samples$"):
+    with pytest.raises(UsageError, match=r"must know how many samples train has: give samples=N$"):
         open_blend({"datasets": "wiki", **packed})
     assert len(open_blend({"datasets": "wiki", "samples": 5, **packed}).train) == 5
-    with pytest.raises(UsageError, match=r"give samples and the weights of its datasets$"):
+    with pytest.raises(UsageError, match=r"give samples=N and the weights of its datasets$"):
         open_blend({"datasets": ["wiki", "owt"], "samples": 5, **packed})
     few = {"datasets": "one", "seq_length": 512, "order": "megatron"}
     with pytest.raises(
-        UsageError, match=r"train has 500 tokens, .* of 512: .* say with samples how"
+        UsageError, match=r"train has 500 tokens, .* of 512: .* say with samples=N how"
     ):
         open_blend(few)
-    with pytest.raises(UsageError, match=r"x has 500 tokens, .* with valid_samples .*, 0 for none"):
+    with pytest.raises(UsageError, match=r"x has 500 tokens, .* valid_samples=N .*, 0 for none"):
         open_blend(few, samples=4, valid={"x": [Entry("one")]})
     assert len(open_blend(few, samples=4, valid={"x": [Entry("one")]}, valid_samples=3).valid["x"])
     with pytest.raises(UsageError, match="one: 500 tokens are less than one sample of 601"):

@@ -39,10 +39,11 @@ def show(progress):
         first.append(progress)
         print("begin", progress.documents, progress.workers, flush=True)
 try:
-    manifests = tokpack.encode(options.pop("inputs"), progress=show, **options)
+    made = tokpack.encode(options.pop("inputs"), progress=show, **options)
 except tokpack.TokpackError as error:
     print(type(error).__name__, error, file=sys.stderr)
     sys.exit(error.exit_code)
+manifests = made.values() if isinstance(made, dict) else [made]
 print("done", *(manifest.tokens for manifest in manifests), flush=True)
 """
 

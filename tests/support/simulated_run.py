@@ -46,6 +46,7 @@ def patched(rng: random.Random) -> Iterator[None]:
         patch.setattr(worker, "LineStream", stream)
         read = functools.partial(part.read, block_bytes=rng.choice((64, 1000)))
         patch.setattr(part, "read", read)
+        patch.setattr(tracks, "_FIRST_BYTES", 16)
         patch.setattr(tracks, "_LEAST_MAPPED", 100)
         patch.setattr(tracks.Place, "write", _interrupted(tracks.Place.write))
         patch.setattr(tracks.Place, "map", _counted(tracks.Place.map))
@@ -105,6 +106,12 @@ class _Thread:
         self._stopped.acquire()
         if self.error is not None:
             raise self.error
+
+    def check_memory(self) -> None:
+        """However large a document was, not more is kept than pieces may wait in."""
+        memories = [*self._worker._memories, *(memory for _, memory in self._worker._held.values())]
+        for memory in memories:
+            assert max(map(len, memory.buffers)) <= 2 * worker.HELD_BYTES
 
     def kill(self) -> None:
         self._killed = True
@@ -236,6 +243,8 @@ class Simulation:
                 break
             self._do(ready[0], threads)
             self._feed(threads)
+        for thread in threads:
+            thread.check_memory()
         own = self.coordinator
         assert sorted(own._slots) == list(range(slots))
         assert not any(own._granted)

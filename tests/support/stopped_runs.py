@@ -106,7 +106,7 @@ class Place:
             **more,
         }
 
-    def encode(self, **more: Any) -> list[tokpack.Manifest]:
+    def encode(self, **more: Any) -> tokpack.Manifest:
         with self._small():
             return tokpack.encode(**self.options(**more))
 

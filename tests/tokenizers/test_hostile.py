@@ -115,7 +115,7 @@ def test_a_text_at_which_the_library_fails(make: Any, good: str, bad: str, tmp_p
     options: dict[str, Any] = {"tokenizer": str(path), "append_eod": False, "workers": 1}
     with pytest.raises(RecordError, match=r"d\.jsonl:3: the tokenizers library cannot encode"):
         tokpack.encode([str(source)], str(tmp_path / "fail"), **options)
-    (manifest,) = tokpack.encode([str(source)], str(tmp_path / "skip"), on_error="skip", **options)
+    manifest = tokpack.encode([str(source)], str(tmp_path / "skip"), on_error="skip", **options)
     assert (manifest.records, manifest.documents, manifest.rejected) == (6, 4, 2)
     rejects = (tmp_path / "skip.rejects.jsonl").read_text().splitlines()
     found = [(record["line"], record["record"]) for record in map(json.loads, rejects)]

@@ -14,7 +14,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.tiny_tokenizers import EOD, pair, save, tiny
+from support.tiny_tokenizers import ALPHABET, EOD, pair, save, tiny
 from support.tokenizers_twin import block, rows
 
 from tokpack.errors import FormatError, TokenizerError, UsageError
@@ -59,6 +59,19 @@ def test_the_eos_of_transformers_is_the_eod(tmp_path: Path, eos: object) -> None
         assert load_tokenizer(request).eod_id == 258
     (tmp_path / "tokenizer_config.json").unlink()
     assert load_tokenizer(path, tokenizer_type="HuggingFaceTokenizer").eod_id == 258
+
+
+def test_merges_that_leave_much_of_the_vocabulary_unreachable(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pairs = [(a, b) for a in ALPHABET[:20] for b in ALPHABET[:20]]
+    vocab = {token: i for i, token in enumerate([*ALPHABET, *map("".join, pairs), EOD])}
+    lines = [" ".join(two) for two in pairs]
+    load_tokenizer(**pair(tmp_path, vocab, "\n".join(lines)))
+    assert not caplog.messages
+    load_tokenizer(**pair(tmp_path, vocab, "\n".join(lines[:300])))
+    (said,) = caplog.messages
+    assert "no text becomes 101 of the 657 tokens of " in said  # EOD is one of them
 
 
 def test_files_that_are_nothing(tmp_path: Path) -> None:

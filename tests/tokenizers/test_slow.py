@@ -5,6 +5,9 @@ from __future__ import annotations
 import io
 import json
 import pickle
+import random
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +20,9 @@ from tokpack.errors import InputError, TokenizerError, UsageError
 from tokpack.tokenizers import (
     UnknownWordError,
     load_tokenizer,
+    self_check,
     train_bpe,
+    train_byte_fallback,
     train_whitespace_vocab,
 )
 
@@ -109,6 +114,67 @@ def test_a_trained_bpe_is_native_and_round_trips(tmp_path: Path) -> None:
     assert len(encoded[1]) < len(texts[0]) / 3
     with pytest.raises(UsageError, match=r"vocabulary of 256 is too small: .* take 257"):
         train_bpe(texts, vocab_size=256)
+
+
+@pytest.mark.parametrize("pattern", ["cl100k", "o200k", "qwen2", "deepseek", "tekken", "gpt2"])
+def test_a_bpe_of_another_pattern_is_native(tmp_path: Path, pattern: str) -> None:
+    """It has the pattern's cuts: learned merges cross none of them, and the library agrees."""
+    texts = ["I'll 1234567 x\n\ny camelCase HTTPServer \u4f60\u597d\uff01 a_b!?" * 5] * 4
+    path = tmp_path / "tokenizer.json"
+    special = ("<|end|>", "<|user|>", "</s>")
+    path.write_text(train_bpe(texts, vocab_size=340, special_tokens=special, pattern=pattern))
+    tokenizer = load_tokenizer(path)
+    assert tokenizer.native
+    assert tokenizer.special_ids == {"<|end|>": 0, "<|user|>": 1, "</s>": 2}
+    assert tokenizer.eod_id == 2
+    self_check(tokenizer, *block(texts))
+    pieces = {tokenizer.decode([token]) for token in range(259, tokenizer.vocab_size)}
+    merged = {"cl100k": 3, "o200k": 3, "deepseek": 3, "qwen2": 0, "tekken": 0, "gpt2": 7}
+    assert max(sum(map(str.isdigit, piece)) for piece in pieces) == merged[pattern]
+
+
+def test_a_bpe_of_characters_falls_back_to_bytes(tmp_path: Path) -> None:
+    texts = ["the cat sat on the mat, the caf\u00e9\n  twice ", "another  cat"] * 9
+    path = tmp_path / "tokenizer.json"
+    path.write_text(train_byte_fallback(texts, vocab_size=320), encoding="utf-8")
+    tokenizer = load_tokenizer(path)
+    assert tokenizer.native
+    assert tokenizer.vocab_size <= 320
+    assert tokenizer.special_ids == {"<unk>": 0, EOD: 1}
+    new = [*texts[:2], "\u4f60 \U0001f600 <0x41>\x00\t unseen", " two  spaces"]
+    self_check(tokenizer, *block(new))
+    encoder = tokenizer.encoder(dtype="uint16", append_eod=False)
+    encoded = rows(encoder.encode(*block(new)))
+    assert [tokenizer.decode(ids).strip() for ids in encoded] == [text.strip() for text in new]
+    assert all(0 not in ids for ids in encoded)
+    assert len(encoded[0]) < len(texts[0]) / 2
+    assert set(range(2, 258)) & set(encoded[2])
+    assert not set(range(2, 258)) & set(encoded[0])
+    with pytest.raises(UsageError, match="vocabulary of 270 is too small: 256 bytes, 2 special"):
+        train_byte_fallback(texts, vocab_size=270)
+
+
+def test_threads_and_counts_of_a_training(tmp_path: Path) -> None:
+    """One file for any number of threads; pairs that are rarer than asked for are not merged."""
+    source = random.Random(7)
+    words = ["".join(source.choices("abcdefg", k=source.randrange(1, 9))) for _ in range(500)]
+    text = tmp_path / "text.txt"
+    text.write_text("\n".join(" ".join(source.choices(words, k=100)) for _ in range(60)))
+    made = []
+    for workers in (1, 3):
+        out = tmp_path / f"{workers}.json"
+        flags = ["--size", "900", "--workers", str(workers), "--pattern", "llama3", "-q"]
+        command = [sys.executable, "-m", "tokpack", "vocab", str(text), "-o", str(out), *flags]
+        subprocess.run(command, check=True, capture_output=True)
+        made.append(out.read_bytes())
+    assert made[0] == made[1]
+    texts = text.read_text().splitlines()
+    often = json.loads(train_bpe(texts, vocab_size=900, min_count=300))["model"]["vocab"]
+    assert 257 < len(often) < len(json.loads(made[0])["model"]["vocab"])
+    with pytest.raises(UsageError, match="it needs different tokens"):
+        train_bpe(texts, vocab_size=900, special_tokens=["<a>", "<a>"])
+    with pytest.raises(UsageError, match="cannot be compiled"):
+        train_bpe(texts, vocab_size=900, pattern="(a")
 
 
 # Tokenizers of the Hugging Face library.

@@ -30,7 +30,7 @@ options = json.loads(sys.argv[1])
 warm = options.pop("warm")
 tokpack.encode(**{**options, "inputs": warm, "output": options["output"] + "-warm"})
 before = rss()
-manifest = tokpack.encode(**options)[0]
+manifest = tokpack.encode(**options)
 print(json.dumps([manifest.records, manifest.documents, manifest.rejected, rss() - before]))
 """
 

@@ -16,6 +16,8 @@ import signal
 import sys
 from typing import Any
 
+import pytest
+
 import tokpack
 
 HEAVY = ("tokpack.checkpoints", "tokpack.trainer", "tokpack.__main__")  # with torch
@@ -57,6 +59,8 @@ def in_child(request: dict[str, Any], report: int) -> None:
     shim = ctypes.CDLL(None)
     shim.fault_met.restype = ctypes.c_char_p
     try:
+        for name, value in request["sizes"].items():
+            pytest.MonkeyPatch().setattr(name, value)
         errors = os.memfd_create("errors")
         os.dup2(errors, 2)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -93,6 +93,15 @@ CALL(linkat, (int a, const char *from, int b, const char *to, int flags), (a, fr
      inside(to), 0)
 CALL(unlinkat, (int a, const char *path, int flags), (a, path, flags), inside(path), 0)
 
+int fallocate(int file, int mode, off_t begin, off_t size) {
+  if (meet(open_inside(file), "fallocate", 1) < 0) return -1;
+  return REAL(fallocate)(file, mode, begin, size);
+}
+int sync_file_range(int file, off64_t begin, off64_t size, unsigned flags) {
+  if (meet(open_inside(file), "sync_file_range", 0) < 0) return -1;
+  return REAL(sync_file_range)(file, begin, size, flags);
+}
+
 #define SPACE(name, type)                                           \
   int name(int file, type begin, type size) {                       \
     if (meet(open_inside(file), #name, 1) < 0) return errno;        \

@@ -25,17 +25,21 @@ from typing import TYPE_CHECKING, Any
 from support.encoding_tools import byte_tokenizer, documents
 
 import tokpack
+from torture.tools import sizes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 HERE = Path(__file__).parent
 KINDS = {"EIO": 1, "ENOSPC": 2, "short": 3, "kill": 4}
-# What a run may pass over when it fails: the removal of what nobody reads.
+# What a run may pass over when it fails: the removal of what nobody reads, and what is only hasty.
 CLEANING = ("unlink", "rmdir", "unlinkat", "ftruncate", "ftruncate64", "link", "linkat")
+CLEANING += ("sync_file_range",)
 TORCH = ("torch", "safetensors.torch", "tokpack.checkpoints.export", "tokpack.trainer.loop")
 EVERY = 50  # rounds, from which on there is one for every call
 DATED = (rb'"created": "[^"]*"', rb"Made by tokpack [^<]*<")
+
+SYNCS = "tokpack.encoding.work.SYNC_SECONDS"
 
 State = dict[str, bytes]  # files of a folder
 
@@ -79,7 +83,9 @@ class Server:
         """Run ``tokpack ARGV``; call ``at`` under ``folder`` meets the fault, with 0 none does."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        request = {"argv": argv, "folder": str(folder), "at": at, "kind": kind}
+        small = sizes(1 << 10) if argv[0] == "encode" else {}
+        small.pop(SYNCS, None)  # a thread that makes calls at any time
+        request = {"argv": argv, "folder": str(folder), "at": at, "kind": kind, "sizes": small}
         self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
         answer: dict[str, Any] = json.loads(self._process.stdout.readline())
@@ -122,7 +128,16 @@ def dataset(name: str) -> tuple[str, ...]:
 
 KILLED = ("EIO", "ENOSPC", "short", "kill")
 SHARDS = tuple(dataset(f"x_{number:05d}") for number in range(3))
+ENCODE = "encode {inputs}/text.jsonl -o {out}/x --tokenizer {inputs}/tokenizer.json --workers 1 -q"
 CASES = (
+    Case("encode", ENCODE, only=r"^x\.(bin|idx|json)$", kinds=KILLED),
+    Case(
+        "encode over another",
+        f"{ENCODE} --overwrite",
+        again=f"{ENCODE} --limit 7",
+        only=r"^x\.(bin|idx|json)$",
+        kinds=KILLED,
+    ),
     Case("merge", "merge {inputs}/a {inputs}/b -o {out}/x -q", (dataset("x"),), kinds=KILLED),
     Case(
         "merge over another",

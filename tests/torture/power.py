@@ -104,8 +104,10 @@ def damage(case: Path, sizes: dict[str, int], how: str, rng: random.Random) -> N
         tail = path.stat().st_size - size
         if tail <= 0:
             continue
-        chosen = rng.choice(("kept", "lost", "zeroed", "cut")) if how == "mixed" else how
-        if chosen == "lost":
+        chosen = rng.choice(("kept", "lost", "zeroed", "cut", "gone")) if how == "mixed" else how
+        if chosen == "gone" and not size:  # nor was its name durable
+            path.unlink()
+        elif chosen in ("lost", "gone"):
             os.truncate(path, size)
         elif chosen == "cut":
             os.truncate(path, size + rng.randrange(tail))

@@ -108,13 +108,17 @@ def test_an_empty_prompt_begins_a_document(run: Path, capsys: pytest.CaptureFixt
 
 def test_a_prompt_stands_behind_the_frame_of_the_data(run: Path, vocabulary: Path) -> None:
     weights, tokenizer = open_weights(run), load_tokenizer(vocabulary)
-    plain = generate(weights, tokenizer, "the cat sat on", temperature=0)
+
+    def text(prompt: str) -> str:
+        return "".join(generate(weights, tokenizer, prompt, temperature=0))
+
+    plain = text("the cat sat on")
     assert plain.startswith(" the mat")
     before = ids_of(tokenizer, "the cat sat")
     assert weights.tokenizer is not None
     weights.tokenizer["frame"] = {"before": before, "after": []}
-    assert generate(weights, tokenizer, " on", temperature=0) == plain
-    assert generate(weights, tokenizer, "", temperature=0) == f" on{plain}"
+    assert text(" on") == plain
+    assert text("") == f" on{plain}"
 
 
 def test_top_k_and_the_window(run: Path) -> None:

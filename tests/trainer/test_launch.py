@@ -130,8 +130,8 @@ def test_a_wrong_request_is_one_message_before_any_rank() -> None:
     done = ranks_of("--nproc", "2", "--tensor-model-parallel-size", "3")
     assert done.returncode == 1
     assert done.stderr.splitlines() == [
-        "tokpack: error: 2 processes do not divide into tensor_model_parallel_size 3 x "
-        "pipeline_model_parallel_size 1"
+        "tokpack: error: 2 processes do not divide into --tensor-model-parallel-size 3 x "
+        "--pipeline-model-parallel-size 1"
     ]
 
 

@@ -370,7 +370,7 @@ def test_bad_requests_end_before_a_step(
 def test_a_batch_that_two_processes_cannot_share(prefix: str) -> None:
     for code, said in finish(start(2, "--data-path", prefix, "--global-batch-size", "6")):
         assert code == 1
-        assert "6 is not a multiple of micro_batch_size 2 x 2 data parallel processes" in said
+        assert "6 is not a multiple of --micro-batch-size 2 x 2 data parallel processes" in said
 
 
 def test_the_vocabulary_of_manifests_and_files(tmp_path: Path) -> None:

@@ -273,6 +273,7 @@ def test_what_cannot_be_served(tmp_path: Path) -> None:
     assert "a folder without log.jsonl" in run("view", tmp_path, code=1).stderr
     assert "no such dataset" in run("view", tmp_path / "x", code=1).stderr
     make(tmp_path, "one", ["one document"])
+    (tmp_path / "one").mkdir()  # the dataset's inputs
     assert "give another --port" in run("view", tmp_path / "one", "--port", 99999, code=1).stderr
 
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tokpack.cli.figures import bar, table
+from tokpack.cli.figures import sentence, table
 from tokpack.cli.terminal import count_text, put
 from tokpack.display import shown
+from tokpack.report.facts import percent
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tokpack.report import Shared
     from tokpack.samples.blend.mixture import Mixture
     from tokpack.samples.blend.plan import BlendPlan
 
-_BAR = 24
 _MOST_SHARES = 8
 
 
@@ -26,16 +29,28 @@ def print_plan(plan: BlendPlan) -> None:
     if train.changes:
         put()
         for segment in train.segments:
-            put(f"from sample {segment.first:,}: {_shares(train, segment.shares)}")
+            sentence(f"from sample {segment.first:,}: {_shares(train, segment.shares)}")
     if len(plan.mixtures) > 1:
         put()
         _print_splits(plan)
 
 
+def print_shared(plan: BlendPlan, shared: Mapping[str, Shared]) -> None:
+    """Print how many documents of each dataset are in another one too."""
+    sizes = {dataset.path_prefix: dataset.token_count for dataset in plan.datasets}
+    put()
+    rows = [["documents in others too", "documents", "tokens", ""]]
+    rows += [
+        [shown(prefix), f"{one.documents:,}", f"{one.tokens:,}", percent(one.tokens, sizes[prefix])]
+        for prefix, one in shared.items()
+    ]
+    table(rows)
+
+
 def _print_datasets(mixture: Mixture) -> None:
     weights = mixture.weights or [None] * len(mixture.portions)
     largest = max(mixture.shares)
-    rows = [["dataset", "documents", "tokens", "weight", "share", "samples", "epochs", ""]]
+    rows = [["dataset", "documents", "tokens", "weight", "share", "samples", "epochs"]]
     rows += [
         [
             shown(portion.prefix),
@@ -45,7 +60,6 @@ def _print_datasets(mixture: Mixture) -> None:
             f"{share:.2%}",
             f"{samples:,.0f}",
             f"{epochs:.2f}",
-            bar(share / largest, _BAR),
         ]
         for portion, weight, share, samples, epochs in zip(
             mixture.portions,
@@ -57,8 +71,8 @@ def _print_datasets(mixture: Mixture) -> None:
         )
     ]
     total = f"{mixture.documents:,}", count_text(mixture.tokens), "", "100.00%"
-    rows.append(["together", *total, f"{mixture.samples:,}", "", ""])
-    table(rows, left=(0, 7))
+    rows.append(["together", *total, f"{mixture.samples:,}", ""])
+    table(rows, bars=[share / largest for share in mixture.shares])
 
 
 def _shares(mixture: Mixture, shares: tuple[float, ...]) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import textwrap
+from itertools import chain, repeat, zip_longest
 from typing import TYPE_CHECKING
 
 from tokpack.cli.terminal import is_coloured, put
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from tokpack.report.facts import Row
 
 _BLOCKS = " ▏▎▍▌▋▊▉█"
+_MOST_BAR, _LEAST_BAR = 40, 6  # columns
+_LEAST_TEXT = 24
 _MOST_GROUPS = 5
 _MOST_SOURCES = 15
 
@@ -42,18 +46,71 @@ def bar(share: float, columns: int) -> str:
     return "█" * (eighths // 8) + _BLOCKS[eighths % 8].strip()
 
 
-def table(rows: Iterable[Sequence[str]], *, left: Sequence[int] = (0,)) -> None:
-    """Print columns, those numbered in ``left`` to the left, the others to the right."""
+def table(
+    rows: Iterable[Sequence[str]], *, left: Sequence[int] = (0,), bars: Iterable[float] = ()
+) -> None:
+    """Print columns, those numbered in ``left`` to the left, the others to the right.
+
+    ``bars`` are shares, shown in the room that is left behind the rows below the first. Where there
+    is too little room, what is long in columns to the left is wrapped, or has lines of its own.
+    """
     from rich.cells import cell_len
 
     lines = [[shown(cell) for cell in row] for row in rows]
-    widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
-    for line in lines:
-        cells = []
-        for number, (cell, size) in enumerate(zip(line, widths, strict=True)):
-            blank = " " * (size - cell_len(cell))
-            cells.append(cell + blank if number in left else blank + cell)
-        put(("  " + "  ".join(cells)).rstrip())
+    widths, apart = _fitted(lines, left)
+    room = min(width() - sum(widths) - 2 * len(widths) - 2, _MOST_BAR)
+    for line, share in zip(lines, chain([0.0], bars, repeat(0.0)), strict=False):
+        own = [column for column in apart if cell_len(line[column]) > widths[column]]
+        cells = [
+            [""] if column in own else _wrapped(cell, widths[column])
+            for column, cell in enumerate(line)
+        ]
+        if 0 in own:
+            put(f"  {line[0]}")
+        drawn = bar(share, room) if room >= _LEAST_BAR else ""
+        for number, parts in enumerate(zip_longest(*cells, fillvalue="")):
+            text = ""
+            for column, (part, size) in enumerate(zip(parts, widths, strict=True)):
+                blank = " " * (size - cell_len(part))
+                text += "  " + (part + blank if column in left else blank + part)
+            put(f"{text}  {drawn if number == 0 else ''}".rstrip())
+        for column in own:
+            if column > 0:
+                put(f"    {line[column]}")
+
+
+def _fitted(lines: Sequence[Sequence[str]], left: Sequence[int]) -> tuple[list[int], list[int]]:
+    """The widths of columns, and which of them have long cells on lines of their own.
+
+    Words that are long are wrapped instead, where there is room to read them.
+    """
+    from rich.cells import cell_len
+
+    columns = list(zip(*lines, strict=True))
+    widths = [max(map(cell_len, column)) for column in columns]
+    apart = []
+    for number in sorted(left, key=lambda number: -widths[number]):
+        most = width() - (sum(widths) - widths[number] + 2 * len(widths))
+        if most >= widths[number]:
+            break
+        words = all(" " in cell for cell in columns[number] if cell_len(cell) > most)
+        if words and number > 0 and most >= _LEAST_TEXT:
+            widths[number] = most
+        else:
+            short = (n for cell in columns[number] if (n := cell_len(cell)) <= max(most, 8))
+            widths[number] = max(short, default=0)
+            apart.append(number)
+    return widths, apart
+
+
+def _wrapped(text: str, columns: int) -> list[str]:
+    return textwrap.wrap(text, columns, break_on_hyphens=False) if len(text) > columns else [text]
+
+
+def sentence(text: str) -> None:
+    """Print words, on several lines where one is too short."""
+    for line in textwrap.wrap(text, width(), subsequent_indent="  ", break_on_hyphens=False):
+        put(line)
 
 
 def name(prefix: str, columns: int) -> str:
@@ -64,15 +121,14 @@ def name(prefix: str, columns: int) -> str:
 
 def print_stats(datasets: Sequence[Stats], *, top: int) -> None:
     """Print the figures of datasets: side by side, then what is long, one after the other."""
-    columns = max(12, (width() - 28) // len(datasets) - 2)
     names = labels(datasets)
     known = [facts(stats) for stats in datasets]
     length_rows = [dict(s.lengths.rows()) if s.lengths else {} for s in datasets]
-    rows = [["", *(name(text, columns) for text in names)]] if known[1:] else []
-    rows += [[key, *(shown(one[key]) for one in known)] for key in known[0]]
-    if not known[1:]:
+    if known[1:]:
+        _print_facts(names, known)
+    else:
         put(bold(shown(datasets[0].prefix)))
-    table(rows, left=range(len(datasets) + 1))
+        table(list(known[0].items()), left=(0, 1))
     for stats in datasets:
         for line in warnings(stats):
             put(f"  warning: {shown(stats.prefix)}: {line}")
@@ -81,13 +137,32 @@ def print_stats(datasets: Sequence[Stats], *, top: int) -> None:
         put()
         put(bold("length of documents in tokens"))
         body = [[_number(row.get(key)) for key in keys] for row in length_rows]
-        first = [name(text, 30) if known[1:] else "" for text in names]
+        first = names if known[1:] else [""]
         table([["", *keys], *([a, *b] for a, b in zip(first, body, strict=True))])
     for stats in datasets:
         if known[1:]:
             put()
             put(bold(shown(stats.prefix)))
         _print_one(stats, top)
+
+
+def _print_facts(names: Sequence[str], known: Sequence[dict[str, str]]) -> None:
+    """Print the facts of datasets side by side, of as many at a time as there is room for."""
+    keys = list(known[0])
+    size = min(max(len(value) for one in known for value in (*one.values(), " " * 12)), 20)
+    many = max(1, (width() - max(map(len, keys)) - 2) // (size + 2))
+    for begin in range(0, len(known), many):
+        some = known[begin : begin + many]
+        titles = [_wrapped(shown(text), size) for text in names[begin : begin + many]]
+        if begin:
+            put()
+        table(
+            [
+                *(["", *parts] for parts in zip_longest(*titles, fillvalue="")),
+                *([key, *(name(one[key], size) for one in some)] for key in keys),
+            ],
+            left=range(len(some) + 1),
+        )
 
 
 def _print_one(stats: Stats, top: int) -> None:
@@ -110,18 +185,18 @@ def _print_histogram(stats: Stats) -> None:
     put()
     table(
         [
-            ["tokens", "documents", "", ""],
+            ["tokens", "documents", ""],
             *(
                 [
                     f"{one.begin:,}+",
                     f"{one.documents:,}",
                     percent(one.documents, stats.documents),
-                    bar(one.documents / highest, width() - 44),
                 ]
                 for one in stats.histogram
             ),
         ],
-        left=(3,),
+        left=(),
+        bars=[one.documents / highest for one in stats.histogram],
     )
 
 
@@ -132,22 +207,22 @@ def _print_tokens(stats: Stats, top: int) -> None:
     put()
     coverage = stats.frequency.coverage
     words = ", ".join(f"{ids:,} ids make {share}%" for share, ids in coverage.items())
-    put(f"{bold('tokens by frequency')}: {words} of all tokens")
+    sentence(f"{bold('tokens by frequency')}: {words} of all tokens")
     table(
         [
-            ["id", "token", "count", "", ""],
+            ["id", "token", "count", ""],
             *(
                 [
                     str(token.id),
                     f"'{shown(token.text, limit=24)}'" if token.text else "",
                     f"{token.count:,}",
                     percent(token.count, stats.tokens),
-                    bar(token.count / found[0].count, width() - 62),
                 ]
                 for token in found
             ),
         ],
-        left=(1, 4),
+        left=(1,),
+        bars=[token.count / found[0].count for token in found],
     )
 
 
@@ -164,20 +239,19 @@ def print_sources(rows: Sequence[Row], folder: str) -> None:
     most = max(row.share for row in rows) or 1.0
     table(
         [
-            ["", "documents", "tokens", "", "bytes a token", ""],
+            ["", "documents", "tokens", "", "bytes a token"],
             *(
                 [
-                    name(row.name, 40),
+                    row.name,
                     f"{row.documents:,}",
                     f"{row.tokens:,}",
                     percent(row.share, 1),
                     f"{row.ratio:.2f}" if row.ratio else "",
-                    bar(row.share / most, width() - 96),
                 ]
                 for row in rows
             ),
         ],
-        left=(0, 5),
+        bars=[row.share / most for row in rows],
     )
 
 

@@ -12,7 +12,6 @@ import os
 import sys
 from typing import TYPE_CHECKING, NamedTuple
 
-from tokpack import __version__
 from tokpack.cli import terminal
 from tokpack.display import nearest
 from tokpack.errors import TokpackError, UsageError
@@ -47,6 +46,8 @@ COMMANDS = {
     "view": Command("datasets, blends and runs in a browser", False),
     "export": Command("a checkpoint -> a Hugging Face model", False),
     "generate": Command("a checkpoint goes on with a text", False),
+    "completion": Command("complete commands and flags in a shell", False),
+    "doctor": Command("what is installed, what this machine can do", False),
 }
 
 HELP = """\
@@ -86,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
             for line in traceback.format_exc().splitlines():
                 terminal.say(line)
-        return _explain(error)
+        return _explain(error, arguments)
 
 
 def _dispatch(name: str, arguments: Sequence[str]) -> int:
@@ -95,7 +96,9 @@ def _dispatch(name: str, arguments: Sequence[str]) -> int:
         sys.stdout.write(HELP.format(commands=rows))
         return 0
     if name in ("-V", "--version", "version"):
-        sys.stdout.write(f"tokpack {__version__}\n")
+        from tokpack.cli.installed import version_text
+
+        sys.stdout.write(version_text())
         return 0
     if name not in COMMANDS:
         raise UsageError(_unknown_command(name))
@@ -113,9 +116,12 @@ def _unknown_command(name: str) -> str:
     )
 
 
-def _explain(error: Exception) -> int:
+def _explain(error: Exception, arguments: Sequence[str]) -> int:
     if isinstance(error, TokpackError):
-        terminal.error(str(error))
+        from tokpack.configuration.setting import in_flags
+
+        flags = _flags_of(arguments[0]) if arguments else {}
+        terminal.error(in_flags(str(error), flags, arguments[1:]))
         return error.exit_code
     if isinstance(error, OSError) and error.filename is None and error.errno in _NO_ROOM:
         # Every file of ours is written under its name, so this is what the shell redirected.
@@ -129,6 +135,18 @@ def _explain(error: Exception) -> int:
             "This is a fault in tokpack. Run again with --debug to see where, and report it."
         )
     return 2
+
+
+def _flags_of(command: str) -> dict[str, str]:
+    """The flags of a command that was loaded, by the names of its settings in Python."""
+    if command == "train":
+        from tokpack.configuration.flags import flag_names
+
+        return flag_names()
+    from tokpack.cli import parser
+
+    page = getattr(sys.modules.get(f"tokpack.cli.commands.{command}"), "PAGE", None)
+    return parser.flag_names(page) if page else {}
 
 
 def _prepare_streams() -> None:

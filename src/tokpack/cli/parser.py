@@ -47,6 +47,7 @@ class Page(NamedTuple):
     summary: str
     groups: tuple[Group, ...]
     epilog: str
+    usage: str = "INPUT... [flags]"
 
 
 COMMON = Group(
@@ -81,6 +82,18 @@ def parse(page: Page, argv: Sequence[str]) -> argparse.Namespace | None:
     arguments = parser.parse_intermixed_args(flags)
     arguments.inputs += argv[end + 1 :]
     return arguments
+
+
+def flag_names(page: Page) -> dict[str, str]:
+    """The flag of each name that the command's settings have in Python."""
+    flags = {}
+    for group in page.groups:
+        for names, settings in group.flags:
+            first = next(name for name in names if name.startswith("--"))
+            flags[settings.get("dest") or first.removeprefix("--").replace("-", "_")] = first
+    if "samples" in flags:
+        flags["num_samples"] = flags["samples"]  # as GPTDataset calls it
+    return flags
 
 
 def number(minimum: int) -> Callable[[str], int]:
@@ -155,16 +168,21 @@ def page_of(
 
 def _help(page: Page) -> str:
     groups = [
-        (group.title, [(_shown(*one), one.settings["help"]) for one in group.flags])
+        (group.title, [(flag_text(*one), one.settings["help"]) for one in group.flags])
         for group in (*page.groups, COMMON)
         if not group.hidden
     ]
-    return page_of(page.summary, f"{page.command} INPUT... [flags]", groups, page.epilog)
+    return page_of(page.summary, f"{page.command} {page.usage}", groups, page.epilog)
 
 
-def _shown(names: tuple[str, ...], settings: dict[str, Any]) -> str:
-    # Aliases are for people who know them: the page shows the first long name.
-    names = names[:2] if len(names[0]) == 2 else names[:1]
+def shown_names(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The names that pages show: a short one, and the first long one; others are aliases."""
+    return names[:2] if len(names[0]) == 2 else names[:1]
+
+
+def flag_text(names: tuple[str, ...], settings: dict[str, Any]) -> str:
+    """How pages show a flag: its short name and its first long one, and its value."""
+    names = shown_names(names)
     if settings.get("action") is argparse.BooleanOptionalAction:
         names = tuple(name.replace("--", "--[no-]") for name in names)
     value = settings.get("metavar") or "|".join(settings.get("choices", ()))

@@ -12,6 +12,7 @@ import time
 from typing import TYPE_CHECKING
 
 from tokpack.display import tell
+from tokpack.machine import usable_cores
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -36,7 +37,7 @@ def start(command: Sequence[str], count: int) -> int:
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
     }
-    threads = {"OMP_NUM_THREADS": str(max((os.cpu_count() or 1) // count, 1))}
+    threads = {"OMP_NUM_THREADS": str(max(usable_cores() // count, 1))}
     end_with_us = _ending_with(os.getpid())
     ranks: list[subprocess.Popen[bytes]] = []
     received: list[int] = []

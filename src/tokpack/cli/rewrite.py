@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from tokpack.cli.parser import flag
-from tokpack.cli.terminal import bytes_text, say, time_text
+from tokpack.cli.terminal import bytes_text, folded, say, time_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,5 +34,6 @@ def pace(size: int, seconds: float) -> str:
 def show(results: Sequence[tuple[str, Manifest]], seconds: float) -> None:
     """Tell people what was made and how long it took."""
     for prefix, manifest in results:
-        say(describe(prefix, manifest))
+        for part in folded(describe(prefix, manifest), sys.stderr):
+            say(part)
     say(pace(sum(manifest.bin["bytes"] for _, manifest in results), seconds))

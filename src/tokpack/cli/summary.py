@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import sys
 from collections import Counter
 from typing import TYPE_CHECKING, Literal
 
-from tokpack.cli.terminal import bytes_text, put_json, say, time_text
+from tokpack.cli.terminal import bytes_text, folded, put_json, say, time_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,9 +37,12 @@ def show(results: Sequence[Result], options: EncodeOptions, begun: Begun, second
     """Tell people what was written, where it is and what to type next."""
     for prefix, manifest in results:
         for line in _lines(prefix, manifest, options, _pace(manifest, begun, seconds)):
-            say(line)
+            for part in folded(line, sys.stderr, 13 if line[0] == " " else 2):
+                say(part)
     prefix = results[0][0]
-    say(f"next: give it to Megatron or NeoX as --data-path {prefix}, or look at it:")
+    line = f"next: give it to Megatron or NeoX as --data-path {prefix}, or look at it:"
+    for part in folded(line, sys.stderr):
+        say(part)
     say(f"  tokpack inspect {shlex.quote(prefix)} --doc 0")
 
 
@@ -72,8 +76,7 @@ def _lines(prefix: str, manifest: Manifest, options: EncodeOptions, pace: str) -
         became = "as text" if manifest.options["special_tokens"] == "text" else "as special tokens"
         counts.append(("special", f"{_count(special, 'special token')} inside documents, {became}"))
     suffixes = (".bin", ".idx", *([".trace"] if manifest.trace else []), ".json")
-    paths = (prefix + suffix for suffix in suffixes)
-    files = ", ".join(f"{path} ({bytes_text(os.path.getsize(path))})" for path in paths)
+    files = ", ".join(f"{s} ({bytes_text(os.path.getsize(prefix + s))})" for s in suffixes)
     return [
         f"{prefix}: {_count(manifest.documents, 'document')}, "
         f"{_count(manifest.tokens, 'token')}, {per_token:.2f} bytes a token",

@@ -7,9 +7,11 @@ import json
 import logging
 import os
 import re
+import shutil
 import sys
+import textwrap
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from tokpack.display import data_text, message, shown, tell
 
@@ -95,6 +97,19 @@ def error(text: str) -> None:
     tell(message(text), before="tokpack: " + before)
 
 
+def folded(line: str, stream: TextIO, indent: int = 2) -> list[str]:
+    """A line as lines that fit the terminal; what goes elsewhere stays one."""
+    if not stream.isatty():
+        return [line]
+    return textwrap.wrap(
+        line,
+        shutil.get_terminal_size().columns,
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
 def print_paths(paths: Sequence[str], *, said: bool) -> None:
     """Print what was made to stdout, for scripts; not to a person who was already told."""
     if not (said and sys.stdout.isatty()):
@@ -167,6 +182,7 @@ class Reporter:
         self._live: Any = None
         self._task: Any = None
         self._drawn = 0.0
+        self._stage = ""
         self.first: Progress | None = None
 
     def __enter__(self) -> Reporter:
@@ -185,9 +201,11 @@ class Reporter:
 
     def _draw(self, progress: Progress) -> None:
         now = time.monotonic()
-        if now - self._drawn < LIVE_SECONDS:
+        if now - self._drawn < LIVE_SECONDS and progress.stage == self._stage:
             return
-        self._drawn = now
+        self._drawn, self._stage = now, progress.stage
+        # What stands before the text: the stage, a bar of 12, and blanks.
+        columns = shutil.get_terminal_size().columns - max(len(progress.stage), 6) - 14
         if self._live is None:
             self._live = _live_line()
             self._task = self._live.add_task("", total=None, text="")
@@ -197,13 +215,16 @@ class Reporter:
             description=progress.stage,
             completed=progress.done,
             total=progress.total or None,
-            text=describe(progress, self.first or progress),
+            text=describe(progress, self.first or progress, columns),
             refresh=True,
         )
 
 
-def describe(progress: Progress, first: Progress) -> str:
-    """One line: share done, rate, time left, which stage limits the speed, and counts."""
+def describe(progress: Progress, first: Progress, columns: int = 0) -> str:
+    """One line: share done, rate, time left, which stage limits the speed, and counts.
+
+    Of a line that is longer than ``columns`` the limit is left out, then counts.
+    """
     words = []
     total = progress.total
     if total:
@@ -218,14 +239,14 @@ def describe(progress: Progress, first: Progress) -> str:
         words.append(f"{rate}/s" if in_bytes else f"{rate} {progress.unit}/s")
     if seconds > 0 and stored > 0 and progress.done < total:
         words.append(f"{time_text((total - progress.done) * seconds / stored)} left")
-    if progress.bottleneck:
-        words.append(f"limit: {progress.bottleneck}")
-    if progress.rejected:
-        words.append(f"{progress.rejected:,} rejected")
-    if progress.documents:
-        words.append(f"{count_text(progress.documents)} docs")
-    if progress.tokens:
-        words.append(f"{count_text(progress.tokens)} tokens")
+    limit = f"limit: {progress.bottleneck}" if progress.bottleneck else ""
+    documents = f"{count_text(progress.documents)} docs" if progress.documents else ""
+    rejected = f"{progress.rejected:,} rejected" if progress.rejected else ""
+    tokens = f"{count_text(progress.tokens)} tokens" if progress.tokens else ""
+    words += [word for word in (limit, rejected, documents, tokens) if word]
+    for word in (limit, documents, tokens):
+        if columns and word and len(", ".join(words)) > columns:
+            words.remove(word)
     return ", ".join(words)
 
 

@@ -145,6 +145,11 @@ def resolve(argv: Sequence[str], world_size: int = 1) -> tuple[Config, int | Non
     return configure(given, nproc or world_size, neox), nproc
 
 
+def flag_names() -> dict[str, str]:
+    """The flag of each setting, as the help page has it."""
+    return {name: one.row()[0].split()[0].replace("[no-]", "") for name, one in SETTINGS.items()}
+
+
 def _take_defaults(given: Given, names: set[str]) -> None:
     """What ``like`` asks for; without it, say what its author may expect of a script."""
     like = given.get("like")

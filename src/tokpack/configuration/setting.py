@@ -1,16 +1,23 @@
-"""How a setting is declared: once, for its flag, its key in a file, its page and its range."""
+"""How a setting is declared: once, for its flag, its key in a file, its page and its range.
+
+And how messages name it: by the name that whoever reads them has used.
+"""
 
 from __future__ import annotations
 
 import math
+import os
 import re
 import types
 import typing
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tokpack.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 _UNITS = {"k": 10**3, "m": 10**6, "g": 10**9, "b": 10**9, "t": 10**12}  # of counts
 
@@ -101,6 +108,36 @@ def kind_of(hint: Any) -> tuple[type, bool]:
     if typing.get_origin(hint) is tuple:
         return typing.get_args(hint)[0], True
     return typing.get_origin(hint) or hint, False
+
+
+def in_flags(text: str, flags: Mapping[str, str], argv: Sequence[str]) -> str:
+    """A message about settings by their names in Python, for somebody who typed ``argv``.
+
+    ``flags`` has the flag of each name. With a file among the words, whose keys are the names,
+    only what was typed itself becomes a flag. What stands in parentheses, ``(name=value)``, is said
+    to users of Python, and stays.
+    """
+    if any(word.endswith((".yaml", ".yml", ".json")) and os.path.isfile(word) for word in argv):
+        typed = {word.partition("=")[0].lstrip("-").replace("-", "_") for word in argv}
+        flags = {name: flag for name, flag in flags.items() if name in typed}
+    if not flags:
+        return text
+    names = "|".join(sorted(flags, key=len, reverse=True))
+    # A name of one word is a name at the start, before "is", or before "="; else it is a word.
+    name = rf"(?<![\w./=\'\"-])({names})(?:=(?:'([^']*)'|([\w.]+))|(?![\w./=\'\"-]))"
+    subject = re.compile(r"(^|: | and )$").search
+
+    def flag(match: re.Match[str]) -> str:
+        name, *values = match.groups()
+        if name is None:
+            return match[0]
+        value = next((f" {one}" for one in values if one is not None), "")
+        is_word = "_" not in name and not value
+        if is_word and not (subject(text[: match.start()]) and text[match.end() :][:4] == " is "):
+            return match[0]
+        return flags[name] + (value if value != " True" else "")
+
+    return re.sub(rf"\([^()]*\w=[^()]*\)|{name}", flag, text)
 
 
 def without_unit(text: str) -> str:

@@ -69,6 +69,8 @@ class Coordinator:
         self._edges_out = 0
         self._begins: dict[PieceId, tuple[int, ...]] = {}  # of pieces that are not there yet
         self._owner: dict[PieceId, int] = {}  # of pieces in a worker's memory
+        self._found: dict[int, set[int]] = {}  # segments that an earlier run has left, by part
+        self._last: dict[int, int] = {}  # the highest segment known, by part
         self._under_way: set[PieceId] = set()  # being checked, written or copied
         self._in_spill: Counter[str] = Counter()  # pieces in each
         self._newest_spill: dict[str, str] = {}  # of each worker
@@ -96,6 +98,8 @@ class Coordinator:
         for piece in found.pieces.values():
             assert piece.stored is not None
             self.pieces.by_id[piece.id] = piece
+            self._found.setdefault(piece.number, set()).add(piece.segment)
+            self._last[piece.number] = max(piece.segment, self._last.get(piece.number, 0))
             self.rejected += piece.total(_REJECTED)
             self._layout.add(piece.id, piece.sizes)
             if self._limit is not None:
@@ -197,9 +201,7 @@ class Coordinator:
         return bool(self._damaged) or len(self._queue) > 0
 
     def _encode(self, part: int) -> EncodePart:
-        skip: frozenset[int] = frozenset()
-        if self._is_stream_part(part):
-            skip = frozenset(segment for number, segment in self.pieces.by_id if number == part)
+        skip = frozenset(self._found.get(part, ()))
         first = next(n for n in range(len(skip) + 1) if n not in skip)
         at = tuple(self._layout.ends) if self._layout.next == (part, first) else None
         return EncodePart(part, at, skip, limit=self._limit)
@@ -281,6 +283,7 @@ class Coordinator:
             if self._limit is not None:
                 self._limit -= piece.total(_RECORDS)
         self.pieces.by_id[key] = piece
+        self._last[key[0]] = max(key[1], self._last.get(key[0], 0))
         if piece.stored is None:
             self._owner[key] = worker
         else:
@@ -331,9 +334,8 @@ class Coordinator:
                     raise self._other_stream(task.number, segment)
 
     def _stream_ended(self, event: StreamEnd) -> None:
-        for part, segment in self.pieces.by_id:
-            if part == event.number and segment >= event.segments:
-                raise self._other_stream(part, segment)
+        if (last := self._last.get(event.number, -1)) >= event.segments:
+            raise self._other_stream(event.number, last)
         self._layout.ends_with(event.number, event.segments)
         self.blocks[event.number] = event.blocks
         self._journal.write({"stream": event._asdict()})

@@ -27,9 +27,9 @@ class Journal:
     """The journal of a work folder, open to read what is there, and then to append."""
 
     def __init__(self, folder: WorkFolder) -> None:
-        self._path = folder(NAME)
-        with cannot_write(self._path):
-            self.file = open_own(self._path, os.O_RDWR | os.O_CREAT)
+        self.path = folder(NAME)
+        with cannot_write(self.path):
+            self.file = open_own(self.path, os.O_RDWR | os.O_CREAT)
 
     def read(self) -> list[dict[str, Any]]:
         """The entries up to the first that is not whole, behind which the journal goes on."""
@@ -45,8 +45,8 @@ class Journal:
                     end += len(line)
         except OSError as error:
             reason = error.strerror or error
-            raise OutputError(f"{self._path}: cannot be read: {reason}") from error
-        with cannot_write(self._path):
+            raise OutputError(f"{self.path}: cannot be read: {reason}") from error
+        with cannot_write(self.path):
             os.ftruncate(self.file, end)
             os.lseek(self.file, 0, os.SEEK_END)
         return entries
@@ -55,13 +55,13 @@ class Journal:
         """Append an entry. Raises OutputError."""
         text = ujson.dumps(entry, escape_forward_slashes=False).encode()
         line = memoryview(xxhash.xxh3_64_hexdigest(text).encode() + text + b"\n")
-        with cannot_write(self._path):
+        with cannot_write(self.path):
             while line:
                 line = line[os.write(self.file, line) :]
 
     def clear(self) -> None:
         """Begin anew. Raises OutputError."""
-        with cannot_write(self._path):
+        with cannot_write(self.path):
             os.ftruncate(self.file, 0)
             os.lseek(self.file, 0, os.SEEK_SET)
 

@@ -74,6 +74,7 @@ class FileSums:
         self._track = track
         self._sums = bytearray()
         self._shared: dict[int, list[tuple[int, int, bytes]]] = {}  # by block: what is known of it
+        self._covered: dict[int, int] = {}  # by block: how many bytes that are
         self._known = 0  # blocks
 
     def add(self, begin: int, size: int, sums: bytes) -> Iterator[Edge]:
@@ -114,8 +115,9 @@ class FileSums:
     def _share(self, block: int, begin: int, end: int, digest: bytes) -> Iterator[Edge]:
         parts = self._shared.setdefault(block, [])
         parts.append((begin, end, digest))
-        if sum(end - begin for begin, end, _ in parts) == blocks.BLOCK_BYTES:
-            del self._shared[block]
+        self._covered[block] = self._covered.get(block, 0) + end - begin
+        if self._covered[block] == blocks.BLOCK_BYTES:
+            del self._shared[block], self._covered[block]
             yield Edge(self._track, block, tuple(sorted(parts)))
 
     def _put(self, block: int, sums: bytes) -> None:

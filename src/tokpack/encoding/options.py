@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, SupportsIndex, get_args
 
 from tokpack.errors import UsageError
+from tokpack.machine import usable_cores
 from tokpack.sources.compression import SUFFIXES
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class EncodeOptions:
         if not self.inputs:
             raise UsageError("no input given")
         if not self.keys or len(set(self.keys)) != len(self.keys) or "" in self.keys:
-            raise UsageError(f"keys must be one or more different names, not {list(self.keys)}")
+            raise UsageError(f"keys is {list(self.keys)}; it needs one or more different names")
         for name, choices in _CHOICES.items():
             if getattr(self, name) not in get_args(choices):
                 allowed = ", ".join(get_args(choices))
@@ -96,7 +97,7 @@ class EncodeOptions:
         if self.max_rejects is not None and self.on_error == "fail":
             raise UsageError("max_rejects needs on_error='skip' (--on-error skip:N)")
         if self.keep_newlines and not self.split_sentences:
-            raise UsageError("keep_newlines needs split_sentences (--split-sentences)")
+            raise UsageError("keep_newlines needs split_sentences")
         self._name_outputs()
 
     def _name_outputs(self) -> None:
@@ -136,13 +137,8 @@ def _path(name: str, value: object) -> str | None:
 
 
 def worker_count(options: EncodeOptions) -> int:
-    """Worker processes to use: as asked, else one for each core this process may run on."""
-    if options.workers:
-        return options.workers
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:
-        return os.cpu_count() or 1
+    """Worker processes to use: as asked, else one for each core that this process may use."""
+    return options.workers or usable_cores()
 
 
 def megatron_names(prefix: str, keys: Sequence[str], *, sentences: bool) -> dict[str, str]:

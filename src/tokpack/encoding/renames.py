@@ -181,7 +181,7 @@ def _check_targets(
         if found not in (None, replaced.get(os.path.basename(path))) and not options.overwrite:
             raise OutputError(
                 f"{path} was put there while the run worked: move it away, or replace it with "
-                "overwrite (--overwrite)"
+                "--overwrite (overwrite=True)"
             )
 
 

@@ -106,7 +106,8 @@ def open_plan(folder: WorkFolder, plan: Plan, options: EncodeOptions) -> tuple[P
 def _other_run(folder: WorkFolder, difference: str) -> ResumeError:
     return ResumeError(
         f"{folder.path} holds an unfinished run, which is not this one: {difference}. "
-        "Finish that run, choose another output, or discard it with overwrite (--overwrite)"
+        "Finish that run, choose another output, or discard it with "
+        "--overwrite (overwrite=True)"
     )
 
 
@@ -267,8 +268,8 @@ def _check_inputs(plan: Plan, manifest: Manifest, prefix: str, contents: dict[in
             changed = "has changed" if isinstance(content, str) else "may have changed"
             raise OutputError(
                 f"{bin_path(prefix)} was made from {source.name}, which {changed} since (its size "
-                "is the same, its time is not): replace the dataset with overwrite (--overwrite), "
-                "or choose another output"
+                "is the same, its time is not): replace the dataset with --overwrite "
+                "(overwrite=True), or choose another output"
             )
 
 

@@ -97,14 +97,14 @@ class Place:
 class Tracks:
     """The tracks of a piece in the making, and until they are stored.
 
-    ``grown`` is called after each array that memory has taken.
+    ``growing`` is called before memory takes an array, with its bytes.
     """
 
-    def __init__(self, memory: Memory, grown: Callable[[Tracks], None]) -> None:
+    def __init__(self, memory: Memory, growing: Callable[[Tracks, int], None]) -> None:
         self.sizes = [0] * len(memory.buffers)
         self.begins: tuple[int, ...] = ()
         self._memory: Memory | None = memory
-        self._grown = grown
+        self._growing = growing
         self._place: Place
         self._sums: list[BlockSums]
 
@@ -128,13 +128,13 @@ class Tracks:
         if not values.size:
             return
         data = np.ascontiguousarray(values).view(np.uint8).reshape(-1)
-        size = self.sizes[track]
-        self.sizes[track] += len(data)
+        if self._memory is not None:
+            self._growing(self, len(data))
         if self._memory is None:
             self._write(track, data.data)
         else:
-            self._memory.put(track, size, data)
-            self._grown(self)
+            self._memory.put(track, self.sizes[track], data)
+        self.sizes[track] += len(data)
 
     def store(self, place: Place, begins: Sequence[int]) -> None:
         """Write what is held to files, where each track begins at an offset; the rest follows."""

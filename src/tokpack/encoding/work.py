@@ -75,7 +75,8 @@ class Run:
             job, self._found, self._journal, workers=workers, slots=slots
         )
         self._check = SelfCheck(job)
-        self._syncs = _Syncs([*self._joined.files, self._journal.file], beat)
+        files = dict(zip(self._joined.paths, self._joined.files, strict=True))
+        self._syncs = _Syncs({**files, self._journal.path: self._journal.file}, beat)
 
     def encode(self) -> Finished:
         """Do what is left to do, and make it durable."""
@@ -161,7 +162,7 @@ def _slots_for(job: Job, workers: int) -> Slots | None:
 class _Syncs:
     """A thread that makes files durable now and then, so that little is left at the end."""
 
-    def __init__(self, files: Sequence[int], beat: Callable[[], None]) -> None:
+    def __init__(self, files: Mapping[str, int], beat: Callable[[], None]) -> None:
         self._files = files
         self._beat = beat
         self._error: BaseException | None = None
@@ -187,8 +188,8 @@ class _Syncs:
         try:
             while not self._end.wait(SYNC_SECONDS):
                 self._beat()
-                for file in self._files:
-                    with cannot_write("the work folder"):
+                for path, file in self._files.items():
+                    with cannot_write(path):
                         sync_data(file)
         except BaseException as error:
             self._error = error

@@ -281,9 +281,9 @@ class Worker:
         self._link.send(WasStored(piece, tracks.stored()))
         return tracks.ends
 
-    def _overflow(self, tracks: Tracks) -> None:
-        """A piece in the making takes too much memory: what it has goes to a spill."""
-        if tracks.in_memory > HELD_BYTES:
+    def _overflow(self, tracks: Tracks, more: int) -> None:
+        """A piece in the making would take too much memory: it goes to a spill."""
+        if tracks.in_memory + more > HELD_BYTES:
             tracks.store(*self._open_spill())
 
     def _open_spill(self) -> tuple[Place, tuple[int, ...]]:

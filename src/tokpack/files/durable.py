@@ -310,13 +310,15 @@ def sync_file(path: str) -> None:
             os.close(file)
 
 
-def sync_folder(path: str) -> None:
-    """Make the names in a folder durable, where its file system can. Raises OSError."""
+def sync_folder(path: str) -> bool:
+    """Make the names in a folder durable; False where its file system cannot. Raises OSError."""
     file = os.open(path or ".", os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(file)
+        return True
     except OSError as error:
         if error.errno not in _NO_FOLDER_SYNC:  # these say that folders cannot be synced here
             raise
+        return False
     finally:
         os.close(file)

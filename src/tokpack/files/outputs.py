@@ -97,8 +97,8 @@ def check_outputs(
         if overwrite or (made and not kind.kept):
             continue
         raise OutputError(
-            f"{path} exists{found}: choose another output, or replace it with overwrite "
-            "(--overwrite)"
+            f"{path} exists{found}: choose another output, or replace it with --overwrite "
+            "(overwrite=True)"
         )
 
 

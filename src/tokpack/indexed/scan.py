@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokpack.errors import InputError
+from tokpack.machine import usable_cores
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -43,7 +44,7 @@ def scan(
     """
     chunk = chunk or CHUNK_BYTES
     # Two more than there are cores: some wait for the disk.
-    threads = threads or min(_MOST_THREADS, (os.cpu_count() or 1) + 2)
+    threads = threads or min(_MOST_THREADS, usable_cores() + 2)
     try:
         file = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
     except OSError as error:

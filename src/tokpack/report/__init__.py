@@ -1,18 +1,21 @@
 """What a dataset holds: on one screen, document by document, and in figures and plots."""
 
+from tokpack.report.duplicates import Across, Shared
 from tokpack.report.overview import Overview, overview
 from tokpack.report.page import PAGE_KIND, page
 from tokpack.report.select import Match, grep, random_documents, ranges, sample_documents
 from tokpack.report.sources import Sources, doubt
 from tokpack.report.spelling import Spelling
-from tokpack.report.stats import Stats, stats
+from tokpack.report.stats import Stats, hash_documents, stats
 from tokpack.report.tokenizer import find_tokenizer
 from tokpack.report.tokenizer_facts import TokenizerFacts, tokenizer_facts
 
 __all__ = [
     "PAGE_KIND",
+    "Across",
     "Match",
     "Overview",
+    "Shared",
     "Sources",
     "Spelling",
     "Stats",
@@ -20,6 +23,7 @@ __all__ = [
     "doubt",
     "find_tokenizer",
     "grep",
+    "hash_documents",
     "overview",
     "page",
     "random_documents",

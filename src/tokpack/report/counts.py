@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ import xxhash
 
 from tokpack.indexed.format import bin_path
 from tokpack.indexed.scan import scan
+from tokpack.machine import usable_cores
 from tokpack.progress import Stage
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def count_tokens(
     """
     result = Counts(np.zeros(min(vocab_size or 0, _MOST_IDS), np.int64))
     hashes = np.empty(len(ends) - 1, np.uint64)
-    workers = threads or min(8, len(os.sched_getaffinity(0)))
+    workers = threads or min(8, usable_cores())
     stage = Stage(progress, "stats", dataset.token_count, "tokens")
     first = 0
     for shard in dataset.shards():

@@ -48,6 +48,40 @@ class Duplicates:
     examples: tuple[Group, ...]
 
 
+@dataclass(frozen=True)
+class Shared:
+    """Documents of one dataset that are also in another, token for token, and their tokens."""
+
+    documents: int
+    tokens: int
+
+
+class Across:
+    """Compares the documents of several datasets by their hashes, 16 bytes for each.
+
+    Ids mean the same in all of them only if their tokenizer and dtype are the same; of others no
+    document is found.
+    """
+
+    def __init__(self) -> None:
+        self._seen: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]] = []
+
+    def add(self, lengths: npt.NDArray[np.int64], hashes: npt.NDArray[np.uint64]) -> None:
+        """Take in a dataset: tokens and hash of each of its documents."""
+        self._seen.append((lengths, hashes))
+
+    def found(self) -> list[Shared]:
+        """What each dataset shares with the others, in the order in which they were taken in."""
+        different = [np.unique(hashes[lengths > 0]) for lengths, hashes in self._seen]
+        every = np.sort(np.concatenate([np.zeros(0, np.uint64), *different]))
+        several = np.unique(every[1:][every[1:] == every[:-1]])
+        found = []
+        for lengths, hashes in self._seen:
+            also = np.isin(hashes, several) & (lengths > 0)
+            found.append(Shared(int(np.count_nonzero(also)), int(lengths[also].sum())))
+        return found
+
+
 def find_duplicates(
     dataset: MMapIndexedDataset,
     lengths: npt.NDArray[np.int64],

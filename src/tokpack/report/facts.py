@@ -21,6 +21,12 @@ def facts(stats: Stats) -> dict[str, str]:
     dup, eods = stats.duplicates, stats.eods
     none = "none" if stats.tokenizer else _UNKNOWN
     ratio, size = stats.bytes_per_token, stats.vocab_size
+    shared = {}
+    if stats.shared:
+        shared = {
+            "documents in others too": _share(stats.shared.documents, stats.documents),
+            "tokens in others too": _share(stats.shared.tokens, stats.tokens),
+        }
     return {
         "documents": f"{stats.documents:,}",
         "sequences": f"{stats.sequences:,}",
@@ -34,6 +40,7 @@ def facts(stats: Stats) -> dict[str, str]:
         "documents without tokens": _share(stats.empty, stats.documents),
         "duplicate documents": _share(dup.documents, stats.documents),
         "tokens in duplicates": _share(dup.tokens, stats.tokens),
+        **shared,
         "EOD inside documents": _UNKNOWN if eods is None else f"{eods.inside:,}",
         "documents without EOD": _UNKNOWN
         if eods is None

@@ -10,7 +10,7 @@ import numpy as np
 from tokpack.display import shown
 from tokpack.indexed.lengths import document_ends
 from tokpack.report.counts import count_tokens
-from tokpack.report.duplicates import Duplicates, find_duplicates
+from tokpack.report.duplicates import Across, Duplicates, Shared, find_duplicates
 from tokpack.report.lengths import Bin, Lengths, histogram, summarize
 from tokpack.report.sources import bytes_per_token, own_manifest, shares
 
@@ -69,7 +69,7 @@ class Stats:
     """The figures of one dataset; what is not known is None.
 
     ``empty`` counts documents in the index without a token, ``outside`` ids that no vocabulary
-    has, or that the dataset's does not.
+    has, or that the dataset's does not; ``shared`` is what other datasets have too.
     """
 
     prefix: str
@@ -89,6 +89,7 @@ class Stats:
     unknown: int | None
     outside: int
     sources: tuple[Share, ...]
+    shared: Shared | None = None
 
     def to_json(self) -> dict[str, Any]:
         """A form that ``json`` can write."""
@@ -101,11 +102,13 @@ def stats(
     *,
     threads: int = 0,
     progress: Show | None = None,
+    across: Across | None = None,
 ) -> Stats:
     """Read a whole dataset and count; ``threads`` 0 is one for each core, 8 at most.
 
     The vocabulary and its special tokens are those of ``spelling``, else of the manifest. Raises
-    FormatError where the index is broken. ``progress`` is told how many tokens are read.
+    FormatError where the index is broken. ``progress`` is told how many tokens are read, and
+    ``across``, which compares several datasets, of the documents.
     """
     special: dict[str, Any] = {}
     vocab_size, eod, name = None, None, ""
@@ -124,6 +127,8 @@ def stats(
     found, hashes = count_tokens(
         dataset, ends, vocab_size=vocab_size, eod=eod, threads=threads, progress=progress
     )
+    if across:
+        across.add(lengths, hashes)
     counts = found.counts
     beyond = int(counts[vocab_size:].sum()) if vocab_size is not None else 0
     unknown = next((special[token] for token in _UNKNOWN if token in special), None)
@@ -148,6 +153,16 @@ def stats(
         outside=found.outside + beyond,
         sources=tuple(shares(dataset)),
     )
+
+
+def hash_documents(
+    dataset: MMapIndexedDataset, across: Across, *, progress: Show | None = None
+) -> None:
+    """Read a whole dataset for a comparison with others. FormatError where it is broken."""
+    dataset.validate()
+    ends = document_ends(dataset.sizes, dataset.doc_idx)
+    _, hashes = count_tokens(dataset, ends, vocab_size=None, eod=None, progress=progress)
+    across.add(np.diff(ends), hashes)
 
 
 def _occurrences(counts: npt.NDArray[np.int64], token: object) -> int | None:

@@ -10,7 +10,7 @@ from tokpack.tokenizers.base import (
 from tokpack.tokenizers.check import self_check
 from tokpack.tokenizers.frame import Frame, frame_of
 from tokpack.tokenizers.load import load_tokenizer
-from tokpack.tokenizers.train import train_bpe, train_whitespace_vocab
+from tokpack.tokenizers.train import train_bpe, train_byte_fallback, train_whitespace_vocab
 
 __all__ = [
     "DocumentsError",
@@ -23,5 +23,6 @@ __all__ = [
     "load_tokenizer",
     "self_check",
     "train_bpe",
+    "train_byte_fallback",
     "train_whitespace_vocab",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from tokpack.errors import TokenizerError
@@ -23,7 +24,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    import numpy as np
+    import numpy.typing as npt
+
 EOD = "<|endoftext|>"
+_FEW = 64  # tokens without a merge, as special ones are, that nobody need hear of
+_log = logging.getLogger(__name__)
 
 
 def read_bytes(path: Path) -> bytes:
@@ -96,5 +102,20 @@ def spec_from_files(
         )
     if without_bytes(table, merges):
         raise TokenizerError(f"{merge_path}: a merge has a character outside GPT-2's byte alphabet")
+    _warn_of_unreachable(table, merges, vocab_path, merge_path)
     added = (AddedToken(EOD, vocab[EOD], True, False),) if EOD in vocab else ()
     return ByteLevelSpec(vocab=table, merges=merges, pattern="gpt2", added=added)
+
+
+def _warn_of_unreachable(
+    table: list[bytes | None], merges: npt.NDArray[np.int32], vocab_path: Path, merge_path: Path
+) -> None:
+    """Tell of tokens that no text becomes, where they are many: the merges may be cut short."""
+    made = set(merges[:, 2].tolist())
+    lost = sum(len(token or b"") > 1 and number not in made for number, token in enumerate(table))
+    if lost > max(_FEW, len(table) // 100):
+        _log.warning(
+            "no text becomes %s of the %s tokens of %s, which %s does not make: are these the two "
+            "files of one tokenizer?",
+            *(f"{lost:,}", f"{len(table):,}", vocab_path, merge_path),
+        )

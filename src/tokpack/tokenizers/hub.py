@@ -39,7 +39,7 @@ def cache_folder(name: str) -> Path:
 
 def hub_snapshots(repository: str) -> Iterator[Path]:
     """Folders of a repository in this machine's Hugging Face cache; the newest ``main`` first."""
-    folder = _hub_cache() / f"models--{repository.replace('/', '--')}"
+    folder = hub_cache() / f"models--{repository.replace('/', '--')}"
     snapshots = folder / "snapshots"
     try:
         main = snapshots / (folder / "refs" / "main").read_text().strip()
@@ -49,7 +49,7 @@ def hub_snapshots(repository: str) -> Iterator[Path]:
     yield from sorted(found, key=lambda path: path != main)
 
 
-def _hub_cache() -> Path:
+def hub_cache() -> Path:
     for variable in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
         if os.environ.get(variable):
             return Path(os.environ[variable]).expanduser()

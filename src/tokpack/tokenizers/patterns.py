@@ -70,7 +70,14 @@ _KNOWN: dict[tuple[Step, ...], str] = {
 }
 
 # What people call the core's patterns beside their own names, and Megatron-LM its TikTokenizer's.
-_ALSO = {"cl100k": "llama3", "r50k": "gpt2", "p50k": "gpt2", "qwen": "qwen2", "v2": "tekken"}
+_ALSO = {
+    "cl100k": "llama3",
+    "deepseek": "deepseek_v3",
+    "p50k": "gpt2",
+    "qwen": "qwen2",
+    "r50k": "gpt2",
+    "v2": "tekken",
+}
 _MEGATRON_V1 = r"[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections import Counter
 from contextlib import contextmanager
@@ -9,10 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from tokpack.errors import InputError, UsageError
 from tokpack.tokenizers.huggingface import load_library
+from tokpack.tokenizers.patterns import pre_tokenizer_of
 from tokpack.tokenizers.whitespace import EOD, UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+
+BYTE_TOKENS = tuple(f"<0x{byte:02X}>" for byte in range(256))
 
 
 def train_whitespace_vocab(
@@ -45,13 +49,19 @@ def train_bpe(
     vocab_size: int,
     min_count: int = 2,
     special_tokens: Sequence[str] = (EOD,),
+    pattern: str = "gpt2",
+    threads: int = 0,
 ) -> str:
-    """Train a byte-level BPE with GPT-2's pretokens; the result is the text of a tokenizer.json.
+    """Train a byte-level BPE; the result is the text of a tokenizer.json.
 
-    All 256 bytes are in the vocabulary, so every text can be encoded; special tokens have the
-    lowest ids. ``vocab_size`` is an upper bound: a small corpus has fewer pairs that occur
-    ``min_count`` times. The trainer is the Hugging Face library's, on all cores.
+    ``pattern`` cuts texts into words, as ``pre_tokenizer_of`` has it. All 256 bytes are in the
+    vocabulary, so every text can be encoded; special tokens have the lowest ids. ``vocab_size`` is
+    an upper bound: a small corpus has fewer pairs that occur ``min_count`` times. The trainer is
+    the Hugging Face library's, with so many ``threads``, or one for each core; the result is the
+    same for any number of them. UsageError for a vocabulary that is too small, for a pattern that
+    cannot be compiled, and for special tokens that are empty or there twice.
     """
+    _check_special(special_tokens)
     least = 256 + len(special_tokens)
     if vocab_size < least:
         raise UsageError(
@@ -59,9 +69,7 @@ def train_bpe(
             f"{len(special_tokens)} special tokens take {least}"
         )
     library: Any = load_library()
-    tokenizer = library.Tokenizer(library.models.BPE())
-    tokenizer.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = library.decoders.ByteLevel()
+    tokenizer = _untrained(library, pattern)
     trainer = library.trainers.BpeTrainer(
         vocab_size=vocab_size,
         min_frequency=min_count,
@@ -69,21 +77,98 @@ def train_bpe(
         initial_alphabet=sorted(library.pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
-    with _all_cores():
+    with _threads(threads):
         tokenizer.train_from_iterator(iter(texts), trainer)
     text: str = tokenizer.to_str(pretty=True)
     return text
 
 
+def _untrained(library: Any, pattern: str) -> Any:
+    if pattern == "gpt2":
+        tokenizer = library.Tokenizer(library.models.BPE())
+        tokenizer.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer.decoder = library.decoders.ByteLevel()
+        return tokenizer
+    # As a file, since the library does not make its steps from what a file has of them.
+    model = {"type": "BPE", "vocab": {}, "merges": []}
+    decoder = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True}
+    definition = {"version": "1.0", "pre_tokenizer": pre_tokenizer_of(pattern), "model": model}
+    return library.Tokenizer.from_str(json.dumps({**definition, "decoder": decoder}))
+
+
+def train_byte_fallback(
+    texts: Iterable[str],
+    *,
+    vocab_size: int,
+    min_count: int = 2,
+    special_tokens: Sequence[str] = (EOD,),
+    threads: int = 0,
+) -> str:
+    """Train a BPE of SentencePiece's kind; the result is the text of a tokenizer.json.
+
+    Words are cut at spaces, for which U+2581 stands; a character that the texts do not have becomes
+    the tokens of its bytes. ``<unk>``, the special tokens and the 256 bytes have the lowest ids.
+    The rest is as ``train_bpe`` has it; UsageError too where all characters of the texts do not
+    fit into the vocabulary.
+    """
+    _check_special(special_tokens)
+    library: Any = load_library()
+    space = "\u2581"
+    tokenizer = library.Tokenizer(library.models.BPE())
+    tokenizer.pre_tokenizer = library.pre_tokenizers.Metaspace(space, prepend_scheme="first")
+    tokens = [*dict.fromkeys((UNKNOWN, *special_tokens)), *BYTE_TOKENS]
+    trainer = library.trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        min_frequency=min_count,
+        special_tokens=tokens,
+        initial_alphabet=[space],
+        show_progress=False,
+    )
+    with _threads(threads):
+        tokenizer.train_from_iterator(iter(texts), trainer)
+    definition = json.loads(tokenizer.to_str())
+    if (
+        least := len(definition["model"]["vocab"]) - len(definition["model"]["merges"])
+    ) > vocab_size:
+        raise UsageError(
+            f"a vocabulary of {vocab_size} is too small: 256 bytes, {len(tokens) - 256} special "
+            f"tokens and the characters of the texts take {least}"
+        )
+    added = definition["added_tokens"]
+    definition["added_tokens"] = [token for token in added if token["content"] not in BYTE_TOKENS]
+    definition["model"] |= {"unk_token": UNKNOWN, "fuse_unk": True, "byte_fallback": True}
+    definition["decoder"] = {
+        "type": "Sequence",
+        "decoders": [
+            {"type": "Replace", "pattern": {"String": space}, "content": " "},
+            {"type": "ByteFallback"},
+            {"type": "Fuse"},
+            {"type": "Strip", "content": " ", "start": 1, "stop": 0},
+        ],
+    }
+    return json.dumps(definition, ensure_ascii=False, indent=2)
+
+
+def _check_special(tokens: Sequence[str]) -> None:
+    if "" in tokens or len(set(tokens)) != len(tokens):
+        raise UsageError(f"special_tokens is {list(tokens)}; it needs different tokens")
+
+
 @contextmanager
-def _all_cores() -> Iterator[None]:
-    """Lift the library's limit of one thread for the time of a training."""
-    before = os.environ.get("TOKENIZERS_PARALLELISM")
-    os.environ["TOKENIZERS_PARALLELISM"] = "true"
+def _threads(count: int) -> Iterator[None]:
+    """Lift the library's limit of one thread for the time of a training.
+
+    How many it starts is settled when a process first trains.
+    """
+    ours = {"TOKENIZERS_PARALLELISM": "true"}
+    ours |= {"RAYON_NUM_THREADS": str(count)} if count else {}
+    before = {name: os.environ.get(name) for name in ours}
+    os.environ.update(ours)
     try:
         yield
     finally:
-        if before is None:
-            del os.environ["TOKENIZERS_PARALLELISM"]
-        else:
-            os.environ["TOKENIZERS_PARALLELISM"] = before
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

@@ -170,8 +170,9 @@ def open_items(paths: Sequence[str], tokenizer: Tokenizer) -> list[Item]:
 def _open(path: str, tokenizer: Tokenizer) -> Item:
     if is_blend_file(path):
         return BlendItem(path)
-    if os.path.isdir(path):
-        if not (Path(path) / LOG).exists():
-            raise InputError(f"{path}: a folder without {LOG}: name the folder of a run, or a file")
+    if (Path(path) / LOG).exists():
         return RunItem(path)
+    # Texts often lie in a folder of the name that their dataset has beside it.
+    if os.path.isdir(path) and not MMapIndexedDataset.exists(path):
+        raise InputError(f"{path}: a folder without {LOG}: name the folder of a run, or a file")
     return DatasetItem(find_prefix(path), tokenizer)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from tokpack.cli import rewrite, terminal
@@ -15,6 +16,7 @@ from tokpack.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tokpack.report import Shared
     from tokpack.samples.blend.plan import BlendPlan
     from tokpack.samples.blend.spec import Entries
 
@@ -150,6 +152,11 @@ PAGE = Page(
                     metavar="N",
                     help="tokens that --show shows of a sample, 0: all (256; --json all)",
                 ),
+                flag(
+                    "--duplicates",
+                    action="store_true",
+                    help="read all tokens; count documents that are in several of the datasets",
+                ),
                 flag("--json", action="store_true", help="print the plan as JSON on stdout"),
             ),
         ),
@@ -204,13 +211,16 @@ def run(argv: Sequence[str]) -> int:
     if arguments.output:
         inputs = [*arguments.inputs, *tokenizer_files(arguments)]
         save_blend(plan, arguments.output, overwrite=arguments.overwrite, inputs=inputs)
+    shared = _shared(plan, arguments) if arguments.duplicates else {}
     if arguments.json:
-        _print_json(plan, arguments)
+        _print_json(plan, arguments, shared)
         _warn(plan, arguments)
     else:
-        from tokpack.cli.blend_table import print_plan
+        from tokpack.cli.blend_table import print_plan, print_shared
 
         print_plan(plan)
+        if arguments.duplicates:
+            print_shared(plan, shared)
         _warn(plan, arguments)
         if arguments.show:
             from tokpack.cli.shown_samples import print_samples
@@ -219,6 +229,18 @@ def run(argv: Sequence[str]) -> int:
     if arguments.output and not arguments.quiet:
         terminal.say(f"{arguments.output}: saved")
     return 0
+
+
+def _shared(plan: BlendPlan, arguments: argparse.Namespace) -> dict[str, Shared]:
+    """What each dataset, also those of validation and test, shares with the others."""
+    from tokpack.report import Across, hash_documents
+
+    across = Across()
+    for dataset in plan.datasets:
+        with terminal.Reporter(quiet=arguments.quiet) as report:
+            hash_documents(dataset, across, progress=report)
+    names = [dataset.path_prefix for dataset in plan.datasets]
+    return dict(zip(names, across.found(), strict=True))
 
 
 def _warn(plan: BlendPlan, arguments: argparse.Namespace) -> None:
@@ -233,7 +255,7 @@ def _warn(plan: BlendPlan, arguments: argparse.Namespace) -> None:
         terminal.say(f"tokpack: warning: and {more:,} more, which --json lists")
 
 
-def _print_json(plan: BlendPlan, arguments: argparse.Namespace) -> None:
+def _print_json(plan: BlendPlan, arguments: argparse.Namespace, shared: dict[str, Shared]) -> None:
     from tokpack.samples.blend.plan import as_json
 
     values = as_json(plan, arguments.max_epochs)
@@ -241,6 +263,8 @@ def _print_json(plan: BlendPlan, arguments: argparse.Namespace) -> None:
         from tokpack.cli.shown_samples import samples_json
 
         values["shown"] = samples_json(plan, arguments)
+    if arguments.duplicates:
+        values["shared"] = {prefix: asdict(one) for prefix, one in shared.items()}
     terminal.put_json(values, indent=2)
 
 

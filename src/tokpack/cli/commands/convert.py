@@ -70,10 +70,11 @@ formats:
 
 examples:
   tokpack convert old/wiki wiki --from lazy
-  tokpack convert train.bin train --from raw --input-dtype uint16 --eod 50256
+  tokpack convert ids.bin train --from raw --input-dtype uint16 --eod 50256
   tokpack convert wiki wiki.parquet
   tokpack convert wiki wiki32 --dtype int32
 """,
+    usage="INPUT OUTPUT [flags]",
 )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import sys
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from tokpack.cli.parser import Group, Page, flag, number, parse
@@ -85,7 +86,7 @@ def run(argv: Sequence[str]) -> int:
     weights, tokenizer = open_checkpoint(arguments)
     if isinstance(tokenizer, Exception):
         raise tokenizer
-    text = load("trainer.generate").generate(
+    texts = load("trainer.generate").generate(
         weights,
         tokenizer,
         arguments.prompt,
@@ -95,5 +96,7 @@ def run(argv: Sequence[str]) -> int:
         seed=arguments.seed,
         device=arguments.device,
     )
-    sys.stdout.write(data_text(f"{arguments.prompt}{text}\n"))
+    for text in chain([arguments.prompt], texts, ["\n"]):
+        sys.stdout.write(data_text(text))
+        sys.stdout.flush()
     return 0

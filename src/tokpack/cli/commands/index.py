@@ -86,7 +86,7 @@ INPUT is a blend file, or WEIGHT PREFIX [WEIGHT PREFIX ...], or prefixes alone.
 examples:
   tokpack index blend.yaml --cache cache
   tokpack index blend.yaml --order megatron --samples 1000000 --cache cache
-  tokpack index blend.yaml --order megatron --split 969,30,1 --samples 1000000 \\
+  tokpack index blend.yaml --order megatron --split 98,1,1 --samples 1000000 \\
       --valid-samples 2000 --test-samples 200 --megatron-cache cache --tokenizer-ids ids.json
 """,
 )
@@ -165,7 +165,7 @@ def _without_unasked(spec: BlendSpec) -> tuple[BlendSpec, list[str]]:
 def _print_prepared(found: Sequence[Prepared]) -> None:
     from tokpack.cli.figures import table
 
-    rows = [["part", "dataset", "order", "samples", "bytes", "seconds", "file"]]
+    rows = [["dataset", "part", "order", "samples", "bytes", "seconds", "file"]]
     for one in found:
         none = "nothing is needed" if one.order == "stateless" else "not kept: made when opened"
         where = one.path or none
@@ -173,7 +173,7 @@ def _print_prepared(found: Sequence[Prepared]) -> None:
             where += " (was there)"
         size = terminal.bytes_text(one.size) if one.path else ""
         seconds = f"{one.seconds:.2f}" if one.path else ""
-        rows.append([one.part, one.prefix, one.order, f"{one.entries:,}", size, seconds, where])
+        rows.append([one.prefix, one.part, one.order, f"{one.entries:,}", size, seconds, where])
     table(rows, left=(0, 1, 2, 6))
 
 

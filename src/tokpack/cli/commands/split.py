@@ -59,7 +59,7 @@ PAGE = Page(
 INPUT is the prefix of a dataset, or one of its files.
 
 examples:
-  tokpack split wiki -o wiki --shares 969,30,1        wiki_train, wiki_valid, wiki_test
+  tokpack split wiki -o wiki --shares 98,1,1        wiki_train, wiki_valid, wiki_test
   tokpack split pile -o shards/pile --tokens 1000000000
 """,
 )

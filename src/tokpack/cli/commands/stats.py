@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tokpack import __version__
@@ -59,7 +60,7 @@ def run(argv: Sequence[str]) -> int:
     arguments.inputs = matching_datasets(arguments.inputs)
     if arguments.html:
         _check_page(arguments)
-    datasets = [_count(prefix, arguments) for prefix in arguments.inputs]
+    datasets = _counted(arguments)
     if arguments.html:
         _check_page(arguments)
         _write(arguments.html, datasets)
@@ -74,12 +75,21 @@ def run(argv: Sequence[str]) -> int:
     return 0
 
 
-def _count(prefix: str, arguments: argparse.Namespace) -> Stats:
-    from tokpack.report import stats
+def _counted(arguments: argparse.Namespace) -> list[Stats]:
+    """The figures of each dataset; of several also what each shares with the others."""
+    from tokpack.report import Across, stats
 
-    dataset, spelling = load(prefix, arguments)
-    with terminal.Reporter(quiet=arguments.quiet) as report:
-        return stats(dataset, spelling, threads=arguments.threads, progress=report)
+    across = Across() if arguments.inputs[1:] else None
+    datasets = []
+    for prefix in arguments.inputs:
+        dataset, spelling = load(prefix, arguments)
+        with terminal.Reporter(quiet=arguments.quiet) as report:
+            threads = arguments.threads
+            found = stats(dataset, spelling, threads=threads, progress=report, across=across)
+        datasets.append(found)
+    if not across:
+        return datasets
+    return [replace(own, shared=also) for own, also in zip(datasets, across.found(), strict=True)]
 
 
 def _check_page(arguments: argparse.Namespace) -> None:

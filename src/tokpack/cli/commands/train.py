@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 SUMMARY = "Train a GPT on datasets that tokpack made, in one process or many."
+USAGE = "train [config.yaml...] [blend.yaml] [flags]"
 COLUMN = 34
 
 EPILOG = """\
@@ -50,4 +51,4 @@ def page() -> str:
         (group, [one.row() for one in SETTINGS.values() if one.group == group and one.help])
         for group in GROUPS
     ]
-    return page_of(SUMMARY, "train [config.yaml...] [blend.yaml] [flags]", groups, EPILOG, COLUMN)
+    return page_of(SUMMARY, USAGE, groups, EPILOG, COLUMN)

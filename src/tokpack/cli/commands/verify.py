@@ -119,7 +119,8 @@ def run(argv: Sequence[str]) -> int:
         if not result["ok"]:
             terminal.error(result["fault"])
         elif not arguments.json and not arguments.quiet:
-            terminal.put(_line(result))
+            for part in terminal.folded(_line(result), sys.stdout):
+                terminal.put(part)
             sys.stdout.flush()
     bad = sum(not result["ok"] for result in results)
     if arguments.json:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -42,6 +43,32 @@ PAGE = Page(
                     metavar="N",
                     help="tokens at most, special ones too (bpe: 50257; whitespace: all words)",
                 ),
+                flag(
+                    "--pattern",
+                    metavar="NAME|REGEX",
+                    help="how a bpe cuts text into words: gpt2, cl100k, o200k, llama3, qwen2, "
+                    "deepseek, tekken, ..., or an expression (gpt2)",
+                ),
+                flag(
+                    "--byte-fallback",
+                    action="store_true",
+                    help="a bpe of characters, as Llama 2 and Mistral have: words cut at spaces, "
+                    "bytes for characters that are not in it",
+                ),
+                flag(
+                    "--special-tokens",
+                    action="append",
+                    metavar="TOKENS",
+                    help="special tokens of a bpe, with commas between; repeat it for more "
+                    "(<|endoftext|>)",
+                ),
+                flag(
+                    "--min-count",
+                    "--min-frequency",
+                    type=number(1),
+                    metavar="N",
+                    help="merge pairs, or take words, that occur so often (bpe: 2; whitespace: 1)",
+                ),
                 flag("--key", metavar="KEY", default="text", help="JSON key or column (text)"),
                 flag(
                     "--input-format",
@@ -51,6 +78,13 @@ PAGE = Page(
                     help="as for encode (auto)",
                 ),
                 flag("--limit", type=number(1), metavar="N", help="learn from the first N records"),
+                flag(
+                    "--workers",
+                    type=number(1),
+                    default=0,
+                    metavar="N",
+                    help="threads of a bpe, which change nothing in the file (all cores)",
+                ),
                 rewrite.OVERWRITE,
             ),
         ),
@@ -59,6 +93,8 @@ PAGE = Page(
 examples:
   tokpack vocab sample.jsonl.zst -o tokenizer.json --size 32000
   tokpack encode the-pile/*.jsonl.zst --tokenizer tokenizer.json
+  tokpack vocab sample.jsonl.zst -o my.json --pattern o200k \\
+      --special-tokens "<|endoftext|>,<|user|>,<|assistant|>"
 
   tokpack vocab train.txt -o vocab.json
   tokpack encode train.txt --tokenizer-type Whitespace --vocab-file vocab.json
@@ -77,7 +113,12 @@ class VocabOptions:
     key: str
     input_format: str
     limit: int | None
-    overwrite: bool = False
+    overwrite: bool
+    pattern: str
+    byte_fallback: bool
+    special_tokens: tuple[str, ...]
+    min_count: int | None
+    workers: int
 
 
 @dataclass
@@ -93,6 +134,16 @@ class Corpus:
     def __iter__(self) -> Iterator[str]:
         from tokpack.progress import Progress
 
+        def progress(stage: str, done: int, total: int) -> Progress:
+            return Progress(
+                stage=stage,
+                done=done,
+                total=total,
+                seconds=time.monotonic() - began,
+                text_bytes=self.text_bytes,
+                documents=self.documents,
+            )
+
         total = sum(source.size for source in self.sources)
         began = time.monotonic()
         done = 0
@@ -105,16 +156,8 @@ class Corpus:
                     self.documents += 1
                     self.text_bytes += len(text)
                     yield text.decode()
-                self.report(
-                    Progress(
-                        stage="read",
-                        done=done,
-                        total=total,
-                        seconds=time.monotonic() - began,
-                        text_bytes=self.text_bytes,
-                        documents=self.documents,
-                    )
-                )
+                self.report(progress("read", done, total))
+        self.report(progress("learn", 0, 0))  # how far that is, nobody says
 
 
 def run(argv: Sequence[str]) -> int:
@@ -126,7 +169,7 @@ def run(argv: Sequence[str]) -> int:
     from tokpack.files.durable import replace_file
     from tokpack.files.outputs import DATA, check_outputs
     from tokpack.sources import discover
-    from tokpack.tokenizers import train_bpe, train_whitespace_vocab
+    from tokpack.tokenizers import train_bpe, train_byte_fallback, train_whitespace_vocab
 
     sources = discover(options.inputs, input_format=options.input_format)
     lists = [text[1:] for text in options.inputs if text.startswith("@")]
@@ -137,10 +180,21 @@ def run(argv: Sequence[str]) -> int:
     with terminal.Reporter(quiet=arguments.quiet) as report:
         corpus = Corpus(options, sources, report)
         if options.kind == "bpe":
-            text = train_bpe(corpus, vocab_size=options.size or DEFAULT_BPE_SIZE)
+            cut = {} if options.byte_fallback else {"pattern": options.pattern}
+            train = train_byte_fallback if options.byte_fallback else train_bpe
+            text = train(
+                corpus,
+                vocab_size=options.size or DEFAULT_BPE_SIZE,
+                min_count=options.min_count or 2,
+                special_tokens=options.special_tokens,
+                threads=options.workers,
+                **cut,
+            )
             count = len(json.loads(text)["model"]["vocab"])
         else:
-            vocabulary = train_whitespace_vocab(corpus, size=options.size)
+            vocabulary = train_whitespace_vocab(
+                corpus, size=options.size, min_count=options.min_count or 1
+            )
             text = json.dumps(vocabulary, ensure_ascii=False, indent=0) + "\n"
             count = len(vocabulary)
     check_outputs([(options.output, DATA)], inputs, overwrite=options.overwrite)
@@ -158,15 +212,35 @@ def resolve(arguments: argparse.Namespace) -> VocabOptions:
     if not arguments.output:
         raise UsageError("no output: add -o tokenizer.json, or -o vocab.json")
     words = os.path.basename(arguments.output) == "vocab.json"
+    kind = arguments.type or ("whitespace" if words else "bpe")
+    from tokpack.tokenizers.patterns import pre_tokenizer_of
+    from tokpack.tokenizers.whitespace import EOD
+
+    given = arguments.special_tokens or [EOD]
+    special = [token for text in given for token in map(str.strip, text.split(",")) if token]
+    for name in (
+        ("pattern", "byte_fallback", "special_tokens", "workers") if kind == "whitespace" else ()
+    ):
+        if getattr(arguments, name):
+            raise UsageError(f"--{name.replace('_', '-')} belongs to a BPE, not to --type {kind}")
+    if arguments.pattern and arguments.byte_fallback:
+        raise UsageError("--pattern and --byte-fallback: each says how text is cut; give one")
+    if arguments.pattern:
+        pre_tokenizer_of(arguments.pattern)  # what is wrong with it is said before all is read
     return VocabOptions(
         inputs=tuple(arguments.inputs),
         output=arguments.output,
-        kind=arguments.type or ("whitespace" if words else "bpe"),
+        kind=kind,
         size=arguments.size,
         key=arguments.key,
         input_format=arguments.input_format,
         limit=arguments.limit,
         overwrite=arguments.overwrite,
+        pattern=arguments.pattern or "gpt2",
+        byte_fallback=arguments.byte_fallback,
+        special_tokens=tuple(special),
+        min_count=arguments.min_count,
+        workers=arguments.workers,
     )
 
 
@@ -197,6 +271,10 @@ def _summary(options: VocabOptions, corpus: Corpus, count: int, seconds: float) 
         f"{terminal.bytes_text(corpus.text_bytes)} of text in {terminal.time_text(seconds)}"
     )
     flags = f"--tokenizer {options.output}"
+    from tokpack.tokenizers.frame import EOD_NAMES
+
+    if not set(EOD_NAMES) & set(options.special_tokens):
+        flags += f" --eod-token {shlex.quote(options.special_tokens[0])}"
     if options.kind == "whitespace":
         flags = f"--tokenizer-type Whitespace --vocab-file {options.output}"
     terminal.say(f"next: tokpack encode {' '.join(options.inputs)} {flags}")

@@ -238,13 +238,13 @@ def _check_mixture(mixture: Mixture) -> None:
         weights_too = " and the weights of its datasets" if mixture.is_used_up else ""
         raise UsageError(
             f"packing={rules.packing!r} must know how many samples {mixture.name} has: give "
-            f"{count}{weights_too}"
+            f"{count}=N{weights_too}"
         )
     if mixture.samples < 1 and mixture.asked is None:
         none = "" if mixture.name == "train" else ", 0 for none"
         raise UsageError(
             f"{mixture.name} has {mixture.tokens:,} tokens, less than one sample of "
-            f"{rules.seq_length:,}: give it more data, or say with {count} how many it has{none}"
+            f"{rules.seq_length:,}: give it more data, or say with {count}=N how many it has{none}"
         )
     if mixture.samples > MOST_SAMPLES:
         raise UsageError(f"{mixture.name} is {mixture.samples:.3g} samples, expected 2^62 or fewer")
@@ -257,7 +257,7 @@ def _check_mixture(mixture: Mixture) -> None:
     if rules.order != "stateless" and mixture.name != "train" and mixture.asked is None and weights:
         raise UsageError(
             f"the order {rules.order} must know how many samples a blend with weights has: "
-            f"give {count}, 0 for none"
+            f"give {count}=N, 0 for none"
         )
 
 

@@ -1,0 +1,72 @@
+"""What is installed beside tokpack: what can decide bytes, and what extras need."""
+
+from __future__ import annotations
+
+import platform
+import re
+import sys
+import unicodedata
+from importlib import metadata
+from typing import NamedTuple
+
+from tokpack import __version__
+
+# Libraries that may decide ids or texts: other tokenizers, sentences, repaired Unicode, readers.
+DECIDING = ("tokenizers", "sentencepiece", "ujson", "ftfy", "nltk", "pyarrow", "datasets")
+_NOT_FOR_USERS = ("dev", "all")
+
+
+class Extra(NamedTuple):
+    """An extra of tokpack, and which of its packages are not installed."""
+
+    name: str
+    missing: list[str]
+
+
+def version(package: str) -> str | None:
+    """The version of a package that is installed, else None."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def instructions() -> list[str]:
+    """The instruction sets of this processor that the core has kernels for; the last is used."""
+    from tokpack import _core
+
+    return list(_core.simd_levels())
+
+
+def version_text() -> str:
+    """tokpack's version, then what else decides bytes, a line each."""
+    found = {package: version(package) for package in DECIDING}
+    known = ", ".join(f"{package} {number}" for package, number in found.items() if number)
+    python = f"{platform.python_implementation()} {platform.python_version()}"
+    return (
+        f"tokpack {__version__}\n"
+        f"instructions: {instructions()[-1]} ({platform.machine()}, {sys.platform})\n"
+        f"python: {python}, Unicode {unicodedata.unidata_version}\n"
+        f"libraries: {known}\n"
+    )
+
+
+def requirements() -> dict[str, list[str]]:
+    """The packages that tokpack needs, by extra; under "" what it always needs."""
+    needed: dict[str, list[str]] = {"": []}
+    for line in metadata.requires("tokpack") or []:
+        package = re.match(r"[\w.-]+", line)
+        extra = re.search(r"extra == ['\"](\w+)['\"]", line)
+        name = extra[1] if extra else ""
+        if package and name not in _NOT_FOR_USERS:
+            needed.setdefault(name, []).append(package[0])
+    return needed
+
+
+def extras() -> list[Extra]:
+    """All extras."""
+    return [
+        Extra(name, [package for package in packages if version(package) is None])
+        for name, packages in requirements().items()
+        if name
+    ]

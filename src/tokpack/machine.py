@@ -1,0 +1,64 @@
+"""What this process may use of its machine."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+PROCESS, CONTROL_GROUPS = "/proc/self/cgroup", "/sys/fs/cgroup"
+
+
+def usable_cores() -> int:
+    """Cores for this process: those it may run on, no more than its control group pays for."""
+    limit = cpu_limit()
+    return max(1, min(affine_cores(), math.ceil(limit) if limit else affine_cores()))
+
+
+def affine_cores() -> int:
+    """Cores that this process may run on, whatever limits its time on them."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def cpu_limit(process: str = PROCESS, groups: str = CONTROL_GROUPS) -> float | None:
+    """Cores' worth of time that this process's control groups (v1, v2) allow; None: no limit.
+
+    ``process`` lists its groups, which are folders below ``groups``. A container may see the
+    names that its groups have outside, and only its own folders.
+    """
+    limits = []
+    for line in _lines(Path(process)):
+        _, _, rest = line.partition(":")
+        controllers, _, name = rest.partition(":")
+        if controllers == "":
+            mounts = [Path(groups), Path(groups) / "unified"]
+        elif "cpu" in controllers.split(","):
+            mounts = [Path(groups) / controllers, Path(groups) / "cpu"]
+        else:
+            continue
+        for mount in mounts:
+            own = mount / name.strip("/")
+            inside = [own, *own.parents]
+            limits += [_limit(folder) for folder in inside[: inside.index(mount) + 1]]
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def _limit(folder: Path) -> float | None:
+    """The limit that one group's folder states."""
+    words = " ".join(_lines(folder / "cpu.max")).split()
+    if not words:
+        names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+        words = [line for name in names for line in _lines(folder / name)]
+    if len(words) != 2 or not all(word.isdecimal() for word in words):
+        return None  # "max", -1, or no such file
+    quota, period = map(int, words)
+    return quota / period if quota and period else None
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text().splitlines()
+    except OSError:
+        return []

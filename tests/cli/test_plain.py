@@ -1,0 +1,119 @@
+"""What commands say: flags where flags are typed, and lines that fit a terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from support.report_tools import run
+
+import tokpack
+from tokpack.cli.terminal import describe
+from tokpack.configuration.setting import in_flags
+from tokpack.errors import UsageError
+from tokpack.progress import Progress
+from tokpack.samples import GPTDataset
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def small_dataset(path: Path, documents: int = 3) -> Path:
+    """A dataset of documents of four tokens."""
+    with tokpack.MMapIndexedDatasetBuilder(path.with_suffix(".bin"), dtype="uint16") as builder:
+        for number in range(documents):
+            builder.add_item([number, 1, 2, 0])
+            builder.end_document()
+        builder.finalize(path.with_suffix(".idx"))
+    return path
+
+
+def test_errors_name_flags(tmp_path: Path) -> None:
+    """The same rule says a name to who calls it, and a flag to who typed a command."""
+    prefix = small_dataset(tmp_path / "x")
+    with pytest.raises(UsageError, match=r"^packing='best_fit' goes with order='stateless', not"):
+        GPTDataset(prefix, seq_length=2, packing="best_fit", order="megatron")
+    flags = ("--seq-length", 2, "--packing", "best_fit", "--order", "megatron")
+    said = run("blend", prefix, *flags, code=1).stderr
+    assert "error: --packing best_fit goes with --order stateless, not" in said
+    said = run("blend", prefix, "--seq-length", 4000, code=1).stderr
+    assert "(--seq-length 4,000 and 1 more)" in said
+    unpacked = ("--order", "neox", "--packing", "unpacked", "--seq-length", 2)
+    said = run("blend", prefix, *unpacked, code=1).stderr
+    assert "--packing unpacked must know how many samples train has: give --samples N" in said
+    said = run("encode", "x.jsonl", "--json-keys", "a", "a", code=1).stderr
+    assert "--json-keys is ['a', 'a']; it needs" in said
+    said = run("encode", "x.jsonl", "--keep-newlines", code=1).stderr
+    assert "--keep-newlines needs --split-sentences" in said
+    said = run("train", "--micro-batch-size", 0, code=1).stderr
+    assert "--micro-batch-size is 0, expected at least 1" in said
+    said = run("train", "--zero-stage", 1, "--engine", "torch", code=1).stderr
+    assert "--zero-stage 1 needs" in said
+
+
+def test_what_a_file_says_is_named_as_there(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("seq_length: 0\n")
+    assert "seq_length is 0" in run("train", file, code=1).stderr
+    assert "--seq-length is 0" in run("train", file, "--seq-length", 0, code=1).stderr
+
+
+WIDE = ("a_name_of_forty_characters_text_document", "another_one_that_is_as_long_as_the_first")
+
+
+def test_tables_fit_eighty_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names of 40 characters are whole in tables of 80 columns, in a wide blend too."""
+    monkeypatch.chdir(tmp_path)
+    for number, name in enumerate(WIDE):
+        small_dataset(tmp_path / name, 30_000 * (number + 1))
+    weights = [word for name in WIDE for word in (0.123456, name)]
+    for command in (
+        ["blend", *weights, "--split", "8,1,1", "--seq-length", 16],
+        ["index", *weights, "--seq-length", 16, "--cache", "cache"],
+        ["stats", WIDE[0]],
+        ["stats", *WIDE, *WIDE],
+        ["inspect", WIDE[0]],
+    ):
+        done = run(*command, COLUMNS="80")
+        names = WIDE if command[0] != "inspect" and command[2:] else WIDE[:1]
+        words = done.stdout.replace("\n", " ").replace(" ", "")
+        assert all(name in words for name in names), done.stdout
+        assert max(map(len, done.stdout.splitlines())) <= 80, done.stdout
+    assert "█" in run("blend", *WIDE, "--seq-length", 16, COLUMNS="120").stdout
+
+
+def test_progress_fits_its_line() -> None:
+    """A number is never cut: what matters least is left out."""
+    first = Progress(stage="encode", done=0, total=10**12, seconds=0)
+    now = Progress(
+        stage="encode",
+        done=123 * 10**9,
+        total=10**12,
+        seconds=1000,
+        text_bytes=512 * 10**9,
+        documents=12_345_678,
+        tokens=98_765_432_198,
+        rejected=12_345,
+        bottleneck="encode",
+    )
+    words = (
+        "12%, 512 MB/s, 1 h 58 min left, limit: encode, 12,345 rejected, 12.3M docs, 98.8G tokens"
+    )
+    assert describe(now, first) == words
+    words = "12%, 512 MB/s, 1 h 58 min left, 12,345 rejected, 98.8G tokens"
+    assert describe(now, first, 65) == words
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("epochs is 3 and num_samples is 4", "--epochs is 3 and --samples is 4"),
+        ("the order of epochs is not known", "the order of epochs is not known"),
+        ("x/num_samples: 'num_samples' is a file", "x/num_samples: 'num_samples' is a file"),
+        ("--epochs 3 (epochs=3, num_samples=4)", "--epochs 3 (epochs=3, num_samples=4)"),
+        ("order=True needs num_samples=4", "--order needs --samples 4"),
+    ],
+)
+def test_what_is_a_name_and_what_a_word(text: str, expected: str) -> None:
+    flags = {"epochs": "--epochs", "num_samples": "--samples", "order": "--order"}
+    assert in_flags(text, flags, []) == expected

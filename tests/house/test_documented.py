@@ -1,0 +1,160 @@
+"""Every command of README, docs and help pages is run as it stands, on a small dataset."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import itertools
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.documented import documented, make_datasets, make_inputs, make_room
+from support.places import ROOT
+from support.report_tools import run
+
+from tokpack.cli.main import COMMANDS
+from tokpack.cli.parser import parse
+from tokpack.configuration.flags import resolve
+from tokpack.tokenizers import from_files
+
+# Commands that are only parsed, by how they begin, and why.
+PARSED = {
+    "tokpack completion": "writes to the home folder; tests/cli/test_completion.py runs it",
+    "tokpack train": "trains for hours; tests/trainer runs it",
+    "tokpack generate": "needs a trained checkpoint; tests/trainer runs it",
+    "tokpack samples": "needs the log of a training run; tests/trainer runs it",
+    "tokpack view": "serves until it is stopped; tests/view runs it",
+    "tokpack export": "needs a trained checkpoint; tests/trainer runs it",
+    "tokpack encode wiki.jsonl --tokenizer some/repository": "asks the hub",
+    "tokpack encode wiki.jsonl --split-sentences": "needs a model that nltk downloads",
+}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory, shared: Path) -> Path:
+    """Two folders: texts and tokenizers, and with datasets too; GPT-2 and others in a cache."""
+    root = tmp_path_factory.mktemp("documented")
+    tokenizers = root / "cache" / "tokenizers"
+    files = shared / "tokenizers"
+    for name, source, target in (
+        ("gpt2", files / "gpt2-vocab.json", "vocab.json"),
+        ("gpt2", files / "gpt2-merges.txt", "merges.txt"),
+        ("neox", files / "20B_tokenizer.json", "tokenizer.json"),
+        ("cl100k_base", files / "modern" / "cl100k_base.tiktoken", "cl100k_base.tiktoken"),
+    ):
+        (tokenizers / name).mkdir(parents=True, exist_ok=True)
+        shutil.copy(source, tokenizers / name / target)
+    (root / "inputs").mkdir()
+    make_inputs(root / "inputs")
+    shutil.copy(files / "modern" / "qwen.tiktoken", root / "inputs")
+    for name in ("spm.model", "tokenizer.model"):
+        shutil.copy(files / "modern" / "mistral-v1.model", root / "inputs" / name)
+    shutil.copytree(root / "inputs", root / "datasets")
+    with pytest.MonkeyPatch.context() as patch:
+        at_home(patch, root, root / "datasets")
+        blend = re.search(r"\n    datasets:\n(?:      ?.*\n|    \w.*\n)+", page("blend.md"))
+        assert blend
+        make_datasets(root / "datasets", re.sub(r"(?m)^    ", "", blend[0]))
+    return root
+
+
+def page(name: str) -> str:
+    return (ROOT / "docs" / name).read_text()
+
+
+def at_home(patch: pytest.MonkeyPatch, root: Path, folder: Path) -> None:
+    """One core, no network, and no cache but ours."""
+    patch.setenv("TOKPACK_CACHE", str(root / "cache"))
+    patch.setenv("TOKPACK_TOKENIZER_CACHE", "1")
+    patch.setenv("HF_HUB_OFFLINE", "1")
+    patch.setenv("HOME", str(folder))
+    patch.chdir(folder)
+
+
+def parsed(words: list[str]) -> None:
+    """Parse a command that is not run, without what the shell does with its output."""
+    words = list(itertools.takewhile(lambda word: word not in ("|", ">"), words))
+    if words[1] == "train":
+        files = [word for word in words[2:] if word.endswith((".yaml", ".yml"))]
+        for file in files:
+            Path(file).unlink(missing_ok=True)
+            Path(file).write_text("datasets: wiki\n" if "blend" in file else "lr: 1e-3\n")
+        resolve(words[2:])
+    else:
+        assert parse(importlib.import_module(f"tokpack.cli.commands.{words[1]}").PAGE, words[2:])
+
+
+def test_the_commands_are_found() -> None:
+    found = [command for _, command in documented()]
+    assert len(found) > 90
+    for name in COMMANDS:
+        assert any(f"tokpack {name}" in command for command in found), name
+    for start in PARSED:
+        assert any(command.startswith(start) for command in found), start
+
+
+def test_the_reference_of_commands_is_current() -> None:
+    name = "commands_page"
+    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    assert page("commands.md") == made.page(), "run: python tools/commands_page.py"
+
+
+@pytest.mark.parametrize("half", [0, 1])
+def test_commands_run_as_they_stand(
+    half: int, world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each in a folder of its own."""
+    shim = tmp_path / "bin" / "tokpack"
+    shim.parent.mkdir()
+    shim.write_text(f'#!/bin/sh\nexec {sys.executable} -m tokpack "$@"\n')
+    shim.chmod(0o755)
+    # GPT-2's files are read once for all commands, which is what takes the time.
+    monkeypatch.setattr(from_files, "from_gpt2_files", functools.cache(from_files.from_gpt2_files))
+    monkeypatch.setenv("PATH", f"{shim.parent}{os.pathsep}{os.environ['PATH']}")
+    failed = []
+    for number, (where, command) in enumerate(list(documented())[half::2]):
+        folder = tmp_path / str(number)
+        made = re.search("tokpack (encode|vocab)", command)
+        # Links, which cost less than copies: whatever is replaced gets another file.
+        source = world / ("inputs" if made else "datasets")
+        shutil.copytree(source, folder, copy_function=os.link)
+        make_room(command, folder)
+        at_home(monkeypatch, world, folder)
+        try:
+            if any(command.startswith(start) for start in PARSED):
+                parsed(shlex.split(command))
+            elif re.search(r"[|>$]", re.sub(r"'[^']*'|\"[^\"]*\"", "", command)):
+                subprocess.run(["bash", "-c", command], check=True, capture_output=True, text=True)
+            else:
+                run(*shlex.split(command)[1:])
+        except Exception as error:  # all that is wrong is told at once
+            failed.append(f"{where}: {command}\n    {getattr(error, 'stderr', '') or error}")
+        shutil.rmtree(folder)
+    assert not failed, "\n".join(failed)
+
+
+def test_python_runs_as_it_stands(
+    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    blocks = [b for path in pages for b in re.findall(r"(?s)```python\n(.*?)```", path.read_text())]
+    assert len(blocks) > 3
+    for number, block in enumerate(blocks):
+        folder = tmp_path / str(number)
+        shutil.copytree(world / "datasets", folder, copy_function=os.link)
+        at_home(monkeypatch, world, folder)
+        if "tokpack.encode" in block:
+            for suffix in ("bin", "idx", "json", "trace"):
+                (folder / f"wiki.{suffix}").unlink()
+        exec(block, {})

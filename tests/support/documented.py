@@ -1,0 +1,145 @@
+"""Commands of the documentation and of help pages, and a small world in which they run."""
+
+from __future__ import annotations
+
+import gzip
+import importlib
+import json
+import random
+import re
+import shutil
+from typing import TYPE_CHECKING
+
+import pyarrow
+import pyarrow.parquet
+import zstandard
+
+from support.places import ROOT
+from support.rank_files import BYTES, WORDS, save_lines
+from support.report_tools import run
+from tokpack.cli.main import COMMANDS
+from tokpack.tokenizers import train_bpe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+LETTERS = "etaoinshrdlu"
+_INPUTS = """
+    wiki.jsonl wiki.jsonl.gz web.jsonl web/1.jsonl.zst the-pile/0.jsonl.zst the-pile/1.jsonl.zst
+    part1.jsonl part2.jsonl.zst corpus/a.jsonl.gz corpus/b.jsonl.gz a.jsonl b.jsonl my.jsonl
+    sample.jsonl.zst en.jsonl de.jsonl code.jsonl
+"""
+_START = re.compile(r"(?:\$ |zcat .*\| |[a-z]+=\$\()?tokpack [a-z]")
+_SYNOPSIS = re.compile(r"\.\.\.|\[flags\]|\b(PREFIX|INPUT|COMMAND)\b")
+
+
+def documented() -> Iterator[tuple[str, str]]:
+    """Where each command stands, and the command, without comments and what only shows a form."""
+    pages = {path.name: path.read_text() for path in [ROOT / "README.md", *ROOT.glob("docs/*.md")]}
+    for name in COMMANDS:
+        module = importlib.import_module(f"tokpack.cli.commands.{name}")
+        page = getattr(module, "PAGE", None)
+        pages[f"tokpack {name} --help"] = page.epilog if page else module.EPILOG
+    seen = set()
+    for where, text in sorted(pages.items()):
+        for line in re.sub(r" *\\\n *", " ", text).splitlines():
+            command = re.split(r" {2,}|\s#", line.strip())[0].removeprefix("$ ")
+            own = line.startswith("  ") and _START.match(command) and command not in seen
+            if own and not _SYNOPSIS.search(command):
+                seen.add(command)
+                yield where, command
+
+
+def _texts(count: int, seed: int) -> list[str]:
+    source = random.Random(seed)
+    words = ["".join(source.choices(LETTERS, k=source.randrange(2, 8))) for _ in range(300)]
+    return [
+        " ".join(source.choices(words, k=source.randrange(10, 60))) + ". " for _ in range(count)
+    ]
+
+
+def _save(path: Path, records: list[dict[str, str]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    raw = "".join(json.dumps(record) + "\n" for record in records).encode()
+    if path.suffix == ".gz":
+        raw = gzip.compress(raw)
+    path.write_bytes(zstandard.compress(raw) if path.suffix == ".zst" else raw)
+
+
+def make_inputs(folder: Path) -> None:
+    """Texts and tokenizers under the names that the documentation has for them."""
+    for seed, name in enumerate(_INPUTS.split()):
+        many = 2500 if name in ("wiki.jsonl", "my.jsonl") else 60
+        _save(folder / name, [{"text": text} for text in _texts(many, seed)])
+    papers = [{"title": text[:20], "abstract": text, "text": text} for text in _texts(40, 90)]
+    _save(folder / "papers.jsonl", papers)
+    _save(folder / "dump" / "x.jsonl", papers)
+    _save(folder / "all.jsonl", [{"text": t, "lang": t[0]} for t in _texts(40, 91)])
+    (folder / "files.txt").write_text("a.jsonl\nb.jsonl\n")
+    for name in ("chat.log", "train.txt"):
+        (folder / name).write_text("\n".join(_texts(50, 92)))
+    _make_tokenizers(folder)
+
+
+def _make_tokenizers(folder: Path) -> None:
+    special = ["<unk>", "<|endoftext|>", "<|begin_of_text|>"]
+    definition = json.loads(train_bpe(_texts(50, 93), vocab_size=400, special_tokens=special))
+    for name in ("tokenizer.json", "my/tokenizer.json", "llama3/tokenizer.json"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(json.dumps(definition))
+    merges = "".join(f"{left} {right}\n" for left, right in definition["model"]["merges"])
+    for kind in ("", "gpt2-"):
+        (folder / f"{kind}vocab.json").write_text(json.dumps(definition["model"]["vocab"]))
+        (folder / f"{kind}merges.txt").write_text(f"#version: 0.2\n{merges}")
+    save_lines(folder, [*BYTES, *WORDS], "my.tiktoken")
+    pieces = ["[UNK]", "[CLS]", "[SEP]", *LETTERS, *(f"##{c}" for c in LETTERS), "."]
+    wordpiece = {
+        "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##"},
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "post_processor": {"type": "BertProcessing", "sep": ["[SEP]", 2], "cls": ["[CLS]", 1]},
+        "added_tokens": [
+            {"id": i, "content": pieces[i], "special": True, "normalized": False}
+            | dict.fromkeys(("single_word", "lstrip", "rstrip"), False)
+            for i in range(3)
+        ],
+    }
+    vocab = {piece: i for i, piece in enumerate(pieces)}
+    wordpiece["model"] |= {"max_input_chars_per_word": 100, "vocab": vocab}
+    (folder / "bert").mkdir()
+    (folder / "bert" / "tokenizer.json").write_text(json.dumps({"version": "1.0", **wordpiece}))
+
+
+def make_datasets(folder: Path, blend: str) -> None:
+    """Datasets beside the inputs, which is the current folder; ``blend`` is a blend file."""
+    run("encode", "wiki.jsonl", "--trace", "-q")
+    run("encode", "wiki.jsonl", "web/1.jsonl.zst", "--trace", "-o", "data", "-q")
+    run("encode", "my.jsonl", "--output-prefix", "my-gpt2", "--append-eod", "-q")
+    names = "owt code books pile other the-pile news_valid code_valid short long shard_0 shard_1"
+    for seed, name in enumerate([*names.split(), "merged", "shards/x", "data/x"]):
+        (folder / name).parent.mkdir(exist_ok=True)
+        source = "wiki" if seed % 2 else "my-gpt2_text_document"
+        for suffix in (".bin", ".idx", ".json"):
+            shutil.copy(folder / f"{source}{suffix}", folder / f"{name}{suffix}")
+    (folder / "old").mkdir()
+    run("convert", "wiki", "old/wiki", "--to", "lazy", "-q")
+    shutil.copy(folder / "wiki.bin", folder / "ids.bin")
+    column = pyarrow.array([[1, 2, 3], [4]], pyarrow.list_(pyarrow.int32()))
+    pyarrow.parquet.write_table(pyarrow.table({"tokens": column}), folder / "tokens.parquet")
+    (folder / "hand.yaml").write_text(blend)
+    (folder / "ids.json").write_text('{"class": "GPT2BPETokenizer"}')
+    run("blend", "0.35", "wiki", "0.65", "owt", "-o", "blend.yaml", "-q")
+
+
+def make_room(command: str, folder: Path) -> None:
+    """Take away what a command makes, and damage what it repairs."""
+    if output := re.search(r"tokpack vocab .* -o (\S+)", command):
+        (folder / output[1]).unlink(missing_ok=True)
+    elif output := re.search(r"tokpack convert (\S+) (\S+)", command):
+        for suffix in (".bin", ".idx", ".json", ".trace"):
+            (folder / f"{output[2]}{suffix}").unlink(missing_ok=True)
+    elif found := re.search(r"tokpack verify (\S+) --repair", command):
+        index = folder / f"{found[1]}.idx"
+        raw = index.read_bytes()
+        index.unlink()
+        index.write_bytes(raw[:-8] + bytes(8))
