@@ -103,6 +103,7 @@ def encode(
     input_format: str = "auto",
     hf_split: str | None = None,
     overwrite: bool = False,
+    scratch: str | None = None,
     trace: bool = False,
     max_document_bytes: int = 1 << 30,
     progress: Callable[[Progress], None] | None = None,
