@@ -49,6 +49,7 @@ class EncodeRequest(TypedDict, total=False):
     input_format: str
     hf_split: str | None
     overwrite: bool
+    scratch: str | None
     trace: bool
     max_document_bytes: int
     progress: Callable[[Progress], None] | None
