@@ -20,6 +20,7 @@ from tokpack.encoding.messages import CopyPiece, EncodePart, Event, Order, Segme
 from tokpack.encoding.meter import Counters
 from tokpack.encoding.worker import Worker
 from tokpack.errors import TokpackError, WorkerError
+from tokpack.stores import use_in_this_process
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -264,6 +265,7 @@ def _work(
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all: the parent decides
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # one thread in each worker
+    use_in_this_process()  # it forks nothing
     for other in inherited:  # or the end of the parent would not be the end of the pipes
         other.close()
     link = _Piped(connection, parent)
