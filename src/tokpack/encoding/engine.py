@@ -240,8 +240,8 @@ class _Piped:
             while True:
                 for message in self._connection.recv():
                     self._inbox.put(message)
-        except (EOFError, OSError):
-            os._exit(1)  # the parent has died
+        finally:
+            os._exit(1)  # the parent has died, or there is no memory for what it says
 
     def fail(self, error: TokpackError | str) -> None:
         """Tell of the end of this worker."""
