@@ -5,6 +5,7 @@ No text and no tokens travel through the pipes: a worker is told numbers and pla
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import queue
@@ -176,8 +177,14 @@ class Processes:
         what = self._at(coordinator, number)
         return WorkerError(f"a worker failed at {what}; run again to continue\n{error}")
 
-    def _death(self, coordinator: Coordinator, number: int) -> WorkerError:
-        process = self._workers[number].process
+    def _death(self, coordinator: Coordinator, number: int) -> TokpackError:
+        """The error of a worker that takes nothing any more: what it said at last, if anything."""
+        process, connection = self._workers[number]
+        with contextlib.suppress(EOFError, OSError):
+            while True:
+                for event in connection.recv():
+                    if isinstance(event, TokpackError | str):
+                        return self._failure(coordinator, number, event)
         process.join(5)
         code = process.exitcode
         how = f"ended with exit code {code}"
@@ -234,8 +241,8 @@ class _Piped:
             while True:
                 for message in self._connection.recv():
                     self._inbox.put(message)
-        except (EOFError, OSError):
-            os._exit(1)  # the parent has died
+        finally:
+            os._exit(1)  # the parent has died, or there is no memory for what it says
 
     def fail(self, error: TokpackError | str) -> None:
         """Tell of the end of this worker."""
