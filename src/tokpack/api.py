@@ -49,6 +49,7 @@ class EncodeRequest(TypedDict, total=False):
     input_format: str
     hf_split: str | None
     overwrite: bool
+    scratch: str | None
     trace: bool
     max_document_bytes: int
     progress: Callable[[Progress], None] | None
@@ -103,6 +104,7 @@ def encode(
     input_format: str = "auto",
     hf_split: str | None = None,
     overwrite: bool = False,
+    scratch: str | None = None,
     trace: bool = False,
     max_document_bytes: int = 1 << 30,
     progress: Callable[[Progress], None] | None = None,

@@ -37,6 +37,10 @@ class InputError(TokpackError):
     """An input file is missing, unreadable, empty or broken."""
 
 
+class StoreError(InputError):
+    """A store does not answer, refuses, or has another object than the one that was found."""
+
+
 class RecordError(InputError):
     """One record of an input cannot be used.
 

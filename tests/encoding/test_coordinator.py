@@ -24,7 +24,7 @@ from tokpack.tokenizers import Tokenizer, frame_of, load_tokenizer
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-SEEDS = int(os.environ.get("SIMULATIONS", "20"))
+SEEDS = int(os.environ.get("SIMULATIONS", "24"))
 FIRST = int(os.environ.get("FIRST_SIMULATION", "0"))
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gzip
 import json
+import multiprocessing
 import os
 import random
 import signal
 import subprocess
 import sys
 import time
+from collections import deque
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -37,6 +39,8 @@ from support.stopped_runs import flip
 
 import tokpack
 from tokpack.encoding import engine, part
+from tokpack.encoding.messages import Done, SlotFree, UseSlot
+from tokpack.errors import OutputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -285,6 +289,18 @@ def test_a_defect_in_a_worker(
     assert "ZeroDivisionError: a defect" in str(caught.value)
     assert caught.value.exit_code == 2
     nothing_whole(output)
+
+
+def test_what_a_worker_says_before_it_ends() -> None:
+    """A worker that fails just when it is sent something more ends the run with its own error."""
+    ours, theirs = multiprocessing.Pipe()
+    theirs.send([SlotFree(0, unused=True)])
+    theirs.send([Done(), OutputError("the disk is full")])
+    theirs.close()
+    processes: Any = engine.Processes.__new__(engine.Processes)
+    processes._workers = [engine._Process(None, ours)]  # type: ignore[arg-type]
+    with pytest.raises(OutputError, match="the disk is full"), ours:
+        processes._send(SimpleNamespace(outbox=deque([(0, UseSlot(0))])))
 
 
 def test_spawned_workers(corpus: Corpus, output: Path, monkeypatch: pytest.MonkeyPatch) -> None:

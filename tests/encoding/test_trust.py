@@ -76,8 +76,10 @@ def test_the_first_records_of_an_input_that_may_have_changed(place: Place) -> No
 def test_an_input_that_was_edited_while_its_run_was_stopped(place: Place) -> None:
     place.stop_at_part()
     place.edit(0.2, 0.25)  # of a part that is done
+    files = len(os.listdir("/dev/fd"))
     with pytest.raises(tokpack.ResumeError, match=r"a\.jsonl has changed since"):
         place.encode()
+    assert len(os.listdir("/dev/fd")) == files
     place.encode(overwrite=True)
     place.right()
 

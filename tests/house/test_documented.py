@@ -34,6 +34,10 @@ PARSED = {
     "tokpack export": "needs a trained checkpoint; tests/trainer runs it",
     "tokpack encode wiki.jsonl --tokenizer some/repository": "asks the hub",
     "tokpack encode wiki.jsonl --split-sentences": "needs a model that nltk downloads",
+    "tokpack encode s3://": "needs a store; tests/stores runs such",
+    "tokpack encode 's3://": "needs a store; tests/stores runs such",
+    "tokpack encode @s3://": "needs a store; tests/stores runs such",
+    "tokpack encode wiki.jsonl -o s3://": "needs a store; tests/stores runs such",
 }
 
 

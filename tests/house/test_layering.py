@@ -25,6 +25,7 @@ FLOORS = {
     "machine": 0,
     "progress": 0,
     "files": 1,
+    "stores": 1,
     "sources": 2,
     "tokenizers": 2,
     "indexed": 2,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import sys
 from collections import Counter
 from typing import TYPE_CHECKING, Literal
 
 from tokpack.cli.terminal import bytes_text, folded, put_json, say, time_text
+from tokpack.stores import is_url
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,10 +40,15 @@ def show(results: Sequence[Result], options: EncodeOptions, begun: Begun, second
             for part in folded(line, sys.stderr, 13 if line[0] == " " else 2):
                 say(part)
     prefix = results[0][0]
-    line = f"next: give it to Megatron or NeoX as --data-path {prefix}, or look at it:"
+    on_store = is_url(prefix)
+    if on_store:
+        line = "next: copy its files to the disk of the machine that trains on it, or looks at it"
+    else:
+        line = f"next: give it to Megatron or NeoX as --data-path {prefix}, or look at it:"
     for part in folded(line, sys.stderr):
         say(part)
-    say(f"  tokpack inspect {shlex.quote(prefix)} --doc 0")
+    if not on_store:
+        say(f"  tokpack inspect {shlex.quote(prefix)} --doc 0")
 
 
 def print_json(results: Sequence[Result]) -> None:
@@ -75,8 +80,11 @@ def _lines(prefix: str, manifest: Manifest, options: EncodeOptions, pace: str) -
     if special:
         became = "as text" if manifest.options["special_tokens"] == "text" else "as special tokens"
         counts.append(("special", f"{_count(special, 'special token')} inside documents, {became}"))
-    suffixes = (".bin", ".idx", *([".trace"] if manifest.trace else []), ".json")
-    files = ", ".join(f"{s} ({bytes_text(os.path.getsize(prefix + s))})" for s in suffixes)
+    sizes = {".bin": manifest.bin["bytes"], ".idx": manifest.idx["bytes"]}
+    if manifest.trace:
+        sizes[".trace"] = manifest.trace["bytes"]
+    sizes[".json"] = len(manifest.to_json().encode())
+    files = ", ".join(f"{end} ({bytes_text(size)})" for end, size in sizes.items())
     return [
         f"{prefix}: {_count(manifest.documents, 'document')}, "
         f"{_count(manifest.tokens, 'token')}, {per_token:.2f} bytes a token",

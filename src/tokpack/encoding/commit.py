@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokpack.encoding.folder import create_own
-from tokpack.encoding.piece import KEY_COLUMNS, SOURCE_COLUMNS
+from tokpack.encoding.piece import SOURCE_COLUMNS
 from tokpack.encoding.rejects import reject_lines, rejected_lines
 from tokpack.encoding.renames import REJECTS, StagedNames, write_commit
 from tokpack.encoding.trace import write_trace
@@ -29,6 +29,16 @@ if TYPE_CHECKING:
     from tokpack.sources import Source
 
 _CHUNK = 1 << 20
+# What a manifest counts, of all and of each input, and the columns of a piece that count it.
+_COUNTED = {
+    "records": "records",
+    "documents": "documents",
+    "sequences": "sequences",
+    "tokens": "tokens",
+    "empty": "empty",
+    "rejected": "rejected",
+    "text_bytes": "key_bytes",
+}
 
 
 def stage(job: Job, plan: Plan, finished: Finished) -> None:
@@ -42,7 +52,7 @@ def stage(job: Job, plan: Plan, finished: Finished) -> None:
     contents = _contents_of(plan, job, finished)
     sums = pieces.by_source()
     for index, key in enumerate(job.options.keys):
-        total = _counts(job, sums.sum(axis=0), index)
+        (total,) = _counts(job, sums.sum(axis=0, keepdims=True), index)
         if not total["tokens"]:
             raise InputError(_no_tokens(job, total, key))
         names = StagedNames(key)
@@ -170,8 +180,11 @@ def _manifest(
 ) -> Manifest:
     names = StagedNames(job.options.keys[index])
     inputs: list[dict[str, Any]] = []
-    for source, fingerprint, content, counts in zip(
-        plan.sources, plan.fingerprints, contents, sums, strict=True
+    special = sums[:, job.key_column(index, "special")].tolist()
+    (total,) = _counts(job, sums.sum(axis=0, keepdims=True), index)
+    for source, fingerprint, content, counts, found in zip(
+        *(plan.sources, plan.fingerprints, contents, _counts(job, sums, index), special),
+        strict=True,
     ):
         inputs.append(
             {
@@ -182,8 +195,8 @@ def _manifest(
                 "fingerprint": fingerprint,
                 "mtime_ns": source.mtime_ns,
                 "content": content,
-                **_counts(job, counts, index),
-                "special_tokens": int(counts[job.key_column(index, "special")]),
+                **counts,
+                "special_tokens": found,
             }
         )
     return Manifest(
@@ -197,26 +210,24 @@ def _manifest(
         idx=files[names.idx],
         trace=files.get(names.trace),
         pieces=None,
-        **_counts(job, sums.sum(axis=0), index),
+        **total,
     )
 
 
-def _counts(job: Job, sums: npt.NDArray[np.int64], index: int) -> dict[str, int]:
-    """Counts of key number ``index``. Raises OutputError when they do not add up."""
-    of_key = {name: int(sums[job.key_column(index, name)]) for name in KEY_COLUMNS}
-    of_source = dict(zip(SOURCE_COLUMNS, sums[: len(SOURCE_COLUMNS)].tolist(), strict=True))
-    counts = {
-        "records": of_source["records"],
-        "documents": of_key["documents"],
-        "sequences": of_key["sequences"],
-        "tokens": of_key["tokens"],
-        "empty": of_key["empty"],
-        "rejected": of_source["rejected"],
-        "text_bytes": of_key["key_bytes"],
-    }
-    if counts["records"] != counts["documents"] + counts["empty"] + counts["rejected"]:
-        raise OutputError(
-            f"the counts do not add up, so nothing was written: {counts}; this is a defect in "
-            "tokpack, please report it"
-        )
-    return counts
+def _counts(job: Job, sums: npt.NDArray[np.int64], index: int) -> list[dict[str, int]]:
+    """Counts of key number ``index``, of each row of ``sums``.
+
+    Raises OutputError when they do not add up.
+    """
+    columns = [
+        SOURCE_COLUMNS.index(column) if column in SOURCE_COLUMNS else job.key_column(index, column)
+        for column in _COUNTED.values()
+    ]
+    counted = [dict(zip(_COUNTED, row, strict=True)) for row in sums[:, columns].tolist()]
+    for counts in counted:
+        if counts["records"] != counts["documents"] + counts["empty"] + counts["rejected"]:
+            raise OutputError(
+                f"the counts do not add up, so nothing was written: {counts}; this is a defect in "
+                "tokpack, please report it"
+            )
+    return counted

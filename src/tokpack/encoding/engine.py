@@ -5,6 +5,7 @@ No text and no tokens travel through the pipes: a worker is told numbers and pla
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import queue
@@ -20,6 +21,7 @@ from tokpack.encoding.messages import CopyPiece, EncodePart, Event, Order, Segme
 from tokpack.encoding.meter import Counters
 from tokpack.encoding.worker import Worker
 from tokpack.errors import TokpackError, WorkerError
+from tokpack.stores import use_in_this_process
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -175,8 +177,14 @@ class Processes:
         what = self._at(coordinator, number)
         return WorkerError(f"a worker failed at {what}; run again to continue\n{error}")
 
-    def _death(self, coordinator: Coordinator, number: int) -> WorkerError:
-        process = self._workers[number].process
+    def _death(self, coordinator: Coordinator, number: int) -> TokpackError:
+        """The error of a worker that takes nothing any more: what it said at last, if anything."""
+        process, connection = self._workers[number]
+        with contextlib.suppress(EOFError, OSError):
+            while True:
+                for event in connection.recv():
+                    if isinstance(event, TokpackError | str):
+                        return self._failure(coordinator, number, event)
         process.join(5)
         code = process.exitcode
         how = f"ended with exit code {code}"
@@ -233,8 +241,8 @@ class _Piped:
             while True:
                 for message in self._connection.recv():
                     self._inbox.put(message)
-        except (EOFError, OSError):
-            os._exit(1)  # the parent has died
+        finally:
+            os._exit(1)  # the parent has died, or there is no memory for what it says
 
     def fail(self, error: TokpackError | str) -> None:
         """Tell of the end of this worker."""
@@ -264,6 +272,7 @@ def _work(
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all: the parent decides
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # one thread in each worker
+    use_in_this_process()  # it forks nothing
     for other in inherited:  # or the end of the parent would not be the end of the pipes
         other.close()
     link = _Piped(connection, parent)

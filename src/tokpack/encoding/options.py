@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, SupportsIndex, get_args
 from tokpack.errors import UsageError
 from tokpack.machine import usable_cores
 from tokpack.sources.compression import SUFFIXES
+from tokpack.stores import is_url, shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,8 +34,9 @@ class EncodeOptions:
 
     ``output`` is the exact PREFIX of PREFIX.bin, .idx and .json, by default made from the inputs'
     names; with several keys it is PREFIX_<key>. ``output_names`` are the prefixes of all keys, and
-    overrides that: in the folder of ``output``, beside which the work folder lies. Raises
-    UsageError for a value out of range.
+    overrides that: in the folder of ``output``, beside which the work folder lies. An ``output``
+    on a store is made in a folder in ``scratch``, and sent. Raises UsageError for a value out of
+    range.
     """
 
     inputs: tuple[str, ...]
@@ -68,6 +70,7 @@ class EncodeOptions:
     input_format: str = "auto"
     hf_split: str | None = None  # of Hugging Face datasets that name none
     overwrite: bool = False
+    scratch: str | None = None  # where a run to a store works: by default $TMPDIR, or here
     trace: bool = False  # write PREFIX.trace: the input and line of each document
     max_document_bytes: int = 1 << 30
 
@@ -153,6 +156,7 @@ def default_output(inputs: Sequence[str]) -> str:
     Raises UsageError where the inputs give none.
     """
     names = [name for text in inputs for name in _listed(text)]
+    names = [shown(name) if is_url(name) else name for name in names]  # no name has a secret
     if "-" in names:
         raise UsageError("standard input has no name: say where to write with output (-o PREFIX)")
     if len(names) == 1 and not _is_pattern(names[0]):

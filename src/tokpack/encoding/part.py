@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,7 +12,7 @@ from tokpack.display import brief
 from tokpack.encoding.piece import KEY_COLUMNS, SOURCE_COLUMNS, Job, Piece
 from tokpack.encoding.rejects import lines_of
 from tokpack.encoding.transforms import make_transform
-from tokpack.errors import InputError, RecordError, WorkerError
+from tokpack.errors import RecordError, WorkerError
 from tokpack.indexed import runs_of
 from tokpack.sources import (
     BadRecord,
@@ -105,15 +104,15 @@ class PartEncoder:
             )
             origin = _Origin(source, None, own)
             self._encode(piece, piece.counts[row], tracks, _first(batches, limit), origin)
-            if limit is None:
+            if limit is not None:
+                limit -= piece.counts[row][0]
+            elif not source.is_remote:  # of an object all would have to be fetched again
                 piece.blocks[row] = (
                     block_checksums(source, 0, source.size)
                     if whole
                     else job.block_checksums(piece.number)
                 )
-            else:
-                limit -= piece.counts[row][0]
-            self.check_unchanged(source)
+            source.check_unchanged()
             if limit is not None and limit <= 0:
                 return
 
@@ -133,20 +132,6 @@ class PartEncoder:
             batches = self._checked(batches)
         origin = _Origin(source, line, self.job.parts[piece.number])
         self._encode(piece, piece.counts[0], tracks, _first(batches, limit), origin)
-
-    @staticmethod
-    def check_unchanged(source: Source) -> None:
-        """Raise InputError when the source's file is not the one that was planned."""
-        if source.is_pipe:
-            return
-        try:
-            status = os.stat(source.path)
-        except OSError as error:
-            raise InputError(f"{source.name}: {error.strerror}, after it was read") from error
-        if (status.st_size, status.st_mtime_ns) != (source.size, source.mtime_ns):
-            raise InputError(
-                f"{source.name} changed while it was read; run again when nothing writes to it"
-            )
 
     def _encode(
         self,

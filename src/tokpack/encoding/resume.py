@@ -58,7 +58,7 @@ def existing(
             return None
         if options.trace and not _has_trace(manifest, prefix):
             return None
-        _check_inputs(plan, manifest, prefix, contents)
+        check_inputs(plan, manifest, prefix, contents)
         check_budget(manifest.rejected, options, prefix)
         manifests.append(manifest)
     return manifests
@@ -248,7 +248,7 @@ def _is_open(job: Job, found: Found, part: int) -> bool:
     return job.parts[part].kind == "stream" and part not in found.segments
 
 
-def _check_inputs(plan: Plan, manifest: Manifest, prefix: str, contents: dict[int, str]) -> None:
+def check_inputs(plan: Plan, manifest: Manifest, prefix: str, contents: dict[int, str]) -> None:
     """Raise OutputError where an input is not, or may not be, what a dataset was made from.
 
     ``contents`` keeps the checksums of the inputs that had to be read.

@@ -7,9 +7,10 @@ import logging
 import os
 import signal
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tokpack.encoding.commit import stage
+from tokpack.encoding.deliver import Delivery
 from tokpack.encoding.folder import SUFFIX, WorkFolder
 from tokpack.encoding.options import EncodeOptions, worker_count
 from tokpack.encoding.outputs import check_replaced
@@ -23,13 +24,16 @@ from tokpack.errors import TokpackError
 from tokpack.files.lock import Lock
 from tokpack.indexed import Manifest, best_fitting_dtype
 from tokpack.sources import discover
+from tokpack.stores import is_url
 from tokpack.tokenizers import Frame, frame_of, load_tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
 
+    from tokpack.encoding.plan import Plan
     from tokpack.progress import Show
+    from tokpack.sources import Source
     from tokpack.tokenizers import Tokenizer
 
 _log = logging.getLogger(__name__)
@@ -43,10 +47,33 @@ def encode(options: EncodeOptions, *, progress: Show | None = None) -> list[Mani
     goes to the logger ``tokpack``. Raises a TokpackError: UsageError, InputError, RecordError,
     TokenizerError, OutputError, ResumeError or WorkerError.
     """
+    if not is_url(options.output):
+        return _encode(options, progress)
+    with Delivery(options) as delivery:
+        done = delivery.existing()
+        if done and delivery.is_made(_planned(options).plan, done):
+            return done
+        delivery.prepare()
+        manifests = _encode(delivery.options, progress)
+        delivery.send(manifests)
+        return manifests
+
+
+class _Planned(NamedTuple):
+    """A plan, and what it was made with."""
+
+    plan: Plan
+    sources: list[Source]
+    tokenizer: Tokenizer
+    frame: Frame
+    dtype: str
+    workers: int
+
+
+def _planned(options: EncodeOptions) -> _Planned:
     from tokpack import __version__
 
     sources = discover(options.inputs, input_format=options.input_format, hf_split=options.hf_split)
-    prefixes = options.output_names
     make_transform(options)  # what is missing for it is said before anything is begun
     tokenizer = _tokenizer_of(options)
     frame = frame_of(
@@ -64,6 +91,13 @@ def encode(options: EncodeOptions, *, progress: Show | None = None) -> list[Mani
     plan = make_plan(
         *(options, sources, tokenizer, frame), dtype=dtype, ways=workers, version=__version__
     )
+    return _Planned(plan, sources, tokenizer, frame, dtype, workers)
+
+
+def _encode(options: EncodeOptions, progress: Show | None) -> list[Manifest]:
+    """A run whose output is on a disk."""
+    plan, sources, tokenizer, frame, dtype, workers = _planned(options)
+    prefixes = options.output_names
     folder = WorkFolder(options.output + SUFFIX)
     if not os.path.exists(folder.path):
         done = existing(plan, prefixes, options)

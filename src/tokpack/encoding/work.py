@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -59,24 +60,25 @@ class Run:
         show: Show | None,
         beat: Callable[[], None],
     ) -> None:
-        self._job = job
-        self._journal = Journal(job.folder)
-        self._found = found_pieces(job, plan, touched, self._journal)
-        self._joined = _open_joined(job)
-        workers = self._useful(workers)
-        # The first N records are the same for any number of workers when one takes them in turn.
-        if job.options.limit is not None:
-            workers = 1
-        self._meter = Meter(show, plan.bytes, workers)
-        self._meter.add(list(self._found.pieces.values()), job.columns)
-        self._slots = _slots_for(job, workers)
-        slots = self._slots.count if self._slots else 0
-        self._coordinator = Coordinator(
-            job, self._found, self._journal, workers=workers, slots=slots
-        )
-        self._check = SelfCheck(job)
-        files = dict(zip(self._joined.paths, self._joined.files, strict=True))
-        self._syncs = _Syncs({**files, self._journal.path: self._journal.file}, beat)
+        with ExitStack() as opened:
+            self._job = job
+            self._journal = Journal(job.folder)
+            opened.callback(self._journal.close)
+            self._found = found_pieces(job, plan, touched, self._journal)
+            self._joined = _open_joined(job)
+            opened.callback(self._joined.close)
+            workers = self._useful(workers)
+            self._meter = Meter(show, plan.bytes, workers)
+            self._meter.add(list(self._found.pieces.values()), job.columns)
+            self._slots = _slots_for(job, workers)
+            slots = self._slots.count if self._slots else 0
+            self._coordinator = Coordinator(
+                job, self._found, self._journal, workers=workers, slots=slots
+            )
+            self._check = SelfCheck(job)
+            files = dict(zip(self._joined.paths, self._joined.files, strict=True))
+            self._syncs = _Syncs({**files, self._journal.path: self._journal.file}, beat)
+            self._opened = opened.pop_all()
 
     def encode(self) -> Finished:
         """Do what is left to do, and make it durable."""
@@ -115,8 +117,7 @@ class Run:
     ) -> None:
         self._syncs.stop()
         self._check.stop()
-        self._joined.close()
-        self._journal.close()
+        self._opened.close()
 
     def _useful(self, workers: int) -> int:
         """How many of the workers have something to do."""

@@ -167,7 +167,7 @@ class Worker:
         self._reads = True
         try:
             segments = self._encode_segments(task, source, stream)
-            self._encoder.check_unchanged(source)
+            source.check_unchanged()
             if task.only is None:
                 self._link.send(StreamEnd(task.number, segments, stream.block_checksums()))
         finally:

@@ -15,6 +15,7 @@ from tokpack.indexed.format import bin_path, idx_path, storage_dtype
 from tokpack.indexed.manifest import Manifest, checksum_of, is_manifest, manifest_path
 from tokpack.indexed.records import ShardRecord
 from tokpack.indexed.shard import Shard, open_shard
+from tokpack.stores import is_url, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -45,6 +46,8 @@ class Shards:
 
 def open_shards(prefix: str) -> Shards:
     """The shards of the dataset ``prefix``. Raises InputError, FormatError."""
+    if is_url(prefix):
+        raise InputError(f"{shown(prefix)}: datasets are mapped: copy its files to a disk first")
     if not is_virtual(prefix):
         shard = open_shard(prefix)
         starts = np.array([0, len(shard)], np.int64)

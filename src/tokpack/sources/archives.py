@@ -62,7 +62,7 @@ class _Reading:
         if stream.head.startswith(b"PK"):
             if source.is_pipe:
                 raise InputError(f"{source.name}: a zip cannot be read from a pipe; give the file")
-            with open(source.path, "rb") as file:
+            with source.open() as file:
                 yield from self._members(zip_members(file, self._name), 1)
         elif is_tar(stream.head):
             yield from self._members(tar_members(stream, self._name), 1)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import stat
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import xxhash
 
+from tokpack import stores
 from tokpack.errors import InputError
 
 if TYPE_CHECKING:
+    import io
+
     import numpy as np
     import numpy.typing as npt
 
@@ -28,8 +31,10 @@ class Source:
     """One input file, as discovered.
 
     ``name`` is for people and manifests: printable, valid UTF-8. ``path`` is what to open: as
-    ``os.fsdecode`` gives it, or ``-`` for the standard input. ``format`` is one of FORMATS,
-    ``compression`` a key of COMPRESSIONS, ``size`` in bytes as stored, 0 for a pipe.
+    ``os.fsdecode`` gives it, ``-`` for the standard input, or a URL, which may hold a secret.
+    ``format`` is one of FORMATS, ``compression`` a key of COMPRESSIONS, ``size`` in bytes as
+    stored, 0 for a pipe. ``etag`` is what a store calls this content; where it is known,
+    ``mtime_ns`` is 0.
     """
 
     name: str
@@ -38,24 +43,33 @@ class Source:
     compression: str
     size: int
     mtime_ns: int
+    etag: str = ""
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether the source lies on a store."""
+        return stores.is_url(self.path)
 
     @property
     def is_pipe(self) -> bool:
         """Whether the source can be read only once: the standard input, a named pipe."""
-        if self.size:
+        if self.size or self.is_remote:
             return False
         return self.path == STDIN or stat.S_ISFIFO(_stat(self).st_mode)
 
     def fingerprint(self) -> str:
         """Identify the content cheaply: hex, from the size and 64 KiB at head, middle and tail.
 
-        Two files of one size that differ elsewhere have the same fingerprint. A pipe has none: "".
+        Two files of one size that differ elsewhere have the same fingerprint. That of an object
+        with an ETag comes from this. A pipe has none: "".
         """
         if self.is_pipe:
             return ""
+        if self.etag:
+            return xxhash.xxh3_128_hexdigest(f"{self.size} {self.etag}".encode())
         try:
-            with open(self.path, "rb") as file:
-                size = os.fstat(file.fileno()).st_size
+            with self.open() as file:
+                size = file.seek(0, os.SEEK_END)
                 digest = xxhash.xxh3_128(size.to_bytes(8, "little"))
                 last = max(0, size - _SAMPLE_BYTES)
                 for at in sorted({0, last // 2, last}):
@@ -65,8 +79,48 @@ class Source:
             raise InputError(f"{self.name}: {error.strerror}") from error
         return digest.hexdigest()
 
+    def open(self) -> BinaryIO:
+        """Open the file, or the object, to read and to seek in. Raises OSError, InputError."""
+        return stores.open_object(self._object) if self.is_remote else open(self.path, "rb")
+
+    def open_at(self, begin: int, until: int | None) -> io.FileIO | stores.Reader:
+        """Open it to read from ``begin`` on, probably up to ``until`` (None: to the end).
+
+        Raises OSError, InputError.
+        """
+        if self.is_remote:
+            return stores.open_reader(self._object, begin, self.size if until is None else until)
+        file = open(self.path, "rb", buffering=0)  # noqa: SIM115
+        file.seek(begin)
+        return file
+
+    @property
+    def _object(self) -> stores.StoredObject:
+        return stores.StoredObject(self.path, self.size, self.etag, self.mtime_ns)
+
+    def check_unchanged(self) -> None:
+        """Raise InputError when the file is not the one that was found; a pipe always is."""
+        if self.is_pipe:
+            return
+        if self.is_remote:
+            stores.check_same(self._object)
+            return
+        try:
+            status = os.stat(self.path)
+        except OSError as error:
+            raise InputError(f"{self.name}: {error.strerror}, after it was read") from error
+        if (status.st_size, status.st_mtime_ns) != (self.size, self.mtime_ns):
+            raise InputError(
+                f"{self.name} changed while it was read; run again when nothing writes to it"
+            )
+
     def to_json(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        if self.is_remote:
+            fields["path"] = self.name  # without what may be secret
+        else:
+            del fields["etag"]
+        return fields
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Source:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import xxhash
 
@@ -28,11 +27,11 @@ def block_checksums(source: Source, begin: int, end: int, *, to_newline: bool = 
     block = memoryview(bytearray(max(1, min(blocks.BLOCK_BYTES, source.size))))
     at = begin - begin % blocks.BLOCK_BYTES
     try:
-        with open(source.path, "rb", buffering=0) as file:
+        with source.open() as file:
             file.seek(at)
             looking = to_newline and begin < end
             while at < end or looking:
-                count = _fill(file.fileno(), block)
+                count = _fill(file, block)
                 if not count:
                     break
                 checksums.append(xxhash.xxh3_64_hexdigest(block[:count]))
@@ -68,8 +67,8 @@ def joined_blocks(size: int, runs: list[tuple[int, str]]) -> str | None:
     return sums.decode() if len(sums) == -(-size // blocks.BLOCK_BYTES) * _DIGITS else None
 
 
-def _fill(file: int, block: memoryview) -> int:
+def _fill(file: BinaryIO, block: memoryview) -> int:
     filled = 0
-    while filled < len(block) and (count := os.readv(file, [block[filled:]])):
+    while filled < len(block) and (count := file.readinto(block[filled:])):  # type: ignore[attr-defined]
         filled += count
     return filled

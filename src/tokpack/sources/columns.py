@@ -130,7 +130,7 @@ def _opened(source: Source) -> Iterator[_Table]:
             f"{source.name}: {source.format} files need a package: pip install 'tokpack[parquet]'"
         ) from error
     try:
-        with open(source.path, "rb") as file:
+        with source.open() as file:
             yield _Parquet(file) if source.format == "parquet" else _Arrow(file)
     except MemoryError:  # also one of Arrow's exceptions; the file is innocent
         raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from tokpack.errors import InputError
@@ -13,6 +14,7 @@ from tokpack.sources.streams import FileStream, decompressed, fill
 
 if TYPE_CHECKING:
     from tokpack.sources.base import Source
+    from tokpack.sources.streams import RawStream
 
 HEAD_BYTES = 64 << 10
 
@@ -78,14 +80,19 @@ def _text_format(head: bytes, name: str, bare: str) -> str:
     return "text"
 
 
-def detect(source: Source, input_format: str = "auto") -> tuple[str, str]:
-    """Format and compression of a file; the format is ``input_format`` if that is not ``auto``."""
-    head = _head(source, "")
+def detect(
+    source: Source, input_format: str = "auto", stored: bytes | None = None
+) -> tuple[str, str]:
+    """Format and compression of a file; the format is ``input_format`` if that is not ``auto``.
+
+    ``stored`` are its first bytes, HEAD_BYTES at most, where somebody has them.
+    """
+    head = _head(FileStream(source), "", source.name) if stored is None else stored
     compression = compression_of(head)
     if input_format != "auto":
         return input_format, compression
     if compression:
-        head = _head(source, compression)
+        head = _decompressed_head(source, compression, stored)
     format_ = format_of(head, source.name)
     if compression and (format_ in ("parquet", "arrow") or head.startswith(b"PK")):
         raise InputError(f"{source.name}: decompress it first: {format_} inside of {compression}")
@@ -102,8 +109,37 @@ def is_tar(head: bytes) -> bool:
     return sum(head[:148]) + 8 * ord(" ") + sum(head[156:512]) == int(stored, 8)
 
 
-def _head(source: Source, compression: str) -> bytes:
-    stream = decompressed(FileStream(source), compression, source.name)
+class _Stored:
+    """The first bytes of a file, as far as somebody has fetched them."""
+
+    def __init__(self, data: bytes) -> None:
+        self.stored = 0
+        self._data = data
+
+    def read(self, size: int) -> bytes:
+        chunk = self._data[self.stored : self.stored + size]
+        self.stored += len(chunk)
+        return chunk
+
+    def readinto(self, view: memoryview) -> int:
+        chunk = self.read(len(view))
+        view[: len(chunk)] = chunk
+        return len(chunk)
+
+    def close(self) -> None:
+        pass
+
+
+def _decompressed_head(source: Source, compression: str, stored: bytes | None) -> bytes:
+    """The first decompressed bytes: those of what is ``stored``, if they suffice."""
+    if stored is not None:
+        with suppress(InputError):  # it may be cut anywhere
+            return _head(_Stored(stored), compression, source.name)
+    return _head(FileStream(source, until=0), compression, source.name)
+
+
+def _head(raw: RawStream, compression: str, name: str) -> bytes:
+    stream = decompressed(raw, compression, name)
     buffer = bytearray(HEAD_BYTES)
     try:
         return bytes(buffer[: fill(stream, memoryview(buffer))])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import stat
 from collections import Counter
 from dataclasses import replace
@@ -13,9 +12,19 @@ from typing import TYPE_CHECKING, NamedTuple
 from tokpack.errors import InputError, UsageError
 from tokpack.sources.base import FORMATS, STDIN, Source, printable
 from tokpack.sources.compression import bare_name
-from tokpack.sources.detect import DOCUMENT_SUFFIXES, detect
-from tokpack.sources.folders import files_below, has_magic, matching
+from tokpack.sources.detect import detect
+from tokpack.sources.folders import (
+    files_below,
+    has_document_name,
+    has_magic,
+    if_document,
+    is_sidecar,
+    matching,
+    no_documents,
+)
 from tokpack.sources.hub import hub_files, is_saved_dataset, looks_like_hub_name, saved_files
+from tokpack.sources.objects import objects
+from tokpack.stores import is_url, named, open_object, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -23,12 +32,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 HUB_SCHEME = "hf://"
 _MARKUP = (".csv", ".tsv", ".html", ".htm", ".xhtml", ".xml")
-_SIDECAR = re.compile(
-    r"(readme|license|licence|changelog|sha\d+sums?|md5sums?|_success)\b.*"
-    r"|.*\.(md|rst|log|ya?ml|toml|sha\d+(sum)?|md5(sum)?|sig|asc|rejects\.jsonl)"
-    r"|dataset_(infos?|dict)\.json|state\.json",
-    re.IGNORECASE,
-)
 
 
 def discover(
@@ -38,7 +41,8 @@ def discover(
 
     An input is a file, a folder (read recursively), a pattern (``**`` goes into folders), a comma
     list of these, ``@list.txt`` (a path a line), ``-`` (the standard input), a folder that
-    ``datasets`` saved, or a Hugging Face dataset (``hf://name[:split]``; only that asks the hub).
+    ``datasets`` saved, a Hugging Face dataset (``hf://name[:split]``; only that asks the hub), or a
+    URL of one of these on a store.
     A file that is found under several names, through links, is listed once, and a warning says so;
     but as often as the inputs name it, or repeat the folder or pattern that it is in.
     ``input_format`` is one of FORMATS, or ``auto``: by content. ``hf_split`` is the split of
@@ -129,12 +133,14 @@ def _identity(source: Source) -> object:
     """What is the same for two names of one file; a pipe is like no other."""
     if source.is_pipe:
         return id(source)
+    if source.is_remote:
+        return source.path
     status = _stat(source.path)
     return status.st_dev, status.st_ino
 
 
 def _is_linked(source: Source) -> bool:
-    return os.path.realpath(source.path) != os.path.abspath(source.path)
+    return not source.is_remote and os.path.realpath(source.path) != os.path.abspath(source.path)
 
 
 def _warn(pairs: list[tuple[Source, Source]]) -> None:
@@ -160,19 +166,21 @@ def _comma_list(text: str) -> list[str]:
 
 def _listed(path: str) -> list[str]:
     try:
-        with open(path, "rb") as file:
+        with open_object(named(path)) if is_url(path) else open(path, "rb") as file:
             lines = [os.fsdecode(line.strip()) for line in file]
     except OSError as error:
-        raise InputError(f"@{printable(path)}: {error.strerror}") from error
+        raise InputError(f"@{shown(path)}: {error.strerror}") from error
     paths = [line for line in lines if line and not line.startswith("#")]
     if not paths:
-        raise InputError(f"@{printable(path)}: the list names no file")
+        raise InputError(f"@{shown(path)}: the list names no file")
     return paths
 
 
 def _path(path: str, asked: _Asked) -> Iterator[Source]:
     if path == STDIN:
         yield _source(path, asked.input_format)
+    elif is_url(path):
+        yield from objects(path, asked.input_format)
     elif path.startswith(HUB_SCHEME):
         yield from _arrow_files(*hub_files(path.removeprefix(HUB_SCHEME), asked.hf_split))
     elif os.path.isdir(path):
@@ -186,7 +194,7 @@ def _path(path: str, asked: _Asked) -> Iterator[Source]:
 
 
 def _hub_hint(path: str) -> str:
-    if not looks_like_hub_name(path) or bare_name(path).endswith(DOCUMENT_SUFFIXES):
+    if not looks_like_hub_name(path) or has_document_name(path):
         return ""
     return f"; a Hugging Face dataset is named {HUB_SCHEME}{path}"
 
@@ -206,43 +214,23 @@ def _folder(folder: str, asked: _Asked) -> Iterator[Source]:
     found = 0
     passed_over: list[str] = []
     for path in files_below(folder):
-        source = None if _is_sidecar(path) else _document_file(path, asked.input_format)
+        source = _document_file(path, asked.input_format)
         if source is None:
-            passed_over.append(path)
+            passed_over.append(printable(path))
         else:
             found += 1
             yield source
     if not found:
-        seen = ""
-        if passed_over:
-            seen = (
-                f"; there are {len(passed_over)} other files, such as {printable(passed_over[0])}:"
-                " name them one by one if they are documents"
-            )
-        raise InputError(f"{printable(folder)}: no document files in this folder{seen}")
-
-
-def _is_sidecar(path: str) -> bool:
-    """Whether a file beside documents is about them; also a manifest beside its dataset."""
-    stem, suffix = os.path.splitext(path)
-    if suffix == ".json" and os.path.exists(stem + ".idx"):
-        return True
-    return _SIDECAR.fullmatch(os.path.basename(path)) is not None
+        raise no_documents(printable(folder), passed_over)
 
 
 def _document_file(path: str, input_format: str) -> Source | None:
     """A file of a folder as a source; None where neither its name nor its content says so."""
-    if bare_name(path).endswith(DOCUMENT_SUFFIXES):
-        return _source(path, input_format)
-    if not stat.S_ISREG(_stat(path).st_mode):
+    if is_sidecar(path, os.path.exists):
         return None
-    try:
-        source = _source(path, "auto")
-    except InputError:
+    if not has_document_name(path) and not stat.S_ISREG(_stat(path).st_mode):
         return None
-    if source.format == "text":
-        return None
-    return source if input_format == "auto" else replace(source, format=input_format)
+    return if_document(path, input_format, lambda format_: _source(path, format_))
 
 
 def _source(path: str, input_format: str) -> Source:

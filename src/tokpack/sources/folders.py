@@ -5,18 +5,69 @@ from __future__ import annotations
 import glob
 import logging
 import os
+import re
 from collections import deque
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tokpack.errors import InputError
+from tokpack.errors import InputError, StoreError
 from tokpack.sources.base import printable
+from tokpack.sources.compression import bare_name
+from tokpack.sources.detect import DOCUMENT_SUFFIXES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Sequence
+
+    from tokpack.sources.base import Source
 
 _log = logging.getLogger(__name__)
 _DEEP = "**"
+_SIDECAR = re.compile(
+    r"(readme|license|licence|changelog|sha\d+sums?|md5sums?|_success)\b.*"
+    r"|.*\.(md|rst|log|ya?ml|toml|sha\d+(sum)?|md5(sum)?|sig|asc|rejects\.jsonl)"
+    r"|dataset_(infos?|dict)\.json|state\.json",
+    re.IGNORECASE,
+)
 has_magic = glob.has_magic
+
+
+def has_document_name(path: str) -> bool:
+    """Whether the name of a file alone says that it holds documents."""
+    return bare_name(path).endswith(DOCUMENT_SUFFIXES)
+
+
+def is_sidecar(path: str, exists: Callable[[str], bool]) -> bool:
+    """Whether a file beside documents is about them; also a manifest beside its dataset."""
+    stem, suffix = os.path.splitext(path)
+    if suffix == ".json" and exists(stem + ".idx"):
+        return True
+    return _SIDECAR.fullmatch(os.path.basename(path)) is not None
+
+
+def if_document(path: str, input_format: str, source_of: Callable[[str], Source]) -> Source | None:
+    """What ``source_of`` makes of a file and a format; None where nothing says it has documents."""
+    if has_document_name(path):
+        return source_of(input_format)
+    try:
+        source = source_of("auto")
+    except StoreError:
+        raise
+    except InputError:
+        return None
+    if source.format == "text":
+        return None
+    return source if input_format == "auto" else replace(source, format=input_format)
+
+
+def no_documents(folder: str, passed_over: Sequence[str]) -> InputError:
+    """The error of a folder in which there are only other files; all names as they are shown."""
+    seen = ""
+    if passed_over:
+        seen = (
+            f"; there are {len(passed_over)} other files, such as {passed_over[0]}:"
+            " name them one by one if they are documents"
+        )
+    return InputError(f"{folder}: no document files in this folder{seen}")
 
 
 def files_below(folder: str) -> list[str]:

@@ -102,7 +102,8 @@ def _ranges(source: Source, size: int, fair: int, ways: int, segment: int) -> _R
     elif source.format in ("jsonl", "text") and text >= 2 * size:
         if source.compression == "":
             ranges = _Ranges(tuple(_byte_ranges(source.size, size)))
-        elif source.compression == "zst" and text > fair:
+        elif source.compression == "zst" and text > fair and not source.is_remote:
+            # Of an object the headers cost as much as all of it.
             ranges = _frame_ranges(source, size, ways)
     if ranges is not None and ranges.parts:
         return ranges

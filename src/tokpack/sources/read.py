@@ -167,7 +167,7 @@ def _open_part(source: Source, part: Part) -> tuple[Stream, Region]:
     if part.kind == "bytes":
         size = part.end - part.begin
         # Reads on behind the range: the last line ends there.
-        return FileStream(source, part.begin), Region(size, inside)
+        return FileStream(source, part.begin, until=part.end), Region(size, inside)
     if part.kind == "frames":
         region = Region(skips_first_line=inside)
         return FramesStream(source, part.begin, part.end, region), region

@@ -40,10 +40,19 @@ class RawStream(Stream, Protocol):
 
 
 class FileStream:
-    """Bytes [begin, end) of a file, or all of a pipe; with ``sums``, checksums of its blocks."""
+    """Bytes [begin, end) of a file, or all of a pipe; with ``sums``, checksums of its blocks.
+
+    ``until`` is how far it will probably be read, where that is not to the end.
+    """
 
     def __init__(
-        self, source: Source, begin: int = 0, end: int | None = None, *, sums: bool = False
+        self,
+        source: Source,
+        begin: int = 0,
+        end: int | None = None,
+        *,
+        until: int | None = None,
+        sums: bool = False,
     ) -> None:
         self.stored = 0
         self._size = source.size
@@ -54,8 +63,7 @@ class FileStream:
             if source.is_pipe:
                 self._file: Any = open_pipe(source.path, source.name)
             else:
-                self._file = open(source.path, "rb", buffering=0)  # noqa: SIM115
-                self._file.seek(begin)
+                self._file = source.open_at(begin, end if until is None else until)
         except OSError as error:
             raise InputError(f"{source.name}: {error.strerror}") from error
 

@@ -177,6 +177,11 @@ GROUPS = (
                 help="write PREFIX.trace: the input and line of each document, for tokpack trace",
             ),
             flag("--overwrite", action="store_true", help="replace a finished dataset"),
+            flag(
+                "--scratch",
+                metavar="DIR",
+                help="where a dataset for a store is made first ($TMPDIR, else the current folder)",
+            ),
         ),
     ),
     Group(
@@ -306,6 +311,7 @@ def resolve(arguments: argparse.Namespace) -> tuple[EncodeOptions, list[str]]:
         input_format=arguments.input_format or ("text" if whitespace else "auto"),
         hf_split=arguments.hf_split,
         overwrite=arguments.overwrite,
+        scratch=arguments.scratch,
         trace=arguments.trace,
         max_document_bytes=arguments.max_document_bytes,
     )

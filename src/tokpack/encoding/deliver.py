@@ -1,0 +1,195 @@
+"""Runs whose output is on a store: the work is done here, and what is complete is sent there.
+
+The datasets are made in a scratch folder, by the same run as on a disk, which goes on after a kill.
+Then their files are sent, and last the manifests, each only where none is: so a dataset is there
+whole or not at all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tokpack.encoding.outputs import rejects_path
+from tokpack.encoding.resume import check_budget, check_inputs
+from tokpack.errors import FormatError, OutputError, UsageError
+from tokpack.files.durable import UNFINISHED, cannot_write, remove_file, replace_json
+from tokpack.files.foreign import read_object
+from tokpack.indexed import Manifest, bin_path, idx_path, manifest_path, trace_path
+from tokpack.stores import named, open_object, shown, stat
+from tokpack.stores.upload import abort, check_writable, create, remove, send
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tokpack.encoding.options import EncodeOptions
+    from tokpack.encoding.plan import Plan
+
+_NOTE = "sent.json"
+
+
+class Delivery:
+    """What a run sends to a store; a context, at whose end an empty scratch folder is removed.
+
+    ``options`` are those of the run in the scratch folder. UsageError for a store without writers.
+    """
+
+    def __init__(self, options: EncodeOptions) -> None:
+        if options.output.startswith(("http://", "https://")):
+            raise UsageError(f"{shown(options.output)}: nothing can be written to a web server")
+        self._asked = options
+        self._prefixes = options.output_names
+        self._folder = scratch_folder(options)
+        self._note = os.path.join(self._folder, _NOTE)
+        self.options = replace(
+            options,
+            output=self._here(options.output),
+            output_names={key: self._here(url) for key, url in self._prefixes.items()},
+        )
+
+    def __enter__(self) -> Delivery:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(OSError):  # there may be work for the next run
+            os.rmdir(self._folder)
+
+    def existing(self) -> list[Manifest]:
+        """The manifests that are there, where all are, with the data that they tell of."""
+        manifests = []
+        for prefix in self._prefixes.values():
+            if self._asked.overwrite or stat(manifest_path(prefix)) is None:
+                return []
+            manifest = _manifest(prefix)
+            sizes = [(bin_path(prefix), manifest.bin), (idx_path(prefix), manifest.idx)]
+            for url, digest in [*sizes, (trace_path(prefix), manifest.trace)]:
+                found = stat(url) if digest else None
+                if digest and (found is None or found.size != digest["bytes"]):
+                    return []
+            manifests.append(manifest)
+        return manifests
+
+    def is_made(self, plan: Plan, manifests: list[Manifest]) -> bool:
+        """Whether these are what ``plan`` would make; raises as ``resume.existing`` does."""
+        contents: dict[int, str] = {}
+        for (key, prefix), one in zip(self._prefixes.items(), manifests, strict=True):
+            if not plan.made(one) or one.options.get("key") != key or not all(plan.fingerprints):
+                return False
+            if self._asked.trace and one.trace is None:
+                return False
+            check_inputs(plan, one, prefix, contents)
+            check_budget(one.rejected, self._asked, shown(prefix))
+        return True
+
+    def prepare(self) -> None:
+        """Before any work: what must not be replaced, and whether anything can be written.
+
+        Raises OutputError.
+        """
+        own = self._sent()
+        for prefix in self._prefixes.values():
+            for url in (manifest_path(prefix), *_data(prefix)):
+                if _name(url) not in own and not self._asked.overwrite and stat(url) is not None:
+                    raise _exists(url)
+        check_writable(self._asked.output + UNFINISHED)
+        with cannot_write(self._folder):
+            os.makedirs(self._folder, exist_ok=True)
+
+    def send(self, manifests: list[Manifest]) -> None:
+        """Send the finished datasets, and remove them here. Raises OutputError."""
+        self._check_not_inputs(manifests)
+        urls = [url for prefix in self._prefixes.values() for url in _data(prefix)]
+        urls.append(rejects_path(self._asked))
+        sent = self._sent()
+        for url in urls:
+            if sent.get(_name(url)):  # by a run that was killed meanwhile
+                abort(url, sent[_name(url)])
+        if self._asked.overwrite:
+            # Nothing is left that says of new files that they are the old ones.
+            for prefix in self._prefixes.values():
+                for url in (manifest_path(prefix), idx_path(prefix), trace_path(prefix)):
+                    remove(url)
+        sent = {}
+        for url in urls:
+            if os.path.exists(self._here(url)):
+                self._send(url, sent)
+        for prefix, manifest in zip(self._prefixes.values(), manifests, strict=True):
+            with open(manifest_path(self._here(prefix)), "rb") as file:
+                content = file.read()
+            if not create(content, manifest_path(prefix)) and not _same(prefix, manifest):
+                raise _exists(manifest_path(prefix))
+        for name in [
+            *map(self._here, urls),
+            *map(manifest_path, self.options.output_names.values()),
+        ]:
+            remove_file(name)
+        remove_file(self._note)
+
+    def _send(self, url: str, sent: dict[str, str]) -> None:
+        """Send one file, and note that, and its upload as long as that is under way."""
+
+        def begun(upload: str) -> None:
+            replace_json(self._note, sent | {_name(url): upload})
+
+        sent[_name(url)] = ""
+        replace_json(self._note, sent)
+        send(self._here(url), url, begun)
+
+    def _here(self, url: str) -> str:
+        """The path in the scratch folder of what shall have a URL."""
+        return os.path.join(self._folder, _name(url))
+
+    def _check_not_inputs(self, manifests: list[Manifest]) -> None:
+        written = {
+            shown(url)
+            for prefix in self._prefixes.values()
+            for url in (manifest_path(prefix), *_data(prefix))
+        }
+        for entry in manifests[0].inputs:
+            if entry["name"] in written:
+                raise UsageError(f"{entry['name']} is an input and an output: choose another one")
+
+    def _sent(self) -> dict[str, str]:
+        """The objects that a run from this folder has begun, with uploads that were under way."""
+        if not os.path.exists(self._note):
+            return {}
+        return {str(name): str(upload) for name, upload in read_object(self._note).items()}
+
+
+def scratch_folder(options: EncodeOptions) -> str:
+    """The folder of a run to a store: of its name, so that it is found again."""
+    url = options.output
+    name = f"tokpack-{_name(url)}-{hashlib.sha256(url.encode()).hexdigest()[:12]}"
+    return os.path.join(options.scratch or os.environ.get("TMPDIR") or os.curdir, name)
+
+
+def _name(url: str) -> str:
+    return url.rpartition("/")[2]
+
+
+def _data(prefix: str) -> Iterator[str]:
+    yield from (bin_path(prefix), idx_path(prefix), trace_path(prefix))
+
+
+def _manifest(prefix: str) -> Manifest:
+    url = manifest_path(prefix)
+    with open_object(named(url)) as file:
+        return Manifest.from_json(file.read(), shown(url))
+
+
+def _same(prefix: str, manifest: Manifest) -> bool:
+    """Whether the dataset that is there has the data that ``manifest`` tells of."""
+    try:
+        there = _manifest(prefix)
+    except FormatError:
+        return False
+    return (there.bin, there.idx, there.trace) == (manifest.bin, manifest.idx, manifest.trace)
+
+
+def _exists(url: str) -> OutputError:
+    return OutputError(
+        f"{shown(url)} exists: choose another output, or replace it with overwrite (--overwrite)"
+    )

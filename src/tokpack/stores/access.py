@@ -1,0 +1,211 @@
+"""How the rest of the program gets at objects."""
+
+from __future__ import annotations
+
+import atexit
+import io
+import os
+import sys
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
+
+from tokpack.errors import InputError
+from tokpack.stores.helper import Helper
+from tokpack.stores.trouble import changed
+from tokpack.stores.urls import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tokpack.stores.listing import Found
+    from tokpack.stores.urls import StoredObject
+
+_MOST_READERS = 4  # of one file: the columns of a table are read in turns
+
+_own = False
+_service: Any = None
+
+
+def use_in_this_process() -> None:
+    """Say that this process will not fork: it opens stores itself.
+
+    One that was forked from a process with open stores still asks a helper.
+    """
+    global _own  # noqa: PLW0603
+    _own = "obstore" not in sys.modules
+
+
+def find(url: str) -> list[Found]:
+    """What a URL names: an object, those below a folder, those that match a pattern. InputError."""
+    found: list[Found] = _stores().find(url)
+    return found
+
+
+def stat(url: str) -> StoredObject | None:
+    """The object of a URL; None where there is none. InputError where that cannot be told."""
+    found: StoredObject | None = _stores().stat(url)
+    return found
+
+
+def named(url: str) -> StoredObject:
+    """The object of a URL. InputError where there is none."""
+    found = stat(url)
+    if found is None:
+        raise InputError(f"{shown(url)}: no such object")
+    return found
+
+
+def heads(objects: Sequence[StoredObject], size: int) -> list[bytes]:
+    """The first bytes of objects, ``size`` at most of each, many at a time. InputError."""
+    found: list[bytes] = _stores().heads(objects, size)
+    return found
+
+
+def check_same(found: StoredObject) -> None:
+    """Raise StoreError where an object is not the one that was found."""
+    now = stat(found.url)
+    if now is None or not now.same_as(found):
+        raise changed(found.url)
+
+
+def put(url: str, content: Any, *, new: bool = False) -> bool:
+    """Write an object: bytes, or a Path to the file. False where ``new`` and another is there."""
+    written: bool = _stores().put(url, content, new=new)
+    return written
+
+
+def delete(url: str) -> None:
+    """Remove an object. InputError."""
+    _stores().delete(url)
+
+
+class Reader:
+    """The bytes of an object from ``begin`` on, several requests ahead up to ``until``.
+
+    Reads are conditional on the object being the one that was found. InputError where it is not,
+    or where the store does not give its bytes in the end.
+    """
+
+    def __init__(self, found: StoredObject, begin: int, until: int) -> None:
+        self.at = begin
+        self._service = _stores()
+        self._number: int | None = self._service.open(found, begin, until)
+        self._chunk = memoryview(b"")
+
+    def readinto(self, view: memoryview) -> int:
+        """Fill some of ``view``; 0 at the end of the object."""
+        chunk = self._take(len(view))
+        view[: len(chunk)] = chunk
+        return len(chunk)
+
+    def read(self, size: int) -> bytes:
+        """Up to ``size`` bytes; none at the end of the object."""
+        return bytes(self._take(size))
+
+    def close(self) -> None:
+        if self._number is not None:
+            self._service.close(self._number)
+            self._number = None
+
+    def _take(self, size: int) -> memoryview:
+        if not self._chunk and size:
+            self._chunk = memoryview(self._service.next(self._number, size))
+        taken, self._chunk = self._chunk[:size], self._chunk[size:]
+        self.at += len(taken)
+        return taken
+
+
+def open_reader(found: StoredObject, begin: int, until: int) -> Reader:
+    """Read an object from ``begin`` on, probably up to ``until``."""
+    return Reader(found, begin, until)
+
+
+class _File(io.RawIOBase):
+    """An object as a file in which to seek; where it is read on, requests go ahead."""
+
+    def __init__(self, found: StoredObject) -> None:
+        self._found = found
+        self._at = 0
+        self._readers: list[Reader] = []
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._at = offset + (0, self._at, self._found.size)[whence]
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        view = memoryview(buffer).cast("B")
+        filled = 0
+        reader = self._reader()
+        while filled < len(view) and (count := reader.readinto(view[filled:])):
+            filled += count
+        self._at += filled
+        return filled
+
+    def close(self) -> None:
+        while self._readers:
+            self._readers.pop().close()
+        super().close()
+
+    def _reader(self) -> Reader:
+        """The reader that stands where the file does; the one used longest ago makes room."""
+        for reader in self._readers:
+            if reader.at == self._at:
+                self._readers.remove(reader)
+                break
+        else:
+            if len(self._readers) == _MOST_READERS:
+                self._readers.pop(0).close()
+            reader = Reader(self._found, min(self._at, self._found.size), 0)
+        self._readers.append(reader)
+        return reader
+
+
+def open_object(found: StoredObject) -> BinaryIO:
+    """Open an object as a file to read and to seek in. Reads raise InputError."""
+    return cast("BinaryIO", io.BufferedReader(_File(found)))
+
+
+def _stores() -> Any:
+    """The service of this process, or the process that does it for this one."""
+    global _service  # noqa: PLW0603
+    if isinstance(_service, Helper) and _service.settings != _settings():
+        _service = None  # it ends when nothing reads through it any more
+    if _service is None:
+        if _own:
+            from tokpack.stores.service import Service
+
+            _service = Service()
+        else:
+            _service = Helper(_settings())
+    return _service
+
+
+def _settings() -> dict[str, str]:
+    """What stores are configured by: variables that change call for another helper."""
+    return dict(os.environ)
+
+
+@atexit.register
+def shut_down() -> None:
+    """End the process that does it for this one, if there is one."""
+    if isinstance(_service, Helper):
+        _service.shut_down()
+
+
+def _after_fork() -> None:
+    global _service, _own
+    if isinstance(_service, Helper):
+        _service.shut_down()
+    _service, _own = None, False
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

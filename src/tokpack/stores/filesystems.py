@@ -1,0 +1,105 @@
+"""Objects of every other kind of store, hf:// among them, through the user's fsspec."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+from tokpack.errors import StoreError, TokpackError, UsageError
+from tokpack.stores.trouble import TransientError
+from tokpack.stores.urls import StoredObject, scrubbed, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_TAGS = ("ETag", "etag", "e_tag", "blob_id", "md5Hash", "content_md5", "generation")
+_TIMES = ("mtime", "LastModified", "last_modified", "updated", "modified")
+
+
+class FileSystems:
+    """What fsspec opens, with the interface of ``ObjectStores``."""
+
+    def stat(self, url: str) -> StoredObject | None:
+        """The object of a URL; None where there is none."""
+        try:
+            info = self._try(url, lambda system, path: _fresh(system).info(path))
+        except FileNotFoundError:
+            return None
+        return _object(url, info) if info["type"] == "file" else None
+
+    def below(self, url: str) -> Iterator[StoredObject]:
+        """All objects below a folder."""
+        found = self._try(url, lambda system, path: system.find(path, detail=True))
+        named = self._try(url, lambda system, _: [*map(system.unstrip_protocol, found)])
+        for name, info in zip(named, found.values(), strict=True):
+            yield _object(name, info)
+
+    def level(self, url: str) -> tuple[list[str], list[StoredObject]]:
+        """The folders and the objects in a folder."""
+        try:
+            infos = self._try(url, lambda system, path: system.ls(path, detail=True))
+        except (FileNotFoundError, NotADirectoryError):
+            return [], []
+        named = self._try(
+            url, lambda system, _: [system.unstrip_protocol(i["name"]).rstrip("/") for i in infos]
+        )
+        pairs = list(zip(named, infos, strict=True))
+        folders = [name for name, info in pairs if info["type"] == "directory"]
+        return folders, [_object(name, info) for name, info in pairs if info["type"] == "file"]
+
+    def read(self, found: StoredObject, begin: int, end: int) -> bytes:
+        """Bytes [begin, end) of an object."""
+        data: bytes = self._try(
+            found.url, lambda system, path: system.cat_file(path, start=begin, end=end)
+        )
+        if len(data) != end - begin:
+            raise TransientError(f"the answer has {len(data)} bytes instead of {end - begin}")
+        return data
+
+    def put(self, url: str, content: Any, *, new: bool) -> bool:
+        """Write an object: bytes, or a Path to the file. False where ``new`` and it is there."""
+        if new and self.stat(url) is not None:
+            return False
+        if isinstance(content, bytes):
+            self._try(url, lambda system, path: system.pipe_file(path, content))
+        else:
+            self._try(url, lambda system, path: system.put_file(str(content), path))
+        return True
+
+    def delete(self, url: str) -> None:
+        """Remove an object."""
+        self._try(url, lambda system, path: system.rm_file(path))
+
+    def _try(self, url: str, act: Callable[[Any, str], Any]) -> Any:
+        try:
+            import fsspec
+        except ImportError as error:
+            raise UsageError(
+                f"{shown(url)}: this needs a package: pip install 'tokpack[remote]'"
+            ) from error
+        try:
+            system, path = fsspec.core.url_to_fs(url)
+            return act(system, path)
+        except (FileNotFoundError, NotADirectoryError, TokpackError):
+            raise
+        except (ValueError, ImportError) as error:  # an unknown scheme, or a missing package
+            raise StoreError(f"{shown(url)}: {scrubbed(str(error))}") from error
+        except PermissionError as error:
+            raise StoreError(f"{shown(url)}: permission denied: {scrubbed(str(error))}") from error
+        except (OSError, TimeoutError) as error:
+            raise TransientError(scrubbed(str(error))) from error
+        except Exception as error:  # whatever a file system throws
+            raise StoreError(f"{shown(url)}: {scrubbed(str(error))}") from error
+
+
+def _fresh(system: Any) -> Any:
+    system.invalidate_cache()
+    return system
+
+
+def _object(url: str, info: Any) -> StoredObject:
+    tag = next((str(info[name]) for name in _TAGS if info.get(name)), "")
+    time = next((str(info[name]) for name in _TIMES if info.get(name)), "")
+    if not tag and time:
+        tag = hashlib.sha256(time.encode()).hexdigest()[:32]
+    return StoredObject(url, int(info["size"] or 0), tag, 0)

@@ -1,0 +1,128 @@
+"""What a URL names: an object, the objects below a folder, or those that match a pattern."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from tokpack.errors import StoreError
+from tokpack.stores.urls import place_of, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from typing import Any
+
+    from tokpack.stores.urls import StoredObject
+
+_MAGIC = re.compile(r"[*?[]")
+_DEEP = "**"
+
+
+class Store(Protocol):
+    """One kind of stores; failures are those of ``trouble``."""
+
+    def stat(self, url: str) -> StoredObject | None: ...
+    def below(self, url: str) -> Iterator[StoredObject]: ...
+    def level(self, url: str) -> tuple[list[str], list[StoredObject]]: ...
+    def read(self, found: StoredObject, begin: int, end: int) -> Any: ...
+    def put(self, url: str, content: Any, *, new: bool) -> bool: ...
+    def delete(self, url: str) -> None: ...
+
+
+class Found(NamedTuple):
+    """Objects that a URL led to; ``folder`` is the one that they are below, "" for none."""
+
+    folder: str
+    objects: list[StoredObject]
+
+
+def find(store: Store, url: str) -> list[Found]:
+    """What a URL names, by name. StoreError where that is nothing.
+
+    ``**`` stands for any number of folders. No wildcard stands for a dot at the beginning of a
+    name, and what is below a folder leaves such names out. An https server lists nothing.
+    """
+    lists = place_of(url).kind != "http"
+    if lists and _MAGIC.search(url):
+        found = list(_matching(store, url))
+        if not found:
+            raise StoreError(f"{shown(url)}: no object matches this pattern")
+        return sorted(found, key=lambda one: _order(one.folder or one.objects[0].url))
+    one = None if url.endswith("/") else store.stat(url)
+    if one is not None:
+        return [Found("", [one])]
+    objects = _visible_below(store, url.rstrip("/")) if lists else []
+    if not objects:
+        raise StoreError(f"{shown(url)}: no such object{' or folder' if lists else ''}")
+    return [Found(url.rstrip("/"), objects)]
+
+
+def _matching(store: Store, pattern: str) -> Iterator[Found]:
+    components = pattern.split("/")
+    first = next(i for i, name in enumerate(components) if _MAGIC.search(name))
+    yield from _walk(store, "/".join(components[:first]), components[first:])
+
+
+def _walk(store: Store, base: str, rest: Sequence[str]) -> Iterator[Found]:
+    """What matches ``rest`` in the folder ``base``."""
+    name, more = rest[0], rest[1:]
+    if name == _DEEP:
+        for one in store.below(base):
+            if _fits(_names(base, one), rest):
+                yield Found("", [one])
+        return
+    if not _MAGIC.search(name) and more:
+        yield from _walk(store, f"{base}/{name}", more)
+        return
+    folders, objects = store.level(base)
+    for folder in folders:
+        if _name_fits(folder.rpartition("/")[2], name):
+            if more:
+                yield from _walk(store, folder, more)
+            elif below := _visible_below(store, folder):
+                yield Found(folder, below)
+    if not more:
+        for one in objects:
+            if _name_fits(one.url.rpartition("/")[2], name):
+                yield Found("", [one])
+
+
+def _visible_below(store: Store, folder: str) -> list[StoredObject]:
+    return in_order(one for one in store.below(folder) if _fits(_names(folder, one), [_DEEP]))
+
+
+def _names(base: str, one: StoredObject) -> list[str]:
+    return one.url[len(base) + 1 :].split("/")
+
+
+def _fits(names: Sequence[str], pattern: Sequence[str]) -> bool:
+    """Whether the names of folders and of a file are as the components of a pattern say."""
+    if not pattern:
+        return not names
+    if pattern[0] == _DEEP:
+        if len(pattern) == 1:
+            return all(map(_is_visible, names))
+        return _fits(names, pattern[1:]) or (
+            bool(names) and _is_visible(names[0]) and _fits(names[1:], pattern)
+        )
+    return bool(names) and _name_fits(names[0], pattern[0]) and _fits(names[1:], pattern[1:])
+
+
+def _name_fits(name: str, pattern: str) -> bool:
+    if name.startswith(".") and not pattern.startswith("."):
+        return False
+    return fnmatch.fnmatchcase(name, pattern)
+
+
+def _is_visible(name: str) -> bool:
+    return bool(name) and not name.startswith(".") and not name.endswith(".unfinished")
+
+
+def in_order(objects: Iterable[StoredObject]) -> list[StoredObject]:
+    """By the names of the folders first, and then by those of the objects in them."""
+    return sorted(objects, key=lambda one: _order(one.url))
+
+
+def _order(url: str) -> list[bytes]:
+    return url.encode().split(b"/")

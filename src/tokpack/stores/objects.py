@@ -1,0 +1,235 @@
+"""Objects of s3, gs, az and https servers, through obstore.
+
+obstore has threads of its own, which do not survive a fork: it is imported where it is used, and
+``access`` sees to it that no process that forks later gets here.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import os
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from tokpack.errors import StoreError, UsageError
+from tokpack.stores.trouble import ChangedError, MissingError, TransientError, translated
+from tokpack.stores.urls import StoredObject, azure_names, place_of, shown, url_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tokpack.stores.urls import Place
+
+EXTRAS = {"s3": "s3", "gs": "gcs", "az": "azure", "http": "remote"}
+_TRIES = 3  # by obstore itself; ``access`` tries again, and knows when to give up
+PART_BYTES = 16 << 20
+_MOST_PARTS = 9000
+_CERTIFICATES = ("AWS_CA_BUNDLE", "SSL_CERT_FILE")
+
+
+class ObjectStores:
+    """What obstore opens. Failures are those of ``trouble``."""
+
+    def stat(self, url: str) -> StoredObject | None:
+        """The object of a URL; None where there is none."""
+        place = place_of(url)
+        if not place.key:
+            return None
+        try:
+            found = self._try(url, lambda obs, store: obs.head(store, place.key))
+        except MissingError:
+            return None
+        except StoreError:
+            if place.kind != "http":
+                raise
+            # A URL may be signed for GET alone; of its answer only the head is taken.
+            found = self._try(url, lambda obs, store: obs.get(store, place.key).meta)
+        return _object(url, found)
+
+    def below(self, url: str) -> Iterator[StoredObject]:
+        """All objects below a folder, in any order."""
+        place = place_of(url)
+        listing: Any = self._try(url, lambda obs, store: obs.list(store, place.key.strip("/")))
+        while chunk := self._try(url, lambda *_: next(listing, None)):
+            for found in chunk:
+                yield _object(url_of(url, found["path"]), found)
+
+    def level(self, url: str) -> tuple[list[str], list[StoredObject]]:
+        """The folders (URLs, without a slash at the end) and the objects in a folder."""
+        place = place_of(url)
+        listed: Any = self._try(
+            url, lambda obs, store: obs.list_with_delimiter(store, place.key.strip("/") or None)
+        )
+        objects = [_object(url_of(url, found["path"]), found) for found in listed["objects"]]
+        return [url_of(url, prefix) for prefix in listed["common_prefixes"]], objects
+
+    def read(self, found: StoredObject, begin: int, end: int) -> Any:
+        """Bytes [begin, end) of an object; ChangedError where it is another one now."""
+        key = place_of(found.url).key
+        options: Any = {"range": (begin, end)}
+        if found.etag and not found.etag.startswith("W/"):
+            options["if_match"] = found.etag
+
+        def get(obs: Any, store: Any) -> tuple[Any, Any]:
+            result = obs.get(store, key, options=options)
+            return result.meta, result.bytes()
+
+        meta, data = self._try(found.url, get)
+        if not _object(found.url, meta).same_as(found):
+            raise ChangedError(found.url)
+        if len(data) != end - begin:
+            raise TransientError(f"the answer has {len(data)} bytes instead of {end - begin}")
+        return data
+
+    def put(self, url: str, content: Any, *, new: bool) -> bool:
+        """Write an object: bytes, or a Path to the file. False where ``new`` and it is there."""
+        key = place_of(url).key
+        options: Any = {"mode": "create" if new else "overwrite"}
+        if isinstance(content, bytes):
+            options["use_multipart"] = False
+        else:
+            options |= {"chunk_size": part_bytes(content.stat().st_size), "max_concurrency": 4}
+        try:
+            self._try(url, lambda obs, store: obs.put(store, key, content, **options))
+        except FileExistsError:
+            return False
+        return True
+
+    def delete(self, url: str) -> None:
+        """Remove an object."""
+        self._try(url, lambda obs, store: obs.delete(store, place_of(url).key))
+
+    def _try(self, url: str, act: Callable[[Any, Any], Any]) -> Any:
+        """What ``act`` gives for obstore and the store of a URL; failures in our words."""
+        obstore, store = self._opened(url)
+        try:
+            return act(obstore, store)
+        except FileNotFoundError as error:
+            raise translated(error, url) from error
+        except Exception as error:
+            if type(error).__name__ == "AlreadyExistsError":
+                raise FileExistsError(shown(url)) from error
+            raise translated(error, url) from error
+
+    def _opened(self, url: str) -> tuple[Any, Any]:
+        place = place_of(url)
+        try:
+            import obstore
+        except ImportError as error:
+            raise UsageError(
+                f"{shown(url)}: this needs a package: pip install 'tokpack[{EXTRAS[place.kind]}]'"
+            ) from error
+        try:
+            return obstore, _opened(place._replace(key=""))
+        except (StoreError, UsageError):
+            raise
+        except Exception as error:
+            raise translated(error, url) from error
+
+
+def _object(url: str, found: Any) -> StoredObject:
+    etag = found["e_tag"] or ""
+    modified = 0 if etag else int(found["last_modified"].timestamp()) * 1_000_000_000
+    return StoredObject(url, found["size"], etag, modified)
+
+
+@functools.cache
+def _opened(place: Place) -> Any:
+    from obstore import store
+
+    retry: Any = {
+        "max_retries": _TRIES - 1,
+        "backoff": {
+            "init_backoff": timedelta(milliseconds=100),
+            "max_backoff": timedelta(seconds=5),
+            "base": 2,
+        },
+        "retry_timeout": timedelta(seconds=60),
+    }
+    more: Any = {"client_options": _client_options(), "retry_config": retry}
+    if place.kind == "s3":
+        return store.S3Store(place.root, **more, **_of_profile())
+    if place.kind == "gs":
+        return store.GCSStore(place.root, **more)
+    if place.kind == "az":
+        container, account = azure_names(place.root)
+        named: Any = {"account_name": account} if account else {}
+        return store.AzureStore(container, **named, **more)
+    scheme, _, rest = place.root.partition("://")
+    user, at, host = rest.rpartition("@")
+    if at:
+        login = base64.b64encode(unquote(user).encode()).decode()
+        more["client_options"]["default_headers"] = {"authorization": f"Basic {login}"}
+    return store.HTTPStore(f"{scheme}://{host}", **more)
+
+
+def _client_options() -> dict[str, Any]:
+    patience = patience_seconds()
+    options: dict[str, Any] = {
+        "allow_http": True,  # for an endpoint or a URL that says http itself
+        "connect_timeout": timedelta(seconds=min(patience, 5.0)),
+        "read_timeout": timedelta(seconds=patience),
+        "timeout": timedelta(seconds=20 * patience),
+    }
+    path = next(filter(None, map(os.environ.get, _CERTIFICATES)), None)
+    if path:
+        try:
+            with open(path, "rb") as file:
+                options["root_certificate"] = file.read()
+        except OSError as error:
+            names = " or ".join(_CERTIFICATES)
+            raise UsageError(f"{path}, which {names} names: {error.strerror}") from error
+    return options
+
+
+def part_bytes(size: int) -> int:
+    """How large the parts of an upload are: S3 allows 10,000, and so do others."""
+    return max(PART_BYTES, -(-size // _MOST_PARTS))
+
+
+def patience_seconds() -> float:
+    """How long a store may say nothing: TOKPACK_STORE_TIMEOUT, or 30 s."""
+    text = os.environ.get("TOKPACK_STORE_TIMEOUT", "") or "30"
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < 1e6:
+        raise UsageError(f"TOKPACK_STORE_TIMEOUT is {text!r}, not a number of seconds")
+    return seconds
+
+
+def _of_profile() -> dict[str, Any]:
+    """Credentials, region and endpoint of the files in ~/.aws, where no variable has them.
+
+    They need boto3, which also knows of roles and single sign-on; without it obstore looks for
+    the credentials of the machine.
+    """
+    if os.environ.get("AWS_ACCESS_KEY_ID") or os.environ.get("AWS_SKIP_SIGNATURE"):
+        return {}
+    try:
+        import boto3.session
+        from botocore.exceptions import BotoCoreError
+        from obstore.auth.boto3 import Boto3CredentialProvider
+    except ImportError as error:
+        if os.environ.get("AWS_PROFILE"):
+            raise UsageError(
+                "AWS_PROFILE is set, and profiles need a package: pip install 'tokpack[s3]'"
+            ) from error
+        return {}
+    try:
+        session = boto3.session.Session(region_name=os.environ.get("AWS_REGION"))
+        if session.get_credentials() is None:
+            raise StoreError(
+                "s3: no credentials were found: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and "
+                "AWS_SECRET_ACCESS_KEY, or for a public bucket AWS_SKIP_SIGNATURE=true"
+            )
+        endpoint = session.client("s3", region_name=session.region_name or "us-east-1").meta
+    except BotoCoreError as error:
+        raise StoreError(f"s3: {error}: check AWS_PROFILE and ~/.aws/config") from error
+    found: dict[str, Any] = {"credential_provider": Boto3CredentialProvider(session)}
+    if "amazonaws.com" not in endpoint.endpoint_url:
+        found["endpoint"] = endpoint.endpoint_url
+    return found

@@ -1,0 +1,120 @@
+"""What a process does with stores, where it may open them itself."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import random
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from tokpack.errors import StoreError
+from tokpack.stores import listing
+from tokpack.stores.ahead import Ahead
+from tokpack.stores.filesystems import FileSystems
+from tokpack.stores.objects import ObjectStores, patience_seconds
+from tokpack.stores.trouble import ChangedError, MissingError, TransientError, changed
+from tokpack.stores.urls import StoredObject, place_of, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+_THREADS = 32
+_TURNS = 4  # times the patience: how long something is tried again
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 10.0
+
+
+class Service:
+    """Lists, reads and writes objects, trying again what may succeed. Raises StoreError."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(_THREADS, "tokpack-stores")
+        self._readers: dict[int, Ahead] = {}
+        self._numbers = itertools.count()
+
+    def find(self, url: str) -> list[listing.Found]:
+        """What a URL names: see ``listing.find``."""
+        found: list[listing.Found] = _again(url, lambda: listing.find(_store(url), url), first=True)
+        return found
+
+    def stat(self, url: str) -> StoredObject | None:
+        """The object of a URL; None where there is none."""
+        found: StoredObject | None = _again(url, lambda: _store(url).stat(url), first=True)
+        return found
+
+    def heads(self, objects: Sequence[StoredObject], size: int) -> list[bytes]:
+        """The first bytes of objects, ``size`` at most of each."""
+        read = functools.partial(self.read, begin=0)
+        ends = [min(size, one.size) for one in objects]
+        return list(self._pool.map(lambda one, end: read(one, end=end), objects, ends))
+
+    def read(self, found: StoredObject, begin: int, end: int) -> bytes:
+        """Bytes [begin, end) of an object."""
+        return bytes(self._read(found, begin, end))
+
+    def open(self, found: StoredObject, begin: int, until: int) -> int:
+        """Begin to read at ``begin``, at full speed up to ``until``; gives the reader's number."""
+        number = next(self._numbers)
+        fetch = functools.partial(self._read, found)
+        self._readers[number] = Ahead(fetch, self._pool, begin=begin, until=until, size=found.size)
+        return number
+
+    def next(self, number: int, wanted: int) -> Any:
+        """The next bytes of a reader; none at the end."""
+        return self._readers[number].next(wanted)
+
+    def close(self, number: int) -> None:
+        """End a reader."""
+        self._readers.pop(number).close()
+
+    def put(self, url: str, content: Any, *, new: bool = False) -> bool:
+        """Write an object: bytes, or a Path to the file. False where ``new`` and another is there.
+
+        The answer to a write may be lost, and it is tried again: so the same bytes are no other.
+        """
+        written: bool = _again(url, lambda: _store(url).put(url, content, new=new))
+        if not written:
+            found = self.stat(url)
+            return found is not None and self.read(found, 0, found.size) == content
+        return True
+
+    def delete(self, url: str) -> None:
+        """Remove an object."""
+        _again(url, lambda: _store(url).delete(url))
+
+    def _read(self, found: StoredObject, begin: int, end: int) -> Any:
+        if begin == end:
+            return b""
+        return _again(found.url, lambda: _store(found.url).read(found, begin, end))
+
+
+@functools.cache
+def _store_of(kind: str) -> listing.Store:
+    return ObjectStores() if kind else FileSystems()
+
+
+def _store(url: str) -> listing.Store:
+    return _store_of(place_of(url).kind)
+
+
+def _again(url: str, act: Callable[[], Any], *, first: bool = False) -> Any:
+    """Do something until it succeeds, or does not for too long. Raises StoreError.
+
+    Where what comes ``first`` in a run meets silence, a setting is wrong: that is said at once.
+    """
+    begun = time.monotonic()
+    longest = patience_seconds() * _TURNS
+    pause = _FIRST_PAUSE
+    while True:
+        try:
+            return act()
+        except (ChangedError, MissingError) as error:
+            raise changed(url) from error
+        except TransientError as error:
+            at_once = first and error.silent
+            if at_once or time.monotonic() + pause - begun > longest:
+                times = "" if at_once else f" (tried for {time.monotonic() - begun:.0f} s)"
+                raise StoreError(f"{shown(url)}: {error}{times}") from error
+        time.sleep(pause * random.uniform(0.5, 1.0))
+        pause = min(2 * pause, _LONGEST_PAUSE)

@@ -1,0 +1,102 @@
+"""URLs of objects: what is one, what of it may be shown, and the parts that a store wants."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from tokpack.errors import InputError
+
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(::[A-Za-z][A-Za-z0-9+.-]*)*://", re.ASCII)
+_KINDS = {
+    **dict.fromkeys(("s3", "s3a"), "s3"),
+    **dict.fromkeys(("gs", "gcs"), "gs"),
+    **dict.fromkeys(("az", "azure", "abfs", "abfss", "adl"), "az"),
+    **dict.fromkeys(("http", "https"), "http"),
+}
+_ACCOUNT_HOST = re.compile(r"[\w-]+\.(dfs|blob)\.[\w.-]+")
+_HUB_DATASET = re.compile(r"hf://(?!datasets/)")
+# In messages of libraries: what is behind the ? of a URL, and a password before the @.
+_QUERY = re.compile(r"(\w://[^\s\"'<>?]*)\?[^\s\"'<>),]*")
+_PASSWORD = re.compile(r"(\w://)[^\s/@\"'<>]*:[^\s/@\"'<>]*@")
+
+
+@dataclass(frozen=True)
+class StoredObject:
+    """One object as it was found: ``etag`` is "" where the store gives none, ``modified_ns`` 0."""
+
+    url: str
+    size: int
+    etag: str
+    modified_ns: int
+
+    def same_as(self, other: StoredObject) -> bool:
+        """Whether both are one content: of one size, and of one ETag or, without it, one time."""
+        if self.size != other.size or bool(self.etag) != bool(other.etag):
+            return False
+        return self.etag == other.etag if self.etag else self.modified_ns == other.modified_ns
+
+
+class Place(NamedTuple):
+    """Where an object lies: ``root`` names the bucket, container or host; ``key`` the object.
+
+    ``kind`` is s3, gs, az, http, or "" for what fsspec opens; then root is "" and key the URL.
+    """
+
+    kind: str
+    root: str
+    key: str
+
+
+def is_url(text: str) -> bool:
+    """Whether a path names an object on a store; ``hf://NAME`` names a dataset, which is none."""
+    return _URL.match(text) is not None and not _HUB_DATASET.match(text)
+
+
+def shown(url: str) -> str:
+    """A URL without what may be secret: passwords, and the query of one that has been signed."""
+    scheme = url.partition("://")[0].lower()
+    text = _PASSWORD.sub(r"\1", url)
+    if _KINDS.get(scheme) == "http":
+        text = re.sub(r"://[^/@]*@", "://", text).partition("#")[0].partition("?")[0]
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def scrubbed(text: str) -> str:
+    """A library's message, on one line, without what may be secret in its URLs."""
+    line = " ".join(text.partition("\n\nDebug source:")[0].split())
+    return _PASSWORD.sub(r"\1", _QUERY.sub(r"\1", line))
+
+
+def place_of(url: str) -> Place:
+    """Take a URL apart. InputError for one without a bucket, container or host."""
+    scheme, _, rest = url.partition("://")
+    kind = _KINDS.get(scheme.lower(), "")
+    if not kind:
+        return Place("", "", url)
+    if kind == "http":
+        parts = urlsplit(url)
+        query = f"?{parts.query}" if parts.query else ""
+        root, key = f"{parts.scheme}://{parts.netloc}{query}", unquote(parts.path).lstrip("/")
+    else:
+        root, _, key = rest.partition("/")
+    if not (parts.netloc if kind == "http" else root):
+        what = {"s3": "bucket", "gs": "bucket", "az": "container"}.get(kind, "host")
+        raise InputError(f"{shown(url)}: the URL names no {what}: {scheme}://{what.upper()}/...")
+    return Place(kind, root, key)
+
+
+def azure_names(root: str) -> tuple[str, str]:
+    """The container and the account ("" where the environment says it) of an az or abfs URL."""
+    container, at, host = root.partition("@")
+    if at and _ACCOUNT_HOST.fullmatch(host):
+        return container, host.partition(".")[0]
+    return container, ""
+
+
+def url_of(like: str, key: str) -> str:
+    """The URL of another key of the bucket or container that the URL ``like`` names."""
+    scheme, _, rest = like.partition("://")
+    return f"{scheme}://{rest.partition('/')[0]}/{key}"

@@ -1,0 +1,63 @@
+"""One S3 server for all tests of this folder, and a proxy before it that makes faults."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from support.encoding_tools import byte_tokenizer, dataset, documents, write_jsonl
+from support.stores import S3, Encode, Plan, Store, environment, faulty_proxy, s3_server
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+import tokpack
+from tokpack.stores import access
+
+pytest.importorskip("obstore")
+pytest.importorskip("moto")
+
+
+@pytest.fixture(scope="session")
+def served() -> Iterator[Store]:
+    plan = Plan()
+    with s3_server() as endpoint, faulty_proxy(endpoint, plan) as proxy:
+        yield Store(S3(endpoint), plan, proxy, endpoint)
+
+
+@pytest.fixture
+def store(served: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """The store, without faults so far, named by the environment."""
+    served.plan.faults.clear()
+    served.plan.requests.clear()
+    for name, value in environment(served.proxy).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("AWS_PROFILE", raising=False)
+    # pytest changes one variable all the time: nobody needs another helper for that.
+    settings = access._settings
+    monkeypatch.setattr(access, "_settings", lambda: settings() | {"PYTEST_CURRENT_TEST": ""})
+    return served
+
+
+@pytest.fixture(scope="session")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return byte_tokenizer(tmp_path_factory.mktemp("tokenizer") / "tokenizer.json")
+
+
+@pytest.fixture(scope="session")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """JSON lines that are large enough for two workers and several requests."""
+    folder = tmp_path_factory.mktemp("texts")
+    return write_jsonl(folder / "x.jsonl", documents(9_000, words=150))
+
+
+@pytest.fixture
+def encode(tokenizer: Path, tmp_path: Path) -> Encode:
+    """Encodes inputs into ``name`` in the test's folder, with two workers; gives .bin and .idx."""
+
+    def encode(inputs: str, name: str = "out", *, workers: int = 2) -> tuple[bytes, bytes]:
+        tokpack.encode(inputs, tmp_path / name, tokenizer=str(tokenizer), workers=workers)
+        return dataset(tmp_path / name)
+
+    return encode

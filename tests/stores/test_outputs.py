@@ -1,0 +1,212 @@
+"""Outputs on stores: a dataset is there whole or not at all, whatever the store does."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from support.encoding_tools import DRIVER, dataset
+from support.stores import Fault, Store
+
+import tokpack
+from tokpack.stores import objects, upload
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MANY = 5 << 20  # bytes of a part: the least that S3 allows
+
+
+@pytest.fixture
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder to work in, with uploads in several parts."""
+    monkeypatch.setattr(objects, "PART_BYTES", MANY)
+    monkeypatch.setattr(upload, "_TRIES", 4)
+    monkeypatch.delenv("TMPDIR", raising=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def right(texts: Path, tokenizer: Path) -> tuple[bytes, bytes]:
+    """The .bin, which has several parts, and the .idx."""
+    prefix = texts.with_name("right")
+    tokpack.encode(texts, prefix, tokenizer=str(tokenizer), workers=2)
+    found = dataset(prefix)
+    assert len(found[0]) > MANY
+    return found
+
+
+def there(store: Store, prefix: str) -> tuple[bytes | None, bytes | None]:
+    """The .bin and .idx on the store, and nothing half done beside them."""
+    assert store.s3.uploads() == 0
+    assert not [key for key in store.s3.keys(prefix) if "tmp" in key]
+    return store.s3.get(f"{prefix}.bin"), store.s3.get(f"{prefix}.idx")
+
+
+def test_an_output_on_a_store(
+    store: Store, texts: Path, tokenizer: Path, work: Path, right: tuple[bytes, bytes]
+) -> None:
+    """Also from a store; run again it is found, with another option it is refused or replaced."""
+    given = {"tokenizer": str(tokenizer), "workers": 2}
+    made = tokpack.encode(texts, "s3://texts/out/one", trace=True, **given)
+    assert there(store, "out/one") == right
+    assert json.loads(store.s3.get("out/one.json") or b"") == json.loads(made.to_json())
+    assert store.s3.get("out/one.trace")
+    assert not list(work.iterdir())
+    order = [line.split()[1].partition("?")[0] for line in store.plan.requests if "PUT" in line]
+    assert order[-1] == "/texts/out/one.json"
+
+    store.plan.requests.clear()
+    again = tokpack.encode(texts, "s3://texts/out/one", trace=True, **given)
+    assert again == made
+    assert not [line for line in store.plan.requests if not line.startswith(("GET", "HEAD"))]
+
+    with pytest.raises(tokpack.OutputError, match=r"s3://texts/out/one\.json exists: choose"):
+        tokpack.encode(texts, "s3://texts/out/one", append_eod=False, **given)
+    tokpack.encode(texts, "s3://texts/out/one", append_eod=False, overwrite=True, **given)
+    assert 0 < len(store.s3.get("out/one.bin") or b"") < len(right[0])
+    assert store.s3.get("out/one.trace") is None
+    assert not list(work.iterdir())
+
+
+def test_faults_that_pass(
+    store: Store, texts: Path, tokenizer: Path, work: Path, right: tuple[bytes, bytes]
+) -> None:
+    """At each request, also those whose answers are lost: parts, their end, the manifest's."""
+    for method, path in (
+        ("PUT", "two.tokpack.tmp"),
+        ("POST", "two.bin?uploads"),
+        ("PUT", "two.bin?uploadId"),
+        ("POST", "two.bin?uploadId"),
+        ("PUT", "two.idx"),
+        ("PUT", "two.json"),
+    ):
+        store.plan.faults += [
+            Fault(kind, method, path, times=1) for kind in ("503", "reset", "lost")
+        ]
+    tokpack.encode(texts, "s3://texts/two/two", tokenizer=str(tokenizer), workers=2)
+    assert all(fault.done for fault in store.plan.faults)
+    store.plan.faults.clear()
+    assert there(store, "two/two") == right
+    assert json.loads(store.s3.get("two/two.json") or b"")["bin"]["bytes"] == len(right[0])
+    assert not list(work.iterdir())
+
+
+@pytest.mark.parametrize("kind", ["503", "403"])
+def test_faults_that_stay(
+    store: Store, texts: Path, tokenizer: Path, work: Path, kind: str
+) -> None:
+    """One error, no manifest and no upload under way; the next run sends what was made."""
+    url = f"s3://texts/stay{kind}/three"
+    for method, path in (
+        ("PUT", "three.tokpack.tmp"),
+        ("POST", "three.bin?uploads"),
+        ("PUT", "three.bin?uploadId"),
+        ("POST", "three.bin?uploadId"),
+        ("PUT", "three.idx"),
+        ("PUT", "three.json"),
+    ):
+        store.plan.faults[:] = [Fault(kind, method, path)]
+        with pytest.raises(tokpack.OutputError, match=r"^cannot write s3://texts/stay\w+/three"):
+            tokpack.encode(texts, url, tokenizer=str(tokenizer), workers=2)
+        assert store.s3.get(f"stay{kind}/three.json") is None
+        assert store.s3.uploads() == 0
+        # Nothing is begun for a store that cannot be written; later nothing is lost.
+        assert bool(list(work.iterdir())) == (path != "three.tokpack.tmp")
+    store.plan.faults.clear()
+    tokpack.encode(texts, url, tokenizer=str(tokenizer), workers=2)
+    assert store.s3.get(f"stay{kind}/three.json")
+    assert not list(work.iterdir())
+
+
+def test_a_kill_while_it_sends(
+    store: Store, texts: Path, tokenizer: Path, work: Path, right: tuple[bytes, bytes]
+) -> None:
+    """The next run aborts the upload that was under way, and sends the dataset."""
+    store.plan.faults.append(Fault("stall", "PUT", "four.bin?uploadId"))
+    options = {"inputs": str(texts), "output": "s3://texts/four/four", "workers": 2}
+    options["tokenizer"] = str(tokenizer)
+    driver = f"import tokpack.stores.objects as objects\nobjects.PART_BYTES = {MANY}\n{DRIVER}"
+    run = subprocess.Popen([sys.executable, "-c", driver, json.dumps(options)])
+    while not any("four.bin?uploadId" in line for line in store.plan.requests):
+        time.sleep(0.02)
+        assert run.poll() is None
+    run.kill()
+    run.wait()
+    assert store.s3.uploads() == 1
+    store.plan.faults.clear()
+    tokpack.encode(texts, options["output"], tokenizer=str(tokenizer), workers=2)
+    assert there(store, "four/four") == right
+    assert not list(work.iterdir())
+
+
+def test_what_is_there_already(store: Store, texts: Path, tokenizer: Path, work: Path) -> None:
+    """Files of others stay, and what came while a run worked."""
+    given = {"tokenizer": str(tokenizer), "workers": 2}
+    store.s3.put("five/five.bin", b"somebody's")
+    with pytest.raises(tokpack.OutputError, match=r"s3://texts/five/five\.bin exists"):
+        tokpack.encode(texts, "s3://texts/five/five", **given)
+    assert not list(work.iterdir())
+    came = lambda: store.s3.put("six/six.json", b"{}")  # noqa: E731
+    store.plan.faults.append(Fault("call", "PUT", "six.idx", times=1, act=came))
+    with pytest.raises(tokpack.OutputError, match=r"s3://texts/six/six\.json exists"):
+        tokpack.encode(texts, "s3://texts/six/six", **given)
+    assert store.s3.get("six/six.json") == b"{}"
+
+
+def test_an_output_is_no_input(store: Store, tokenizer: Path, work: Path) -> None:
+    url = store.s3.put("seven.json", b'{"text": "a b"}\n')
+    with pytest.raises(tokpack.UsageError, match="is an input and an output"):
+        tokpack.encode(url, url[:-5], tokenizer=str(tokenizer), overwrite=True, workers=1)
+    assert store.s3.get("seven.json") == b'{"text": "a b"}\n'
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        (
+            "s3://nobucket/x",
+            {},
+            r"cannot write s3://nobucket/x.*: there is no bucket 'nobucket' at",
+        ),
+        ("s3://texts/x", {"AWS_ENDPOINT_URL": "http://127.0.0.1:1"}, "check AWS_ENDPOINT_URL"),
+        ("https://127.0.0.1/x", {}, "nothing can be written to a web server"),
+        ("s3://texts/", {}, "is a folder: add a name"),
+    ],
+)
+def test_stores_that_cannot_be_written(
+    store: Store,
+    texts: Path,
+    work: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    case: tuple[str, dict[str, str], str],
+) -> None:
+    """One error, before any work."""
+    output, changes, message = case
+    for name, value in changes.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(tokpack.TokpackError, match=message):
+        tokpack.encode(texts, output, workers=1)
+    assert not list(work.iterdir())
+
+
+def test_the_command(
+    store: Store, texts: Path, tokenizer: Path, work: Path, right: tuple[bytes, bytes]
+) -> None:
+    """It names what it made by its URL; --scratch says where it works."""
+    code = (
+        f"import tokpack.stores.objects as o; o.PART_BYTES = {MANY}; from tokpack.cli import main"
+    )
+    command = [sys.executable, "-c", f"{code}; import sys; sys.exit(main())", "encode", str(texts)]
+    command += ["-o", "s3://texts/eight/eight", "--tokenizer", str(tokenizer), "--scratch", "here"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout == "s3://texts/eight/eight\n"
+    assert "s3://texts/eight/eight: " in done.stderr
+    assert "next: copy its files" in done.stderr
+    assert there(store, "eight/eight") == right
+    assert not list((work / "here").iterdir())
