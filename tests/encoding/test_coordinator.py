@@ -105,12 +105,16 @@ def test_any_order(
         if limit is None and job.options.max_document_bytes > 5000:
             assert expected[0] == twin(definition, texts)[0]
         simulation = Simulation(job, seed)
-        stops = 0
+        stops, touched = 0, list[int]()
         while not simulation.run(
             1 if limit is not None else rng.choice((1, 2, 3, 8)),
             rng.choice((3, 30, 100, 300)) << stops // 3,
+            touched,
         ):
             stops += 1
+            touched = [rng.randrange(len(paths))] if rng.random() < 0.2 else []
+            for source in touched:
+                simulation.touch(source)
             if damages:
                 damage(Path(job.folder.path), rng)
         assert simulation.content == expected

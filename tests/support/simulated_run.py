@@ -12,6 +12,7 @@ import random
 import threading
 from collections import Counter, deque
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -178,10 +179,10 @@ class Simulation:
         self.written: Counter[str] = Counter()  # bytes, by place
         self.coordinator: Coordinator
 
-    def run(self, workers: int, steps: int = FOREVER) -> bool:
+    def run(self, workers: int, steps: int = FOREVER, touched: Sequence[int] = ()) -> bool:
         """Run to the end, or for so many steps, after which all is killed. Whether it has ended."""
         job, journal = self.job, Journal(self.job.folder)
-        found = resume.found_pieces(job, _NO_PLAN, (), journal)
+        found = resume.found_pieces(job, _NO_PLAN, touched, journal)
         joined = work._open_joined(job)
         segments = [part.end for part in job.parts if part.kind == "stream"]
         slots = None
@@ -265,6 +266,13 @@ class Simulation:
             if name.endswith(".ids"):
                 whole = blocks.sums_of(joined.files[n], 0, self.coordinator.ends[n])
                 assert self.coordinator.digests()[name] == whole
+
+    def touch(self, source: int) -> None:
+        """Give the file of a source another time."""
+        own = list(self.job.sources)
+        own[source] = replace(own[source], mtime_ns=own[source].mtime_ns + 1000)
+        os.utime(own[source].path, ns=(0, own[source].mtime_ns))
+        self.job = replace(self.job, sources=tuple(own))
 
     @property
     def content(self) -> list[bytes]:
