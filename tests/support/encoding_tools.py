@@ -207,13 +207,14 @@ def is_alive(pid: int) -> bool:
 
 
 def pieces(output: Path) -> list[dict[str, Any]]:
-    """The pieces that the journal of the work folder has, one after the other."""
+    """The pieces that the journal of the work folder has, each as it was last."""
     try:
         lines = Path(f"{output}.unfinished/journal.jsonl").read_bytes().split(b"\n")[:-1]
     except FileNotFoundError:
         return []
     entries = [json.loads(line[16:]) for line in lines]
-    return [entry["piece"] for entry in entries if "piece" in entry]
+    found = [entry["piece"] for entry in entries if "piece" in entry]
+    return list({(piece["number"], piece["segment"]): piece for piece in found}.values())
 
 
 def nothing_whole(output: Path) -> None:

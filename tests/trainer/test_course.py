@@ -248,7 +248,7 @@ def test_a_blend_file_alone_has_no_steps(finished: Path, tmp_path: Path) -> None
     words = ["samples", path, "--step", 1]
     assert "--step 1 of a blend file needs --global-batch-size" in run(*words, code=1).stderr
     words += ["--global-batch-size", 7, "--micro-batch-size", 2]
-    assert "7 is not a multiple of micro_batch_size 2" in run(*words, code=1).stderr
+    assert "7 is not a multiple of --micro-batch-size 2" in run(*words, code=1).stderr
     assert "there is no sample 999999 of" in run("samples", path, "--sample", 999999, code=1).stderr
 
 
@@ -271,7 +271,7 @@ def test_a_log_of_something_else(finished: Path, tmp_path: Path) -> None:
     assert "ends at sample 16 by the configuration, at 17 by the log" in refused(
         begin, {**step, "consumed_samples": 17}
     )
-    assert "has data_parallel_size 0" in refused({**begin, "data_parallel_size": 0}, step)
+    assert "has --data-parallel-size 0" in refused({**begin, "data_parallel_size": 0}, step)
     assert "has consumed_samples 'x'" in refused({**begin, "consumed_samples": "x"}, step)
     saved = {"event": "save", "iteration": 1, "consumed_samples": 8}
     assert "the data has changed since" in refused(begin, {**saved, "fingerprint": "1" * 32}, step)
