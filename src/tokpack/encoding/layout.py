@@ -88,13 +88,9 @@ class FileSums:
             yield from self._share(first - 1, begin, head, sums[:SUM_BYTES])
             sums = sums[SUM_BYTES:]
         if first < stop:
-            self._put(first, sums[: (stop - first) * SUM_BYTES])
+            self.put(first, sums[: (stop - first) * SUM_BYTES])
         if max(first, stop) * block_bytes < end:
             yield from self._share(stop, max(begin, stop * block_bytes), end, sums[-SUM_BYTES:])
-
-    def put(self, block: int, digest: bytes) -> None:
-        """The sum of a block that several pieces share."""
-        self._put(block, digest)
 
     def last(self, size: int) -> Iterator[Edge]:
         """The block in which the file ends, where it ends within one; called once, at the end."""
@@ -102,7 +98,7 @@ class FileSums:
         parts = self._shared.pop(block, None)
         if parts is not None:
             if len(parts) == 1:
-                self._put(block, parts[0][2])
+                self.put(block, parts[0][2])
             else:
                 yield Edge(self._track, block, tuple(sorted(parts)))
 
@@ -120,7 +116,8 @@ class FileSums:
             del self._shared[block], self._covered[block]
             yield Edge(self._track, block, tuple(sorted(parts)))
 
-    def _put(self, block: int, sums: bytes) -> None:
+    def put(self, block: int, sums: bytes) -> None:
+        """The sums of a run of whole blocks."""
         at = block * SUM_BYTES
         if at > len(self._sums):
             self._sums.extend(bytes(at - len(self._sums)))
