@@ -10,7 +10,6 @@ import threading
 from typing import TYPE_CHECKING, NamedTuple
 
 from tokpack.encoding.commit import stage
-from tokpack.encoding.deliver import Delivery
 from tokpack.encoding.folder import SUFFIX, WorkFolder
 from tokpack.encoding.options import EncodeOptions, worker_count
 from tokpack.encoding.outputs import check_replaced
@@ -49,6 +48,8 @@ def encode(options: EncodeOptions, *, progress: Show | None = None) -> list[Mani
     """
     if not is_url(options.output):
         return _encode(options, progress)
+    from tokpack.encoding.deliver import Delivery  # no other run needs what sends
+
     with Delivery(options) as delivery:
         done = delivery.existing()
         if done and delivery.is_made(_planned(options).plan, done):

@@ -16,7 +16,7 @@ import numpy as np
 
 from tokpack.encoding.folder import create_own, open_own
 from tokpack.encoding.piece import Stored
-from tokpack.files.blocks import BlockSums, read_blocks, spans
+from tokpack.files.blocks import BlockSums, read_blocks, spans, sums_of
 from tokpack.files.durable import cannot_write, reserve, start_writeback
 
 if TYPE_CHECKING:
@@ -189,14 +189,12 @@ def copy_piece(
     sums = []
     for track, (begin, size) in enumerate(zip(stored.begins, sizes, strict=True)):
         had, has = BlockSums(begin), BlockSums(begins[track])
-        for at, stop in spans(begin, begin + size):
-            data = source.read(track, at, stop)
-            if data is None:
-                return None
-            had.add(data)
-            target.write(track, data, has.at)
-            has.add(data)
-        if had.finish() != stored.sums[track]:
+        with cannot_write(source.paths[track]):
+            for data in read_blocks(source.files[track], begin, begin + size):
+                had.add(data)
+                target.write(track, data, has.at)
+                has.add(data)
+        if had.at != begin + size or had.finish() != stored.sums[track]:
             return None
         start_writeback(target.files[track], begins[track], size)
         sums.append(has.finish())
@@ -206,12 +204,8 @@ def copy_piece(
 def is_stored(place: Place, stored: Stored, sizes: Sequence[int]) -> bool:
     """Whether the tracks of a piece are what was stored. Raises OutputError."""
     for track, (begin, size) in enumerate(zip(stored.begins, sizes, strict=True)):
-        sums = BlockSums(begin)
-        for at, stop in spans(begin, begin + size):
-            data = place.read(track, at, stop)
-            if data is None:
-                return False
-            sums.add(data)
-        if sums.finish() != stored.sums[track]:
+        with cannot_write(place.paths[track]):
+            sums = sums_of(place.files[track], begin, begin + size)
+        if sums != stored.sums[track]:
             return False
     return True

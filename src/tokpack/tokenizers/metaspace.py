@@ -41,14 +41,7 @@ class MetaspaceTokenizer(HuggingFaceTokenizer):
         return (self.raw,)
 
     def token_to_id(self, token: str) -> int | None:
-        for added in self.spec.added:
-            if added.content == token:
-                return added.id
-        raw = token.encode("utf-8", "surrogatepass")
-        try:
-            return self.spec.vocab.index(raw)
-        except ValueError:
-            return None
+        return self.spec.id_of(token)
 
     def definition_digest(self) -> str:
         return self.spec.definition

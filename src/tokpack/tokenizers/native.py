@@ -60,14 +60,7 @@ class NativeTokenizer(Tokenizer):
         return (to_json(self.spec, pre_tokenizer_of(self.spec.pattern)),)
 
     def token_to_id(self, token: str) -> int | None:
-        for added in self.spec.added:
-            if added.content == token:
-                return added.id
-        raw = token.encode("utf-8", "surrogatepass")
-        try:
-            return self.spec.vocab.index(raw)
-        except ValueError:
-            return None
+        return self.spec.id_of(token)
 
     def special_frame(self) -> Frame:
         if not self._has_post_processor:

@@ -48,6 +48,16 @@ class BpeSpec(ABC):
     merges: npt.NDArray[np.int32]
     added: tuple[AddedToken, ...]
 
+    def id_of(self, token: str) -> int | None:
+        """The id of a token, of an added one first; None where there is none."""
+        for added in self.added:
+            if added.content == token:
+                return added.id
+        try:
+            return self.vocab.index(token.encode("utf-8", "surrogatepass"))
+        except ValueError:
+            return None
+
     @abstractmethod
     def settings(self) -> dict[str, Any]:
         """Everything else in JSON, and the added tokens."""
