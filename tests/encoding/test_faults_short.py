@@ -224,14 +224,14 @@ def test_an_input_changes_between_plan_and_encode(
     }[how]
     script = f"""
 import os
-import tokpack.encoding.run as run
-real = run.make_plan
+import tokpack.encoding.planned as planned
+real = planned.make_plan
 def make_plan(*args, **more):
     plan = real(*args, **more)
     with open({str(source)!r}, "r+b") as file:
         {change}
     return plan
-run.make_plan = make_plan
+planned.make_plan = make_plan
 """
     options = {"inputs": str(source), "output": str(output), "tokenizer": str(tokenizer)}
     command = [sys.executable, "-c", script + DRIVER, json.dumps(options)]

@@ -19,6 +19,7 @@ from tokpack.errors import FormatError, OutputError, UsageError
 from tokpack.files.durable import UNFINISHED, cannot_write, remove_file, replace_json
 from tokpack.files.foreign import read_object
 from tokpack.indexed import Manifest, bin_path, idx_path, manifest_path, trace_path
+from tokpack.indexed.manifest import checksum_of
 from tokpack.stores import named, open_object, shown, stat
 from tokpack.stores.upload import abort, check_writable, create, remove, send
 
@@ -34,13 +35,16 @@ _NOTE = "sent.json"
 class Delivery:
     """What a run sends to a store; a context, at whose end an empty scratch folder is removed.
 
-    ``options`` are those of the run in the scratch folder. UsageError for a store without writers.
+    ``options`` are those of the run in the scratch folder. Of a shard, files without a manifest are
+    those of another machine that makes the same: they are replaced. UsageError for a store without
+    writers.
     """
 
-    def __init__(self, options: EncodeOptions) -> None:
+    def __init__(self, options: EncodeOptions, *, is_shard: bool = False) -> None:
         if options.output.startswith(("http://", "https://")):
             raise UsageError(f"{shown(options.output)}: nothing can be written to a web server")
         self._asked = options
+        self._is_shard = is_shard
         self._prefixes = options.output_names
         self._folder = scratch_folder(options)
         self._note = os.path.join(self._folder, _NOTE)
@@ -91,7 +95,7 @@ class Delivery:
         """
         own = self._sent()
         for prefix in self._prefixes.values():
-            for url in (manifest_path(prefix), *_data(prefix)):
+            for url in (manifest_path(prefix), *(() if self._is_shard else _data(prefix))):
                 if _name(url) not in own and not self._asked.overwrite and stat(url) is not None:
                     raise _exists(url)
         check_writable(self._asked.output + UNFINISHED)
@@ -120,7 +124,7 @@ class Delivery:
             with open(manifest_path(self._here(prefix)), "rb") as file:
                 content = file.read()
             if not create(content, manifest_path(prefix)) and not _same(prefix, manifest):
-                raise _exists(manifest_path(prefix))
+                raise self._differs(prefix, manifest)
         for name in [
             *map(self._here, urls),
             *map(manifest_path, self.options.output_names.values()),
@@ -137,6 +141,17 @@ class Delivery:
         sent[_name(url)] = ""
         replace_json(self._note, sent)
         send(self._here(url), url, begun)
+
+    def _differs(self, prefix: str, manifest: Manifest) -> OutputError:
+        """Another run has finished in the meantime, with other bytes."""
+        url = manifest_path(prefix)
+        if not self._is_shard:
+            return _exists(url)
+        sums = " and ".join(checksum_of(one.bin) for one in (_manifest(prefix), manifest))
+        return OutputError(
+            f"{shown(url)}: two machines have made this shard, and not the same bytes ({sums}): one "
+            "of them computes wrong, or the tokenizer's library is not the same on both"
+        )
 
     def _here(self, url: str) -> str:
         """The path in the scratch folder of what shall have a URL."""

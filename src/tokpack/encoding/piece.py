@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tokpack.sources import block_checksums
+from tokpack.encoding.plan import RANGES
+from tokpack.sources import block_checksums, line_base
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -103,6 +104,13 @@ class Job:
                 first = found.get(source, range(number, number)).start
                 found[source] = range(first, number + 1)
         return found
+
+    @functools.cached_property
+    def lines_before(self) -> int:
+        """Lines of the first source before the first part, which are another shard's."""
+        part = self.parts[0]
+        cut = part.kind in RANGES and part.begin > 0
+        return line_base(self.sources[part.source], part) if cut else 0
 
     def blocks_from(self, number: int) -> int:
         """The first byte of the blocks of its source whose checksums a part computes.
@@ -256,7 +264,7 @@ class Pieces:
         for piece in self:
             for source, counts in zip(self.job.sources_of(piece.number), piece.counts, strict=True):
                 if source != at:
-                    at, before = source, 0
+                    at, before = source, 0 if source else self.job.lines_before
                 yield source, before, counts
                 before += counts[SOURCE_COLUMNS.index("lines")]
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tokpack import __version__
 from tokpack.encoding.transforms import versions
 from tokpack.errors import ResumeError
 from tokpack.sources import Part, Source, make_parts
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from tokpack.tokenizers import Frame, Tokenizer
 
 PLAN_FORMAT = 3
+RANGES = ("bytes", "frames")  # kinds of parts that have a range of stored bytes
 _IDENTIFYING = ("fingerprint", "size", "format", "compression")  # of an input
 _OF_INPUT = ("name", "format", "compression", "size")
 # Flags whose names are not those of their options.
@@ -44,8 +46,11 @@ class Plan:
 
     @property
     def bytes(self) -> int:
-        """Stored bytes of all sources."""
-        return sum(source.size for source in self.sources)
+        """Stored bytes that are read: of all sources, but for ranges that no part has."""
+        ranges = [part for part in self.parts if part.kind in RANGES]
+        cut = {part.source for part in ranges}
+        whole = sum(one.size for number, one in enumerate(self.sources) if number not in cut)
+        return whole + sum(part.end - part.begin for part in ranges)
 
     @property
     def fingerprint(self) -> str:
@@ -167,6 +172,14 @@ class Plan:
         return ""
 
 
+class Means(NamedTuple):
+    """What turns text into ids, as it was asked for; ``dtype`` is that of the ids."""
+
+    tokenizer: Tokenizer
+    frame: Frame
+    dtype: str
+
+
 def fingerprint(
     inputs: Sequence[Mapping[str, Any]], tokenizer: Mapping[str, Any], options: Mapping[str, Any]
 ) -> str:
@@ -181,14 +194,14 @@ def fingerprint(
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
 
 
-def deciding_options(options: EncodeOptions, tokenizer: Tokenizer, dtype: str) -> dict[str, Any]:
+def deciding_options(options: EncodeOptions, means: Means) -> dict[str, Any]:
     """The options that change the bytes of the result, resolved, as JSON values."""
     mode = options.special_tokens
     deciding: dict[str, Any] = {
         "keys": list(options.keys),
         "append_eod": options.append_eod,
-        "dtype": dtype,
-        "special_tokens": mode if mode == "error" else tokenizer.special_mode(mode),
+        "dtype": means.dtype,
+        "special_tokens": mode if mode == "error" else means.tokenizer.special_mode(mode),
         "empty": options.empty,
         "ftfy": options.ftfy,
         "split_sentences": options.split_sentences,
@@ -202,27 +215,34 @@ def deciding_options(options: EncodeOptions, tokenizer: Tokenizer, dtype: str) -
     return deciding | versions(options)
 
 
+def cut(sources: Sequence[Source], ways: int) -> list[Part]:
+    """Cut the sources into parts that can keep ``ways`` workers busy."""
+    size = sum(source.size for source in sources)
+    target = min(max(size // (8 * ways), MIN_PART_BYTES), MAX_PART_BYTES)
+    return make_parts(sources, ways=ways, target_bytes=target)
+
+
 def make_plan(
     options: EncodeOptions,
     sources: Sequence[Source],
-    tokenizer: Tokenizer,
-    frame: Frame,
-    *,
-    dtype: str,
-    ways: int,
-    version: str,
+    parts: Sequence[Part],
+    means: Means,
 ) -> Plan:
-    """Cut the sources into parts that can keep ``ways`` workers busy, and note what decides."""
-    size = sum(source.size for source in sources)
-    target = min(max(size // (8 * ways), MIN_PART_BYTES), MAX_PART_BYTES)
-    described = tokenizer.describe()
-    if frame != tokenizer.framing(options.append_eod, None):  # other than EOD, or nothing
-        described["frame"] = frame.to_json()
+    """Note what is read, in which parts, and what decides the bytes of the result."""
     return Plan(
-        version=version,
+        version=__version__,
         sources=tuple(sources),
         fingerprints=tuple(source.fingerprint() for source in sources),
-        tokenizer=described,
-        options=deciding_options(options, tokenizer, dtype),
-        parts=tuple(make_parts(sources, ways=ways, target_bytes=target)),
+        tokenizer=described(options, means),
+        options=deciding_options(options, means),
+        parts=tuple(parts),
     )
+
+
+def described(options: EncodeOptions, means: Means) -> dict[str, Any]:
+    """What plans and manifests say of the tokenizer."""
+    entry = means.tokenizer.describe()
+    # Other than EOD, or nothing:
+    if means.frame != means.tokenizer.framing(options.append_eod, None):
+        entry["frame"] = means.frame.to_json()
+    return entry

@@ -7,33 +7,29 @@ import logging
 import os
 import signal
 import threading
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from tokpack.encoding.commit import stage
 from tokpack.encoding.folder import SUFFIX, WorkFolder
-from tokpack.encoding.options import EncodeOptions, worker_count
 from tokpack.encoding.outputs import check_replaced
 from tokpack.encoding.piece import Job
-from tokpack.encoding.plan import make_plan
+from tokpack.encoding.planned import plan_run
 from tokpack.encoding.renames import finish
 from tokpack.encoding.resume import existing, open_plan
-from tokpack.encoding.transforms import make_transform
 from tokpack.encoding.work import Run
 from tokpack.errors import TokpackError
 from tokpack.files.lock import Lock
-from tokpack.indexed import Manifest, best_fitting_dtype
-from tokpack.sources import discover
+from tokpack.indexed import Manifest
 from tokpack.stores import is_url
-from tokpack.tokenizers import Frame, frame_of, load_tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
 
-    from tokpack.encoding.plan import Plan
+    from tokpack.encoding.options import EncodeOptions
+    from tokpack.encoding.planned import Planned
     from tokpack.progress import Show
-    from tokpack.sources import Source
-    from tokpack.tokenizers import Tokenizer
+    from tokpack.tokenizers import Frame, Tokenizer
 
 _log = logging.getLogger(__name__)
 
@@ -46,75 +42,58 @@ def encode(options: EncodeOptions, *, progress: Show | None = None) -> list[Mani
     goes to the logger ``tokpack``. Raises a TokpackError: UsageError, InputError, RecordError,
     TokenizerError, OutputError, ResumeError or WorkerError.
     """
+    return encode_planned(lambda: plan_run(options), options, progress=progress)
+
+
+def encode_planned(
+    plan: Callable[[], Planned],
+    options: EncodeOptions,
+    *,
+    progress: Show | None = None,
+    is_shard: bool = False,
+) -> list[Manifest]:
+    """The same for what ``plan`` gives, which is asked when it is needed.
+
+    Of a shard several machines may make the same: what one has left on a store, or just sends
+    there, another may replace.
+    """
     if not is_url(options.output):
-        return _encode(options, progress)
+        return _encode(plan(), options, progress)
     from tokpack.encoding.deliver import Delivery  # no other run needs what sends
 
-    with Delivery(options) as delivery:
+    with Delivery(options, is_shard=is_shard) as delivery:
         done = delivery.existing()
-        if done and delivery.is_made(_planned(options).plan, done):
+        planned = plan() if done else None
+        if planned and delivery.is_made(planned.plan, done):
             return done
         delivery.prepare()
-        manifests = _encode(delivery.options, progress)
+        manifests = _encode(planned or plan(), delivery.options, progress)
         delivery.send(manifests)
         return manifests
 
 
-class _Planned(NamedTuple):
-    """A plan, and what it was made with."""
-
-    plan: Plan
-    sources: list[Source]
-    tokenizer: Tokenizer
-    frame: Frame
-    dtype: str
-    workers: int
-
-
-def _planned(options: EncodeOptions) -> _Planned:
-    from tokpack import __version__
-
-    sources = discover(options.inputs, input_format=options.input_format, hf_split=options.hf_split)
-    make_transform(options)  # what is missing for it is said before anything is begun
-    tokenizer = _tokenizer_of(options)
-    frame = frame_of(
-        tokenizer,
-        append_eod=options.append_eod,
-        prepend_bos=options.prepend_bos,
-        bos_token=options.bos_token,
-        add_special_tokens=options.add_special_tokens,
-    )
-    dtype: str = options.dtype
-    if dtype == "auto":
-        dtype = best_fitting_dtype(tokenizer.vocab_size).name
-    # The first N records are the same for any number of workers when one takes them in turn.
-    workers = worker_count(options) if options.limit is None else 1
-    plan = make_plan(
-        *(options, sources, tokenizer, frame), dtype=dtype, ways=workers, version=__version__
-    )
-    return _Planned(plan, sources, tokenizer, frame, dtype, workers)
-
-
-def _encode(options: EncodeOptions, progress: Show | None) -> list[Manifest]:
+def _encode(planned: Planned, options: EncodeOptions, progress: Show | None) -> list[Manifest]:
     """A run whose output is on a disk."""
-    plan, sources, tokenizer, frame, dtype, workers = _planned(options)
+    plan, tokenizer, frame, workers = planned
     prefixes = options.output_names
     folder = WorkFolder(options.output + SUFFIX)
     if not os.path.exists(folder.path):
         done = existing(plan, prefixes, options)
         if done is not None:
             return done
-        check_replaced(options, sources, plan)
+        check_replaced(options, plan.sources, plan)
     with _ends_on_sigterm(), _locked(folder, options) as beat:
         plan, touched = open_plan(folder, plan, options)
-        job = Job(folder, plan.sources, plan.parts, tokenizer, frame, dtype, options)
+        job = Job(
+            *(folder, plan.sources, plan.parts, tokenizer, frame), plan.options["dtype"], options
+        )
         if finish(folder, options, resumed=True):  # it was stopped in its last moment
             return [Manifest.load(prefix) for prefix in prefixes.values()]
         done = existing(plan, prefixes, options)
         if done is not None:
             folder.remove()
             return done
-        check_replaced(options, sources, plan)
+        check_replaced(options, plan.sources, plan)
         _tell_of_frame(tokenizer, frame, options)
         if not tokenizer.native:
             _log.warning(
@@ -131,20 +110,6 @@ def _encode(options: EncodeOptions, progress: Show | None) -> list[Manifest]:
                 raise
         finish(folder, options)
         return [Manifest.load(prefix) for prefix in prefixes.values()]
-
-
-def _tokenizer_of(options: EncodeOptions) -> Tokenizer:
-    return load_tokenizer(
-        options.tokenizer,
-        vocab_file=options.vocab_file,
-        merge_file=options.merge_file,
-        tokenizer_type=options.tokenizer_type,
-        tokenizer_model=options.tokenizer_model,
-        eod_token=options.eod_token,
-        pattern=options.pattern,
-        vocab_size=options.vocab_size,
-        special_tokens_count=options.special_tokens_count,
-    )
 
 
 def _tell_of_frame(tokenizer: Tokenizer, frame: Frame, options: EncodeOptions) -> None:

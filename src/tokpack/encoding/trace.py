@@ -33,6 +33,7 @@ def write_trace(pieces: Pieces, index: int, rejected: Iterable[tuple[int, Runs]]
     key = job.options.keys[index]
     sums = pieces.by_source()
     lines = sums[:, SOURCE_COLUMNS.index("lines")].tolist()
+    lines[0] += job.lines_before
     documents = ((source, own[own[:, 0] > 0]) for source, own in _noted(pieces, index))
     empty = ((source, own[own[:, 0] < 0] * _BACK) for source, own in _noted(pieces, index))
     path = job.folder.joined(job.folder.track(key, "trace"))

@@ -1,0 +1,62 @@
+"""From a request to a plan: inputs found, tokenizer loaded, parts cut."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from tokpack.encoding.options import worker_count
+from tokpack.encoding.plan import Means, cut, make_plan
+from tokpack.encoding.transforms import make_transform
+from tokpack.indexed import best_fitting_dtype
+from tokpack.sources import discover
+from tokpack.tokenizers import Frame, Tokenizer, frame_of, load_tokenizer
+
+if TYPE_CHECKING:
+    from tokpack.encoding.options import EncodeOptions
+    from tokpack.encoding.plan import Plan
+
+
+class Planned(NamedTuple):
+    """A plan, and what it was made with; ``workers`` is how many processes are to follow it."""
+
+    plan: Plan
+    tokenizer: Tokenizer
+    frame: Frame
+    workers: int
+
+
+def plan_run(options: EncodeOptions) -> Planned:
+    """What ``encode`` would do. Raises as that does, where it can be told before any work."""
+    sources = discover(options.inputs, input_format=options.input_format, hf_split=options.hf_split)
+    means = load_means(options)
+    # The first N records are the same for any number of workers when one takes them in turn.
+    workers = worker_count(options) if options.limit is None else 1
+    plan = make_plan(options, sources, cut(sources, workers), means)
+    return Planned(plan, means.tokenizer, means.frame, workers)
+
+
+def load_means(options: EncodeOptions) -> Means:
+    """The tokenizer that is asked for, with what frames a document. TokenizerError, InputError."""
+    make_transform(options)  # what is missing for it is said before anything is begun
+    tokenizer = load_tokenizer(
+        options.tokenizer,
+        vocab_file=options.vocab_file,
+        merge_file=options.merge_file,
+        tokenizer_type=options.tokenizer_type,
+        tokenizer_model=options.tokenizer_model,
+        eod_token=options.eod_token,
+        pattern=options.pattern,
+        vocab_size=options.vocab_size,
+        special_tokens_count=options.special_tokens_count,
+    )
+    frame = frame_of(
+        tokenizer,
+        append_eod=options.append_eod,
+        prepend_bos=options.prepend_bos,
+        bos_token=options.bos_token,
+        add_special_tokens=options.add_special_tokens,
+    )
+    dtype: str = options.dtype
+    if dtype == "auto":
+        dtype = best_fitting_dtype(tokenizer.vocab_size).name
+    return Means(tokenizer, frame, dtype)
