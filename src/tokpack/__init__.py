@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from tokpack.errors import (
+    BusyError,
     FormatError,
     InputError,
     OutputError,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BlendedDataset",
+    "BusyError",
     "EncodeOptions",
     "FormatError",
     "GPTDataset",

@@ -81,6 +81,10 @@ class OutputError(TokpackError):
         return self.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
+class BusyError(OutputError):
+    """Another process writes to the same place; it may be free later."""
+
+
 class ResumeError(TokpackError):
     """An unfinished run does not match this one (inputs, tokenizer or options differ)."""
 

@@ -34,6 +34,7 @@ FLOORS = {
     "report": 3,
     "samples": 3,
     "configuration": 4,
+    "shards": 4,
     "checkpoints": 5,
     "view": 6,
     "cli": 7,

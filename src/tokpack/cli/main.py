@@ -30,6 +30,9 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "encode": Command("text -> token ids in .bin and .idx", True),
+    "plan": Command("a run -> shards for many machines", False),
+    "status": Command("which shards are done, failed, lost", False),
+    "commit": Command("all shards -> one dataset", False),
     "verify": Command("is a dataset whole; mend its index", False),
     "vocab": Command("text -> a vocabulary or a tokenizer.json", False),
     "tokenizer": Command("what a tokenizer is, its speed, its tokens", False),

@@ -149,8 +149,8 @@ class Delivery:
             return _exists(url)
         sums = " and ".join(checksum_of(one.bin) for one in (_manifest(prefix), manifest))
         return OutputError(
-            f"{shown(url)}: two machines have made this shard, and not the same bytes ({sums}): one "
-            "of them computes wrong, or the tokenizer's library is not the same on both"
+            f"{shown(url)}: two machines have made this shard, and not the same bytes ({sums}): "
+            "one of them computes wrong, or the tokenizer's library is not the same on both"
         )
 
     def _here(self, url: str) -> str:

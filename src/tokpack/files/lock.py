@@ -12,7 +12,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from tokpack.errors import OutputError
+from tokpack.errors import BusyError
 from tokpack.files.durable import cannot_write
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Lock:
     On one host flock decides: the system drops it when the last process of the run is gone, so a
     dead run never blocks, and a killed run blocks only while a worker of it still lives. A run on
     another host (a shared file system without flock) is known by the file's age, which ``beat``
-    keeps young. Raises OutputError when another run holds the folder.
+    keeps young. Raises BusyError when another run holds the folder.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -123,14 +123,14 @@ class Lock:
         if age < FOREIGN_SECONDS:
             raise self._held(owner)
 
-    def _held(self, owner: dict[str, Any]) -> OutputError:
+    def _held(self, owner: dict[str, Any]) -> BusyError:
         who = "another run"
         if owner:
             who = f"process {owner.get('pid')} on {owner.get('host')}, {_since(owner)}"
         hint = "wait for it, or choose another output"
         if owner and owner.get("host") != socket.gethostname():
             hint += f"; if it is dead, try again in {FOREIGN_SECONDS:.0f} seconds"
-        return OutputError(f"{who} is writing to {self._folder}: {hint}")
+        return BusyError(f"{who} is writing to {self._folder}: {hint}")
 
 
 class _Held:
@@ -156,7 +156,7 @@ _held: dict[str, _Held] = {}  # by folder: those that this process writes to unt
 
 
 def hold(folder: Path) -> None:
-    """Keep other runs out of ``folder`` until this process ends. OutputError where one is in it.
+    """Keep other runs out of ``folder`` until this process ends. BusyError where one is in it.
 
     A process that ends without Python's own exit, by os._exit, has to call ``release``.
     """

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tokpack.errors import TokpackError
-from tokpack.indexed import Manifest, Origins, manifest_path, trace_path
+from tokpack.indexed import Manifest, manifest_path, origins_of, trace_path
 from tokpack.indexed.manifest import not_a_manifest
 
 if TYPE_CHECKING:
-    from tokpack.indexed import MMapIndexedDataset
+    from tokpack.indexed import MMapIndexedDataset, Origins, ShardOrigins
 
 
 def doubt(dataset: MMapIndexedDataset) -> str:
@@ -84,17 +85,19 @@ class Sources:
         The line takes a trace, the name a manifest at least; "" and None where they are not known.
         """
         if self._origins is not None and number < len(self._origins):
-            origin = self._origins[number]
-            return origin.source, origin.line
+            with suppress(TokpackError):  # of a shard without a trace
+                origin = self._origins[number]
+                return origin.source, origin.line
         return self._name(number), None
 
     @cached_property
-    def _origins(self) -> Origins | None:
+    def _origins(self) -> Origins | ShardOrigins | None:
         prefix = self._dataset.path_prefix
-        if own_manifest(self._dataset) is None or not os.path.exists(trace_path(prefix)):
+        has_trace = self._dataset.records or os.path.exists(trace_path(prefix))
+        if own_manifest(self._dataset) is None or not has_trace:
             return None
         try:
-            return Origins(prefix)
+            return origins_of(prefix)
         except TokpackError:  # a trace of another dataset, which `tokpack trace` explains
             return None
 

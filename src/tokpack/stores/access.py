@@ -40,6 +40,12 @@ def find(url: str) -> list[Found]:
     return found
 
 
+def objects_in(folder: str) -> list[StoredObject]:
+    """The objects of a folder, without those of folders in it. InputError."""
+    found: list[StoredObject] = _stores().objects_in(folder)
+    return found
+
+
 def stat(url: str) -> StoredObject | None:
     """The object of a URL; None where there is none. InputError where that cannot be told."""
     found: StoredObject | None = _stores().stat(url)
@@ -57,6 +63,12 @@ def named(url: str) -> StoredObject:
 def heads(objects: Sequence[StoredObject], size: int) -> list[bytes]:
     """The first bytes of objects, ``size`` at most of each, many at a time. InputError."""
     found: list[bytes] = _stores().heads(objects, size)
+    return found
+
+
+def contents(urls: Sequence[str], most: int) -> list[bytes | None]:
+    """Small objects as they are now, many at a time; None where none is. InputError."""
+    found: list[bytes | None] = _stores().contents(urls, most)
     return found
 
 

@@ -38,6 +38,12 @@ class Service:
         found: list[listing.Found] = _again(url, lambda: listing.find(_store(url), url), first=True)
         return found
 
+    def objects_in(self, folder: str) -> list[StoredObject]:
+        """The objects of a folder, without those of folders in it."""
+        listed: Any = _again(folder, lambda: _store(folder).level(folder), first=True)
+        found: list[StoredObject] = listed[1]
+        return found
+
     def stat(self, url: str) -> StoredObject | None:
         """The object of a URL; None where there is none."""
         found: StoredObject | None = _again(url, lambda: _store(url).stat(url), first=True)
@@ -52,6 +58,10 @@ class Service:
     def read(self, found: StoredObject, begin: int, end: int) -> bytes:
         """Bytes [begin, end) of an object."""
         return bytes(self._read(found, begin, end))
+
+    def contents(self, urls: Sequence[str], most: int) -> list[bytes | None]:
+        """Small objects as they are now, ``most`` bytes at most of each; None where none is."""
+        return list(self._pool.map(lambda url: _again(url, lambda: _content(url, most)), urls))
 
     def open(self, found: StoredObject, begin: int, until: int) -> int:
         """Begin to read at ``begin``, at full speed up to ``until``; gives the reader's number."""
@@ -87,6 +97,17 @@ class Service:
         if begin == end:
             return b""
         return _again(found.url, lambda: _store(found.url).read(found, begin, end))
+
+
+def _content(url: str, most: int) -> bytes | None:
+    """The first bytes of an object; where it is replaced meanwhile, that is no failure."""
+    found = _store(url).stat(url)
+    if found is None:
+        return None
+    try:
+        return bytes(_store(url).read(found, 0, min(found.size, most))) if found.size else b""
+    except (ChangedError, MissingError) as error:
+        raise TransientError("it is replaced all the time") from error
 
 
 @functools.cache

@@ -14,7 +14,7 @@ from tokpack.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from tokpack.indexed import Origin, Origins
+    from tokpack.indexed import Origin, Origins, ShardOrigins
 
 PAGE = Page(
     "trace",
@@ -65,10 +65,10 @@ def run(argv: Sequence[str]) -> int:
         raise UsageError("name one dataset: tokpack trace PREFIX --doc 17")
     if not (arguments.doc or arguments.source or arguments.all):
         raise UsageError("nothing asked: add --doc N, --source FILE:LINE, or --all")
-    from tokpack.indexed import Origins
+    from tokpack.indexed import origins_of
     from tokpack.report import ranges
 
-    origins = Origins(arguments.inputs[0])
+    origins = origins_of(arguments.inputs[0])
     chosen = [part for text in arguments.doc for part in ranges(text, len(origins))]
     found = [origins[number] for part in chosen for number in part]
     became = [origin for text in arguments.source for origin in _line(origins, text)]
@@ -83,7 +83,7 @@ def run(argv: Sequence[str]) -> int:
     return 0
 
 
-def _line(origins: Origins, text: str) -> list[Origin]:
+def _line(origins: Origins | ShardOrigins, text: str) -> list[Origin]:
     source, _, line = text.rpartition(":")
     if not source or not line.isdecimal():
         raise UsageError(f"--source {text!r} is not such as wiki.jsonl:123")

@@ -1,0 +1,75 @@
+"""``tokpack commit``: shards -> one dataset."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from tokpack.cli import rewrite, terminal
+from tokpack.cli.parser import Group, Page, flag, parse
+from tokpack.cli.shards import one_prefix
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PAGE = Page(
+    "commit",
+    "Make one dataset of all shards of a plan, when each is what was planned.",
+    (
+        Group(
+            "flags",
+            (
+                flag(
+                    "--data-path",
+                    metavar="FILE",
+                    help="also write what --data-path of Megatron takes for the shards: - to print",
+                ),
+                rewrite.OVERWRITE,
+                rewrite.JSON,
+            ),
+        ),
+    ),
+    """\
+PREFIX is that of the plan. Only manifests are read, and one is written: PREFIX.json, which lists
+the shards. Every command and GPTDataset open it as one dataset.
+
+examples:
+  tokpack commit data/pile
+  tokpack commit data/pile --data-path pile.txt         then: --data-path $(cat pile.txt)
+  tokpack merge data/pile -o one                        one .bin and .idx, if you need them
+""",
+    "PREFIX [flags]",
+)
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run ``tokpack commit ARGV``."""
+    arguments = parse(PAGE, argv)
+    if arguments is None:
+        return 0
+    prefix = one_prefix(arguments.inputs, "commit")
+    from tokpack.files.durable import replace_file
+    from tokpack.shards.commit import commit, data_path
+    from tokpack.shards.plan import ShardPlan
+
+    plan = ShardPlan.load(prefix)
+    manifests = commit(plan, prefix, overwrite=arguments.overwrite)
+    names = list(plan.whole(prefix).values())
+    if not arguments.quiet:
+        for name, manifest in zip(names, manifests, strict=True):
+            terminal.say(rewrite.describe(name, manifest) + f" in {plan.shards} shards")
+        terminal.say("  it needs the shards where they are; move it only together with them")
+    if arguments.data_path:
+        text = data_path(names[0], manifests[0])
+        if arguments.data_path == "-":
+            for line in text.splitlines():
+                terminal.put(line)
+            return 0
+        replace_file(arguments.data_path, [text.encode()])
+    if arguments.json:
+        entries = zip(names, manifests, strict=True)
+        datasets = [{"prefix": name, **json.loads(one.to_json())} for name, one in entries]
+        terminal.put_json({"datasets": datasets})
+    else:
+        terminal.print_paths(names, said=not arguments.quiet)
+    return 0

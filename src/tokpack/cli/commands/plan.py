@@ -1,0 +1,63 @@
+"""``tokpack plan``: a run cut into shards, which any number of machines make."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tokpack.cli import legacy, shards, terminal
+from tokpack.cli.encode_flags import GROUPS, OUTPUT, resolve
+from tokpack.cli.parser import Group, Page, flag, parse
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PAGE = Page(
+    "plan",
+    "Cut a run of encode into shards, which any number of machines make.",
+    (
+        *GROUPS,
+        Group(
+            "output",
+            (
+                *OUTPUT,
+                shards.SIZE,
+                flag("--json", action="store_true", help="print what was planned as JSON"),
+            ),
+        ),
+        legacy.GROUP,
+    ),
+    """\
+Writes PREFIX.plan, on a disk or a store that all machines see. Nothing is encoded; the shards, and
+so their bytes, do not depend on who makes them. The other flags mean what they mean for encode.
+
+examples:
+  tokpack plan 's3://text/*.jsonl.zst' -o s3://tokens/pile
+  tokpack encode --plan s3://tokens/pile --shard 17     on any machine, in any order
+  tokpack encode --plan s3://tokens/pile --shard auto   in a job array
+  tokpack status s3://tokens/pile
+  tokpack commit s3://tokens/pile
+""",
+)
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run ``tokpack plan ARGV``."""
+    arguments = parse(PAGE, argv)
+    if arguments is None:
+        return 0
+    options, notes = resolve(arguments)
+    if not arguments.quiet:
+        for line in notes:
+            terminal.note(line)
+    from tokpack.shards.plan import make_shard_plan, save_plan
+
+    with terminal.notes_from_log(quiet=arguments.quiet):
+        plan = make_shard_plan(options, arguments.shard_size)
+        save_plan(plan, options.output, overwrite=arguments.overwrite)
+    if not arguments.quiet:
+        shards.tell_plan(plan, options.output)
+    if arguments.json:
+        terminal.put_json(shards.plan_facts(plan, options.output))
+    else:
+        terminal.print_paths([options.output], said=not arguments.quiet)
+    return 0

@@ -1,0 +1,184 @@
+"""What plan, encode --plan, status and commit share: flags, and what they say of shards."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import TYPE_CHECKING, Any
+
+from tokpack.cli import rewrite, terminal
+from tokpack.cli.parser import Group, flag, size
+from tokpack.errors import UsageError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from tokpack.shards.plan import ShardPlan
+    from tokpack.shards.survey import Standing
+
+SIZE = flag(
+    "--shard-size",
+    type=size,
+    default=64 * 10**9,
+    metavar="SIZE",
+    help="about so much text in each shard (64GB)",
+)
+GROUP = Group(
+    "many machines",
+    (
+        flag("--plan", metavar="PREFIX", help="make shards of what `tokpack plan` has planned"),
+        flag(
+            "--shard",
+            metavar="N|N,N-N|auto",
+            help="which ones; auto: the number of this task of a Slurm, Kubernetes, ... array",
+        ),
+    ),
+)
+_SHOWN = 20
+
+
+def one_prefix(inputs: Sequence[str], command: str) -> str:
+    """The one PREFIX of a plan that a command was given. UsageError."""
+    if len(inputs) != 1:
+        raise UsageError(f"name one plan: tokpack {command} PREFIX")
+    from tokpack.shards.plan import prefix_of
+
+    return prefix_of(inputs[0])
+
+
+def encode(arguments: argparse.Namespace) -> int:
+    """Make the shards that ``encode --plan`` asks for, one after the other."""
+    from tokpack.shards.plan import ShardPlan, prefix_of
+    from tokpack.shards.scheduler import numbers_of
+    from tokpack.shards.work import encode_shard
+
+    if not (arguments.plan and arguments.shard):
+        raise UsageError("--plan PREFIX and --shard N belong together")
+    if arguments.inputs or arguments.input or arguments.output:
+        raise UsageError("--plan says what is read and written: name no INPUT and no -o beside it")
+    prefix = prefix_of(arguments.plan)
+    plan = ShardPlan.load(prefix)
+    datasets = []
+    for number in numbers_of(arguments.shard, plan.shards):
+        with (
+            terminal.notes_from_log(quiet=arguments.quiet),
+            terminal.Reporter(quiet=arguments.quiet, interval=arguments.log_interval) as report,
+        ):
+            manifests = encode_shard(
+                plan,
+                prefix,
+                number,
+                workers=arguments.workers,
+                scratch=arguments.scratch,
+                progress=report,
+            )
+        names = plan.prefixes(prefix, number).values()
+        made = list(zip(names, manifests, strict=True))
+        datasets += made
+        if not arguments.quiet:
+            for name, manifest in made:
+                there = "" if report.first else " (it was there)"
+                terminal.say(rewrite.describe(name, manifest) + there)
+    if arguments.json:
+        entries = [{"prefix": name, **json.loads(one.to_json())} for name, one in datasets]
+        terminal.put_json({"datasets": entries})
+    else:
+        terminal.print_paths([name for name, _ in datasets], said=not arguments.quiet)
+    return 0
+
+
+def tell_plan(plan: ShardPlan, prefix: str) -> None:
+    """Say what was planned, and what to type next."""
+    what = "1 shard" if plan.shards == 1 else f"{plan.shards:,} shards"
+    stored = terminal.bytes_text(plan.size)
+    inputs = "1 input" if plan.inputs == 1 else f"{plan.inputs:,} inputs"
+    terminal.say(f"{prefix}: {what} of {inputs}, {stored} as they are stored")
+    name = shlex.quote(prefix)
+    terminal.say("next, on any machines, in any order:")
+    terminal.say(f"  tokpack encode --plan {name} --shard 0    to --shard {plan.shards - 1}")
+    terminal.say(f"then: tokpack commit {name}")
+
+
+def plan_facts(plan: ShardPlan, prefix: str) -> dict[str, Any]:
+    """The same for programs."""
+    return {
+        "prefix": prefix,
+        "plan": plan.id,
+        "shards": plan.shards,
+        "inputs": plan.inputs,
+        "bytes": plan.size,
+    }
+
+
+def status_facts(plan: ShardPlan, prefix: str, standings: Sequence[Standing]) -> dict[str, Any]:
+    """How far a plan is, for programs."""
+    from tokpack.shards.survey import missing
+
+    return {
+        **plan_facts(plan, prefix),
+        "states": _counts(standings),
+        "missing": missing(standings),
+        "each": [
+            {
+                "shard": one.number,
+                "state": one.state,
+                **(
+                    {
+                        "host": one.report.host,
+                        "pid": one.report.pid,
+                        "seconds": round(one.report.seconds, 1),
+                        "tokens": one.report.tokens,
+                        "message": one.report.message,
+                    }
+                    if one.report
+                    else {}
+                ),
+            }
+            for one in standings
+        ],
+    }
+
+
+def show_status(
+    plan: ShardPlan, prefix: str, standings: Sequence[Standing], *, every: bool
+) -> None:
+    """Print how far a plan is: counts, the shards that want attention, the next command."""
+    from tokpack.shards.survey import missing, ranges
+
+    counts = ", ".join(f"{count:,} {state}" for state, count in _counts(standings).items())
+    terminal.put(f"{prefix}: {plan.shards:,} shards: {counts}")
+    listed = [one for one in standings if every or one.state not in ("done", "open")]
+    for one in listed if every else listed[:_SHOWN]:
+        terminal.put(f"  {one.number:>5}  {one.state:<8}{_told(one)}".rstrip())
+    if not every and len(listed) > _SHOWN:
+        terminal.put(f"  and {len(listed) - _SHOWN:,} more: --all lists them")
+    left = missing(standings)
+    name = shlex.quote(prefix)
+    if left:
+        terminal.put(
+            f"to make what is missing: tokpack encode --plan {name} --shard {ranges(left)}"
+        )
+    elif all(one.state == "done" for one in standings):
+        terminal.put(f"all are there: tokpack commit {name}")
+
+
+def _counts(standings: Sequence[Standing]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for one in standings:
+        counts[one.state] = counts.get(one.state, 0) + 1
+    return counts
+
+
+def _told(one: Standing) -> str:
+    report = one.report
+    if report is None:
+        return ""
+    words = [f"{report.host}, {terminal.time_text(report.seconds)}"]
+    if one.state == "running" and report.total:
+        words.append(f"{min(1.0, report.done / report.total):.0%}")
+    if report.tokens:
+        words.append(f"{terminal.count_text(report.tokens)} tokens")
+    if report.message:
+        words.append(report.message)
+    return ", ".join(words)

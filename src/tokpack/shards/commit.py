@@ -1,0 +1,180 @@
+"""All shards become one dataset: a manifest that lists them, when each is what was planned."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tokpack import __version__
+from tokpack.encoding.resume import check_budget
+from tokpack.errors import FormatError, InputError, OutputError
+from tokpack.indexed import FileDigest, Manifest, bin_path, idx_path, manifest_path
+from tokpack.indexed.manifest import checksum_of, now
+from tokpack.indexed.records import ShardRecord
+from tokpack.shards import storage
+from tokpack.shards.survey import ranges
+from tokpack.stores import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tokpack.encoding.plan import Plan
+    from tokpack.shards.plan import ShardPlan
+
+_COUNTS = ("records", "documents", "sequences", "tokens", "empty", "rejected", "text_bytes")
+_OF_INPUT = ("name", "size", "fingerprint")  # what two entries of one file have in common
+
+
+def commit(plan: ShardPlan, prefix: str, *, overwrite: bool = False) -> list[Manifest]:
+    """Check every shard of a plan, and write the manifest of each key's dataset.
+
+    Only manifests and a listing are read. InputError where shards are missing, FormatError where
+    one is not what was planned, OutputError where a dataset of the name is there that is another
+    one and may not be replaced.
+    """
+    shards = list(plan.each_shard())
+    manifests = []
+    for key, whole in plan.whole(prefix).items():
+        names = [plan.prefixes(prefix, number)[key] for number in range(plan.shards)]
+        parts = _loaded(names, whole)
+        _check(shards, parts, names, key, storage.sizes(whole))
+        manifests.append(_joined(plan, key, names, parts))
+    for whole, manifest in zip(plan.whole(prefix).values(), manifests, strict=True):
+        _write(whole, manifest, overwrite=overwrite)
+    options = plan.encode_options(prefix, 0)
+    check_budget(manifests[0].rejected, options, shown(prefix) + "-*.rejects.jsonl")
+    return manifests
+
+
+def data_path(prefix: str, manifest: Manifest) -> str:
+    """What ``--data-path`` of Megatron's family takes for the shards: a weight, a prefix, ...
+
+    The weights are tokens, so that every document is seen equally often.
+    """
+    folder = prefix[: len(prefix) - len(prefix.rpartition("/")[2])]
+    pieces = manifest.pieces or ()
+    return "\n".join(f"{piece.tokens} {folder}{piece.prefix}" for piece in pieces) + "\n"
+
+
+def _loaded(names: Sequence[str], whole: str) -> list[Manifest]:
+    contents = storage.read_all([manifest_path(name) for name in names])
+    missing = [number for number, content in enumerate(contents) if content is None]
+    if missing:
+        raise InputError(
+            f"{shown(whole)}: {len(missing)} of {len(names)} shards are not there yet: make them "
+            f"with --shard {ranges(missing)}, and see `tokpack status {shown(whole)}`"
+        )
+    return [
+        Manifest.from_json(content or b"", shown(manifest_path(name)))
+        for name, content in zip(names, contents, strict=True)
+    ]
+
+
+def _check(
+    shards: Sequence[Plan],
+    manifests: Sequence[Manifest],
+    names: Sequence[str],
+    key: str,
+    sizes: Mapping[str, int],
+) -> None:
+    """FormatError where a shard is not what was planned, or lacks its files."""
+    for shard, one, name in zip(shards, manifests, names, strict=True):
+        where = shown(manifest_path(name))
+        if not shard.made(one) or one.options.get("key") != key:
+            why = shard.difference_of(one)
+            raise FormatError(
+                f"{where}: not the shard that was planned{f' ({why})' if why else ''}: remove its "
+                "files and make it again"
+            )
+        for path, digest in ((bin_path(name), one.bin), (idx_path(name), one.idx)):
+            if sizes.get(path) != digest["bytes"]:
+                raise FormatError(
+                    f"{shown(path)} has {sizes.get(path, 'no')} bytes, its manifest says "
+                    f"{digest['bytes']}: remove {where} and make the shard again"
+                )
+        if one.records != one.documents + one.empty + one.rejected:
+            raise FormatError(f"{where}: its counts do not add up")
+        if one.dtype != manifests[0].dtype:
+            raise FormatError(f"{where}: ids of {one.dtype}, those before of {manifests[0].dtype}")
+
+
+def _joined(
+    plan: ShardPlan, key: str, names: Sequence[str], manifests: Sequence[Manifest]
+) -> Manifest:
+    """What the dataset that consists of all shards says of itself."""
+    records = tuple(
+        ShardRecord(
+            prefix=name.rpartition("/")[2],
+            sequences=one.sequences,
+            documents=_index_entries(one),
+            tokens=one.tokens,
+            bin_bytes=one.bin["bytes"],
+            idx_bytes=one.idx["bytes"],
+            xxh3_128=checksum_of(one.bin),
+        )
+        for name, one in zip(names, manifests, strict=True)
+    )
+    return Manifest(
+        tokpack_version=__version__,
+        created=now(),
+        tokenizer=plan.tokenizer,
+        options={
+            **plan.deciding,
+            "plan": plan.id,
+            "key": key,
+            "on_error": plan.options["on_error"],
+        },
+        inputs=_inputs(manifests),
+        dtype=manifests[0].dtype,
+        bin=FileDigest(bytes=sum(one.bin_bytes for one in records), xxh3_128=""),
+        idx=FileDigest(bytes=sum(one.idx_bytes for one in records), xxh3_128=""),
+        pieces=records,
+        **{name: sum(getattr(one, name) for one in manifests) for name in _COUNTS},
+    )
+
+
+def _index_entries(manifest: Manifest) -> int:
+    """The documents in the index of a shard: with --empty document also those without a token."""
+    kept = manifest.empty if manifest.options.get("empty") == "document" else 0
+    return manifest.documents + kept
+
+
+def _inputs(manifests: Sequence[Manifest]) -> list[dict[str, Any]]:
+    """The inputs of all shards; of a file that several took a range of, the sums."""
+    inputs: list[dict[str, Any]] = []
+    for manifest in manifests:
+        for number, entry in enumerate(manifest.inputs):
+            last = inputs[-1] if inputs else {}
+            # Only the first of a shard can be the last of the one before.
+            if number or any(last.get(name) != entry.get(name) for name in _OF_INPUT):
+                inputs.append(dict(entry))
+                continue
+            for name in (*_COUNTS, "special_tokens"):
+                last[name] += entry[name]
+            last["content"] = None  # no shard has read it all
+    return inputs
+
+
+def _write(prefix: str, manifest: Manifest, *, overwrite: bool) -> None:
+    path = manifest_path(prefix)
+    for file in (idx_path(prefix), bin_path(prefix)):
+        if storage.exists(file):
+            raise OutputError(
+                f"{shown(file)} exists, and would hide the shards: choose another output, or move "
+                "it away"
+            )
+    content = manifest.to_json().encode()
+    if storage.create(path, content) or _is_same(storage.read(path), manifest, path):
+        return
+    if not overwrite:
+        raise OutputError(
+            f"{shown(path)} exists and is another dataset: replace it with overwrite (--overwrite)"
+        )
+    storage.write(path, content)
+
+
+def _is_same(content: bytes | None, manifest: Manifest, path: str) -> bool:
+    """Whether the manifest that is there tells of the same shards."""
+    try:
+        return Manifest.from_json(content or b"", shown(path)).pieces == manifest.pieces
+    except FormatError:
+        return False

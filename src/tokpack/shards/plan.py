@@ -1,0 +1,350 @@
+"""The plan of a dataset in shards, ``PREFIX.plan/plan.jsonl``: which machine does not matter.
+
+The first line says what is made, how, and of what the rest consists; then follows a line for each
+shard, with its inputs and the parts of them that it takes. Shards are cut by size alone, so that
+their bytes do not depend on who makes them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
+
+from tokpack import __version__
+from tokpack.encoding.options import EncodeOptions
+from tokpack.encoding.plan import MAX_PART_BYTES, MIN_PART_BYTES, Plan, deciding_options, described
+from tokpack.encoding.planned import load_means
+from tokpack.errors import FormatError, InputError, OutputError, ResumeError, UsageError
+from tokpack.files.foreign import parse_json
+from tokpack.indexed import bin_path, idx_path, manifest_path, trace_path
+from tokpack.shards import storage
+from tokpack.sources import Part, Source, discover, make_parts
+from tokpack.stores import is_url, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from tokpack.encoding.plan import Means
+
+PLAN_FORMAT = 1
+SUFFIX = ".plan"
+NAME = "plan.jsonl"
+SHARD_BYTES = 64 * 10**9
+_PARTS_A_SHARD = 256  # so that a shard can keep many workers busy
+_DIGITS = 5
+# Options that are those of a machine, or that the plan says otherwise.
+_LOCAL = ("inputs", "output", "output_names", "workers", "overwrite", "scratch", "limit")
+_FILES = ("tokenizer", "vocab_file", "merge_file", "tokenizer_model")
+
+
+@dataclass(frozen=True)
+class ShardPlan:
+    """What is to be made: ``shards`` datasets, from ``inputs`` files of ``size`` bytes in all.
+
+    ``id`` is the sha256 of all that the plan says. ``options`` are those of EncodeOptions that
+    are the same everywhere, ``deciding`` what they mean for the bytes, ``names`` the names of the
+    datasets by key.
+    """
+
+    version: str
+    options: dict[str, Any]
+    deciding: dict[str, Any]
+    tokenizer: dict[str, Any]
+    names: dict[str, str]
+    inputs: int
+    size: int
+    shards: int
+    body: bytes = b""  # a line for each shard
+    id: str = ""
+
+    @classmethod
+    def load(cls, prefix: str, *, any_version: bool = False) -> ShardPlan:
+        """The plan of the dataset ``prefix``.
+
+        InputError where there is none, FormatError where it is damaged, ResumeError where another
+        version of tokpack has made it, unless that does not matter.
+        """
+        path = plan_path(prefix)
+        content = storage.read(path)
+        if content is None:
+            raise InputError(
+                f"{shown(path)}: there is no plan: make one with `tokpack plan INPUT... -o PREFIX`"
+            )
+        head, _, body = content.partition(b"\n")
+        values = parse_json(head, shown(path))
+        if not isinstance(values, dict) or values.get("format") != PLAN_FORMAT:
+            raise FormatError(f"{shown(path)}: not a plan of format {PLAN_FORMAT}")
+        try:
+            plan = cls(**{**{name: values[name] for name in _HEAD}, "body": body}).identified()
+        except (KeyError, TypeError):
+            raise FormatError(f"{shown(path)}: the plan lacks what a plan has") from None
+        if plan.id != values.get("id"):
+            raise FormatError(f"{shown(path)}: the plan is damaged: its checksum is another one")
+        if plan.version != __version__ and not any_version:
+            raise ResumeError(
+                f"{shown(path)} was made by tokpack {plan.version}, this is {__version__}: all "
+                "shards need one version; install that one, or make the plan again with --overwrite"
+            )
+        return plan
+
+    def identified(self) -> ShardPlan:
+        """The same with its ``id``."""
+        head = json.dumps(self._head(), sort_keys=True).encode()
+        return replace(self, id=hashlib.sha256(head + b"\n" + self.body).hexdigest())
+
+    def content(self) -> bytes:
+        """The file."""
+        head = {"format": PLAN_FORMAT, "id": self.id, **self._head()}
+        return json.dumps(head).encode() + b"\n" + self.body
+
+    def difference(self, other: ShardPlan) -> str:
+        """What distinguishes another plan from this one, in words."""
+        if self.version != other.version:
+            return f"tokpack {self.version} made it, this is {other.version}"
+        if self.tokenizer != other.tokenizer:
+            return (
+                f"its tokenizer is {self.tokenizer['name']}, this one's {other.tokenizer['name']}"
+            )
+        for key in sorted({*self.deciding, *other.deciding}):
+            if self.deciding.get(key) != other.deciding.get(key):
+                before, now = self.deciding.get(key), other.deciding.get(key)
+                return f"its {key} is {before!r}, this one's {now!r}"
+        if self.shards != other.shards:
+            return f"it has {self.shards} shards, this one {other.shards}"
+        return "its inputs, or options that do not change the bytes, are others"
+
+    def shard(self, number: int) -> Plan:
+        """The plan of one shard. UsageError where there is no such shard."""
+        if not 0 <= number < self.shards:
+            raise UsageError(f"there is no shard {number}: the plan has 0 to {self.shards - 1}")
+        return self._shard(json.loads(self.body.splitlines()[number]), number)
+
+    def each_shard(self) -> Iterator[Plan]:
+        """The plans of all shards, in order."""
+        for number, line in enumerate(self.body.splitlines()):
+            yield self._shard(json.loads(line), number)
+
+    def prefixes(self, prefix: str, number: int) -> dict[str, str]:
+        """The datasets of a shard, by key; ``prefix`` is that of the plan."""
+        return {key: self._numbered(name, number) for key, name in self.whole(prefix).items()}
+
+    def whole(self, prefix: str) -> dict[str, str]:
+        """The datasets that consist of all shards, by key."""
+        folder = prefix[: len(prefix) - len(prefix.rpartition("/")[2])]
+        return {key: folder + name for key, name in self.names.items()}
+
+    def encode_options(
+        self, prefix: str, number: int, *, workers: int = 0, scratch: str | None = None
+    ) -> EncodeOptions:
+        """The request for one shard."""
+        names = self.prefixes(prefix, number)
+        first = next(iter(names.values()))
+        return EncodeOptions(
+            **{**self.options, "keys": tuple(self.options["keys"])},
+            inputs=(plan_path(prefix),),
+            output=first if len(names) == 1 else self._numbered(prefix, number),
+            output_names=names,
+            workers=workers,
+            scratch=scratch,
+        )
+
+    def _numbered(self, name: str, number: int) -> str:
+        return f"{name}-{number:0{max(_DIGITS, len(str(self.shards - 1)))}d}"
+
+    def _head(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in _HEAD}
+
+    def _shard(self, entry: Mapping[str, Any], number: int) -> Plan:
+        inputs = [dict(one) for one in entry["inputs"]]
+        prints = tuple(one.pop("fingerprint") for one in inputs)
+        return Plan(
+            version=self.version,
+            sources=tuple(Source.from_json(one) for one in inputs),
+            fingerprints=prints,
+            tokenizer=self.tokenizer,
+            options={**self.deciding, "plan": self.id, "shard": number},
+            parts=tuple(Part(*row) for row in entry["parts"]),
+        )
+
+
+_HEAD = tuple(field.name for field in fields(ShardPlan) if field.name not in ("body", "id"))
+
+
+def plan_folder(prefix: str) -> str:
+    """The folder of the plan of the dataset ``prefix``, and of what is reported of its shards."""
+    return prefix + SUFFIX
+
+
+def report_path(prefix: str, number: int) -> str:
+    """Where the report of a shard of the dataset ``prefix`` lies."""
+    return f"{plan_folder(prefix)}/{number:05d}.json"
+
+
+def plan_path(prefix: str) -> str:
+    """Where the plan of the dataset ``prefix`` lies."""
+    return f"{plan_folder(prefix)}/{NAME}"
+
+
+def prefix_of(text: str) -> str:
+    """The prefix that a user means who names it, its plan's folder or its plan."""
+    return text.removesuffix("/").removesuffix("/" + NAME).removesuffix(SUFFIX)
+
+
+def save_plan(plan: ShardPlan, prefix: str, *, overwrite: bool = False) -> None:
+    """Write a plan where all machines find it; one that is there already is left alone.
+
+    Another plan may be replaced only with ``overwrite``, and its shards with it. OutputError.
+    """
+    path = plan_path(prefix)
+    if storage.create(path, plan.content()):
+        return
+    old = ShardPlan.load(prefix, any_version=True)
+    if old.id == plan.id:
+        return
+    if not overwrite:
+        raise OutputError(
+            f"{shown(path)} is another plan: {old.difference(plan)}; choose another output, or "
+            "replace it and its shards with --overwrite"
+        )
+    for name in old.whole(prefix).values():
+        storage.remove(manifest_path(name))
+    for number in range(old.shards):
+        # The manifest first: what is left when this is killed is not taken for a shard.
+        for name in old.prefixes(prefix, number).values():
+            for file in (manifest_path(name), idx_path(name), trace_path(name), bin_path(name)):
+                storage.remove(file)
+        storage.remove(report_path(prefix, number))
+    storage.write(path, plan.content())
+
+
+def make_shard_plan(options: EncodeOptions, shard_bytes: int = SHARD_BYTES) -> ShardPlan:
+    """Plan the run that ``options`` ask for, in shards of about ``shard_bytes`` of text.
+
+    What compressed files unpack to is estimated. A file is cut only where it is larger than a
+    shard and can be read from its middle. Raises as ``encode`` does before any work, and UsageError
+    for what cannot be cut.
+    """
+    if options.limit is not None:
+        raise UsageError("--limit takes the first records of all: it cannot be cut into shards")
+    if shard_bytes < MIN_PART_BYTES:
+        raise UsageError(f"--shard-size is {shard_bytes}; the least is {MIN_PART_BYTES}")
+    sources = discover(options.inputs, input_format=options.input_format, hf_split=options.hf_split)
+    for source in sources:
+        _check_shared(source)
+    means = load_means(options)
+    prints = [source.fingerprint() for source in sources]
+    lines = []
+    for parts in _shards(sources, shard_bytes):
+        first, last = parts[0].source, _last(parts[-1])
+        inputs = [
+            {"fingerprint": prints[n], **_shared(sources[n]).to_json()}
+            for n in range(first, last + 1)
+        ]
+        rows = [list(_from(part, first).to_json().values()) for part in parts]
+        lines.append(json.dumps({"inputs": inputs, "parts": rows}))
+    return ShardPlan(
+        version=__version__,
+        options=_same_everywhere(options),
+        deciding=deciding_options(options, means),
+        tokenizer=described(options, means),
+        names={key: name.rpartition("/")[2] for key, name in options.output_names.items()},
+        inputs=len(sources),
+        size=sum(source.size for source in sources),
+        shards=len(lines),
+        body="".join(line + "\n" for line in lines).encode(),
+    ).identified()
+
+
+def check_means(plan: ShardPlan, options: EncodeOptions, means: Means) -> None:
+    """Raise ResumeError where what is installed here would not make the planned bytes."""
+    here = described(options, means)
+    for key in ("sha256", "frame"):
+        if here.get(key) != plan.tokenizer.get(key):
+            raise ResumeError(
+                f"the tokenizer {plan.tokenizer['name']} is not the planned one on this machine: "
+                f"its {key} is {here.get(key)}, planned is {plan.tokenizer.get(key)}"
+            )
+    deciding = deciding_options(options, means)
+    for key in deciding:
+        if deciding[key] != plan.deciding.get(key):
+            raise ResumeError(
+                f"{key} is {deciding[key]!r} on this machine, planned is {plan.deciding.get(key)!r}"
+            )
+
+
+def _same_everywhere(options: EncodeOptions) -> dict[str, Any]:
+    values = {f.name: getattr(options, f.name) for f in fields(options) if f.name not in _LOCAL}
+    for name in _FILES:
+        if values[name] and not is_url(values[name]) and os.path.exists(values[name]):
+            values[name] = os.path.abspath(values[name])
+    return {**values, "keys": list(options.keys)}
+
+
+def _check_shared(source: Source) -> None:
+    """Refuse what another machine could not read. UsageError."""
+    if source.is_pipe:
+        raise UsageError(f"{source.name} can be read only once: put it in a file first")
+    if source.is_remote and source.path != source.name:
+        raise UsageError(
+            f"{source.name}: its URL holds a secret, which no plan may have: name it without one, "
+            "and give the credentials to each machine"
+        )
+
+
+def _shared(source: Source) -> Source:
+    return source if source.is_remote else replace(source, path=os.path.abspath(source.path))
+
+
+def _shards(sources: Sequence[Source], shard_bytes: int) -> Iterator[list[Part]]:
+    """Runs of parts, each of about ``shard_bytes`` of text."""
+    size = min(max(shard_bytes // _PARTS_A_SHARD, MIN_PART_BYTES), MAX_PART_BYTES)
+    total = sum(source.size for source in sources)
+    # Frames are looked for in files that are a part of a shard for themselves.
+    ways = max(1, -(-total // shard_bytes))
+    parts = make_parts(sources, ways=ways, target_bytes=size)
+    shard: list[Part] = []
+    weight = 0
+    for unit in _units(parts, shard_bytes):
+        own = sum(part.weight for part in unit)
+        if shard and weight + own / 2 > shard_bytes:
+            yield shard
+            shard, weight = [], 0
+        shard += unit
+        weight += own
+    if shard:
+        yield shard
+
+
+def _units(parts: Sequence[Part], shard_bytes: int) -> Iterator[list[Part]]:
+    """What goes into one shard together: the parts of a file, unless that is larger than a shard.
+
+    Rows of a table are not cut: nobody would know which rows come before those of a shard.
+    """
+    at = 0
+    while at < len(parts):
+        end = at + 1
+        while end < len(parts) and parts[end].source == parts[at].source:
+            end += 1
+        unit = list(parts[at:end])
+        if sum(part.weight for part in unit) > shard_bytes and unit[0].kind != "rows":
+            yield from ([part] for part in unit)
+        else:
+            yield unit
+        at = end
+
+
+def _last(part: Part) -> int:
+    """The number of the last source that a part reads."""
+    return part.end - 1 if part.kind == "files" else part.source
+
+
+def _from(part: Part, first: int) -> Part:
+    """The part where the source ``first`` has number 0."""
+    if part.kind == "files":
+        return replace(
+            part, source=part.source - first, begin=part.begin - first, end=part.end - first
+        )
+    return replace(part, source=part.source - first)

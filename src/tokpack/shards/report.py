@@ -1,0 +1,123 @@
+"""What the maker of a shard tells of it while it works: ``PREFIX.plan/00017.json``.
+
+Nothing depends on a report but what people are shown, and how long others wait: a shard is done
+when its manifest is there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from dataclasses import asdict, dataclass, fields, replace
+from typing import TYPE_CHECKING, Literal
+
+from tokpack.errors import FormatError, TokpackError
+from tokpack.files.foreign import parse_json
+from tokpack.shards import storage
+from tokpack.shards.plan import report_path
+from tokpack.stores import is_url
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tokpack.progress import Progress
+
+State = Literal["running", "done", "failed", "stopped"]
+BEAT_SECONDS = 30.0  # a write to a store costs something
+_LOCAL_BEAT_SECONDS = 5.0
+LOST_SECONDS = 3 * BEAT_SECONDS + 10  # of silence, after which a maker is taken for dead
+
+
+@dataclass(frozen=True)
+class Report:
+    """What one machine says of one shard; times are seconds since the epoch, by its clock."""
+
+    shard: int
+    state: State
+    host: str
+    pid: int
+    began: float
+    told: float
+    done: int = 0  # stored bytes of the inputs
+    total: int = 0
+    documents: int = 0
+    tokens: int = 0
+    text_bytes: int = 0
+    message: str = ""  # why it failed
+
+    @property
+    def seconds(self) -> float:
+        """How long it has worked, so far as it has told."""
+        return max(0.0, self.told - self.began)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether its maker says that it works, and has said so too long ago."""
+        return self.state == "running" and time.time() - self.told > LOST_SECONDS
+
+    def is_of(self, other: Report) -> bool:
+        """Whether the same process has told both."""
+        return (self.host, self.pid, self.began) == (other.host, other.pid, other.began)
+
+
+class Reporter:
+    """Tells of one shard, now and then; a report that cannot be written is no failure."""
+
+    def __init__(self, prefix: str, number: int) -> None:
+        self._path = report_path(prefix, number)
+        self._beat = BEAT_SECONDS if is_url(prefix) else _LOCAL_BEAT_SECONDS
+        now = time.time()
+        self._last = Report(number, "running", socket.gethostname(), os.getpid(), now, now)
+        self._due = 0.0
+
+    @property
+    def has_told(self) -> bool:
+        """Whether there was any work to tell of."""
+        return self._due > 0
+
+    def __call__(self, progress: Progress) -> None:
+        """Take note of how far it is."""
+        self._last = replace(
+            self._last,
+            told=time.time(),
+            done=progress.done,
+            total=progress.total,
+            documents=progress.documents,
+            tokens=progress.tokens,
+            text_bytes=progress.text_bytes,
+        )
+        if time.monotonic() > self._due:
+            self._write()
+
+    def end(self, state: State, message: str = "") -> None:
+        """Say how it ended."""
+        self._last = replace(self._last, told=time.time(), state=state, message=message)
+        self._write()
+
+    def _write(self) -> None:
+        self._due = time.monotonic() + self._beat
+        try:
+            storage.write(self._path, json.dumps(asdict(self._last)).encode())
+        except TokpackError:
+            self._due += self._beat
+
+
+def reports(prefix: str, numbers: Sequence[int]) -> list[Report | None]:
+    """The reports of some shards; None where there is none that can be understood. InputError."""
+    paths = [report_path(prefix, number) for number in numbers]
+    contents = storage.read_all(paths)
+    return [_parsed(content, path) for content, path in zip(contents, paths, strict=True)]
+
+
+def _parsed(content: bytes | None, name: str) -> Report | None:
+    if not content:
+        return None
+    try:
+        values = parse_json(content, name)
+        report = Report(**{field.name: values[field.name] for field in fields(Report)})
+        float(report.began), float(report.told), int(report.done), int(report.total)
+    except (FormatError, KeyError, TypeError, ValueError):
+        return None
+    return report

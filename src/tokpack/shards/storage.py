@@ -1,0 +1,108 @@
+"""Small files beside a dataset, on a disk or on a store: read, written whole, listed."""
+
+from __future__ import annotations
+
+import glob
+import os
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from tokpack import stores
+from tokpack.errors import InputError, OutputError
+from tokpack.files.durable import cannot_write, link, make_folder_of, remove_file, rename
+from tokpack.files.durable import replace_file as replace_local
+from tokpack.files.foreign import MAX_BYTES
+from tokpack.stores import is_url
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+
+def read(path: str) -> bytes | None:
+    """A file, whole; None where there is none. InputError where it cannot be read."""
+    return read_all([path])[0]
+
+
+def read_all(paths: Sequence[str]) -> list[bytes | None]:
+    """Several files, many at a time; None for one that is not there. InputError."""
+    if paths and is_url(paths[0]):
+        return stores.contents(paths, MAX_BYTES)
+    return [_read(path) for path in paths]
+
+
+def exists(path: str) -> bool:
+    """Whether there is such a file. InputError where that cannot be told."""
+    return stores.stat(path) is not None if is_url(path) else os.path.lexists(path)
+
+
+def write(path: str, content: bytes) -> None:
+    """Write a file whole, in place of any that is there. Raises OutputError."""
+    if is_url(path):
+        with _cannot("write"):
+            stores.put(path, content)
+    else:
+        make_folder_of(path)
+        replace_local(path, [content])
+
+
+def create(path: str, content: bytes) -> bool:
+    """Write a file whole if there is none. False where one of other content is. OutputError."""
+    if is_url(path):
+        with _cannot("write"):
+            return stores.put(path, content, new=True)
+    make_folder_of(path)
+    own = f"{path}.{os.getpid()}"
+    replace_local(own, [content])
+    try:
+        with cannot_write(path), suppress(FileExistsError):
+            if not link(own, path) and not os.path.lexists(path):  # a file system without links
+                rename(own, path)
+    finally:
+        remove_file(own)
+    return _read(path) == content
+
+
+def remove(path: str) -> None:
+    """Remove a file, which may be gone. Raises OutputError."""
+    if is_url(path):
+        with _cannot("remove"):
+            if stores.stat(path) is not None:
+                stores.delete(path)
+    else:
+        with cannot_write(path):
+            remove_file(path)
+
+
+def sizes(prefix: str) -> dict[str, int]:
+    """The files that begin with ``prefix`` and a dash, by their paths. InputError."""
+    if is_url(prefix):
+        folder = prefix.rpartition("/")[0]
+        objects = stores.objects_in(folder)
+        return {one.url: one.size for one in objects if one.url.startswith(prefix + "-")}
+    there = {}
+    for path in glob.iglob(glob.escape(prefix) + "-*"):
+        try:
+            there[path] = os.stat(path).st_size
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise InputError(f"{path}: {error.strerror or error}") from error
+    return there
+
+
+def _read(path: str) -> bytes | None:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from error
+
+
+@contextmanager
+def _cannot(what: str) -> Iterator[None]:
+    try:
+        yield
+    except InputError as error:
+        raise OutputError(f"cannot {what} {error}") from error

@@ -1,0 +1,77 @@
+"""How far a dataset in shards is: which are done, which are being made, which are left to make."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from tokpack.indexed import bin_path, idx_path, manifest_path
+from tokpack.shards import storage
+from tokpack.shards.report import reports
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from tokpack.shards.plan import ShardPlan
+    from tokpack.shards.report import Report
+
+ShardState = Literal["done", "running", "lost", "failed", "stopped", "open"]
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One shard: ``open`` where nobody has begun, ``lost`` where its maker has fallen silent."""
+
+    number: int
+    state: ShardState
+    report: Report | None
+
+
+def survey(plan: ShardPlan, prefix: str) -> list[Standing]:
+    """All shards of a plan, in order. A listing and the reports are all that is read. InputError.
+
+    A shard is done when its files are there, the manifest among them, which is written last.
+    """
+    numbers = range(plan.shards)
+    there: dict[str, int] = {}
+    for name in plan.whole(prefix).values():
+        there |= storage.sizes(name)
+    told = reports(prefix, numbers)
+    return [
+        Standing(number, _state(_is_done(plan, prefix, number, there), report), report)
+        for number, report in zip(numbers, told, strict=True)
+    ]
+
+
+def _is_done(plan: ShardPlan, prefix: str, number: int, there: Mapping[str, int]) -> bool:
+    return all(
+        path(name) in there
+        for name in plan.prefixes(prefix, number).values()
+        for path in (manifest_path, bin_path, idx_path)
+    )
+
+
+def _state(done: bool, report: Report | None) -> ShardState:
+    if done:
+        return "done"
+    if report is None:
+        return "open"
+    if report.state == "done":  # its files are gone
+        return "open"
+    return "lost" if report.is_lost else report.state
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Numbers as ``--shard`` and job arrays take them: 3,5-7."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and runs[-1][1] == number - 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in runs)
+
+
+def missing(standings: Sequence[Standing]) -> list[int]:
+    """The shards that somebody must make: neither done nor being made."""
+    return [one.number for one in standings if one.state not in ("done", "running")]

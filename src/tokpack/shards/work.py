@@ -1,0 +1,97 @@
+"""One shard, made on this machine by the machinery of one machine."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tokpack.encoding.options import worker_count
+from tokpack.encoding.planned import Planned, load_means
+from tokpack.encoding.run import encode_planned
+from tokpack.errors import BusyError, InputError, TokpackError
+from tokpack.shards.plan import check_means
+from tokpack.shards.report import Reporter
+
+if TYPE_CHECKING:
+    from tokpack.encoding.options import EncodeOptions
+    from tokpack.encoding.plan import Plan
+    from tokpack.indexed import Manifest
+    from tokpack.progress import Progress, Show
+    from tokpack.shards.plan import ShardPlan
+    from tokpack.sources import Source
+
+
+def encode_shard(
+    plan: ShardPlan,
+    prefix: str,
+    number: int,
+    *,
+    workers: int = 0,
+    scratch: str | None = None,
+    progress: Show | None = None,
+) -> list[Manifest]:
+    """Make a shard of the dataset ``prefix``, or find it made; gives its manifests, by key.
+
+    It may be made twice, and at once: the bytes are the same. Raises as ``encode`` does,
+    ResumeError where this machine would not make the planned bytes, and BusyError where another
+    process makes it on the same disk.
+    """
+    shard = plan.shard(number)
+    options = plan.encode_options(prefix, number, workers=workers, scratch=scratch)
+    reporter = Reporter(prefix, number)
+
+    def show(state: Progress) -> None:
+        reporter(state)
+        if progress is not None:
+            progress(state)
+
+    try:
+        made = encode_planned(
+            lambda: _planned(plan, shard, options), options, progress=show, is_shard=True
+        )
+    except BusyError:  # the one that makes it tells of it
+        raise
+    except TokpackError as error:
+        reporter.end("failed", str(error))
+        raise
+    except BaseException:
+        reporter.end("stopped")
+        raise
+    if reporter.has_told:  # else it was made before
+        reporter.end("done")
+    return made
+
+
+def _planned(whole: ShardPlan, shard: Plan, options: EncodeOptions) -> Planned:
+    means = load_means(options)
+    check_means(whole, options, means)
+    pairs = zip(shard.sources, shard.fingerprints, strict=True)
+    sources = tuple(_as_planned(source, print_) for source, print_ in pairs)
+    return Planned(
+        replace(shard, sources=sources), means.tokenizer, means.frame, worker_count(options)
+    )
+
+
+def _as_planned(source: Source, fingerprint: str) -> Source:
+    """The source, if it is as it was found, with its time on this machine. InputError.
+
+    Of an object on a store the reads are conditional on that.
+    """
+    if source.is_remote:
+        return source
+    try:
+        found = os.stat(source.path)
+    except OSError as error:
+        raise InputError(
+            f"{source.path}: {error.strerror}: every machine needs the inputs under the names that "
+            "the plan has"
+        ) from error
+    if found.st_size == source.size and found.st_mtime_ns == source.mtime_ns:
+        return source
+    now = replace(source, size=found.st_size, mtime_ns=found.st_mtime_ns)
+    if found.st_size != source.size or now.fingerprint() != fingerprint:
+        raise InputError(
+            f"{source.name} has changed since the plan was made: make it again with --overwrite"
+        )
+    return now
