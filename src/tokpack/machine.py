@@ -1,11 +1,19 @@
-"""What this process may use of its machine."""
+"""What this process may use of its machine, and how its children end with it."""
 
 from __future__ import annotations
 
+import ctypes
 import math
 import os
+import signal
+import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 PROCESS, CONTROL_GROUPS = "/proc/self/cgroup", "/sys/fs/cgroup"
 
 
@@ -62,3 +70,27 @@ def _lines(path: Path) -> list[str]:
         return path.read_text().splitlines()
     except OSError:
         return []
+
+
+def ending_with(launcher: int) -> Callable[[], None] | None:
+    """What a child does so that the system kills it when ``launcher`` dies, be it by SIGKILL.
+
+    None where the system cannot: on others than Linux.
+    """
+    if not sys.platform.startswith("linux"):
+        return None
+    prctl = ctypes.CDLL(None).prctl  # found here: a child that was just forked should do little
+
+    def end_with_launcher() -> None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != launcher:  # it died before the line above
+            os._exit(1)
+
+    return end_with_launcher
+
+
+def end_with(launcher: int) -> None:
+    """Let the system kill this process when its parent ``launcher`` dies, where it can."""
+    act = ending_with(launcher)
+    if act is not None:
+        act()

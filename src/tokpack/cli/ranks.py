@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from typing import TYPE_CHECKING
 
 from tokpack.display import tell
-from tokpack.machine import usable_cores
+from tokpack.machine import ending_with, usable_cores
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
 GRACE = 15.0  # seconds from the end of one rank to the end of all
-_PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
@@ -38,7 +35,7 @@ def start(command: Sequence[str], count: int) -> int:
         "MASTER_PORT": str(port),
     }
     threads = {"OMP_NUM_THREADS": str(max(usable_cores() // count, 1))}
-    end_with_us = _ending_with(os.getpid())
+    end_with_us = ending_with(os.getpid())
     ranks: list[subprocess.Popen[bytes]] = []
     received: list[int] = []
     before = {n: signal.signal(n, lambda n, _: received.append(n)) for n in _FORWARDED}
@@ -62,23 +59,6 @@ def start(command: Sequence[str], count: int) -> int:
             process.wait()
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _ending_with(launcher: int) -> Callable[[], None] | None:
-    """What a child does so that the system kills it when ``launcher`` dies, be it by SIGKILL.
-
-    None where the system cannot: on others than Linux.
-    """
-    if not sys.platform.startswith("linux"):
-        return None
-    prctl = ctypes.CDLL(None).prctl  # found here: a child that was just forked should do little
-
-    def end_with_launcher() -> None:
-        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != launcher:  # it died before the line above
-            os._exit(1)
-
-    return end_with_launcher
 
 
 def _wait(ranks: Sequence[subprocess.Popen[bytes]], received: list[int]) -> int:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tokpack.cli import rewrite, terminal
 from tokpack.cli.parser import Group, flag, size
-from tokpack.errors import UsageError
+from tokpack.errors import BusyError, UsageError
+from tokpack.stores import is_url
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
+    from tokpack.encoding import EncodeOptions
+    from tokpack.indexed import Manifest
     from tokpack.shards.plan import ShardPlan
     from tokpack.shards.survey import Standing
 
@@ -33,9 +38,24 @@ GROUP = Group(
             metavar="N|N,N-N|auto",
             help="which ones; auto: the number of this task of a Slurm, Kubernetes, ... array",
         ),
+        flag(
+            "--engine",
+            choices=("local", "ray"),
+            default="local",
+            help="this machine, or a Ray cluster, with a task for each shard (local)",
+        ),
+        flag(
+            "--ray-address",
+            metavar="ADDRESS",
+            help="of the cluster ($RAY_ADDRESS, else the one on this machine)",
+        ),
+        SIZE,
     ),
 )
 _SHOWN = 20
+_BESIDE_A_PLAN = frozenset(
+    ("plan", "shard", "workers", "scratch", "log_interval", "json", "quiet", "debug")
+)
 
 
 def one_prefix(inputs: Sequence[str], command: str) -> str:
@@ -47,16 +67,21 @@ def one_prefix(inputs: Sequence[str], command: str) -> str:
     return prefix_of(inputs[0])
 
 
-def encode(arguments: argparse.Namespace) -> int:
-    """Make the shards that ``encode --plan`` asks for, one after the other."""
+def encode(arguments: argparse.Namespace, nothing: argparse.Namespace | None) -> int:
+    """Make the shards that ``encode --plan`` asks for, one after the other.
+
+    ``nothing`` is what the flags are when none is given.
+    """
     from tokpack.shards.plan import ShardPlan, prefix_of
     from tokpack.shards.scheduler import numbers_of
     from tokpack.shards.work import encode_shard
 
     if not (arguments.plan and arguments.shard):
         raise UsageError("--plan PREFIX and --shard N belong together")
-    if arguments.inputs or arguments.input or arguments.output:
-        raise UsageError("--plan says what is read and written: name no INPUT and no -o beside it")
+    for name, value in vars(arguments).items():
+        if name not in _BESIDE_A_PLAN and value != getattr(nothing, name, None):
+            what = "INPUT" if name == "inputs" else "--" + name.replace("_", "-")
+            raise UsageError(f"{what} beside --plan: the plan says it; leave it out")
     prefix = prefix_of(arguments.plan)
     plan = ShardPlan.load(prefix)
     datasets = []
@@ -64,6 +89,7 @@ def encode(arguments: argparse.Namespace) -> int:
         with (
             terminal.notes_from_log(quiet=arguments.quiet),
             terminal.Reporter(quiet=arguments.quiet, interval=arguments.log_interval) as report,
+            _busy_is_told(),
         ):
             manifests = encode_shard(
                 plan,
@@ -86,6 +112,61 @@ def encode(arguments: argparse.Namespace) -> int:
     else:
         terminal.print_paths([name for name, _ in datasets], said=not arguments.quiet)
     return 0
+
+
+@contextmanager
+def _busy_is_told() -> Iterator[None]:
+    """Let whoever started this know by the exit code that another process makes the shard."""
+    from tokpack.shards.engine import BUSY
+
+    try:
+        yield
+    except BusyError as error:
+        error.exit_code = BUSY
+        raise
+
+
+def encode_on(arguments: argparse.Namespace, options: EncodeOptions) -> int:
+    """Make all of ``encode --engine``: plan, a task for each shard, commit."""
+    from tokpack.shards.commit import commit
+    from tokpack.shards.drive import Drive
+    from tokpack.shards.plan import make_shard_plan, save_plan
+    from tokpack.shards.ray_engine import RayEngine
+
+    prefix = options.output if is_url(options.output) else os.path.abspath(options.output)
+    with terminal.notes_from_log(quiet=arguments.quiet):
+        plan = make_shard_plan(options, arguments.shard_size)
+        engine = RayEngine(arguments.ray_address, arguments.workers or None)
+        save_plan(plan, prefix, overwrite=arguments.overwrite)
+    more = ["--workers", str(engine.cpus), "--quiet"]
+    more += ["--scratch", arguments.scratch] if arguments.scratch else []
+    say = (lambda text: None) if arguments.quiet else terminal.note
+    try:
+        with terminal.Reporter(quiet=arguments.quiet, interval=arguments.log_interval) as report:
+            Drive(plan, prefix, engine, more, show=report, say=say).run()
+    finally:
+        engine.close()
+    manifests = commit(plan, prefix, overwrite=arguments.overwrite)
+    show_committed(plan, prefix, manifests, quiet=arguments.quiet, as_json=arguments.json)
+    return 0
+
+
+def show_committed(
+    plan: ShardPlan, prefix: str, manifests: Sequence[Manifest], *, quiet: bool, as_json: bool
+) -> None:
+    """Say, and print, which datasets the shards have become."""
+    names = list(plan.whole(prefix).values())
+    if not quiet:
+        for name, manifest in zip(names, manifests, strict=True):
+            shards = "1 shard" if plan.shards == 1 else f"{plan.shards:,} shards"
+            terminal.say(f"{rewrite.describe(name, manifest)} in {shards}")
+        terminal.say("  it needs the shards where they are; move it only together with them")
+    if as_json:
+        entries = zip(names, manifests, strict=True)
+        datasets = [{"prefix": name, **json.loads(one.to_json())} for name, one in entries]
+        terminal.put_json({"datasets": datasets})
+    else:
+        terminal.print_paths(names, said=not quiet)
 
 
 def tell_plan(plan: ShardPlan, prefix: str) -> None:

@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tokpack.encoding.commit import stage
@@ -19,7 +20,7 @@ from tokpack.encoding.resume import existing, open_plan
 from tokpack.encoding.work import Run
 from tokpack.errors import TokpackError
 from tokpack.files.lock import Lock
-from tokpack.indexed import Manifest
+from tokpack.indexed import Manifest, manifest_path
 from tokpack.stores import is_url
 
 if TYPE_CHECKING:
@@ -54,11 +55,11 @@ def encode_planned(
 ) -> list[Manifest]:
     """The same for what ``plan`` gives, which is asked when it is needed.
 
-    Of a shard several machines may make the same: what one has left on a store, or just sends
-    there, another may replace.
+    Of a shard several machines may make the same: files without a manifest, which one has left, or
+    just sends to a store, another may replace.
     """
     if not is_url(options.output):
-        return _encode(plan(), options, progress)
+        return _encode(plan(), options, progress, is_shard=is_shard)
     from tokpack.encoding.deliver import Delivery  # no other run needs what sends
 
     with Delivery(options, is_shard=is_shard) as delivery:
@@ -67,18 +68,23 @@ def encode_planned(
         if planned and delivery.is_made(planned.plan, done):
             return done
         delivery.prepare()
-        manifests = _encode(planned or plan(), delivery.options, progress)
+        manifests = _encode(planned or plan(), delivery.options, progress, is_shard=False)
         delivery.send(manifests)
         return manifests
 
 
-def _encode(planned: Planned, options: EncodeOptions, progress: Show | None) -> list[Manifest]:
+def _encode(
+    planned: Planned, asked: EncodeOptions, progress: Show | None, *, is_shard: bool
+) -> list[Manifest]:
     """A run whose output is on a disk."""
     plan, tokenizer, frame, workers = planned
-    prefixes = options.output_names
+    prefixes = asked.output_names
+    options = asked
+    if is_shard and not any(map(os.path.lexists, map(manifest_path, prefixes.values()))):
+        options = replace(asked, overwrite=True)  # only parts of the same can be there
     folder = WorkFolder(options.output + SUFFIX)
     if not os.path.exists(folder.path):
-        done = existing(plan, prefixes, options)
+        done = existing(plan, prefixes, asked)
         if done is not None:
             return done
         check_replaced(options, plan.sources, plan)
@@ -89,7 +95,7 @@ def _encode(planned: Planned, options: EncodeOptions, progress: Show | None) -> 
         )
         if finish(folder, options, resumed=True):  # it was stopped in its last moment
             return [Manifest.load(prefix) for prefix in prefixes.values()]
-        done = existing(plan, prefixes, options)
+        done = existing(plan, prefixes, asked)
         if done is not None:
             folder.remove()
             return done

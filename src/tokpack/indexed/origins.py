@@ -95,21 +95,9 @@ class Origins:
         ``source`` is an input's name, or the end of it (``wiki.jsonl`` for ``data/wiki.jsonl``).
         UsageError where there is no such input, or no such line in it, or several are meant.
         """
-        return [self._became(number, line) for number in self._numbers(source)]
-
-    def _numbers(self, source: str) -> list[int]:
-        exact = [i for i, name in enumerate(self.sources) if name == source]
-        if exact:
-            return exact
-        end = "/" + source.lstrip("./")
-        found = [i for i, name in enumerate(self.sources) if ("/" + name).endswith(end)]
-        names = sorted({self.sources[i] for i in found})
-        if len(names) == 1:
-            return found
-        if names:
-            raise UsageError(f"{source!r} could be {', '.join(names[:5])}: give more of its path")
-        some = ", ".join(self.sources[:5]) + (", ..." if len(self.sources) > 5 else "")
-        raise UsageError(f"{self._prefix} was not made from {source!r}; its inputs are {some}")
+        return [
+            self._became(number, line) for number in matching(self.sources, source, self._prefix)
+        ]
 
     def _became(self, number: int, line: int) -> Origin:
         name, lines = self.sources[number], self.trace.lines(number)
@@ -141,6 +129,22 @@ class Origins:
             except (OSError, ValueError, KeyError, TypeError):  # a FormatError is a ValueError
                 continue
         return ""
+
+
+def matching(sources: list[str], source: str, prefix: str) -> list[int]:
+    """The numbers of the inputs that a user means. UsageError where these are none, or several."""
+    exact = [i for i, name in enumerate(sources) if name == source]
+    if exact:
+        return exact
+    end = "/" + source.lstrip("./")
+    found = [i for i, name in enumerate(sources) if ("/" + name).endswith(end)]
+    names = sorted({sources[i] for i in found})
+    if len(names) == 1:
+        return found
+    if names:
+        raise UsageError(f"{source!r} could be {', '.join(names[:5])}: give more of its path")
+    some = ", ".join(sources[:5]) + (", ..." if len(sources) > 5 else "")
+    raise UsageError(f"{prefix} was not made from {source!r}; its inputs are {some}")
 
 
 def _name(entry: object) -> str:

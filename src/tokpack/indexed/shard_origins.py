@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tokpack.errors import UsageError
 from tokpack.indexed.manifest import Manifest
-from tokpack.indexed.origins import Origin, Origins
+from tokpack.indexed.origins import Origin, Origins, matching
 from tokpack.indexed.prefix import prefix_of
 from tokpack.indexed.shards import is_virtual
 
@@ -59,19 +59,22 @@ class ShardOrigins:
 
         Raises as ``Origins.find`` does.
         """
+        name = self.sources[matching(self.sources, source, self._prefix)[0]]
         found: dict[int, Origin] = {}
-        error: UsageError | None = None
+        error = UsageError(f"{self._prefix}: no shard has lines of {name}")
         for shard in range(len(self._pieces)):
+            if name not in self._shard(shard).sources:
+                continue
             try:
-                origins = self._shard(shard).find(source, line)
-            except UsageError as failure:  # not its input, or its lines end before that
+                origins = self._shard(shard).find(name, line)
+            except UsageError as failure:  # its lines in this shard end before that
                 error = failure
                 continue
             for origin in origins:
                 # Of a file in several shards the first that reaches the line is asked.
                 numbered = self._numbered(shard, origin)
                 found.setdefault(numbered.number, numbered)
-        if not found and error is not None:
+        if not found:
             raise error
         return list(found.values())
 

@@ -60,7 +60,7 @@ def _loaded(names: Sequence[str], whole: str) -> list[Manifest]:
     missing = [number for number, content in enumerate(contents) if content is None]
     if missing:
         raise InputError(
-            f"{shown(whole)}: {len(missing)} of {len(names)} shards are not there yet: make them "
+            f"{shown(whole)}: shards that are not there: {len(missing)} of {len(names)}; make them "
             f"with --shard {ranges(missing)}, and see `tokpack status {shown(whole)}`"
         )
     return [

@@ -109,8 +109,8 @@ class ShardPlan:
                 f"its tokenizer is {self.tokenizer['name']}, this one's {other.tokenizer['name']}"
             )
         for key in sorted({*self.deciding, *other.deciding}):
-            if self.deciding.get(key) != other.deciding.get(key):
-                before, now = self.deciding.get(key), other.deciding.get(key)
+            before, now = self.deciding.get(key, False), other.deciding.get(key, False)
+            if before != now:
                 return f"its {key} is {before!r}, this one's {now!r}"
         if self.shards != other.shards:
             return f"it has {self.shards} shards, this one {other.shards}"

@@ -22,6 +22,7 @@ from tokpack.stores import is_url
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tokpack.indexed import Manifest
     from tokpack.progress import Progress
 
 State = Literal["running", "done", "failed", "stopped"]
@@ -72,11 +73,6 @@ class Reporter:
         self._last = Report(number, "running", socket.gethostname(), os.getpid(), now, now)
         self._due = 0.0
 
-    @property
-    def has_told(self) -> bool:
-        """Whether there was any work to tell of."""
-        return self._due > 0
-
     def __call__(self, progress: Progress) -> None:
         """Take note of how far it is."""
         self._last = replace(
@@ -95,6 +91,18 @@ class Reporter:
         """Say how it ended."""
         self._last = replace(self._last, told=time.time(), state=state, message=message)
         self._write()
+
+    def finish(self, made: Manifest) -> None:
+        """Say that it is done, and what it has become; nothing where there was no work to do."""
+        if self._due:
+            self._last = replace(
+                self._last,
+                done=self._last.total,
+                documents=made.documents,
+                tokens=made.tokens,
+                text_bytes=made.text_bytes,
+            )
+            self.end("done")
 
     def _write(self) -> None:
         self._due = time.monotonic() + self._beat

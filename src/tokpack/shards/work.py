@@ -58,8 +58,7 @@ def encode_shard(
     except BaseException:
         reporter.end("stopped")
         raise
-    if reporter.has_told:  # else it was made before
-        reporter.end("done")
+    reporter.finish(made[0])
     return made
 
 

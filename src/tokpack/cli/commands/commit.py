@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 from tokpack.cli import rewrite, terminal
 from tokpack.cli.parser import Group, Page, flag, parse
-from tokpack.cli.shards import one_prefix
+from tokpack.cli.shards import one_prefix, show_committed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,22 +53,12 @@ def run(argv: Sequence[str]) -> int:
 
     plan = ShardPlan.load(prefix)
     manifests = commit(plan, prefix, overwrite=arguments.overwrite)
-    names = list(plan.whole(prefix).values())
-    if not arguments.quiet:
-        for name, manifest in zip(names, manifests, strict=True):
-            terminal.say(rewrite.describe(name, manifest) + f" in {plan.shards} shards")
-        terminal.say("  it needs the shards where they are; move it only together with them")
     if arguments.data_path:
-        text = data_path(names[0], manifests[0])
+        text = data_path(next(iter(plan.whole(prefix).values())), manifests[0])
         if arguments.data_path == "-":
             for line in text.splitlines():
                 terminal.put(line)
             return 0
         replace_file(arguments.data_path, [text.encode()])
-    if arguments.json:
-        entries = zip(names, manifests, strict=True)
-        datasets = [{"prefix": name, **json.loads(one.to_json())} for name, one in entries]
-        terminal.put_json({"datasets": datasets})
-    else:
-        terminal.print_paths(names, said=not arguments.quiet)
+    show_committed(plan, prefix, manifests, quiet=arguments.quiet, as_json=arguments.json)
     return 0

@@ -84,12 +84,14 @@ def run(argv: Sequence[str]) -> int:
     # Before numpy is loaded: its threads have no work here, and starting them takes a while.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if arguments.plan or arguments.shard:
-        return shards.encode(arguments)
+        return shards.encode(arguments, parse(PAGE, []))
     options, notes = resolve(arguments)
     options = replace(options, workers=arguments.workers, scratch=arguments.scratch)
     if not arguments.quiet:
         for line in notes:
             terminal.note(line)
+    if arguments.engine != "local":
+        return shards.encode_on(arguments, options)
     from tokpack.encoding import encode
     from tokpack.encoding.folder import SUFFIX
 

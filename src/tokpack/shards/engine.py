@@ -1,0 +1,41 @@
+"""Where the tasks of a dataset in shards run: what an engine has to be able to do, and which are.
+
+A task is a command line of tokpack, so an engine needs to know nothing of shards: it runs commands
+on machines that see the inputs and the output, and says how they ended.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+EngineName = Literal["local", "ray"]
+BUSY = 75  # exit code: another process is at it; as sysexits.h has it for "try later"
+
+
+class Outcome(NamedTuple):
+    """How a command ended: its exit code, None where its machine was lost, and what it said."""
+
+    code: int | None
+    said: str
+
+
+class Engine(Protocol):
+    """Runs commands somewhere."""
+
+    def start(self, arguments: Sequence[str]) -> Any:
+        """Run ``tokpack ARGUMENTS`` as soon as there is room; gives a handle."""
+
+    def ended(self, handles: Sequence[Any], seconds: float) -> list[tuple[Any, Outcome]]:
+        """Those of the commands that have ended, waiting for one so long at most."""
+
+    def cancel(self, handle: Any) -> None:
+        """End a command, as Ctrl-C would; it may have ended."""
+
+    def is_idle(self) -> bool:
+        """Whether there is room for one more command now."""
+
+    def close(self) -> None:
+        """End all commands that are left, and let go of the machines."""

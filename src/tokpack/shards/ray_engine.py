@@ -1,0 +1,111 @@
+"""Tasks on a Ray cluster: one for each shard, a process of tokpack inside."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import subprocess
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from tokpack.errors import UsageError, WorkerError
+from tokpack.shards.engine import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_CPUS = 8  # of a task, where nothing is asked for
+_SAID = 2000  # characters of what a command says
+_GRACE = 20.0  # seconds from SIGTERM to SIGKILL
+_MAIN = """
+import sys
+from tokpack.machine import end_with
+end_with(int(sys.argv[1]))
+from tokpack.cli import main
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+class RayEngine:
+    """An engine over Ray core; ``cpus`` are what each task takes, None: 8, or a whole small node.
+
+    ``address`` is as ``ray.init`` takes it; without one RAY_ADDRESS says it, or a cluster that
+    runs on this machine is taken, or one is begun. UsageError without ray, WorkerError where there
+    is no such cluster.
+    """
+
+    def __init__(self, address: str | None, cpus: int | None) -> None:
+        try:
+            ray: Any = importlib.import_module("ray")
+        except ImportError as error:
+            raise UsageError("--engine ray needs a package: pip install 'tokpack[ray]'") from error
+        self._ray = ray
+        self._began = not ray.is_initialized()
+        try:
+            if self._began:
+                ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False)
+            nodes = [node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]]
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            reason = " ".join(str(error).split())
+            raise WorkerError(f"--ray-address {address or 'auto'}: {reason}") from error
+        smallest = int(min((count for count in nodes if count), default=1))
+        self.cpus = cpus or max(1, min(_CPUS, smallest))
+        if self.cpus > max(nodes, default=0):
+            self.close()
+            raise UsageError(
+                f"--workers {self.cpus}: the largest node of the cluster has "
+                f"{max(nodes, default=0):.0f} CPUs, so no task could begin"
+            )
+        # What fails is tried again by who knows why it failed.
+        self._task = ray.remote(num_cpus=self.cpus, max_retries=0)(run_command)
+
+    def start(self, arguments: Sequence[str]) -> Any:
+        return self._task.remote(list(arguments))
+
+    def ended(self, handles: Sequence[Any], seconds: float) -> list[tuple[Any, Outcome]]:
+        ready, _ = self._ray.wait(list(handles), num_returns=1, timeout=seconds)
+        return [(handle, self._outcome(handle)) for handle in ready]
+
+    def _outcome(self, handle: Any) -> Outcome:
+        try:
+            return Outcome(*self._ray.get(handle))
+        except self._ray.exceptions.RayError as error:
+            return Outcome(None, " ".join(str(error).split())[-_SAID:])
+
+    def cancel(self, handle: Any) -> None:
+        self._ray.cancel(handle, force=False)
+
+    def is_idle(self) -> bool:
+        free: float = self._ray.available_resources().get("CPU", 0)
+        return free >= self.cpus
+
+    def close(self) -> None:
+        if self._began:
+            self._ray.shutdown()
+
+
+def run_command(arguments: list[str]) -> tuple[int, str]:
+    """Run ``tokpack ARGUMENTS`` to its end: exit code and the end of what it said.
+
+    In a process of its own, since this one has threads, which do not go with forked workers. It
+    ends when this one does, be it by a kill.
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-c", _MAIN, str(os.getpid()), *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+    )
+    try:
+        _, said = process.communicate()
+    except BaseException:  # cancelled
+        process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_GRACE)
+        process.kill()
+        raise
+    return process.returncode, said[-_SAID:]
