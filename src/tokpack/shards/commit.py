@@ -28,7 +28,8 @@ def commit(plan: ShardPlan, prefix: str, *, overwrite: bool = False) -> list[Man
     """Check every shard of a plan, and write the manifest of each key's dataset.
 
     Only manifests and a listing are read. InputError where shards are missing, FormatError where
-    one is not what was planned, OutputError where a dataset of the name is there that is another
+    one is not what was planned, InputError where all of them have too many bad records, OutputError
+    where a dataset of the name is there that is another
     one and may not be replaced.
     """
     shards = list(plan.each_shard())
@@ -38,10 +39,10 @@ def commit(plan: ShardPlan, prefix: str, *, overwrite: bool = False) -> list[Man
         parts = _loaded(names, whole)
         _check(shards, parts, names, key, storage.sizes(whole))
         manifests.append(_joined(plan, key, names, parts))
-    for whole, manifest in zip(plan.whole(prefix).values(), manifests, strict=True):
-        _write(whole, manifest, overwrite=overwrite)
     options = plan.encode_options(prefix, 0)
     check_budget(manifests[0].rejected, options, shown(prefix) + "-*.rejects.jsonl")
+    for whole, manifest in zip(plan.whole(prefix).values(), manifests, strict=True):
+        _write(whole, manifest, overwrite=overwrite)
     return manifests
 
 

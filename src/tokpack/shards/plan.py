@@ -229,8 +229,8 @@ def make_shard_plan(options: EncodeOptions, shard_bytes: int = SHARD_BYTES) -> S
     """
     if options.limit is not None:
         raise UsageError("--limit takes the first records of all: it cannot be cut into shards")
-    if shard_bytes < MIN_PART_BYTES:
-        raise UsageError(f"--shard-size is {shard_bytes}; the least is {MIN_PART_BYTES}")
+    if shard_bytes < 1:
+        raise UsageError(f"--shard-size is {shard_bytes}; the least is 1")
     sources = discover(options.inputs, input_format=options.input_format, hf_split=options.hf_split)
     for source in sources:
         _check_shared(source)

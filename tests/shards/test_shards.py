@@ -1,0 +1,296 @@
+"""Shards made in any order, twice, or by a run that was killed: the bytes of one machine."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from shards.conftest import SHARD_BYTES
+from support.encoding_tools import dataset
+from support.process_engine import ProcessEngine
+
+import tokpack
+from tokpack.cli import main
+from tokpack.encoding import EncodeOptions
+from tokpack.errors import FormatError, InputError, OutputError, WorkerError
+from tokpack.indexed import Manifest, Origins, ShardOrigins
+from tokpack.shards.commit import commit, data_path
+from tokpack.shards.drive import Drive
+from tokpack.shards.plan import ShardPlan, make_shard_plan, report_path, save_plan
+from tokpack.shards.report import LOST_SECONDS
+from tokpack.shards.survey import survey
+from tokpack.shards.work import encode_shard
+
+if TYPE_CHECKING:
+    from shards.conftest import Corpus
+
+
+def planned(
+    corpus: Corpus, prefix: Path, inputs: list[str] | None = None, size: int = 1, **more: Any
+) -> ShardPlan:
+    """A plan with a shard for each input, or for each range of one of a certain size."""
+    given = tuple(inputs or corpus.inputs)
+    options = EncodeOptions(given, output=str(prefix), **corpus.options | more)
+    plan = make_shard_plan(options, size)
+    save_plan(plan, str(prefix))
+    return plan
+
+
+@pytest.fixture(scope="session")
+def made(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ShardPlan]:
+    """All shards, the last one first, and what they have become; nobody changes it."""
+    prefix = tmp_path_factory.mktemp("made") / "pile"
+    plan = planned(corpus, prefix, size=SHARD_BYTES)
+    for number in reversed(range(plan.shards)):
+        encode_shard(plan, str(prefix), number, workers=1 + number % 2)
+    commit(plan, str(prefix))
+    return prefix, plan
+
+
+def states(plan: ShardPlan, prefix: Path) -> str:
+    return " ".join(one.state for one in survey(plan, str(prefix)))
+
+
+def test_shards_are_what_one_machine_makes(
+    made: tuple[Path, ShardPlan], corpus: Corpus, tmp_path: Path
+) -> None:
+    prefix, plan = made
+    assert plan.shards >= 4
+    starts = [shard.parts[0].begin for shard in plan.each_shard() if shard.parts[0].kind == "bytes"]
+    assert any(starts)  # one at least begins in the middle of a file
+    tokpack.merge([prefix], tmp_path / "one")
+    assert dataset(tmp_path / "one") == dataset(corpus.whole)
+    virtual = tokpack.merge(
+        [f"{prefix}-{n:05d}" for n in range(plan.shards)], tmp_path / "virtual", virtual=True
+    )
+    one, whole = Manifest.load(prefix), Manifest.load(corpus.whole)
+    facts = ("prefix",)
+    listed = [{k: v for k, v in vars(r).items() if k not in facts} for r in one.pieces or ()]
+    again = [{k: v for k, v in vars(r).items() if k not in facts} for r in virtual.pieces or ()]
+    assert listed == again
+    for count in ("records", "documents", "sequences", "tokens", "empty", "rejected", "text_bytes"):
+        assert getattr(one, count) == getattr(whole, count), count
+    ignored = {"content"}  # no shard has read all of a file that was cut
+    for mine, theirs in zip(one.inputs, whole.inputs, strict=True):
+        assert {k: v for k, v in mine.items() if k not in ignored} == {
+            k: v for k, v in theirs.items() if k not in ignored
+        }
+    assert tokpack.verify(prefix).tokens == whole.tokens
+
+
+def test_lines_count_from_the_beginning_of_a_file(
+    made: tuple[Path, ShardPlan], corpus: Corpus
+) -> None:
+    prefix, plan = made
+    mine, whole = ShardOrigins(prefix), Origins(corpus.whole)
+    assert list(mine) == list(whole)
+    large = next(name for name in whole.sources if name.endswith("large.jsonl"))
+    for line in (1, 7, 17_999, 18_001, 18_002, 18_003, 18_100):
+        assert mine.find(large, line)[0].became == whole.find(large, line)[0].became
+        assert mine.find(large, line)[0].document == whole.find(large, line)[0].document
+    with pytest.raises(tokpack.UsageError, match="no line 999999"):
+        mine.find(large, 999_999)
+    with pytest.raises(tokpack.UsageError, match="was not made from"):
+        mine.find("other.jsonl", 1)
+    rejects = [
+        json.loads(line)
+        for path in sorted(prefix.parent.glob("pile-*.rejects.jsonl"))
+        for line in path.read_text().splitlines()
+    ]
+    expected = Path(f"{corpus.whole}.rejects.jsonl").read_text().splitlines()
+    assert rejects == [json.loads(line) for line in expected]
+    assert len(rejects) == 2
+    assert plan.shards > 1
+
+
+def test_a_data_path_for_megatron(made: tuple[Path, ShardPlan]) -> None:
+    prefix, plan = made
+    manifest = Manifest.load(prefix)
+    words = data_path(str(prefix), manifest).split()
+    assert words[1::2] == [f"{prefix}-{n:05d}" for n in range(plan.shards)]
+    assert sum(map(int, words[::2])) == manifest.tokens
+
+
+def test_the_command_line(
+    corpus: Corpus, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prefix = str(tmp_path / "pile")
+    flags = ["--tokenizer", str(corpus.options["tokenizer"]), "--shard-size", "2500kB"]
+    assert main(["plan", *corpus.inputs[2:], "-o", prefix, *flags, "--on-error", "skip"]) == 0
+    said = capsys.readouterr()
+    assert "--shard 0    to --shard" in said.err
+    shards = ShardPlan.load(prefix).shards
+    assert main(["status", prefix]) == 1
+    assert f"tokpack encode --plan {prefix} --shard 0-{shards - 1}" in capsys.readouterr().out
+    assert main(["commit", prefix]) == 1
+    assert f"{shards} of {shards}; make them with --shard 0-{shards - 1}" in capsys.readouterr().err
+    more = ["--workers", "1", "-q"]
+    assert main(["encode", "--plan", prefix, "--shard", f"1-{shards - 1}", *more]) == 0
+    assert main(["status", prefix, "--json"]) == 1
+    facts = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert facts["missing"] == [0]
+    assert facts["states"] == {"open": 1, "done": shards - 1}
+    assert main(["encode", "--plan", prefix + ".plan", "--shard", "0", *more]) == 0
+    assert main(["status", prefix]) == 0
+    assert main(["commit", prefix, "--data-path", str(tmp_path / "paths")]) == 0
+    assert (tmp_path / "paths").read_text().count("\n") == shards
+    assert main(["commit", prefix]) == 0  # it is the same
+    assert main(["encode", "--plan", prefix, "--shard", "0", "--dtype", "int32"]) == 1
+    assert "--dtype beside --plan" in capsys.readouterr().err
+    assert main(["encode", "--plan", prefix]) == 1
+
+
+def test_what_is_missing_or_another_is_not_committed(
+    made: tuple[Path, ShardPlan], tmp_path: Path
+) -> None:
+    folder, plan = shutil.copytree(made[0].parent, tmp_path / "copy"), made[1]
+    prefix = folder / "pile"
+    Path(f"{prefix}.json").unlink()
+    names = [Path(f"{prefix}-{n:05d}") for n in range(2)]
+    files = [Path(f"{name}{end}") for name in names for end in (".bin", ".idx", ".json")]
+    kept = {path: path.read_bytes() for path in files}
+
+    def refused(error: type[Exception], match: str) -> None:
+        with pytest.raises(error, match=match):
+            commit(plan, str(prefix))
+        assert not Path(f"{prefix}.json").exists()
+        for path, content in kept.items():
+            path.write_bytes(content)
+
+    files[2].unlink()
+    refused(InputError, f"1 of {plan.shards}; make them with --shard 0,")
+    files[2].write_bytes(kept[files[5]])  # of another shard
+    refused(FormatError, r"00000\.json: not the shard that was planned \(it has")
+    files[3].write_bytes(kept[files[3]][:-2])
+    refused(FormatError, r"00001\.bin has \d+ bytes, its manifest says")
+    files[1].unlink()
+    refused(FormatError, r"00000\.idx has no bytes")
+    files[2].write_bytes(kept[files[2]][:200])
+    refused(FormatError, r"00000\.json")
+    Path(f"{prefix}.idx").write_bytes(b"x")
+    refused(OutputError, r"pile\.idx exists, and would hide the shards")
+    Path(f"{prefix}.idx").unlink()
+    commit(plan, str(prefix))
+    # What a lost machine has left is replaced, another dataset is not.
+    files[2].unlink()
+    encode_shard(plan, str(prefix), 0, workers=1)
+    assert {path: path.read_bytes() for path in files[:2]} == {p: kept[p] for p in files[:2]}
+    files[2].write_bytes(kept[files[5]])
+    with pytest.raises(OutputError, match="exists and is another dataset"):
+        encode_shard(plan, str(prefix), 0, workers=1)
+
+
+def test_bad_records_of_all_shards_are_counted_together(corpus: Corpus, tmp_path: Path) -> None:
+    prefix = tmp_path / "pile"
+    plan = planned(corpus, prefix, corpus.units[:2], max_rejects=3)
+    for number in range(plan.shards):
+        encode_shard(plan, str(prefix), number, workers=1)
+    with pytest.raises(InputError, match="4 bad records, and 3 are allowed"):
+        commit(plan, str(prefix))
+    assert not Path(f"{prefix}.json").exists()
+
+
+def test_an_input_that_has_changed_since_the_plan(corpus: Corpus, tmp_path: Path) -> None:
+    source = tmp_path / "a.jsonl"
+    source.write_bytes(Path(corpus.inputs[0]).read_bytes())
+    prefix = tmp_path / "pile"
+    plan = make_shard_plan(EncodeOptions((str(source),), output=str(prefix), **corpus.options))  # type: ignore[arg-type]
+    save_plan(plan, str(prefix))
+    time.sleep(0.02)
+    source.write_bytes(source.read_bytes())  # another time, the same content
+    encode_shard(plan, str(prefix), 0, workers=1)
+    for path in tmp_path.glob("pile-*"):
+        path.unlink()
+    content = source.read_bytes()
+    source.write_bytes(content.replace(b"the", b"eht"))
+    with pytest.raises(InputError, match="has changed since the plan was made"):
+        encode_shard(plan, str(prefix), 0, workers=1)
+    (one,) = survey(plan, str(prefix))
+    assert one.state == "failed"
+    assert one.report is not None
+    assert "has changed" in one.report.message
+    source.unlink()
+    with pytest.raises(InputError, match="every machine needs the inputs"):
+        encode_shard(plan, str(prefix), 0, workers=1)
+
+
+def test_a_maker_that_falls_silent_is_lost(made: tuple[Path, ShardPlan], tmp_path: Path) -> None:
+    _, plan = made
+    prefix = tmp_path / "pile"
+    save_plan(plan, str(prefix))
+    now = time.time()
+    told = {0: ("running", now), 1: ("running", now - LOST_SECONDS - 5), 2: ("failed", now)}
+    for number, (state, at) in told.items():
+        report = {
+            **dict.fromkeys(("done", "total", "documents", "tokens", "text_bytes"), 5),
+            "shard": number,
+            "state": state,
+            "host": "a",
+            "pid": 1,
+            "message": "m",
+            "began": at - 60,
+            "told": at,
+        }
+        Path(report_path(str(prefix), number)).write_text(json.dumps(report))
+    Path(report_path(str(prefix), 3)).write_text("{")
+    expected = ["running", "lost", "failed", *["open"] * (plan.shards - 3)]
+    assert states(plan, prefix).split() == expected
+
+
+def test_machines_that_are_lost_are_made_up_for(corpus: Corpus, tmp_path: Path) -> None:
+    prefix = tmp_path / "pile"
+    options = corpus.options | {"max_rejects": 6}
+    plan = planned(corpus, prefix, corpus.units, **options)
+    engine = ProcessEngine(slots=2, lose=2)
+    told: list[str] = []
+    seen: list[tuple[int, int]] = []
+    drive = Drive(
+        *(plan, str(prefix), engine, ["-q", "--workers", "1"]),
+        show=lambda progress: seen.append((progress.done, progress.total)),
+        say=told.append,
+    )
+    drive.run()
+    assert sum("was lost" in text for text in told) == 2
+    assert len(engine.begun) == plan.shards + 2 == 5
+    assert seen[-1] == (sum(shard.bytes for shard in plan.each_shard()),) * 2
+    commit(plan, str(prefix))
+    tokpack.merge([prefix], tmp_path / "one")
+    tokpack.encode(corpus.units, tmp_path / "whole", workers=1, **options)
+    assert dataset(tmp_path / "one") == dataset(tmp_path / "whole")
+    Drive(plan, str(prefix), engine).run()  # nothing is left to do
+    assert len(engine.begun) == plan.shards + 2
+
+
+def test_what_is_wrong_is_not_tried_again(corpus: Corpus, tmp_path: Path) -> None:
+    prefix = tmp_path / "pile"
+    three = [corpus.units[0], *corpus.inputs[3:5]]
+    plan = planned(corpus, prefix, three, on_error="fail", max_rejects=None)
+    engine = ProcessEngine()
+    with pytest.raises(WorkerError, match=r"shard \d: .*unit0\.jsonl:6001: .*what is done stays"):
+        Drive(plan, str(prefix), engine, ["-q", "--workers", "1"]).run()
+    assert len(engine.begun) == plan.shards
+    assert states(plan, prefix).split().count("done") == plan.shards - 1
+
+
+def test_another_that_makes_a_shard_is_waited_for(corpus: Corpus, tmp_path: Path) -> None:
+    prefix = tmp_path / "pile"
+    plan = planned(corpus, prefix, corpus.units[:2])
+    command = [sys.executable, "-m", "tokpack", "encode", "--plan", str(prefix), "--shard", "0-1"]
+    # It stands still once it has begun, and goes on a moment later.
+    other = subprocess.Popen([*command, "-q", "--workers", "1"], stdout=subprocess.DEVNULL)
+    while not Path(f"{prefix}-00000.unfinished").exists() and other.poll() is None:
+        time.sleep(0.01)
+    other.send_signal(signal.SIGSTOP)
+    busy = subprocess.run([*command[:-1], "0", "-q"], capture_output=True, text=True, check=False)
+    other.send_signal(signal.SIGCONT)
+    assert (busy.returncode, "is writing to" in busy.stderr) == (75, True)
+    Drive(plan, str(prefix), ProcessEngine(), ["-q", "--workers", "1"]).run()
+    assert other.wait() in (0, 75)
+    assert set(states(plan, prefix).split()) == {"done"}
