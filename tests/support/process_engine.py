@@ -53,6 +53,7 @@ class ProcessEngine:
     def cancel(self, handle: Running) -> None:
         if handle.process:
             handle.process.terminate()
+            handle.process.send_signal(signal.SIGCONT)
             handle.process.communicate()
         if handle in self.tasks:
             self.tasks.remove(handle)

@@ -1,0 +1,137 @@
+"""Shards whose plan, inputs and output lie on a store: made by several machines, and at once."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from support.process_engine import ProcessEngine, Running
+from support.stores import Fault, Store
+
+import tokpack
+from tokpack.encoding import EncodeOptions
+from tokpack.errors import OutputError, UsageError
+from tokpack.indexed import Manifest
+from tokpack.shards import drive, report
+from tokpack.shards.commit import commit
+from tokpack.shards.plan import ShardPlan, make_shard_plan, save_plan
+from tokpack.shards.survey import survey
+from tokpack.shards.work import encode_shard
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+SHARD = 3_000_000
+
+
+@pytest.fixture
+def url(
+    store: Store, texts: Path, tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> str:
+    """The prefix of a plan on the store for an input that is there."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    prefix = f"s3://texts/{tmp_path.name}/pile"
+    source = store.s3.put(f"{tmp_path.name}/x.jsonl", texts)
+    options = EncodeOptions((source,), output=prefix, tokenizer=str(tokenizer))
+    save_plan(make_shard_plan(options, SHARD), prefix)
+    return prefix
+
+
+def test_two_machines_make_the_same_shard(
+    store: Store, url: str, texts: Path, tokenizer: Path, tmp_path: Path
+) -> None:
+    plan = ShardPlan.load(url)
+    assert plan.shards == 2
+    key = url.removeprefix("s3://texts/")
+    command = [sys.executable, "-m", "tokpack", "encode", "--plan", url, "--shard", "0", "-q"]
+    machines = [
+        subprocess.Popen([*command, "--scratch", str(tmp_path / name)]) for name in ("one", "two")
+    ]
+    assert [machine.wait() for machine in machines] == [0, 0]
+    store.s3.put(f"{key}-00001.bin", b"of a machine that is lost")
+    store.plan.faults.append(Fault("503", "PUT", "pile-00001.json", times=2))
+    for number in range(1, plan.shards):
+        encode_shard(plan, url, number, workers=1)
+    assert {one.state for one in survey(plan, url)} == {"done"}
+    (manifest,) = commit(plan, url)
+    assert commit(plan, url)[0].pieces == manifest.pieces
+    whole = tokpack.encode(texts, tmp_path / "whole", tokenizer=str(tokenizer), workers=1)
+    assert (manifest.documents, manifest.tokens) == (whole.documents, whole.tokens)
+    parts = [store.s3.get(f"{key}-{n:05d}.bin") or b"" for n in range(plan.shards)]
+    assert b"".join(parts) == (tmp_path / "whole.bin").read_bytes()
+    assert store.s3.uploads() == 0
+    assert json.loads(store.s3.get(f"{key}.json") or b"") == json.loads(manifest.to_json())
+
+
+def test_bytes_that_differ_are_said(store: Store, url: str) -> None:
+    """A machine that computes wrong: the other shard is found only when the manifest is sent."""
+    plan = ShardPlan.load(url)
+    (made,) = encode_shard(plan, url, 0, workers=1)
+    key = url.removeprefix("s3://texts/") + "-00000"
+    wrong = json.loads(made.to_json())
+    wrong["bin"]["xxh3_blocks"] = "0" * 32
+    store.s3.delete(f"{key}.json")
+
+    def other() -> None:
+        store.s3.put(f"{key}.json", json.dumps(wrong).encode())
+
+    store.plan.faults.append(Fault("call", "PUT", f"{key}.json", times=1, act=other))
+    with pytest.raises(OutputError, match="two machines have made this shard, and not the same"):
+        encode_shard(plan, url, 0, workers=1)
+    assert Manifest.from_json(store.s3.get(f"{key}.json") or b"").bin == wrong["bin"]
+
+
+class Stopping(ProcessEngine):
+    """Each task works for itself; the first stands still as soon as it has told of its work."""
+
+    def __init__(self, plan: ShardPlan, url: str, folder: Path) -> None:
+        super().__init__(slots=2)
+        self._plan, self._url, self._folder = plan, url, folder
+
+    def start(self, arguments: Sequence[str]) -> Running:
+        first = not self.begun
+        scratch = str(self._folder / f"scratch{len(self.begun)}")
+        task = super().start([*arguments, "--scratch", scratch])
+        while first and survey(self._plan, self._url)[0].state == "open":
+            time.sleep(0.02)
+        if first and task.process:
+            task.process.send_signal(signal.SIGSTOP)
+        return task
+
+
+def test_a_task_that_is_stuck_is_begun_once_more(
+    store: Store, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del store
+    plan = ShardPlan.load(url)
+    monkeypatch.setattr(drive, "_POLL_STORE_SECONDS", 0.2)
+    monkeypatch.setattr(drive, "_ENOUGH", plan.shards - 1)
+    monkeypatch.setattr(report, "LOST_SECONDS", 2.0)
+    for number in range(1, plan.shards):
+        encode_shard(plan, url, number, workers=1)
+    engine = Stopping(plan, url, tmp_path)
+    told: list[str] = []
+    drive.Drive(plan, url, engine, ["-q", "--workers", "1"], say=told.append).run()
+    assert told == ["shard 0 takes more than twice as long as others: begun once more"]
+    assert len(engine.begun) == 2
+    assert not engine.tasks
+    commit(plan, url)
+
+
+def test_a_url_with_a_secret_is_in_no_plan(store: Store, tokenizer: Path) -> None:
+    del store
+    options = EncodeOptions(
+        ("https://u:pass@127.0.0.1:9/x.jsonl?signature=7",),
+        output="s3://texts/secret",
+        tokenizer=str(tokenizer),
+        input_format="jsonl",
+    )
+    with pytest.raises((UsageError, tokpack.InputError)) as raised:
+        make_shard_plan(options)
+    assert "signature" not in str(raised.value)
