@@ -72,8 +72,10 @@ def _lines(path: Path) -> list[str]:
         return []
 
 
-def ending_with(launcher: int) -> Callable[[], None] | None:
-    """What a child does so that the system kills it when ``launcher`` dies, be it by SIGKILL.
+def ending_with(
+    launcher: int, number: signal.Signals = signal.SIGKILL
+) -> Callable[[], None] | None:
+    """What a child does so that it gets a signal when ``launcher`` dies, be it by SIGKILL.
 
     None where the system cannot: on others than Linux.
     """
@@ -82,7 +84,7 @@ def ending_with(launcher: int) -> Callable[[], None] | None:
     prctl = ctypes.CDLL(None).prctl  # found here: a child that was just forked should do little
 
     def end_with_launcher() -> None:
-        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        prctl(_PR_SET_PDEATHSIG, number)
         if os.getppid() != launcher:  # it died before the line above
             os._exit(1)
 
@@ -90,7 +92,7 @@ def ending_with(launcher: int) -> Callable[[], None] | None:
 
 
 def end_with(launcher: int) -> None:
-    """Let the system kill this process when its parent ``launcher`` dies, where it can."""
-    act = ending_with(launcher)
+    """Let the system send SIGTERM when this process's parent ``launcher`` dies, where it can."""
+    act = ending_with(launcher, signal.SIGTERM)
     if act is not None:
         act()

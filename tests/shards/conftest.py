@@ -45,7 +45,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     options: dict[str, object] = {
         "tokenizer": str(tokenizer),
         "on_error": "skip",
-        "max_rejects": 5,
+        "max_rejects": 6,
         "trace": True,
         "empty": "document",
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from shards.conftest import SHARD_BYTES
 from support.encoding_tools import dataset
+from support.places import EXAMPLES
 from support.process_engine import ProcessEngine
 
 import tokpack
@@ -139,6 +141,10 @@ def test_the_command_line(
     assert facts["states"] == {"open": 1, "done": shards - 1}
     assert main(["encode", "--plan", prefix + ".plan", "--shard", "0", *more]) == 0
     assert main(["status", prefix]) == 0
+    script = [str(EXAMPLES / "cluster" / "slurm.sh"), prefix]  # finds it done
+    found = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    task = {**os.environ, **found, "SLURM_ARRAY_TASK_ID": "1"}
+    subprocess.run(["bash", *script], env=task, check=True, stdout=subprocess.DEVNULL)
     assert main(["commit", prefix, "--data-path", str(tmp_path / "paths")]) == 0
     assert (tmp_path / "paths").read_text().count("\n") == shards
     assert main(["commit", prefix]) == 0  # it is the same
@@ -246,8 +252,7 @@ def test_a_maker_that_falls_silent_is_lost(made: tuple[Path, ShardPlan], tmp_pat
 
 def test_machines_that_are_lost_are_made_up_for(corpus: Corpus, tmp_path: Path) -> None:
     prefix = tmp_path / "pile"
-    options = corpus.options | {"max_rejects": 6}
-    plan = planned(corpus, prefix, corpus.units, **options)
+    plan = planned(corpus, prefix, corpus.units)
     engine = ProcessEngine(slots=2, lose=2)
     told: list[str] = []
     seen: list[tuple[int, int]] = []
@@ -262,7 +267,7 @@ def test_machines_that_are_lost_are_made_up_for(corpus: Corpus, tmp_path: Path) 
     assert seen[-1] == (sum(shard.bytes for shard in plan.each_shard()),) * 2
     commit(plan, str(prefix))
     tokpack.merge([prefix], tmp_path / "one")
-    tokpack.encode(corpus.units, tmp_path / "whole", workers=1, **options)
+    tokpack.encode(corpus.units, tmp_path / "whole", workers=1, **corpus.options)
     assert dataset(tmp_path / "one") == dataset(tmp_path / "whole")
     Drive(plan, str(prefix), engine).run()  # nothing is left to do
     assert len(engine.begun) == plan.shards + 2

@@ -88,7 +88,7 @@ def _encode(
         if done is not None:
             return done
         check_replaced(options, plan.sources, plan)
-    with _ends_on_sigterm(), _locked(folder, options) as beat:
+    with ends_on_sigterm(), _locked(folder, options) as beat:
         plan, touched = open_plan(folder, plan, options)
         job = Job(
             *(folder, plan.sources, plan.parts, tokenizer, frame), plan.options["dtype"], options
@@ -160,7 +160,7 @@ def _leave(folder: WorkFolder) -> None:
 
 
 @contextlib.contextmanager
-def _ends_on_sigterm() -> Iterator[None]:
+def ends_on_sigterm() -> Iterator[None]:
     """Let SIGTERM end the run as Ctrl-C does: in order, so that it can go on later."""
     if (
         threading.current_thread() is not threading.main_thread()

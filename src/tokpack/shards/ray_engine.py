@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import logging
 import os
+import socket
 import subprocess
 import sys
 from contextlib import suppress
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 _CPUS = 8  # of a task, where nothing is asked for
 _SAID = 2000  # characters of what a command says
+_CONNECT_SECONDS = 10.0
 _GRACE = 20.0  # seconds from SIGTERM to SIGKILL
 _MAIN = """
 import sys
@@ -41,6 +43,8 @@ class RayEngine:
             ray: Any = importlib.import_module("ray")
         except ImportError as error:
             raise UsageError("--engine ray needs a package: pip install 'tokpack[ray]'") from error
+        if address:
+            _check_answers(address)
         self._ray = ray
         self._began = not ray.is_initialized()
         try:
@@ -84,6 +88,17 @@ class RayEngine:
     def close(self) -> None:
         if self._began:
             self._ray.shutdown()
+
+
+def _check_answers(address: str) -> None:
+    """WorkerError where nothing listens at HOST:PORT: Ray would wait for it for minutes."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():  # auto, ray://...
+        return
+    try:
+        socket.create_connection((host, int(port)), _CONNECT_SECONDS).close()
+    except OSError as error:
+        raise WorkerError(f"--ray-address {address}: {error.strerror or error}") from error
 
 
 def run_command(arguments: list[str]) -> tuple[int, str]:

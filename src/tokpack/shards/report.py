@@ -55,8 +55,21 @@ class Report:
 
     @property
     def is_lost(self) -> bool:
-        """Whether its maker says that it works, and has said so too long ago."""
-        return self.state == "running" and time.time() - self.told > LOST_SECONDS
+        """Whether its maker says that it works, and is dead or has said so too long ago."""
+        if self.state != "running":
+            return False
+        return time.time() - self.told > LOST_SECONDS or self._is_dead_here()
+
+    def _is_dead_here(self) -> bool:
+        if self.host != socket.gethostname():
+            return False
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return True
+        except OSError:  # somebody else's
+            return False
+        return False
 
     def is_of(self, other: Report) -> bool:
         """Whether the same process has told both."""
@@ -126,6 +139,8 @@ def _parsed(content: bytes | None, name: str) -> Report | None:
         values = parse_json(content, name)
         report = Report(**{field.name: values[field.name] for field in fields(Report)})
         float(report.began), float(report.told), int(report.done), int(report.total)
+        if not 0 < int(report.pid) < 1 << 31:
+            return None
     except (FormatError, KeyError, TypeError, ValueError):
         return None
     return report

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tokpack.encoding.options import worker_count
 from tokpack.encoding.planned import Planned, load_means
-from tokpack.encoding.run import encode_planned
+from tokpack.encoding.run import encode_planned, ends_on_sigterm
 from tokpack.errors import BusyError, InputError, TokpackError
 from tokpack.shards.plan import check_means
 from tokpack.shards.report import Reporter
@@ -46,18 +46,19 @@ def encode_shard(
         if progress is not None:
             progress(state)
 
-    try:
-        made = encode_planned(
-            lambda: _planned(plan, shard, options), options, progress=show, is_shard=True
-        )
-    except BusyError:  # the one that makes it tells of it
-        raise
-    except TokpackError as error:
-        reporter.end("failed", str(error))
-        raise
-    except BaseException:
-        reporter.end("stopped")
-        raise
+    with ends_on_sigterm():  # whoever waits for the shard is told
+        try:
+            made = encode_planned(
+                lambda: _planned(plan, shard, options), options, progress=show, is_shard=True
+            )
+        except BusyError:  # the one that makes it tells of it
+            raise
+        except TokpackError as error:
+            reporter.end("failed", str(error))
+            raise
+        except BaseException:
+            reporter.end("stopped")
+            raise
     reporter.finish(made[0])
     return made
 

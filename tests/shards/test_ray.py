@@ -1,0 +1,110 @@
+"""A real Ray cluster of two nodes on this machine; one is removed while it works."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from support.encoding_tools import dataset
+
+import tokpack
+from tokpack.encoding import EncodeOptions
+from tokpack.errors import UsageError
+from tokpack.shards.commit import commit
+from tokpack.shards.drive import Drive
+from tokpack.shards.plan import make_shard_plan, save_plan
+from tokpack.shards.survey import survey
+
+ray = pytest.importorskip("ray")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+]
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from shards.conftest import Corpus
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = "0"
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    yield cluster
+    ray.shutdown()
+    cluster.shutdown()
+
+
+def test_a_node_is_removed_while_it_works(cluster: Any, corpus: Corpus, tmp_path: Path) -> None:
+    from tokpack.shards.ray_engine import RayEngine
+
+    other = cluster.add_node(num_cpus=1)
+    cluster.wait_for_nodes()
+    prefix = tmp_path / "pile"
+    options = EncodeOptions(tuple(corpus.units), output=str(prefix), **corpus.options)  # type: ignore[arg-type]
+    plan = make_shard_plan(options, 1)
+    save_plan(plan, str(prefix))
+    engine = RayEngine(cluster.address, None)
+    assert engine.cpus == 1
+    told: list[str] = []
+
+    def remove() -> None:
+        while sum(one.state == "running" for one in survey(plan, str(prefix))) < 2:
+            time.sleep(0.02)
+            if all(one.state == "done" for one in survey(plan, str(prefix))):
+                return
+        cluster.remove_node(other, allow_graceful=False)
+
+    remover = threading.Thread(target=remove)
+    remover.start()
+    try:
+        Drive(plan, str(prefix), engine, ["-q", "--workers", "1"], say=told.append).run()
+    finally:
+        remover.join()
+        engine.close()
+    commit(plan, str(prefix))
+    tokpack.merge([prefix], tmp_path / "one")
+    tokpack.encode(corpus.units, tmp_path / "whole", workers=1, **corpus.options)
+    assert dataset(tmp_path / "one") == dataset(tmp_path / "whole")
+
+
+def test_the_command_and_a_driver_that_dies(cluster: Any, corpus: Corpus, tmp_path: Path) -> None:
+    prefix = str(tmp_path / "pile")
+    words = [sys.executable, "-m", "tokpack", "encode", *corpus.units, "-o", prefix, "-q"]
+    words += ["--engine", "ray", "--ray-address", cluster.address, "--workers", "1"]
+    words += ["--shard-size", "1", "--tokenizer", str(corpus.options["tokenizer"])]
+    words += ["--on-error", "skip"]
+    killed = subprocess.Popen(words)
+    while not (tmp_path / "pile.plan" / "00000.json").exists() and killed.poll() is None:
+        time.sleep(0.05)
+    killed.kill()
+    killed.wait()
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=240)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [prefix]
+    tokpack.merge([prefix], tmp_path / "one")
+    options = {"tokenizer": str(corpus.options["tokenizer"]), "on_error": "skip", "workers": 1}
+    tokpack.encode(corpus.units, tmp_path / "whole", **options)
+    assert dataset(tmp_path / "one") == dataset(tmp_path / "whole")
+
+
+def test_what_is_asked_of_a_cluster_that_it_has_not(cluster: Any) -> None:
+    from tokpack.shards.ray_engine import RayEngine
+
+    with pytest.raises(
+        tokpack.WorkerError, match=r"--ray-address 127\.0\.0\.1:1: Connection refused"
+    ):
+        RayEngine("127.0.0.1:1", 1)
+    with pytest.raises(UsageError, match="--workers 64: the largest node"):
+        RayEngine(cluster.address, 64)
