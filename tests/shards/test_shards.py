@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from shards.conftest import SHARD_BYTES
 from support.encoding_tools import dataset
-from support.places import EXAMPLES
+from support.places import ROOT
 from support.process_engine import ProcessEngine
 
 import tokpack
@@ -141,7 +141,7 @@ def test_the_command_line(
     assert facts["states"] == {"open": 1, "done": shards - 1}
     assert main(["encode", "--plan", prefix + ".plan", "--shard", "0", *more]) == 0
     assert main(["status", prefix]) == 0
-    script = [str(EXAMPLES / "cluster" / "slurm.sh"), prefix]  # finds it done
+    script = [str(ROOT / "examples" / "cluster" / "slurm.sh"), prefix]  # finds it done
     found = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     task = {**os.environ, **found, "SLURM_ARRAY_TASK_ID": "1"}
     subprocess.run(["bash", *script], env=task, check=True, stdout=subprocess.DEVNULL)
