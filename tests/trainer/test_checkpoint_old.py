@@ -1,0 +1,59 @@
+"""A checkpoint from before settings and optimizers were added loads, and goes on as it did then."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("safetensors")
+
+from support.parallel_tools import rounding  # noqa: E402
+
+from tokpack.checkpoints.export import open_weights  # noqa: E402
+from tokpack.configuration.config import Config  # noqa: E402
+from tokpack.configuration.model import ModelConfig  # noqa: E402
+from tokpack.trainer import checkpoint, parallel  # noqa: E402
+from tokpack.trainer.engine import Engine, make_engine  # noqa: E402
+
+GOLDEN = Path(__file__).parents[1] / "golden/checkpoint"
+SETTINGS = {
+    "num_layers": 2,
+    "hidden_size": 8,
+    "num_attention_heads": 2,
+    "seq_length": 64,
+    "vocab_size": 32,
+    "make_vocab_size_divisible_by": 32,
+    "position_embedding_type": "rope",
+    "micro_batch_size": 2,
+    "global_batch_size": 4,
+    "device": "cpu",
+}
+LOSSES = [3.4825453758239746, 3.461343765258789, 3.487061023712158]  # of steps 3 to 5, then
+
+
+def make() -> Engine:
+    torch.set_num_threads(1)
+    config = Config(**SETTINGS)
+    return make_engine(config, ModelConfig.of(config, 32), parallel.Topology())
+
+
+def step(engine: Engine, number: int) -> float:
+    """The loss of a step over tokens that are a function of its number."""
+    ids = torch.randint(0, 32, (2, 65), generator=torch.Generator().manual_seed(number))
+    batch = {"tokens": ids[:, :-1], "labels": ids[:, 1:], "loss_mask": torch.ones(2, 64)}
+    return float(engine.train_batch([batch], 1e-2).loss)
+
+
+def test_an_old_checkpoint_goes_on(tmp_path: Path) -> None:
+    folder = shutil.copytree(GOLDEN, tmp_path / "run")
+    engine = make()
+    found = checkpoint.load(engine, folder, engine.model.model)
+    assert found is not None
+    assert (found.step, engine.steps) == (3, 3)
+    losses = [step(engine, number) for number in range(3, 6)]
+    apart = max(abs(a - b) for a, b in zip(losses, LOSSES, strict=True))
+    assert apart < rounding(3) * LOSSES[0]
+    assert open_weights(folder).model == engine.model.model
