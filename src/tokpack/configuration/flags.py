@@ -16,7 +16,8 @@ from tokpack.display import brief, nearest
 from tokpack.errors import FormatError, UsageError
 from tokpack.files.foreign import read_json
 
-from .config import EXCLUSIVE, FIELDS
+from .checks import EXCLUSIVE
+from .config import FIELDS
 from .derive import Given, configure
 from .names import (
     BIGSCIENCE,

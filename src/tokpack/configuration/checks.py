@@ -1,0 +1,90 @@
+"""What settings of a run cannot be together, whatever the data and the machine are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tokpack.errors import UsageError
+
+if TYPE_CHECKING:
+    from .config import Config
+
+# Of each of these at most one can be given.
+EXCLUSIVE = (
+    ("train_samples", "train_iters"),
+    ("lr_decay_samples", "lr_decay_iters"),
+    ("lr_warmup_samples", "lr_warmup_iters", "lr_warmup_fraction"),
+)
+
+
+def check(config: Config) -> None:
+    """UsageError for values that cannot work together."""
+    _check_model(config)
+    _check_run(config)
+    _check_parallel(config)
+
+
+def _check_model(config: Config) -> None:
+    heads, positions = config.num_attention_heads, config.max_position_embeddings
+    _divides("hidden_size", config.hidden_size, "num_attention_heads", heads)
+    _divides("num_attention_heads", heads, "num_query_groups", config.num_query_groups or 1)
+    if positions is not None and positions < config.seq_length:
+        raise UsageError(
+            f"max_position_embeddings is {positions}, less than seq_length {config.seq_length}"
+        )
+    width = config.hidden_size // heads
+    rotary = int(width * config.rotary_percent)
+    if config.position_embedding_type == "rope" and (rotary < 2 or rotary % 2):
+        raise UsageError(
+            f"rotary_percent {config.rotary_percent:g} of a head's {width} is {rotary}: rotary "
+            "positions need an even number of at least 2"
+        )
+
+
+def _check_run(config: Config) -> None:
+    batch, ramp = config.global_batch_size, config.rampup_batch_size
+    if ramp is not None and len(ramp) != 3:
+        raise UsageError(f"rampup_batch_size is {ramp}, expected start, increment, samples")
+    start, increment, samples = ramp or (batch, batch, 0)
+    if min(start, increment, samples + 1) < 1 or start > batch or (batch - start) % increment:
+        raise UsageError(
+            f"rampup_batch_size {start} {increment} {samples} does not reach global_batch_size "
+            f"{batch}: expected a start of 1 to {batch}, steps of at least 1 that lead from one to "
+            "the other, and samples of at least 0"
+        )
+    if (first := min(config.extra_save_iters, default=0)) < 0:
+        raise UsageError(f"extra_save_iters has {first}, expected steps of at least 0")
+    _divides("global_batch_size", batch, "micro_batch_size", config.micro_batch_size)
+    for names in EXCLUSIVE:
+        given = [f"{name} {getattr(config, name)}" for name in names if getattr(config, name)]
+        if len(given) > 1:
+            raise UsageError(f"{' and '.join(given)} are given: give one of them")
+    for low, high in (("min_lr", "lr"), ("min_loss_scale", "initial_loss_scale")):
+        least, most = getattr(config, low), getattr(config, high)
+        if least > most:
+            raise UsageError(f"{low} is {least:g}, above {high} {most:g}")
+
+
+def _check_parallel(config: Config) -> None:
+    size = config.tensor_model_parallel_size
+    for name in ("num_attention_heads", "num_query_groups", "hidden_size", "ffn_hidden_size"):
+        _divides(name, getattr(config, name) or size, "tensor_model_parallel_size", size)
+    if config.zero_stage and config.engine == "torch":
+        raise UsageError(f"zero_stage {config.zero_stage} needs engine deepspeed, this is torch")
+    if config.engine == "deepspeed" and config.min_loss_scale % 1:
+        raise UsageError(
+            f"min_loss_scale {config.min_loss_scale:g}: DeepSpeed needs a whole number"
+        )
+    stages, split = config.pipeline_model_parallel_size, config.pipeline_split
+    if split is None:
+        _divides("num_layers", config.num_layers, "pipeline_model_parallel_size", stages)
+    elif len(split) != stages or sum(split) != config.num_layers or min(split) < 0:
+        raise UsageError(
+            f"pipeline_split is {' '.join(map(str, split))} ({len(split)} stages, {sum(split)} "
+            f"layers), expected {stages} stages and {config.num_layers} layers"
+        )
+
+
+def _divides(name: str, value: int, divisor_name: str, divisor: int) -> None:
+    if value % divisor:
+        raise UsageError(f"{name} {value} is not a multiple of {divisor_name} {divisor}")
