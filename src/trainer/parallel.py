@@ -201,6 +201,11 @@ def reduce(x: Tensor, group: Group | None) -> Tensor:
     return x if group is None else _Sum.apply(x, group, None)  # type: ignore[no-untyped-call]
 
 
+def shared(x: Tensor, group: Group | None) -> Tensor:
+    """``x`` that all tensor ranks have, for their own parts of a layer: they sum its gradient."""
+    return x if group is None else _Sum.apply(x, None, group)  # type: ignore[no-untyped-call]
+
+
 def sharded(topology: Topology, dim: int, *shape: int) -> nn.Parameter:
     """An empty parameter: this tensor rank's part of ``shape``, which is split along ``dim``."""
     local = [n // topology.tensor_size if i == dim else n for i, n in enumerate(shape)]
@@ -219,9 +224,7 @@ class ColumnLinear(nn.Module):
         self.group = topology.tensor_group
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.group is not None:
-            x = _Sum.apply(x, None, self.group)  # type: ignore[no-untyped-call]
-        return functional.linear(x, self.weight, self.bias)
+        return functional.linear(shared(x, self.group), self.weight, self.bias)
 
 
 class RowLinear(nn.Module):

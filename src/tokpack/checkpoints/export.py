@@ -1,4 +1,4 @@
-"""A checkpoint -> a folder that ``transformers`` loads: GPT-2, GPT-NeoX or Llama."""
+"""A checkpoint -> a folder that ``transformers`` loads: GPT-2, GPT-NeoX, Llama or Qwen3."""
 
 from __future__ import annotations
 
@@ -33,18 +33,20 @@ if TYPE_CHECKING:
     from tokpack.tokenizers import Tokenizer
 
 KIND = "exported model"
-GPT2, NEOX, LLAMA = range(3)
-FAMILIES = ("GPT2LMHeadModel", "GPTNeoXForCausalLM", "LlamaForCausalLM")
-_TYPES = ("gpt2", "gpt_neox", "llama")
+GPT2, NEOX, LLAMA, QWEN3 = range(4)
+FAMILIES = ("GPT2LMHeadModel", "GPTNeoXForCausalLM", "LlamaForCausalLM", "Qwen3ForCausalLM")
+_TYPES = ("gpt2", "gpt_neox", "llama", "qwen3")
 _ACTIVATIONS = {"gelu": "gelu_pytorch_tanh", "gelu_erf": "gelu", "swiglu": "silu"}
 
-# Our modules, and where they are in the three families.
+# Our modules, and where they are in three families; Qwen3 has Llama's names.
 _MODULES = {
     "blocks": ("transformer.h", "gpt_neox.layers", "model.layers"),
     "embedding.word": ("transformer.wte", "gpt_neox.embed_in", "model.embed_tokens"),
     "embedding.position": ("transformer.wpe", "", ""),
     "attention_norm": ("ln_1", "input_layernorm", "input_layernorm"),
     "attention.qkv": ("attn.c_attn", "attention.query_key_value", "self_attn.{}_proj q k v"),
+    "attention.q_norm": ("", "", "self_attn.q_norm"),
+    "attention.k_norm": ("", "", "self_attn.k_norm"),
     "attention.out": ("attn.c_proj", "attention.dense", "self_attn.o_proj"),
     "mlp_norm": ("ln_2", "post_attention_layernorm", "post_attention_layernorm"),
     "mlp.up": ("mlp.c_fc", "mlp.dense_h_to_4h", "mlp.{}_proj gate up"),
@@ -157,31 +159,56 @@ def family_of(model: ModelConfig) -> int:
     gelu = model.normalization == "LayerNorm" and model.activation != "swiglu"
     swiglu = model.normalization == "RMSNorm" and model.activation == "swiglu"
     grouped = model.num_query_groups != model.num_attention_heads
-    if gelu and model.add_bias_linear and not grouped and (rotary or not parallel):
-        return NEOX if rotary else GPT2
+    modules = {_place(name)[1] for name in model.layout} - {"embedding.norm"}
+    normed = "attention.q_norm" in modules
     whole = rotary and model.rotary_percent == 1
-    if swiglu and whole and not model.add_bias_linear and not parallel:
-        return LLAMA
-    words = "position_embedding_type rotary_percent normalization activation add_bias_linear "
-    names = (words + "parallel_residual num_query_groups num_attention_heads").split()
+    family = None
+    if gelu and model.add_bias_linear and not grouped and (rotary or not parallel):
+        family = NEOX if rotary else GPT2
+    elif swiglu and whole and not model.add_bias_linear and not parallel:
+        family = QWEN3 if normed else LLAMA
+    names = "position_embedding_type rotary_percent normalization activation add_bias_linear "
+    names += "parallel_residual num_query_groups num_attention_heads"
+    words = [f"{name} {getattr(model, name)}" for name in names.split()]
+    if family is not None:
+        absent = [one for one in sorted(modules) if not _names(one, family)]
+        if not absent:
+            return family
+        words = [f"{FAMILIES[family]} has no {' and no '.join(absent)}"]
     raise UsageError(
-        "no class of transformers computes this model: "
-        + ", ".join(f"{name} {getattr(model, name)}" for name in names)
-        + ". GPT-2 has learned positions, LayerNorm, gelu, biases and a sequential residual; "
-        "GPT-NeoX rotary positions, LayerNorm, gelu and biases; Llama fully rotary positions, "
-        "RMSNorm, swiglu, no biases and a sequential residual"
+        f"no class of transformers computes this model: {', '.join(words)}. GPT-2 has learned "
+        "positions, LayerNorm, gelu, biases and a sequential residual; GPT-NeoX rotary positions, "
+        "LayerNorm, gelu and biases; Llama fully rotary positions, RMSNorm, swiglu, no biases and "
+        "a sequential residual, and Qwen3 the same with qk_layernorm"
     )
+
+
+def _place(name: str) -> tuple[str, str, str]:
+    """The block, the module in it and the kind of a parameter: ("3", "mlp.up", "weight")."""
+    module, _, kind = name.rpartition(".")
+    if not module.startswith("blocks."):
+        return "", module, kind
+    _, number, module = module.split(".", 2)
+    return number, module, kind
+
+
+def _names(module: str, family: int) -> str:
+    """What a family calls one of our modules; nothing where it has none."""
+    return _MODULES[module][min(family, LLAMA)] if module in _MODULES else ""
 
 
 def config_of(model: ModelConfig, family: int) -> dict[str, Any]:
     """The values of config.json, under the names of older and newer releases."""
-    values = {n[family]: getattr(model, own) for own, n in _SETTINGS.items() if n[family]}
+    column = min(family, LLAMA)
+    values = {n[column]: getattr(model, own) for own, n in _SETTINGS.items() if n[column]}
     activation = _ACTIVATIONS[model.activation]
     if family == GPT2:
         values |= {"activation_function": activation, "embd_pdrop": model.hidden_dropout}
     else:
         rope = {"rope_theta": model.rotary_base, "partial_rotary_factor": model.rotary_percent}
         values |= {"hidden_act": activation, "rope_parameters": {"rope_type": "default", **rope}}
+    if family == QWEN3:
+        values |= {"head_dim": model.head_width}
     # A norm behind the word embedding is folded into it, which leaves another head.
     tied = not (model.untie_embeddings_and_output_weights or model.embed_layernorm)
     names = {"architectures": [FAMILIES[family]], "model_type": _TYPES[family]}
@@ -221,18 +248,15 @@ def _write_weights(
 def _translated(weights: Weights, family: int, name: str) -> Iterator[tuple[str, Tensor]]:
     """What a family has in the place of one of our parameters."""
     model, tensor = weights.model, weights.read(name)["parameter"]
-    module, _, kind = name.rpartition(".")
-    block = ""
-    if module.startswith("blocks."):
-        _, number, module = module.split(".", 2)
-        block = f"{_MODULES['blocks'][family]}.{number}."
+    number, module, kind = _place(name)
+    block = f"{_names('blocks', family)}.{number}." if number else ""
     if module == "embedding.norm":
         return
     if module == "embedding.word" and model.embed_layernorm:
         if not model.untie_embeddings_and_output_weights:
-            yield f"{_MODULES['head'][family]}.weight", tensor
+            yield f"{_names('head', family)}.weight", tensor
         tensor = _normalised(weights, tensor)
-    target, *places = _MODULES[module][family].split()
+    target, *places = _names(module, family).split()
     parts = _parts(model, family, module, tensor)
     for place, part in zip(places or [""], parts, strict=True):
         yield f"{block}{target.format(place)}.{kind}", part
@@ -245,7 +269,7 @@ def _parts(model: ModelConfig, family: int, module: str, tensor: Tensor) -> list
     if module == "attention.qkv" and family != NEOX:
         heads = tensor.view(model.num_query_groups, -1, model.head_width, *rest)
         parts = [heads[:, :-2], heads[:, -2], heads[:, -1]]
-    elif module == "mlp.up" and family == LLAMA:
+    elif module == "mlp.up" and family >= LLAMA:
         parts = list(tensor.view(-1, 2, *rest).unbind(1))
     parts = [part.reshape(-1, *rest) for part in parts]
     if family == GPT2 and module.startswith(("attention.", "mlp.")):

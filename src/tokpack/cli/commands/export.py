@@ -42,7 +42,7 @@ PAGE = Page(
     CHECKPOINTS
     + """
 The folder loads with AutoModelForCausalLM.from_pretrained(DIR), as GPT2LMHeadModel,
-GPTNeoXForCausalLM or LlamaForCausalLM, and gives the same logits.
+GPTNeoXForCausalLM, LlamaForCausalLM or Qwen3ForCausalLM, and gives the same logits.
 
 examples:
   tokpack export run -o my-gpt
