@@ -11,7 +11,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from .parallel import ColumnLinear, RowLinear, Topology, gather_whole, own_part
+from .parallel import ColumnLinear, RowLinear, Topology, gather_whole, own_part, shared
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,12 +32,16 @@ class Attention(nn.Module):
         self.queries = model.num_attention_heads // model.num_query_groups
         rows = (model.num_attention_heads + 2 * model.num_query_groups) * self.width
         self.qkv = ColumnLinear(model.hidden_size, rows, model.add_bias_linear, topology)
+        self.q_norm = HeadNorm(model, topology) if model.qk_layernorm else None
+        self.k_norm = HeadNorm(model, topology) if model.qk_layernorm else None
         self.out = RowLinear(model.hidden_size, model.hidden_size, model.add_bias_linear, topology)
 
     def forward(self, x: Tensor, rotary: Rotary | None, documents: Any) -> Tensor:
         parts = self.qkv(x).unflatten(2, (-1, self.queries + 2, self.width))
         parts = parts.split((self.queries, 1, 1), 3)
         q, k, v = (part.flatten(2, 3).transpose(1, 2) for part in parts)
+        if self.q_norm is not None and self.k_norm is not None:
+            q, k = self.q_norm(q), self.k_norm(k)
         if rotary is not None:
             q, k = _rotate(q, *rotary), _rotate(k, *rotary)
         grouped = self.queries > 1
@@ -51,6 +55,27 @@ class Attention(nn.Module):
 
             y = flex_attention(q, k, v, block_mask=documents, enable_gqa=grouped)
         return self.out(y.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
+
+
+class HeadNorm(nn.Module):
+    """A norm over the width of each head. Tensor ranks share its weights, and have own heads."""
+
+    def __init__(self, model: ModelConfig, topology: Topology) -> None:
+        super().__init__()
+        self.epsilon, self.group = model.layernorm_epsilon, topology.tensor_group
+        self.weight = nn.Parameter(torch.empty(model.head_width))
+        layer_norm = model.normalization == "LayerNorm"
+        self.bias = nn.Parameter(torch.empty(model.head_width)) if layer_norm else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        shape, weight = self.weight.shape, shared(self.weight, self.group)
+        y = x.to(weight.dtype)
+        if self.bias is None:
+            y = functional.rms_norm(y, shape, weight, self.epsilon)
+        else:
+            bias = shared(self.bias, self.group)
+            y = functional.layer_norm(y, shape, weight, bias, self.epsilon)
+        return y.to(x.dtype)
 
 
 class MLP(nn.Module):

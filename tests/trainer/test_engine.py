@@ -43,6 +43,13 @@ def test_other_shapes_of_the_model_and_of_the_pipeline() -> None:
     check([Run(llama), Run({**llama, **TP}, 2), Run({**llama, **uneven}, 2)])
 
 
+def test_norms_over_heads_are_shared_by_tensor_ranks() -> None:
+    """Each tensor rank has other heads; their norms' weights are one, and learn from all heads."""
+    gpt2, llama = {"qk_layernorm": True}, {**LLAMA, "qk_layernorm": True}
+    check([Run(gpt2), Run({**gpt2, **TP, **RECOMPUTE}, 2)])
+    check([Run(llama), Run({**llama, **TP, **PP}, 4)])
+
+
 def test_fewer_micro_batches_than_stages() -> None:
     four = {"num_layers": 4}
     stages = {**four, "pipeline_model_parallel_size": 4}

@@ -78,6 +78,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
         "LlamaForCausalLM",
         {**LLAMA, "untie_embeddings_and_output_weights": True, "embed_layernorm": True},
     ),
+    "qwen3": ("Qwen3ForCausalLM", {**LLAMA, "qk_layernorm": True, "rotary_base": 500.0}),
 }
 
 
@@ -132,6 +133,13 @@ def test_models_that_no_class_computes(tmp_path: Path, settings: dict[str, Any])
     with pytest.raises(UsageError, match=message):
         export(Memory(model_of(**settings)), tmp_path / "out")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("settings", "family"), [({}, "GPT2"), (NEOX, "GPTNeoX")])
+def test_what_a_class_lacks_is_named(tmp_path: Path, settings: dict[str, Any], family: str) -> None:
+    lacking = rf"{family}\w+ has no attention\.k_norm and no attention\.q_norm\. .* Qwen3 .* qk_"
+    with pytest.raises(UsageError, match=lacking):
+        export(Memory(model_of(**settings, qk_layernorm=True)), tmp_path / "out")
 
 
 def test_an_output_is_whole_or_absent(tmp_path: Path) -> None:

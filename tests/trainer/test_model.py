@@ -26,7 +26,10 @@ from tokpack.trainer.parallel import Topology
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-FAMILIES = pytest.mark.parametrize("family", [{}, NEOX, LLAMA], ids=["gpt2", "neox", "llama"])
+QWEN3 = {**LLAMA, "qk_layernorm": True}
+FAMILIES = pytest.mark.parametrize(
+    "family", [{}, NEOX, LLAMA, QWEN3], ids=["gpt2", "neox", "llama", "qwen3"]
+)
 
 
 @pytest.fixture(autouse=True)

@@ -86,6 +86,7 @@ class Config:
     normalization: str = _model(
         "LayerNorm", "LayerNorm or RMSNorm", "T", names="norm", choices="LayerNorm RMSNorm"
     )
+    qk_layernorm: bool = _model(False, "a norm over each head of queries and keys")
     activation: str = _model(
         "gelu",
         "gelu (its tanh form), gelu_erf or swiglu",

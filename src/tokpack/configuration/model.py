@@ -52,6 +52,8 @@ class ModelConfig:
     layernorm_epsilon: float
     init_method_std: float
     output_init_method_std: float
+    # Of what came later, the default is what models were before it: their checkpoints lack it.
+    qk_layernorm: bool = False
 
     @classmethod
     def of(cls, config: Config, vocab_size: int) -> ModelConfig:
@@ -91,10 +93,10 @@ class ModelConfig:
         rows = (self.num_attention_heads + 2 * self.num_query_groups) * self.head_width
         up = self.ffn_hidden_size * (2 if self.activation == "swiglu" else 1)
 
-        def norm(name: str) -> Iterator[tuple[str, Layout]]:
-            yield f"{name}.weight", Layout((width,))
+        def norm(name: str, over: int = width) -> Iterator[tuple[str, Layout]]:
+            yield f"{name}.weight", Layout((over,))
             if self.normalization == "LayerNorm":
-                yield f"{name}.bias", Layout((width,))
+                yield f"{name}.bias", Layout((over,))
 
         def linear(name: str, *shape: int, split: int) -> Iterator[tuple[str, Layout]]:
             yield f"{name}.weight", Layout(shape, split)
@@ -110,6 +112,9 @@ class ModelConfig:
         for block in (f"blocks.{number}" for number in range(self.num_layers)):
             yield from norm(f"{block}.attention_norm")
             yield from linear(f"{block}.attention.qkv", rows, width, split=0)
+            if self.qk_layernorm:
+                yield from norm(f"{block}.attention.q_norm", self.head_width)
+                yield from norm(f"{block}.attention.k_norm", self.head_width)
             yield from linear(f"{block}.attention.out", width, width, split=1)
             yield from norm(f"{block}.mlp_norm")
             yield from linear(f"{block}.mlp.up", up, width, split=0)
