@@ -80,6 +80,9 @@ def twin_lr(c: Config, schedule: Schedule, k: int) -> float:
     if k > s.decay:
         return c.min_lr
     ratio = (k - s.warmup) / (s.decay - s.warmup)
+    if c.lr_decay_style == "WSD":
+        assert c.lr_wsd_decay_samples is not None
+        return c.min_lr + twin_wsd(c, s.decay, c.lr_wsd_decay_samples, k) * (c.lr - c.min_lr)
     return {
         "linear": c.min_lr + (1 - ratio) * (c.lr - c.min_lr),
         "cosine": c.min_lr + (c.lr - c.min_lr) * 0.5 * (math.cos(math.pi * ratio) + 1),
@@ -87,23 +90,41 @@ def twin_lr(c: Config, schedule: Schedule, k: int) -> float:
     }[c.lr_decay_style]
 
 
+def twin_wsd(c: Config, decay: int, ending: int, k: int) -> float:
+    start = decay - ending
+    if k <= start:
+        return 1.0
+    ratio = (k - start) / ending
+    if c.lr_wsd_decay_style == "linear":
+        return 1.0 - ratio
+    if c.lr_wsd_decay_style == "cosine":
+        return 0.5 * (math.cos(math.pi * ratio) + 1.0)
+    if c.lr_wsd_decay_style == "exponential":
+        return 2.0 * math.pow(0.5, ratio) - 1.0
+    assert c.lr_wsd_decay_style == "minus_sqrt"
+    return 1.0 - math.sqrt(ratio)
+
+
 STYLES = ("constant", "linear", "cosine", "inverse-square-root")
+ENDINGS = ("linear", "cosine", "exponential", "minus_sqrt")
 
 
 @given(
-    st.sampled_from(STYLES),
-    st.tuples(st.integers(0, 90), st.integers(1, 200)),
+    st.sampled_from([*((style, "linear") for style in STYLES), *(("WSD", end) for end in ENDINGS)]),
+    st.tuples(st.integers(0, 90), st.integers(1, 200), st.integers(1, 200)),
     st.floats(1e-6, 1),
     st.floats(0, 1),
     st.integers(0, 500),
 )
 def test_learning_rates(
-    style: str, lengths: tuple[int, int], top: float, share: float, k: int
+    style: tuple[str, str], lengths: tuple[int, int, int], top: float, share: float, k: int
 ) -> None:
-    warmup, decay = lengths
-    assume(warmup < decay)
+    warmup, decay, ending = lengths
+    assume(warmup < decay and ending <= decay)
     settings = config(
-        lr_decay_style=style,
+        lr_decay_style=style[0],
+        lr_wsd_decay_style=style[1],
+        lr_wsd_decay_samples=ending,
         lr=top,
         min_lr=top * share,
         lr_warmup_samples=warmup,
@@ -146,6 +167,11 @@ def test_iterations_and_fractions_are_samples() -> None:
             "warm-up of 900 samples .* decay of 900 samples",
         ),
         ({"train_iters": 10, "lr_warmup_fraction": 1.0}, "warm-up of 40 samples"),
+        ({"train_iters": 10, "lr_decay_style": "WSD"}, "last 0 of 40 samples: give lr_wsd_decay_s"),
+        (
+            {"train_iters": 10, "lr_decay_style": "WSD", "lr_wsd_decay_iters": 11},
+            "last 44 of 40 samples: give lr_wsd_decay_samples, or lr_wsd_decay_iters",
+        ),
     ],
 )
 def test_what_cannot_be_scheduled(settings: Any, message: str) -> None:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 EXCLUSIVE = (
     ("train_samples", "train_iters"),
     ("lr_decay_samples", "lr_decay_iters"),
+    ("lr_wsd_decay_samples", "lr_wsd_decay_iters"),
     ("lr_warmup_samples", "lr_warmup_iters", "lr_warmup_fraction"),
 )
 

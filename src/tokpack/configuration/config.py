@@ -127,12 +127,20 @@ class Config:
     min_lr: float = _optimizer(0.0, "where it ends", "X")
     lr_decay_style: str = _optimizer(
         "linear",
-        "constant, linear, cosine or inverse-square-root",
+        "constant, linear, cosine, inverse-square-root or WSD",
         "T",
-        choices="constant linear cosine inverse-square-root",
+        choices="constant linear cosine inverse-square-root WSD",
     )
     lr_decay_samples: int | None = _optimizer(None, "samples until min-lr", "N", otherwise="all")
     lr_decay_iters: int | None = _optimizer(None, "or steps", "N")
+    lr_wsd_decay_style: str = _optimizer(
+        "exponential",
+        "how WSD ends: exponential, linear, cosine or minus_sqrt",
+        "T",
+        choices="exponential linear cosine minus_sqrt",
+    )
+    lr_wsd_decay_samples: int | None = _optimizer(None, "samples of the end of WSD", "N")
+    lr_wsd_decay_iters: int | None = _optimizer(None, "or steps", "N")
     lr_warmup_samples: int = _optimizer(0, "samples of warm-up", "N")
     lr_warmup_iters: int = _optimizer(0, "or steps", "N")
     lr_warmup_fraction: float | None = _optimizer(

@@ -18,8 +18,9 @@ class Schedule:
 
     A step takes the samples from ``consumed`` to ``consumed + batch_size(consumed)``, at the
     learning rate ``lr(consumed)``; steps are made while a whole one fits into ``train_samples``.
-    ``warmup`` and ``decay`` are samples too, and need not be whole. Raises UsageError for a run
-    without a step, and for a warm-up that has no end.
+    ``warmup`` and ``decay`` are samples too, and need not be whole; ``ending`` are those of WSD's
+    decay, the last of ``decay``. Raises UsageError for a run without a step, for a warm-up that has
+    no end, and for a WSD without a decay.
     """
 
     def __init__(self, config: Config, epoch: int) -> None:
@@ -33,6 +34,7 @@ class Schedule:
         self.train_samples = config.train_samples or (config.train_iters or 0) * batch or epoch
         decay = config.lr_decay_samples or (config.lr_decay_iters or 0) * batch
         self.decay = decay or self.train_samples
+        self.ending = config.lr_wsd_decay_samples or (config.lr_wsd_decay_iters or 0) * batch
         self.warmup: float = config.lr_warmup_samples or config.lr_warmup_iters * batch
         if config.lr_warmup_fraction is not None:
             self.warmup = config.lr_warmup_fraction * self.decay
@@ -40,6 +42,11 @@ class Schedule:
             raise UsageError(
                 f"the warm-up of {self.warmup:,.0f} samples does not end before the decay of "
                 f"{self.decay:,} samples does: shorten it"
+            )
+        if config.lr_decay_style == "WSD" and not 0 < self.ending <= self.decay:
+            raise UsageError(
+                f"lr_decay_style WSD decays in the last {self.ending:,} of {self.decay:,} samples: "
+                "give lr_wsd_decay_samples, or lr_wsd_decay_iters, of at least 1 and at most all"
             )
         if self.batch_size(0) > self.train_samples:
             raise UsageError(
@@ -111,5 +118,13 @@ class Schedule:
         if style == "inverse-square-root":
             return max(bottom, top * math.sqrt(max(self.warmup, 1) / max(consumed, 1)))
         part = (consumed - self.warmup) / (self.decay - self.warmup)
-        left = 1 - part if style == "linear" else (math.cos(math.pi * part) + 1) / 2
+        if style == "WSD":
+            part = max(0.0, consumed - (self.decay - self.ending)) / self.ending
+            style = self._config.lr_wsd_decay_style
+        left = {
+            "linear": 1 - part,
+            "cosine": (math.cos(math.pi * part) + 1) / 2,
+            "exponential": 2 * 0.5**part - 1,
+            "minus_sqrt": 1 - math.sqrt(part),
+        }[style]
         return bottom + left * (top - bottom)
