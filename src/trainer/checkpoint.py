@@ -21,7 +21,6 @@ from tokpack.checkpoints.files import (
     write_tensors,
 )
 from tokpack.checkpoints.neox import NeoxWeights
-from tokpack.configuration.model import KINDS, ModelConfig
 from tokpack.errors import InputError, TokpackError, TrainingError, UsageError
 from tokpack.files.durable import UNFINISHED, cannot_write
 from tokpack.files.lock import hold
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from tokpack.configuration.config import Config
+    from tokpack.configuration.model import ModelConfig
 
     from .engine import Engine
 
@@ -151,9 +151,10 @@ def load(
         return None
     weights = agree(lambda: _open(path, model, finetune=finetune))
     if finetune or isinstance(weights, NeoxWeights):
-        engine.load_full_state(weights.read, optimizer=False)
+        engine.load_full_state(lambda name, _: weights.read(name), optimizer=False)
         return RunState(0, 0, {}, {}, asdict(model))
-    engine.load_full_state(lambda name: weights.read(name, KINDS), optimizer=True)
+    _check_optimizer(path, weights.state, engine)
+    engine.load_full_state(weights.read, optimizer=True)
     engine.load_scalars(weights.scalars)
     return weights.state
 
@@ -177,3 +178,14 @@ def _check_model(path: Path, there: ModelConfig, here: ModelConfig) -> None:
     names = " ".join(name for name in asdict(here) if name not in free.split())
     if different := differences(asdict(there), asdict(here), names):
         raise UsageError(f"{path}: the checkpoint is of another model: {different}")
+
+
+def _check_optimizer(path: Path, state: RunState, engine: Engine) -> None:
+    """UsageError where the state of another optimizer would be needed."""
+    there = state.config.get("optimizer", "adam")  # what wrote none had one only
+    here = engine.config.optimizer
+    if there != here:
+        raise UsageError(
+            f"{path}: the checkpoint has the state of optimizer {there}, this run is to go on with "
+            f"{here}: take the same, or take only the weights with --finetune"
+        )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from torch import Tensor
 
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
     from .model import Batch, Stage
     from .parallel import Topology
+
+    # The whole tensors of a global name, fp32: "parameter", and the optimizer's that are asked for.
+    Read = Callable[[str, Sequence[str]], Mapping[str, Tensor]]
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,7 @@ class StepResult:
 class Engine(Protocol):
     """Every method is a collective: all ranks call it, in the same order."""
 
+    config: Config
     topology: Topology
     model: Stage
     steps: int  # optimizer steps made, without skipped ones
@@ -47,8 +51,8 @@ class Engine(Protocol):
     def full_state(self) -> Iterator[tuple[str, dict[str, Tensor]]]:
         """This stage's parameters one by one: see Stage.full_state."""
 
-    def load_full_state(self, read: Callable[[str], dict[str, Tensor]], *, optimizer: bool) -> None:
-        """Take every parameter, and with ``optimizer`` its moments, from ``read(global name)``."""
+    def load_full_state(self, read: Read, *, optimizer: bool) -> None:
+        """Take every parameter, and with ``optimizer`` what the optimizer keeps of it."""
 
     def scalars(self) -> dict[str, Any]:
         """The rest of the state, as JSON knows it: steps, the loss scale."""

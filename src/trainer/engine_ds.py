@@ -15,26 +15,27 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tokpack.configuration.deepspeed_json import make_settings
-from tokpack.configuration.model import KINDS, MOMENTS
 from tokpack.display import tell
 
 from .blocks import recomputation
 from .deepspeed_setup import open_library
 from .engine import StepResult
-from .engine_torch import adamw
 from .model import Stage, stage_layers
+from .optimizers import MOMENTS, adamw, begin_moments, set_steps
 from .parallel import Topology, mean_loss
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from tokpack.configuration.config import Config
     from tokpack.configuration.model import ModelConfig
 
+    from .engine import Read
     from .model import Batch
 
     Feed = Iterator[tuple[Batch, tuple[int, ...]]]  # micro batches with their keys of dropout
 
+KINDS = ("parameter", *MOMENTS)  # what there is of a parameter
 PARTITIONS = (  # where an optimizer of DeepSpeed keeps its own fp32 weights
     "fp32_partitioned_groups_flat",  # ZeRO 3
     "single_partition_of_fp32_groups",  # ZeRO 1 and 2
@@ -146,16 +147,21 @@ class DeepSpeedEngine:
         return mean_loss([self._engine(batch, None, key) for batch, key in feed], self.topology)
 
     def full_state(self) -> Iterator[tuple[str, dict[str, Tensor]]]:
-        return self.model.full_state(self._part)
+        def parts(parameter: nn.Parameter) -> dict[str, Tensor]:
+            return {kind: self._part(parameter, kind) for kind in KINDS}
+
+        return self.model.full_state(parts)
 
     @torch.no_grad()
-    def load_full_state(self, read: Callable[[str], dict[str, Tensor]], *, optimizer: bool) -> None:
+    def load_full_state(self, read: Read, *, optimizer: bool) -> None:
+        kinds = KINDS if optimizer else KINDS[:1]
         for name, parameter in self._parameters.items():
-            parts = {kind: self.model.own_part(name, x) for kind, x in read(name).items()}
+            whole = read(name, kinds)
+            parts = {kind: self.model.own_part(name, whole[kind]) for kind in kinds}
             with self.library.zero.GatheredParameters([parameter], modifier_rank=0):
                 parameter.data.copy_(parts["parameter"])
-            for kind in KINDS if optimizer else ("parameter",):
-                self._set_part(parameter, kind, parts[kind])
+            for kind, part in parts.items():
+                self._set_part(parameter, kind, part)
         if not optimizer:
             self._begin_moments()
 
@@ -171,8 +177,7 @@ class DeepSpeedEngine:
         if (scaler := self._scaler()) and (scale := values["loss_scale"]):
             scaler.cur_scale, scaler.cur_hysteresis = scale["value"], scale["patience"]
             scaler.last_overflow_iter = scaler.cur_iter - scale["good"] - 1
-        for state in self._adamw.state.values():
-            state["step"].fill_(self.steps)
+        set_steps([self._adamw], self.steps)
 
     def _train(self, feed: Feed, count: int) -> tuple[Tensor, Tensor | None]:
         """A step of a whole model: its loss, and the norm where DeepSpeed keeps that to itself."""
@@ -210,9 +215,7 @@ class DeepSpeedEngine:
         held = list(self._parameters.values())
         if self.zero:
             held = next(x for name in PARTITIONS if (x := getattr(optimizer, name, None)))
-        for x in held:
-            zeros = {kind: torch.zeros_like(x) for kind in MOMENTS}
-            self._adamw.state[x] = {"step": torch.zeros((), device=x.device), **zeros}
+        begin_moments(self._adamw, held)
         if self.zero in (1, 2):
             optimizer._hp_optimizer_states_linked = False
             optimizer._lazy_init_hp_params_optimizer_state()

@@ -9,22 +9,23 @@ import torch
 from torch import Tensor
 
 from tokpack.checkpoints.files import DTYPES
-from tokpack.configuration.model import KINDS, MOMENTS
 
 from . import pipeline
 from .blocks import recomputation
 from .engine import StepResult
 from .model import Stage, stage_layers
+from .optimizers import make_optimizers, set_steps, state_of
 from .parallel import mean_loss, total
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from torch import nn
 
     from tokpack.configuration.config import Config
     from tokpack.configuration.model import ModelConfig
 
+    from .engine import Read
     from .model import Batch
     from .parallel import Topology
 
@@ -76,13 +77,7 @@ class TorchEngine:
         self._scale = LossScale(scale if self.dtype == torch.float16 else 1.0, config.hysteresis)
         self._parameters = dict(model.named_parameters())
         self._grads = _flat_gradients(list(self._parameters.values()))
-        self._optimizer = adamw(config, list(self._parameters.values()))
-        for parameter in self._parameters.values():
-            zeros = {kind: torch.zeros_like(parameter) for kind in MOMENTS}
-            self._optimizer.state[parameter] = {
-                "step": torch.zeros((), device=topology.device),
-                **zeros,
-            }
+        self._optimizers = make_optimizers(config, model)
         model.recompute = recomputation(config, topology)
         model.recompute_layers = config.checkpoint_num_layers
         if cuda if config.compile is None else config.compile:
@@ -121,14 +116,15 @@ class TorchEngine:
         return mean_loss(losses, self.topology)
 
     def full_state(self) -> Iterator[tuple[str, dict[str, Tensor]]]:
-        return self.model.full_state(self._part)
+        return self.model.full_state(self._parts)
 
     @torch.no_grad()
-    def load_full_state(self, read: Callable[[str], dict[str, Tensor]], *, optimizer: bool) -> None:
+    def load_full_state(self, read: Read, *, optimizer: bool) -> None:
         for name, parameter in self._parameters.items():
-            whole = read(name)
-            for kind in KINDS if optimizer else KINDS[:1]:
-                self._part(parameter, kind).copy_(self.model.own_part(name, whole[kind]))
+            parts = self._parts(parameter) if optimizer else {"parameter": parameter}
+            whole = read(name, list(parts))
+            for kind, part in parts.items():
+                part.copy_(self.model.own_part(name, whole[kind]))
 
     def scalars(self) -> dict[str, Any]:
         scale = asdict(self._scale) if self._dynamic else None
@@ -138,13 +134,11 @@ class TorchEngine:
         self.steps, self._batches = values["steps"], values["batches"]
         if self._dynamic and (scale := values["loss_scale"]):  # none of a run without fp16
             self._scale = LossScale(**scale)
-        for state in self._optimizer.state.values():
-            state["step"].fill_(self.steps)
+        set_steps(self._optimizers, self.steps)
 
-    def _part(self, parameter: nn.Parameter, kind: str) -> Tensor:
-        """A parameter or a moment of it, as this tensor rank has it; writable."""
-        state: dict[str, Tensor] = self._optimizer.state[parameter]
-        return parameter.detach() if kind == "parameter" else state[kind]
+    def _parts(self, parameter: nn.Parameter) -> dict[str, Tensor]:
+        """A parameter and the state of it, as this tensor rank has them; writable."""
+        return {"parameter": parameter.detach(), **state_of(self._optimizers, parameter)}
 
     def _pipeline(
         self, micro_batches: Sequence[Batch]
@@ -170,9 +164,10 @@ class TorchEngine:
         if self.config.clip_grad:
             factor *= (self.config.clip_grad / (norm + 1e-6)).clamp(max=1)
         self._grads.mul_(factor)
-        for group in self._optimizer.param_groups:
-            group["lr"] = lr
-        self._optimizer.step()
+        for optimizer in self._optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = lr
+            optimizer.step()
         self.steps += 1
 
 
@@ -183,13 +178,3 @@ def _flat_gradients(parameters: Sequence[nn.Parameter]) -> Tensor:
     for parameter, piece in zip(parameters, flat.split_with_sizes(sizes), strict=True):
         parameter.grad = piece.view_as(parameter)
     return flat
-
-
-def adamw(config: Config, parameters: Sequence[nn.Parameter]) -> torch.optim.AdamW:
-    """Fused AdamW that does not decay biases and norms."""
-    groups = [
-        {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": config.weight_decay},
-        {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
-    ]
-    betas = (config.adam_beta1, config.adam_beta2)
-    return torch.optim.AdamW(groups, config.lr, betas, config.adam_eps, fused=True)

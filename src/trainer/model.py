@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tokpack.configuration.model import KINDS, VOCABULARY, ModelConfig
+from tokpack.configuration.model import VOCABULARY, ModelConfig
 
 from .blocks import (
     DecoderLayer,
@@ -182,17 +182,17 @@ class Stage(nn.Module):
         return whole[: self.model.vocab_size] if name in VOCABULARY else whole
 
     def full_state(
-        self, part: Callable[[nn.Parameter, str], Tensor]
+        self, parts: Callable[[nn.Parameter], Mapping[str, Tensor]]
     ) -> Iterator[tuple[str, dict[str, Tensor]]]:
-        """Parameters one by one: global name, {parameter, exp_avg, exp_avg_sq}; a collective.
+        """Parameters one by one: global name, {parameter, what the optimizer keeps}; a collective.
 
         Tensors are whole, float32, on the CPU, without padding of the vocabulary. Ranks that do not
         write (data or tensor rank above 0) are given the name and {}. A tied head is not repeated.
-        ``part`` gives what this tensor rank has of each.
+        ``parts`` gives what this tensor rank has of each.
         """
         writes = self.topology.data_rank == 0 and self.topology.tensor_rank == 0
         for name, parameter in self.owned():
-            whole = {k: self.gather_whole(name, part(parameter, k)) for k in KINDS}
+            whole = {k: self.gather_whole(name, part) for k, part in parts(parameter).items()}
             yield name, {k: x.to("cpu", copy=True) for k, x in whole.items()} if writes else {}
 
     @torch.no_grad()

@@ -166,7 +166,7 @@ def go_on(argument: tuple[Run, list[str]]) -> list[float]:
         for name, kinds in stage.items()
     }
     assert len(whole) == sum(len(stage) for stage, _ in stages)  # a tied head is not repeated
-    engine.load_full_state(whole.__getitem__, optimizer=True)
+    engine.load_full_state(lambda name, _: whole[name], optimizer=True)
     engine.load_scalars(stages[0][1])
     assert engine.steps == run.steps
     data = batches(run, engine.topology.data_rank, engine.topology.data_size)

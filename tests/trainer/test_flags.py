@@ -78,7 +78,7 @@ def test_what_a_flag_sets(line: str, expected: dict[str, Any]) -> None:
         ("--lr fast", "--lr fast: expected a number"),
         ("--num-layers 1.5", "--num-layers 1.5: expected a whole number"),
         ("--embed-layernorm=maybe", "expected true or false"),
-        ("--optimizer sgd", "--optimizer sgd is not supported: only adam or adamw"),
+        ("--optimizer sgd", "optimizer is 'sgd', expected one of adam"),
         ("--num-experts 8", "--num-experts 8 is not supported: only 1"),
         ("--use-bnb-optimizer", "--use-bnb-optimizer is not supported: only false"),
         ("--squared-relu", "unknown flag --squared-relu"),

@@ -15,7 +15,7 @@ import xxhash
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
 
-from tokpack.configuration.model import KINDS, ModelConfig
+from tokpack.configuration.model import ModelConfig
 from tokpack.display import brief
 from tokpack.errors import FormatError
 from tokpack.files.durable import cannot_write, sync_file
@@ -53,7 +53,7 @@ def file_of(name: str) -> str:
 
 
 def key_of(name: str, kind: str) -> str:
-    """The key of a parameter, or of a moment of it, in its file."""
+    """The key of a parameter, or of what an optimizer keeps of it, in its file."""
     return name if kind == "parameter" else f"{name}:{kind}"
 
 
@@ -114,8 +114,8 @@ class Checkpoint:
                     f"{expected}{self._advice}"
                 )
 
-    def read(self, name: str, kinds: Sequence[str] = KINDS[:1]) -> dict[str, Tensor]:
-        """The whole fp32 tensors of a parameter: itself, and Adam's moments if they are asked."""
+    def read(self, name: str, kinds: Sequence[str] = ("parameter",)) -> dict[str, Tensor]:
+        """The whole fp32 tensors of a parameter: itself, or what the optimizer keeps of it."""
         path = self.path / file_of(name)
         try:
             with safe_open(path, "pt") as file:

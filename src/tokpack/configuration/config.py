@@ -123,6 +123,7 @@ class Config:
         None, "samples of the run", "N", names="samples", otherwise="one epoch"
     )
     train_iters: int | None = _batch(None, "or steps", "N")
+    optimizer: str = _optimizer("adam", "adam, which is AdamW", "T", choices="adam")
     lr: float = _optimizer(3e-4, "learning rate", "X", names="optimizer.params.lr", zero=True)
     min_lr: float = _optimizer(0.0, "where it ends", "X")
     lr_decay_style: str = _optimizer(

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from .config import Config
 
-MOMENTS = ("exp_avg", "exp_avg_sq")  # of Adam
-KINDS = ("parameter", *MOMENTS)  # what there is of a parameter
 VOCABULARY = ("embedding.word.weight", "head.weight")  # parameters with padding
 
 

@@ -93,6 +93,8 @@ SWITCHES = {
 
 # Words for a value that have another name here.
 WORDS = {
+    "adam": "adam",
+    "adamw": "adam",
     "bfloat16": "bf16",
     "layernorm": "LayerNorm",
     "learned": "learned_absolute",
@@ -117,7 +119,6 @@ ONLY = {
     "moe_num_experts": "1",
     "num_experts": "1",
     "onnx_safe": "false",
-    "optimizer": "adam|adamw",
     "optimizer.type": "adam|adamw",
     "output_layer_parallelism": "column",
     "pack_impl": "packed",

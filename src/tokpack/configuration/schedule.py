@@ -121,10 +121,10 @@ class Schedule:
         if style == "WSD":
             part = max(0.0, consumed - (self.decay - self.ending)) / self.ending
             style = self._config.lr_wsd_decay_style
-        left = {
+        left: dict[str, float] = {
             "linear": 1 - part,
             "cosine": (math.cos(math.pi * part) + 1) / 2,
             "exponential": 2 * 0.5**part - 1,
             "minus_sqrt": 1 - math.sqrt(part),
-        }[style]
-        return bottom + left * (top - bottom)
+        }
+        return bottom + left[style] * (top - bottom)
