@@ -177,6 +177,13 @@ def total(x: Tensor, group: Group | None) -> Tensor:
     return x
 
 
+def spread(x: Tensor, source: int, group: Group | None) -> Tensor:
+    """Give ``x`` of the ``source``-th rank of ``group`` to all of it, in place."""
+    if group is not None:
+        dist.broadcast(x, group=group, group_src=source)
+    return x
+
+
 def _summed(x: Tensor, group: Group | None) -> Tensor:
     if group is None:
         return x.view_as(x)

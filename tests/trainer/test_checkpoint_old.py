@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,11 +16,12 @@ from support.parallel_tools import rounding  # noqa: E402
 from tokpack.checkpoints.export import open_weights  # noqa: E402
 from tokpack.configuration.config import Config  # noqa: E402
 from tokpack.configuration.model import ModelConfig  # noqa: E402
+from tokpack.errors import UsageError  # noqa: E402
 from tokpack.trainer import checkpoint, parallel  # noqa: E402
 from tokpack.trainer.engine import Engine, make_engine  # noqa: E402
 
 GOLDEN = Path(__file__).parents[1] / "golden/checkpoint"
-SETTINGS = {
+SETTINGS: dict[str, Any] = {
     "num_layers": 2,
     "hidden_size": 8,
     "num_attention_heads": 2,
@@ -34,9 +36,9 @@ SETTINGS = {
 LOSSES = [3.4825453758239746, 3.461343765258789, 3.487061023712158]  # of steps 3 to 5, then
 
 
-def make() -> Engine:
+def make(**more: Any) -> Engine:
     torch.set_num_threads(1)
-    config = Config(**SETTINGS)
+    config = Config(**{**SETTINGS, **more})
     return make_engine(config, ModelConfig.of(config, 32), parallel.Topology())
 
 
@@ -57,3 +59,9 @@ def test_an_old_checkpoint_goes_on(tmp_path: Path) -> None:
     apart = max(abs(a - b) for a, b in zip(losses, LOSSES, strict=True))
     assert apart < rounding(3) * LOSSES[0]
     assert open_weights(folder).model == engine.model.model
+
+
+def test_its_moments_are_adams(tmp_path: Path) -> None:
+    folder, engine = shutil.copytree(GOLDEN, tmp_path / "run"), make(optimizer="muon")
+    with pytest.raises(UsageError, match="optimizer adam, this run is to go on with muon"):
+        checkpoint.load(engine, folder, engine.model.model)

@@ -248,6 +248,9 @@ def test_what_a_neox_file_sets(
         ("--cpu-optimizer --no-save-optim", {}),
         ("--finetune --no-load-optim", {"finetune": True}),
         ("--pad-vocab-size-to 250_880", {"vocab_size": 250880}),
+        ("--optimizer dist_muon --muon-use-nesterov --muon-no-split-qkv --muon-tp-mode duplicated",
+         {"optimizer": "muon", "muon_nesterov": True, "muon_split_qkv": False}),
+        ("--optimizer AdamW --qk-layernorm", {"qk_layernorm": True}),
     ],
 )  # fmt: skip
 def test_what_a_megatron_flag_sets(line: str, expected: dict[str, Any]) -> None:

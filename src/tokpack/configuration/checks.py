@@ -72,6 +72,8 @@ def _check_parallel(config: Config) -> None:
         _divides(name, getattr(config, name) or size, "tensor_model_parallel_size", size)
     if config.zero_stage and config.engine == "torch":
         raise UsageError(f"zero_stage {config.zero_stage} needs engine deepspeed, this is torch")
+    if config.engine == "deepspeed" and config.optimizer != "adam":
+        raise UsageError(f"optimizer {config.optimizer} needs engine torch, this is deepspeed")
     if config.engine == "deepspeed" and config.min_loss_scale % 1:
         raise UsageError(
             f"min_loss_scale {config.min_loss_scale:g}: DeepSpeed needs a whole number"

@@ -123,7 +123,9 @@ class Config:
         None, "samples of the run", "N", names="samples", otherwise="one epoch"
     )
     train_iters: int | None = _batch(None, "or steps", "N")
-    optimizer: str = _optimizer("adam", "adam, which is AdamW", "T", choices="adam")
+    optimizer: str = _optimizer(
+        "adam", "adam, which is AdamW, or muon for the layers' matrices", "T", choices="adam muon"
+    )
     lr: float = _optimizer(3e-4, "learning rate", "X", names="optimizer.params.lr", zero=True)
     min_lr: float = _optimizer(0.0, "where it ends", "X")
     lr_decay_style: str = _optimizer(
@@ -159,6 +161,18 @@ class Config:
     adam_eps: float = _optimizer(
         1e-8, "added to the root of the squares", "X", names="optimizer.params.eps"
     )
+    muon_momentum: float = _optimizer(0.95, "decay of its mean", "X", zero=True, below=1)
+    muon_nesterov: bool = _optimizer(False, "look a step ahead", names="muon_use_nesterov")
+    muon_num_ns_steps: int = _optimizer(5, "Newton-Schulz steps", "N")
+    muon_scale_mode: str = _optimizer(
+        "spectral",
+        "root of a step's size, of rows r and columns c: spectral max(r, c), unit_rms_norm r / c, "
+        "shape_scaling max(1, r / c)",
+        "T",
+        choices="spectral unit_rms_norm shape_scaling",
+    )
+    muon_extra_scale_factor: float = _optimizer(1.0, "times this", "X")
+    muon_split_qkv: bool = _optimizer(True, "queries, keys and values are one matrix")
     clip_grad: float = _optimizer(
         1.0,
         "largest norm of the gradient, 0 for any",

@@ -82,6 +82,7 @@ SWITCHES = {
     "deepspeed": ("engine", "deepspeed"),
     "fp16": ("precision", "fp16"),
     "fp16.enabled": ("precision", "fp16"),
+    "muon_no_split_qkv": ("muon_split_qkv", False),
     "profile_backward": ("activation_checkpointing.profile", True),
     "swiglu": ("activation", "swiglu"),
     "synchronize_each_layer": ("activation_checkpointing.synchronize_checkpoint_boundary", True),
@@ -95,6 +96,7 @@ SWITCHES = {
 WORDS = {
     "adam": "adam",
     "adamw": "adam",
+    "dist_muon": "muon",
     "bfloat16": "bf16",
     "layernorm": "LayerNorm",
     "learned": "learned_absolute",
@@ -117,6 +119,9 @@ ONLY = {
     "gpt_j_tied": "false",
     "moe_expert_parallel_size": "1",
     "moe_num_experts": "1",
+    "muon_coefficient_type": "quintic",
+    "muon_scalar_optimizer": "adam",
+    "muon_tp_mode": "duplicated|distributed",
     "num_experts": "1",
     "onnx_safe": "false",
     "optimizer.type": "adam|adamw",
@@ -166,15 +171,15 @@ NOTHING = {
     attention_backend ckpt_format codecarbon_dir comet_experiment_name comet_others comet_project
     comet_tags comet_workspace comment data_impl ddp_impl dist_ckpt_format distributed_backend
     empty_unused_memory_level exclude fp16.fp16 fused_kernels_build_path global_num_gpus hostfile
-    include launcher local_rank log_level log_level_replica log_path manual_gc_interval
-    master_addr master_port max_restarts memory_profiling_path merge_file moe_eval_capacity_factor
+    include launcher local_rank log_level log_level_replica log_path manual_gc_interval master_addr
+    master_port max_restarts memory_profiling_path merge_file moe_eval_capacity_factor
     moe_loss_coeff moe_min_capacity moe_train_capacity_factor num_dataset_builder_threads num_gpus
-    num_nodes num_workers peak_theoretical_tflops profile_step_start profile_step_stop
-    rdzv_backend rdzv_endpoint te_fp8_amax_compute_algo te_fp8_amax_history_len te_fp8_format
-    te_fp8_margin te_fp8_wgrad tee tensorboard_log_interval timing_log_level timing_log_option
-    tokenizer_model tokenizer_name_or_path tokenizer_type transformer_impl valid_num_workers
-    wandb_exp_name wandb_group wandb_host wandb_project wandb_run_name wandb_save_dir wandb_team
-    weighted_sampler_alpha""",
+    num_nodes muon_fp32_matmul_prec num_workers peak_theoretical_tflops profile_step_start
+    profile_step_stop rdzv_backend rdzv_endpoint te_fp8_amax_compute_algo te_fp8_amax_history_len
+    te_fp8_format te_fp8_margin te_fp8_wgrad tee tensorboard_log_interval timing_log_level
+    timing_log_option tokenizer_model tokenizer_name_or_path tokenizer_type transformer_impl
+    valid_num_workers wandb_exp_name wandb_group wandb_host wandb_project wandb_run_name
+    wandb_save_dir wandb_team weighted_sampler_alpha""",
 }
 
 # The same of what changes how a result is reached, or what is said of it, and is not there.
