@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 LINE = (
     "iteration {iteration:,}/{steps:,} | {consumed_samples:,} samples | loss {loss:.4f} | "
     "grad norm {grad_norm:.3f} | loss scale {loss_scale:g} | lr {lr:.3e} | "
-    "{tokens_per_second:,.0f} tokens/s | {tokens_per_second_per_gpu:,.0f} a {unit} | "
+    "{seconds_per_step:.4g} s a step | {tokens_per_second:,.0f} tokens/s | "
+    "{tokens_per_second_per_gpu:,.0f} a {unit} | "
     "{tflops_per_gpu:.3g} TFLOP/s a {unit} | MFU {mfu:.1%} | peak {peak_gb:.2f} GB | "
     "data wait {data_wait:.2%} | {skipped} skipped"
 )

@@ -54,8 +54,8 @@ def test_means_and_rates(monkeypatch: pytest.MonkeyPatch) -> None:
     found |= {"iteration": 3, "consumed_samples": 32, "peak_memory_bytes": 2.5e9, "device": "cuda"}
     assert line(found, 1000) == (
         "iteration 3/1,000 | 32 samples | loss 2.5000 | grad norm 0.500 | loss scale 256 | "
-        "lr 3.000e-01 | 8,192 tokens/s | 4,096 a GPU | 4.1 TFLOP/s a GPU | MFU 4.1% | "
-        "peak 2.50 GB | data wait 5.00% | 1 skipped"
+        "lr 3.000e-01 | 1.333 s a step | 8,192 tokens/s | 4,096 a GPU | 4.1 TFLOP/s a GPU | "
+        "MFU 4.1% | peak 2.50 GB | data wait 5.00% | 1 skipped"
     )
     unknown = line(found | {"loss": None, "mfu": None, "skipped": 0, "device": "cpu"}, 1000)
     assert "| grad norm 0.500 | loss scale 256 |" in unknown
