@@ -168,25 +168,6 @@ def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.cat((turned.to(x.dtype), rest), dim=-1)
 
 
-def document_mask(cu_seqlens: Tensor, length: int, flex: bool) -> Any:
-    """Causal attention inside documents that begin at ``cu_seqlens`` int32 [B, S + 1].
-
-    A BlockMask of FlexAttention, or bool [B, 1, S, S].
-    """
-    place = torch.arange(length, device=cu_seqlens.device, dtype=cu_seqlens.dtype)
-    place = place.repeat(len(cu_seqlens), 1)
-    document = torch.searchsorted(cu_seqlens.contiguous(), place, right=True)
-    if not flex:
-        return (document[:, :, None] == document[:, None, :]).tril()[:, None]
-
-    from torch.nn.attention.flex_attention import create_block_mask
-
-    def allowed(b: Tensor, _: Tensor, q: Tensor, k: Tensor) -> Tensor:
-        return (q >= k) & (document[b, q] == document[b, k])
-
-    return create_block_mask(allowed, len(place), None, length, length, place.device)
-
-
 def recomputation(config: Config, topology: Topology) -> Callable[..., Tensor] | None:
     """``f(run, x, *rest)``: ``run(x, *rest)``, of which only ``x`` is kept for the way back.
 

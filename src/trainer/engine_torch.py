@@ -32,9 +32,10 @@ if TYPE_CHECKING:
 
 def make(config: Config, model_config: ModelConfig, topology: Topology) -> TorchEngine:
     """A TorchEngine with weights initialised from the seed."""
-    stage = Stage(model_config, topology, stage_layers(config, topology))
+    with topology.device:  # weights never take the CPU's memory
+        stage = Stage(model_config, topology, stage_layers(config, topology))
     stage.initialise(config.seed)
-    return TorchEngine(config, stage.to(topology.device), topology)
+    return TorchEngine(config, stage, topology)
 
 
 @dataclass
@@ -85,7 +86,8 @@ class TorchEngine:
 
     def train_batch(self, micro_batches: Sequence[Batch], lr: float) -> StepResult:
         topology, count, scale = self.topology, len(micro_batches), self._scale.value
-        share = torch.tensor(scale / (count * topology.data_size), device=topology.device)
+        # A tensor made by the device: one that is copied there waits until it has caught up.
+        share = torch.full((), scale / (count * topology.data_size), device=topology.device)
         self.model.train()
         self._grads.zero_()
         link, forward, losses = self._pipeline(micro_batches)

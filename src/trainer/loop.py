@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import math
 import os
 import re
@@ -15,13 +16,14 @@ from typing import TYPE_CHECKING
 import torch
 import torch.distributed as dist
 
-from tokpack.checkpoints.files import RunState, differences
+from tokpack.checkpoints.files import DTYPES, RunState, differences
 from tokpack.configuration.model import ModelConfig
 from tokpack.configuration.schedule import Schedule
 from tokpack.display import tell
 from tokpack.errors import OutputError, ResumeError, TrainingError, UsageError
 
 from . import checkpoint
+from .attention import described, fastest_kernel, kernel_of
 from .data import open_data, stream, weigh
 from .engine import make_engine
 from .log import Log
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from .data import Samples
     from .parallel import Topology
 
+COLLECTED = 100  # steps between two collections of Python's garbage
 SIGNALS = (signal.SIGTERM, signal.SIGUSR2)
 OF_SAMPLES = "data_path train_data_path split order seed seq_length"  # what decides the samples
 
@@ -55,7 +58,8 @@ def train(config: Config, inputs: Sequence[str] = ()) -> int:
             for text in describe(run):
                 tell(text)
         run.begin()
-        with closing(run.log), _received_signals() as signals:
+        fastest = fastest_kernel(topology.device)
+        with closing(run.log), fastest, _collected_at_once(), _received_signals() as signals:
             _finish(run, _make_steps(run, signals))
     except RuntimeError as error:
         if isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error):
@@ -103,6 +107,10 @@ class Run:
         self.log = agree(
             lambda: Log(config, topology, entropy, steps, data_state=state, inputs=inputs)
         )
+        dtype = DTYPES[config.precision_on(topology.device.type)]
+        documents = "cu_seqlens" in self.data.train.batch([0])
+        kernel = kernel_of(self.engine.model, dtype, config.micro_batch_size, documents)
+        self.log.say(described(kernel, topology.device))
         if self.load != config.load:
             self.log.say(f"{self.load} has checkpoints of this run from {config.load}: it goes on")
         if self.consumed:
@@ -161,6 +169,8 @@ def _make_steps(run: Run, signals: list[int]) -> str:
             weigh(batches, run.topology)
         run.meter.add(run.engine.train_batch(batches, lr), size, lr)
         run.step += 1
+        if run.step % COLLECTED == 0:
+            gc.collect()
         run.log.progress(run.step)
         evaluates = due(config.eval_interval) and run.data.valid
         saves = (due(config.save_interval) and config.save) or run.step in extra
@@ -191,6 +201,22 @@ def _asked_to_stop(run: Run, signals: list[int], minutes: float) -> str:
     if run.topology.world_size > 1:
         dist.all_reduce(votes, dist.ReduceOp.MAX)
     return next((reason for reason, vote in zip(asked, votes, strict=True) if vote), "")
+
+
+@contextmanager
+def _collected_at_once() -> Iterator[None]:
+    """Python's garbage is collected by all ranks at the same step, not by each in the midst of one.
+
+    What is there before the first step stays, and is not looked at again.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.unfreeze()
 
 
 @contextmanager

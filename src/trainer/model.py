@@ -10,15 +10,8 @@ from torch.nn import functional
 
 from tokpack.configuration.model import VOCABULARY, ModelConfig
 
-from .blocks import (
-    DecoderLayer,
-    block_seeds,
-    document_mask,
-    norm_of,
-    random_seed,
-    reseed,
-    rotary_of,
-)
+from .attention import document_mask
+from .blocks import DecoderLayer, block_seeds, norm_of, random_seed, reseed, rotary_of
 from .parallel import Topology, gather_whole, global_norm, own_part
 from .vocabulary import HeadLoss, VocabWeight, softmax
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import random
@@ -96,6 +97,8 @@ def test_a_run_says_and_writes_what_it_does(
     entropy = float(said.split("unigram entropy: ")[1].split()[0])
     assert steps[-1]["loss"] < entropy < math.log(VOCABULARY)
     assert "320 samples = 10,240 tokens in 40 steps" in said
+    assert said.count("\nattention: FLASH_ATTENTION\n") == 1
+    assert gc.isenabled()
     assert (tmp_path / "step_00000020").is_dir()
     assert (tmp_path / "step_00000040").is_dir()
     assert resolve([str(tmp_path / "config.yaml")])[0] == config

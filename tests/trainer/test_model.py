@@ -18,7 +18,7 @@ from torch.nn import functional
 from tokpack.configuration.config import Config
 from tokpack.configuration.model import ModelConfig
 from tokpack.trainer import vocabulary
-from tokpack.trainer.blocks import document_mask
+from tokpack.trainer.attention import described, document_mask, kernel_of
 from tokpack.trainer.engine_torch import LossScale
 from tokpack.trainer.model import Stage
 from tokpack.trainer.parallel import Topology
@@ -93,6 +93,42 @@ def test_a_document_is_learned_as_if_it_were_alone(family: dict[str, Any]) -> No
     torch.testing.assert_close(stage(batch), stage(alone), atol=EXACT, rtol=0)
     del batch["cu_seqlens"]
     assert abs(stage(batch) - stage(alone)) > 1e4 * EXACT  # so the boundary mattered
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.lists(st.integers(0, 700), max_size=9), st.sampled_from([640, 641, 127, 128, 600]))
+def test_the_block_mask_is_that_of_all_pairs(cuts: list[int], length: int) -> None:
+    """Documents that end with a block, empty ones, lengths that are no multiple of a block."""
+    from torch.nn.attention.flex_attention import create_block_mask
+
+    edges = torch.full((2, length + 1), length, dtype=torch.int32)
+    edges[:, 0] = 0
+    inner = torch.tensor(sorted(min(cut, length) for cut in cuts), dtype=torch.int32)
+    edges[0, 1 : 1 + len(cuts)] = inner
+    mask = document_mask(edges, length, flex=True)
+    wanted = create_block_mask(mask.mask_mod, 2, None, length, length, "cpu")
+    assert mask.seq_lengths == wanted.seq_lengths
+    for kind in ("kv", "full_kv", "q", "full_q"):
+        numbers, others = (getattr(one, f"{kind}_num_blocks") for one in (mask, wanted))
+        assert torch.equal(numbers, others), kind
+        lists, others = (getattr(one, f"{kind}_indices") for one in (mask, wanted))
+        for place in numbers.nonzero().tolist():
+            count = numbers[*place]
+            assert torch.equal(lists[*place][:count], others[*place][:count]), kind
+
+
+def test_the_kernel_of_attention_is_known() -> None:
+    """On a CPU there are two: one for what is causal, and one that computes everything."""
+    names = [
+        kernel_of(stage_of(family), torch.float32, 2, documents)
+        for family in ({}, LLAMA, {"attention_dropout": 0.1})
+        for documents in (False, True)
+    ]
+    assert set(names) <= {"FLASH_ATTENTION", "MATH"}
+    assert names[4:] == ["MATH", "MATH"]
+    assert described("MATH", torch.device("cpu")) == "attention: MATH"
+    assert described("FlexAttention", torch.device("cuda")) == "attention: FlexAttention"
+    assert described("MATH", torch.device("cuda")).startswith("warning: attention: MATH, which is")
 
 
 def test_block_mask_allows_what_the_dense_mask_allows() -> None:
