@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,7 +16,7 @@ from .blocks import recomputation
 from .engine import StepResult
 from .model import Stage, stage_layers
 from .optimizers import make_optimizers, set_steps, state_of
-from .parallel import mean_loss, total
+from .parallel import ColumnLinear, RowLinear, mean_loss, total
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -61,7 +62,10 @@ class LossScale:
 
 
 class TorchEngine:
-    """See engine.Engine. Weights, gradients and moments are fp32; autocast decides the rest."""
+    """See engine.Engine. Weights, gradients and moments are fp32; autocast decides the rest.
+
+    In half precision linear layers compute with copies of their weights, made once a step.
+    """
 
     def __init__(self, config: Config, model: Stage, topology: Topology) -> None:
         self.config, self.model, self.topology = config, model, topology
@@ -79,6 +83,7 @@ class TorchEngine:
         self._parameters = dict(model.named_parameters())
         self._grads = _flat_gradients(list(self._parameters.values()))
         self._optimizers = make_optimizers(config, model)
+        self._casts = _cast_weights(model, self.dtype) if self.half else []
         model.recompute = recomputation(config, topology)
         model.recompute_layers = config.checkpoint_num_layers
         if cuda if config.compile is None else config.compile:
@@ -89,6 +94,7 @@ class TorchEngine:
         # A tensor made by the device: one that is copied there waits until it has caught up.
         share = torch.full((), scale / (count * topology.data_size), device=topology.device)
         self.model.train()
+        self._cast()
         self._grads.zero_()
         link, forward, losses = self._pipeline(micro_batches)
 
@@ -113,6 +119,7 @@ class TorchEngine:
     @torch.no_grad()
     def evaluate(self, micro_batches: Sequence[Batch]) -> Tensor:
         self.model.eval()
+        self._cast()
         link, forward, losses = self._pipeline(micro_batches)
         pipeline.evaluate(link, forward, len(micro_batches))
         return mean_loss(losses, self.topology)
@@ -141,6 +148,12 @@ class TorchEngine:
     def _parts(self, parameter: nn.Parameter) -> dict[str, Tensor]:
         """A parameter and the state of it, as this tensor rank has them; writable."""
         return {"parameter": parameter.detach(), **state_of(self._optimizers, parameter)}
+
+    @torch.no_grad()
+    def _cast(self) -> None:
+        """Bring the weights in half precision up to date: once a step, not for each micro batch."""
+        for cast, weight in self._casts:
+            cast.copy_(weight)
 
     def _pipeline(
         self, micro_batches: Sequence[Batch]
@@ -180,3 +193,24 @@ def _flat_gradients(parameters: Sequence[nn.Parameter]) -> Tensor:
     for parameter, piece in zip(parameters, flat.split_with_sizes(sizes), strict=True):
         parameter.grad = piece.view_as(parameter)
     return flat
+
+
+def _cast_weights(model: Stage, dtype: torch.dtype) -> list[tuple[Tensor, Tensor]]:
+    """Give linear layers copies of their weights, whose gradients are added to the weights'.
+
+    As autocast does for each micro batch, bit by bit: it too adds what is of ``dtype`` in float32.
+    """
+    pairs: list[tuple[Tensor, Tensor]] = []
+    for module in model.modules():
+        if isinstance(module, (ColumnLinear, RowLinear)):
+            module.cast = cast = module.weight.detach().to(dtype).requires_grad_()
+            cast.register_post_accumulate_grad_hook(partial(_hand_on, module.weight))  # type: ignore[no-untyped-call]
+            pairs.append((cast, module.weight))
+    return pairs
+
+
+def _hand_on(weight: Tensor, cast: Tensor) -> None:
+    assert weight.grad is not None
+    assert cast.grad is not None
+    weight.grad.add_(cast.grad)
+    cast.grad = None

@@ -115,7 +115,9 @@ def _peak(device: torch.device) -> float | None:
 def memory_estimate(config: Config, model: ModelConfig, topology: Topology) -> tuple[float, float]:
     """Bytes of weights, gradients and moments, and of activations, on one process; about."""
     half = config.precision_on(topology.device.type) != "fp32"
-    shares = (2, 2, 12) if half and config.engine == "deepspeed" else (4, 4, 8)
+    shares = (4, 4, 8)
+    if half:  # the torch engine has a copy of the weights of linear layers, nearly all there are
+        shares = (2, 2, 12) if config.engine == "deepspeed" else (6, 4, 8)
     shards = [topology.data_size if config.zero_stage >= stage else 1 for stage in (3, 2, 1)]
     each = sum(share / shard for share, shard in zip(shares, shards, strict=True))
     states = each * model.parameters / (topology.tensor_size * topology.pipeline_size)

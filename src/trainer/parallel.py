@@ -221,7 +221,17 @@ def sharded(topology: Topology, dim: int, *shape: int) -> nn.Parameter:
     return parameter
 
 
-class ColumnLinear(nn.Module):
+class _Linear(nn.Module):
+    weight: nn.Parameter
+    cast: Tensor | None = None  # the weight in the type of products, where an engine keeps it
+
+    @property
+    def working(self) -> Tensor:
+        """What products are computed with."""
+        return self.weight if self.cast is None else self.cast
+
+
+class ColumnLinear(_Linear):
     """A linear layer whose outputs are split: [..., inputs] -> [..., outputs / tensor_size]."""
 
     def __init__(self, inputs: int, outputs: int, bias: bool, topology: Topology) -> None:
@@ -231,10 +241,10 @@ class ColumnLinear(nn.Module):
         self.group = topology.tensor_group
 
     def forward(self, x: Tensor) -> Tensor:
-        return functional.linear(shared(x, self.group), self.weight, self.bias)
+        return functional.linear(shared(x, self.group), self.working, self.bias)
 
 
-class RowLinear(nn.Module):
+class RowLinear(_Linear):
     """A linear layer whose inputs are split: [..., inputs / tensor_size] -> [..., outputs]."""
 
     def __init__(self, inputs: int, outputs: int, bias: bool, topology: Topology) -> None:
@@ -245,8 +255,8 @@ class RowLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if self.group is None:
-            return functional.linear(x, self.weight, self.bias)
-        y = reduce(functional.linear(x, self.weight), self.group)
+            return functional.linear(x, self.working, self.bias)
+        y = reduce(functional.linear(x, self.working), self.group)
         return y if self.bias is None else y + self.bias.to(y.dtype)
 
 

@@ -99,7 +99,9 @@ def test_the_estimate_of_memory() -> None:
     states, activations = metrics.memory_estimate(config, model, Topology())
     assert states == 16 * model.parameters
     assert activations == 4 * 17 * 4 * (4 * 64 * 64)  # layers, factor, bytes, b S H
-    half = replace(config, precision="bf16", engine="deepspeed", zero_stage=1)
+    bf16 = replace(config, precision="bf16")
+    assert metrics.memory_estimate(bf16, model, Topology())[0] == 18 * model.parameters
+    half = replace(bf16, engine="deepspeed", zero_stage=1)
     four = Topology(world_size=4, data_size=4)
     assert metrics.memory_estimate(half, model, four)[0] == (4 + 12 / 4) * model.parameters
     three = replace(half, zero_stage=3)
