@@ -6,6 +6,7 @@ import os
 from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING
 
 import torch
@@ -29,6 +30,8 @@ from tokpack.indexed.manifest import FileDigest, digest_file
 from .parallel import agree, gather, on_main, rank_and_size
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import Tensor
 
     from tokpack.configuration.config import Config
@@ -85,41 +88,94 @@ def claim(folder: str, load: str | None) -> None:
 
 
 def save(engine: Engine, folder: AnyPath, meta: RunState, *, keep: int = 0) -> None:
-    """Save a run as ``folder``/step_X; collective.
+    """Save a run as ``folder``/step_X, and return when that is done; collective. See Saving."""
+    Saving(engine, folder, meta, keep=keep).finish()
 
-    The checkpoint is complete or absent, whenever the run dies. Then all but the last ``keep`` go,
-    none with 0. Raises on every rank, when what was begun is removed: OutputError where it cannot
-    be written, TrainingError where a value of it is not finite.
+
+class Saving:
+    """A checkpoint on its way to ``folder``/step_X; to make one and to finish it are collectives.
+
+    It is complete when it is finished, or absent, whenever the run dies. Then all but the last
+    ``keep`` go, none with 0. With ``later`` a thread of each rank writes copies of its tensors, in
+    the meantime, else they are written at once. Both calls raise on every rank, when what was begun
+    is removed: OutputError where it cannot be written, TrainingError where a value is not finite.
     """
-    target = Path(folder) / f"step_{meta.step:08d}"
-    work = on_main(lambda: folders.begin(target))
-    try:
+
+    def __init__(
+        self,
+        engine: Engine,
+        folder: AnyPath,
+        meta: RunState,
+        *,
+        keep: int = 0,
+        later: bool = False,
+    ) -> None:
+        self._target = Path(folder) / f"step_{meta.step:08d}"
+        self._meta, self._scalars, self._keep, self._later = meta, engine.scalars(), keep, later
+        self._files: dict[str, FileDigest] = {}
+        self._copies: dict[str, dict[str, Tensor]] = {}  # by file
+        self._failure: Exception | None = None
+        self._work = on_main(lambda: folders.begin(self._target))
+        self._or_abandon(lambda: agree(lambda: self._take(engine)))
+        self._thread = Thread(target=self._write_copies, name="checkpoint", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_written(self) -> bool:
+        """Whether this rank's part is written, or has failed: it is not waited for any more."""
+        return not self._thread.is_alive()
+
+    def finish(self) -> None:
+        """Wait for all ranks, and complete it."""
+        self._thread.join()
+        self._or_abandon(self._commit)
+
+    def _take(self, engine: Engine) -> None:
+        """Write or copy this rank's layers. All take part to the end, also when a disk is full."""
+        failure: TokpackError | None = None
+        for file, parameters in groupby(engine.full_state(), lambda item: file_of(item[0])):
+            tensors = {key_of(n, kind): x for n, whole in parameters for kind, x in whole.items()}
+            if tensors and failure is None:
+                try:
+                    _check_finite(tensors, self._work)
+                    if self._later:
+                        self._copies[file] = tensors
+                    else:
+                        self._write(file, tensors)
+                except TokpackError as error:
+                    failure = error
+        if failure is not None:
+            raise failure
+
+    def _write(self, file: str, tensors: dict[str, Tensor]) -> None:
+        write_tensors(self._work / file, tensors)
+        self._files[file] = digest_file(self._work / file)
+
+    def _write_copies(self) -> None:
+        try:
+            while self._copies:
+                self._write(*self._copies.popitem())
+        except Exception as error:  # for whoever finishes it
+            self._failure = error
+
+    def _written(self) -> dict[str, FileDigest]:
+        if self._failure is not None:
+            raise self._failure
+        return self._files
+
+    def _commit(self) -> None:
         files: dict[str, FileDigest] = {}
-        for written in gather(agree(lambda: _write_layers(engine, work))):
+        for written in gather(agree(self._written)):
             files.update(written)
-        text = state_text(meta, engine.scalars(), files)
-        on_main(lambda: folders.commit(target, text, keep))
-    except TokpackError:
-        on_main(lambda: folders.abandon(target))
-        raise
+        text = state_text(self._meta, self._scalars, files)
+        on_main(lambda: folders.commit(self._target, text, self._keep))
 
-
-def _write_layers(engine: Engine, work: Path) -> dict[str, FileDigest]:
-    """Write this rank's layers. All ranks take part to the end, also when a disk is full."""
-    files: dict[str, FileDigest] = {}
-    failure: TokpackError | None = None
-    for file, parameters in groupby(engine.full_state(), lambda item: file_of(item[0])):
-        tensors = {key_of(name, kind): x for name, whole in parameters for kind, x in whole.items()}
-        if tensors and failure is None:
-            try:
-                _check_finite(tensors, work)
-                write_tensors(work / file, tensors)
-                files[file] = digest_file(work / file)
-            except TokpackError as error:
-                failure = error
-    if failure is not None:
-        raise failure
-    return files
+    def _or_abandon(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except TokpackError:
+            on_main(lambda: folders.abandon(self._target))
+            raise
 
 
 def _check_finite(tensors: dict[str, Tensor], work: Path) -> None:

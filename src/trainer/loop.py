@@ -10,6 +10,7 @@ import re
 import signal
 import time
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -32,7 +33,7 @@ from .parallel import agree, gather, on_main, start, stop
 from .report import describe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from tokpack.configuration.config import Config
 
@@ -60,7 +61,11 @@ def train(config: Config, inputs: Sequence[str] = ()) -> int:
         run.begin()
         fastest = fastest_kernel(topology.device)
         with closing(run.log), fastest, _collected_at_once(), _received_signals() as signals:
-            _finish(run, _make_steps(run, signals))
+            try:
+                _finish(run, _make_steps(run, signals))
+            except TrainingError:  # all ranks have it: what was saved before it stays
+                _end_save(run)
+                raise
     except RuntimeError as error:
         if isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error):
             raise TrainingError(
@@ -75,6 +80,16 @@ def train(config: Config, inputs: Sequence[str] = ()) -> int:
         raise
     stop()
     return 0
+
+
+@dataclass(frozen=True)
+class Pending:
+    """A checkpoint that is being written: how far the run was then, and when it began."""
+
+    saving: checkpoint.Saving
+    at: dict[str, int]
+    samples: str  # their fingerprint
+    begin: float
 
 
 class Run:
@@ -94,6 +109,7 @@ class Run:
         if config.save:
             checkpoint.claim(config.save, self.load)
         self.evaluated = -1  # the step of the last evaluation
+        self.saving: Pending | None = None
 
     def begin(self) -> None:
         """Build and load everything; collective."""
@@ -188,6 +204,8 @@ def _make_steps(run: Run, signals: list[int]) -> str:
 def _asked_to_stop(run: Run, signals: list[int], minutes: float) -> str:
     """Who asks to stop before the next step, if anybody; collective, the same on every rank.
 
+    A checkpoint that by now is written by all ranks is completed here.
+
     ``minutes`` are those since the first step, -1 before it.
     """
     config, main = run.config, run.topology.is_main
@@ -197,10 +215,13 @@ def _asked_to_stop(run: Run, signals: list[int], minutes: float) -> str:
         "exit_duration_in_mins": main and minutes > (config.exit_duration_in_mins or math.inf),
         "exit_interval": minutes >= 0 and run.step % (config.exit_interval or math.inf) == 0,
     }
-    votes = torch.tensor(list(asked.values()), dtype=torch.uint8)
+    writes = run.saving is not None and not run.saving.saving.is_written
+    votes = torch.tensor([*asked.values(), writes], dtype=torch.uint8)
     if run.topology.world_size > 1:
         dist.all_reduce(votes, dist.ReduceOp.MAX)
-    return next((reason for reason, vote in zip(asked, votes, strict=True) if vote), "")
+    if not votes[-1]:  # all ranks have written what they were writing
+        _try(run, _end_save)
+    return next((reason for reason, vote in zip(asked, votes, strict=False) if vote), "")
 
 
 @contextmanager
@@ -245,8 +266,10 @@ def _finish(run: Run, reason: str) -> None:
         run.log.say(f"stopped at iteration {run.step:,} by {reason}")
     if run.meter.results:
         _look(run)
+    _try(run, _end_save)
     if run.config.save and run.saved != run.step:
-        _save(run)
+        _begin_save(run)
+        _end_save(run)
     if not reason:
         valid = {} if run.evaluated == run.step else run.data.valid
         _evaluate(run, valid | run.data.test)
@@ -268,21 +291,32 @@ def _evaluate(run: Run, sets: dict[str, Samples]) -> None:
 
 
 def _try_to_save(run: Run) -> None:
-    """Save, or go on without where there is no room: more may come before the next one."""
+    """Save; with async_save as far as it can be done now."""
+    _try(run, _end_save)
+    _try(run, _begin_save)
+    if not run.config.async_save:
+        _try(run, _end_save)
+
+
+def _try(run: Run, work: Callable[[Run], None]) -> None:
+    """Begin or end saving, or go on without where there is no room: later there may be."""
+    at = run.at() if run.saving is None else run.saving.at
     try:
-        _save(run)
+        work(run)
     except OutputError as error:
         if not error.no_space:
             raise
+        run.saved = -1
         run.log.say(
-            f"warning: iteration {run.step:,} was not saved: {error}; what was written of it is "
-            "removed, training goes on, and the next checkpoint is tried when it is due"
+            f"warning: iteration {at['iteration']:,} was not saved: {error}; what was written of "
+            "it is removed, training goes on, and the next checkpoint is tried when it is due"
         )
-        run.log.record("not saved", folder=run.config.save, reason=str(error), **run.at())
+        run.log.record("not saved", folder=run.config.save, reason=str(error), **at)
 
 
-def _save(run: Run) -> None:
-    folder, begin = run.config.save or "", time.perf_counter()
+def _begin_save(run: Run) -> None:
+    """Write a checkpoint, or begin to with async_save."""
+    begin = time.perf_counter()
     state = RunState(
         step=run.step,
         consumed_samples=run.consumed,
@@ -291,8 +325,19 @@ def _save(run: Run) -> None:
         model=dataclasses.asdict(run.model),
         tokenizer=run.data.train.tokenizer,
     )
-    checkpoint.save(run.engine, folder, state, keep=run.config.keep_checkpoints)
-    run.saved, seconds = run.step, time.perf_counter() - begin
-    run.log.say(f"saved iteration {run.step:,} to {folder} in {seconds:.1f} s")
-    samples = state.data_state["fingerprint"]
-    run.log.record("save", folder=folder, seconds=seconds, fingerprint=samples, **run.at())
+    folder, keep, later = run.config.save or "", run.config.keep_checkpoints, run.config.async_save
+    saving = checkpoint.Saving(run.engine, folder, state, keep=keep, later=later)
+    run.saving = Pending(saving, run.at(), state.data_state["fingerprint"], begin)
+    run.saved = run.step
+
+
+def _end_save(run: Run) -> None:
+    """Wait for what is being written, if anything is, and make it the latest checkpoint."""
+    pending, run.saving = run.saving, None
+    if pending is None:
+        return
+    pending.saving.finish()
+    folder, seconds = run.config.save, time.perf_counter() - pending.begin
+    run.log.say(f"saved iteration {pending.at['iteration']:,} to {folder} in {seconds:.1f} s")
+    more = {"seconds": seconds, "fingerprint": pending.samples, **pending.at}
+    run.log.record("save", folder=folder, **more)

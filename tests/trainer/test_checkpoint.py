@@ -269,7 +269,7 @@ def test_a_failed_save_leaves_what_was(tmp_path: Path, monkeypatch: pytest.Monke
     def fail(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    for module, name in ((files, "to_bytes"), (folders, "replace_file")):
+    for module, name in ((files, "sync_file"), (folders, "replace_file")):
         with monkeypatch.context() as patch:
             patch.setattr(module, name, fail)
             with pytest.raises(OutputError, match="No space left on device"):
@@ -337,7 +337,7 @@ def interrupted(
         patch.setattr(Path, "mkdir", counted(Path.mkdir))
         patch.setattr(shutil, "rmtree", counted(remove))
         patch.setattr(folders, "replace_file", counted(folders.replace_file))
-        patch.setattr(files, "to_bytes", counted(files.to_bytes))
+        patch.setattr(checkpoint, "write_tensors", counted(checkpoint.write_tensors))
         try:
             save(engine, folder, meta, keep=1)
         except Killed:

@@ -300,7 +300,7 @@ def test_a_plot_that_fails_hides_no_error(
         raise OutputError("cannot write x.safetensors: No space left on device")
 
     monkeypatch.setattr("matplotlib.figure.Figure.savefig", full)
-    monkeypatch.setattr(checkpoint, "save", no_checkpoint)
+    monkeypatch.setattr(checkpoint, "Saving", no_checkpoint)
     with pytest.raises(OutputError, match=r"x\.safetensors"):
         train(Config(**settings(prefix, save=str(tmp_path), train_samples=16)))
     assert "no loss.png: [Errno 28] No space left" in capsys.readouterr().err

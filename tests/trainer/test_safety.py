@@ -165,7 +165,7 @@ def test_the_only_whole_checkpoint_is_not_given_up(tmp_path: Path) -> None:
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="needs a limit set from outside")
 def test_a_run_goes_on_until_there_is_room_again(prefix: str, tmp_path: Path) -> None:
     flags = ("--data-path", prefix, "--save", str(tmp_path), "--train-samples", "80_000")
-    ranks = start(2, *flags, "--save-interval", "2")
+    ranks = start(2, *flags, "--save-interval", "2", "--async-save")
     said = ranks[0].stderr
     assert said is not None
 

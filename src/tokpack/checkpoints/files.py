@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 import xxhash
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save as to_bytes
 
 from tokpack.configuration.model import ModelConfig
 from tokpack.display import brief
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 VERSION = 1
+_NAMES = {torch.float64: "F64", torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -74,9 +74,24 @@ def state_text(state: RunState, scalars: dict[str, Any], files: dict[str, FileDi
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
-    """Write a safetensors file, durably. OutputError."""
+    """Write a safetensors file, durably. OutputError.
+
+    The bytes are those of the library, which makes all of them in memory first, while no other
+    thread may run.
+    """
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    end = 0
+    for name, tensor in sorted(tensors.items()):
+        begin, end = end, end + tensor.nbytes
+        shape, dtype = list(tensor.shape), _NAMES[tensor.dtype]
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
+    text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
     with cannot_write(str(path)):
-        path.write_bytes(to_bytes(tensors, {"format": "pt"}))
+        with path.open("wb") as file:
+            file.write(len(text).to_bytes(8, "little") + text)
+            for _, tensor in sorted(tensors.items()):
+                file.write(tensor.contiguous().flatten().view(torch.uint8).numpy().data)
         sync_file(str(path))
 
 

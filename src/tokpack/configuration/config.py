@@ -278,6 +278,9 @@ class Config:
     keep_checkpoints: int = _run(
         5, "older ones are deleted, 0 for none", "N", names="keep_last_n_checkpoints", zero=True
     )
+    async_save: bool = _run(
+        False, "write them while training goes on, from copies in the CPU's memory"
+    )
     finetune: bool = _run(False, "load weights only, and begin at sample 0")
     eval_interval: int = _run(1000, "steps between evaluations", "N")
     eval_iters: int = _run(100, "batches of one, 0 for none", "N", zero=True)

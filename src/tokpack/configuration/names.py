@@ -185,7 +185,7 @@ NOTHING = {
 # The same of what changes how a result is reached, or what is said of it, and is not there.
 SAME = {
     0: """
-    async_save fp16_lm_cross_entropy log_grad_pct_zeros log_memory_to_tensorboard
+    fp16_lm_cross_entropy log_grad_pct_zeros log_memory_to_tensorboard
     log_num_zeros_in_grad log_optimizer_states log_optimizer_states_to_tensorboard log_param_norm
     log_params_norm log_world_size_to_tensorboard memory_profiling no_save_optim
     overlap_grad_reduce overlap_p2p_communication overlap_param_gather profile
