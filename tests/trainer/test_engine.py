@@ -37,17 +37,10 @@ DROPOUT = {"num_layers": 4, "hidden_dropout": 0.1, "attention_dropout": 0.1}
 
 
 def test_other_shapes_of_the_model_and_of_the_pipeline() -> None:
-    """Grouped queries, gated MLP, a vocabulary padded differently, unequal stages."""
-    llama = {**LLAMA, "num_layers": 4}
+    """Grouped queries, gated MLP, norms of heads, a vocabulary padded otherwise, unequal stages."""
+    llama = {**LLAMA, "num_layers": 4, "qk_layernorm": True}
     uneven = {**PP, "pipeline_split": (1, 3)}
     check([Run(llama), Run({**llama, **TP}, 2), Run({**llama, **uneven}, 2)])
-
-
-def test_norms_over_heads_are_shared_by_tensor_ranks() -> None:
-    """Each tensor rank has other heads; their norms' weights are one, and learn from all heads."""
-    gpt2, llama = {"qk_layernorm": True}, {**LLAMA, "qk_layernorm": True}
-    check([Run(gpt2), Run({**gpt2, **TP, **RECOMPUTE}, 2)])
-    check([Run(llama), Run({**llama, **TP, **PP}, 4)])
 
 
 def test_fewer_micro_batches_than_stages() -> None:
@@ -57,7 +50,9 @@ def test_fewer_micro_batches_than_stages() -> None:
 
 
 def test_documents_reach_all_ranks() -> None:
-    check([Run({}, documents=True), Run({**TP, **PP}, 4, documents=True)])
+    """And, of norms over heads with biases, what tensor ranks learn of their own heads."""
+    normed = {"qk_layernorm": True}
+    check([Run(normed, documents=True), Run({**normed, **TP, **PP}, 4, documents=True)])
 
 
 def test_dropout_is_a_function_of_the_batch() -> None:
