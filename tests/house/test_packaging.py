@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
+import subprocess
+import sys
+import tarfile
+import tomllib
 from importlib import metadata
 from pathlib import Path
+
+import yaml
+from support.places import ROOT
 
 import tokpack
 from tokpack import _core
@@ -55,3 +63,40 @@ def test_the_stub_names_what_the_native_module_has() -> None:
         if not name.startswith("_")
     }
     assert native == stub
+
+
+def test_the_sdist_holds_what_a_wheel_is_built_from(tmp_path: Path) -> None:
+    """Built as pip builds it, without a network: all of src and csrc, and nothing of the rest."""
+    code = "import sys; from scikit_build_core.build import build_sdist; build_sdist(sys.argv[1])"
+    build = [sys.executable, "-c", code, tmp_path]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    (sdist,) = tmp_path.iterdir()
+    with tarfile.open(sdist) as archive:
+        held = {name.partition("/")[2] for name in archive.getnames()}
+    listed = ["git", "ls-files", "src", "csrc", "tools/smoke.py"]
+    tracked = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True)
+    assert not set(tracked.stdout.split()) - held
+    files = {"CHANGELOG.md", "CMakeLists.txt", "LICENSE", "PKG-INFO", "README.md", "pyproject.toml"}
+    assert {name for name in held if not name.startswith(("src/", "csrc/"))} == {
+        *files,
+        "tools/smoke.py",
+    }
+
+
+def test_the_smoke_test_of_wheels_runs() -> None:
+    script = [sys.executable, ROOT / "tools" / "smoke.py"]
+    run = subprocess.run(script, check=False, capture_output=True)
+    assert run.returncode == 0, run.stderr.decode()
+
+
+def test_the_recipe_asks_for_what_the_project_asks_for() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    text = (ROOT / "recipe" / "recipe.yaml").read_text()
+    recipe = yaml.safe_load(text)
+    asked = {re.sub("^xxhash", "python-xxhash", need) for need in project["dependencies"]}
+    assert {need.replace(" ", "") for need in recipe["requirements"]["run"]} == {
+        *asked,
+        f"python{project['requires-python']}",
+    }
+    assert recipe["context"]["version"] == tokpack.__version__
+    assert recipe["about"]["summary"] == project["description"]
