@@ -9,6 +9,7 @@
 #   make torture   kill, cut the power of and fill the disk of real runs, for ROUNDS rounds from SEED
 #   make fuzz      fuzz the core (needs clang) and the readers, SECONDS for each target
 #   make bench     the benchmarks; rows go to benchmarks/results
+#   make docs      the documentation as a site, in site/; links and anchors are checked
 #   make dist      the sdist and, made from it, a wheel for PYTHON, tried in a clean environment
 #   make wheels    the wheels of all Pythons for this system and processor (Linux: needs Docker)
 #   make clean     remove everything that make has made
@@ -27,7 +28,7 @@ NATIVE := CMakeLists.txt $(sort $(call cpp_files,csrc))
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint sanitize neon torture fuzz bench dist wheels clean
+.PHONY: help demo test test-slow lint sanitize neon torture fuzz bench docs dist wheels clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -112,6 +113,10 @@ fuzz: $(VENV)/developer
 bench: $(VENV)/developer
 	@$(BIN)/python benchmarks/encode.py
 	@$(BIN)/python benchmarks/pipeline.py
+
+docs: $(VENV)/installed
+	@$(PIP) install "tokpack[docs]"
+	@$(BIN)/zensical build --clean --strict
 
 # Without build isolation: what it needs is in .venv, so that the build needs no network.
 dist: $(VENV)/created

@@ -112,7 +112,7 @@ def encode(
     """Turn documents into PREFIX.bin, .idx and .json, and return the manifest.
 
     With a list of ``keys`` it returns a dict, of each key its manifest; of several keys each
-    becomes a dataset of its own, PREFIX_<key>.
+    becomes a dataset of its own, ``PREFIX_<key>``.
 
     ``inputs`` are files, folders, patterns or Hugging Face datasets (``hf://NAME``); ``output`` is
     PREFIX, by default made from their names. The other options are described in EncodeOptions. A

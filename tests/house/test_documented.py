@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.documented import documented, make_datasets, make_inputs, make_room
+from support.documented import documented, make_datasets, make_inputs, make_room, pages
 from support.places import ROOT
 from support.report_tools import run
 
@@ -157,8 +157,7 @@ def test_commands_run_as_they_stand(
 def test_python_runs_as_it_stands(
     world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-    blocks = [b for path in pages for b in re.findall(r"(?s)```python\n(.*?)```", path.read_text())]
+    blocks = [b for text in pages().values() for b in re.findall(r"(?s)```python\n(.*?)```", text)]
     assert len(blocks) > 3
     for number, block in enumerate(blocks):
         folder = tmp_path / str(number)

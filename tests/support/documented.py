@@ -34,15 +34,21 @@ _START = re.compile(r"(?:\$ |zcat .*\| |[a-z]+=\$\()?tokpack [a-z]")
 _SYNOPSIS = re.compile(r"\.\.\.|\[flags\]|\b(PREFIX|INPUT|COMMAND)\b")
 
 
+def pages() -> dict[str, str]:
+    """The text of README and of every page in docs, by the name below the repository."""
+    paths = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    return {str(path.relative_to(ROOT)): path.read_text() for path in paths}
+
+
 def documented() -> Iterator[tuple[str, str]]:
     """Where each command stands, and the command, without comments and what only shows a form."""
-    pages = {path.name: path.read_text() for path in [ROOT / "README.md", *ROOT.glob("docs/*.md")]}
+    texts = pages()
     for name in COMMANDS:
         module = importlib.import_module(f"tokpack.cli.commands.{name}")
         page = getattr(module, "PAGE", None)
-        pages[f"tokpack {name} --help"] = page.epilog if page else module.EPILOG
+        texts[f"tokpack {name} --help"] = page.epilog if page else module.EPILOG
     seen = set()
-    for where, text in sorted(pages.items()):
+    for where, text in sorted(texts.items()):
         for line in re.sub(r" *\\\n *", " ", text).splitlines():
             command = re.split(r" {2,}|\s#", line.strip())[0].removeprefix("$ ")
             own = line.startswith("  ") and _START.match(command) and command not in seen
@@ -116,6 +122,7 @@ def make_datasets(folder: Path, blend: str) -> None:
     run("encode", "wiki.jsonl", "web/1.jsonl.zst", "--trace", "-o", "data", "-q")
     run("encode", "my.jsonl", "--output-prefix", "my-gpt2", "--append-eod", "-q")
     names = "owt code books pile other the-pile news_valid code_valid short long shard_0 shard_1"
+    names += " papers law math forum news"
     for seed, name in enumerate([*names.split(), "merged", "shards/x", "data/x"]):
         (folder / name).parent.mkdir(exist_ok=True)
         source = "wiki" if seed % 2 else "my-gpt2_text_document"
@@ -123,6 +130,10 @@ def make_datasets(folder: Path, blend: str) -> None:
             shutil.copy(folder / f"{source}{suffix}", folder / f"{name}{suffix}")
     (folder / "old").mkdir()
     run("convert", "wiki", "old/wiki", "--to", "lazy", "-q")
+    (folder / "nanoset").mkdir()
+    run("convert", "owt", "nanoset/owt.ds", "-q")
+    for suffix in ("", ".index", ".metadata"):
+        shutil.copy(folder / f"nanoset/owt.ds{suffix}", folder / f"000_tokens.ds{suffix}")
     shutil.copy(folder / "wiki.bin", folder / "ids.bin")
     column = pyarrow.array([[1, 2, 3], [4]], pyarrow.list_(pyarrow.int32()))
     pyarrow.parquet.write_table(pyarrow.table({"tokens": column}), folder / "tokens.parquet")
@@ -136,7 +147,7 @@ def make_room(command: str, folder: Path) -> None:
     if output := re.search(r"tokpack vocab .* -o (\S+)", command):
         (folder / output[1]).unlink(missing_ok=True)
     elif output := re.search(r"tokpack convert (\S+) (\S+)", command):
-        for suffix in (".bin", ".idx", ".json", ".trace"):
+        for suffix in ("", ".index", ".metadata", ".bin", ".idx", ".json", ".trace"):
             (folder / f"{output[2]}{suffix}").unlink(missing_ok=True)
     elif found := re.search(r"tokpack verify (\S+) --repair", command):
         index = folder / f"{found[1]}.idx"

@@ -33,10 +33,10 @@ class EncodeOptions:
     """A request to turn ``inputs`` into one dataset for each key.
 
     ``output`` is the exact PREFIX of PREFIX.bin, .idx and .json, by default made from the inputs'
-    names; with several keys it is PREFIX_<key>. ``output_names`` are the prefixes of all keys, and
-    overrides that: in the folder of ``output``, beside which the work folder lies. An ``output``
-    on a store is made in a folder in ``scratch``, and sent. Raises UsageError for a value out of
-    range.
+    names; with several keys it is ``PREFIX_<key>``. ``output_names`` are the prefixes of all keys,
+    and overrides that: in the folder of ``output``, beside which the work folder lies. An
+    ``output`` on a store is made in a folder in ``scratch``, and sent. Raises UsageError for a
+    value out of range.
     """
 
     inputs: tuple[str, ...]

@@ -1,0 +1,87 @@
+"""README and docs: links and anchors lead somewhere, and the site shows every page."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from support.places import ROOT
+
+import tokpack
+from tokpack import errors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+CODE = re.compile(r"(?ms)^( *)```.*?^\1```|^(?: {4}|\t).*?$|`[^`\n]+`")
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+def pages() -> Iterator[Path]:
+    yield from sorted(ROOT.glob("*.md"))
+    for folder in ("docs", "csrc", "benchmarks", "tests"):
+        yield from sorted((ROOT / folder).rglob("*.md"))
+
+
+def anchors(text: str) -> set[str]:
+    """What the headings of a page can be linked by, on GitHub and on the site."""
+    headings = re.findall(r"(?m)^#+ +(.*?)\s*$", re.sub(r"(?ms)^```.*?^```", "", text))
+    words = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
+    return {word.replace(" ", "-") for word in words}
+
+
+def broken(path: Path) -> list[str]:
+    """The links of a page that lead nowhere."""
+    found = []
+    for link in LINK.findall(CODE.sub("", path.read_text())):
+        if re.match("https?://", link):
+            continue
+        name, _, anchor = link.partition("#")
+        target = (path.parent / name).resolve() if name else path
+        if not target.exists() or (anchor and anchor not in anchors(target.read_text())):
+            found.append(f"{path.relative_to(ROOT)}: {link}")
+    return found
+
+
+def test_links_lead_somewhere() -> None:
+    assert sum(len(LINK.findall(path.read_text())) for path in pages()) > 100
+    assert not [link for path in pages() for link in broken(path)]
+
+
+@pytest.mark.parametrize("link", ["nothing.md", "#nowhere", "sub/other.md#no", "picture.svg"])
+def test_a_broken_link_is_found(tmp_path: Path, link: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{__name__}.ROOT", tmp_path)
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "other.md").write_text("# Other\n\n## Yes, here\n")
+    page = tmp_path / "page.md"
+    page.write_text(f"# Page\n[good](sub/other.md#yes-here) `[x](y.md)` [bad]({link})\n")
+    assert broken(page) == [f"page.md: {link}"]
+
+
+def listed(nav: Any) -> Iterator[str]:
+    if isinstance(nav, str):
+        yield nav
+    else:
+        for entry in nav.values() if isinstance(nav, dict) else nav:
+            yield from listed(entry)
+
+
+def test_the_site_shows_every_page_once() -> None:
+    project = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]
+    docs = ROOT / "docs"
+    shown = list(listed(project["nav"]))
+    assert sorted(shown) == sorted(str(p.relative_to(docs)) for p in docs.rglob("*.md"))
+
+
+def test_the_reference_names_what_is_public() -> None:
+    named = re.findall(r"(?m)^::: (\S+)$", (ROOT / "docs" / "api.md").read_text())
+    assert "tokpack.errors" in named  # all exceptions
+    public = set(tokpack.__all__) - set(vars(errors)) - {"__version__"}
+    assert {f"tokpack.{name}" for name in public} <= set(named)
+    for name in named:
+        if name != "tokpack.errors":
+            module, _, attribute = name.rpartition(".")
+            assert getattr(pytest.importorskip(module), attribute).__doc__, name
