@@ -1,0 +1,65 @@
+"""The scripts and the notebook of examples/ run, in the order in which a reader would run them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from support.places import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+EXAMPLES = ROOT / "examples"
+
+
+def script_of(notebook: Path) -> str:
+    """The code cells of a notebook, one after the other."""
+    cells = json.loads(notebook.read_text())["cells"]
+    return "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+
+
+def output(code: str, folder: Path) -> str:
+    """What a Python process printed that ran ``code`` in ``folder``."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUTF8": "1"}
+    command = [sys.executable, "-c", code]
+    run = subprocess.run(
+        command, cwd=folder, env=environment, check=False, capture_output=True, text=True
+    )
+    assert run.returncode == 0, run.stderr
+    return run.stdout
+
+
+def running(*names: str) -> str:
+    """Code that runs scripts in one process, which imports torch once."""
+    calls = (f"run_path({str(EXAMPLES / name)!r}, run_name='__main__')" for name in names)
+    return "\n".join(("from runpy import run_path", *calls))
+
+
+@pytest.fixture(scope="module")
+def encoded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the datasets of the first example."""
+    folder = tmp_path_factory.mktemp("examples")
+    printed = output(running("encode_and_look.py"), folder)
+    assert "code: " in printed
+    assert "from manual.jsonl:" in printed
+    return folder
+
+
+def test_the_torch_loop(encoded: Path) -> None:
+    assert "goes on with sample 80" in output(running("torch_loop.py"), encoded)
+
+
+def test_the_notebook(encoded: Path) -> None:
+    printed = output(script_of(EXAMPLES / "look.ipynb"), encoded)
+    assert "sample 2 is sample" in printed
+    assert "of the first 200 samples 140 are from code" in printed
+
+
+@pytest.mark.slow
+def test_the_trainer_of_hugging_face(encoded: Path) -> None:
+    assert "'loss'" in output(running("hf_trainer.py"), encoded)
