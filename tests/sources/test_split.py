@@ -102,6 +102,16 @@ def test_any_sources(files: list[tuple[int, str]], ways: int) -> None:
             assert len(own) == 1
 
 
+def test_a_line_of_many_parts_is_counted_whole(tmp_path: Path) -> None:
+    """Else a run of long documents shows a few percent when it is done."""
+    raw = RAW[:10_000] + b'{"text": "%b"}\n' % (b"x" * 200_000) + RAW[-10_000:]
+    source = one_source(write(tmp_path, "a.jsonl", raw))
+    parts = make_parts([source], ways=2, target_bytes=20_000, smallest_bytes=1)
+    assert len(parts) > 8
+    assert set(kinds(parts)) == {"bytes"}
+    assert read_parts(source, parts).bytes_read == source.size
+
+
 def test_frames_are_grouped(tmp_path: Path) -> None:
     packed = b"".join(COMPRESS["zst"](RAW[i : i + 10_007]) for i in range(0, len(RAW), 10_007))
     source = one_source(write(tmp_path, "a.jsonl.zst", packed))

@@ -42,14 +42,14 @@ class Block:
     """Whole lines, each with its \\n, which only the last line of a stream may lack.
 
     A line over the limit comes alone, as ``too_long``, with only its beginning in ``data``;
-    ``length`` is what was read for the block, ``stored`` what was taken from the file for it.
-    ``data`` is valid until the next block.
+    ``length`` is what was read for the block, ``stored`` what was taken from the file for it:
+    the same, unless the stream decompresses. ``data`` is valid until the next block.
     """
 
     data: memoryview
     length: int
+    stored: int
     too_long: bool = False
-    stored: int = 0
 
 
 def count_newlines(data: memoryview) -> int:
@@ -112,13 +112,14 @@ class LineReader:
     def _take(self, end: int) -> Block:
         data = self._view[self._cursor : end]
         self._cursor = end
-        return Block(data, len(data))
+        return Block(data, len(data), len(data))
 
     def _pass_over_line(self) -> Block:
         begin = self._position
         raw = bytes(self._view[self._cursor : self._cursor + RAW_BYTES_KEPT])
         self._skip_line_at(self._base + self._filled)
-        return Block(memoryview(raw), self._position - begin, too_long=True)
+        length = self._position - begin
+        return Block(memoryview(raw), length, length, too_long=True)
 
     def _skip_line_at(self, position: int) -> bool:
         """Go behind the first newline at or after ``position``; False where there is none."""

@@ -141,7 +141,6 @@ def _read_lines(
     limits: Limits,
 ) -> Iterator[Batch]:
     stream, region = _open_part(source, part)
-    most = part.end - part.begin if part.kind == "bytes" else source.size or FOREVER
     block_bytes = limits.block_bytes
     if part.kind == "whole" and source.size and not source.compression:
         block_bytes = min(
@@ -149,7 +148,9 @@ def _read_lines(
         )  # thousands of small files have small buffers
     with closing(stream):
         reader = LineReader(stream, block_bytes, limits.max_document_bytes)
-        blocks = _with_stored(reader.blocks(region), stream, most)
+        blocks: Iterable[Block] = reader.blocks(region)
+        if part.kind != "bytes":  # a line of many parts counts in the part that reads it
+            blocks = _with_stored(blocks, stream, source.size or FOREVER)
         yield from parse(source, keys, blocks, limits.max_document_bytes)
 
 
