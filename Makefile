@@ -136,4 +136,4 @@ wheels: $(VENV)/created
 	@$(BIN)/cibuildwheel --output-dir dist .
 
 clean:
-	rm -rf $(VENV) build dist demo site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist demo site .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,10 +43,18 @@ def _command(command: Command) -> Iterator[str]:
 
 
 def _row(option: Option) -> str:
-    names = ", ".join(f"`{name}`" for name in option.aliases)
+    names = ", ".join(map(_code, option.aliases))
     also = f"; also {names}" if names else ""
-    cells = f"`{option.text}`", f"{option.help}{also}"
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    return f"| {_code(option.text)} | {_escaped(option.help)}{also} |"
+
+
+def _code(text: str) -> str:
+    return f"<code>{_escaped(text)}</code>" if "|" in text else f"`{text}`"
+
+
+def _escaped(text: str) -> str:
+    """Readers of Markdown disagree about a bar in a table, not about what HTML calls it."""
+    return html.escape(text, quote=False).replace("|", "&#124;")
 
 
 if __name__ == "__main__":

@@ -61,6 +61,12 @@ def test_a_broken_link_is_found(tmp_path: Path, link: str, monkeypatch: pytest.M
     assert broken(page) == [f"page.md: {link}"]
 
 
+def test_no_bar_is_escaped_in_a_table() -> None:
+    """On GitHub it is a bar, on the site a backslash and a bar: write <code>a&#124;b</code>."""
+    for path in pages():
+        assert not re.findall(r"(?m)^\|.*\\\|.*$", path.read_text()), path
+
+
 def listed(nav: Any) -> Iterator[str]:
     if isinstance(nav, str):
         yield nav
