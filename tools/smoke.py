@@ -30,7 +30,6 @@ def main() -> None:
         run("vocab", "text.jsonl", "-o", "tokenizer.json", "--size", "400")
         run("encode", "text.jsonl", "--tokenizer", "tokenizer.json", "--workers", "2")
         run("verify", "text")
-        run("blend", "1", "text", "--seq-length", "32", "--samples", "10", "-o", "blend.yaml")
 
         import tokpack  # here, so that what the commands used is what is imported
 
@@ -39,9 +38,9 @@ def main() -> None:
         read = [tokenizer.decode(dataset[number][:-1]) for number in range(len(dataset))]
         if read != TEXTS:
             sys.exit("the texts that were read back are not those that were encoded")
-        samples = tokpack.open_blend("blend.yaml", samples=10).train
-        if samples[9]["tokens"].shape != (32,):
-            sys.exit(f"a sample of 32 tokens has the shape {samples[9]['tokens'].shape}")
+        sample = tokpack.GPTDataset("text", 32)[9]
+        if sample["tokens"].shape != (32,):
+            sys.exit(f"a sample of 32 tokens has the shape {sample['tokens'].shape}")
         print(f"tokpack {tokpack.__version__} in {Path(tokpack.__file__).parent} is whole")
 
 
