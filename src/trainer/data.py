@@ -12,6 +12,7 @@ from tokpack.configuration.data import spec_of_config
 from tokpack.errors import InputError, UsageError
 from tokpack.samples import SampleIterator, open_blend
 from tokpack.samples.blend.plan import plan_of
+from tokpack.samples.fetch import asked_ahead
 from tokpack.tokenizers.ids import count_ids
 
 from .parallel import total
@@ -51,8 +52,9 @@ class Data:
         """Nats of a label, from frequencies alone, in some of the first ``size`` samples."""
         wanted = min(size, max(1, COUNTED // self.train.seq_length))
         counts = np.zeros(self.vocab_size, np.int64)
-        for number in np.unique(np.linspace(0, size - 1, wanted).astype(np.int64)).tolist():
-            sample = gather(self.train, [number], self.vocab_size)
+        numbers = np.unique(np.linspace(0, size - 1, wanted).astype(np.int64)).tolist()
+        for number in asked_ahead(self.train, [[number] for number in numbers]):
+            sample = gather(self.train, number, self.vocab_size)
             labels = sample["labels"][sample["loss_mask"] > 0]
             counts += np.bincount(labels, minlength=self.vocab_size)
         shares = counts[counts > 0] / counts.sum()
@@ -170,6 +172,6 @@ def stream(
         rank=topology.data_rank,
         world_size=ranks,
         consumed_samples=consumed,
-        load=lambda batches: map(make, batches),
+        load=lambda batches: map(make, asked_ahead(samples, batches)),
         prefetch=AHEAD * config.global_batch_size // (micro * ranks),
     )

@@ -390,11 +390,6 @@ def test_a_web_server_without_ranges(store: Store, local: Local, encode: Encode)
         encode(f"{address}/x.jsonl")
 
 
-def test_a_dataset_is_no_input() -> None:
-    with pytest.raises(tokpack.InputError, match="s3://texts/x: datasets are mapped: copy"):
-        tokpack.MMapIndexedDataset("s3://texts/x")
-
-
 def test_a_file_system_of_fsspec(local: Local, encode: Encode, tmp_path: Path) -> None:
     pytest.importorskip("fsspec")
     assert encode(f"file://{local.path.parent}/*.jsonl") == local.dataset

@@ -209,6 +209,6 @@ def test_the_command(
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     assert done.stdout == "s3://texts/eight/eight\n"
     assert "s3://texts/eight/eight: " in done.stderr
-    assert "next: copy its files" in done.stderr
+    assert "next: train on it where it is" in done.stderr
     assert there(store, "eight/eight") == right
     assert not list((work / "here").iterdir())

@@ -10,6 +10,7 @@ import importlib
 import io
 import os
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from tokpack.cli import terminal
@@ -91,6 +92,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             for line in traceback.format_exc().splitlines():
                 terminal.say(line)
         return _explain(error, arguments)
+    finally:
+        if "--debug" in arguments:
+            _say_amounts()
 
 
 def _dispatch(name: str, arguments: Sequence[str]) -> int:
@@ -108,6 +112,16 @@ def _dispatch(name: str, arguments: Sequence[str]) -> int:
     # By name: a command is loaded, with all that it imports, only when it is asked for.
     code: int = importlib.import_module(f"tokpack.cli.commands.{name}").run(arguments)
     return code
+
+
+def _say_amounts() -> None:
+    """How much this process, without its workers, read from stores."""
+    from tokpack.stores import access
+
+    with suppress(TokpackError):
+        requests, size = access.amounts()
+        if requests:
+            terminal.say(f"tokpack: stores: {requests} requests, {terminal.bytes_text(size)} read")
 
 
 def _unknown_command(name: str) -> str:

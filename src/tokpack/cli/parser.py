@@ -54,7 +54,11 @@ COMMON = Group(
     "",
     (
         flag("-q", "--quiet", action="store_true", help="say nothing but errors"),
-        flag("--debug", action="store_true", help="show the traceback of an error"),
+        flag(
+            "--debug",
+            action="store_true",
+            help="show the traceback of an error, and what was read from stores",
+        ),
         flag("-h", "--help", action="store_true", help="show this page"),
     ),
 )

@@ -40,15 +40,15 @@ def show(results: Sequence[Result], options: EncodeOptions, begun: Begun, second
             for part in folded(line, sys.stderr, 13 if line[0] == " " else 2):
                 say(part)
     prefix = results[0][0]
-    on_store = is_url(prefix)
-    if on_store:
-        line = "next: copy its files to the disk of the machine that trains on it, or looks at it"
+    if is_url(prefix):
+        line = (
+            "next: train on it where it is, copy its files to a disk for Megatron, or look at it:"
+        )
     else:
         line = f"next: give it to Megatron or NeoX as --data-path {prefix}, or look at it:"
     for part in folded(line, sys.stderr):
         say(part)
-    if not on_store:
-        say(f"  tokpack inspect {shlex.quote(prefix)} --doc 0")
+    say(f"  tokpack inspect {shlex.quote(prefix)} --doc 0")
 
 
 def print_json(results: Sequence[Result]) -> None:

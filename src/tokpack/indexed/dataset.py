@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from functools import cached_property
 from operator import index as as_integer
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 import numpy as np
@@ -17,9 +17,10 @@ from tokpack.indexed.lengths import LengthSums
 from tokpack.indexed.manifest import Manifest
 from tokpack.indexed.prefix import prefix_of
 from tokpack.indexed.shards import Shards, check_digest, is_virtual, open_shards
+from tokpack.indexed.stored import StoredTokens
+from tokpack.stores import exists, is_url
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterator
 
     from tokpack.indexed.records import ShardRecord
@@ -51,6 +52,10 @@ class MMapIndexedDataset:
     ``doc_idx`` open all pieces once and take 4 bytes a sequence and 8 a document; ``tokens`` and
     ``pointers`` do not exist.
 
+    A dataset on a store, ``s3://bucket/pile``, reads like any other too: its .idx is copied into
+    a cache and mapped, of the .bin ranges are read when they are asked for, into new arrays.
+    ``tokens`` does not exist. A .bin that is replaced meanwhile is an InputError.
+
     What takes a pass over the lengths (``fingerprint``, ``tokens_in``) or a look at the manifest is
     computed when it is first asked for, and kept. ``skip_warmup`` is what fairseq's users pass;
     nothing is ever read ahead.
@@ -72,7 +77,8 @@ class MMapIndexedDataset:
     def exists(path_prefix: str | os.PathLike[str]) -> bool:
         """Whether both files of the dataset are there, or the manifest of a virtual one."""
         prefix = prefix_of(path_prefix)
-        files = Path(idx_path(prefix)).is_file() and Path(bin_path(prefix)).is_file()
+        is_file = exists if is_url(prefix) else os.path.isfile
+        files = is_file(idx_path(prefix)) and is_file(bin_path(prefix))
         return files or is_virtual(prefix)
 
     def __len__(self) -> int:
@@ -116,9 +122,12 @@ class MMapIndexedDataset:
     def tokens(self) -> Tokens:
         """All tokens, one sequence after the other: a read-only view of the .bin.
 
-        UsageError where the dataset is virtual: its tokens do not lie in one file.
+        UsageError where the dataset is virtual, or on a store: they do not lie in one file here.
         """
-        return self._only("tokens").tokens
+        tokens = self._only("tokens").tokens
+        if isinstance(tokens, StoredTokens):
+            raise UsageError(f"{self._prefix}: its tokens lie on a store: read sequences")
+        return tokens
 
     @property
     def pointers(self) -> npt.NDArray[np.int64]:
@@ -157,6 +166,11 @@ class MMapIndexedDataset:
     def supports_prefetch(self) -> bool:
         """False: the page cache does it."""
         return False
+
+    @property
+    def on_store(self) -> bool:
+        """Whether tokens of it lie on a store."""
+        return is_url(self._prefix) or any(is_url(record.prefix) for record in self.records)
 
     @property
     def path_prefix(self) -> str:
@@ -319,7 +333,7 @@ class MMapIndexedDataset:
             count = len(self)
             places = sorted({0, count // 2, count - 1}) if count else []
             return (self[number][:_PROBE] for number in places)
-        tokens = self.tokens
+        tokens = self._shards.only.tokens
         begins = (0, max((len(tokens) - _PROBE) // 2, 0), max(len(tokens) - _PROBE, 0))
         return (tokens[begin : begin + _PROBE] for begin in begins)
 

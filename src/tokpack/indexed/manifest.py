@@ -18,11 +18,12 @@ import xxhash
 from tokpack.display import brief
 from tokpack.errors import FormatError, InputError, UsageError
 from tokpack.files.blocks import checksum_of_sums, sums_of
-from tokpack.files.durable import open_regular, replace_file
+from tokpack.files.durable import replace_file
 from tokpack.files.foreign import MAX_BYTES, parse_json
 from tokpack.files.outputs import Kind, check_outputs
 from tokpack.indexed.format import storage_dtype
 from tokpack.indexed.records import MAX_TOTAL, ShardRecord, parse_records
+from tokpack.stores import exists, head, is_url, open_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -205,10 +206,10 @@ class Manifest:
         another file altogether.
         """
         path = manifest_path(prefix)
-        head, rest = _read(path)
-        if not _START.match(head):
+        begin, rest = _read(path)
+        if not _START.match(begin):
             raise FormatError(not_a_manifest(path))
-        return cls.from_json(head + rest, path)
+        return cls.from_json(begin + rest, path)
 
     @classmethod
     def find(cls, prefix: str | os.PathLike[str]) -> Manifest | None:
@@ -220,7 +221,8 @@ class Manifest:
         try:
             return cls.load(prefix)
         except InputError:
-            if os.path.lexists(manifest_path(prefix)):
+            path = manifest_path(prefix)
+            if exists(path) if is_url(path) else os.path.lexists(path):
                 raise
             return None
         except FormatError:
@@ -240,11 +242,7 @@ class Manifest:
 
 def is_manifest(path: str) -> bool:
     """Whether a file begins like a manifest; False also where there is none that can be read."""
-    try:
-        with open_regular(path) as file:
-            return _START.match(file.read(_HEAD_BYTES)) is not None
-    except OSError:
-        return False
+    return _START.match(head(path, _HEAD_BYTES)) is not None
 
 
 MANIFEST = Kind("a manifest", is_manifest, beside=True)
@@ -263,17 +261,17 @@ def not_a_manifest(path: str) -> str:
 def _read(path: str) -> tuple[bytes, bytes]:
     """The first bytes of a file, and all others if it begins as a manifest."""
     try:
-        with open_regular(path) as file:
-            head = file.read(_HEAD_BYTES)
+        with open_file(path) as file:
+            begin = file.read(_HEAD_BYTES)
             # Any other file may be somebody's data of any size, and is not read further.
-            return head, file.read(MAX_BYTES) if _START.match(head) else b""
+            return begin, file.read(MAX_BYTES) if _START.match(begin) else b""
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
 def _is_other_json(path: str) -> bool:
-    head = _read(path)[0].lstrip()
-    return head.startswith((b"{", b"[")) and b'"tokpack"' not in head
+    begin = _read(path)[0].lstrip()
+    return begin.startswith((b"{", b"[")) and b'"tokpack"' not in begin
 
 
 _TYPES: dict[str, type] = {

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from tokpack.errors import FormatError, UsageError
+from tokpack.errors import FormatError, InputError, UsageError
 from tokpack.files.foreign import parse_json
 from tokpack.indexed.manifest import Manifest, manifest_path
 from tokpack.indexed.prefix import prefix_of
 from tokpack.indexed.trace import Trace, trace_path
+from tokpack.stores import open_file
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Iterator
 
 Became = Literal["document", "empty", "rejected", "nothing"]
@@ -62,8 +63,7 @@ class Origins:
         )
         counts = (self.trace.count(kind) for kind in ("documents", "empty", "rejected"))
         found = (self.trace.sources, *counts)
-        size = os.path.getsize(self.trace.path)
-        other = manifest.trace is not None and manifest.trace["bytes"] != size
+        other = manifest.trace is not None and manifest.trace["bytes"] != self.trace.bytes
         if found != expected or other:
             raise FormatError(
                 f"{self.trace.path}: inputs, documents, empty and rejected records are {found}, "
@@ -121,12 +121,12 @@ class Origins:
         key = self._manifest.options.get("key", "")
         for stem in (self._prefix, self._prefix.removesuffix(f"_{key}")):
             try:
-                with open(stem + ".rejects.jsonl", encoding="utf-8") as file:
+                with open_file(stem + ".rejects.jsonl") as file:
                     for text in file:
                         record = parse_json(text, stem)
                         if record["source"] == source and record["line"] == line:
                             return str(record["reason"])
-            except (OSError, ValueError, KeyError, TypeError):  # a FormatError is a ValueError
+            except (OSError, InputError, ValueError, KeyError, TypeError):  # also FormatError
                 continue
         return ""
 

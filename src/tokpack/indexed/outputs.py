@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-
 from tokpack.errors import FormatError, InputError
 from tokpack.files.outputs import DATA, Kind, Output
 from tokpack.indexed.format import bin_path, idx_path
 from tokpack.indexed.manifest import MANIFEST, Manifest, manifest_path
-from tokpack.indexed.shards import is_virtual
+from tokpack.indexed.shards import is_virtual, piece_prefix
 from tokpack.indexed.trace import is_trace, trace_path
 
 TRACE = Kind("a trace", is_trace, beside=True)
@@ -33,9 +31,8 @@ def dataset_files(prefix: str) -> list[str]:
     """
     prefixes = [prefix]
     if is_virtual(prefix):
-        home = os.path.dirname(prefix)
         pieces = Manifest.load(prefix).pieces or ()
-        prefixes += [os.path.join(home, piece.prefix) for piece in pieces]
+        prefixes += [piece_prefix(prefix, piece) for piece in pieces]
     names = (bin_path, idx_path, manifest_path, trace_path)
     own = [str(name(one)) for one in prefixes for name in names]
     return [*own, *(file for one in prefixes for file in _tokenizer_files(one))]

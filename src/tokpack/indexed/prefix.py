@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from tokpack.errors import UsageError
+from tokpack.stores import exists, is_url, shown
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -12,8 +15,15 @@ SUFFIXES = (".bin", ".idx", ".json", ".trace")
 
 
 def prefix_of(name: str | os.PathLike[str]) -> str:
-    """The prefix of a dataset, from itself or from the name of one of its files."""
+    """The prefix of a dataset, from itself or from the name of one of its files.
+
+    UsageError for a URL with a password or a query, which no other object has and no message shows.
+    """
     prefix = os.fsdecode(name)
+    if is_url(prefix) and shown(prefix) != prefix:
+        raise UsageError(
+            f"{shown(prefix)}: a dataset is several objects: its URL takes no password and no query"
+        )
     stem, suffix = os.path.splitext(prefix)
     if suffix not in SUFFIXES or _has(prefix, ".bin", ".idx"):
         return prefix
@@ -34,4 +44,4 @@ def prefixes_of(names: Sequence[str]) -> list[str]:
 
 
 def _has(prefix: str, *suffixes: str) -> bool:
-    return any(os.path.exists(prefix + suffix) for suffix in suffixes)
+    return any(exists(prefix + suffix) for suffix in suffixes)

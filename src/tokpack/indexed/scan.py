@@ -1,6 +1,7 @@
 """Read a whole .bin once, at the speed of the machine: chunks in threads, results in file order.
 
-Files are read, not mapped: one that is cut off meanwhile is an error and not a signal.
+Files are read, not mapped: one that is cut off meanwhile is an error and not a signal. An object on
+a store is read from its beginning to its end, with requests ahead.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy.typing as npt
 
 from tokpack.errors import InputError
 from tokpack.machine import usable_cores
+from tokpack.stores import Reader, is_url, named
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -45,16 +47,12 @@ def scan(
     chunk = chunk or CHUNK_BYTES
     # Two more than there are cores: some wait for the disk.
     threads = threads or min(_MOST_THREADS, usable_cores() + 2)
-    try:
-        file = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
+    source = _Stored(path, size) if is_url(path) else _File(path)
     free = [np.empty(min(chunk, size), np.uint8) for _ in range(2 * threads)]
     waiting: deque[Future[tuple[int, Block, Result]]] = deque()
 
-    def work(buffer: Block, begin: int) -> tuple[int, Block, Result]:
-        block = buffer[: min(chunk, size - begin)]
-        _fill(file, path, block, begin)
+    def work(block: Block, begin: int) -> tuple[int, Block, Result]:
+        source.fill(block, begin)
         return begin, block, look(begin, block)
 
     pool = ThreadPoolExecutor(threads)
@@ -62,14 +60,59 @@ def scan(
         begin = 0
         while begin < size or waiting:
             while free and begin < size:
-                waiting.append(pool.submit(work, free.pop(), begin))
+                block = free.pop()[: min(chunk, size - begin)]
+                source.take(block)
+                waiting.append(pool.submit(work, block, begin))
                 begin += chunk
             at, block, result = waiting.popleft().result()
             yield at, block, result
             free.append(block if block.base is None else block.base)
     finally:
         pool.shutdown(cancel_futures=True)
-        os.close(file)
+        source.close()
+
+
+class _File:
+    """A file of which blocks are read by the threads, in any order."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        try:
+            self._file = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        except OSError as error:
+            raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+    def take(self, block: Block) -> None:
+        """Called for each block in order, before it is filled."""
+
+    def fill(self, block: Block, begin: int) -> None:
+        """Read a block, in any thread."""
+        _fill(self._file, self._path, block, begin)
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
+class _Stored:
+    """An object whose blocks are read in order, with requests ahead."""
+
+    def __init__(self, path: str, size: int) -> None:
+        self._reader = Reader(named(path), 0, size)
+        self._path = path
+
+    def take(self, block: Block) -> None:
+        view = memoryview(block.data)
+        while view:
+            count = self._reader.readinto(view)
+            if not count:
+                raise InputError(f"{self._path}: ends early: it was cut off while it was read")
+            view = view[count:]
+
+    def fill(self, block: Block, begin: int) -> None:
+        pass
+
+    def close(self) -> None:
+        self._reader.close()
 
 
 def _fill(file: int, path: str, block: Block, begin: int) -> None:

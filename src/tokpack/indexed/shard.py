@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokpack.errors import FormatError, InputError
-from tokpack.files.durable import Identity, identity
+from tokpack.files import durable
 from tokpack.indexed.format import (
     HEADER_BYTES,
     Index,
@@ -31,9 +31,14 @@ from tokpack.indexed.format import (
     sequence_span,
     view_index,
 )
+from tokpack.indexed.stored import StoredTokens
+from tokpack.stores import exists, identity, is_url, located, named
+from tokpack.stores.cache import copy_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tokpack.stores import Identity
 
 Tokens = npt.NDArray[Any]
 
@@ -45,13 +50,14 @@ _PAUSE_SECONDS = 0.002
 class Shard:
     """The mapped files. Arrays hold the maps, so these live as long as any array handed out.
 
-    ``tokens`` are all of them, one sequence after the other, in the index's dtype; ``identity`` is
-    that of the .idx file.
+    ``tokens`` are all of them, one sequence after the other, in the index's dtype; slices of them
+    are arrays. ``identity`` is that of the .idx. Of a dataset on a store a copy of the .idx is
+    mapped, and slices of the .bin are read when they are taken.
     """
 
     prefix: str
     index: Index
-    tokens: Tokens
+    tokens: Tokens | StoredTokens
     identity: Identity
 
     def __len__(self) -> int:
@@ -115,14 +121,14 @@ def open_shard(prefix: str) -> Shard:
         before = identity(idx_path(prefix))
         fault: FormatError | InputError | None = None
         try:
-            shard = _map_both(prefix)
+            shard = _open_both(prefix)
             if shard.is_current:
                 return shard
         except (FormatError, InputError) as error:
             fault = error
         after = identity(idx_path(prefix))
         whole = before is not None and before == after
-        nothing = before is None and after is None and not os.path.exists(bin_path(prefix))
+        nothing = before is None and after is None and not exists(bin_path(prefix))
         if fault is not None and (whole or nothing or time.monotonic() > until):
             raise fault
         if time.monotonic() > until:
@@ -130,24 +136,29 @@ def open_shard(prefix: str) -> Shard:
         time.sleep(_PAUSE_SECONDS)
 
 
-def _map_both(prefix: str) -> Shard:
+def _open_both(prefix: str) -> Shard:
     name = idx_path(prefix)
     buffer, identity = map_file(name)
     header = parse_header(buffer[:HEADER_BYTES], len(buffer), name)
     index = view_index(buffer, header, name)
+    if is_url(prefix):
+        stored = StoredTokens(named(bin_path(prefix)), header.dtype)
+        check_ends(index, stored.nbytes)
+        return Shard(prefix, index, stored, identity)
     data, _ = map_file(bin_path(prefix))
     check_ends(index, len(data))
     return Shard(prefix, index, np.frombuffer(data, header.dtype), identity)
 
 
 def map_file(path: str) -> tuple[bytes | mmap.mmap, Identity]:
-    """Map a whole file read-only, whatever happens to its name. InputError."""
+    """Map a whole file read-only, whatever happens to its name; of a URL a copy. InputError."""
     try:
-        if not stat.S_ISREG(os.stat(path).st_mode):  # before opening: a pipe would block for ever
+        found = located(path) if is_url(path) else None
+        if found is None and not stat.S_ISREG(os.stat(path).st_mode):  # a pipe would block for ever
             raise InputError(f"{path}: not a regular file")
-        with open(path, "rb", buffering=0) as file:
-            found = os.fstat(file.fileno())
-            size, identity = found.st_size, Identity.of(found)
+        with open(path if found is None else copy_of(found), "rb", buffering=0) as file:
+            status = os.fstat(file.fileno())
+            size, identity = status.st_size, found or durable.Identity.of(status)
             if size == 0:  # cannot be mapped
                 return b"", identity
             if sys.version_info >= (3, 13):  # keeps no second descriptor open

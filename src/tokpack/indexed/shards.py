@@ -15,7 +15,7 @@ from tokpack.indexed.format import bin_path, idx_path, storage_dtype
 from tokpack.indexed.manifest import Manifest, checksum_of, is_manifest, manifest_path
 from tokpack.indexed.records import ShardRecord
 from tokpack.indexed.shard import Shard, open_shard
-from tokpack.stores import is_url, shown
+from tokpack.stores import exists, is_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -46,8 +46,6 @@ class Shards:
 
 def open_shards(prefix: str) -> Shards:
     """The shards of the dataset ``prefix``. Raises InputError, FormatError."""
-    if is_url(prefix):
-        raise InputError(f"{shown(prefix)}: datasets are mapped: copy its files to a disk first")
     if not is_virtual(prefix):
         shard = open_shard(prefix)
         starts = np.array([0, len(shard)], np.int64)
@@ -63,9 +61,16 @@ def open_shards(prefix: str) -> Shards:
 
 def is_virtual(prefix: str) -> bool:
     """Whether there is a manifest with pieces instead of files. Raises FormatError."""
-    if os.path.exists(idx_path(prefix)) or not is_manifest(manifest_path(prefix)):
+    if exists(idx_path(prefix)) or not is_manifest(manifest_path(prefix)):
         return False
     return Manifest.load(prefix).pieces is not None
+
+
+def piece_prefix(prefix: str, record: ShardRecord) -> str:
+    """The prefix of a shard of the virtual dataset ``prefix``: it lies beside its manifest."""
+    if is_url(record.prefix):
+        return record.prefix
+    return os.path.join(os.path.dirname(prefix), record.prefix)
 
 
 def _open_recorded(
@@ -73,9 +78,9 @@ def _open_recorded(
 ) -> Shard:
     """Open a shard of a virtual dataset. FormatError where it has changed since it was recorded."""
     record = records[number]
-    path = os.path.join(os.path.dirname(prefix), record.prefix)
+    path = piece_prefix(prefix, record)
     where = f"{manifest_path(prefix)}: piece {number}, {path},"
-    if not os.path.exists(idx_path(path)):
+    if not exists(idx_path(path)):
         raise InputError(f"{where} is missing: put it back, or merge the others again")
     shard = open_shard(path)
     if shard.dtype != dtype:
@@ -92,7 +97,7 @@ def _open_recorded(
 
 def check_digest(prefix: str, shard: Shard, record: ShardRecord) -> None:
     """FormatError where the manifest of a shard has another checksum than its record."""
-    if not record.xxh3_128 or not os.path.exists(manifest_path(shard.prefix)):
+    if not record.xxh3_128 or not exists(manifest_path(shard.prefix)):
         return
     digest = checksum_of(Manifest.load(shard.prefix).bin)
     if digest != record.xxh3_128:

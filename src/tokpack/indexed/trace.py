@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from tokpack.errors import FormatError, InputError, UsageError
 from tokpack.files.durable import open_regular
+from tokpack.stores import near
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -219,6 +220,7 @@ class Trace:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fsdecode(path)
         data = _mapped(self.path)
+        self.bytes = len(data)
         if data[: len(MAGIC)] != MAGIC:
             raise self._broken(f"magic is {data[: len(MAGIC)]!r}, expected {MAGIC!r}: not a trace")
         if len(data) < _HEAD.size + _TAIL.size:
@@ -350,7 +352,7 @@ class Trace:
 def _mapped(path: str) -> Any:
     """A whole file, mapped read-only."""
     try:
-        with open(path, "rb", buffering=0) as file:
+        with open(near(path), "rb", buffering=0) as file:
             if os.fstat(file.fileno()).st_size == 0:
                 return b""
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

@@ -21,6 +21,7 @@ from tokpack.operations.export import EXPORTS, cast, export, outputs_of
 from tokpack.operations.merge import plain_facts
 from tokpack.operations.output import Output, Place
 from tokpack.progress import Stage
+from tokpack.stores import refuse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,6 +74,7 @@ def convert(options: ConvertOptions, *, progress: Show | None = None) -> Convert
     Ids that do not fit the dtype are a UsageError, a broken input is a FormatError, a taken output
     an OutputError; the output appears whole or not at all.
     """
+    refuse([options.input, options.output], "convert")
     if options.source and options.source not in SOURCES:
         raise UsageError(f"no format {options.source!r} to convert from: {', '.join(SOURCES)}")
     target = options.target or _SUFFIXES.get(os.path.splitext(options.output)[1], "mmap")

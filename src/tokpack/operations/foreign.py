@@ -22,6 +22,8 @@ from tokpack.operations.tntidx import read_lazy_index
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from tokpack.indexed.stored import StoredTokens
+
 STEP = 1 << 20  # ids, or lengths, handled at a time
 _NONE = np.zeros(0, np.int64)
 # fairseq's mmap index: as Megatron's, without the number of document entries, and two codes more.
@@ -327,11 +329,13 @@ def _chunks(ids: npt.NDArray[Any], lengths: npt.NDArray[Any]) -> Callable[[], It
     return lambda: _both(ids, lengths)
 
 
-def _both(ids: npt.NDArray[Any], lengths: npt.NDArray[Any]) -> Iterator[Chunk]:
+def _both(ids: npt.NDArray[Any] | StoredTokens, lengths: npt.NDArray[Any]) -> Iterator[Chunk]:
     return _walk(ids, (lengths[at : at + STEP] for at in range(0, len(lengths), STEP)))
 
 
-def _walk(ids: npt.NDArray[Any], lengths: Iterator[npt.NDArray[Any]]) -> Iterator[Chunk]:
+def _walk(
+    ids: npt.NDArray[Any] | StoredTokens, lengths: Iterator[npt.NDArray[Any]]
+) -> Iterator[Chunk]:
     """The ids, then the lengths: so much of them at a time."""
     for chunk in lengths:  # first: they are checked as they come, and are few
         yield Chunk(_NONE, chunk)

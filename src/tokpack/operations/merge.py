@@ -20,15 +20,16 @@ from tokpack.indexed.records import MAX_TOTAL, ShardRecord
 from tokpack.indexed.shard import open_shard
 from tokpack.operations.output import Output, Place
 from tokpack.progress import Stage
+from tokpack.stores import refuse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     import numpy.typing as npt
 
-    from tokpack.files.durable import Identity
     from tokpack.indexed.shard import Shard
     from tokpack.progress import Show
+    from tokpack.stores import Identity
 
 _COUNTS = ("records", "documents", "empty", "rejected", "text_bytes")
 
@@ -72,6 +73,7 @@ def merge(
     prefixes = prefixes_of(names)
     if not prefixes:
         raise UsageError("nothing to merge: name the datasets by their prefixes")
+    refuse([*prefixes, output], "merge")
     files = [file for prefix in prefixes for file in dataset_files(prefix)]
     place = Place([output], files, overwrite=overwrite)
     inputs = [_inspect(prefix) for prefix in prefixes]

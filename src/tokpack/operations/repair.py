@@ -28,6 +28,7 @@ from tokpack.indexed.trace import trace_path
 from tokpack.indexed.writer import write_index
 from tokpack.operations.rebuild import Case, Rebuilt, candidates
 from tokpack.operations.verify import file_size, verify
+from tokpack.stores import refuse
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -72,6 +73,7 @@ def repair(
     where ``output`` exists or cannot be written.
     """
     old, new = prefix_of(prefix), os.fsdecode(output)
+    refuse([old, new], "a repair")
     for path in (bin_path(new), idx_path(new), manifest_path(new), trace_path(new)):
         if os.path.lexists(path):
             raise OutputError(f"{path}: exists: a repair writes new files only; name another")

@@ -17,6 +17,7 @@ from tokpack.indexed.outputs import dataset_files
 from tokpack.operations.merge import plain_facts
 from tokpack.operations.output import Output, Place
 from tokpack.progress import Stage
+from tokpack.stores import refuse
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,6 +73,7 @@ def split(
     datasets are there complete or none is. UsageError where a dataset would have no document,
     FormatError where the dataset is broken, OutputError where an output is taken.
     """
+    refuse([prefix, output], "split")
     with MMapIndexedDataset(prefix, verify=True) as dataset:
         ends = document_ends(dataset.sizes, dataset.doc_idx)
         ranges = _ranges(cut, ends, prefix)

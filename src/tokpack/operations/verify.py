@@ -13,7 +13,6 @@ import xxhash
 
 from tokpack.errors import FormatError, InputError, UsageError
 from tokpack.files.blocks import block_sums, checksum_of_sums
-from tokpack.files.durable import identity
 from tokpack.indexed.dataset import MMapIndexedDataset
 from tokpack.indexed.format import (
     HEADER_BYTES,
@@ -34,16 +33,18 @@ from tokpack.indexed.manifest import (
 from tokpack.indexed.prefix import prefix_of
 from tokpack.indexed.scan import Block, scan
 from tokpack.indexed.shard import map_file
+from tokpack.indexed.shards import piece_prefix
 from tokpack.indexed.trace import trace_path
 from tokpack.operations.token_check import TokenCheck
 from tokpack.progress import Stage
+from tokpack.stores import exists, identity, is_url, located, near
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tokpack.files.durable import Identity
     from tokpack.indexed.records import ShardRecord
     from tokpack.progress import Show
+    from tokpack.stores import Identity
 
 CHECKS = ("index", "counts", "checksums", "token ids", "EOD", "BOS")
 
@@ -138,7 +139,7 @@ class _Request:
 def _verify(prefix: str, request: _Request, progress: Show | None) -> VerifyReport:
     manifest = Manifest.find(prefix)
     request = request.filled(manifest)
-    if manifest is None or manifest.pieces is None or os.path.exists(idx_path(prefix)):
+    if manifest is None or manifest.pieces is None or exists(idx_path(prefix)):
         stage = Stage(progress, "verify", file_size(bin_path(prefix)))
         return _verify_files(prefix, manifest, request, stage)
     stage = Stage(progress, "verify", sum(record.bin_bytes for record in manifest.pieces))
@@ -188,7 +189,7 @@ def _verify_pieces(
     dataset = MMapIndexedDataset(prefix, verify=True)
     reports: list[VerifyReport] = []
     for record in records:
-        path = os.path.join(os.path.dirname(prefix), record.prefix)
+        path = piece_prefix(prefix, record)
         manifest = Manifest.find(path)
         reports.append(_verify_files(path, manifest, request.filled(manifest), stage))
     unchecked = tuple(dict.fromkeys(what for report in reports for what in report.unchecked))
@@ -220,6 +221,8 @@ def open_index(prefix: str) -> tuple[Index, int]:
 def file_size(path: str) -> int:
     """Size of a file; InputError where there is none."""
     try:
+        if is_url(path):
+            return located(path).size
         found = os.stat(path)
     except FileNotFoundError:
         advice = "; `tokpack verify --repair` rebuilds an .idx" if path.endswith(".idx") else ""
@@ -291,13 +294,13 @@ def _kept(manifest: Manifest, index: Index) -> int:
 def _check_trace(prefix: str, manifest: Manifest) -> None:
     """The trace, which may be left out: a dataset is whole without it."""
     path = trace_path(prefix)
-    if manifest.trace is not None and os.path.exists(path):
+    if manifest.trace is not None and exists(path):
         _check_size(prefix, path, manifest.trace)
         _check_whole(path, manifest.trace)
 
 
 def _check_whole(path: str, digest: FileDigest) -> None:
-    _check_digest(path, digest_file(path).get("xxh3_128", ""), digest)
+    _check_digest(path, digest_file(near(path)).get("xxh3_128", ""), digest)
 
 
 def _check_digest(path: str, found: str, digest: FileDigest) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ from tokpack.indexed import bin_path, idx_path, manifest_path
 from tokpack.report.lengths import Lengths, summarize
 from tokpack.report.select import sample_documents
 from tokpack.report.sources import bytes_per_token, own_manifest, shares
+from tokpack.stores import identity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -121,7 +121,7 @@ def _files(dataset: MMapIndexedDataset) -> dict[str, int]:
     """Size of each file of the dataset that is there; of all pieces of a virtual one together."""
     prefix = dataset.path_prefix
     paths = (bin_path(prefix), idx_path(prefix), manifest_path(prefix))
-    sizes = {path: os.path.getsize(path) for path in paths if os.path.isfile(path)}
+    sizes = {path: found.size for path in paths if (found := identity(path))}
     if records := dataset.records:
         sizes[f"{len(records)} pieces"] = sum(one.bin_bytes + one.idx_bytes for one in records)
     return sizes

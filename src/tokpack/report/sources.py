@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 from tokpack.errors import TokpackError
 from tokpack.indexed import Manifest, manifest_path, origins_of, trace_path
 from tokpack.indexed.manifest import not_a_manifest
+from tokpack.stores import exists
 
 if TYPE_CHECKING:
     from tokpack.indexed import MMapIndexedDataset, Origins, ShardOrigins
@@ -23,7 +23,7 @@ def doubt(dataset: MMapIndexedDataset) -> str:
     """
     path, manifest = manifest_path(dataset.path_prefix), dataset.manifest
     if manifest is None:
-        return not_a_manifest(path) if os.path.exists(path) else ""
+        return not_a_manifest(path) if exists(path) else ""
     if (manifest.sequences, manifest.tokens) == (len(dataset), dataset.token_count):
         return ""
     return (
@@ -93,7 +93,7 @@ class Sources:
     @cached_property
     def _origins(self) -> Origins | ShardOrigins | None:
         prefix = self._dataset.path_prefix
-        has_trace = self._dataset.records or os.path.exists(trace_path(prefix))
+        has_trace = self._dataset.records or exists(trace_path(prefix))
         if own_manifest(self._dataset) is None or not has_trace:
             return None
         try:

@@ -8,8 +8,13 @@ import numpy as np
 
 from tokpack import _core
 from tokpack.errors import FormatError
+from tokpack.indexed.format import sequence_span
+from tokpack.indexed.stored import StoredTokens
+from tokpack.samples.fetch import Fetch, Span
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import numpy.typing as npt
 
     from tokpack.indexed import MMapIndexedDataset
@@ -19,13 +24,19 @@ if TYPE_CHECKING:
     Int64s = npt.NDArray[np.int64]
 
 
+_MOST_ASKED = 256  # of those that may be asked for and never wanted
+
+
 class Gatherer:
     """Copies tokens of ``dataset``, whose rows are checked before a byte of them is read."""
 
     def __init__(self, dataset: MMapIndexedDataset) -> None:
         self._dataset = dataset
+        self._on_store = dataset.on_store
+        self._asked: dict[bytes, Fetch] = {}
         # Of several shards each is opened when it is needed.
-        self._file = _open(dataset.shard(0)) if len(dataset.starts) == 2 else None
+        alone = len(dataset.starts) == 2 and not self._on_store
+        self._file = _open(dataset.shard(0)) if alone else None
 
     def fill(self, text: Int64s, rows: Rows, counts: Counts, places: Int64s) -> None:
         """Write the tokens of samples into ``text`` (int64 [B, S + 1]).
@@ -45,9 +56,31 @@ class Gatherer:
         if wrong >= 0:
             raise _broken(self._dataset, *rows[wrong].tolist())
 
+    def ask(self, rows: Rows) -> None:
+        """Have the tokens of rows read that ``fill`` will want, where they lie on a store."""
+        if self._on_store and (key := rows.tobytes()) not in self._asked:
+            self._asked[key] = self._fetch(rows)
+            if len(self._asked) > _MOST_ASKED:  # those whom nobody wanted
+                self._asked.pop(next(iter(self._asked))).close()
+
     def _fill_from_shards(self, text: Int64s, rows: Rows, counts: Counts, places: Int64s) -> None:
         dataset = self._dataset
         targets = _core.lay_out(rows, counts, places, text)
+        if self._on_store:
+            fetch = self._asked.pop(rows.tobytes(), None) or self._fetch(rows)
+            flat = text.reshape(-1)
+            for row, tokens in fetch.take():
+                flat[targets[row] : targets[row] + len(tokens)] = tokens
+        for shard, here, own in self._by_shard(rows):
+            if isinstance(shard.tokens, StoredTokens):
+                continue
+            wrong = _open(shard).gather(own, targets[here], text)
+            if wrong >= 0:
+                raise _broken(dataset, *rows[here][wrong].tolist())
+
+    def _by_shard(self, rows: Rows) -> Iterator[tuple[Shard, Int64s, Rows]]:
+        """Each shard with the places of its rows, and these with its own numbers of sequences."""
+        dataset = self._dataset
         inside = (rows[:, 0] >= 0) & (rows[:, 0] < len(dataset))
         if not inside.all():
             raise _broken(dataset, *rows[~inside][0].tolist())
@@ -56,12 +89,23 @@ class Gatherer:
             here = np.flatnonzero(shards == number)
             own = rows[here]
             own[:, 0] -= dataset.starts[number]
-            wrong = _open(dataset.shard(number)).gather(own, targets[here], text)
-            if wrong >= 0:
-                raise _broken(dataset, *rows[here][wrong].tolist())
+            yield dataset.shard(number), here, own
+
+    def _fetch(self, rows: Rows) -> Fetch:
+        spans = []
+        for shard, here, own in self._by_shard(rows):
+            if not isinstance(shard.tokens, StoredTokens):
+                continue
+            for place, (sequence, first, count) in zip(here.tolist(), own.tolist(), strict=True):
+                begin, length = sequence_span(shard.index, sequence, shard.tokens.nbytes)
+                if first < 0 or not 0 <= count <= length - first:
+                    raise _broken(self._dataset, *rows[place].tolist())
+                spans.append(Span(place, shard.tokens, begin + first, count))
+        return Fetch(spans)
 
 
 def _open(shard: Shard) -> _core.TokenFile:
+    assert not isinstance(shard.tokens, StoredTokens)
     return _core.TokenFile(shard.tokens, shard.index.pointers, shard.index.lengths)
 
 

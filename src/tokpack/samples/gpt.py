@@ -185,6 +185,14 @@ class GPTDataset(MapStyle):
         where = first_places(len(numbers)) if places is None else np.asarray(places, np.int64)
         self._fill(batch, numbers, where)
 
+    def ask(self, numbers: Numbers) -> None:
+        """Have the tokens of samples read from the store that ``fill`` will want."""
+        if self.on_store:
+            rows, _ = self._order.locate_many(numbers)
+            self._gatherer.ask(rows)
+            if self._labels is not None:
+                self._labels.ask(rows)
+
     def _fill(self, batch: Batch, numbers: Numbers, where: npt.NDArray[np.int64]) -> Rows:
         """Write samples, and say where their tokens come from."""
         rows, counts = self._order.locate_many(numbers)
@@ -200,6 +208,12 @@ class GPTDataset(MapStyle):
     def dataset(self) -> MMapIndexedDataset:
         """The dataset whose tokens these are."""
         return self._dataset
+
+    @property
+    def on_store(self) -> bool:
+        """Whether tokens, or their labels, lie on a store."""
+        labels = self._labels is not None and self._labels.dataset.on_store
+        return self._dataset.on_store or labels
 
     @property
     def path_prefix(self) -> str:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from tokpack.errors import ResumeError, UsageError
 from tokpack.samples.ahead import ahead
+from tokpack.samples.fetch import asked_ahead
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -196,7 +197,7 @@ class SampleIterator:
         batch = getattr(self._dataset, "batch", None)
         if batch is None:
             return (collate([self._dataset[number] for number in numbers]) for numbers in batches)
-        return map(batch, batches)
+        return map(batch, asked_ahead(self._dataset, batches))
 
 
 def fingerprint_of(dataset: Samples, consumed: int) -> str:

@@ -37,6 +37,10 @@ class Labels:
         self.dataset = source
         self._gatherer = Gatherer(source)
 
+    def ask(self, rows: Rows) -> None:
+        """Have the labels of rows read that ``fill`` will want, where they lie on a store."""
+        self._gatherer.ask(rows)
+
     def fill(self, batch: Batch, rows: Rows, counts: Counts, places: npt.NDArray[np.int64]) -> None:
         """Write the labels of samples; the loss mask, which is there, becomes 0 without one.
 

@@ -1,6 +1,7 @@
 """Objects on stores: s3, gs, az, abfs and https through obstore, everything else through fsspec."""
 
 from tokpack.stores.access import (
+    Ranges,
     Reader,
     check_same,
     contents,
@@ -15,22 +16,41 @@ from tokpack.stores.access import (
     stat,
     use_in_this_process,
 )
+from tokpack.stores.anywhere import (
+    Identity,
+    exists,
+    head,
+    identity,
+    located,
+    near,
+    open_file,
+    refuse,
+)
 from tokpack.stores.urls import StoredObject, is_url, shown
 
 __all__ = [
+    "Identity",
+    "Ranges",
     "Reader",
     "StoredObject",
     "check_same",
     "contents",
     "delete",
+    "exists",
     "find",
+    "head",
     "heads",
+    "identity",
     "is_url",
+    "located",
     "named",
+    "near",
     "objects_in",
+    "open_file",
     "open_object",
     "open_reader",
     "put",
+    "refuse",
     "shown",
     "stat",
     "use_in_this_process",

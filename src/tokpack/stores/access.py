@@ -79,6 +79,14 @@ def check_same(found: StoredObject) -> None:
         raise changed(found.url)
 
 
+def amounts() -> tuple[int, int]:
+    """Requests that were made so far, and bytes that were read; not those of other processes."""
+    if _service is None:
+        return 0, 0
+    found: tuple[int, int] = _service.amounts()
+    return found
+
+
 def put(url: str, content: Any, *, new: bool = False) -> bool:
     """Write an object: bytes, or a Path to the file. False where ``new`` and another is there."""
     written: bool = _stores().put(url, content, new=new)
@@ -124,6 +132,33 @@ class Reader:
         taken, self._chunk = self._chunk[:size], self._chunk[size:]
         self.at += len(taken)
         return taken
+
+
+class Ranges:
+    """Bytes [begin, end) of objects, all asked for at once; ``take`` waits for them.
+
+    Who does not take them has to ``close``. Reads are conditional as those of a Reader.
+    """
+
+    def __init__(self, wanted: Sequence[tuple[StoredObject, int, int]]) -> None:
+        self._wanted = wanted
+        self._service = _stores()
+        self._number: int | None = self._service.ask(wanted)
+
+    def take(self) -> list[bytes]:
+        """The bytes of each range. InputError."""
+        service = _stores()
+        if service is not self._service:  # forked since, or with other settings
+            self._service, self._number = service, service.ask(self._wanted)
+        number, self._number = self._number, None
+        found: list[bytes] = service.take(number)
+        return found
+
+    def close(self) -> None:
+        """Ask for nothing more."""
+        if self._number is not None and self._service is _stores():
+            self._service.drop(self._number)
+        self._number = None
 
 
 def open_reader(found: StoredObject, begin: int, until: int) -> Reader:

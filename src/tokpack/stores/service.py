@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import random
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from tokpack.stores.urls import StoredObject, place_of, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from concurrent.futures import Future
 
 _THREADS = 32
 _TURNS = 4  # times the patience: how long something is tried again
@@ -31,11 +33,16 @@ class Service:
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(_THREADS, "tokpack-stores")
         self._readers: dict[int, Ahead] = {}
+        self._asked: dict[int, list[Future[bytes]]] = {}
+        self._amounts = [0, 0]
+        self._lock = threading.Lock()
         self._numbers = itertools.count()
 
     def find(self, url: str) -> list[listing.Found]:
         """What a URL names: see ``listing.find``."""
-        found: list[listing.Found] = _again(url, lambda: listing.find(_store(url), url), first=True)
+        found: list[listing.Found] = self._again(
+            url, lambda: listing.find(_store(url), url), first=True
+        )
         return found
 
     def objects_in(self, folder: str) -> list[StoredObject]:
@@ -46,7 +53,7 @@ class Service:
 
     def stat(self, url: str) -> StoredObject | None:
         """The object of a URL; None where there is none."""
-        found: StoredObject | None = _again(url, lambda: _store(url).stat(url), first=True)
+        found: StoredObject | None = self._again(url, lambda: _store(url).stat(url), first=True)
         return found
 
     def heads(self, objects: Sequence[StoredObject], size: int) -> list[bytes]:
@@ -78,12 +85,32 @@ class Service:
         """End a reader."""
         self._readers.pop(number).close()
 
+    def ask(self, wanted: Sequence[tuple[StoredObject, int, int]]) -> int:
+        """Begin to read ranges of objects; gives a number for ``take``."""
+        number = next(self._numbers)
+        self._asked[number] = [self._pool.submit(self.read, *one) for one in wanted]
+        return number
+
+    def take(self, number: int) -> list[bytes]:
+        """The bytes of each range that was asked for."""
+        return [future.result() for future in self._asked.pop(number)]
+
+    def drop(self, number: int) -> None:
+        """Do without what was asked for."""
+        for future in self._asked.pop(number):
+            future.cancel()
+
+    def amounts(self) -> tuple[int, int]:
+        """Requests that were made, tried again or not, and bytes that were read."""
+        requests, size = self._amounts
+        return requests, size
+
     def put(self, url: str, content: Any, *, new: bool = False) -> bool:
         """Write an object: bytes, or a Path to the file. False where ``new`` and another is there.
 
         The answer to a write may be lost, and it is tried again: so the same bytes are no other.
         """
-        written: bool = _again(url, lambda: _store(url).put(url, content, new=new))
+        written: bool = self._again(url, lambda: _store(url).put(url, content, new=new))
         if not written:
             found = self.stat(url)
             return found is not None and self.read(found, 0, found.size) == content
@@ -91,12 +118,41 @@ class Service:
 
     def delete(self, url: str) -> None:
         """Remove an object."""
-        _again(url, lambda: _store(url).delete(url))
+        self._again(url, lambda: _store(url).delete(url))
 
     def _read(self, found: StoredObject, begin: int, end: int) -> Any:
         if begin == end:
             return b""
-        return _again(found.url, lambda: _store(found.url).read(found, begin, end))
+        data = self._again(found.url, lambda: _store(found.url).read(found, begin, end))
+        self._count(size=len(data))
+        return data
+
+    def _again(self, url: str, act: Callable[[], Any], *, first: bool = False) -> Any:
+        """Do something until it succeeds, or does not for too long. Raises StoreError.
+
+        Where what comes ``first`` in a run meets silence, a setting is wrong: that is said at once.
+        """
+        begun = time.monotonic()
+        longest = patience_seconds() * _TURNS
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                self._count(requests=1)
+                return act()
+            except (ChangedError, MissingError) as error:
+                raise changed(url) from error
+            except TransientError as error:
+                at_once = first and error.silent
+                if at_once or time.monotonic() + pause - begun > longest:
+                    times = "" if at_once else f" (tried for {time.monotonic() - begun:.0f} s)"
+                    raise StoreError(f"{shown(url)}: {error}{times}") from error
+            time.sleep(pause * random.uniform(0.5, 1.0))
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _count(self, *, requests: int = 0, size: int = 0) -> None:
+        with self._lock:
+            self._amounts[0] += requests
+            self._amounts[1] += size
 
 
 def _content(url: str, most: int) -> bytes | None:
@@ -117,25 +173,3 @@ def _store_of(kind: str) -> listing.Store:
 
 def _store(url: str) -> listing.Store:
     return _store_of(place_of(url).kind)
-
-
-def _again(url: str, act: Callable[[], Any], *, first: bool = False) -> Any:
-    """Do something until it succeeds, or does not for too long. Raises StoreError.
-
-    Where what comes ``first`` in a run meets silence, a setting is wrong: that is said at once.
-    """
-    begun = time.monotonic()
-    longest = patience_seconds() * _TURNS
-    pause = _FIRST_PAUSE
-    while True:
-        try:
-            return act()
-        except (ChangedError, MissingError) as error:
-            raise changed(url) from error
-        except TransientError as error:
-            at_once = first and error.silent
-            if at_once or time.monotonic() + pause - begun > longest:
-                times = "" if at_once else f" (tried for {time.monotonic() - begun:.0f} s)"
-                raise StoreError(f"{shown(url)}: {error}{times}") from error
-        time.sleep(pause * random.uniform(0.5, 1.0))
-        pause = min(2 * pause, _LONGEST_PAUSE)

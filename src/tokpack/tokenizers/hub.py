@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokpack.errors import TokenizerError
+from tokpack.files.cache_root import cache_root
 from tokpack.files.durable import cannot_write, rename, sync_file, sync_folder
 
 if TYPE_CHECKING:
@@ -23,13 +24,6 @@ _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 def is_repository(name: str) -> bool:
     """Whether a name has the form of a Hugging Face repository, owner/name."""
     return _REPOSITORY.fullmatch(name) is not None
-
-
-def cache_root() -> Path:
-    """Where tokpack keeps what it can get again: $TOKPACK_CACHE, else ~/.cache/tokpack."""
-    root = os.environ.get("TOKPACK_CACHE")
-    default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tokpack"
-    return Path(root) if root else default
 
 
 def cache_folder(name: str) -> Path:

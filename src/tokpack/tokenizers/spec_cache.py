@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokpack.errors import OutputError
+from tokpack.files.cache_root import cache_root
 from tokpack.files.durable import open_regular, replace_file
-from tokpack.tokenizers.hub import cache_root
 from tokpack.tokenizers.spec import AddedToken, ByteLevelSpec, MetaspaceSpec
 
 if TYPE_CHECKING:

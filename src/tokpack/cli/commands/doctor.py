@@ -147,7 +147,8 @@ def _file_system(path: str) -> str | None:
 
 def _caches() -> list[dict[str, Any]]:
     """The folders that tokpack reads tokenizers from and keeps them in."""
-    from tokpack.tokenizers.hub import cache_root, hub_cache
+    from tokpack.files.cache_root import cache_root
+    from tokpack.tokenizers.hub import hub_cache
 
     places = {"tokpack": cache_root(), "Hugging Face": hub_cache()}
     return [

@@ -12,6 +12,7 @@ from tokpack.cli import terminal
 from tokpack.cli.inputs import matching_datasets
 from tokpack.cli.parser import Group, Page, flag, number, output_prefix, parse
 from tokpack.errors import FormatError, InputError, UsageError
+from tokpack.stores import is_url
 
 if TYPE_CHECKING:
     import argparse
@@ -168,7 +169,7 @@ def _datasets(name: str) -> list[str]:
     """A prefix, or those of a folder, however deep in it."""
     from tokpack.indexed import MMapIndexedDataset
 
-    if not os.path.isdir(name) or os.path.exists(name + ".bin"):
+    if is_url(name) or not os.path.isdir(name) or os.path.exists(name + ".bin"):
         return [name]
     found = [path for path in sorted(Path(name).rglob("*")) if path.is_file()]
     datasets = [

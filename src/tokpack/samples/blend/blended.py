@@ -74,6 +74,7 @@ class BlendedDataset(MapStyle):
                     f"a blend has GPTDatasets and blends, not {dataset!r}: open it, as in "
                     "GPTDataset(prefix, seq_length)"
                 )
+        self._on_store = any(dataset.on_store for dataset in self._datasets)
         self._check_alike()
         if size is not None and size < 1:
             raise UsageError(f"size is {size}, expected 1 or more")
@@ -102,14 +103,25 @@ class BlendedDataset(MapStyle):
     def fill(self, batch: Batch, numbers: Numbers, places: Numbers | None = None) -> None:
         """Write samples ``numbers`` to ``places`` of a batch, by default one after the other."""
         where = range(len(numbers)) if places is None else places
+        if self._on_store:
+            self.ask(numbers)  # of all datasets at once
+        for dataset, (owns, own_places) in self._members(numbers, where).items():
+            self._datasets[dataset].fill(batch, owns, own_places)
+
+    def ask(self, numbers: Numbers) -> None:
+        """Have the tokens of samples read from the stores that ``fill`` will want."""
+        for dataset, (owns, _) in self._members(numbers, numbers).items():
+            self._datasets[dataset].ask(owns)
+
+    def _members(self, numbers: Numbers, places: Numbers) -> dict[int, tuple[list[int], list[int]]]:
+        """The samples of each dataset by its own numbers, with their places."""
         members: dict[int, tuple[list[int], list[int]]] = {}
-        for number, place in zip(numbers, where, strict=True):
+        for number, place in zip(numbers, places, strict=True):
             dataset, own = self.locate(int(number))
             owns, own_places = members.setdefault(dataset, ([], []))
             owns.append(own)
             own_places.append(int(place))
-        for dataset, (owns, own_places) in members.items():
-            self._datasets[dataset].fill(batch, owns, own_places)
+        return members
 
     def sample(self, number: int) -> Sample:
         """Sample ``number`` >= 0, also behind the end: datasets go on, epoch after epoch."""
@@ -133,6 +145,11 @@ class BlendedDataset(MapStyle):
     def counts(self, size: int) -> list[int]:
         """How many of the first ``size`` samples each dataset gives."""
         return [int(count) for count in self._order.counts(size)]
+
+    @property
+    def on_store(self) -> bool:
+        """Whether tokens of it lie on a store."""
+        return self._on_store
 
     @property
     def datasets(self) -> list[GPTDataset | BlendedDataset]:

@@ -11,6 +11,7 @@ from tokpack.errors import InputError, UsageError
 from tokpack.indexed import MMapIndexedDataset, bin_path, idx_path, prefix_of
 from tokpack.indexed.manifest import checksum_of
 from tokpack.samples.labels import check_labels
+from tokpack.stores import is_url
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -65,6 +66,8 @@ def find_prefix(name: str) -> str:
 def _neighbours(base: str) -> str:
     """What a missing dataset was probably meant to be: a hint for the end of a message."""
     folder, name = os.path.split(base)
+    if is_url(base):
+        return ""
     try:
         with os.scandir(folder or ".") as entries:
             known = [one.name[:-4] for one in islice(entries, _LISTED) if one.name[-4:] == ".idx"]

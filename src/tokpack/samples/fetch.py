@@ -1,0 +1,83 @@
+"""Tokens that lie on a store, asked for in few requests, all at once, before they are needed."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from tokpack.stores import Ranges
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from tokpack.indexed.stored import StoredTokens, Tokens
+
+GAP_BYTES = 32 << 10  # read and thrown away between two ranges, rather than another request
+MOST_BYTES = 4 << 20  # of a request for several ranges
+AHEAD_BYTES = 64 << 20  # of text that is on its way before it is needed, about
+MOST_AHEAD = 32  # batches
+
+Numbers = TypeVar("Numbers", bound="Sequence[int]")
+
+
+class Span(NamedTuple):
+    """``length`` tokens of a .bin from token ``begin`` on, which row ``row`` asks for."""
+
+    row: int
+    tokens: StoredTokens
+    begin: int
+    length: int
+
+
+class Fetch:
+    """Spans on their way; those that lie close together come with one request."""
+
+    def __init__(self, spans: Iterable[Span]) -> None:
+        self._spans = sorted(spans, key=lambda span: (span.tokens.found.url, span.begin))
+        wanted: list[tuple[Any, int, int]] = []
+        self._of: list[int] = []  # the request of each span
+        for span in self._spans:
+            width, found = span.tokens.dtype.itemsize, span.tokens.found
+            begin, end = span.begin * width, (span.begin + span.length) * width
+            before = wanted[-1] if wanted else (None, 0, 0)
+            near = begin - before[2] <= GAP_BYTES and end - before[1] <= MOST_BYTES
+            if before[0] == found and near:
+                wanted[-1] = (found, before[1], max(end, before[2]))
+            else:
+                wanted.append((found, begin, end))
+            self._of.append(len(wanted) - 1)
+        self._wanted = wanted
+        self._ranges = Ranges(wanted)
+
+    def take(self) -> Iterator[tuple[int, Tokens]]:
+        """Each row with its tokens, once. InputError."""
+        found = self._ranges.take()
+        for span, number in zip(self._spans, self._of, strict=True):
+            dtype = span.tokens.dtype
+            at = span.begin * dtype.itemsize - self._wanted[number][1]
+            yield span.row, np.frombuffer(found[number], dtype, span.length, at)
+
+    def close(self) -> None:
+        """Do without them."""
+        self._ranges.close()
+
+
+def asked_ahead(samples: Any, batches: Iterable[Numbers]) -> Iterable[Numbers]:
+    """The same lists of sample numbers, each after more of them were asked for at the store.
+
+    ``samples`` is a GPTDataset or a blend; where it lies on disks there is nothing to ask.
+    """
+    return _asking(samples, batches) if getattr(samples, "on_store", False) else batches
+
+
+def _asking(samples: Any, batches: Iterable[Numbers]) -> Iterator[Numbers]:
+    coming: deque[Numbers] = deque()
+    for numbers in batches:
+        samples.ask(numbers)
+        coming.append(numbers)
+        size = max(1, 4 * samples.seq_length * len(numbers))
+        while len(coming) > min(MOST_AHEAD, AHEAD_BYTES // size):
+            yield coming.popleft()
+    yield from coming

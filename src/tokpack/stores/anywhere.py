@@ -1,0 +1,76 @@
+"""The same questions to a file on a disk and to an object on a store: a path may be a URL."""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import TYPE_CHECKING, BinaryIO
+
+from tokpack.errors import UsageError
+from tokpack.files import durable
+from tokpack.files.durable import open_regular
+from tokpack.stores.access import heads, open_object, stat
+from tokpack.stores.urls import StoredObject, is_url, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Identity = durable.Identity | StoredObject  # both have a size
+
+
+def exists(path: str) -> bool:
+    """Whether there is such a file or object. InputError where a store does not tell."""
+    return stat(path) is not None if is_url(path) else os.path.exists(path)
+
+
+def identity(path: str) -> Identity | None:
+    """What tells a file or object from another that takes its place; None where there is none."""
+    return stat(path) if is_url(path) else durable.identity(path)
+
+
+def head(path: str, size: int) -> bytes:
+    """The first bytes, ``size`` at most; none where no regular file of that name can be read.
+
+    InputError where a store does not tell.
+    """
+    if is_url(path):
+        found = stat(path)
+        return heads([found], size)[0] if found else b""
+    try:
+        with open_regular(path) as file:
+            return file.read(size)
+    except OSError:
+        return b""
+
+
+def open_file(path: str) -> BinaryIO:
+    """Open a regular file or an object to read. OSError; InputError where a store fails."""
+    return open_object(located(path)) if is_url(path) else open_regular(path)
+
+
+def near(path: str) -> str:
+    """The path of a file on this machine: for a URL that of a copy, which is to be opened at once.
+
+    FileNotFoundError where there is no such object, InputError where the store fails.
+    """
+    if not is_url(path):
+        return path
+    from tokpack.stores.cache import copy_of
+
+    return copy_of(located(path))
+
+
+def located(url: str) -> StoredObject:
+    """The object of a URL; FileNotFoundError where there is none, InputError."""
+    found = stat(url)
+    if found is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), shown(url))
+    return found
+
+
+def refuse(paths: Iterable[str], what: str) -> None:
+    """UsageError for a URL where ``what`` is done with files of a disk alone."""
+    for path in filter(is_url, paths):
+        raise UsageError(
+            f"{shown(path)}: {what} works on files of a disk: copy them from the store, or to it"
+        )

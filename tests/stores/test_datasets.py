@@ -1,0 +1,245 @@
+"""Datasets on a store: what a disk gives, by few requests, or one clear error."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from support.encoding_tools import documents, write_jsonl
+from support.stores import Fault
+
+import tokpack
+from tokpack import BlendedDataset, GPTDataset, MMapIndexedDataset
+from tokpack.cli.main import main
+from tokpack.errors import StoreError
+from tokpack.samples import SampleIterator, fetch
+from tokpack.stores import cache
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from support.stores import Store
+
+SUFFIXES = (".bin", ".idx", ".json", ".trace")
+LENGTH = 128
+
+
+@pytest.fixture(scope="module")
+def disk(tmp_path_factory: pytest.TempPathFactory, tokenizer: Path) -> Path:
+    """A dataset on the disk, of 1,500 documents, which is 1 MB; its prefix."""
+    folder = tmp_path_factory.mktemp("disk")
+    inputs = write_jsonl(folder / "texts.jsonl", documents(1_500, words=150))
+    tokpack.encode(str(inputs), folder / "one", tokenizer=str(tokenizer), trace=True, workers=1)
+    return folder / "one"
+
+
+@pytest.fixture
+def copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the cache of a machine that has looked at nothing so far."""
+    monkeypatch.setenv("TOKPACK_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(cache, "_checked", set())
+    return tmp_path / "cache" / "stores"
+
+
+@pytest.fixture
+def url(store: Store, disk: Path, copies: Path) -> str:
+    """The same dataset on the store; its prefix."""
+    return put(store, disk)
+
+
+def put(store: Store, prefix: Path) -> str:
+    for suffix in SUFFIXES:
+        if (path := prefix.with_suffix(suffix)).exists():
+            store.s3.put(f"sets/{path.name}", path)
+    return f"s3://texts/sets/{prefix.name}"
+
+
+def asked(store: Store, method: str, name: str) -> int:
+    return sum(one.startswith(method) and name in one for one in store.plan.requests)
+
+
+def test_reads_as_from_a_disk(store: Store, disk: Path, url: str) -> None:
+    here, there = MMapIndexedDataset(disk), MMapIndexedDataset(url)
+    sent = store.plan.sent
+    assert MMapIndexedDataset.exists(url)
+    assert there[17].tolist() == here[17].tolist()
+    assert there.get(20, 3, 5).tolist() == here.get(20, 3, 5).tolist()
+    assert there.document(1_400).tolist() == here.document(1_400).tolist()
+    assert store.plan.sent - sent < 100_000  # of 1 MB
+    assert asked(store, "GET", "one.idx") == 1
+    assert (len(there), there.token_count, there.dtype) == (len(here), here.token_count, here.dtype)
+    assert np.array_equal(there.sizes, here.sizes)
+    assert np.array_equal(there.doc_idx, here.doc_idx)
+    assert (there.fingerprint, there.manifest) == (here.fingerprint, here.manifest)
+    requests = asked(store, "GET", "one.bin")
+    pairs = zip(pickle.loads(pickle.dumps(there)), here, strict=True)
+    assert all(np.array_equal(own, right) for own, right in pairs)
+    assert asked(store, "GET", "one.bin") - requests < 12  # more is read ahead each time
+    assert asked(store, "GET", "one.idx") == 1
+    with pytest.raises(tokpack.UsageError, match="its tokens lie on a store: read sequences"):
+        _ = there.tokens
+
+
+COMMANDS = (
+    "inspect {}",
+    "inspect {} --doc 17 --doc -2: --max-tokens 4",
+    "inspect {} --grep the --limit 2",
+    "stats {} -q",
+    "verify {} --json",
+    "trace {} --doc 17 --source texts.jsonl:3",
+    "blend {} --seq-length 128",
+)
+
+
+def test_commands_say_the_same(disk: Path, url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in COMMANDS:
+        said = []
+        for prefix in (url, str(disk)):
+            assert main(command.format(prefix).split()) == 0
+            out = capsys.readouterr().out.replace(prefix, "PREFIX")
+            lines = [line for line in out.split("\n") if '"seconds"' not in line]
+            said.append([word for word in " ".join(lines).split() if "█" not in word])
+        assert said[0] == said[1], command
+    assert main(["inspect", url, "--doc", "17", "--debug"]) == 0
+    assert "requests, " in capsys.readouterr().err
+    for command in ("verify {} --repair -o x", "merge {} {} -o x", "split {} --parts 2 -o x"):
+        assert main(command.replace("{}", url).split()) == 1
+        assert "works on files of a disk" in capsys.readouterr().err
+
+
+def test_a_virtual_dataset(store: Store, disk: Path, url: str, tmp_path: Path) -> None:
+    """Its shards lie beside its manifest, wherever that is."""
+    tokpack.merge([str(disk)] * 3, disk.parent / "all", virtual=True, overwrite=True)
+    whole = put(store, disk.parent / "all")
+    here, there = MMapIndexedDataset(disk.parent / "all"), MMapIndexedDataset(whole)
+    assert there[3_017].tolist() == here[3_017].tolist()
+    assert there.fingerprint == here.fingerprint
+    assert tokpack.verify(whole).tokens == here.token_count
+    mine = GPTDataset(there, LENGTH).batch(range(50))
+    assert np.array_equal(mine["tokens"], GPTDataset(here, LENGTH).batch(range(50))["tokens"])
+    store.s3.delete("sets/one.idx")
+    with pytest.raises(tokpack.InputError, match=r"piece 0, s3://texts/sets/one, is missing"):
+        MMapIndexedDataset(whole)[0]
+
+
+def test_samples(store: Store, disk: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Micro batches, asked for ahead, in this process and in one that was forked from it."""
+    monkeypatch.setattr(fetch, "MOST_AHEAD", 4)
+
+    def blend(prefix: str) -> BlendedDataset:
+        members = [GPTDataset(prefix, LENGTH, seed=seed) for seed in (1, 2)]
+        return BlendedDataset(members, [3, 1], size=4_000)
+
+    here, there = blend(str(disk)), blend(url)
+    store.plan.requests.clear()
+    mine, right = SampleIterator(there, 8, prefetch=2), SampleIterator(here, 8)
+    for _ in range(12):
+        got, expected = next(mine), next(right)
+        assert all(np.array_equal(got[name], expected[name]) for name in expected)
+    child = os.fork()
+    if not child:
+        same = np.array_equal(there.batch(range(9))["tokens"], here.batch(range(9))["tokens"])
+        os._exit(0 if same else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert here.on_store is False
+
+
+PASSING = ("503", "429", "reset", "cut", "stall")
+
+
+def test_faults_that_pass(store: Store, disk: Path, url: str) -> None:
+    for number, kind in enumerate(PASSING):
+        store.plan.faults.append(Fault(kind, "GET", "one.bin", after=number // 2, times=1))
+        store.plan.faults.append(Fault(kind, "GET", "one.idx", times=1))
+    samples = GPTDataset(url, LENGTH)
+    right = GPTDataset(disk, LENGTH).batch(range(99))
+    assert np.array_equal(samples.batch(range(99))["tokens"], right["tokens"])
+    assert tokpack.verify(url).checked == tokpack.verify(disk).checked
+    assert all(fault.done for fault in store.plan.faults)
+
+
+def test_faults_that_stay(store: Store, url: str) -> None:
+    dataset = MMapIndexedDataset(url)
+    store.plan.faults.append(Fault("403", "GET", "one.bin"))
+    with pytest.raises(StoreError, match=r"one.bin: permission denied \(403 Injected\)"):
+        dataset[0]
+    with pytest.raises(StoreError, match=r"one.bin: permission denied \(403 Injected\)"):
+        next(SampleIterator(GPTDataset(url, LENGTH), 4))
+
+
+def test_a_dataset_that_is_replaced(
+    store: Store, disk: Path, url: str, copies: Path, tmp_path: Path
+) -> None:
+    """What was opened ends with an error; what is opened then is the new one."""
+    old = MMapIndexedDataset(url)
+    builder = tokpack.MMapIndexedDatasetBuilder(tmp_path / "one.bin", dtype=np.uint16)
+    builder.add_item(np.full(LENGTH * 9, 7, np.uint16))
+    builder.end_document()
+    builder.finalize(tmp_path / "one.idx")
+    put(store, tmp_path / "one")
+    store.s3.delete("sets/one.json")
+    with pytest.raises(StoreError, match=r"one.bin changed while it was read; run again"):
+        old[0]
+    new = MMapIndexedDataset(url)
+    assert new[0].tolist() == [7] * LENGTH * 9
+    assert len(list(copies.iterdir())) == 2
+
+    def replace() -> None:
+        put(store, disk)
+
+    store.plan.faults.append(Fault("call", "GET", "one.bin", times=1, act=replace))
+    with pytest.raises(tokpack.InputError, match="one: was replaced while it was verified"):
+        tokpack.verify(url)
+
+
+def test_the_cache(store: Store, url: str, copies: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is bounded, and gives no byte that is not right."""
+    MMapIndexedDataset(url)
+    (copied,) = copies.glob("*/one.idx")
+    content = copied.read_bytes()
+    copied.write_bytes(content[:-1] + b"\1")
+    cache._checked.clear()
+    MMapIndexedDataset(url)
+    assert copied.read_bytes() == content
+    for number in range(5):
+        store.s3.put(f"small/{number}.txt", bytes(1_000))
+        tokpack.stores.near(f"s3://texts/small/{number}.txt")
+    monkeypatch.setenv("TOKPACK_CACHE_SIZE", f"{len(content) + 3_500}")
+    assert MMapIndexedDataset(url)[0].size  # used again, so the others go first
+    store.s3.put("small/5.txt", bytes(1_000))
+    tokpack.stores.near("s3://texts/small/5.txt")
+    left = sorted(path.name for path in copies.glob("*/*") if path.suffix in (".idx", ".txt"))
+    assert left == ["3.txt", "4.txt", "5.txt", "one.idx"]
+    monkeypatch.setenv("TOKPACK_CACHE_SIZE", "1KB")
+    store.s3.put("small/6.txt", bytes(1_001))
+    with pytest.raises(tokpack.UsageError, match="1,001 bytes, the cache 1,000: set TOKPACK_CACHE"):
+        tokpack.stores.near("s3://texts/small/6.txt")
+    monkeypatch.setenv("TOKPACK_CACHE_SIZE", "much")
+    with pytest.raises(tokpack.UsageError, match="TOKPACK_CACHE_SIZE is 'much'"):
+        tokpack.stores.near("s3://texts/small/6.txt")
+
+
+def test_one_process_fetches(store: Store, url: str, copies: Path) -> None:
+    code = f"import tokpack; print(tokpack.MMapIndexedDataset({url!r})[3].size)"
+    slow = Fault("call", "GET", "one.idx", times=1, act=lambda: time.sleep(1))
+    store.plan.faults.append(slow)
+    command = [sys.executable, "-c", code]
+    patient = os.environ | {"TOKPACK_STORE_TIMEOUT": "30"}
+    pipe = subprocess.PIPE
+    both = [subprocess.Popen(command, stdout=pipe, text=True, env=patient) for _ in range(2)]
+    answers = [process.communicate(timeout=100)[0] for process in both]
+    assert answers[0] == answers[1] == f"{MMapIndexedDataset(url)[3].size}\n"
+    assert asked(store, "GET", "one.idx") == 1
+
+
+def test_a_url_has_no_secret(copies: Path) -> None:
+    for secret in ("https://me:hidden@host/pile", "https://host/pile?sig=hidden"):
+        with pytest.raises(tokpack.UsageError, match="takes no password") as raised:
+            MMapIndexedDataset(secret)
+        assert "hidden" not in str(raised.value)
