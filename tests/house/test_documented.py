@@ -44,6 +44,9 @@ PARSED = {
     "tokpack encode 's3://": "needs a store; tests/stores runs such",
     "tokpack encode @s3://": "needs a store; tests/stores runs such",
     "tokpack encode wiki.jsonl -o s3://": "needs a store; tests/stores runs such",
+    "tokpack inspect s3://": "needs a store; tests/stores runs such",
+    "tokpack verify s3://": "needs a store; tests/stores runs such",
+    "tokpack blend s3://": "needs a store; tests/stores runs such",
 }
 
 
