@@ -53,10 +53,11 @@ print(json.dumps({
 
 
 class Sender(BaseHTTPRequestHandler):
-    """HEAD and ranges of the files in a folder, sent by the kernel."""
+    """HEAD and ranges of the files in a folder, sent by the kernel, ``delay`` seconds later."""
 
     protocol_version = "HTTP/1.1"
     folder: Path
+    delay: float
 
     def log_message(self, *_: object) -> None:
         pass
@@ -65,6 +66,7 @@ class Sender(BaseHTTPRequestHandler):
         self.do_GET()
 
     def do_GET(self) -> None:
+        time.sleep(self.delay)
         path = self.folder / self.path.rpartition("/")[2]
         size = path.stat().st_size
         begin, end = 0, size
@@ -87,9 +89,9 @@ class Sender(BaseHTTPRequestHandler):
                     )
 
 
-def serve(folder: str, port: str) -> None:
+def serve(folder: str, delay: str, port: str) -> None:
     """The main function of the server process."""
-    Sender.folder = Path(folder)
+    Sender.folder, Sender.delay = Path(folder), float(delay)
     ThreadingHTTPServer(("127.0.0.1", int(port)), Sender).serve_forever()
 
 
@@ -128,16 +130,20 @@ def processor_seconds(process: subprocess.Popen[bytes]) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def encode(inputs: list[str], endpoint: str, options: dict[str, Any]) -> dict[str, float]:
-    """One run in a process of its own."""
-    environment = {
-        **os.environ,
+def settings(endpoint: str) -> dict[str, str]:
+    """The variables of a store at an address."""
+    return {
         "AWS_ENDPOINT_URL": endpoint,
         "AWS_ACCESS_KEY_ID": "x",
         "AWS_SECRET_ACCESS_KEY": "x",
         "AWS_REGION": "us-east-1",
         "NO_PROXY": "127.0.0.1",
     }
+
+
+def encode(inputs: list[str], endpoint: str, options: dict[str, Any]) -> dict[str, float]:
+    """One run in a process of its own."""
+    environment = os.environ | settings(endpoint)
     with tempfile.TemporaryDirectory(dir=options["folder"]) as folder:
         given = {k: v for k, v in options.items() if k != "folder"}
         given |= {"inputs": inputs, "output": f"{folder}/out"}
@@ -157,7 +163,7 @@ def measure(
     """Rows of one kind of input: from the disk, from the sender, from moto."""
     here = [str(folder / name) for name in names]
     there = [f"s3://{BUCKET}/{name}" for name in names]
-    sender = server(__file__, "--serve", str(folder))
+    sender = server(__file__, "--serve", str(folder), "0")
     moto = server("-W", "ignore", "-m", "moto.server", "-H", "127.0.0.1", "-p")
     with sender as (sends, sending), moto as (endpoint, storing):
         put(endpoint, "", b"")

@@ -18,6 +18,7 @@ import tokpack
 from tokpack import BlendedDataset, GPTDataset, MMapIndexedDataset
 from tokpack.cli.main import main
 from tokpack.errors import StoreError
+from tokpack.report import find_tokenizer
 from tokpack.samples import SampleIterator, fetch
 from tokpack.stores import cache
 
@@ -236,6 +237,29 @@ def test_one_process_fetches(store: Store, url: str, copies: Path) -> None:
     answers = [process.communicate(timeout=100)[0] for process in both]
     assert answers[0] == answers[1] == f"{MMapIndexedDataset(url)[3].size}\n"
     assert asked(store, "GET", "one.idx") == 1
+
+
+def test_a_tokenizer(store: Store, tokenizer: Path, copies: Path, tmp_path: Path) -> None:
+    """It is read once; what it made is read with it again, also without a store."""
+    name = store.s3.put("words/tokenizer.json", tokenizer)
+    inputs = write_jsonl(tmp_path / "few.jsonl", documents(20))
+    made = [
+        tokpack.encode(str(inputs), tmp_path / str(number), tokenizer=given, workers=1)
+        for number, given in enumerate((str(tokenizer), name))
+    ]
+    assert made[1].tokenizer == made[0].tokenizer | {"name": name}
+    assert (tmp_path / "0.bin").read_bytes() == (tmp_path / "1.bin").read_bytes()
+    assert find_tokenizer(MMapIndexedDataset(tmp_path / "1")).tokenizer is not None
+    assert asked(store, "GET", "words/tokenizer.json") == 1
+    store.plan.faults.append(Fault("403", "HEAD"))
+    found = find_tokenizer(MMapIndexedDataset(tmp_path / "1"))
+    assert found.tokenizer is None
+    assert "permission denied" in found.note
+    store.plan.faults.clear()
+    with pytest.raises(tokpack.TokenizerError, match=r"words/none\.json: no such object"):
+        tokpack.load_tokenizer("s3://texts/words/none.json")
+    with pytest.raises(tokpack.UsageError, match=r"also reads the tokenizer_config\.json"):
+        tokpack.load_tokenizer(name, tokenizer_type="HuggingFaceTokenizer")
 
 
 def test_a_url_has_no_secret(copies: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from functools import cached_property
 from operator import index as as_integer
 from typing import TYPE_CHECKING, Any, SupportsIndex, overload
@@ -18,9 +17,10 @@ from tokpack.indexed.manifest import Manifest
 from tokpack.indexed.prefix import prefix_of
 from tokpack.indexed.shards import Shards, check_digest, is_virtual, open_shards
 from tokpack.indexed.stored import StoredTokens
-from tokpack.stores import exists, is_url
+from tokpack.stores import is_file, is_url
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Iterator
 
     from tokpack.indexed.records import ShardRecord
@@ -77,7 +77,6 @@ class MMapIndexedDataset:
     def exists(path_prefix: str | os.PathLike[str]) -> bool:
         """Whether both files of the dataset are there, or the manifest of a virtual one."""
         prefix = prefix_of(path_prefix)
-        is_file = exists if is_url(prefix) else os.path.isfile
         files = is_file(idx_path(prefix)) and is_file(bin_path(prefix))
         return files or is_virtual(prefix)
 

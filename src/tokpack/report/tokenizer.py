@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tokpack.errors import TokpackError
+from tokpack.errors import StoreError, TokpackError
 from tokpack.report.sources import own_manifest
+from tokpack.stores import is_file, is_url
 from tokpack.tokenizers import Tokenizer, load_tokenizer
 from tokpack.tokenizers.described import arguments_of
 
@@ -69,8 +69,9 @@ def find_tokenizer(
 
 def _requests(name: str, made: dict[str, Any], prefix: str) -> list[dict[str, Any]]:
     """Arguments of load_tokenizer that may give the tokenizer again, the likely ones first."""
-    beside = os.path.join(os.path.dirname(os.path.abspath(prefix)), os.path.basename(name))
-    paths = [path for path in dict.fromkeys((name, beside)) if os.path.isfile(path)]
+    folder = os.path.dirname(prefix if is_url(prefix) else os.path.abspath(prefix))
+    beside = os.path.join(folder, os.path.basename(name))
+    paths = [path for path in dict.fromkeys((name, beside)) if _is_file(path)]
     if not paths and os.path.exists(name) and not os.path.isdir(name):
         return []  # a device or a pipe
     arguments, kind = arguments_of(made), str(made.get("kind", ""))
@@ -83,9 +84,7 @@ def _requests(name: str, made: dict[str, Any], prefix: str) -> list[dict[str, An
             {"tokenizer_model": path, "tokenizer_type": "SentencePieceTokenizer"} for path in paths
         ]
     pairs = [
-        {"vocab_file": path, "merge_file": str(merges)}
-        for path in paths
-        for merges in _merges(Path(path))
+        {"vocab_file": path, "merge_file": merges} for path in paths for merges in _merges(path)
     ]
     # transformers' GPT-2 differs from Megatron's in special tokens only, and in its checksum.
     typed = [{**pair, "tokenizer_type": "HFGPT2Tokenizer"} for pair in pairs]
@@ -93,10 +92,20 @@ def _requests(name: str, made: dict[str, Any], prefix: str) -> list[dict[str, An
     return [*pairs, *typed, *plain]
 
 
-def _merges(vocab: Path) -> list[Path]:
+def _is_file(path: str) -> bool:
+    try:
+        return is_file(path)
+    except StoreError:  # a dataset can be looked at without its tokenizer
+        return False
+
+
+def _merges(vocab: str) -> list[str]:
     """The merges that lie beside a vocabulary of GPT-2's form."""
-    names = ("merges.txt", vocab.stem.replace("vocab", "merges") + ".txt", "vocab.bpe")
-    return [vocab.parent / name for name in dict.fromkeys(names) if (vocab.parent / name).is_file()]
+    folder, name = os.path.split(vocab)
+    stem = os.path.splitext(name)[0]
+    names = ("merges.txt", stem.replace("vocab", "merges") + ".txt", "vocab.bpe")
+    paths = [os.path.join(folder, name) for name in dict.fromkeys(names)]
+    return [path for path in paths if _is_file(path)]
 
 
 def _difference(dataset: MMapIndexedDataset, tokenizer: Tokenizer) -> str:

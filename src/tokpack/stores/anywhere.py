@@ -23,6 +23,11 @@ def exists(path: str) -> bool:
     return stat(path) is not None if is_url(path) else os.path.exists(path)
 
 
+def is_file(path: str) -> bool:
+    """Whether there is such a regular file or object. InputError where a store does not tell."""
+    return stat(path) is not None if is_url(path) else os.path.isfile(path)
+
+
 def identity(path: str) -> Identity | None:
     """What tells a file or object from another that takes its place; None where there is none."""
     return stat(path) if is_url(path) else durable.identity(path)

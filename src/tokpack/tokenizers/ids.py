@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tokpack.errors import FormatError
 from tokpack.files.foreign import read_json
+from tokpack.stores import near
 
 
 def count_ids(path: str) -> int:
@@ -12,7 +13,7 @@ def count_ids(path: str) -> int:
     InputError where it cannot be read, FormatError where it is neither.
     """
     try:
-        values = read_json(path)
+        values = read_json(near(path))
         model, added = values.get("model"), []  # "model" is a word of GPT-2's vocabulary too
         if isinstance(model, dict):
             added = [token["id"] for token in values.get("added_tokens", [])]

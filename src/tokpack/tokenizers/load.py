@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokpack.errors import TokenizerError, UsageError
+from tokpack.stores import is_url, near, shown
 from tokpack.tokenizers import from_ranks, hub, published
 from tokpack.tokenizers.char_level import CharLevelTokenizer
 from tokpack.tokenizers.from_files import (
@@ -107,9 +108,9 @@ def load_tokenizer(
 
     ``name`` is a name (gpt2, neox, cl100k_base, a Hugging Face repository as owner/name) or a path
     (a tokenizer.json, a .tiktoken file, a tekken.json, a SentencePiece model, a folder with one of
-    them or with vocab.json and merges.txt). ``vocab_file`` is a tokenizer.json, or goes with a
-    ``merge_file``; ``tokenizer_model`` is as ``name``; ``tokenizer_type`` is one of the other
-    preprocessors' names, or ``Whitespace``. ``eod_token`` is the end-of-document token, or in
+    them or with vocab.json and merges.txt; the URL of such a file). ``vocab_file`` is a
+    tokenizer.json, or goes with a ``merge_file``; ``tokenizer_model`` is as ``name``;
+    ``tokenizer_type`` is one of the other preprocessors' names, or ``Whitespace``. ``eod_token`` is the end-of-document token, or in
     digits its id, where it is not one of the usual ones. ``pattern`` says how text is cut into
     words, by a name or as an expression, for a .tiktoken file. ``vocab_size`` (ids) and
     ``special_tokens_count`` are for the type TikTokenizer.
@@ -131,10 +132,11 @@ def load_tokenizer(
     if not given and kind not in (None, "gpt2"):
         raise UsageError(f"tokenizer type {tokenizer_type} needs its file: add {_FLAGS[kind]}")
     source = given[0] if given else "gpt2"
+    path, source = _near(source), shown(source) if is_url(source) else source
     if kind == "ranks in a list":
         return from_ranks.from_list(
-            _read_list(Path(source)),
-            Path(source),
+            _read_list(path),
+            path,
             source,
             pattern=pattern,
             vocab_size=vocab_size,
@@ -145,16 +147,31 @@ def load_tokenizer(
         if pattern is not None:
             raise UsageError(f"{source}: --pattern is for a .tiktoken file")
         build = _from_words if kind == "whitespace" else _from_model
-        return build(Path(source), source, tokenizer_type or "", eod_token)
+        return build(path, source, tokenizer_type or "", eod_token)
     type_name = (tokenizer_type or "").lower()
     # transformers' GPT-2 encodes special tokens, Megatron's takes them for text.
     special: SpecialTokens | None = "encode" if type_name.startswith("hfgpt2") else None
     choice = Choice(special, eod_token, pattern, type_name in _FROM_TRANSFORMERS)
+    if choice.eos_of_config and is_url(source):
+        raise UsageError(
+            f"{source}: tokenizer type {tokenizer_type} also reads the tokenizer_config.json "
+            "beside it: copy both to a folder of a disk"
+        )
     if merge_file is not None:
-        return from_gpt2_files(Path(source), Path(merge_file), source, choice)
-    if vocab_file is not None and kind != "tiktoken":
-        return from_path(Path(source), source, choice)
+        return from_gpt2_files(path, _near(fspath(merge_file)), source, choice)
+    if is_url(source) or (vocab_file is not None and kind != "tiktoken"):
+        return from_path(path, source, choice)
     return _from_name(source, choice)
+
+
+def _near(name: str) -> Path:
+    """The file of a name that may be one, on this machine."""
+    try:
+        return Path(near(name))
+    except FileNotFoundError:
+        raise TokenizerError(
+            f"{shown(name)}: no such object: name the file of a tokenizer, not a folder"
+        ) from None
 
 
 def _kind(tokenizer_type: str | None) -> str | None:
