@@ -110,10 +110,10 @@ def load_tokenizer(
     (a tokenizer.json, a .tiktoken file, a tekken.json, a SentencePiece model, a folder with one of
     them or with vocab.json and merges.txt; the URL of such a file). ``vocab_file`` is a
     tokenizer.json, or goes with a ``merge_file``; ``tokenizer_model`` is as ``name``;
-    ``tokenizer_type`` is one of the other preprocessors' names, or ``Whitespace``. ``eod_token`` is the end-of-document token, or in
-    digits its id, where it is not one of the usual ones. ``pattern`` says how text is cut into
-    words, by a name or as an expression, for a .tiktoken file. ``vocab_size`` (ids) and
-    ``special_tokens_count`` are for the type TikTokenizer.
+    ``tokenizer_type`` is one of the other preprocessors' names, or ``Whitespace``. ``eod_token`` is
+    the end-of-document token, or in digits its id, where it is not one of the usual ones.
+    ``pattern`` says how text is cut into words, by a name or as an expression, for a .tiktoken
+    file. ``vocab_size`` (ids) and ``special_tokens_count`` are for the type TikTokenizer.
 
     Raises UsageError for a request that contradicts itself, TokenizerError for a tokenizer that is
     unknown, incomplete or contradictory.
