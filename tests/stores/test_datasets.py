@@ -98,7 +98,9 @@ COMMANDS = (
 )
 
 
-def test_commands_say_the_same(disk: Path, url: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_say_the_same(
+    disk: Path, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for command in COMMANDS:
         said = []
         for prefix in (url, str(disk)):
@@ -109,6 +111,12 @@ def test_commands_say_the_same(disk: Path, url: str, capsys: pytest.CaptureFixtu
         assert said[0] == said[1], command
     assert main(["inspect", url, "--doc", "17", "--debug"]) == 0
     assert "requests, " in capsys.readouterr().err
+    saved = tmp_path / "saved.yaml"
+    assert main(["blend", url, "--seq-length", "128", "-o", str(saved)]) == 0
+    assert f"prefix: {url}\n" in saved.read_text()
+    assert main(["blend", str(saved)]) == 0
+    assert main(["stats", url, "-q", "--html", str(tmp_path / "page.html")]) == 0
+    capsys.readouterr()
     for command in ("verify {} --repair -o x", "merge {} {} -o x", "split {} --parts 2 -o x"):
         assert main(command.replace("{}", url).split()) == 1
         assert "works on files of a disk" in capsys.readouterr().err

@@ -18,6 +18,7 @@ from tokpack.samples.blend.open import open_blend
 from tokpack.samples.blend.plan import plan_of
 from tokpack.samples.blend.words import read_words
 from tokpack.samples.iterate import fingerprint_of
+from tokpack.stores import is_url
 
 from .run_log import RunLog, read_log
 
@@ -107,7 +108,7 @@ def course_of_run(folder: str | os.PathLike[str]) -> Course:
         plan, train = open_training(spec_of_config(last))
     except InputError as error:
         names = (*last.data_path, *last.train_data_path)
-        if all(Path(name).is_absolute() for name in names):
+        if all(is_url(name) or Path(name).is_absolute() for name in names):
             raise
         raise InputError(
             f"{error}; the paths of {path} are relative to the folder in which the run was started"

@@ -15,7 +15,7 @@ from tokpack.indexed.format import bin_path, idx_path, storage_dtype
 from tokpack.indexed.manifest import Manifest, checksum_of, is_manifest, manifest_path
 from tokpack.indexed.records import ShardRecord
 from tokpack.indexed.shard import Shard, open_shard
-from tokpack.stores import exists, is_url
+from tokpack.stores import exists, joined
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -68,9 +68,7 @@ def is_virtual(prefix: str) -> bool:
 
 def piece_prefix(prefix: str, record: ShardRecord) -> str:
     """The prefix of a shard of the virtual dataset ``prefix``: it lies beside its manifest."""
-    if is_url(record.prefix):
-        return record.prefix
-    return os.path.join(os.path.dirname(prefix), record.prefix)
+    return joined(os.path.dirname(prefix), record.prefix)
 
 
 def _open_recorded(

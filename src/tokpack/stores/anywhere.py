@@ -73,6 +73,11 @@ def located(url: str) -> StoredObject:
     return found
 
 
+def joined(folder: str, name: str) -> str:
+    """What a file in ``folder`` means by a name: one that is relative lies there."""
+    return name if is_url(name) else os.path.join(folder, name)
+
+
 def refuse(paths: Iterable[str], what: str) -> None:
     """UsageError for a URL where ``what`` is done with files of a disk alone."""
     for path in filter(is_url, paths):

@@ -28,6 +28,7 @@ from tokpack.samples.blend.spec import (
     unknown,
 )
 from tokpack.samples.settings import Settings
+from tokpack.stores import is_url, joined, refuse
 
 if TYPE_CHECKING:
     from tokpack.samples.blend.mixture import Changes
@@ -58,6 +59,7 @@ def read_blend(path: str | os.PathLike[str]) -> BlendSpec:
 
 def read_values(path: str | os.PathLike[str]) -> Any:
     """What stands in a blend file, unchecked: a mapping, if it is one."""
+    refuse([os.fspath(path)], "reading a blend")
     return read_yaml(path, _Loader)
 
 
@@ -192,8 +194,8 @@ class _Parser:
                 self._fail(f"the weight of {prefix} is {brief(weight)}, expected a number")
         marks = {key: str(value[key]) for key in _MARKS if value.get(key) is not None}
         if (labels := value.get("labels")) is not None:
-            labels = os.path.join(self._folder, str(labels))
-        return Entry(os.path.join(self._folder, prefix), weight, labels=labels, **marks)
+            labels = joined(self._folder, str(labels))
+        return Entry(joined(self._folder, prefix), weight, labels=labels, **marks)
 
     def _valid(self, value: Any) -> dict[str, Entries]:
         """One set, or a mapping of names to sets."""
@@ -231,7 +233,7 @@ class _Parser:
         where = f"the weights from sample {first} on"
         if isinstance(value, Mapping):
             known = [entry.prefix for entry in datasets]
-            named = {os.path.join(self._folder, str(key)): one for key, one in value.items()}
+            named = {joined(self._folder, str(key)): one for key, one in value.items()}
             for key in named:
                 if known.count(key) != 1:
                     self._fail(unknown(f"{where} name {brief(key)}, no dataset here", key, known))
@@ -352,7 +354,7 @@ def _saved(entries: Entries, plan: BlendPlan, folder: str) -> list[dict[str, Any
 
 
 def _relative(prefix: str, folder: str) -> str:
-    if os.path.isabs(prefix):
+    if os.path.isabs(prefix) or is_url(prefix):
         return prefix
     own, name = os.path.split(prefix)
     return os.path.relpath(os.path.join(os.path.realpath(own), name), folder)
