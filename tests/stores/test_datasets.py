@@ -120,6 +120,8 @@ def test_commands_say_the_same(
     for command in ("verify {} --repair -o x", "merge {} {} -o x", "split {} --parts 2 -o x"):
         assert main(command.replace("{}", url).split()) == 1
         assert "works on files of a disk" in capsys.readouterr().err
+    assert main(["blend", url, "--seq-length", "128", "-o", "s3://texts/b.yaml"]) == 1
+    assert "only `tokpack encode` writes to a store" in capsys.readouterr().err
 
 
 def test_a_virtual_dataset(store: Store, disk: Path, url: str, tmp_path: Path) -> None:

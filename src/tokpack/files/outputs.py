@@ -82,6 +82,12 @@ def check_outputs(
     _check_different([path for path, _ in outputs])
     check_not_inputs([path for path, _ in outputs], inputs)
     for path, kind in outputs:
+        scheme, colon, _ = path.partition("://")
+        if colon:  # what follows may have a password
+            raise UsageError(
+                f"an output is {scheme}://...: only `tokpack encode` writes to a store; name a "
+                "file of a disk, and copy it there"
+            )
         if not os.path.lexists(path):
             continue
         if os.path.isdir(path):
