@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from tokpack.errors import InputError
+from tokpack.stores import find, is_url
 
 if TYPE_CHECKING:
     import argparse
@@ -31,7 +32,11 @@ def matching_datasets(names: Iterable[str]) -> list[str]:
             continue
         stem, suffix = os.path.splitext(name)
         stem = stem if suffix in _FILES else name
-        paths = [path for end in _FILES for path in glob.glob(stem + end, recursive=True)]
+        if is_url(name):
+            listed = [one.url for some in find(f"{stem}.*") for one in some.objects]
+            paths = [path for path in listed if path.endswith(_FILES)]
+        else:
+            paths = [path for end in _FILES for path in glob.glob(stem + end, recursive=True)]
         prefixes = sorted(set(prefixes_of(paths)))
         prefixes = [one for one in prefixes if MMapIndexedDataset.exists(one)]
         if not prefixes:

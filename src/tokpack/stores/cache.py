@@ -64,7 +64,7 @@ def copy_of(found: StoredObject) -> str:
                 _fetch(found, path)
     except OutputError as error:
         if not _is_whole(path):  # another process may have fetched it, where there are no locks
-            raise OutputError(f"{error}: TOKPACK_CACHE names another folder") from error
+            raise OutputError(f"{error}: set TOKPACK_CACHE to a folder for it") from error
     return str(path)
 
 

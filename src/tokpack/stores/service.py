@@ -35,6 +35,7 @@ class Service:
         self._readers: dict[int, Ahead] = {}
         self._asked: dict[int, list[Future[bytes]]] = {}
         self._amounts = [0, 0]
+        self._answered: set[tuple[str, str]] = set()  # kinds and roots of places
         self._lock = threading.Lock()
         self._numbers = itertools.count()
 
@@ -130,7 +131,8 @@ class Service:
     def _again(self, url: str, act: Callable[[], Any], *, first: bool = False) -> Any:
         """Do something until it succeeds, or does not for too long. Raises StoreError.
 
-        Where what comes ``first`` in a run meets silence, a setting is wrong: that is said at once.
+        Where what comes ``first`` meets silence, of a store that has not answered before, a setting
+        is wrong: that is said at once.
         """
         begun = time.monotonic()
         longest = patience_seconds() * _TURNS
@@ -138,11 +140,13 @@ class Service:
         while True:
             try:
                 self._count(requests=1)
-                return act()
+                done = act()
+                self._answered.add(place_of(url)[:2])
+                return done
             except (ChangedError, MissingError) as error:
                 raise changed(url) from error
             except TransientError as error:
-                at_once = first and error.silent
+                at_once = first and error.silent and place_of(url)[:2] not in self._answered
                 if at_once or time.monotonic() + pause - begun > longest:
                     times = "" if at_once else f" (tried for {time.monotonic() - begun:.0f} s)"
                     raise StoreError(f"{shown(url)}: {error}{times}") from error

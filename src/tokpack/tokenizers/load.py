@@ -124,11 +124,13 @@ def load_tokenizer(
     given = [fspath(s) for s in (name, tokenizer_model, vocab_file) if s is not None]
     if len(given) > 1:
         raise UsageError(
-            f"more than one tokenizer is given ({', '.join(given)}): "
+            f"more than one tokenizer is given ({', '.join(map(shown, given))}): "
             "keep one of --tokenizer, --tokenizer-model and --vocab-file"
         )
     if merge_file is not None and (vocab_file is None or kind not in _WITH_MERGES):
-        raise UsageError(f"the merges {merge_file} go with a --vocab-file of GPT-2's form only")
+        raise UsageError(
+            f"the merges {shown(fspath(merge_file))} go with a --vocab-file of GPT-2's form only"
+        )
     if not given and kind not in (None, "gpt2"):
         raise UsageError(f"tokenizer type {tokenizer_type} needs its file: add {_FLAGS[kind]}")
     source = given[0] if given else "gpt2"
