@@ -68,6 +68,11 @@ class Sender(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         time.sleep(self.delay)
         path = self.folder / self.path.rpartition("/")[2]
+        if not path.is_file():
+            self.send_response(404)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
         size = path.stat().st_size
         begin, end = 0, size
         wanted = self.headers.get("Range", "").removeprefix("bytes=")
