@@ -32,7 +32,7 @@ from tokpack.indexed.format import (
     view_index,
 )
 from tokpack.indexed.stored import StoredTokens
-from tokpack.stores import exists, identity, is_url, located, named
+from tokpack.stores import StoredObject, exists, identity, is_url, located, named
 from tokpack.stores.cache import copy_of
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def open_shard(prefix: str) -> Shard:
         before = identity(idx_path(prefix))
         fault: FormatError | InputError | None = None
         try:
-            shard = _open_both(prefix)
+            shard = _open_both(prefix, before)
             if shard.is_current:
                 return shard
         except (FormatError, InputError) as error:
@@ -136,9 +136,9 @@ def open_shard(prefix: str) -> Shard:
         time.sleep(_PAUSE_SECONDS)
 
 
-def _open_both(prefix: str) -> Shard:
+def _open_both(prefix: str, idx: Identity | None) -> Shard:
     name = idx_path(prefix)
-    buffer, identity = map_file(name)
+    buffer, identity = map_file(name, idx if isinstance(idx, StoredObject) else None)
     header = parse_header(buffer[:HEADER_BYTES], len(buffer), name)
     index = view_index(buffer, header, name)
     if is_url(prefix):
@@ -150,10 +150,14 @@ def _open_both(prefix: str) -> Shard:
     return Shard(prefix, index, np.frombuffer(data, header.dtype), identity)
 
 
-def map_file(path: str) -> tuple[bytes | mmap.mmap, Identity]:
-    """Map a whole file read-only, whatever happens to its name; of a URL a copy. InputError."""
+def map_file(path: str, found: StoredObject | None = None) -> tuple[bytes | mmap.mmap, Identity]:
+    """Map a whole file read-only, whatever happens to its name; of a URL a copy. InputError.
+
+    ``found`` is the object of the URL, where that is known.
+    """
     try:
-        found = located(path) if is_url(path) else None
+        if is_url(path):
+            found = found or located(path)
         if found is None and not stat.S_ISREG(os.stat(path).st_mode):  # a pipe would block for ever
             raise InputError(f"{path}: not a regular file")
         with open(path if found is None else copy_of(found), "rb", buffering=0) as file:
