@@ -61,11 +61,11 @@ def between(
     mapped: list[str] = []
     real = shard.map_file
 
-    def map_file(path: str) -> Any:
+    def map_file(path: str, *found: object) -> Any:
         if path.endswith(suffix) and not any(name.endswith(suffix) for name in mapped):
             happens()
         mapped.append(path)
-        return real(path)
+        return real(path, *found)
 
     monkeypatch.setattr(shard, "map_file", map_file)
     return mapped
