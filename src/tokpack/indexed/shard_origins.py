@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_right
 from dataclasses import replace
 from functools import cached_property, lru_cache
@@ -13,9 +12,10 @@ from tokpack.errors import UsageError
 from tokpack.indexed.manifest import Manifest
 from tokpack.indexed.origins import Origin, Origins, matching
 from tokpack.indexed.prefix import prefix_of
-from tokpack.indexed.shards import is_virtual
+from tokpack.indexed.shards import is_virtual, piece_prefix
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Iterator
 
 _OPEN = 8  # shards
@@ -79,7 +79,7 @@ class ShardOrigins:
         return list(found.values())
 
     def _open(self, shard: int) -> Origins:
-        return Origins(os.path.join(os.path.dirname(self._prefix), self._pieces[shard].prefix))
+        return Origins(piece_prefix(self._prefix, self._pieces[shard]))
 
     def _begin(self, shard: int) -> int:
         return self._ends[shard] - self._pieces[shard].documents

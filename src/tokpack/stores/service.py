@@ -48,7 +48,7 @@ class Service:
 
     def objects_in(self, folder: str) -> list[StoredObject]:
         """The objects of a folder, without those of folders in it."""
-        listed: Any = _again(folder, lambda: _store(folder).level(folder), first=True)
+        listed: Any = self._again(folder, lambda: _store(folder).level(folder), first=True)
         found: list[StoredObject] = listed[1]
         return found
 
@@ -69,7 +69,7 @@ class Service:
 
     def contents(self, urls: Sequence[str], most: int) -> list[bytes | None]:
         """Small objects as they are now, ``most`` bytes at most of each; None where none is."""
-        return list(self._pool.map(lambda url: _again(url, lambda: _content(url, most)), urls))
+        return list(self._pool.map(lambda url: self._again(url, lambda: _content(url, most)), urls))
 
     def open(self, found: StoredObject, begin: int, until: int) -> int:
         """Begin to read at ``begin``, at full speed up to ``until``; gives the reader's number."""
