@@ -38,6 +38,10 @@ _FLAGS = {
     "ranks in a list": "--tokenizer-model",
     "tiktoken": "--vocab-file with the name of an encoding, such as cl100k_base",
 }
+_BESIDE = (
+    "{}: tokenizer type {} also reads the tokenizer_config.json beside it: copy both to a folder "
+    "of a disk"
+)
 _FROM_TRANSFORMERS = ("huggingfacetokenizer", "pretrainedfromhf")
 
 
@@ -155,10 +159,7 @@ def load_tokenizer(
     special: SpecialTokens | None = "encode" if type_name.startswith("hfgpt2") else None
     choice = Choice(special, eod_token, pattern, type_name in _FROM_TRANSFORMERS)
     if choice.eos_of_config and is_url(source):
-        raise UsageError(
-            f"{source}: tokenizer type {tokenizer_type} also reads the tokenizer_config.json "
-            "beside it: copy both to a folder of a disk"
-        )
+        raise UsageError(_BESIDE.format(source, tokenizer_type))
     if merge_file is not None:
         return from_gpt2_files(path, _near(fspath(merge_file)), source, choice)
     if is_url(source) or (vocab_file is not None and kind != "tiktoken"):
