@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from tokpack.configuration.hardware import PEAKS
 from tokpack.errors import TrainingError
 
 if TYPE_CHECKING:
@@ -19,12 +20,6 @@ if TYPE_CHECKING:
     from .engine import StepResult
     from .parallel import Topology
 
-# Dense bf16 (or fp16) TFLOP/s by what the device's name holds; the first that fits counts.
-PEAKS = {
-    "B200": 2250, "H200": 989, "H100 PCIe": 756, "H100 NVL": 835, "H100": 989, "H800": 989,
-    "H20": 148, "A100": 312, "A800": 312, "L40S": 362, "L40": 181, "L4": 121, "A40": 150,
-    "A6000": 155, "A10": 125, "V100": 125, "T4": 65, "4090": 165, "3090": 71, "MI300X": 1307,
-}  # fmt: skip
 STREAK = 10  # skipped steps in a row, the loss scale not falling, that end a run
 
 

@@ -19,6 +19,7 @@ from support.documented import documented, make_datasets, make_inputs, make_room
 from support.places import ROOT
 from support.report_tools import run
 
+from tokpack.cli import layout_table
 from tokpack.cli.main import COMMANDS
 from tokpack.cli.parser import parse
 from tokpack.configuration.flags import resolve
@@ -97,9 +98,10 @@ def parsed(words: list[str]) -> None:
     if words[1] == "train":
         files = [word for word in words[2:] if word.endswith((".yaml", ".yml"))]
         for file in files:
+            Path(file).parent.mkdir(exist_ok=True)
             Path(file).unlink(missing_ok=True)
             Path(file).write_text("datasets: wiki\n" if "blend" in file else "lr: 1e-3\n")
-        resolve(words[2:])
+        resolve(layout_table.parse(words[2:])[1])
     else:
         assert parse(importlib.import_module(f"tokpack.cli.commands.{words[1]}").PAGE, words[2:])
 

@@ -11,6 +11,8 @@ import pytest
 from support.flags_tools import changed, config, write
 
 from tokpack.cli.commands import train as command
+from tokpack.cli.layout_table import PLAN
+from tokpack.cli.parser import flag_names
 from tokpack.configuration import names
 from tokpack.configuration.config import FIELDS
 from tokpack.configuration.flags import SETTINGS
@@ -378,6 +380,7 @@ def test_the_help_page_shows_every_setting_with_its_default() -> None:
     page = command.page()
     shown = re.findall(r"^  --(?:\[no-\]|no-)?(\S+)", page, re.MULTILINE)
     own = {"nproc", "deepspeed_config", "deepspeed_config_wins", "like", "debug"}
+    own |= set(flag_names(PLAN))
     assert sorted(name.replace("-", "_") for name in shown) == sorted(
         {*FIELDS, *own} - {"deepspeed_json"}
     )

@@ -156,14 +156,15 @@ def _explain(error: Exception, arguments: Sequence[str]) -> int:
 
 def _flags_of(command: str) -> dict[str, str]:
     """The flags of a command that was loaded, by the names of its settings in Python."""
-    if command == "train":
-        from tokpack.configuration.flags import flag_names
-
-        return flag_names()
     from tokpack.cli import parser
 
+    if command == "train":
+        from tokpack.cli.layout_table import PLAN
+        from tokpack.configuration.flags import flag_names
+
+        return flag_names() | parser.flag_names(PLAN)
     page = getattr(sys.modules.get(f"tokpack.cli.commands.{command}"), "PAGE", None)
-    return parser.flag_names(page) if page else {}
+    return parser.flag_names(*page.groups) if page else {}
 
 
 def _prepare_streams() -> None:

@@ -88,10 +88,10 @@ def parse(page: Page, argv: Sequence[str]) -> argparse.Namespace | None:
     return arguments
 
 
-def flag_names(page: Page) -> dict[str, str]:
+def flag_names(*groups: Group) -> dict[str, str]:
     """The flag of each name that the command's settings have in Python."""
     flags = {}
-    for group in page.groups:
+    for group in groups:
         for names, settings in group.flags:
             first = next(name for name in names if name.startswith("--"))
             flags[settings.get("dest") or first.removeprefix("--").replace("-", "_")] = first

@@ -70,6 +70,7 @@ def _option(flag: Flag) -> Option:
 
 def _training(module: object) -> Command:
     """`tokpack train`, whose flags are settings of another program's kind."""
+    from tokpack.cli.layout_table import PLAN
     from tokpack.configuration.config import GROUPS
     from tokpack.configuration.flags import SETTINGS
 
@@ -87,5 +88,6 @@ def _training(module: object) -> Command:
                     Option(text, names, (), one.value, tuple(one.choices.split()), words)
                 )
         groups.append((title, options))
+    groups.append((PLAN.title, [_option(flag) for flag in PLAN.flags]))
     usage = f"tokpack {module.USAGE}"  # type: ignore[attr-defined]
     return Command("train", module.SUMMARY, usage, groups, module.EPILOG)  # type: ignore[attr-defined]

@@ -7,8 +7,9 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from tokpack.cli import ranks
-from tokpack.cli.parser import page_of
+from tokpack.cli import layout_table, ranks
+from tokpack.cli.layout_table import PLAN
+from tokpack.cli.parser import flag_text, page_of
 from tokpack.configuration.config import GROUPS
 from tokpack.configuration.flags import SETTINGS, resolve
 
@@ -28,6 +29,7 @@ examples:
   tokpack train config.yaml --lr 1e-4
   tokpack train --nproc 2 --tensor-model-parallel-size 2 --data-path wiki
   torchrun --nproc_per_node 8 -m tokpack.trainer --data-path wiki
+  tokpack train config.yaml --plan --gpu h100 --nodes 4
 """
 
 
@@ -36,6 +38,8 @@ def run(argv: Sequence[str]) -> int:
     if {"-h", "--help"} & set(argv):
         sys.stdout.write(page())
         return 0
+    if "--plan" in argv:
+        return layout_table.run(argv)
     if "WORLD_SIZE" not in os.environ:
         _, nproc = resolve(argv)
         if nproc is not None and nproc > 1:
@@ -51,4 +55,5 @@ def page() -> str:
         (group, [one.row() for one in SETTINGS.values() if one.group == group and one.help])
         for group in GROUPS
     ]
+    groups.append((PLAN.title, [(flag_text(*one), one.settings["help"]) for one in PLAN.flags]))
     return page_of(SUMMARY, USAGE, groups, EPILOG, COLUMN)

@@ -1,0 +1,232 @@
+"""A model of what a run needs: memory of a GPU and seconds of a step, from formulas. No torch here.
+
+docs/train-plan.md states the formulas and how far they are from published runs.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from .model import VOCABULARY
+
+if TYPE_CHECKING:
+    from .hardware import Cluster
+    from .model import ModelConfig
+
+MOMENTS = 8  # bytes that AdamW keeps of a parameter
+RUNTIME = 2e9  # bytes of the CUDA context, NCCL's buffers and the like
+FRAGMENTS = 1.05  # memory that the allocator holds, over what is in use
+LOGITS = 4096  # positions whose logits exist at a time, as in the head's loss
+ATTENTION = 0.4  # share of the peak that attention reaches, beside large products
+SCORES = 14  # bytes read and written for a score of attention that lies in memory
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a step is shared: sizes of tensor, pipeline and data parallelism, and what is kept.
+
+    ``batch`` samples are a step, ``micro`` of them one pass. ``group`` blocks are computed again
+    together, with 0 none is. ``zero`` is DeepSpeed's stage, None without DeepSpeed. What follows is
+    there to compare with runs of other programs: ``interleaved`` parts of a stage, attention whose
+    ``scores`` lie in memory, and sends to other stages that are ``scattered`` over tensor ranks.
+    """
+
+    tensor: int
+    pipeline: int
+    data: int
+    micro: int
+    batch: int
+    group: int = 0
+    zero: int | None = None
+    half: bool = True
+    interleaved: int = 1
+    scores: bool = False
+    scattered: bool = False
+
+    @property
+    def micro_batches(self) -> int:
+        """Of one data rank in a step."""
+        return self.batch // (self.micro * self.data)
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes on the GPU that needs most of them."""
+
+    weights: float
+    gradients: float
+    optimizer: float
+    activations: float
+    logits: float
+    runtime: float = RUNTIME
+
+    @property
+    def total(self) -> float:
+        parts = self.weights + self.gradients + self.optimizer + self.activations + self.logits
+        return FRAGMENTS * parts + self.runtime
+
+
+@dataclass(frozen=True)
+class Time:
+    """Seconds of a step, by what takes them."""
+
+    compute: float  # with what is computed again
+    tensor: float  # sums over tensor ranks
+    pipeline: float  # waiting for other stages, and sending to them
+    data: float  # sums of gradients over data ranks
+    optimizer: float
+
+    @property
+    def total(self) -> float:
+        return self.compute + self.tensor + self.pipeline + self.data + self.optimizer
+
+
+def memory_of(model: ModelConfig, layout: Layout) -> Memory:
+    """The memory that the fullest stage takes on each of its GPUs."""
+    stages = {0, layout.pipeline - 1}
+    return max((_stage_memory(model, layout, stage) for stage in stages), key=lambda m: m.total)
+
+
+def _stage_memory(model: ModelConfig, layout: Layout, stage: int) -> Memory:
+    count = _stage_parameters(model, layout, stage)
+    size = 2 if layout.half else 4  # of an activation
+    if layout.zero is None or not layout.half:  # fp32, and a copy in the type of the products
+        weights, gradients, optimizer = 4 + (size if layout.half else 0), 4, MOMENTS
+    else:
+        weights, gradients, optimizer = 2, 2, 4 + MOMENTS
+    zero = layout.zero or 0
+    shares = [layout.data if zero >= least else 1 for least in (3, 2, 1)]
+    tokens = layout.micro * model.seq_length
+    layers = model.num_layers / layout.pipeline
+    inside = _kept(model, layout) * tokens * size / 2
+    edge = size * tokens * model.hidden_size
+    if layout.group:
+        kept = edge * layers / layout.group
+        working = inside * min(layout.group, layers)
+    else:
+        kept, working = inside * layers, 0.0
+    under_way = min(layout.pipeline - stage, layout.micro_batches)
+    logits = 0.0
+    if stage == layout.pipeline - 1:
+        rows = model.padded_vocab_size(layout.tensor) / layout.tensor
+        # In fp32 and twice in the type of the products; the head's gradient, made beside it.
+        logits = rows * (min(LOGITS, tokens) * (4 + 2 * size) + (4 + size) * model.hidden_size)
+    return Memory(
+        weights * count / shares[0],
+        gradients * count / shares[1],
+        optimizer * count / shares[2],
+        kept * under_way + working + 2 * edge,
+        logits,
+    )
+
+
+def _stage_parameters(model: ModelConfig, layout: Layout, stage: int) -> float:
+    """Parameters of a stage on one tensor rank, with the vocabulary's padding."""
+    first, last = stage == 0, stage == layout.pipeline - 1
+    count = 0.0
+    for name, one in replace(model, num_layers=1).layout.items():
+        size = math.prod(one.shape) / (1 if one.split is None else layout.tensor)
+        if name in VOCABULARY:
+            size *= model.padded_vocab_size(layout.tensor) / model.vocab_size
+        if name.startswith("blocks."):
+            count += size * model.num_layers / layout.pipeline
+        elif name.startswith("embedding."):
+            tied = name in VOCABULARY and not model.untie_embeddings_and_output_weights
+            count += size * (first or (last and tied))
+        else:
+            count += size * last
+    return count
+
+
+def _kept(model: ModelConfig, layout: Layout) -> float:
+    """Bytes of activations that a block keeps for a token, in half precision."""
+    width, heads = model.hidden_size, model.num_attention_heads
+    values = 2 * model.num_query_groups * model.head_width
+    split = 2 * (2 * width + values + _inner(model))  # queries, keys, values, their result; the MLP
+    whole = 8 * width  # what both norms and both linear layers behind them are given
+    if model.hidden_dropout:
+        whole += 2 * width
+    if layout.scores:
+        split += 5 * heads * model.seq_length
+    return whole + split / layout.tensor
+
+
+def _inner(model: ModelConfig) -> int:
+    """Numbers that an MLP keeps for a token: those before the activation, and those behind it."""
+    return (3 if model.activation == "swiglu" else 2) * model.ffn_hidden_size
+
+
+def time_of(model: ModelConfig, layout: Layout, cluster: Cluster) -> Time:
+    """The seconds of a step."""
+    tokens, count = layout.micro * model.seq_length, layout.micro_batches
+    size = 2 if layout.half else 4
+    layers, stages = model.num_layers / layout.pipeline, layout.pipeline
+    passes = 4 if layout.group else 3  # a forward one, two backward, one again
+    block = _block_seconds(model, layout, cluster) * passes
+    rows = model.padded_vocab_size(layout.tensor) / layout.tensor
+    head = 3 * _product(cluster, tokens, model.hidden_size, rows, size)
+    # Two sums of a block forward, two backward; again only forward.
+    sums = 2 * layers * (passes - 1) + 2
+    edge = size * tokens * model.hidden_size
+    ring = 2 * (layout.tensor - 1) / layout.tensor * edge
+    tensor = cluster.seconds(sums * ring, _link(cluster, layout.tensor, 1))
+    stage = layers * block
+    sent = 0.0
+    if stages > 1:
+        near = layout.tensor * layout.data * stages <= cluster.gpus_per_node
+        port = cluster.network_bandwidth / cluster.gpus_per_node
+        sent = cluster.seconds(2 * edge, cluster.link_bandwidth if near else port)
+        sent /= layout.tensor if layout.scattered else 1
+    compute = count * (stage + head)
+    # The other stages fill and empty the pipeline; each micro batch waits for what is sent.
+    bubble = (stages - 1) * (stage + tensor) / layout.interleaved
+    waits = (count + stages - 1) * sent * layout.interleaved
+    parameters = _stage_parameters(model, layout, 0)
+    each = 4 if layout.zero is None or not layout.half else 2
+    times = 3 if layout.zero == 3 else 2  # weights are gathered for each pass
+    ring = times * (layout.data - 1) / layout.data * each * parameters
+    data = cluster.seconds(ring, _link(cluster, layout.data, layout.tensor))
+    held = parameters / (layout.data if layout.zero else 1)
+    optimizer = cluster.seconds(36 * held)
+    return Time(compute, count * tensor, bubble + waits, data, optimizer)
+
+
+def _block_seconds(model: ModelConfig, layout: Layout, cluster: Cluster) -> float:
+    """Seconds of a block's forward pass over a micro batch."""
+    tokens, t, size = layout.micro * model.seq_length, layout.tensor, 2 if layout.half else 4
+    width, wide = model.hidden_size, model.ffn_hidden_size
+    rows = (model.num_attention_heads + 2 * model.num_query_groups) * model.head_width
+    up = wide * (2 if model.activation == "swiglu" else 1)
+    products = ((width, rows / t), (width / t, width), (width, up / t), (wide / t, width))
+    seconds = sum(_product(cluster, tokens, k, n, size) for k, n in products)
+    flops = 4 * tokens * model.seq_length * width / t
+    bytes_ = tokens * size * (10 * width + (up + wide + 4 * width) / t)
+    if layout.scores:
+        bytes_ += SCORES * tokens * model.seq_length * model.num_attention_heads / t
+        seconds += flops / (cluster.peak * cluster.efficiency)
+    else:  # of causal attention half is computed
+        seconds += flops / 2 / (cluster.peak * ATTENTION)
+    return seconds + cluster.seconds(bytes_)
+
+
+def _product(cluster: Cluster, m: float, k: float, n: float, size: int) -> float:
+    """Seconds of a product of [m, k] and [k, n]: its FLOPs, and what is read and written."""
+    moved = size * (m * k + k * n + m * n)
+    return 2 * m * k * n / (cluster.peak * cluster.efficiency) + cluster.seconds(moved)
+
+
+def _link(cluster: Cluster, ranks: int, inside: int) -> float:
+    """GB/s around a ring of ``ranks``, each ``inside`` GPUs from the next."""
+    if ranks * inside <= cluster.gpus_per_node:
+        return cluster.link_bandwidth
+    # As many rings leave a node as it has GPUs between two neighbours of one.
+    rings = min(inside, cluster.gpus_per_node)
+    return min(cluster.link_bandwidth, cluster.network_bandwidth / rings)
+
+
+def mfu_of(model: ModelConfig, layout: Layout, cluster: Cluster, seconds: float) -> float:
+    """The share of the peak that the model's FLOPs take, without what is computed again."""
+    flops = model.flops_per_token * layout.batch * model.seq_length
+    return flops / (seconds * cluster.peak * cluster.world_size)
