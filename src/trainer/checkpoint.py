@@ -12,16 +12,9 @@ from typing import TYPE_CHECKING
 import torch
 
 from tokpack.checkpoints import folder as folders
-from tokpack.checkpoints.files import (
-    Checkpoint,
-    RunState,
-    differences,
-    file_of,
-    key_of,
-    state_text,
-    write_tensors,
-)
+from tokpack.checkpoints.files import Checkpoint, write_tensors
 from tokpack.checkpoints.neox import NeoxWeights
+from tokpack.checkpoints.state import RunState, differences, file_of, key_of, state_text
 from tokpack.errors import InputError, TokpackError, TrainingError, UsageError
 from tokpack.files.durable import UNFINISHED, cannot_write
 from tokpack.files.lock import hold
@@ -206,7 +199,7 @@ def load(
             raise InputError(f"{folder}: there is no checkpoint to finetune")
         return None
     weights = agree(lambda: _open(path, model, finetune=finetune))
-    if finetune or isinstance(weights, NeoxWeights):
+    if finetune or isinstance(weights, NeoxWeights) or not weights.scalars:  # an imported model
         engine.load_full_state(lambda name, _: weights.read(name), optimizer=False)
         return RunState(0, 0, {}, {}, asdict(model))
     _check_optimizer(path, weights.state, engine)

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 import torch
 import torch.distributed as dist
 
-from tokpack.checkpoints.files import DTYPES, RunState, differences
+from tokpack.checkpoints.files import DTYPES
+from tokpack.checkpoints.state import RunState, differences
 from tokpack.configuration.model import ModelConfig
 from tokpack.configuration.schedule import Schedule
 from tokpack.display import tell

@@ -32,6 +32,7 @@ PARSED = {
     "tokpack generate": "needs a trained checkpoint; tests/trainer runs it",
     "tokpack samples": "needs the log of a training run; tests/trainer runs it",
     "tokpack view": "serves until it is stopped; tests/view runs it",
+    "tokpack import": "needs a model; tests/trainer runs it",
     "tokpack export": "needs a trained checkpoint; tests/trainer runs it",
     "tokpack encode wiki.jsonl --tokenizer some/repository": "asks the hub",
     "tokpack encode wiki.jsonl --split-sentences": "needs a model that nltk downloads",

@@ -85,7 +85,7 @@ _OLD = r"it has the form from before PyTorch 1.6; write it again with torch.save
     ("how", "message"),
     [
         ("pickle", "torch.save did not write it"),
-        ("torch", "it is no file of tensors alone$"),
+        ("torch", r"it is no file of tensors alone: it holds [\w.]+, which would be unpickled$"),
         (
             "legacy",
             _OLD,

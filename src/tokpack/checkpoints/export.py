@@ -21,6 +21,20 @@ from tokpack.tokenizers.described import files_of
 from tokpack.tokenizers.frame import Frame
 from tokpack.tokenizers.ids import count_ids
 
+from .families import (
+    ACTIVATIONS,
+    FAMILIES,
+    GPT2,
+    LLAMA,
+    NEOX,
+    QWEN3,
+    SETTINGS,
+    TYPES,
+    is_transposed,
+    module_of,
+    name_of,
+    places,
+)
 from .files import DTYPES, Checkpoint, write_tensors
 from .folder import find, is_neox
 from .neox import NeoxWeights
@@ -33,44 +47,6 @@ if TYPE_CHECKING:
     from tokpack.tokenizers import Tokenizer
 
 KIND = "exported model"
-GPT2, NEOX, LLAMA, QWEN3 = range(4)
-FAMILIES = ("GPT2LMHeadModel", "GPTNeoXForCausalLM", "LlamaForCausalLM", "Qwen3ForCausalLM")
-_TYPES = ("gpt2", "gpt_neox", "llama", "qwen3")
-_ACTIVATIONS = {"gelu": "gelu_pytorch_tanh", "gelu_erf": "gelu", "swiglu": "silu"}
-
-# Our modules, and where they are in three families; Qwen3 has Llama's names.
-_MODULES = {
-    "blocks": ("transformer.h", "gpt_neox.layers", "model.layers"),
-    "embedding.word": ("transformer.wte", "gpt_neox.embed_in", "model.embed_tokens"),
-    "embedding.position": ("transformer.wpe", "", ""),
-    "attention_norm": ("ln_1", "input_layernorm", "input_layernorm"),
-    "attention.qkv": ("attn.c_attn", "attention.query_key_value", "self_attn.{}_proj q k v"),
-    "attention.q_norm": ("", "", "self_attn.q_norm"),
-    "attention.k_norm": ("", "", "self_attn.k_norm"),
-    "attention.out": ("attn.c_proj", "attention.dense", "self_attn.o_proj"),
-    "mlp_norm": ("ln_2", "post_attention_layernorm", "post_attention_layernorm"),
-    "mlp.up": ("mlp.c_fc", "mlp.dense_h_to_4h", "mlp.{}_proj gate up"),
-    "mlp.down": ("mlp.c_proj", "mlp.dense_4h_to_h", "mlp.down_proj"),
-    "norm": ("transformer.ln_f", "gpt_neox.final_layer_norm", "model.norm"),
-    "head": ("lm_head", "embed_out", "lm_head"),
-}
-# Our settings, and their names in the families' config.json.
-_SETTINGS = {
-    "vocab_size": ("vocab_size",) * 3,
-    "hidden_size": ("n_embd", "hidden_size", "hidden_size"),
-    "num_layers": ("n_layer", "num_hidden_layers", "num_hidden_layers"),
-    "num_attention_heads": ("n_head", "num_attention_heads", "num_attention_heads"),
-    "num_query_groups": ("", "", "num_key_value_heads"),
-    "ffn_hidden_size": ("n_inner", "intermediate_size", "intermediate_size"),
-    "max_position_embeddings": ("n_positions", *("max_position_embeddings",) * 2),
-    "layernorm_epsilon": ("layer_norm_epsilon", "layer_norm_eps", "rms_norm_eps"),
-    "hidden_dropout": ("resid_pdrop", "hidden_dropout", ""),
-    "attention_dropout": ("attn_pdrop", "attention_dropout", "attention_dropout"),
-    "init_method_std": ("initializer_range",) * 3,
-    "parallel_residual": ("", "use_parallel_residual", ""),
-    "rotary_percent": ("", "rotary_pct", ""),
-    "rotary_base": ("", "rotary_emb_base", "rope_theta"),
-}
 
 
 class Weights(Protocol):
@@ -159,7 +135,7 @@ def family_of(model: ModelConfig) -> int:
     gelu = model.normalization == "LayerNorm" and model.activation != "swiglu"
     swiglu = model.normalization == "RMSNorm" and model.activation == "swiglu"
     grouped = model.num_query_groups != model.num_attention_heads
-    modules = {_place(name)[1] for name in model.layout} - {"embedding.norm"}
+    modules = {module_of(name) for name in model.layout} - {"embedding.norm"}
     normed = "attention.q_norm" in modules
     whole = rotary and model.rotary_percent == 1
     family = None
@@ -171,7 +147,7 @@ def family_of(model: ModelConfig) -> int:
     names += "parallel_residual num_query_groups num_attention_heads"
     words = [f"{name} {getattr(model, name)}" for name in names.split()]
     if family is not None:
-        absent = [one for one in sorted(modules) if not _names(one, family)]
+        absent = [one for one in sorted(modules) if not name_of(one, family)]
         if not absent:
             return family
         words = [f"{FAMILIES[family]} has no {' and no '.join(absent)}"]
@@ -183,25 +159,11 @@ def family_of(model: ModelConfig) -> int:
     )
 
 
-def _place(name: str) -> tuple[str, str, str]:
-    """The block, the module in it and the kind of a parameter: ("3", "mlp.up", "weight")."""
-    module, _, kind = name.rpartition(".")
-    if not module.startswith("blocks."):
-        return "", module, kind
-    _, number, module = module.split(".", 2)
-    return number, module, kind
-
-
-def _names(module: str, family: int) -> str:
-    """What a family calls one of our modules; nothing where it has none."""
-    return _MODULES[module][min(family, LLAMA)] if module in _MODULES else ""
-
-
 def config_of(model: ModelConfig, family: int) -> dict[str, Any]:
     """The values of config.json, under the names of older and newer releases."""
     column = min(family, LLAMA)
-    values = {n[column]: getattr(model, own) for own, n in _SETTINGS.items() if n[column]}
-    activation = _ACTIVATIONS[model.activation]
+    values = {n[column]: getattr(model, own) for own, n in SETTINGS.items() if n[column]}
+    activation = ACTIVATIONS[model.activation]
     if family == GPT2:
         values |= {"activation_function": activation, "embd_pdrop": model.hidden_dropout}
     else:
@@ -211,7 +173,7 @@ def config_of(model: ModelConfig, family: int) -> dict[str, Any]:
         values |= {"head_dim": model.head_width}
     # A norm behind the word embedding is folded into it, which leaves another head.
     tied = not (model.untie_embeddings_and_output_weights or model.embed_layernorm)
-    names = {"architectures": [FAMILIES[family]], "model_type": _TYPES[family]}
+    names = {"architectures": [FAMILIES[family]], "model_type": TYPES[family]}
     return {**names, "tie_word_embeddings": tied, **values}
 
 
@@ -248,23 +210,20 @@ def _write_weights(
 def _translated(weights: Weights, family: int, name: str) -> Iterator[tuple[str, Tensor]]:
     """What a family has in the place of one of our parameters."""
     model, tensor = weights.model, weights.read(name)["parameter"]
-    number, module, kind = _place(name)
-    block = f"{_names('blocks', family)}.{number}." if number else ""
+    module = module_of(name)
     if module == "embedding.norm":
         return
     if module == "embedding.word" and model.embed_layernorm:
         if not model.untie_embeddings_and_output_weights:
-            yield f"{_names('head', family)}.weight", tensor
+            yield places(family, "head.weight")[0], tensor
         tensor = _normalised(weights, tensor)
-    target, *places = _names(module, family).split()
-    parts = _parts(model, family, module, tensor)
-    for place, part in zip(places or [""], parts, strict=True):
-        yield f"{block}{target.format(place)}.{kind}", part
+    parts = _parts(model, family, name, tensor)
+    yield from zip(places(family, name), parts, strict=True)
 
 
-def _parts(model: ModelConfig, family: int, module: str, tensor: Tensor) -> list[Tensor]:
+def _parts(model: ModelConfig, family: int, name: str, tensor: Tensor) -> list[Tensor]:
     """What a family makes of one of our tensors."""
-    rest = tensor.shape[1:]
+    rest, module = tensor.shape[1:], module_of(name)
     parts = [tensor]
     if module == "attention.qkv" and family != NEOX:
         heads = tensor.view(model.num_query_groups, -1, model.head_width, *rest)
@@ -272,9 +231,9 @@ def _parts(model: ModelConfig, family: int, module: str, tensor: Tensor) -> list
     elif module == "mlp.up" and family >= LLAMA:
         parts = list(tensor.view(-1, 2, *rest).unbind(1))
     parts = [part.reshape(-1, *rest) for part in parts]
-    if family == GPT2 and module.startswith(("attention.", "mlp.")):
-        return [torch.cat(parts).t()]  # its linear layers are [inputs, outputs]
-    return parts
+    if family == GPT2 and module == "attention.qkv":
+        parts = [torch.cat(parts)]
+    return [part.t() for part in parts] if is_transposed(family, name) else parts
 
 
 def _normalised(weights: Weights, words: Tensor) -> Tensor:

@@ -27,6 +27,20 @@ def is_neox(path: Path) -> bool:
     return path.is_dir() and any(LAYER_FILE.fullmatch(name) for name in os.listdir(path))
 
 
+def foreign_folders(folder: Path) -> list[Path]:
+    """Where another program has its files: in ``folder``, or in that which its latest names."""
+    found = [folder, _latest(folder)]
+    try:
+        number = (folder / "latest_checkpointed_iteration.txt").read_text().strip()
+    except (OSError, ValueError):
+        number = ""
+    if number.isdecimal():
+        found.append(folder / f"iter_{int(number):07d}")
+    elif number == "release":
+        found.append(folder / number)
+    return [path for path in found if path.is_dir()]
+
+
 def find(folder: str | os.PathLike[str]) -> Path | None:
     """The checkpoint that ``folder`` is, or the latest in it; None where there is none yet.
 

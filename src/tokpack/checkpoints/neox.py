@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pickle import UnpicklingError
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from tokpack.configuration.model import VOCABULARY
 from tokpack.errors import FormatError, UsageError
 
+from .families import IGNORED
 from .folder import LAYER_FILE
 
 if TYPE_CHECKING:
@@ -46,7 +47,6 @@ _OURS = {
 }
 _KINDS = {"weight": "weight", "scale": "weight", "bias": "bias"}
 _LEGACY = b"\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19"  # the number with which PyTorch before 1.6 begins
-_IGNORED = re.compile(r"rotary_emb|inv_freq|masked_bias|attention\.bias$")
 
 
 class NeoxWeights:
@@ -58,9 +58,11 @@ class NeoxWeights:
 
     tokenizer = None  # layer files do not name it
 
-    def __init__(self, folder: Path, model: ModelConfig) -> None:
+    def __init__(
+        self, folder: Path, model: ModelConfig, parts: dict[str, list[Tensor]] | None = None
+    ) -> None:
         self.path = folder
-        self._parts = _by_name(folder)
+        self._parts = _by_name(folder) if parts is None else parts
         rows = sum(part.shape[0] for part in self._named("embedding.word.weight"))
         self.model = replace(model, vocab_size=model.vocab_size or rows)
         self._check()
@@ -141,7 +143,7 @@ def _by_name(folder: Path) -> dict[str, list[Tensor]]:
         parts = [_load(files[rank]) for rank in range(ranks)]
         in_block = any("layernorm" in key for key in parts[0])
         for key in parts[0]:
-            if _IGNORED.search(key):
+            if IGNORED.search(key):
                 continue
             module, _, kind = key.rpartition(".")
             if module not in _OURS or kind not in _KINDS:
@@ -154,6 +156,39 @@ def _by_name(folder: Path) -> dict[str, list[Tensor]]:
 
 
 def _load(path: Path) -> dict[str, Tensor]:
+    part = load_file(path)
+    if not all(isinstance(value, torch.Tensor) for value in part.values()):
+        raise FormatError(f"{path}: is not read: it holds more than named tensors")
+    return part
+
+
+class _Inert:
+    """Stands where a file has an object that is of no use here: nothing of it is called."""
+
+    def __init__(self, *_: object) -> None: ...
+    def __setstate__(self, state: object) -> None:
+        if isinstance(state, dict):  # of argparse.Namespace: words and numbers
+            self.__dict__.update(state)
+
+
+# Megatron stores its arguments and numpy's random state beside the weights.
+_INERT: list[Any] = [
+    (_Inert, name)
+    for name in (
+        "argparse.Namespace",
+        "numpy.ndarray",
+        "numpy.dtype",
+        "numpy.core.multiarray._reconstruct",
+        "numpy._core.multiarray._reconstruct",
+    )
+]
+
+
+def load_file(path: Path) -> dict[str, Any]:
+    """The dictionary that ``torch.save`` wrote, of tensors and plain values; maps the file.
+
+    Nothing that a file names is called. FormatError where it holds anything else.
+    """
     try:
         with path.open("rb") as file:
             head = file.read(32)
@@ -167,12 +202,15 @@ def _load(path: Path) -> dict[str, Tensor]:
     if not head.startswith(b"PK"):
         raise FormatError(f"{path}: is not read: torch.save did not write it, or it is damaged")
     try:
-        part = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    except UnpicklingError:
-        raise FormatError(f"{path}: is not read: it is no file of tensors alone") from None
+        with torch.serialization.safe_globals(_INERT):
+            part = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except UnpicklingError as error:
+        name = re.search(r"GLOBAL ([\w.]+)", str(error))
+        what = f": it holds {name[1]}, which would be unpickled" if name else ""
+        raise FormatError(f"{path}: is not read: it is no file of tensors alone{what}") from None
     except (RuntimeError, OSError, EOFError, ValueError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise FormatError(f"{path}: cannot be read: {reason}") from None
-    if not isinstance(part, dict) or not all(isinstance(t, torch.Tensor) for t in part.values()):
+    if not isinstance(part, dict):
         raise FormatError(f"{path}: is not read: it holds more than named tensors")
     return part

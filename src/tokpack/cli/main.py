@@ -47,6 +47,7 @@ COMMANDS = {
     "index": Command("build what a blend needs beforehand", False),
     "samples": Command("what a step of training saw, and when a document", False),
     "train": Command("a blend -> a GPT, on one CPU or many GPUs", False),
+    "import": Command("a model of another program -> a checkpoint", False),
     "view": Command("datasets, blends and runs in a browser", False),
     "export": Command("a checkpoint -> a Hugging Face model", False),
     "generate": Command("a checkpoint goes on with a text", False),

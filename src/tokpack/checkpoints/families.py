@@ -1,0 +1,74 @@
+"""The models of ``transformers`` that are ours under other names: modules, settings, words."""
+
+from __future__ import annotations
+
+import re
+
+GPT2, NEOX, LLAMA, QWEN3 = range(4)
+FAMILIES = ("GPT2LMHeadModel", "GPTNeoXForCausalLM", "LlamaForCausalLM", "Qwen3ForCausalLM")
+TYPES = ("gpt2", "gpt_neox", "llama", "qwen3")
+ACTIVATIONS = {"gelu": "gelu_pytorch_tanh", "gelu_erf": "gelu", "swiglu": "silu"}
+
+# Our modules, and where they are in three families; Qwen3 has Llama's names.
+MODULES = {
+    "blocks": ("transformer.h", "gpt_neox.layers", "model.layers"),
+    "embedding.word": ("transformer.wte", "gpt_neox.embed_in", "model.embed_tokens"),
+    "embedding.position": ("transformer.wpe", "", ""),
+    "attention_norm": ("ln_1", "input_layernorm", "input_layernorm"),
+    "attention.qkv": ("attn.c_attn", "attention.query_key_value", "self_attn.{}_proj q k v"),
+    "attention.q_norm": ("", "", "self_attn.q_norm"),
+    "attention.k_norm": ("", "", "self_attn.k_norm"),
+    "attention.out": ("attn.c_proj", "attention.dense", "self_attn.o_proj"),
+    "mlp_norm": ("ln_2", "post_attention_layernorm", "post_attention_layernorm"),
+    "mlp.up": ("mlp.c_fc", "mlp.dense_h_to_4h", "mlp.{}_proj gate up"),
+    "mlp.down": ("mlp.c_proj", "mlp.dense_4h_to_h", "mlp.down_proj"),
+    "norm": ("transformer.ln_f", "gpt_neox.final_layer_norm", "model.norm"),
+    "head": ("lm_head", "embed_out", "lm_head"),
+}
+# Our settings, and their names in the families' config.json.
+SETTINGS = {
+    "vocab_size": ("vocab_size",) * 3,
+    "hidden_size": ("n_embd", "hidden_size", "hidden_size"),
+    "num_layers": ("n_layer", "num_hidden_layers", "num_hidden_layers"),
+    "num_attention_heads": ("n_head", "num_attention_heads", "num_attention_heads"),
+    "num_query_groups": ("", "", "num_key_value_heads"),
+    "ffn_hidden_size": ("n_inner", "intermediate_size", "intermediate_size"),
+    "max_position_embeddings": ("n_positions", *("max_position_embeddings",) * 2),
+    "layernorm_epsilon": ("layer_norm_epsilon", "layer_norm_eps", "rms_norm_eps"),
+    "hidden_dropout": ("resid_pdrop", "hidden_dropout", ""),
+    "attention_dropout": ("attn_pdrop", "attention_dropout", "attention_dropout"),
+    "init_method_std": ("initializer_range",) * 3,
+    "parallel_residual": ("", "use_parallel_residual", ""),
+    "rotary_percent": ("", "rotary_pct", ""),
+    "rotary_base": ("", "rotary_emb_base", "rope_theta"),
+}
+# Buffers that some releases of these programs store beside the weights.
+IGNORED = re.compile(r"rotary_emb|inv_freq|masked_bias|_extra_state|(attention|attn)\.bias$")
+
+
+def name_of(module: str, family: int) -> str:
+    """What a family calls one of our modules; nothing where it has none."""
+    return MODULES[module][min(family, LLAMA)] if module in MODULES else ""
+
+
+def places(family: int, name: str) -> list[str]:
+    """Where a family has one of our parameters: under one name, or in parts under several."""
+    module, _, kind = name.rpartition(".")
+    block = ""
+    if module.startswith("blocks."):
+        _, number, module = module.split(".", 2)
+        block = f"{name_of('blocks', family)}.{number}."
+    target, *parts = name_of(module, family).split()
+    return [f"{block}{target.format(part)}.{kind}" for part in parts or [""]]
+
+
+def module_of(name: str) -> str:
+    """The module of a parameter, in a block without the block's number."""
+    module = name.rpartition(".")[0]
+    return module.split(".", 2)[2] if module.startswith("blocks.") else module
+
+
+def is_transposed(family: int, name: str) -> bool:
+    """Whether a family has this weight as [inputs, outputs]."""
+    linear = module_of(name).startswith(("attention.", "mlp."))
+    return family == GPT2 and linear and name.endswith(".weight")

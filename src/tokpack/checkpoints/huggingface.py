@@ -1,0 +1,297 @@
+"""Models of ``transformers`` as our weights: config.json and safetensors, read without torch."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokpack.configuration.config import FIELDS, Config
+from tokpack.configuration.model import VOCABULARY, ModelConfig
+from tokpack.configuration.setting import EXPECTED
+from tokpack.display import brief
+from tokpack.errors import FormatError, InputError, UsageError
+from tokpack.files.foreign import read_object
+
+from .families import (
+    FAMILIES,
+    GPT2,
+    IGNORED,
+    LLAMA,
+    NEOX,
+    QWEN3,
+    SETTINGS,
+    is_transposed,
+    module_of,
+    places,
+)
+from .tensor_file import read_header
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from .tensor_file import Floats, Stored
+
+CONFIG = "config.json"
+_WHOLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
+_FAMILIES = {"gpt2": GPT2, "gpt_neox": NEOX, "llama": LLAMA, "mistral": LLAMA, "qwen3": QWEN3}
+_PREFIXES = ("transformer.", "gpt_neox.", "model.")  # which the class without a head leaves out
+_ACTIVATIONS = (
+    {
+        "gelu_new": "gelu",
+        "gelu_fast": "gelu",
+        "gelu_pytorch_tanh": "gelu",
+        "gelu": "gelu_erf",
+        "gelu_python": "gelu_erf",
+    },
+) * 2 + ({"silu": "swiglu", "swish": "swiglu"},)
+# What the classes take where config.json says nothing; sizes have to be said.
+_DEFAULTS: tuple[dict[str, Any], ...] = (
+    {"activation_function": "gelu_new", "tie_word_embeddings": True}
+    | {"layer_norm_epsilon": 1e-5, "resid_pdrop": 0.1, "attn_pdrop": 0.1, "n_inner": None},
+    {"hidden_act": "gelu", "tie_word_embeddings": False, "use_parallel_residual": True}
+    | {"layer_norm_eps": 1e-5, "hidden_dropout": 0.0, "attention_dropout": 0.0},
+    {"hidden_act": "silu", "tie_word_embeddings": False, "num_key_value_heads": None}
+    | {"rms_norm_eps": 1e-6, "attention_dropout": 0.0},
+)
+_OURS: tuple[dict[str, Any], ...] = (
+    {"position_embedding_type": "learned_absolute"},
+    {"position_embedding_type": "rope"},
+    {"position_embedding_type": "rope", "normalization": "RMSNorm", "add_bias_linear": False},
+)
+# What the models here have no other value of.
+_ONLY: tuple[dict[str, Any], ...] = (
+    {"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False}
+    | {"add_cross_attention": False},
+    {"attention_bias": True},
+    {"attention_bias": False, "mlp_bias": False},
+)
+_ROPE = {"rope_type", "type", "rope_theta", "partial_rotary_factor"}
+_LENGTH = 4096  # seq_length where the model has more positions
+
+
+class HubWeights:
+    """The weights of a folder with config.json, tensor by tensor.
+
+    ``vocab_size`` leaves out the rows behind it, which are padding. ``notes`` are to be said.
+    UsageError for a model that none here computes, FormatError for what is broken, missing, or too
+    much.
+    """
+
+    def __init__(self, folder: Path, vocab_size: int | None = None) -> None:
+        self.path = folder
+        values = read_object(folder / CONFIG)
+        self._family = _family(folder / CONFIG, values)
+        settings, self.notes = _settings(folder / CONFIG, values, self._family)
+        self._rows = settings["vocab_size"]
+        if vocab_size is not None and vocab_size > self._rows:
+            raise UsageError(
+                f"vocab_size is {vocab_size:,}, the model has {self._rows:,} rows: give no more"
+            )
+        try:
+            config = Config(**{**settings, "vocab_size": vocab_size or self._rows})
+        except UsageError as error:
+            raise FormatError(f"{folder / CONFIG}: {error}") from None
+        self._stored = _without_prefix(_open(folder), self._family)
+        if config.num_layers > len(self._stored):  # before anybody makes a list of them
+            raise FormatError(
+                f"{folder}: {len(self._stored):,} tensors are no {config.num_layers:,} layers, as "
+                f"{CONFIG} has them"
+            )
+        self.model = ModelConfig.of(config, vocab_size or self._rows)
+        self._check()
+
+    def read(self, name: str) -> Floats:
+        """The whole fp32 tensor of one of our parameters."""
+        model, family, module = self.model, self._family, module_of(name)
+        parts = [self._stored[place].read() for place in self._places(name)]
+        if is_transposed(family, name):
+            parts = [part.T for part in parts]
+        rest = parts[0].shape[1:]
+        if module == "attention.qkv" and family != NEOX:
+            parts = np.split(parts[0], 3) if len(parts) == 1 else parts
+            heads = (model.num_query_groups, -1, model.head_width, *rest)
+            return np.concatenate([part.reshape(heads) for part in parts], 1).reshape(-1, *rest)
+        if len(parts) == 2:  # gate and up
+            return np.stack(parts, 1).reshape(-1, *rest)
+        return parts[0][: model.vocab_size] if name in VOCABULARY else parts[0]
+
+    def _places(self, name: str) -> list[str]:
+        prefix = _PREFIXES[min(self._family, LLAMA)]
+        return [place.removeprefix(prefix) for place in places(self._family, name)]
+
+    def _shapes(self, name: str) -> list[tuple[int, ...]]:
+        """The shapes that a parameter has in the files."""
+        model, (rows, *rest) = self.model, self.model.layout[name].shape
+        parts = [rows]
+        if name in VOCABULARY:
+            parts = [self._rows]
+        elif self._family >= LLAMA and module_of(name) == "attention.qkv":
+            parts = [model.hidden_size, *[model.num_query_groups * model.head_width] * 2]
+        elif self._family >= LLAMA and module_of(name) == "mlp.up":
+            parts = [model.ffn_hidden_size] * 2
+        shapes = [(count, *rest) for count in parts]
+        return [shape[::-1] for shape in shapes] if is_transposed(self._family, name) else shapes
+
+    def _check(self) -> None:
+        """Compare names and shapes with the model's. FormatError."""
+        left = {name for name in self._stored if not IGNORED.search(name)}
+        for name in self.model.layout:
+            for place, shape in zip(self._places(name), self._shapes(name), strict=True):
+                if place not in self._stored:
+                    raise FormatError(f"{self.path}: the tensor {place} is missing")
+                found = self._stored[place]
+                if found.shape != shape:
+                    raise FormatError(
+                        f"{found.path}: {found.name} has the shape {list(found.shape)}, {CONFIG} "
+                        f"makes it {list(shape)}"
+                    )
+                left.discard(place)
+        head, words = places(self._family, "head.weight")[0], "embedding.word.weight"
+        if head in left and not self.model.untie_embeddings_and_output_weights:
+            if not np.array_equal(
+                self._stored[head].read(), self._stored[self._places(words)[0]].read()
+            ):
+                raise FormatError(
+                    f"{self._stored[head].path}: {head} is not the word embedding, to which "
+                    f"{CONFIG} ties it: tie_word_embeddings false says that both count"
+                )
+            left.discard(head)
+        if left:
+            raise FormatError(
+                f"{self.path}: a {FAMILIES[self._family]} has no place for {len(left)} of the "
+                f"tensors: {', '.join(sorted(left)[:3])}"
+            )
+
+
+def _family(path: Path, values: dict[str, Any]) -> int:
+    kind = values.get("model_type")
+    if not isinstance(kind, str) or kind not in _FAMILIES:
+        raise UsageError(
+            f"{path}: model_type {brief(kind)} is not read: only {', '.join(_FAMILIES)}, which are "
+            "the models that can be computed here"
+        )
+    if values.get("quantization_config"):
+        raise UsageError(f"{path}: quantization_config: weights that are quantized are not read")
+    return _FAMILIES[kind]
+
+
+def _settings(path: Path, values: dict[str, Any], family: int) -> tuple[dict[str, Any], list[str]]:
+    """Settings of Config that config.json says, and notes."""
+    kind, family = family, min(family, LLAMA)  # Qwen3 has Llama's names
+    only = _ONLY[family].items()
+    wrong = [f"{key} {brief(values[key])}" for key, one in only if values.get(key, one) != one]
+    if wrong:
+        raise UsageError(f"{path}: {', '.join(wrong)}: the models here have none such")
+    values = _DEFAULTS[family] | {"initializer_range": 0.02} | values | _rope(path, values, family)
+    found = {**_OURS[family], "qk_layernorm": kind == QWEN3}
+    for own, names in SETTINGS.items():
+        if names[family]:
+            found[own] = _value(path, values, names[family], FIELDS[own].kind, _DEFAULTS[family])
+    act = "activation_function" if family == GPT2 else "hidden_act"
+    word = values[act]
+    if not isinstance(word, str) or word not in _ACTIVATIONS[family]:
+        known = ", ".join(_ACTIVATIONS[family])
+        raise UsageError(f"{path}: {act} {brief(word)} is not supported: only {known}")
+    found["activation"] = _ACTIVATIONS[family][word]
+    tied = _value(path, values, "tie_word_embeddings", bool, {})
+    found["untie_embeddings_and_output_weights"] = not tied
+    width = found["hidden_size"] // max(found["num_attention_heads"], 1)
+    head = values.get("head_dim", 128 if kind == QWEN3 else None)
+    if head not in (None, width):
+        raise UsageError(
+            f"{path}: head_dim {brief(head)} is not supported: only {width}, which hidden_size "
+            "over num_attention_heads is"
+        )
+    notes = _window(path, values, found)
+    found["seq_length"] = min(found["max_position_embeddings"], _LENGTH)
+    return found, notes
+
+
+def _value(
+    path: Path, values: dict[str, Any], name: str, kind: type[Any], defaults: dict[str, Any]
+) -> Any:
+    """A value of config.json. FormatError where it is missing or of another type."""
+    value = values.get(name)
+    if value is None and name in defaults and defaults[name] is None:
+        return None
+    if type(value) is kind or (kind is float and type(value) is int):
+        return kind(value)
+    said = "missing" if name not in values else brief(value)
+    raise FormatError(f"{path}: {name} is {said}, expected {EXPECTED[kind]}")
+
+
+def _rope(path: Path, values: dict[str, Any], family: int) -> dict[str, Any]:
+    """The base of rope and its share of a head, under the family's names. UsageError for others."""
+    if family == GPT2:
+        return {}
+    base, share = (SETTINGS[own][family] for own in ("rotary_base", "rotary_percent"))
+    found = {base: values.get(base, 10000.0)}
+    whole = values.get(share, 0.25) if share else 1.0
+    for key in ("rope_scaling", "rope_parameters"):
+        inner = values.get(key) or {}
+        words = inner if isinstance(inner, dict) else {str(inner): None}
+        kind = words.get("rope_type", words.get("type", "default"))
+        if kind != "default" or not set(words) <= _ROPE:
+            raise UsageError(
+                f"{path}: {key} {brief(inner)} is not supported: only rope_type default"
+            )
+        found[base] = words.get("rope_theta", found[base])
+        whole = words.get("partial_rotary_factor", whole)
+    if share:
+        found[share] = whole
+    elif whole != 1:
+        raise UsageError(f"{path}: partial_rotary_factor {brief(whole)} is not supported: only 1")
+    return found
+
+
+def _window(path: Path, values: dict[str, Any], found: dict[str, Any]) -> list[str]:
+    """As many positions as a sliding window has no effect on; what is to be said of it."""
+    default = 4096 if values["model_type"] == "mistral" else None
+    window, positions = values.get("sliding_window", default), found["max_position_embeddings"]
+    if window is None or values.get("use_sliding_window") is False:
+        return []
+    if type(window) is not int or window < 1:
+        raise FormatError(f"{path}: sliding_window is {brief(window)}, expected {EXPECTED[int]}")
+    if window >= positions:
+        return []
+    found["max_position_embeddings"] = window
+    return [
+        f"{positions:,} positions became {window:,}: up to its sliding_window the model is the "
+        "same without one"
+    ]
+
+
+def _open(folder: Path) -> dict[str, Stored]:
+    """The tensors of all files of a folder. InputError, FormatError."""
+    if (folder / _WHOLE).exists():
+        return read_header(folder / _WHOLE)
+    if not (folder / _INDEX).exists():
+        pickles = sorted(name for name in os.listdir(folder) if name.endswith(".bin"))
+        also = f", only {pickles[0]}, a pickle, which is never read" if pickles else ""
+        raise InputError(
+            f"{folder}: has no {_WHOLE}{also}: save the model with safe_serialization=True"
+        )
+    where = read_object(folder / _INDEX).get("weight_map")
+    if not isinstance(where, dict) or not all(map(_is_name, where.values())):
+        raise FormatError(f"{folder / _INDEX}: its weight_map has to give the file of each tensor")
+    found: dict[str, Stored] = {}
+    for name in sorted(set(where.values())):
+        for key, stored in read_header(folder / name).items():
+            if key in found:
+                raise FormatError(f"{stored.path}: {key} is in {found[key].path.name} too")
+            found[key] = stored
+    for key, name in where.items():
+        if key not in found or found[key].path.name != name:
+            raise FormatError(f"{folder / name}: has no tensor {key}, which {_INDEX} says it has")
+    return found
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and os.path.basename(value) == value not in ("", ".", "..")
+
+
+def _without_prefix(stored: dict[str, Stored], family: int) -> dict[str, Stored]:
+    """The tensors by their names without the prefix of the class with a head."""
+    return {name.removeprefix(_PREFIXES[min(family, LLAMA)]): one for name, one in stored.items()}

@@ -1,0 +1,177 @@
+"""Models of other programs -> a checkpoint that ``tokpack train`` goes on from."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import yaml
+
+from tokpack.configuration.config import FIELDS
+from tokpack.errors import FormatError, InputError, OutputError, TokenizerError, UsageError
+from tokpack.files.durable import cannot_write, remove_file
+from tokpack.indexed.manifest import digest_file
+from tokpack.tokenizers import load_tokenizer
+
+from . import folder as folders
+from .huggingface import CONFIG, HubWeights
+from .run_files import save_config
+from .state import RunState, file_of, state_text
+from .tensor_file import write_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from tokpack.configuration.model import ModelConfig
+
+    from .tensor_file import Floats
+
+
+class Weights(Protocol):
+    """What can be imported: ``notes`` are to be said, ``read`` gives the fp32 array of a name."""
+
+    path: Path
+    model: ModelConfig
+    notes: list[str]
+
+    def read(self, name: str) -> Floats: ...
+
+
+class _Joined:
+    """Weights of which torch reads the files, as arrays."""
+
+    def __init__(self, weights: Any) -> None:
+        self.path, self.model, self._weights = weights.path, weights.model, weights
+        self.notes: list[str] = []
+
+    def read(self, name: str) -> Floats:
+        array: Floats = self._weights.read(name)["parameter"].numpy()
+        return array
+
+
+def open_model(
+    folder: str | os.PathLike[str], *, config: str | None = None, vocab_size: int | None = None
+) -> Weights:
+    """Open a model of another program: shapes and names are checked, no tensor is read.
+
+    A folder with config.json of ``transformers``; with layer files of GPT-NeoX, whose YAML is
+    ``config``; or with mp_rank_* files of Megatron, with ``config`` where they do not say their
+    shape. Rows of the vocabulary from ``vocab_size`` on are padding. InputError where it is none of
+    these, UsageError for a model that is not computed here, FormatError for a broken one.
+    """
+    path = Path(folder)
+    if (path / CONFIG).exists():
+        if config is not None:
+            raise UsageError(f"{path}: its {CONFIG} says which model it is of: leave out --config")
+        return HubWeights(path, vocab_size)
+    if not path.is_dir():
+        raise InputError(
+            f"{folder}: no such folder; a model of the Hugging Face hub has to be downloaded before"
+        )
+    from .export import open_weights
+    from .megatron import MegatronWeights, find_ranks
+
+    for found in folders.foreign_folders(path):
+        if folders.is_neox(found):
+            return _Joined(open_weights(found, neox_config=config, vocab_size=vocab_size))
+        if ranks := find_ranks(found):
+            return _Joined(MegatronWeights(found, ranks, config, vocab_size))
+    raise InputError(
+        f"{folder}: no model: neither {CONFIG} of transformers, nor layer_XX-model_YY files of "
+        "GPT-NeoX, nor mp_rank_XX of Megatron"
+    )
+
+
+def describe_tokenizer(
+    folder: str | os.PathLike[str], name: str | None = None
+) -> tuple[dict[str, Any] | None, str]:
+    """What a manifest would say of the tokenizer ``name``, or of the one in a folder.
+
+    None and the reason where the folder has none that is read; TokenizerError where ``name`` is
+    none.
+    """
+    try:
+        return load_tokenizer(name or os.path.realpath(folder)).describe(), ""
+    except (TokenizerError, InputError, FormatError) as error:
+        if name:
+            raise
+        return None, str(error)
+
+
+def import_model(
+    weights: Weights,
+    output: str | os.PathLike[str],
+    *,
+    tokenizer: dict[str, Any] | None = None,
+) -> Path:
+    """Write weights as the first checkpoint of the folder ``output``; returns the checkpoint.
+
+    ``output``/config.yaml has the model's settings. The checkpoint is complete or absent, and holds
+    no moments: a run that loads it begins at step 0. One tensor at a time is in memory. OutputError
+    where ``output`` has a checkpoint or anything else in it, FormatError for weights that are not
+    finite.
+    """
+    root = Path(output)
+    if (found := _occupied(root)) is not None:
+        raise OutputError(f"{found} exists: choose another output")
+    with cannot_write(root):
+        root.mkdir(parents=True, exist_ok=True)
+    target, config = root / "step_00000000", root / "config.yaml"
+    work, model = folders.begin(target), asdict(weights.model)
+    try:
+        files = {}
+        for file, group in groupby(weights.model.layout.items(), lambda item: file_of(item[0])):
+            shapes = {name: one.shape for name, one in group}
+            write_file(work / file, shapes, _read(weights, shapes))
+            files[file] = digest_file(work / file)
+        save_config(config, yaml.safe_dump(model, sort_keys=False), ())
+        try:
+            state = RunState(0, 0, {}, {}, model, tokenizer)
+            folders.commit(target, state_text(state, {}, files), keep=0)
+        except BaseException:
+            remove_file(str(config))
+            raise
+    except BaseException:
+        folders.abandon(target)
+        raise
+    return target
+
+
+def flags_of(model: ModelConfig) -> str:
+    """The flags of ``tokpack train`` that make a model: those that differ from its defaults."""
+    rows = []
+    for name, value in asdict(model).items():
+        setting = FIELDS[name]
+        flag = setting.row()[0].split()[0].replace("[no-]", "").replace("--no-", "--")
+        if value == setting.default:
+            continue
+        if setting.kind is bool:
+            rows.append(flag if value else f"--no-{flag.removeprefix('--')}")
+        else:
+            rows.append(f"{flag} {value:g}" if setting.kind is float else f"{flag} {value}")
+    return " ".join(rows)
+
+
+def _occupied(root: Path) -> Path | None:
+    """What is in the way of a first checkpoint; nothing where another import died."""
+    try:
+        return folders.find(root)
+    except InputError:
+        return root
+
+
+def _read(weights: Weights, names: Iterable[str]) -> Iterator[tuple[str, Floats]]:
+    """The arrays of parameters, one by one. FormatError where one is not finite."""
+    for name in names:
+        array = weights.read(name)
+        finite = int(np.isfinite(array).sum())
+        if finite < array.size:
+            raise FormatError(
+                f"{weights.path}: {array.size - finite:,} of {array.size:,} values of {name} are "
+                "not finite"
+            )
+        yield name, array

@@ -1,0 +1,87 @@
+# ruff: noqa: N999 - a command is called like its module
+"""``tokpack import``: a model of another program -> a checkpoint to train on from."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from typing import TYPE_CHECKING
+
+from tokpack.cli import terminal
+from tokpack.cli.parser import Group, Page, flag, number, parse
+from tokpack.cli.trained import load
+from tokpack.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PAGE = Page(
+    "import",
+    "Write a model of another program as a checkpoint, from which `tokpack train` goes on.",
+    (
+        Group(
+            "flags",
+            (
+                flag("-o", "--output", metavar="DIR", help="the folder to make"),
+                flag(
+                    "--vocab-size",
+                    type=number(1),
+                    metavar="N",
+                    help="ids of the vocabulary: rows behind them are padding, and are left out "
+                    "(all rows)",
+                ),
+                flag(
+                    "--config",
+                    metavar="FILE",
+                    help="the model of GPT-NeoX's or Megatron's files, as a YAML of flags",
+                ),
+                flag(
+                    "--tokenizer",
+                    metavar="NAME",
+                    help="the model's tokenizer, a name or a path (the one in its folder)",
+                ),
+            ),
+        ),
+    ),
+    """\
+MODEL is a folder of transformers with config.json and safetensors (GPT-2, GPT-NeoX, Llama,
+Mistral, Qwen3), of GPT-NeoX's layer files, or of Megatron's mp_rank_* files. Logits are the same.
+DIR/config.yaml has the model's settings, for `tokpack train`.
+
+examples:
+  tokpack import pythia-160m -o base
+  tokpack train base/config.yaml --load base --save run --data-path wiki
+  tokpack import 20B_checkpoints --config 20B.yml -o neox
+""",
+    "MODEL -o DIR [flags]",
+)
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run ``tokpack import ARGV``."""
+    arguments = parse(PAGE, argv)
+    if arguments is None:
+        return 0
+    if len(arguments.inputs) != 1:
+        raise UsageError(f"{len(arguments.inputs)} inputs: name one MODEL")
+    if not arguments.output:
+        raise UsageError("no output: add -o DIR")
+    (folder,), output = arguments.inputs, arguments.output
+    importing = load("checkpoints.importing")
+    weights = importing.open_model(folder, config=arguments.config, vocab_size=arguments.vocab_size)
+    tokenizer, reason = importing.describe_tokenizer(folder, arguments.tokenizer)
+    importing.import_model(weights, output, tokenizer=tokenizer)
+    if not arguments.quiet:
+        for note in weights.notes:
+            terminal.note(note)
+        if tokenizer is None:
+            terminal.note(f"the checkpoint does not say its tokenizer: {reason}")
+        count = terminal.count_text(weights.model.parameters)
+        terminal.say(f"{output}: {count} parameters, {weights.model.vocab_size:,} ids")
+        for line in terminal.folded(f"  {importing.flags_of(weights.model)}", sys.stderr):
+            terminal.say(line)
+        name = shlex.quote(output)
+        terminal.say("which config.yaml has:")
+        terminal.say(f"  tokpack train {name}/config.yaml --load {name} --save ... --data-path ...")
+    terminal.print_paths([output], said=not arguments.quiet)
+    return 0

@@ -1,0 +1,337 @@
+"""Models of other programs become checkpoints with the same logits, or are refused in one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+from safetensors.torch import load_file, save_file  # noqa: E402
+from support.trainer_megatron_tools import write_megatron  # noqa: E402
+from support.trainer_model_tools import LLAMA, NEOX, VOCAB, Memory, model_of, tokens  # noqa: E402
+from support.trainer_neox_tools import write_neox  # noqa: E402
+
+from tokpack.checkpoints.export import export, open_weights  # noqa: E402
+from tokpack.checkpoints.importing import import_model, open_model  # noqa: E402
+from tokpack.cli.main import main  # noqa: E402
+from tokpack.configuration.flags import resolve  # noqa: E402
+from tokpack.configuration.model import ModelConfig  # noqa: E402
+from tokpack.errors import FormatError, InputError, OutputError, UsageError  # noqa: E402
+from tokpack.trainer import checkpoint  # noqa: E402
+from tokpack.trainer.engine import make_engine  # noqa: E402
+from tokpack.trainer.generate import load_model  # noqa: E402
+from tokpack.trainer.parallel import CPU, Topology  # noqa: E402
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+torch.set_num_threads(1)
+
+HF_GPT2 = {"vocab_size": VOCAB, "n_positions": 64, "n_embd": 64, "n_layer": 2, "n_head": 4}
+HF = {
+    "vocab_size": VOCAB,
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 96,
+    "max_position_embeddings": 64,
+}
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "gpt2": ("GPT2", HF_GPT2),
+    "gpt2, untied, gelu": (
+        "GPT2",
+        {**HF_GPT2, "tie_word_embeddings": False, "activation_function": "gelu", "n_inner": 100},
+    ),
+    "neox": ("GPTNeoX", HF),
+    "neox, sequential, all rotary": (
+        "GPTNeoX",
+        {**HF, "use_parallel_residual": False, "rotary_pct": 1.0, "hidden_act": "gelu_fast"},
+    ),
+    "llama, grouped": ("Llama", {**HF, "num_key_value_heads": 2, "rms_norm_eps": 1e-3}),
+    "llama, tied": ("Llama", {**HF, "tie_word_embeddings": True}),
+    "qwen3": ("Qwen3", {**HF, "num_key_value_heads": 2, "head_dim": 16}),
+    "mistral, a window": (
+        "Mistral",
+        {**HF, "num_key_value_heads": 2, "max_position_embeddings": 99, "sliding_window": 64},
+    ),
+}
+
+
+def make(folder: Path, kind: str, settings: dict[str, Any], **how: Any) -> Tensor:
+    """A random model of ``transformers`` in a folder, and its logits."""
+    torch.manual_seed(3)
+    rope = {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}}
+    settings = settings if kind == "GPT2" else {**rope, **settings}
+    if kind == "GPTNeoX":
+        share = settings.get("rotary_pct", 0.25)
+        settings["rope_parameters"] = {**rope["rope_parameters"], "partial_rotary_factor": share}
+    config = getattr(transformers, f"{kind}Config")(**settings)
+    name = "GPT2LMHeadModel" if kind == "GPT2" else f"{kind}ForCausalLM"
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        model = getattr(transformers, name)(config).eval()
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn(parameter.shape))
+        model.save_pretrained(folder, **how)
+        logits: Tensor = model(tokens()).logits
+    return logits
+
+
+def logits_of(folder: Path) -> Tensor:
+    with torch.no_grad():
+        return load_model(open_weights(folder), CPU).logits({"tokens": tokens()})
+
+
+@pytest.mark.parametrize(("kind", "settings"), MODELS.values(), ids=MODELS)
+def test_logits_are_equal(tmp_path: Path, kind: str, settings: dict[str, Any]) -> None:
+    expected = make(tmp_path / "model", kind, settings)
+    weights = open_model(tmp_path / "model")
+    assert weights.model.max_position_embeddings == 64
+    import_model(weights, tmp_path / "out")
+    found = logits_of(tmp_path / "out")
+    assert expected.std() > 0.1
+    assert (found - expected).abs().max() <= 1e-5
+    # A run takes its model from config.yaml, and the export has the weights as they were.
+    config, _ = resolve([str(tmp_path / "out/config.yaml")])
+    assert ModelConfig.of(config, VOCAB) == weights.model
+    export(open_weights(tmp_path / "out"), tmp_path / "again")
+    if kind != "Mistral":
+        before, after = (load_file(tmp_path / n / "model.safetensors") for n in ("model", "again"))
+        assert before.keys() == after.keys()
+        assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_files_and_types(tmp_path: Path) -> None:
+    """Several files, bf16 and fp16, names without their prefix, padding of the vocabulary."""
+    expected = make(tmp_path / "model", "Llama", HF, max_shard_size="40KB")
+    assert (tmp_path / "model/model.safetensors.index.json").exists()
+    whole: dict[str, Tensor] = {}
+    for path in (tmp_path / "model").glob("*.safetensors"):
+        whole |= load_file(path)
+    import_model(open_model(tmp_path / "model"), tmp_path / "out")
+    assert (logits_of(tmp_path / "out") - expected).abs().max() <= 1e-5
+    cut = open_model(tmp_path / "model", vocab_size=VOCAB - 7)
+    assert cut.read("head.weight").tolist() == whole["lm_head.weight"][:-7].tolist()
+    with pytest.raises(UsageError, match="says which model it is of: leave out --config"):
+        open_model(tmp_path / "model", config="model.yml")
+    with pytest.raises(UsageError, match="vocab_size is 501, the model has 500 rows"):
+        open_model(tmp_path / "model", vocab_size=VOCAB + 1)
+    (tmp_path / "half").mkdir()
+    shutil.copy(tmp_path / "model/config.json", tmp_path / "half")
+    kinds = (torch.bfloat16, torch.float16, torch.float64)
+    half = {n: x.to(kinds[i % 3]) for i, (n, x) in enumerate(sorted(whole.items()))}
+    named = {name.removeprefix("model."): tensor for name, tensor in half.items()}
+    named["layers.0.self_attn.rotary_emb.inv_freq"] = torch.ones(3)
+    save_file(named, tmp_path / "half/model.safetensors")
+    weights = open_model(tmp_path / "half")
+    words = torch.from_numpy(weights.read("embedding.word.weight"))
+    assert torch.equal(words, half["model.embed_tokens.weight"].float())
+    gate, up = (whole[f"model.layers.1.mlp.{n}_proj.weight"] for n in ("gate", "up"))
+    rows = torch.from_numpy(weights.read("blocks.1.mlp.up.weight"))
+    assert (rows[::2] - gate).abs().max() < 1e-2
+    assert (rows[1::2] - up).abs().max() < 1e-2
+
+
+def _header(path: Path, change: Any) -> None:
+    raw = path.read_bytes()
+    length = int.from_bytes(raw[:8], "little")
+    values = json.loads(raw[8 : 8 + length])
+    change(values)
+    text = json.dumps(values).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + raw[8 + length :])
+
+
+def _tensors(path: Path, change: Any) -> None:
+    values = load_file(path)
+    change(values)
+    save_file(values, path)
+
+
+_WTE = "transformer.wte.weight"
+_LN = "transformer.h.1.ln_1.weight"
+HOSTILE: dict[str, tuple[Any, str]] = {
+    "cut": (lambda p: p.write_bytes(p.read_bytes()[:-5]), "cut off: .* shall lie at"),
+    "longer": (lambda p: p.write_bytes(p.read_bytes() + b"x"), "its tensors end at"),
+    "header": (lambda p: p.write_bytes(b"\xff" * 8 + b"{}"), "its header shall have 18,446,"),
+    "empty": (lambda p: p.write_bytes(b""), "no safetensors file"),
+    "no JSON": (lambda p: p.write_bytes(b"\2\0\0\0\0\0\0\0{x"), "not JSON"),
+    "entry": (lambda p: _header(p, lambda v: v.update({_LN: 3})), f"{_LN} is 3, expected dtype"),
+    "negative": (lambda p: _header(p, lambda v: v[_LN].update(data_offsets=[-4, 9])), "expected"),
+    "beyond": (
+        lambda p: _header(p, lambda v: v[_LN].update(data_offsets=[0, 10**15])),
+        f"cut off: {_LN}",
+    ),
+    "shape": (
+        lambda p: _header(p, lambda v: v[_LN].update(shape=[65])),
+        f"{_LN} of shape .65. as F32 takes 260 bytes, not 256",
+    ),
+    "type": (
+        lambda p: _header(p, lambda v: v[_LN].update(dtype="I32")),
+        f"{_LN} is 'I32', which is not read",
+    ),
+    "another shape": (
+        lambda p: _tensors(p, lambda v: v.update({_LN: torch.ones(8, 8)})),
+        rf"{_LN} has the shape \[8, 8\], config.json makes it \[64\]",
+    ),
+    "missing": (lambda p: _tensors(p, lambda v: v.pop(_LN)), "the tensor h.1.ln_1.weight is miss"),
+    "too much": (
+        lambda p: _tensors(p, lambda v: v.update(score=torch.ones(2))),
+        "a GPT2LMHeadModel has no place for 1 of the tensors: score$",
+    ),
+    "a head": (
+        lambda p: _tensors(p, lambda v: v.update({"lm_head.weight": v[_WTE] + 1})),
+        "lm_head.weight is not the word embedding, to which config.json ties it",
+    ),
+    "not finite": (
+        lambda p: _tensors(p, lambda v: v[_LN].__setitem__(0, float("nan"))),
+        "1 of 64 values of blocks.1.attention_norm.weight are not finite",
+    ),
+    "gone": (lambda p: p.unlink(), "has no model.safetensors: save the model"),
+    "pickle": (lambda p: p.rename(p.with_name("x.bin")), "only x.bin, a pickle, which is never"),
+}
+CONFIGS: dict[str, tuple[dict[str, Any], str]] = {
+    "another model": ({"model_type": "qwen2"}, "model_type 'qwen2' is not read: only gpt2"),
+    "quantized": ({"quantization_config": {"bits": 4}}, "weights that are quantized"),
+    "activation": ({"activation_function": "relu"}, "activation_function 'relu' is not supported"),
+    "scale": ({"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx True"),
+    "missing": ({"n_embd": None}, "n_embd is None, expected a whole number"),
+    "type": ({"n_layer": "2"}, "n_layer is '2', expected a whole number"),
+    "heads": ({"n_head": 5}, "hidden_size 64 is not a multiple of num_attention_heads 5"),
+    "zero": ({"n_head": 0}, "num_attention_heads is 0, expected at least 1"),
+    "layers": ({"n_layer": 10**12}, "tensors are no 1,000,000,000,000 layers"),
+    "rope": (
+        {**HF, "model_type": "llama", "rope_scaling": {"rope_type": "llama3", "factor": 8.0}},
+        "rope_scaling .*llama3.* is not supported: only rope_type default",
+    ),
+    "rope's key": (
+        {**HF, "model_type": "llama", "rope_parameters": {"factor": 8.0}},
+        "rope_parameters .*factor.* is not supported",
+    ),
+    "head_dim": ({**HF, "model_type": "mistral", "head_dim": 128}, "head_dim 128 .* only 16"),
+    "biases": ({**HF, "model_type": "llama", "attention_bias": True}, "attention_bias True"),
+}
+
+
+def test_hostile_folders(tmp_path: Path) -> None:
+    good, folder = tmp_path / "good", tmp_path / "model"
+    make(good, "GPT2", HF_GPT2)
+    config = json.loads((good / "config.json").read_text())
+
+    def attempt(message: str) -> None:
+        with pytest.raises((FormatError, InputError, UsageError), match=message) as error:
+            import_model(open_model(folder), tmp_path / "out")
+        assert "\n" not in str(error.value)
+        assert str(folder) in str(error.value)
+        assert not list((tmp_path / "out").glob("*.yaml")) + list((tmp_path / "out").glob("step*"))
+
+    for change, message in HOSTILE.values():
+        shutil.copytree(good, folder)
+        change(folder / "model.safetensors")
+        attempt(message)
+        shutil.rmtree(folder)
+    shutil.copytree(good, folder)
+    for values, message in CONFIGS.values():
+        (folder / "config.json").write_text(json.dumps({**config, **values}))
+        attempt(message)
+    shutil.copy(good / "config.json", folder)
+    (folder / "model.safetensors").rename(folder / "part.safetensors")
+    index = folder / "model.safetensors.index.json"
+    for where, message in (
+        ([], "weight_map has to give the file"),
+        ({_LN: "../good/model.safetensors"}, "weight_map has to give the file"),
+        ({_LN: "none.safetensors"}, "none.safetensors: cannot be read: No such file"),
+        ({_LN: "part.safetensors", "x": "part.safetensors"}, "has no tensor x, which model"),
+    ):
+        index.write_text(json.dumps({"weight_map": where}))
+        attempt(message)
+    # After all these failures the folder is free for the model.
+    index.write_text(json.dumps({"weight_map": {_LN: "part.safetensors"}}))
+    import_model(open_model(folder), tmp_path / "out")
+    with pytest.raises(OutputError, match="step_00000000 exists: choose another output"):
+        import_model(open_model(folder), tmp_path / "out")
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home/letter").touch()
+    with pytest.raises(OutputError, match="home exists: choose another output"):
+        import_model(open_model(folder), tmp_path / "home")
+
+
+def test_a_run_goes_on_from_it(tmp_path: Path) -> None:
+    """Without --finetune too: there are no moments to load, and the first step is step 1."""
+    make(tmp_path / "model", "GPTNeoX", HF)
+    import_model(open_model(tmp_path / "model"), tmp_path / "out")
+    words = [str(tmp_path / "out/config.yaml"), "--micro-batch-size", "2", "--device", "cpu"]
+    config, _ = resolve(words)
+    engine = make_engine(config, ModelConfig.of(config, VOCAB), Topology())
+    for finetune in (False, True):
+        state = checkpoint.load(engine, tmp_path / "out", engine.model.model, finetune=finetune)
+        assert state is not None
+        assert (state.step, state.consumed_samples) == (0, 0)
+    with torch.no_grad():
+        found = engine.model.eval().logits({"tokens": tokens()})
+    assert torch.equal(found, logits_of(tmp_path / "out"))
+
+
+def test_the_command_needs_no_torch(tmp_path: Path, shared: Path) -> None:
+    make(tmp_path / "model", "Llama", {**HF, "vocab_size": 50304})
+    shutil.copy(shared / "tokenizers/20B_tokenizer.json", tmp_path / "model/tokenizer.json")
+    code = (
+        "import sys; sys.modules.update(torch=None, safetensors=None);"
+        "from tokpack.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    )
+    words = ["import", str(tmp_path / "model"), "-o", str(tmp_path / "out")]
+    command = [sys.executable, "-c", code, *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, f"{tmp_path / 'out'}\n")
+    assert f"{tmp_path / 'out'}/config.yaml --load {tmp_path / 'out'}" in done.stderr
+    assert "tokenizer" not in done.stderr
+    with torch.no_grad():
+        assert main(["generate", str(tmp_path / "out"), "--prompt", "A", "--tokens", "2"]) == 0
+
+
+def test_layer_files_of_neox(tmp_path: Path) -> None:
+    weights = Memory(model_of(**NEOX))
+    write_neox(tmp_path / "run/global_step7", weights)
+    (tmp_path / "run/latest").write_text("global_step7")
+    flags = {**NEOX, "num_layers": 3, "hidden_size": 64, "num_attention_heads": 4}
+    (tmp_path / "model.yml").write_text(json.dumps({**flags, "seq_length": 64}))
+    how = ["--config", str(tmp_path / "model.yml"), "--vocab-size", str(VOCAB)]
+    assert main(["import", str(tmp_path / "run"), "-o", str(tmp_path / "out"), *how]) == 0
+    assert (logits_of(tmp_path / "out") - weights.logits(tokens())).abs().max() < 0.05  # fp16
+
+
+@pytest.mark.parametrize(
+    ("core", "settings"),
+    [(False, {"num_layers": 4}), (True, {**LLAMA, "num_layers": 4}), (True, {"num_layers": 4})],
+)
+def test_megatron(tmp_path: Path, core: bool, settings: dict[str, Any]) -> None:
+    weights = Memory(model_of(**settings))
+    folder = write_megatron(tmp_path / "run", weights, core=core)
+    import_model(open_model(tmp_path / "run", vocab_size=VOCAB), tmp_path / "out")
+    assert (logits_of(tmp_path / "out") - weights.logits(tokens())).abs().max() <= 1e-5
+    evil = folder / "mp_rank_00_000/model_optim_rng.pt"
+    torch.save({"model": {}, "other": Path("x")}, evil)
+    with pytest.raises(FormatError, match=r"tensors alone: it holds pathlib\.\w+, which would be"):
+        open_model(tmp_path / "run")
+    torch.save({"model": {}, "checkpoint_version": 1.0}, evil)
+    with pytest.raises(UsageError, match=r"checkpoint_version 1\.0 is not read"):
+        open_model(tmp_path / "run")
+    os.unlink(evil)
+    with pytest.raises(FormatError, match="3 files are not those of 2 stages x 2 tensor ranks"):
+        open_model(tmp_path / "run")
+
+
+def test_nothing_to_import(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such folder; a model of the Hugging Face hub has to"):
+        open_model(tmp_path / "EleutherAI/pythia")
+    with pytest.raises(InputError, match=r"no model: neither config\.json of transformers, nor"):
+        open_model(tmp_path)
