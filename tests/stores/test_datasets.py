@@ -117,11 +117,30 @@ def test_commands_say_the_same(
     assert main(["blend", str(saved)]) == 0
     assert main(["stats", url, "-q", "--html", str(tmp_path / "page.html")]) == 0
     capsys.readouterr()
-    for command in ("verify {} --repair -o x", "merge {} {} -o x", "split {} --parts 2 -o x"):
+    for command in ("verify {} --repair -o x", "convert {} x.npy"):
         assert main(command.replace("{}", url).split()) == 1
         assert "works on files of a disk" in capsys.readouterr().err
     assert main(["blend", url, "--seq-length", "128", "-o", "s3://texts/b.yaml"]) == 1
     assert "only `tokpack encode` writes to a store" in capsys.readouterr().err
+
+
+def test_merged_and_split_on_the_way_to_a_disk(
+    store: Store, disk: Path, url: str, tmp_path: Path
+) -> None:
+    """From a store come the same files as from a disk; a cut answer is tried again."""
+    store.plan.faults.append(Fault("cut", path="one.bin", times=1))
+    names = [str(disk), url]
+    for name in names:
+        folder = tmp_path / name[:2].strip("/")
+        tokpack.merge([name, str(disk)], folder / "two")
+        tokpack.split(name, folder / "half", parts=2)
+        tokpack.merge([name, name], folder / "virtual", virtual=True)
+        assert MMapIndexedDataset(folder / "virtual")[2_000].tolist() != []
+    here, there = (tmp_path / name[:2].strip("/") for name in names)
+    files = sorted(path.name for path in here.iterdir() if path.suffix in (".bin", ".idx"))
+    assert len(files) == 6
+    for name in files:
+        assert (here / name).read_bytes() == (there / name).read_bytes()
 
 
 def test_a_virtual_dataset(store: Store, disk: Path, url: str, tmp_path: Path) -> None:

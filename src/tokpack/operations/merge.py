@@ -20,7 +20,7 @@ from tokpack.indexed.records import MAX_TOTAL, ShardRecord
 from tokpack.indexed.shard import open_shard
 from tokpack.operations.output import Output, Place
 from tokpack.progress import Stage
-from tokpack.stores import refuse
+from tokpack.stores import is_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -73,7 +73,6 @@ def merge(
     prefixes = prefixes_of(names)
     if not prefixes:
         raise UsageError("nothing to merge: name the datasets by their prefixes")
-    refuse([*prefixes, output], "merge")
     files = [file for prefix in prefixes for file in dataset_files(prefix)]
     place = Place([output], files, overwrite=overwrite)
     inputs = [_inspect(prefix) for prefix in prefixes]
@@ -165,8 +164,7 @@ def _write(inputs: list[_Input], place: Place, *, progress: Show | None) -> Mani
             if shard.identity != identity:
                 raise FormatError(f"{record.prefix}: changed while it was merged; run again")
             _append(shard, lengths, doc_idx, sequence, document)
-            with shard.open_bin("merged") as source:
-                out.copy(source, 0, record.bin_bytes, stage.add)
+            out.copy(shard, 0, record.bin_bytes, "merged", stage.add)
             sequence += record.sequences
             document += record.documents
         manifest = out.complete(inputs[0].dtype, lengths, doc_idx, _facts(inputs))
@@ -192,7 +190,12 @@ def _write_virtual(inputs: list[_Input], place: Place) -> Manifest:
     output = place.prefixes[0]
     folder = os.path.dirname(os.path.abspath(output))
     records = tuple(
-        replace(record, prefix=os.path.relpath(record.prefix, folder))
+        replace(
+            record,
+            prefix=record.prefix
+            if is_url(record.prefix)
+            else os.path.relpath(record.prefix, folder),
+        )
         for found in inputs
         for record in found.records
     )

@@ -5,14 +5,15 @@ from __future__ import annotations
 import errno
 import os
 import tempfile
-from typing import TYPE_CHECKING, Any, BinaryIO
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import xxhash
 
 from tokpack import __version__
-from tokpack.errors import OutputError
+from tokpack.errors import InputError, OutputError
 from tokpack.files.blocks import BlockSums, checksum_of_sums, read_blocks
 from tokpack.files.copying import copy_range
 from tokpack.files.durable import Staged, cannot_write, make_folder_of
@@ -20,13 +21,18 @@ from tokpack.files.outputs import Kind, begin_outputs, check_outputs
 from tokpack.indexed.format import bin_path, idx_path, index_chunks, storage_dtype
 from tokpack.indexed.manifest import FileDigest, Manifest, manifest_path, now
 from tokpack.indexed.outputs import dataset_outputs
+from tokpack.indexed.stored import StoredTokens
 from tokpack.indexed.trace import is_trace, trace_path
+from tokpack.stores import open_reader, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from tokpack.indexed.shard import Shard
+
 _SCRATCH_IN_MEMORY = 16 << 20
 _COPY = 64 << 20
+_FETCH = 4 << 20
 _CHUNK = 1 << 20
 
 
@@ -79,19 +85,39 @@ class Output:
 
     def copy(
         self,
-        source: BinaryIO,
+        shard: Shard,
         begin: int,
         end: int,
+        doing: str,
         told: Callable[[int], None] = lambda count: None,
     ) -> None:
-        """Append bytes [begin, end) of a file; ``told`` hears how many were copied."""
-        with cannot_write(bin_path(self.prefix)):
+        """Append bytes [begin, end) of a shard's .bin; ``told`` hears how many were copied.
+
+        InputError where it is replaced meanwhile; ``doing`` says what is done then.
+        """
+        if isinstance(shard.tokens, StoredTokens):
+            self._fetch(shard.tokens, begin, end, told)
+            return
+        with shard.open_bin(doing) as source, cannot_write(bin_path(self.prefix)):
             for at in range(begin, end, _COPY):
                 stop = min(at + _COPY, end)
                 copy_range(source.fileno(), self._file, at, stop, self._bytes)
                 self._bytes += stop - at
                 self._sum()
                 told(stop - at)
+
+    def _fetch(
+        self, tokens: StoredTokens, begin: int, end: int, told: Callable[[int], None]
+    ) -> None:
+        """The same from a store, with requests ahead."""
+        with closing(open_reader(tokens.found, begin, end)) as reader:
+            while begin < end:
+                data = reader.read(min(_FETCH, end - begin))
+                if not data:
+                    raise InputError(f"{shown(tokens.found.url)}: ends at byte {begin}")
+                self.append(np.frombuffer(data, np.uint8))
+                begin += len(data)
+                told(len(data))
 
     def _sum(self) -> None:
         """Read back what was written, from the page cache. Raises OSError."""

@@ -17,7 +17,6 @@ from tokpack.indexed.outputs import dataset_files
 from tokpack.operations.merge import plain_facts
 from tokpack.operations.output import Output, Place
 from tokpack.progress import Stage
-from tokpack.stores import refuse
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,7 +72,6 @@ def split(
     datasets are there complete or none is. UsageError where a dataset would have no document,
     FormatError where the dataset is broken, OutputError where an output is taken.
     """
-    refuse([prefix, output], "split")
     with MMapIndexedDataset(prefix, verify=True) as dataset:
         ends = document_ends(dataset.sizes, dataset.doc_idx)
         ranges = _ranges(cut, ends, prefix)
@@ -168,8 +166,7 @@ def _write(
         size = shard.tokens.nbytes
         low, high = max(start - done, 0), min(stop - done, size)
         if low < high:
-            with shard.open_bin("split") as source:
-                out.copy(source, low, high, stage.add)
+            out.copy(shard, low, high, "split", stage.add)
         done += size
     doc_idx = dataset.doc_idx[begin : end + 1] - first
     facts = _facts(dataset, documents, (stop - start) // itemsize)
