@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tokpack.cli import legacy, shards, summary, terminal
@@ -86,7 +85,6 @@ def run(argv: Sequence[str]) -> int:
     if arguments.plan or arguments.shard:
         return shards.encode(arguments, parse(PAGE, []))
     options, notes = resolve(arguments)
-    options = replace(options, workers=arguments.workers, scratch=arguments.scratch)
     if not arguments.quiet:
         for line in notes:
             terminal.note(line)
