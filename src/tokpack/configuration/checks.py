@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tokpack.errors import UsageError
+from tokpack.stores import is_url, shown
 
 if TYPE_CHECKING:
     from .config import Config
@@ -56,6 +57,8 @@ def _check_run(config: Config) -> None:
     if (first := min(config.extra_save_iters, default=0)) < 0:
         raise UsageError(f"extra_save_iters has {first}, expected steps of at least 0")
     _divides("global_batch_size", batch, "micro_batch_size", config.micro_batch_size)
+    if config.save and is_url(config.save):
+        raise UsageError(f"save is {shown(config.save)}: checkpoints are written to disks")
     for names in EXCLUSIVE:
         given = [f"{name} {getattr(config, name)}" for name in names if getattr(config, name)]
         if len(given) > 1:
