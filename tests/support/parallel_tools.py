@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from support.rank_server import free_port, server
+from support.ports import own_port
+from support.rank_server import server
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -184,7 +185,7 @@ def in_processes(
     """
     context = server()
     results = context.Queue()
-    work = [(*job, free_port()) for job in jobs]
+    work = [(*job, own_port()) for job in jobs]
     ranks = range(max(world for world, *_ in jobs))
     # The server has the environment of whichever test started it.
     environment = dict(os.environ)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing as mp
 import os
-import socket
 import sys
 from multiprocessing import forkserver
 from typing import TYPE_CHECKING
@@ -42,10 +41,3 @@ def server() -> ForkServerContext:
     with patch.dict(os.environ, OMP_NUM_THREADS="1", DS_ACCELERATOR="cpu", PYTHONPATH=path):
         forkserver.ensure_running()
     return context
-
-
-def free_port() -> int:
-    """A port of this machine that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

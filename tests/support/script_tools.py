@@ -11,7 +11,7 @@ import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from support.places import EXAMPLES
-from support.rank_server import free_port
+from support.ports import own_port
 from support.warm_python import warm_python
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def run(script: str, cwd: Path, *words: str, **names: str) -> list[dict[str, Any
     done = subprocess.run(
         [bash, str(EXAMPLES / script), *words],
         cwd=cwd,
-        env={**os.environ, **quiet, "PATH": path, "MASTER_PORT": str(free_port()), **names},
+        env={**os.environ, **quiet, "PATH": path, "MASTER_PORT": str(own_port()), **names},
         capture_output=True,
         text=True,
         timeout=300,

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
+from support.ports import own_port
+
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Iterator
@@ -41,9 +43,7 @@ def environment(endpoint: str) -> dict[str, str]:
 @contextmanager
 def s3_server() -> Iterator[str]:
     """Moto's server in a process of its own, with an empty bucket; gives its address."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = own_port()
     command = [
         sys.executable,
         "-W",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from support.indexed_twin import Plain, write_plainly
-from support.rank_server import free_port
+from support.ports import own_port
 from support.warm_python import warm_python
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def settings(prefix: str, **more: Any) -> dict[str, Any]:
 def start(count: int, *flags: str) -> list[subprocess.Popen[str]]:
     """Ranks of one run, started as a launcher would; the caller waits for them."""
     python = str(warm_python() / "python")
-    world = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    world = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(own_port())}
     return [
         subprocess.Popen(
             [python, "-m", "tokpack.trainer", *FLAGS.split(), *flags],

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import yaml
 from support import recording_trainer
-from support.rank_server import free_port
+from support.ports import own_port
 from support.report_tools import make, run, sample_texts
 from support.trainer_tools import finish, records, settings, write_tokens
 from support.warm_python import warm_python
@@ -49,7 +49,7 @@ def train(count: int, batches: Path, folder: Path, *flags: str) -> None:
     batches.mkdir(exist_ok=True)
     python = str(warm_python() / "python")
     script = [python, str(recording_trainer.__file__), str(batches), *FLAGS.split()]
-    world = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "OMP_NUM_THREADS": "1"}
+    world = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(own_port()), "OMP_NUM_THREADS": "1"}
     world |= {"WORLD_SIZE": str(count), "PYTHONPATH": ""}
     ranks = [
         subprocess.Popen(

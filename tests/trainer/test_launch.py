@@ -54,6 +54,21 @@ def test_every_rank_knows_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert rows == [[str(r), str(r), "3", "3", "127.0.0.1", port] for r in range(3)]
 
 
+def test_nobody_else_is_given_the_port_of_the_ranks() -> None:
+    body = """
+import errno, socket
+place = "127.0.0.1", int(os.environ["MASTER_PORT"])
+with socket.socket() as other:
+    try:
+        other.bind(place)
+        sys.exit("the port was free")
+    except OSError as error:
+        assert error.errno == errno.EADDRINUSE
+socket.create_server(place).close()  # with SO_REUSEADDR, as torch's store
+"""
+    assert launch.start(script(body), 1) == 0
+
+
 def test_the_first_failure_is_the_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "GRACE", 0.5)
     begin = time.monotonic()

@@ -25,9 +25,15 @@ def start(command: Sequence[str], count: int) -> int:
     Signals go on to every rank. When one fails, the others get SIGTERM, and SIGKILL ``GRACE``
     seconds later; its exit code is returned, or 128 + the number of the signal that ended it.
     """
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    # Bound here, so that nobody else is given the port before rank 0, which may listen there too.
+    with socket.socket() as meeting:
+        meeting.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        meeting.bind(("127.0.0.1", 0))
+        return _start(command, count, meeting.getsockname()[1])
+
+
+def _start(command: Sequence[str], count: int, port: int) -> int:
+    """The same, of ranks that meet at a port of this machine."""
     world = {
         "WORLD_SIZE": str(count),
         "LOCAL_WORLD_SIZE": str(count),
