@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from support.cli_tools import tokpack as command
 from support.encoding_tools import (
     byte_tokenizer,
     word_tokenizer,
@@ -23,24 +21,10 @@ from tokpack.indexed import Origins
 if TYPE_CHECKING:
     from pathlib import Path
 
-TOKPACK = [sys.executable, "-m", "tokpack"]
-
 
 @pytest.fixture(scope="module")
 def bpe(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return byte_tokenizer(tmp_path_factory.mktemp("bpe") / "tokenizer.json")
-
-
-def command(*arguments: object) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "TERM": "dumb"}
-    return subprocess.run(
-        [*TOKPACK, *map(str, arguments)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
 
 
 def test_the_command(bpe: Path, tmp_path: Path) -> None:

@@ -1,0 +1,185 @@
+"""What a run of `tokpack encode` does and says: real processes, real files."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from support.cli_tools import ids, tokpack
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_default_output_and_streams(corpus: Path, tokenizer: Path, tmp_path: Path) -> None:
+    run = tokpack("encode", corpus, "--tokenizer", tokenizer, cwd=tmp_path)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout == "corpus\n"
+    assert "3 documents" in run.stderr
+    assert "bytes a token" in run.stderr
+    assert "\x1b" not in run.stderr
+    for suffix in ("bin", "idx", "json"):
+        assert (tmp_path / f"corpus.{suffix}").stat().st_size
+    assert ids(tmp_path / "corpus").count(0) == 3
+
+
+def test_a_folder_gives_its_name(corpus: Path, tokenizer: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "the-pile"
+    folder.mkdir()
+    files = [folder / f"{i}.jsonl" for i in range(2)]
+    for path in files:
+        path.write_bytes(corpus.read_bytes())
+    run = tokpack("encode", *files, "--tokenizer", tokenizer, cwd=tmp_path)
+    assert (run.returncode, run.stdout) == (0, "the-pile\n"), run.stderr
+    first = ids(tmp_path / "the-pile")
+    run = tokpack("encode", "the-pile/", "--tokenizer", tokenizer, "--overwrite", cwd=tmp_path)
+    assert (run.returncode, run.stdout) == (0, "the-pile\n"), run.stderr
+    assert ids(tmp_path / "the-pile") == first
+
+
+def test_a_finished_dataset_is_left_alone(corpus: Path, tokenizer: Path, tmp_path: Path) -> None:
+    command = ("encode", corpus, "--tokenizer", tokenizer, "-o", "out")
+    assert tokpack(*command, cwd=tmp_path).returncode == 0
+    before = (tmp_path / "out.bin").stat().st_mtime_ns
+    again = tokpack(*command, cwd=tmp_path)
+    assert again.returncode == 0
+    assert "complete already" in again.stderr
+    assert (tmp_path / "out.bin").stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize(("mode", "became"), [("text", "text"), ("encode", "special tokens")])
+def test_special_tokens_are_counted(
+    tokenizer: Path, tmp_path: Path, mode: str, became: str
+) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "a <|endoftext|> b <|endoftext|>"}\n')
+    command = ("encode", "a.jsonl", "--tokenizer", tokenizer, "--special-tokens", mode)
+    run = tokpack(*command, cwd=tmp_path)
+    assert f"2 special tokens inside documents, as {became}" in run.stderr
+    assert ids(tmp_path / "a").count(0) == (1 if mode == "text" else 3)
+
+
+def test_the_summary_says_what_was_read_and_what_ends_documents(
+    corpus: Path, tokenizer: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "a.txt").write_text("one\n")
+    done = tokpack("encode", corpus, "a.txt", "-o", "x", "--tokenizer", tokenizer, cwd=tmp_path)
+    assert "read as    JSON lines (1 input); plain text, a document a line (1 input)" in done.stderr
+    eod = json.loads((tmp_path / "x.json").read_text())["tokenizer"]["eod_id"]
+    assert f"documents  end with the EOD <|endoftext|> ({eod})" in done.stderr
+    options = ("-o", "y", "--no-append-eod", "--tokenizer", tokenizer)
+    done = tokpack("encode", "a.txt", *options, cwd=tmp_path)
+    assert "read as    plain text, a document a line\n" in done.stderr
+    assert "documents  end without an EOD" in done.stderr
+    options = ("-o", "z", "--bos-token", "a", "--tokenizer", tokenizer)
+    done = tokpack("encode", "a.txt", *options, cwd=tmp_path)
+    first = ids(tmp_path / "z")[0]
+    assert f"documents  begin with {first}, end with the EOD <|endoftext|> ({eod})" in done.stderr
+
+
+def test_patterns_of_datasets_that_the_shell_left_alone(
+    corpus: Path, tokenizer: Path, tmp_path: Path
+) -> None:
+    for name in ("part_0", "part_1", "other"):
+        tokpack("encode", corpus, "-o", name, "--tokenizer", tokenizer, cwd=tmp_path)
+    (tmp_path / "part_2.json").write_text("{}")
+    for pattern in ("part_*", "part_?.idx", "part_[01].bin"):
+        verified = tokpack("verify", pattern, cwd=tmp_path).stdout
+        assert [line.split(":")[0] for line in verified.splitlines()] == ["part_0", "part_1"]
+    assert tokpack("merge", "part_*", "-o", "all.bin", cwd=tmp_path).stdout == "all\n"
+    assert ids(tmp_path / "all") == 2 * ids(tmp_path / "other")
+    counted = json.loads(tokpack("stats", "part_*", "--json", cwd=tmp_path).stdout)
+    assert len(counted["datasets"]) == 2
+    none = tokpack("verify", "none_*", cwd=tmp_path)
+    assert (none.returncode, "none_*: no dataset matches this pattern" in none.stderr) == (1, True)
+
+
+def test_json_and_quiet(corpus: Path, tokenizer: Path, tmp_path: Path) -> None:
+    run = tokpack(
+        "encode", corpus, "--tokenizer", tokenizer, "-o", "out", "--json", "-q", cwd=tmp_path
+    )
+    assert (run.returncode, run.stderr) == (0, "")
+    (dataset,) = json.loads(run.stdout)["datasets"]
+    assert dataset["prefix"] == "out"
+    assert dataset["documents"] == 3
+    assert dataset["tokens"] == len(ids(tmp_path / "out"))
+
+
+def test_megatron_names_and_eod_note(corpus: Path, tokenizer: Path, tmp_path: Path) -> None:
+    base = (
+        "encode",
+        "--input",
+        corpus,
+        "--vocab-file",
+        tokenizer,
+        "--tokenizer-type",
+        "HFTokenizer",
+    )
+    run = tokpack(*base, "--output-prefix", "old", "--partitions", "2", cwd=tmp_path)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout == "old_text_document\n"
+    assert "note: no EOD after documents" in run.stderr
+    assert "note: --partitions is not needed" in run.stderr
+    assert 0 not in ids(tmp_path / "old_text_document")
+    run = tokpack(*base, "--output-prefix", "new", "--append-eod", cwd=tmp_path)
+    assert run.returncode == 0, run.stderr
+    assert "no EOD" not in run.stderr
+    with_eod = ids(tmp_path / "new_text_document")
+    assert [i for i in with_eod if i] == ids(tmp_path / "old_text_document")
+
+
+def test_comma_list_with_blanks(corpus: Path, tokenizer: Path, tmp_path: Path) -> None:
+    lists = f" {corpus}, {corpus} , {corpus}"
+    run = tokpack("encode", "--input", lists, "-o", "x", "--tokenizer", tokenizer, cwd=tmp_path)
+    assert run.returncode == 0, run.stderr
+    tokpack("encode", corpus, "-o", "y", "--tokenizer", tokenizer, cwd=tmp_path)
+    assert ids(tmp_path / "x") == 3 * ids(tmp_path / "y")
+
+
+def test_a_dataset_for_each_key(corpus: Path, tokenizer: Path, tmp_path: Path) -> None:
+    run = tokpack(
+        "encode", corpus, "--json-keys", "text", "title", "-o", "k", "--tokenizer", tokenizer,
+        cwd=tmp_path,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    assert run.stdout == "k_text\nk_title\n"
+    assert ids(tmp_path / "k_text") != ids(tmp_path / "k_title")
+
+
+def test_whitespace_vocabulary(tmp_path: Path) -> None:
+    (tmp_path / "train.txt").write_text("a b a\nb  zzz \n")
+    vocabulary = {"<unk>": 0, "<|endoftext|>": 1, "a": 2, "b": 3}
+    (tmp_path / "vocab.json").write_text(json.dumps(vocabulary))
+    run = tokpack(
+        *[
+            "encode",
+            "--input",
+            "train.txt",
+            "--tokenizer-type",
+            "Whitespace",
+            "--vocab-file",
+            "vocab.json",
+        ],
+        *["--output-prefix", "nist", "--dataset-impl", "mmap", "--workers", "4"],
+        cwd=tmp_path,
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stdout == "nist_text_sentence\n"
+    assert ids(tmp_path / "nist_text_sentence") == [2, 3, 2, 1, 3, 0, 1]
+
+
+@pytest.mark.parametrize("kind", ["whitespace", "bpe"])
+def test_vocab_then_encode(corpus: Path, tmp_path: Path, kind: str) -> None:
+    name = "vocab.json" if kind == "whitespace" else "tokenizer.json"
+    run = tokpack("vocab", corpus, "-o", name, "--size", "300", cwd=tmp_path)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout == f"{name}\n"
+    assert f"tokpack encode {corpus} --" in run.stderr
+    assert "--eod-token" not in run.stderr
+    flags = ["--tokenizer-type", "Whitespace"] if kind == "whitespace" else []
+    run = tokpack(
+        "encode", corpus, "-o", "out", "--vocab-file", name, *flags, "--input-format", "jsonl",
+        cwd=tmp_path,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    assert ids(tmp_path / "out")

@@ -1,0 +1,125 @@
+"""What the command line of `tokpack encode` means."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tokpack.cli.commands.encode import PAGE, resolve
+from tokpack.cli.parser import parse
+from tokpack.errors import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def options_of(command: str) -> tuple[Any, list[str]]:
+    """What the library is asked to do for a command line, and the notes for the user."""
+    arguments = parse(PAGE, command.split())
+    assert arguments is not None
+    return resolve(arguments)
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        (
+            "--input my.jsonl --output-prefix my-gpt2 --vocab gpt2-vocab.json --dataset-impl mmap "
+            "--tokenizer-type GPT2BPETokenizer --merge-file gpt2-merges.txt --append-eod "
+            "--workers 8",
+            {
+                "inputs": ("my.jsonl",),
+                "output_names": {"text": "my-gpt2_text_document"},
+                "vocab_file": "gpt2-vocab.json",
+                "merge_file": "gpt2-merges.txt",
+                "tokenizer_type": "GPT2BPETokenizer",
+                "append_eod": True,
+                "workers": 8,
+            },
+        ),
+        (
+            "--input a.txt --tokenizer-type Whitespace --vocab-file v.json --output-prefix nist",
+            {
+                "output_names": {"text": "nist_text_sentence"},
+                "append_eod": True,
+                "input_format": "text",
+            },
+        ),
+        (
+            "--input a b --json_keys text title --output_prefix=p --split-sentences --lang german",
+            {
+                "inputs": ("a", "b"),
+                "keys": ("text", "title"),
+                "output_names": {"text": "p_text_sentence", "title": "p_title_sentence"},
+                "append_eod": False,
+                "lang": "german",
+            },
+        ),
+        (
+            "a.jsonl -o out --tokenizer neox --on-error skip:7 b.jsonl --max-document-bytes 2MB",
+            {
+                "inputs": ("a.jsonl", "b.jsonl"),
+                "output": "out",
+                "output_names": {"text": "out"},
+                "tokenizer": "neox",
+                "append_eod": True,
+                "on_error": "skip",
+                "max_rejects": 7,
+                "max_document_bytes": 2_000_000,
+            },
+        ),
+        ("d/a.jsonl.zst --no-append-eod", {"append_eod": False, "output": "a", "workers": 0}),
+        ("a --tokenizer-name-or-path org/name", {"tokenizer": "org/name"}),
+        ("a --jsonl-keys b", {"keys": ("b",)}),
+        ("a --limit 1.5k -o x.bin", {"limit": 1500, "output": "x"}),
+        ("a --limit 2M -o d/x.idx", {"limit": 2_000_000, "output": "d/x"}),
+        ("a --limit 1B -o x.y", {"limit": 10**9, "output": "x.y"}),
+        ("a --json-keys b -o x -- --c -d", {"inputs": ("a", "--c", "-d"), "keys": ("b",)}),
+        ("a --json-keys text,title meta.text,", {"keys": ("text", "title", "meta.text")}),
+    ],
+)
+def test_flags_mean(command: str, expected: dict[str, Any]) -> None:
+    options, _ = options_of(command)
+    assert {name: getattr(options, name) for name in expected} == expected
+
+
+def test_flags_without_effect_get_a_note_each() -> None:
+    _, notes = options_of(
+        "a --partitions 4 --make-vocab-size-divisible-by 128 --tensor-model-parallel-size 1 "
+        "--keep-sequential-samples --vocab-size 50257 --num-docs 10 --workers-to-check 1 2"
+    )
+    assert [note.split()[0] for note in notes] == [
+        "--partitions",
+        "--make-vocab-size-divisible-by",
+        "--tensor-model-parallel-size",
+        "--keep-sequential-samples",
+        "--vocab-size",
+        "--num-docs",
+        "--workers-to-check",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("", "no INPUT"),
+        ("a --worker 3", "did you mean --workers?"),
+        ("a --tokeniser=neox", "did you mean --tokenizer?"),
+        ("a --zzzzzzzz", "unknown flag --zzzzzzzz"),
+        ("a --workers many", "'many' is not a whole number of at least 1"),
+        ("a --on-error maybe", "'maybe' is not fail, skip or skip:N"),
+        ("a --dataset-impl lazy", "use --dataset-impl mmap"),
+        ("a -o x --output-prefix y", "keep one"),
+        ("a --max-document-bytes big", "'big' is not a size"),
+    ],
+)
+def test_a_wrong_request_says_what_to_do(command: str, message: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)):
+        options_of(command)
+
+
+def test_keys_that_took_the_input(corpus: Path) -> None:
+    with pytest.raises(UsageError, match="put the inputs before it"):
+        options_of(f"--json-keys text {corpus}")

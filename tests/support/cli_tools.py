@@ -1,0 +1,38 @@
+"""The command line as its users meet it: real processes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TOKPACK = [sys.executable, "-m", "tokpack"]
+TEXTS = ["The first document.", "Le deuxième, où ça va?", "third\nof\tthem " * 20]
+
+
+def tokpack(
+    *arguments: object, cwd: Path | None = None, **settings: Any
+) -> subprocess.CompletedProcess[str]:
+    """Run the command and wait for it."""
+    environment = {**os.environ, "TERM": "dumb", **settings.pop("env", {})}
+    return subprocess.run(
+        [*TOKPACK, *map(str, arguments)],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        **settings,
+    )
+
+
+def ids(prefix: Path | str) -> list[int]:
+    """The tokens of a dataset."""
+    return np.fromfile(f"{prefix}.bin", dtype=np.uint16).tolist()
