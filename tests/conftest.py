@@ -28,6 +28,8 @@ settings.load_profile("ci" if os.environ.get("CI") else "people")
 
 # Two workers of pytest-xdist on two cores gain nothing from more threads, and many lose much.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# What users' processes write lies in buffers first, which can fail them at their end.
+os.environ.pop("PYTHONUNBUFFERED", None)
 # No test reads what an earlier one left in the home folder, nor leaves something there.
 os.environ["TOKPACK_TOKENIZER_CACHE"] = "0"
 

@@ -7,12 +7,14 @@ our own are added behind it.
 from __future__ import annotations
 
 import contextlib
+import os
 import reprlib
 import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from typing import TextIO
 
 _NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _MOST_CHARACTERS = 4000  # of one message
@@ -53,8 +55,21 @@ def message(text: str) -> str:
 
 def tell(text: str, *, before: str = "") -> None:
     """Write a line to stderr; ``before`` goes out as it is. A closed stderr is not an error."""
-    with contextlib.suppress(BrokenPipeError, ValueError):
-        print(before + shown(text), file=sys.stderr, flush=True)
+    try:
+        with contextlib.suppress(ValueError):  # it is closed
+            print(before + shown(text), file=sys.stderr, flush=True)
+    except BrokenPipeError:
+        discard(sys.stderr)
+
+
+def discard(stream: TextIO) -> None:
+    """Let what is written to a stream that nobody reads go nowhere.
+
+    Some of it is kept, and would be an error when the interpreter writes it as it exits.
+    """
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(devnull, stream.fileno())
+    os.close(devnull)
 
 
 def data_text(text: str) -> str:

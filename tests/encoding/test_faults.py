@@ -9,7 +9,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from collections import deque
 from pathlib import Path
@@ -17,6 +16,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from support import forked
 from support.encoding_tools import (
     DRIVER,
     byte_tokenizer,
@@ -397,7 +397,7 @@ os.replace = replace
     names = [str(path) for path in corpus.inputs]
     options = {"inputs": names, "output": str(output), "tokenizer": str(corpus.tokenizer)}
     text = json.dumps({**options, "overwrite": True})
-    ended = subprocess.run([sys.executable, "-c", script + DRIVER, text], check=False).returncode
+    ended = subprocess.run(**forked.python("-c", script + DRIVER, text), check=False).returncode
     assert ended == (0 if done == 3 else -9)
     if done < 2:
         with pytest.raises(tokpack.TokpackError):

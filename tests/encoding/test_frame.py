@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from support import forked
 from support.encoding_tools import EOD, byte_tokenizer, documents, write_jsonl
 from tokenizers import Tokenizer, processors
 
@@ -45,8 +45,8 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def command(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    started = [sys.executable, "-m", "tokpack", *words]
-    return subprocess.run(started, cwd=cwd, capture_output=True, text=True, check=False)
+    started = forked.python("-m", "tokpack", *words)
+    return subprocess.run(**started, cwd=cwd, capture_output=True, text=True, check=False)
 
 
 def rows(prefix: object) -> list[list[int]]:

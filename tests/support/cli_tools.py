@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from support import forked
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -22,9 +24,8 @@ def tokpack(
     """Run the command and wait for it."""
     environment = {**os.environ, "TERM": "dumb", **settings.pop("env", {})}
     return subprocess.run(
-        [*TOKPACK, *map(str, arguments)],
+        **forked.python("-m", "tokpack", *map(str, arguments), env=environment),
         cwd=cwd,
-        env=environment,
         capture_output=True,
         text=True,
         timeout=60,

@@ -10,13 +10,14 @@ import random
 import resource
 import struct
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tokenizers
+
+from support import forked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -145,7 +146,7 @@ def start(inputs: list[Path] | Path, output: Path, **options: Any) -> subprocess
     names = [str(p) for p in inputs] if isinstance(inputs, list) else str(inputs)
     text = json.dumps({"inputs": names, "output": str(output), **options}, default=str)
     return subprocess.Popen(
-        [sys.executable, "-c", DRIVER, text],
+        **forked.python("-c", DRIVER, text),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

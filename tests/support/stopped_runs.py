@@ -10,13 +10,13 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import tokpack
+from support import forked
 from support.encoding_tools import (
     DRIVER,
     dataset,
@@ -129,8 +129,10 @@ class Place:
         state = [script, more, hashlib.sha256(self.source.read_bytes()).hexdigest()]
         kept = self.kept / hashlib.sha256(json.dumps(state).encode()).hexdigest()
         if not kept.exists():
-            command = [sys.executable, "-c", script + DRIVER, json.dumps(self.options(**more))]
-            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+            command = forked.python("-c", script + DRIVER, json.dumps(self.options(**more)))
+            done = subprocess.run(
+                **command, capture_output=True, text=True, check=False, timeout=120
+            )
             assert done.returncode == -signal.SIGKILL, done.stderr
             kept.mkdir()
             for path in self.folder.glob("out*"):
@@ -181,6 +183,10 @@ def flip(path: Path, at: float = 0.5) -> None:
 
 
 def finish_script(place: Place, script: str, **more: Any) -> None:
-    command = [sys.executable, "-c", script + DRIVER, json.dumps(place.options(**more))]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    done = _drive(place, script, more)
     assert done.returncode == 0, done.stderr
+
+
+def _drive(place: Place, script: str, more: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+    command = forked.python("-c", script + DRIVER, json.dumps(place.options(**more)))
+    return subprocess.run(**command, capture_output=True, text=True, check=False, timeout=120)

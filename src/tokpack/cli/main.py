@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from tokpack.cli import terminal
-from tokpack.display import nearest
+from tokpack.display import discard, nearest
 from tokpack.errors import TokpackError, UsageError
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except BrokenPipeError:
-        _discard_stdout()
+        discard(sys.stdout)
         return 0
     except KeyboardInterrupt:
         resumable = name in COMMANDS and COMMANDS[name].resumable
@@ -144,7 +144,7 @@ def _explain(error: Exception, arguments: Sequence[str]) -> int:
     if isinstance(error, OSError) and error.filename is None and error.errno in _NO_ROOM:
         # Every file of ours is written under its name, so this is what the shell redirected.
         terminal.error(f"cannot write standard output: {error.strerror}")
-        _discard_stdout()
+        discard(sys.stdout)
     elif isinstance(error, (OSError, MemoryError)):
         terminal.error(str(error) or type(error).__name__)
     else:
@@ -175,10 +175,3 @@ def _prepare_streams() -> None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):  # file names that are no UTF-8 go out as they are
         sys.stdout.reconfigure(errors="surrogateescape")
-
-
-def _discard_stdout() -> None:
-    # The interpreter flushes stdout once more as it exits: give it somewhere to go.
-    devnull = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(devnull, sys.stdout.fileno())
-    os.close(devnull)
