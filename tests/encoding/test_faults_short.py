@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import forked
 from support.encoding_tools import (
     DRIVER,
     dataset,
@@ -154,12 +155,12 @@ def test_few_open_files(tokenizer: Path, tmp_path: Path) -> None:
 STARVE = """
 import resource
 import tokpack.encoding.engine as engine
-work = engine._work
+begin = engine._work
 def starved(*args, **more):
     pages = int(open("/proc/self/statm").read().split()[0])
     limit = pages * resource.getpagesize() + ({megabytes} << 20)
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    work(*args, **more)
+    begin(*args, **more)
 engine._work = starved
 """
 
@@ -169,10 +170,10 @@ def test_workers_without_memory(setting: Setting, tmp_path: Path) -> None:
     output = tmp_path / "out"
     text = json.dumps(setting.request(output, workers=2))
     failed = 0
-    for megabytes in (0, 2, 8, 30):
+    for megabytes in (2, 8, 30):
         script = STARVE.format(megabytes=megabytes) + small_parts(1 << 18)
         done = subprocess.run(
-            [sys.executable, "-c", script + DRIVER, text],
+            [sys.executable, "-c", script + DRIVER, text],  # a fork has free memory of its parent
             capture_output=True,
             text=True,
             check=False,
@@ -197,16 +198,16 @@ def test_a_clock_that_goes_backwards(setting: Setting, tmp_path: Path) -> None:
         os.utime(path, (2**31 + 5, 2**31 + 5))
     script = small_parts(1 << 16)
     request = json.dumps(setting.request(output, workers=2))
-    command = [sys.executable, "-c", script + DRIVER, request]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
+    command = forked.python("-c", script + DRIVER, request)
+    process = subprocess.Popen(**command, stdout=subprocess.DEVNULL, start_new_session=True)
     wait_until(lambda: pieces(output) or process.poll() is not None)
     process.kill()
     process.wait()
     for path in Path(f"{output}.unfinished").glob("*"):
         os.utime(path, (2**31 + 9, 2**31 + 9))
     back = "import time\ntime.time = lambda: 1e9\n"
-    command[2] = back + command[2]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    command = forked.python("-c", back + script + DRIVER, request)
+    done = subprocess.run(**command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     kill.Kills(setting, output, 0, 0).check_and_remove()
 
@@ -234,8 +235,8 @@ def make_plan(*args, **more):
 planned.make_plan = make_plan
 """
     options = {"inputs": str(source), "output": str(output), "tokenizer": str(tokenizer)}
-    command = [sys.executable, "-c", script + DRIVER, json.dumps(options)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    command = forked.python("-c", script + DRIVER, json.dumps(options))
+    done = subprocess.run(**command, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stderr
     assert "InputError" in done.stderr
     assert "a.jsonl changed while it was read" in done.stderr
@@ -284,8 +285,8 @@ def test_reading_what_is_taken_away(
 ) -> None:
     """A deleted dataset is read on; one cut off in its place ends the reader: no wrong tokens."""
     encode(str(write_jsonl(tmp_path / "a.jsonl", documents(200))), tmp_path / "out", tokenizer)
-    command = [sys.executable, "-c", CUT, str(tmp_path / "out"), how]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    command = forked.python("-c", CUT, str(tmp_path / "out"), how)
+    done = subprocess.run(**command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (code, said)
 
 

@@ -7,11 +7,11 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from support import forked
 from support.encoding_tools import byte_tokenizer, documents
 
 import tokpack
@@ -218,8 +218,8 @@ def test_what_a_killed_run_left_is_no_obstacle(tmp_path: Path) -> None:
     outputs = [(str(tmp_path / name), DATA) for name in ("x.bin", "x.idx", "x.json")]
 
     def kill() -> None:
-        command = [sys.executable, "-c", KILLED, *(path for path, _ in outputs)]
-        assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+        command = forked.python("-c", KILLED, *(path for path, _ in outputs))
+        assert subprocess.run(**command, check=False).returncode == -signal.SIGKILL
         assert (tmp_path / "x.bin").exists()
         assert not (tmp_path / "x.idx").exists()
 
@@ -254,19 +254,19 @@ def test_what_is_no_file_is_refused_unread(tmp_path: Path) -> None:
     data = tmp_path / "data"
     tokenizer = str(byte_tokenizer(tmp_path / "tokenizer.json"))
     words = ["encode", str(text), "--tokenizer", tokenizer, "-o", str(data)]
-    run = [sys.executable, "-m", "tokpack", *words]
-    subprocess.run(run, check=True, capture_output=True)
+    run = ["-m", "tokpack", *words]
+    subprocess.run(**forked.python(*run), check=True, capture_output=True)
     cases = {
         "g.json": [*run[:-1], "{}/g"],
         "h.rejects.jsonl": [*run[:-1], "{}/h", "--on-error", "skip"],
         "i.trace": [*run[:-1], "{}/i", "--trace"],
-        "j.yaml": [*run[:3], "blend", "1", str(data), "-o", "{}/j.yaml"],
-        "k.html": [*run[:3], "stats", str(data), "--html", "{}/k.html"],
+        "j.yaml": [*run[:2], "blend", "1", str(data), "-o", "{}/j.yaml"],
+        "k.html": [*run[:2], "stats", str(data), "--html", "{}/k.html"],
     }
     for name, command in cases.items():
         os.mkfifo(tmp_path / name)
         done = subprocess.run(
-            [word.format(tmp_path) for word in command],
+            **forked.python(*(word.format(tmp_path) for word in command)),
             capture_output=True,
             text=True,
             timeout=120,

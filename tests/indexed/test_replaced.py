@@ -6,7 +6,6 @@ import json
 import multiprocessing
 import os
 import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from support import forked
 
 from tokpack.errors import FormatError, InputError
 from tokpack.indexed import Manifest, MMapIndexedDataset, MMapIndexedDatasetBuilder, shard
@@ -165,7 +165,7 @@ def test_every_command_replaces_in_the_order_that_readers_rely_on(
     (tmp_path / "vocab.json").write_text(json.dumps({"<unk>": 0, "<eod>": 1, "a": 2}))
     (tmp_path / "new.txt").write_text("a a\n")
     done = subprocess.run(
-        [sys.executable, "-c", WATCHED, *command.split()],
+        **forked.python("-c", WATCHED, *command.split()),
         capture_output=True,
         text=True,
         check=True,

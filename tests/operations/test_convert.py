@@ -6,7 +6,6 @@ import json
 import os
 import struct
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import forked
 from support.converting import pack_lazy, run, same
 from support.documents import DOCUMENTS, Documents, documents_of, plain
 from support.indexed_twin import Plain, read_plainly, write_plainly
@@ -277,7 +277,7 @@ def test_the_command(tmp_path: Path) -> None:
 
     def command(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "tokpack", "convert", *arguments],
+            **forked.python("-m", "tokpack", "convert", *arguments),
             cwd=tmp_path,
             capture_output=True,
             text=True,

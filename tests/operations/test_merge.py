@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import forked
 from support.documents import DOCUMENTS, Documents, documents_of, plain
 from support.indexed_twin import pack_index, read_plainly, write_plainly
 
@@ -339,7 +340,7 @@ def test_a_dataset_without_documents_cannot_be_split(tmp_path: Path) -> None:
 def command(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
     """Run tokpack in a folder."""
     return subprocess.run(
-        [sys.executable, "-m", "tokpack", *map(str, arguments)],
+        **forked.python("-m", "tokpack", *map(str, arguments)),
         cwd=cwd,
         capture_output=True,
         text=True,

@@ -19,12 +19,14 @@ TEXTS = ["The first document.", "Le deuxième, où ça va?", "third\nof\tthem " 
 
 
 def tokpack(
-    *arguments: object, cwd: Path | None = None, **settings: Any
+    *arguments: object, cwd: Path | None = None, fresh: bool = False, **settings: Any
 ) -> subprocess.CompletedProcess[str]:
-    """Run the command and wait for it."""
+    """Run the command and wait for it; with ``fresh`` in a python that has nothing loaded."""
     environment = {**os.environ, "TERM": "dumb", **settings.pop("env", {})}
+    words = ("-m", "tokpack", *map(str, arguments))
+    alone = {"args": [sys.executable, *words], "env": environment}
     return subprocess.run(
-        **forked.python("-m", "tokpack", *map(str, arguments), env=environment),
+        **(alone if fresh else forked.python(*words, env=environment)),
         cwd=cwd,
         capture_output=True,
         text=True,

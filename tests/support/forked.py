@@ -76,6 +76,8 @@ def _run(words: Sequence[str], env: Mapping[str, str]) -> NoReturn:
 def _begin(env: dict[str, str]) -> None:
     """Leave what belongs to the tests: streams, warnings, logs, what they do at their end."""
     gc.freeze()
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # which subprocess has restored
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     os.environ.clear()
     os.environ.update(env)
     sys.stdin = os.fdopen(0)

@@ -16,12 +16,12 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter
 from pathlib import Path
 
+from support import forked
 from support.encoding_tools import DRIVER, children, pieces
 
 from torture.tools import SUFFIXES, Setting, Whole, small_parts
@@ -73,7 +73,7 @@ class Kills:
         process = self._start(workers)
         early = self.rng.random() < 0.1
         if early:  # before there is anything
-            time.sleep(self.rng.uniform(0.0, 0.6))
+            time.sleep(self.rng.uniform(0.0, 0.05))
         else:
             self._first_line(process)
             time.sleep(self.rng.uniform(0.0, self._step * stretch))
@@ -83,14 +83,15 @@ class Kills:
             target = "parent"
         began = time.monotonic()
         ended = process.poll() is not None
-        if target == "worker":
-            self._kill(self.rng.choice(victims), signal.SIGKILL)
-        elif target == "everything":
-            os.killpg(process.pid, signal.SIGKILL)
-        elif target == "SIGINT":
-            os.killpg(process.pid, signal.SIGINT)
-        else:
-            self._kill(process.pid, signal.SIGTERM if target == "SIGTERM" else signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # it was quicker
+            if target == "worker":
+                os.kill(self.rng.choice(victims), signal.SIGKILL)
+            elif target == "everything":
+                os.killpg(process.pid, signal.SIGKILL)
+            elif target == "SIGINT":
+                os.killpg(process.pid, signal.SIGINT)
+            else:
+                os.kill(process.pid, signal.SIGTERM if target == "SIGTERM" else signal.SIGKILL)
         _, err = process.communicate(timeout=100)
         seconds = time.monotonic() - began
         code = process.returncode
@@ -128,7 +129,7 @@ class Kills:
     def _start(self, workers: int) -> subprocess.Popen[str]:
         text = json.dumps(self.setting.request(self.output, workers=workers))
         return subprocess.Popen(
-            [sys.executable, "-c", self.script, text],
+            **forked.python("-c", self.script, text),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -139,10 +140,6 @@ class Kills:
         if process.stdout:
             process.stdout.readline()
         return time.monotonic()
-
-    def _kill(self, pid: int, number: signal.Signals) -> None:
-        with contextlib.suppress(ProcessLookupError):  # it was quicker
-            os.kill(pid, number)
 
 
 def main() -> None:

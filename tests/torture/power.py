@@ -19,6 +19,7 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
+from support import forked
 from support.encoding_tools import DRIVER
 
 import tokpack
@@ -88,8 +89,8 @@ def observe(setting: Setting, folder: Path, part_bytes: int, workers: int) -> li
     snapshots.mkdir()
     script = small_parts(part_bytes) + OBSERVER + DRIVER
     text = json.dumps(setting.request(home / "out", workers=workers))
-    command = [sys.executable, "-c", script, text, str(home), str(snapshots)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    command = forked.python("-c", script, text, str(home), str(snapshots))
+    done = subprocess.run(**command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert Whole.read(home / "out") == setting.expected
     return sorted(snapshots.iterdir())
