@@ -50,7 +50,7 @@ LLAMA: dict[str, Any] = {
 }
 TP = {"tensor_model_parallel_size": 2}
 PP = {"pipeline_model_parallel_size": 2}
-RAMP = {"rampup_batch_size": (4, 4, 12)}  # 3 steps of 4 samples, then steps of 8
+RAMP = {"rampup_batch_size": (4, 4, 12)}  # 3 steps of 4 samples, then steps of 8: 6 show both
 EXACT = 1e-9  # in float64, where 50 steps leave some 1e-13 of rounding on any processor
 
 Figures = dict[str, list[float]]
@@ -62,7 +62,7 @@ class Run:
 
     settings: dict[str, Any]
     world: int = 1
-    steps: int = 6
+    steps: int = BATCHES
     micro_batches: int = 4
     documents: bool = False
 

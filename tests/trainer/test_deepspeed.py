@@ -21,7 +21,7 @@ def test_steps_are_those_of_one_process() -> None:
 
 def test_steps_of_a_growing_batch() -> None:
     grids = [(zero(0), 2), (zero(2), 2), (zero(3), 2), (zero(1, **PP), 4)]
-    check([Run(RAMP), *(Run({**grid, **RAMP}, n) for grid, n in grids)])
+    check([Run(RAMP, steps=6), *(Run({**grid, **RAMP}, n, 6) for grid, n in grids)])
 
 
 def test_fp32_rounds_as_it_must() -> None:
@@ -35,4 +35,4 @@ def test_zero_with_other_grids() -> None:
 
 
 def test_one_process() -> None:
-    check([Run(LLAMA), *(Run(zero(stage, **LLAMA)) for stage in (0, 1, 3))])
+    check([Run(s, steps=6) for s in (LLAMA, *(zero(stage, **LLAMA) for stage in (0, 1, 3)))])

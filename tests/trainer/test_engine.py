@@ -40,7 +40,7 @@ def test_other_shapes_of_the_model_and_of_the_pipeline() -> None:
     """Grouped queries, gated MLP, norms of heads, a vocabulary padded otherwise, unequal stages."""
     llama = {**LLAMA, "num_layers": 4, "qk_layernorm": True}
     uneven = {**PP, "pipeline_split": (1, 3)}
-    check([Run(llama), Run({**llama, **TP}, 2), Run({**llama, **uneven}, 2)])
+    check([Run(llama, 1, 6), Run({**llama, **TP}, 2, 6), Run({**llama, **uneven}, 2, 6)])
 
 
 def test_fewer_micro_batches_than_stages() -> None:

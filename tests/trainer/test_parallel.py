@@ -51,7 +51,7 @@ def test_all_parallelisms_together() -> None:
 
 def test_a_growing_batch_is_that_of_one_process() -> None:
     grids = [(TP, 2), (PP, 2), ({}, 2), ({**TP, **PP}, 4)]
-    runs = [Run(RAMP), *(Run({**RAMP, **grid}, n) for grid, n in grids)]
+    runs = [Run(RAMP, steps=6), *(Run({**RAMP, **grid}, n, 6) for grid, n in grids)]
     check(runs)
     steps = Schedule(Config(**{**TINY, **RAMP}), epoch=1000).steps()
     assert [size for _, size in islice(steps, 6)] == [4] * 3 + [8] * 3
