@@ -129,19 +129,15 @@ def test_real_documents_with_ids_above_65536(which: str, shared: Path, tmp_path:
 
 
 @pytest.mark.parametrize("which", ["owt", "english", "code", "multi", "nasty"])
-def test_whole_corpora_have_the_published_ids(which: str, shared: Path) -> None:
+def test_whole_corpora_have_the_published_ids(
+    which: str, shared: Path, gpt2: Twin, neox: Twin
+) -> None:
     """expected.json was made by other programs: sha256 of all ids as uint16, with an EOD each."""
-    folder = shared / "tokenizers"
     texts = corpus(shared, which)
     data, spans = block(texts)
     expected = json.loads((shared / "corpora" / "expected.json").read_text())
-    for name, tokenizer in {
-        "gpt2": load_tokenizer(
-            vocab_file=folder / "gpt2-vocab.json", merge_file=folder / "gpt2-merges.txt"
-        ),
-        "neox20b": load_tokenizer(folder / "20B_tokenizer.json"),
-    }.items():
-        encoder = tokenizer.encoder(dtype="uint16", append_eod=True)
+    for name, twin in {"gpt2": gpt2, "neox20b": neox}.items():
+        encoder = twin.tokenizer.encoder(dtype="uint16", append_eod=True)
         encoded = encoder.encode(data, spans)
         case = expected[f"{which}.{name}"]
         assert encoded.ids.dtype == np.uint16
