@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import html.parser
 import json
 import re
 import shutil
-import subprocess
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from support.browser import Browser
 from support.places import GOLDEN
 from support.report_tools import make, run, sample_texts
 
@@ -18,10 +19,10 @@ from tokpack.indexed import MMapIndexedDataset, write_index
 from tokpack.report import page, stats
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 V1 = GOLDEN / "v1"
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 EVIL = "\x1b[31m<script>document.title='owned'</script>\"'&<img src=x onerror=alert(1)></style><b>"
 
 # What a person would look for: text upon text, shapes beyond the plot, a page wider than its
@@ -191,38 +192,28 @@ def test_the_page_must_be_writable(folder: Path, pages: dict[str, str]) -> None:
 # As a browser shows it
 
 
-def browse(path: Path, *flags: str) -> str:
-    """The page as the browser has it after it has drawn it."""
-    if CHROMIUM is None:
-        pytest.skip("no chromium here: apt-get install chromium")
-    done = subprocess.run(
-        [
-            *(CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic"),
-            *("--no-first-run", "--disable-background-networking", "--disable-component-update"),
-            *("--disable-sync", "--hide-scrollbars", f"--user-data-dir={path}.profile", *flags),
-            f"file://{path}",
-        ],
-        capture_output=True,
-        check=True,
-        timeout=120,
-    )
-    return done.stdout.decode()
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with Browser(tmp_path_factory.mktemp("profile")) as browser:
+        yield browser
 
 
-def look(folder: Path, text: str, width: int, *flags: str) -> dict[str, Any]:
+def look(
+    browser: Browser, path: Path, text: str, width: int, *, dark: bool = False
+) -> dict[str, Any]:
     """What the script above finds; it may run only where the page's own policy is taken out."""
-    path = folder / f"look{width}.html"
     path.write_text(re.sub("<meta http-equiv[^>]*>", "", text) + LOOK, encoding="utf-8")
-    dom = browse(path, f"--window-size={width},900", "--dump-dom", *flags)
-    found = re.search(r'<pre id="found">(.*?)</pre>', dom, re.DOTALL)
-    assert found, dom[-500:]
-    result: dict[str, Any] = json.loads(html.unescape(found[1]))
+    browser.look(width, dark=dark)
+    browser.open(path.as_uri())
+    result: dict[str, Any] = json.loads(browser.ask("document.getElementById('found').textContent"))
     return result
 
 
 @pytest.mark.parametrize("name", ["data", "one", "evil", "empty", "long", "several"])
-def test_nothing_overlaps(pages: dict[str, str], tmp_path: Path, name: str) -> None:
-    found = look(tmp_path, pages[name], 1000)
+def test_nothing_overlaps(
+    browser: Browser, pages: dict[str, str], tmp_path: Path, name: str
+) -> None:
+    found = look(browser, tmp_path / "x.html", pages[name], 1000)
     assert found["overlaps"] == []
     assert found["outside"] == []
     assert found["narrow"] == []
@@ -234,30 +225,33 @@ def test_nothing_overlaps(pages: dict[str, str], tmp_path: Path, name: str) -> N
     assert found["height"] > 400
 
 
-def test_narrow_and_dark_windows(pages: dict[str, str], tmp_path: Path) -> None:
-    light = look(tmp_path, pages["several"], 500)
+def test_narrow_and_dark_windows(browser: Browser, pages: dict[str, str], tmp_path: Path) -> None:
+    light = look(browser, tmp_path / "light.html", pages["several"], 500)
     assert light["wide"] <= 0
     assert light["narrow"] == []
     assert light["back"] == "rgb(255, 255, 255)"
-    dark = look(tmp_path, pages["data"], 1000, "--blink-settings=preferredColorScheme=0")
+    dark = look(browser, tmp_path / "dark.html", pages["data"], 1000, dark=True)
     assert dark["back"] == "rgb(21, 24, 28)"
 
 
-def test_scripts_do_not_run(pages: dict[str, str], tmp_path: Path) -> None:
+def test_scripts_do_not_run(browser: Browser, pages: dict[str, str], tmp_path: Path) -> None:
     # Even one that were in the page: its policy forbids it.
-    path = tmp_path / "x.html"
+    path = tmp_path / "one.html"
     path.write_text(pages["one"] + "<script>document.title = 'owned'</script>", encoding="utf-8")
-    assert "<title>owned" not in browse(path, "--dump-dom")
+    browser.open(path.as_uri())
+    assert browser.ask("document.scripts.length") == 1
+    assert browser.ask("document.title").startswith("Dataset")
+    path = tmp_path / "evil.html"
     path.write_text(pages["evil"], encoding="utf-8")
-    dom = browse(path, "--dump-dom")
-    assert "<title>owned" not in dom
-    assert "<script" not in dom
+    browser.open(path.as_uri())
+    assert browser.ask("document.title").startswith("Dataset")
+    assert "<script" not in browser.ask("document.documentElement.outerHTML")
 
 
-def test_it_prints(pages: dict[str, str], tmp_path: Path) -> None:
+def test_it_prints(browser: Browser, pages: dict[str, str], tmp_path: Path) -> None:
     path = tmp_path / "x.html"
     path.write_text(pages["data"], encoding="utf-8")
-    browse(path, f"--print-to-pdf={tmp_path}/x.pdf", "--no-pdf-header-footer")
-    pdf = (tmp_path / "x.pdf").read_bytes()
+    browser.open(path.as_uri())
+    pdf = base64.b64decode(browser.tell("Page.printToPDF")["data"])
     assert pdf.startswith(b"%PDF")
     assert 1 <= len(re.findall(rb"/Type\s*/Page\b", pdf)) <= 6
