@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from support.encoding_tools import byte_tokenizer, dataset, documents, write_jsonl
+from support.extras import need
 from support.stores import S3, Encode, Plan, Store, environment, faulty_proxy, s3_server
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ import tokpack
 from tokpack.stores import access
 
 pytest.importorskip("obstore")
-pytest.importorskip("moto")
+need("moto")
 
 
 @pytest.fixture(scope="session")

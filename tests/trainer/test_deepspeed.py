@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from support.extras import need
 
 pytest.importorskip("torch")
-pytest.importorskip("deepspeed")
+need("deepspeed")
 
 from support.deepspeed_tools import zero
 from support.parallel_tools import LLAMA, PP, RAMP, TP, Run, check, check_fp32

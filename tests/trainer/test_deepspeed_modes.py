@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 
 import pytest
+from support.extras import need
 
 pytest.importorskip("torch")
-pytest.importorskip("deepspeed")
+need("deepspeed")
 
 from support.deepspeed_tools import zero
 from support.parallel_tools import PP, TP, Run, check, check_near, difference, train_many

@@ -6,9 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from support.extras import need
 
 pytest.importorskip("torch")
-pytest.importorskip("deepspeed")
+need("deepspeed")
 
 from support.deepspeed_tools import zero
 from support.parallel_tools import (

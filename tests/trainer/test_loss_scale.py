@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from support.extras import need
 
 pytest.importorskip("torch")
-pytest.importorskip("deepspeed")
+need("deepspeed")
 
 from support.deepspeed_tools import zero
 from support.parallel_tools import PP, Run, batches, in_processes, open_engine

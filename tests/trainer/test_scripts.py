@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from support.extras import need
 
 pytest.importorskip("torch")
 
@@ -36,7 +37,7 @@ def test_bigscience(tmp_path: Path, place: Place) -> None:
 
 
 def test_megatron_1_1_5(tmp_path: Path, place: Place) -> None:
-    pytest.importorskip("deepspeed")  # its launcher
+    need("deepspeed")  # its launcher
     megatron_1_1_5(tmp_path, place, "0", *TORCH)
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from support.extras import need
 
 pytest.importorskip("torch")
-pytest.importorskip("deepspeed")
+need("deepspeed")
 
 from support.script_tools import (
     Place,
