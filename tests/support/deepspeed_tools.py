@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Any
 
+import pytest
+
+# Other processes import it: the tests' own would wait for that too.
+needs_deepspeed = pytest.mark.skipif(find_spec("deepspeed") is None, reason="needs DeepSpeed")
 # Small parameters would stay whole on every rank.
 SPLIT = {"zero_optimization": {"stage3_param_persistence_threshold": 0}}
 

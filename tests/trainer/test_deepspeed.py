@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from support.extras import need
 
 pytest.importorskip("torch")
-need("deepspeed")
 
-from support.deepspeed_tools import zero
+from support.deepspeed_tools import needs_deepspeed, zero
 from support.parallel_tools import LLAMA, PP, RAMP, TP, Run, check, check_fp32
 
+pytestmark = needs_deepspeed
 CLIP = {"clip_grad": 0.3}
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 
 import pytest
-from support.extras import need
 
 pytest.importorskip("torch")
-need("deepspeed")
 
-from support.deepspeed_tools import zero
+from support.deepspeed_tools import needs_deepspeed, zero
 from support.parallel_tools import PP, TP, Run, check, check_near, difference, train_many
 
+pytestmark = needs_deepspeed
 BF16, FP16 = {"precision": "bf16"}, {"precision": "fp16"}
 RECOMPUTE = {"checkpoint_activations": True, "checkpoint_num_layers": 3}
 DROPOUT = {"num_layers": 4, "hidden_dropout": 0.1, "attention_dropout": 0.1}

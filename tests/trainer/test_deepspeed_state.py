@@ -6,12 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from support.extras import need
 
 pytest.importorskip("torch")
-need("deepspeed")
 
-from support.deepspeed_tools import zero
+from support.deepspeed_tools import needs_deepspeed, zero
 from support.parallel_tools import (
     EXACT,
     LLAMA,
@@ -36,6 +34,8 @@ from tokpack.trainer.parallel import Topology
 if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
+
+pytestmark = needs_deepspeed
 
 
 def test_state_goes_from_any_engine_to_any_other(tmp_path: Path) -> None:

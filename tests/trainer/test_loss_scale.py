@@ -5,18 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.extras import need
 
 pytest.importorskip("torch")
-need("deepspeed")
 
-from support.deepspeed_tools import zero
+from support.deepspeed_tools import needs_deepspeed, zero
 from support.parallel_tools import PP, Run, batches, in_processes, open_engine
 from support.trainer_tools import finish, start, write_tokens
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = needs_deepspeed
 FP16: dict[str, Any] = {"precision": "fp16", "initial_loss_scale": 1024.0}
 HUGE = f"--fp16 --initial-loss-scale {2**60} --min-loss-scale {2**60} --hysteresis 1".split()
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from support.extras import need
 
 pytest.importorskip("torch")
 
+from support.deepspeed_tools import needs_deepspeed
 from support.script_tools import (
     Place,
     bigscience,
@@ -36,8 +36,8 @@ def test_bigscience(tmp_path: Path, place: Place) -> None:
     assert {row["loss_scale"] for row in rows} == {4096.0}
 
 
+@needs_deepspeed  # its launcher
 def test_megatron_1_1_5(tmp_path: Path, place: Place) -> None:
-    need("deepspeed")  # its launcher
     megatron_1_1_5(tmp_path, place, "0", *TORCH)
 
 

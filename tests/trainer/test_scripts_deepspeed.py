@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from support.extras import need
 
 pytest.importorskip("torch")
-need("deepspeed")
 
+from support.deepspeed_tools import needs_deepspeed
 from support.script_tools import (
     Place,
     bigscience,
@@ -22,6 +21,8 @@ from support.script_tools import (
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+pytestmark = needs_deepspeed
 
 
 @pytest.fixture(scope="module")
