@@ -36,7 +36,6 @@ def options_of(command: str) -> tuple[Any, list[str]]:
                 "merge_file": "gpt2-merges.txt",
                 "tokenizer_type": "GPT2BPETokenizer",
                 "append_eod": True,
-                "workers": 8,
             },
         ),
         (
@@ -83,6 +82,13 @@ def options_of(command: str) -> tuple[Any, list[str]]:
 def test_flags_mean(command: str, expected: dict[str, Any]) -> None:
     options, _ = options_of(command)
     assert {name: getattr(options, name) for name in expected} == expected
+
+
+def test_workers_are_no_setting_of_the_output() -> None:
+    arguments = parse(PAGE, ["a", "--workers", "8"])
+    assert arguments is not None
+    assert arguments.workers == 8
+    assert resolve(arguments) == options_of("a")
 
 
 def test_flags_without_effect_get_a_note_each() -> None:

@@ -120,7 +120,7 @@ def test_runs_with_a_prefix_in_common_exclude_each_other(place: Place) -> None:
     second = start(inputs, Path(f"{output}_title"), tokenizer=place.tokenizer)
     _, said = second.communicate(timeout=60)
     first.send_signal(signal.SIGCONT)
-    assert f"OutputError process {first.pid} on " in said
+    assert f"BusyError process {first.pid} on " in said
     finish(first)
     assert sorted(path.name for path in place.folder.glob("out*")) == sorted(
         f"out_{key}.{end}" for key in ("text", "title") for end in ("bin", "idx", "json")

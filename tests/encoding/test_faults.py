@@ -169,7 +169,7 @@ def test_two_runs_at_once(corpus: Corpus, output: Path) -> None:
     first.send_signal(signal.SIGSTOP)
     err = fails(corpus.start(output))
     first.send_signal(signal.SIGCONT)
-    assert f"OutputError process {first.pid} on " in err
+    assert f"BusyError process {first.pid} on " in err
     assert "is writing to" in err
     finish(first)
     assert dataset(output) == corpus.expected
