@@ -107,7 +107,7 @@ def test_muon_is_its_twin(settings: dict[str, Any]) -> None:
 def test_muon_is_one_on_all_ranks(tmp_path: Path) -> None:
     """Matrices are orthogonalised whole; the state goes from any ranks to any others."""
     base = {**LLAMA, **MUON, "qk_layernorm": True}
-    check([Run(base), Run({**base, **TP}, 4)])  # and two data ranks
+    check([Run(base, 1, 6), Run({**base, **TP}, 4, 6)])  # and two data ranks
     many, one = Run({**base, **TP, **PP}, 4, 2), Run(base, steps=2)
     path = str(tmp_path / "state")
     jobs = [(4, save_state, (many, path)), (1, go_on, (one, [f"{path}.0", f"{path}.1"]))]
