@@ -41,6 +41,10 @@ class StoreError(InputError):
     """A store does not answer, refuses, or has another object than the one that was found."""
 
 
+class UnreachableError(StoreError):
+    """A store has failed for as long as anybody waits; it may answer later."""
+
+
 class RecordError(InputError):
     """One record of an input cannot be used.
 

@@ -200,6 +200,7 @@ def test_ranges_are_read_back(numbers: list[int]) -> None:
         ({"SGE_TASK_ID": "7"}, [6]),
         ({"SGE_TASK_ID": "undefined", "PBS_ARRAYID": "2"}, [2]),
         ({"LSB_JOBINDEX": "0"}, "none of"),
+        ({"SGE_TASK_ID": "\u00b2"}, "none of"),
         ({"JOB_COMPLETION_INDEX": "7"}, "the array is too long"),
         ({}, "none of"),
     ],

@@ -150,7 +150,11 @@ def test_the_command_line(
     assert main(["commit", prefix]) == 0  # it is the same
     assert main(["encode", "--plan", prefix, "--shard", "0", "--dtype", "int32"]) == 1
     assert "--dtype beside --plan" in capsys.readouterr().err
+    assert main(["encode", "--plan", prefix, "--shard", "0", "--json-keys=a"]) == 1
+    assert "--json-keys beside --plan" in capsys.readouterr().err
     assert main(["encode", "--plan", prefix]) == 1
+    assert main(["encode", "x", "--shard-size=1GB"]) == 1
+    assert "--shard-size is for --engine ray" in capsys.readouterr().err
 
 
 def test_what_is_missing_or_another_is_not_committed(

@@ -14,8 +14,10 @@ from support.process_engine import ProcessEngine, Running
 from support.stores import Fault, Store
 
 import tokpack
+from tokpack.cli import main
 from tokpack.encoding import EncodeOptions
 from tokpack.errors import OutputError, UsageError
+from tokpack.files.durable import UNFINISHED
 from tokpack.indexed import Manifest
 from tokpack.shards import drive, report
 from tokpack.shards.commit import commit
@@ -26,6 +28,8 @@ from tokpack.shards.work import encode_shard
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+
+    from tokpack.progress import Progress
 
 SHARD = 3_000_000
 
@@ -84,7 +88,41 @@ def test_bytes_that_differ_are_said(store: Store, url: str) -> None:
     store.plan.faults.append(Fault("call", "PUT", f"{key}.json", times=1, act=other))
     with pytest.raises(OutputError, match="two machines have made this shard, and not the same"):
         encode_shard(plan, url, 0, workers=1)
+    assert store.s3.get(f"{key}.json") is None  # nothing says that the data is good
+    # Where the other has finished before anything is sent, its files are left alone.
+    store.s3.put(f"{key}.bin", b"other")
+    store.plan.faults.append(Fault("call", "PUT", f"{key}{UNFINISHED}", times=1, act=other))
+    with pytest.raises(OutputError, match="two machines have made this shard, and not the same"):
+        encode_shard(plan, url, 0, workers=1)
+    assert store.s3.get(f"{key}.bin") == b"other"
     assert Manifest.from_json(store.s3.get(f"{key}.json") or b"").bin == wrong["bin"]
+
+
+def test_another_plan_takes_over_the_scratch_folder(
+    store: Store, url: str, texts: Path, tokenizer: Path, tmp_path: Path
+) -> None:
+    def stop(progress: Progress) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        encode_shard(ShardPlan.load(url), url, 0, workers=1, progress=stop)
+    assert list(tmp_path.glob("tokpack-pile-00000-*/pile-00000.unfinished"))
+    source = f"s3://texts/{tmp_path.name}/x.jsonl"
+    options = EncodeOptions((source,), output=url, tokenizer=str(tokenizer), append_eod=False)
+    plan = make_shard_plan(options, SHARD)
+    save_plan(plan, url, overwrite=True)
+    encode_shard(plan, url, 0, workers=1)
+    assert survey(plan, url)[0].state == "done"
+
+
+def test_a_store_that_is_silent_is_worth_another_try(
+    store: Store, url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TOKPACK_STORE_TIMEOUT", "0.1")
+    store.plan.faults.append(Fault("503", "PUT", "pile-00000.bin", times=999))
+    command = ["encode", "--plan", url, "--shard", "0", "-q", "--workers", "1"]
+    assert main(command) == 2  # as a machine that is lost, not as a bad record
+    assert "503" in capsys.readouterr().err
 
 
 class Stopping(ProcessEngine):

@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import os
 import shlex
-from contextlib import contextmanager
+import sys
+from contextlib import contextmanager, redirect_stdout
 from typing import TYPE_CHECKING, Any
 
 from tokpack.cli import rewrite, terminal
-from tokpack.cli.parser import Group, flag, size
-from tokpack.errors import BusyError, UsageError
+from tokpack.cli.parser import Group, flag, flag_names, parse, size
+from tokpack.errors import BusyError, TokpackError, UnreachableError, UsageError, WorkerError
 from tokpack.stores import is_url
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Sequence
 
+    from tokpack.cli.parser import Page
     from tokpack.encoding import EncodeOptions
     from tokpack.indexed import Manifest
     from tokpack.shards.plan import ShardPlan
@@ -67,20 +69,18 @@ def one_prefix(inputs: Sequence[str], command: str) -> str:
     return prefix_of(inputs[0])
 
 
-def encode(arguments: argparse.Namespace, nothing: argparse.Namespace | None) -> int:
-    """Make the shards that ``encode --plan`` asks for, one after the other.
-
-    ``nothing`` is what the flags are when none is given.
-    """
+def encode(arguments: argparse.Namespace, page: Page) -> int:
+    """Make the shards that ``encode --plan`` asks for, one after the other."""
     from tokpack.shards.plan import ShardPlan, prefix_of
     from tokpack.shards.scheduler import numbers_of
     from tokpack.shards.work import encode_shard
 
     if not (arguments.plan and arguments.shard):
         raise UsageError("--plan PREFIX and --shard N belong together")
+    flags, nothing = flag_names(page), parse(page, [])
     for name, value in vars(arguments).items():
         if name not in _BESIDE_A_PLAN and value != getattr(nothing, name, None):
-            what = "INPUT" if name == "inputs" else "--" + name.replace("_", "-")
+            what = flags.get(name, "INPUT")
             raise UsageError(f"{what} beside --plan: the plan says it; leave it out")
     prefix = prefix_of(arguments.plan)
     plan = ShardPlan.load(prefix)
@@ -89,7 +89,7 @@ def encode(arguments: argparse.Namespace, nothing: argparse.Namespace | None) ->
         with (
             terminal.notes_from_log(quiet=arguments.quiet),
             terminal.Reporter(quiet=arguments.quiet, interval=arguments.log_interval) as report,
-            _busy_is_told(),
+            _outcome_is_told(),
         ):
             manifests = encode_shard(
                 plan,
@@ -115,8 +115,8 @@ def encode(arguments: argparse.Namespace, nothing: argparse.Namespace | None) ->
 
 
 @contextmanager
-def _busy_is_told() -> Iterator[None]:
-    """Let whoever started this know by the exit code that another process makes the shard."""
+def _outcome_is_told() -> Iterator[None]:
+    """Let whoever started this know by the exit code whether it may succeed another time."""
     from tokpack.shards.engine import BUSY
 
     try:
@@ -124,6 +124,20 @@ def _busy_is_told() -> Iterator[None]:
     except BusyError as error:
         error.exit_code = BUSY
         raise
+    except TokpackError as error:
+        if isinstance(error, UnreachableError) or isinstance(error.__cause__, UnreachableError):
+            error.exit_code = WorkerError.exit_code
+        raise
+
+
+def check_engine(arguments: argparse.Namespace) -> None:
+    """Refuse flags that are for an engine where none is asked for. UsageError."""
+    for name, given in (
+        ("--ray-address", arguments.ray_address is not None),
+        ("--shard-size", arguments.shard_size != SIZE.settings["default"]),
+    ):
+        if given and arguments.engine == "local":
+            raise UsageError(f"{name} is for --engine ray, and for tokpack plan")
 
 
 def encode_on(arguments: argparse.Namespace, options: EncodeOptions) -> int:
@@ -136,16 +150,18 @@ def encode_on(arguments: argparse.Namespace, options: EncodeOptions) -> int:
     prefix = options.output if is_url(options.output) else os.path.abspath(options.output)
     with terminal.notes_from_log(quiet=arguments.quiet):
         plan = make_shard_plan(options, arguments.shard_size)
-        engine = RayEngine(arguments.ray_address, arguments.workers or None)
-        save_plan(plan, prefix, overwrite=arguments.overwrite)
-    more = ["--workers", str(engine.cpus), "--quiet"]
-    more += ["--scratch", arguments.scratch] if arguments.scratch else []
     say = (lambda text: None) if arguments.quiet else terminal.note
-    try:
-        with terminal.Reporter(quiet=arguments.quiet, interval=arguments.log_interval) as report:
-            Drive(plan, prefix, engine, more, show=report, say=say).run()
-    finally:
-        engine.close()
+    with redirect_stdout(sys.stderr):  # where Ray says what happens to nodes
+        engine = RayEngine(arguments.ray_address, arguments.workers or None)
+        more = ["--workers", str(engine.cpus), "--quiet"]
+        more += ["--scratch", arguments.scratch] if arguments.scratch else []
+        try:
+            save_plan(plan, prefix, overwrite=arguments.overwrite)
+            interval = arguments.log_interval
+            with terminal.Reporter(quiet=arguments.quiet, interval=interval) as report:
+                Drive(plan, prefix, engine, more, show=report, say=say).run()
+        finally:
+            engine.close()
     manifests = commit(plan, prefix, overwrite=arguments.overwrite)
     show_committed(plan, prefix, manifests, quiet=arguments.quiet, as_json=arguments.json)
     return 0
@@ -158,8 +174,7 @@ def show_committed(
     names = list(plan.whole(prefix).values())
     if not quiet:
         for name, manifest in zip(names, manifests, strict=True):
-            shards = "1 shard" if plan.shards == 1 else f"{plan.shards:,} shards"
-            terminal.say(f"{rewrite.describe(name, manifest)} in {shards}")
+            terminal.say(f"{rewrite.describe(name, manifest)} in {_shards(plan)}")
         terminal.say("  it needs the shards where they are; move it only together with them")
     if as_json:
         entries = zip(names, manifests, strict=True)
@@ -171,10 +186,9 @@ def show_committed(
 
 def tell_plan(plan: ShardPlan, prefix: str) -> None:
     """Say what was planned, and what to type next."""
-    what = "1 shard" if plan.shards == 1 else f"{plan.shards:,} shards"
     stored = terminal.bytes_text(plan.size)
     inputs = "1 input" if plan.inputs == 1 else f"{plan.inputs:,} inputs"
-    terminal.say(f"{prefix}: {what} of {inputs}, {stored} as they are stored")
+    terminal.say(f"{prefix}: {_shards(plan)} of {inputs}, {stored} as they are stored")
     name = shlex.quote(prefix)
     terminal.say("next, on any machines, in any order:")
     terminal.say(f"  tokpack encode --plan {name} --shard 0    to --shard {plan.shards - 1}")
@@ -228,7 +242,7 @@ def show_status(
     from tokpack.shards.survey import missing, ranges
 
     counts = ", ".join(f"{count:,} {state}" for state, count in _counts(standings).items())
-    terminal.put(f"{prefix}: {plan.shards:,} shards: {counts}")
+    terminal.put(f"{prefix}: {_shards(plan)}: {counts}")
     listed = [one for one in standings if every or one.state not in ("done", "open")]
     for one in listed if every else listed[:_SHOWN]:
         terminal.put(f"  {one.number:>5}  {one.state:<8}{_told(one)}".rstrip())
@@ -242,6 +256,10 @@ def show_status(
         )
     elif all(one.state == "done" for one in standings):
         terminal.put(f"all are there: tokpack commit {name}")
+
+
+def _shards(plan: ShardPlan) -> str:
+    return "1 shard" if plan.shards == 1 else f"{plan.shards:,} shards"
 
 
 def _counts(standings: Sequence[Standing]) -> dict[str, int]:

@@ -45,7 +45,8 @@ def stage(job: Job, plan: Plan, finished: Finished) -> None:
     """Write what is still missing into the work folder, and then what there is to rename.
 
     With ``commit.json`` the run is complete: ``finish`` can be done at any time after. Raises
-    InputError when there is no token at all, OutputError when counts do not add up.
+    InputError when there is no token at all, unless other shards may have some, OutputError when
+    counts do not add up.
     """
     folder, pieces = job.folder, finished.pieces
     files: dict[str, FileDigest] = {}
@@ -53,7 +54,7 @@ def stage(job: Job, plan: Plan, finished: Finished) -> None:
     sums = pieces.by_source()
     for index, key in enumerate(job.options.keys):
         (total,) = _counts(job, sums.sum(axis=0, keepdims=True), index)
-        if not total["tokens"]:
+        if not total["tokens"] and "shard" not in plan.options:
             raise InputError(_no_tokens(job, total, key))
         names = StagedNames(key)
         lengths = _joined(job, folder.track(key, "lengths"), total["sequences"], total["tokens"])

@@ -117,20 +117,32 @@ class Delivery:
                 for url in (manifest_path(prefix), idx_path(prefix), trace_path(prefix)):
                     remove(url)
         sent = {}
+        made = list(zip(self._prefixes.values(), manifests, strict=True))
+        for prefix, manifest in made if self._is_shard else ():
+            # What another has finished meanwhile is never written over.
+            if stat(manifest_path(prefix)) is not None and not _same(prefix, manifest):
+                raise self._differs(prefix, manifest)
         for url in urls:
             if os.path.exists(self._here(url)):
                 self._send(url, sent)
-        for prefix, manifest in zip(self._prefixes.values(), manifests, strict=True):
-            with open(manifest_path(self._here(prefix)), "rb") as file:
-                content = file.read()
-            if not create(content, manifest_path(prefix)) and not _same(prefix, manifest):
-                raise self._differs(prefix, manifest)
+        for prefix, manifest in made:
+            self._send_manifest(prefix, manifest)
         for name in [
             *map(self._here, urls),
             *map(manifest_path, self.options.output_names.values()),
         ]:
             remove_file(name)
         remove_file(self._note)
+
+    def _send_manifest(self, prefix: str, manifest: Manifest) -> None:
+        with open(manifest_path(self._here(prefix)), "rb") as file:
+            content = file.read()
+        if create(content, manifest_path(prefix)) or _same(prefix, manifest):
+            return
+        error = self._differs(prefix, manifest)
+        if self._is_shard:  # its data may be of both: nothing must vouch for it
+            remove(manifest_path(prefix))
+        raise error
 
     def _send(self, url: str, sent: dict[str, str]) -> None:
         """Send one file, and note that, and its upload as long as that is under way."""

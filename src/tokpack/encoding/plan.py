@@ -53,6 +53,11 @@ class Plan:
         return whole + sum(part.end - part.begin for part in ranges)
 
     @property
+    def goes_on(self) -> bool:
+        """Whether the first part begins inside a source: another plan has what is before it."""
+        return self.parts[0].kind in RANGES and self.parts[0].begin > 0
+
+    @property
     def fingerprint(self) -> str:
         """sha256 over contents, tokenizer and options, in hex; parts do not change the result."""
         inputs = [

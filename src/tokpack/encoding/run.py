@@ -59,7 +59,10 @@ def encode_planned(
     just sends to a store, another may replace.
     """
     if not is_url(options.output):
-        return _encode(plan(), options, progress, is_shard=is_shard)
+        # Of a shard, only parts of the same can be there where no manifest is.
+        paths = map(manifest_path, options.output_names.values())
+        replaces = is_shard and not any(map(os.path.lexists, paths))
+        return _encode(plan(), options, progress, replaces=replaces)
     from tokpack.encoding.deliver import Delivery  # no other run needs what sends
 
     with Delivery(options, is_shard=is_shard) as delivery:
@@ -68,20 +71,19 @@ def encode_planned(
         if planned and delivery.is_made(planned.plan, done):
             return done
         delivery.prepare()
-        manifests = _encode(planned or plan(), delivery.options, progress, is_shard=False)
+        # Of a shard, what another plan has left in the scratch folder is of no use.
+        manifests = _encode(planned or plan(), delivery.options, progress, replaces=is_shard)
         delivery.send(manifests)
         return manifests
 
 
 def _encode(
-    planned: Planned, asked: EncodeOptions, progress: Show | None, *, is_shard: bool
+    planned: Planned, asked: EncodeOptions, progress: Show | None, *, replaces: bool
 ) -> list[Manifest]:
-    """A run whose output is on a disk."""
+    """A run whose output is on a disk; ``replaces`` what is there and is not its own."""
     plan, tokenizer, frame, workers = planned
     prefixes = asked.output_names
-    options = asked
-    if is_shard and not any(map(os.path.lexists, map(manifest_path, prefixes.values()))):
-        options = replace(asked, overwrite=True)  # only parts of the same can be there
+    options = replace(asked, overwrite=asked.overwrite or replaces)
     folder = WorkFolder(options.output + SUFFIX)
     if not os.path.exists(folder.path):
         done = existing(plan, prefixes, asked)

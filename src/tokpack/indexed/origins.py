@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -75,6 +76,11 @@ class Origins:
         """Number of documents."""
         return self.trace.count()
 
+    @property
+    def records(self) -> list[int]:
+        """How many records each input had."""
+        return records_of(self._manifest)
+
     def __getitem__(self, document: int) -> Origin:
         """Where a document came from; IndexError where there is no document of that number."""
         number = document + len(self) if document < 0 else document
@@ -96,10 +102,11 @@ class Origins:
         UsageError where there is no such input, or no such line in it, or several are meant.
         """
         return [
-            self._became(number, line) for number in matching(self.sources, source, self._prefix)
+            self.became(number, line) for number in matching(self.sources, source, self._prefix)
         ]
 
-    def _became(self, number: int, line: int) -> Origin:
+    def became(self, number: int, line: int) -> Origin:
+        """What became of a line of input ``number``. UsageError where it has no such line."""
         name, lines = self.sources[number], self.trace.lines(number)
         document = self.trace.find(number, line)
         if document is not None:
@@ -119,7 +126,8 @@ class Origins:
     def _reason(self, source: str, line: int) -> str:
         """From the rejects file, which may be gone; with several keys it has the common name."""
         key = self._manifest.options.get("key", "")
-        for stem in (self._prefix, self._prefix.removesuffix(f"_{key}")):
+        common = re.sub(rf"_{re.escape(str(key))}(-\d+)?$", r"\1", self._prefix)  # of a shard, too
+        for stem in (self._prefix, common):
             try:
                 with open_file(stem + ".rejects.jsonl") as file:
                     for text in file:
@@ -145,6 +153,12 @@ def matching(sources: list[str], source: str, prefix: str) -> list[int]:
         raise UsageError(f"{source!r} could be {', '.join(names[:5])}: give more of its path")
     some = ", ".join(sources[:5]) + (", ..." if len(sources) > 5 else "")
     raise UsageError(f"{prefix} was not made from {source!r}; its inputs are {some}")
+
+
+def records_of(manifest: Manifest) -> list[int]:
+    """How many records each input had, as a manifest says; 0 where it does not."""
+    counts = [entry.get("records") for entry in manifest.inputs if isinstance(entry, dict)]
+    return [count if isinstance(count, int) else 0 for count in counts]
 
 
 def _name(entry: object) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tokpack.errors import UsageError
 from tokpack.indexed.manifest import Manifest
-from tokpack.indexed.origins import Origin, Origins, matching
+from tokpack.indexed.origins import Origin, Origins, matching, records_of
 from tokpack.indexed.prefix import prefix_of
 from tokpack.indexed.shards import is_virtual, piece_prefix
 
@@ -33,6 +33,7 @@ class ShardOrigins:
         self._pieces = manifest.pieces or ()
         self._ends = list(accumulate(piece.documents for piece in self._pieces))
         self.sources = [str(entry.get("name", "?")) for entry in manifest.inputs]
+        self._records = records_of(manifest)
         self._shard = lru_cache(_OPEN)(self._open)
         if self._pieces:
             self._shard(0)  # so that what has no trace is known at once
@@ -63,17 +64,15 @@ class ShardOrigins:
         found: dict[int, Origin] = {}
         error = UsageError(f"{self._prefix}: no shard has lines of {name}")
         for shard in range(len(self._pieces)):
-            if name not in self._shard(shard).sources:
-                continue
-            try:
-                origins = self._shard(shard).find(name, line)
-            except UsageError as failure:  # its lines in this shard end before that
-                error = failure
-                continue
-            for origin in origins:
+            own = self._shard(shard)
+            for number in (n for n, source in enumerate(own.sources) if source == name):
+                try:
+                    origin = self._numbered(shard, own.became(number, line))
+                except UsageError as failure:  # its lines in this shard end before that
+                    error = failure
+                    continue
                 # Of a file in several shards the first that reaches the line is asked.
-                numbered = self._numbered(shard, origin)
-                found.setdefault(numbered.number, numbered)
+                found.setdefault(origin.number, origin)
         if not found:
             raise error
         return list(found.values())
@@ -93,11 +92,14 @@ class ShardOrigins:
     def _first_inputs(self) -> list[int]:
         """The number of the first input of each shard; the last of one may go on in the next."""
         numbers, end = [], 0
+        left = 0  # records of the input before ``end`` that no shard so far has
         for shard in range(len(self._pieces)):
-            own = self._shard(shard).sources
-            goes_on = end > 0 and self.sources[end : end + 1] != own[:1]
+            own = self._shard(shard)
+            goes_on = end > 0 and (left > 0 or self.sources[end : end + 1] != own.sources[:1])
             numbers.append(end - goes_on)
-            end = numbers[-1] + len(own)
+            end = numbers[-1] + len(own.sources)
+            before = left if goes_on and len(own.sources) == 1 else self._records[end - 1]
+            left = before - own.records[-1]
         return numbers
 
 

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from tokpack.shards.plan import ShardPlan
 
 _COUNTS = ("records", "documents", "sequences", "tokens", "empty", "rejected", "text_bytes")
-_OF_INPUT = ("name", "size", "fingerprint")  # what two entries of one file have in common
 
 
 def commit(plan: ShardPlan, prefix: str, *, overwrite: bool = False) -> list[Manifest]:
@@ -39,6 +38,10 @@ def commit(plan: ShardPlan, prefix: str, *, overwrite: bool = False) -> list[Man
         parts = _loaded(names, whole)
         _check(shards, parts, names, key, storage.sizes(whole))
         manifests.append(_joined(plan, key, names, parts))
+        if not manifests[-1].tokens:
+            raise InputError(
+                f"{shown(whole)}: no document with a token under the key {key!r} in any shard"
+            )
     options = plan.encode_options(prefix, 0)
     check_budget(manifests[0].rejected, options, shown(prefix) + "-*.rejects.jsonl")
     for whole, manifest in zip(plan.whole(prefix).values(), manifests, strict=True):
@@ -53,7 +56,8 @@ def data_path(prefix: str, manifest: Manifest) -> str:
     """
     folder = prefix[: len(prefix) - len(prefix.rpartition("/")[2])]
     pieces = manifest.pieces or ()
-    return "\n".join(f"{piece.tokens} {folder}{piece.prefix}" for piece in pieces) + "\n"
+    some = [piece for piece in pieces if piece.tokens]  # a weight of 0 is an error to them
+    return "".join(f"{piece.tokens} {folder}{piece.prefix}\n" for piece in some)
 
 
 def _loaded(names: Sequence[str], whole: str) -> list[Manifest]:
@@ -124,7 +128,7 @@ def _joined(
             "key": key,
             "on_error": plan.options["on_error"],
         },
-        inputs=_inputs(manifests),
+        inputs=_inputs(plan, manifests),
         dtype=manifests[0].dtype,
         bin=FileDigest(bytes=sum(one.bin_bytes for one in records), xxh3_128=""),
         idx=FileDigest(bytes=sum(one.idx_bytes for one in records), xxh3_128=""),
@@ -139,19 +143,17 @@ def _index_entries(manifest: Manifest) -> int:
     return manifest.documents + kept
 
 
-def _inputs(manifests: Sequence[Manifest]) -> list[dict[str, Any]]:
+def _inputs(plan: ShardPlan, manifests: Sequence[Manifest]) -> list[dict[str, Any]]:
     """The inputs of all shards; of a file that several took a range of, the sums."""
     inputs: list[dict[str, Any]] = []
-    for manifest in manifests:
-        for number, entry in enumerate(manifest.inputs):
-            last = inputs[-1] if inputs else {}
-            # Only the first of a shard can be the last of the one before.
-            if number or any(last.get(name) != entry.get(name) for name in _OF_INPUT):
-                inputs.append(dict(entry))
-                continue
+    for shard, manifest in zip(plan.each_shard(), manifests, strict=True):
+        own = [dict(entry) for entry in manifest.inputs]
+        if shard.goes_on:
+            last, more = inputs[-1], own.pop(0)
             for name in (*_COUNTS, "special_tokens"):
-                last[name] += entry[name]
+                last[name] += more[name]
             last["content"] = None  # no shard has read it all
+        inputs += own
     return inputs
 
 

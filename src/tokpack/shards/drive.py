@@ -134,8 +134,10 @@ class Drive:
         twins = [task for task in self._tasks if task.number == number]
         if outcome.code == 0:
             self._cancel(twins)
-        elif twins or outcome.code == BUSY:  # somebody still makes it
+        elif twins:
             pass
+        elif outcome.code == BUSY:  # another makes it, and may not have told of it yet
+            self._not_before[number] = time.monotonic() + _BUSY_SECONDS
         elif (
             outcome.code == 1
         ):  # what it was asked, or what it reads, is wrong: no use to try again

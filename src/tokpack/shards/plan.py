@@ -25,7 +25,7 @@ from tokpack.sources import Part, Source, discover, make_parts
 from tokpack.stores import is_url, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from tokpack.encoding.plan import Means
 
@@ -83,6 +83,8 @@ class ShardPlan:
             raise FormatError(f"{shown(path)}: the plan lacks what a plan has") from None
         if plan.id != values.get("id"):
             raise FormatError(f"{shown(path)}: the plan is damaged: its checksum is another one")
+        if not plan._is_sound():
+            raise FormatError(f"{shown(path)}: the plan cannot be understood")
         if plan.version != __version__ and not any_version:
             raise ResumeError(
                 f"{shown(path)} was made by tokpack {plan.version}, this is {__version__}: all "
@@ -120,12 +122,12 @@ class ShardPlan:
         """The plan of one shard. UsageError where there is no such shard."""
         if not 0 <= number < self.shards:
             raise UsageError(f"there is no shard {number}: the plan has 0 to {self.shards - 1}")
-        return self._shard(json.loads(self.body.splitlines()[number]), number)
+        return self._shard(self.body.splitlines()[number], number)
 
     def each_shard(self) -> Iterator[Plan]:
         """The plans of all shards, in order."""
         for number, line in enumerate(self.body.splitlines()):
-            yield self._shard(json.loads(line), number)
+            yield self._shard(line, number)
 
     def prefixes(self, prefix: str, number: int) -> dict[str, str]:
         """The datasets of a shard, by key; ``prefix`` is that of the plan."""
@@ -142,14 +144,18 @@ class ShardPlan:
         """The request for one shard."""
         names = self.prefixes(prefix, number)
         first = next(iter(names.values()))
-        return EncodeOptions(
-            **{**self.options, "keys": tuple(self.options["keys"])},
-            inputs=(plan_path(prefix),),
-            output=first if len(names) == 1 else self._numbered(prefix, number),
-            output_names=names,
-            workers=workers,
-            scratch=scratch,
-        )
+        try:
+            return EncodeOptions(
+                **{**self.options, "keys": tuple(self.options["keys"])},
+                inputs=(plan_path(prefix),),
+                output=first if len(names) == 1 else self._numbered(prefix, number),
+                output_names=names,
+                workers=workers,
+                scratch=scratch,
+            )
+        except (KeyError, TypeError):
+            where = shown(plan_path(prefix))
+            raise FormatError(f"{where}: its options cannot be understood") from None
 
     def _numbered(self, name: str, number: int) -> str:
         return f"{name}-{number:0{max(_DIGITS, len(str(self.shards - 1)))}d}"
@@ -157,17 +163,35 @@ class ShardPlan:
     def _head(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in _HEAD}
 
-    def _shard(self, entry: Mapping[str, Any], number: int) -> Plan:
-        inputs = [dict(one) for one in entry["inputs"]]
-        prints = tuple(one.pop("fingerprint") for one in inputs)
-        return Plan(
-            version=self.version,
-            sources=tuple(Source.from_json(one) for one in inputs),
-            fingerprints=prints,
-            tokenizer=self.tokenizer,
-            options={**self.deciding, "plan": self.id, "shard": number},
-            parts=tuple(Part(*row) for row in entry["parts"]),
+    def _is_sound(self) -> bool:
+        """Whether the head is of the right types, and names no files in other folders."""
+        objects = (self.options, self.deciding, self.tokenizer, self.names)
+        return (
+            all(isinstance(value, dict) for value in objects)
+            and bool(self.names)
+            and all(isinstance(name, str) and name for name in self.names.values())
+            and not any("/" in name or "\0" in name for name in self.names.values())
+            and all(type(count) is int and count >= 0 for count in (self.inputs, self.size))
+            and type(self.shards) is int
+            and self.shards == self.body.count(b"\n") > 0
         )
+
+    def _shard(self, line: bytes, number: int) -> Plan:
+        where = f"shard {number} of the plan"
+        entry = parse_json(line, where)
+        try:
+            inputs = [dict(one) for one in entry["inputs"]]
+            prints = tuple(one.pop("fingerprint") for one in inputs)
+            return Plan(
+                version=self.version,
+                sources=tuple(Source.from_json(one) for one in inputs),
+                fingerprints=prints,
+                tokenizer=self.tokenizer,
+                options={**self.deciding, "plan": self.id, "shard": number},
+                parts=tuple(Part(*row) for row in entry["parts"]),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise FormatError(f"{where}: cannot be understood") from None
 
 
 _HEAD = tuple(field.name for field in fields(ShardPlan) if field.name not in ("body", "id"))
@@ -229,8 +253,15 @@ def make_shard_plan(options: EncodeOptions, shard_bytes: int = SHARD_BYTES) -> S
     """
     if options.limit is not None:
         raise UsageError("--limit takes the first records of all: it cannot be cut into shards")
+    if prefix_of(options.output) != options.output:
+        raise UsageError(
+            f"{shown(options.output)}: a name that ends so would be taken for that of a plan, not "
+            "of a dataset: choose another output"
+        )
     if shard_bytes < 1:
         raise UsageError(f"--shard-size is {shard_bytes}; the least is 1")
+    if is_url(options.output) and shown(options.output) != options.output:
+        raise _has_secret(options.output)
     sources = discover(options.inputs, input_format=options.input_format, hf_split=options.hf_split)
     for source in sources:
         _check_shared(source)
@@ -288,10 +319,14 @@ def _check_shared(source: Source) -> None:
     if source.is_pipe:
         raise UsageError(f"{source.name} can be read only once: put it in a file first")
     if source.is_remote and source.path != source.name:
-        raise UsageError(
-            f"{source.name}: its URL holds a secret, which no plan may have: name it without one, "
-            "and give the credentials to each machine"
-        )
+        raise _has_secret(source.path)
+
+
+def _has_secret(url: str) -> UsageError:
+    return UsageError(
+        f"{shown(url)}: its URL holds a secret, which no plan may have: name it without one, and "
+        "give the credentials to each machine"
+    )
 
 
 def _shared(source: Source) -> Source:

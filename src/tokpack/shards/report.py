@@ -11,7 +11,7 @@ import os
 import socket
 import time
 from dataclasses import asdict, dataclass, fields, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from tokpack.errors import FormatError, TokpackError
 from tokpack.files.foreign import parse_json
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 State = Literal["running", "done", "failed", "stopped"]
 BEAT_SECONDS = 30.0  # a write to a store costs something
 _LOCAL_BEAT_SECONDS = 5.0
+_MOST, _LATEST = 1 << 62, 1e11  # of a count, of a time: what figures can be shown of
 LOST_SECONDS = 3 * BEAT_SECONDS + 10  # of silence, after which a maker is taken for dead
 
 
@@ -138,9 +139,20 @@ def _parsed(content: bytes | None, name: str) -> Report | None:
     try:
         values = parse_json(content, name)
         report = Report(**{field.name: values[field.name] for field in fields(Report)})
-        float(report.began), float(report.told), int(report.done), int(report.total)
-        if not 0 < int(report.pid) < 1 << 31:
-            return None
-    except (FormatError, KeyError, TypeError, ValueError):
+    except (FormatError, KeyError, TypeError):
         return None
-    return report
+    return report if _is_sound(report) else None
+
+
+def _is_sound(report: Report) -> bool:
+    """Whether what somebody wrote is what a maker could have told."""
+    counts = (report.done, report.total, report.documents, report.tokens, report.text_bytes)
+    times = (report.began, report.told)
+    return (
+        report.state in get_args(State)
+        and all(isinstance(text, str) for text in (report.host, report.message))
+        and all(type(count) is int and 0 <= count < _MOST for count in counts)
+        and all(type(at) in (int, float) and 0 <= at < _LATEST for at in times)  # no NaN
+        and type(report.pid) is int
+        and 0 < report.pid < 1 << 31
+    )

@@ -46,7 +46,7 @@ def numbers_of(text: str, shards: int) -> list[int]:
 def _of_task(shards: int) -> list[int]:
     for variable in _VARIABLES:
         text = os.environ.get(variable.name, "")
-        if not text.isdigit() or int(text) < variable.first:
+        if not text.isdecimal() or int(text) < variable.first:
             continue
         number = int(text) - variable.first
         if number >= shards:
@@ -61,7 +61,7 @@ def _of_task(shards: int) -> list[int]:
 def _stride(shards: int) -> int:
     """The tasks of an array that has fewer than there are shards, and so takes turns."""
     words = [os.environ.get(f"SLURM_ARRAY_TASK_{name}", "") for name in ("MIN", "MAX", "COUNT")]
-    if not all(word.isdigit() for word in words):
+    if not all(word.isdecimal() for word in words):
         return shards
     first, last, count = map(int, words)
     return count if first == 0 and last == count - 1 else shards

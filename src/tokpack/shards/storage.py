@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-import glob
 import os
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from tokpack import stores
 from tokpack.errors import InputError, OutputError
-from tokpack.files.durable import cannot_write, link, make_folder_of, remove_file, rename
+from tokpack.files.durable import (
+    cannot_write,
+    link,
+    make_folder_of,
+    open_regular,
+    remove_file,
+    rename,
+)
 from tokpack.files.durable import replace_file as replace_local
 from tokpack.files.foreign import MAX_BYTES
 from tokpack.stores import is_url
@@ -79,21 +85,26 @@ def sizes(prefix: str) -> dict[str, int]:
         folder = prefix.rpartition("/")[0]
         objects = stores.objects_in(folder)
         return {one.url: one.size for one in objects if one.url.startswith(prefix + "-")}
+    folder = prefix[: len(prefix) - len(os.path.basename(prefix))]
     there = {}
-    for path in glob.iglob(glob.escape(prefix) + "-*"):
-        try:
-            there[path] = os.stat(path).st_size
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            raise InputError(f"{path}: {error.strerror or error}") from error
+    try:
+        with os.scandir(folder or os.curdir) as entries:
+            for entry in entries:
+                path = folder + entry.name
+                if path.startswith(prefix + "-"):
+                    with suppress(FileNotFoundError):
+                        there[path] = entry.stat().st_size
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise InputError(f"{error.filename or folder}: {error.strerror or error}") from error
     return there
 
 
 def _read(path: str) -> bytes | None:
     try:
-        with open(path, "rb") as file:
-            return file.read()
+        with open_regular(path) as file:
+            return file.read(MAX_BYTES + 1)  # whoever parses more than MAX_BYTES says so
     except FileNotFoundError:
         return None
     except OSError as error:

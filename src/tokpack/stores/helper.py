@@ -85,7 +85,7 @@ def serve(descriptor: int) -> None:
     while True:
         try:
             name, args, named = connection.recv()
-        except EOFError:
+        except (EOFError, OSError):  # OSError: it was killed
             os._exit(0)  # requests under way are of no use to anybody
         try:
             value = getattr(service, name)(*args, **named)

@@ -10,7 +10,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from tokpack.errors import StoreError
+from tokpack.errors import StoreError, UnreachableError
 from tokpack.stores import listing
 from tokpack.stores.ahead import Ahead
 from tokpack.stores.filesystems import FileSystems
@@ -149,7 +149,8 @@ class Service:
                 at_once = first and error.silent and place_of(url)[:2] not in self._answered
                 if at_once or time.monotonic() + pause - begun > longest:
                     times = "" if at_once else f" (tried for {time.monotonic() - begun:.0f} s)"
-                    raise StoreError(f"{shown(url)}: {error}{times}") from error
+                    kind = StoreError if at_once else UnreachableError
+                    raise kind(f"{shown(url)}: {error}{times}") from error
             time.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(2 * pause, _LONGEST_PAUSE)
 

@@ -113,7 +113,10 @@ def _lasting(text: str, number: int, said: str, place: Place) -> str:
             "set AZURE_STORAGE_ACCOUNT_NAME, or name the account in the URL: "
             "abfs://CONTAINER@ACCOUNT.dfs.core.windows.net/PATH",
         ),
-        ("NoSuchBucket" in said, f"there is no bucket {place.root!r}{_at(place)}"),
+        (
+            "NoSuchBucket" in said,
+            f"there is no bucket {place.root.rpartition('@')[2]!r}{_at(place)}",
+        ),
         (
             any(code in said for code in _EXPIRED),
             f"the credentials have expired ({said}): get new ones, and check {settings}",

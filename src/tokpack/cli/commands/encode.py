@@ -83,7 +83,8 @@ def run(argv: Sequence[str]) -> int:
     # Before numpy is loaded: its threads have no work here, and starting them takes a while.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if arguments.plan or arguments.shard:
-        return shards.encode(arguments, parse(PAGE, []))
+        return shards.encode(arguments, PAGE)
+    shards.check_engine(arguments)
     options, notes = resolve(arguments)
     if not arguments.quiet:
         for line in notes:
