@@ -215,6 +215,9 @@ def test_an_input_that_has_changed_since_the_plan(corpus: Corpus, tmp_path: Path
     save_plan(plan, str(prefix))
     time.sleep(0.02)
     source.write_bytes(source.read_bytes())  # another time, the same content
+    again = make_shard_plan(EncodeOptions((str(source),), output=str(prefix), **corpus.options))  # type: ignore[arg-type]
+    assert again != plan
+    assert save_plan(again, str(prefix)) == plan
     encode_shard(plan, str(prefix), 0, workers=1)
     for path in tmp_path.glob("pile-*"):
         path.unlink()

@@ -156,7 +156,7 @@ def encode_on(arguments: argparse.Namespace, options: EncodeOptions) -> int:
         more = ["--workers", str(engine.cpus), "--quiet"]
         more += ["--scratch", arguments.scratch] if arguments.scratch else []
         try:
-            save_plan(plan, prefix, overwrite=arguments.overwrite)
+            plan = save_plan(plan, prefix, overwrite=arguments.overwrite)
             interval = arguments.log_interval
             with terminal.Reporter(quiet=arguments.quiet, interval=interval) as report:
                 Drive(plan, prefix, engine, more, show=report, say=say).run()

@@ -10,7 +10,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tokpack import __version__
@@ -37,6 +39,7 @@ _PARTS_A_SHARD = 256  # so that a shard can keep many workers busy
 _DIGITS = 5
 # Options that are those of a machine, or that the plan says otherwise.
 _LOCAL = ("inputs", "output", "output_names", "workers", "overwrite", "scratch", "limit")
+_TIME = re.compile(rb'"mtime_ns": \d+')  # of an input, in a line of the plan
 _FILES = ("tokenizer", "vocab_file", "merge_file", "tokenizer_model")
 
 
@@ -102,6 +105,11 @@ class ShardPlan:
         head = {"format": PLAN_FORMAT, "id": self.id, **self._head()}
         return json.dumps(head).encode() + b"\n" + self.body
 
+    def is_same(self, other: ShardPlan) -> bool:
+        """Whether another plan makes the same of the same inputs, whenever those were written."""
+        bodies = [_TIME.sub(b"", plan.body) for plan in (self, other)]
+        return self._head() == other._head() and bodies[0] == bodies[1]
+
     def difference(self, other: ShardPlan) -> str:
         """What distinguishes another plan from this one, in words."""
         if self.version != other.version:
@@ -122,11 +130,11 @@ class ShardPlan:
         """The plan of one shard. UsageError where there is no such shard."""
         if not 0 <= number < self.shards:
             raise UsageError(f"there is no shard {number}: the plan has 0 to {self.shards - 1}")
-        return self._shard(self.body.splitlines()[number], number)
+        return self._shard(self._lines[number], number)
 
     def each_shard(self) -> Iterator[Plan]:
         """The plans of all shards, in order."""
-        for number, line in enumerate(self.body.splitlines()):
+        for number, line in enumerate(self._lines):
             yield self._shard(line, number)
 
     def prefixes(self, prefix: str, number: int) -> dict[str, str]:
@@ -162,6 +170,10 @@ class ShardPlan:
 
     def _head(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in _HEAD}
+
+    @cached_property
+    def _lines(self) -> list[bytes]:
+        return self.body.splitlines()
 
     def _is_sound(self) -> bool:
         """Whether the head is of the right types, and names no files in other folders."""
@@ -217,17 +229,18 @@ def prefix_of(text: str) -> str:
     return text.removesuffix("/").removesuffix("/" + NAME).removesuffix(SUFFIX)
 
 
-def save_plan(plan: ShardPlan, prefix: str, *, overwrite: bool = False) -> None:
-    """Write a plan where all machines find it; one that is there already is left alone.
+def save_plan(plan: ShardPlan, prefix: str, *, overwrite: bool = False) -> ShardPlan:
+    """Write a plan where all machines find it, and give the one to follow.
 
-    Another plan may be replaced only with ``overwrite``, and its shards with it. OutputError.
+    One that is there already is left alone, also where only times of inputs are others. Another
+    may be replaced only with ``overwrite``, and its shards with it. OutputError.
     """
     path = plan_path(prefix)
     if storage.create(path, plan.content()):
-        return
+        return plan
     old = ShardPlan.load(prefix, any_version=True)
-    if old.id == plan.id:
-        return
+    if old.is_same(plan):
+        return old
     if not overwrite:
         raise OutputError(
             f"{shown(path)} is another plan: {old.difference(plan)}; choose another output, or "
@@ -242,6 +255,7 @@ def save_plan(plan: ShardPlan, prefix: str, *, overwrite: bool = False) -> None:
                 storage.remove(file)
         storage.remove(report_path(prefix, number))
     storage.write(path, plan.content())
+    return plan
 
 
 def make_shard_plan(options: EncodeOptions, shard_bytes: int = SHARD_BYTES) -> ShardPlan:

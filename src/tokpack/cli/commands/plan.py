@@ -53,7 +53,7 @@ def run(argv: Sequence[str]) -> int:
 
     with terminal.notes_from_log(quiet=arguments.quiet):
         plan = make_shard_plan(options, arguments.shard_size)
-        save_plan(plan, options.output, overwrite=arguments.overwrite)
+        plan = save_plan(plan, options.output, overwrite=arguments.overwrite)
     if not arguments.quiet:
         shards.tell_plan(plan, options.output)
     if arguments.json:
