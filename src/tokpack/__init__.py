@@ -16,6 +16,7 @@ from tokpack.errors import (
     TokenizerError,
     TokpackError,
     TrainingError,
+    UnreachableError,
     UsageError,
     WorkerError,
 )
@@ -45,6 +46,7 @@ __all__ = [
     "TokenizerError",
     "TokpackError",
     "TrainingError",
+    "UnreachableError",
     "UsageError",
     "WorkerError",
     "__version__",

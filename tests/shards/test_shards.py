@@ -297,7 +297,7 @@ def test_another_that_makes_a_shard_is_waited_for(corpus: Corpus, tmp_path: Path
     command = [sys.executable, "-m", "tokpack", "encode", "--plan", str(prefix), "--shard", "0-1"]
     # It stands still once it has begun, and goes on a moment later.
     other = subprocess.Popen([*command, "-q", "--workers", "1"], stdout=subprocess.DEVNULL)
-    while not Path(f"{prefix}-00000.unfinished").exists() and other.poll() is None:
+    while not Path(f"{prefix}-00000.unfinished/plan.json").exists() and other.poll() is None:
         time.sleep(0.01)
     other.send_signal(signal.SIGSTOP)
     busy = subprocess.run([*command[:-1], "0", "-q"], capture_output=True, text=True, check=False)

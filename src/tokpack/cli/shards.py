@@ -77,7 +77,7 @@ def encode(arguments: argparse.Namespace, page: Page) -> int:
 
     if not (arguments.plan and arguments.shard):
         raise UsageError("--plan PREFIX and --shard N belong together")
-    flags, nothing = flag_names(page), parse(page, [])
+    flags, nothing = flag_names(*page.groups), parse(page, [])
     for name, value in vars(arguments).items():
         if name not in _BESIDE_A_PLAN and value != getattr(nothing, name, None):
             what = flags.get(name, "INPUT")
