@@ -12,7 +12,7 @@ from tokpack.indexed.manifest import checksum_of, now
 from tokpack.indexed.records import ShardRecord
 from tokpack.shards import storage
 from tokpack.shards.survey import ranges
-from tokpack.stores import shown
+from tokpack.stores import exists, shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -160,7 +160,7 @@ def _inputs(plan: ShardPlan, manifests: Sequence[Manifest]) -> list[dict[str, An
 def _write(prefix: str, manifest: Manifest, *, overwrite: bool) -> None:
     path = manifest_path(prefix)
     for file in (idx_path(prefix), bin_path(prefix)):
-        if storage.exists(file):
+        if exists(file):
             raise OutputError(
                 f"{shown(file)} exists, and would hide the shards: choose another output, or move "
                 "it away"

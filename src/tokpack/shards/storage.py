@@ -36,11 +36,6 @@ def read_all(paths: Sequence[str]) -> list[bytes | None]:
     return [_read(path) for path in paths]
 
 
-def exists(path: str) -> bool:
-    """Whether there is such a file. InputError where that cannot be told."""
-    return stores.stat(path) is not None if is_url(path) else os.path.lexists(path)
-
-
 def write(path: str, content: bytes) -> None:
     """Write a file whole, in place of any that is there. Raises OutputError."""
     if is_url(path):
