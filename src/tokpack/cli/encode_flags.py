@@ -172,10 +172,7 @@ OUTPUT = (
 
 
 def resolve(arguments: argparse.Namespace) -> tuple[EncodeOptions, list[str]]:
-    """Turn flags into the library's options, and into what the user should be told about them.
-
-    Where a command has no --workers and --scratch, these are for whoever does the work to say.
-    """
+    """Turn flags into the library's options, and into what the user should be told about them."""
     from tokpack.encoding import EncodeOptions, megatron_names
 
     legacy.check(arguments)
@@ -215,8 +212,6 @@ def resolve(arguments: argparse.Namespace) -> tuple[EncodeOptions, list[str]]:
         prepend_bos=arguments.prepend_bos,
         bos_token=arguments.bos_token,
         add_special_tokens=arguments.add_special_tokens,
-        workers=getattr(arguments, "workers", 0),
-        scratch=getattr(arguments, "scratch", None),
         dtype=arguments.dtype,
         special_tokens=arguments.special_tokens,
         on_error=on_error,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tokpack.cli import legacy, shards, summary, terminal
@@ -86,6 +87,7 @@ def run(argv: Sequence[str]) -> int:
         return shards.encode(arguments, PAGE)
     shards.check_engine(arguments)
     options, notes = resolve(arguments)
+    options = replace(options, workers=arguments.workers, scratch=arguments.scratch)
     if not arguments.quiet:
         for line in notes:
             terminal.note(line)
