@@ -86,7 +86,9 @@ def explained(number: int, code: str, text: str, url: str) -> str:
 def _passing(name: str, text: str, number: int, said: str, place: Place) -> str:
     """Why it may succeed the next time; "" where it will not."""
     if number:
-        return f"the store answers {said}" if number >= 500 or number in _RETRIED else ""
+        # The rest of a body that stopped just before its end is an empty range, which is asked for.
+        passes = number >= 500 or number in _RETRIED or (number == 416 and place.kind != "http")
+        return f"the store answers {said}" if passes else ""
     if name != "GenericError" or "HTTP error" not in text:
         return ""
     if "certificate" in text:
