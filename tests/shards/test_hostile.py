@@ -18,8 +18,9 @@ from tokpack.errors import FormatError, InputError, UsageError
 from tokpack.indexed import Manifest, Origins, ShardOrigins
 from tokpack.shards import drive
 from tokpack.shards.commit import commit, data_path
+from tokpack.shards.cut import make_shard_plan
 from tokpack.shards.engine import BUSY, Outcome
-from tokpack.shards.plan import ShardPlan, make_shard_plan, plan_path, report_path, save_plan
+from tokpack.shards.plan import ShardPlan, plan_path, report_path, save_plan
 from tokpack.shards.survey import survey
 from tokpack.shards.work import encode_shard
 

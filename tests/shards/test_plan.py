@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 
 from tokpack.encoding import EncodeOptions
 from tokpack.errors import FormatError, InputError, OutputError, ResumeError, UsageError
+from tokpack.shards.cut import _shards, make_shard_plan
 from tokpack.shards.plan import (
     ShardPlan,
-    _shards,
     check_means,
-    make_shard_plan,
     plan_path,
     prefix_of,
     save_plan,

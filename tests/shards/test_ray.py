@@ -16,8 +16,9 @@ import tokpack
 from tokpack.encoding import EncodeOptions
 from tokpack.errors import UsageError
 from tokpack.shards.commit import commit
+from tokpack.shards.cut import make_shard_plan
 from tokpack.shards.drive import Drive
-from tokpack.shards.plan import make_shard_plan, save_plan
+from tokpack.shards.plan import save_plan
 from tokpack.shards.survey import survey
 
 ray = pytest.importorskip("ray")

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import zipfile
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -24,6 +25,8 @@ from tokpack import stores
 from tokpack.encoding.options import default_output
 from tokpack.errors import StoreError
 from tokpack.sources import discover
+from tokpack.stores import access
+from tokpack.stores.helper import Helper
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -435,3 +438,24 @@ def test_what_is_a_url() -> None:
         stores.shown("abfs://box@me.dfs.core.windows.net/p")
         == "abfs://box@me.dfs.core.windows.net/p"
     )
+
+
+def test_a_question_that_is_interrupted(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left of the answer is not taken for the answer to the next question."""
+    url = store.s3.put("interrupted/x.jsonl", b"abc")
+    found = access.named(url)
+    helper = access._stores()
+    assert isinstance(helper, Helper)
+    reader = access.open_reader(found, 0, 3)
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(helper._connection, "recv", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        access.stat(url)
+    reader.close()  # whose process is gone
+    assert access.stat(url) == found
+    assert access._stores() is not helper
+    with closing(access.open_reader(found, 0, 3)) as again:
+        assert again.read(3) == b"abc"

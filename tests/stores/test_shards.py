@@ -21,7 +21,8 @@ from tokpack.files.durable import UNFINISHED
 from tokpack.indexed import Manifest
 from tokpack.shards import drive, report
 from tokpack.shards.commit import commit
-from tokpack.shards.plan import ShardPlan, make_shard_plan, save_plan
+from tokpack.shards.cut import make_shard_plan
+from tokpack.shards.plan import ShardPlan, save_plan
 from tokpack.shards.survey import survey
 from tokpack.shards.work import encode_shard
 

@@ -143,8 +143,9 @@ def check_engine(arguments: argparse.Namespace) -> None:
 def encode_on(arguments: argparse.Namespace, options: EncodeOptions) -> int:
     """Make all of ``encode --engine``: plan, a task for each shard, commit."""
     from tokpack.shards.commit import commit
+    from tokpack.shards.cut import make_shard_plan
     from tokpack.shards.drive import Drive
-    from tokpack.shards.plan import make_shard_plan, save_plan
+    from tokpack.shards.plan import save_plan
     from tokpack.shards.ray_engine import RayEngine
 
     prefix = options.output if is_url(options.output) else os.path.abspath(options.output)

@@ -223,7 +223,7 @@ def open_object(found: StoredObject) -> BinaryIO:
 def _stores() -> Any:
     """The service of this process, or the process that does it for this one."""
     global _service  # noqa: PLW0603
-    if isinstance(_service, Helper) and _service.settings != _settings():
+    if isinstance(_service, Helper) and (_service.is_closed or _service.settings != _settings()):
         _service = None  # it ends when nothing reads through it any more
     if _service is None:
         if _own:

@@ -60,13 +60,23 @@ class Helper:
 
     __del__ = shut_down
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether it has ended: what was open in it is gone."""
+        return self._connection.closed
+
     def _call(self, name: str, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        if name == "close" and self.is_closed:
+            return None
         try:
             with self._lock:
                 self._connection.send((name, args, named))
                 done, value = self._connection.recv()
         except (OSError, EOFError) as error:
             raise WorkerError("the process that reads from stores has died; run again") from error
+        except BaseException:  # a signal: what is left of the answer would be taken for the next
+            self.shut_down()
+            raise
         if done:
             return value
         if isinstance(value, TokpackError):

@@ -69,7 +69,12 @@ class Service:
 
     def contents(self, urls: Sequence[str], most: int) -> list[bytes | None]:
         """Small objects as they are now, ``most`` bytes at most of each; None where none is."""
-        return list(self._pool.map(lambda url: self._again(url, lambda: _content(url, most)), urls))
+
+        def one(url: str) -> bytes | None:
+            content: bytes | None = self._again(url, lambda: _content(url, most), first=True)
+            return content
+
+        return list(self._pool.map(one, urls))
 
     def open(self, found: StoredObject, begin: int, until: int) -> int:
         """Begin to read at ``begin``, at full speed up to ``until``; gives the reader's number."""

@@ -49,7 +49,8 @@ def run(argv: Sequence[str]) -> int:
     if not arguments.quiet:
         for line in notes:
             terminal.note(line)
-    from tokpack.shards.plan import make_shard_plan, save_plan
+    from tokpack.shards.cut import make_shard_plan
+    from tokpack.shards.plan import save_plan
 
     with terminal.notes_from_log(quiet=arguments.quiet):
         plan = make_shard_plan(options, arguments.shard_size)

@@ -1,0 +1,154 @@
+"""From a request to a plan in shards: where inputs are cut, and what a plan must not hold."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any
+
+from tokpack import __version__
+from tokpack.encoding.plan import MAX_PART_BYTES, MIN_PART_BYTES, deciding_options, described
+from tokpack.encoding.planned import load_means
+from tokpack.errors import UsageError
+from tokpack.shards.plan import ShardPlan, prefix_of
+from tokpack.sources import Part, Source, discover, make_parts
+from tokpack.stores import is_url, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from tokpack.encoding.options import EncodeOptions
+
+SHARD_BYTES = 64 * 10**9
+_PARTS_A_SHARD = 256  # so that a shard can keep many workers busy
+# Options that are those of a machine, or that the plan says otherwise.
+_LOCAL = ("inputs", "output", "output_names", "workers", "overwrite", "scratch", "limit")
+_FILES = ("tokenizer", "vocab_file", "merge_file", "tokenizer_model")
+
+
+def make_shard_plan(options: EncodeOptions, shard_bytes: int = SHARD_BYTES) -> ShardPlan:
+    """Plan the run that ``options`` ask for, in shards of about ``shard_bytes`` of text.
+
+    What compressed files unpack to is estimated. A file is cut only where it is larger than a
+    shard and can be read from its middle. Raises as ``encode`` does before any work, and UsageError
+    for what cannot be cut.
+    """
+    if options.limit is not None:
+        raise UsageError("--limit takes the first records of all: it cannot be cut into shards")
+    if prefix_of(options.output) != options.output:
+        raise UsageError(
+            f"{shown(options.output)}: a name that ends so would be taken for that of a plan, not "
+            "of a dataset: choose another output"
+        )
+    if shard_bytes < 1:
+        raise UsageError(f"--shard-size is {shard_bytes}; the least is 1")
+    if is_url(options.output) and shown(options.output) != options.output:
+        raise _has_secret(options.output)
+    sources = discover(options.inputs, input_format=options.input_format, hf_split=options.hf_split)
+    for source in sources:
+        _check_shared(source)
+    means = load_means(options)
+    prints = [source.fingerprint() for source in sources]
+    lines = []
+    for parts in _shards(sources, shard_bytes):
+        first, last = parts[0].source, _last(parts[-1])
+        inputs = [
+            {"fingerprint": prints[n], **_shared(sources[n]).to_json()}
+            for n in range(first, last + 1)
+        ]
+        rows = [list(_from(part, first).to_json().values()) for part in parts]
+        lines.append(json.dumps({"inputs": inputs, "parts": rows}))
+    return ShardPlan(
+        version=__version__,
+        options=_same_everywhere(options),
+        deciding=deciding_options(options, means),
+        tokenizer=described(options, means),
+        names={key: name.rpartition("/")[2] for key, name in options.output_names.items()},
+        inputs=len(sources),
+        size=sum(source.size for source in sources),
+        shards=len(lines),
+        body="".join(line + "\n" for line in lines).encode(),
+    ).identified()
+
+
+def _same_everywhere(options: EncodeOptions) -> dict[str, Any]:
+    values = {f.name: getattr(options, f.name) for f in fields(options) if f.name not in _LOCAL}
+    for name in _FILES:
+        path = values[name]
+        if path and is_url(path) and shown(path) != path:
+            raise _has_secret(path)
+        if path and not is_url(path) and os.path.exists(path):
+            values[name] = os.path.abspath(path)
+    return {**values, "keys": list(options.keys)}
+
+
+def _check_shared(source: Source) -> None:
+    """Refuse what another machine could not read. UsageError."""
+    if source.is_pipe:
+        raise UsageError(f"{source.name} can be read only once: put it in a file first")
+    if source.is_remote and source.path != source.name:
+        raise _has_secret(source.path)
+
+
+def _has_secret(url: str) -> UsageError:
+    return UsageError(
+        f"{shown(url)}: its URL holds a secret, which no plan may have: name it without one, and "
+        "give the credentials to each machine"
+    )
+
+
+def _shared(source: Source) -> Source:
+    return source if source.is_remote else replace(source, path=os.path.abspath(source.path))
+
+
+def _shards(sources: Sequence[Source], shard_bytes: int) -> Iterator[list[Part]]:
+    """Runs of parts, each of about ``shard_bytes`` of text."""
+    size = min(max(shard_bytes // _PARTS_A_SHARD, MIN_PART_BYTES), MAX_PART_BYTES)
+    total = sum(source.size for source in sources)
+    # Frames are looked for in files that are a part of a shard for themselves.
+    ways = max(1, -(-total // shard_bytes))
+    parts = make_parts(sources, ways=ways, target_bytes=size)
+    shard: list[Part] = []
+    weight = 0
+    for unit in _units(parts, shard_bytes):
+        own = sum(part.weight for part in unit)
+        if shard and weight + own / 2 > shard_bytes:
+            yield shard
+            shard, weight = [], 0
+        shard += unit
+        weight += own
+    if shard:
+        yield shard
+
+
+def _units(parts: Sequence[Part], shard_bytes: int) -> Iterator[list[Part]]:
+    """What goes into one shard together: the parts of a file, unless that is larger than a shard.
+
+    Rows of a table are not cut: nobody would know which rows come before those of a shard.
+    """
+    at = 0
+    while at < len(parts):
+        end = at + 1
+        while end < len(parts) and parts[end].source == parts[at].source:
+            end += 1
+        unit = list(parts[at:end])
+        if sum(part.weight for part in unit) > shard_bytes and unit[0].kind != "rows":
+            yield from ([part] for part in unit)
+        else:
+            yield unit
+        at = end
+
+
+def _last(part: Part) -> int:
+    """The number of the last source that a part reads."""
+    return part.end - 1 if part.kind == "files" else part.source
+
+
+def _from(part: Part, first: int) -> Part:
+    """The part where the source ``first`` has number 0."""
+    if part.kind == "files":
+        return replace(
+            part, source=part.source - first, begin=part.begin - first, end=part.end - first
+        )
+    return replace(part, source=part.source - first)
