@@ -77,5 +77,5 @@ class ProcessEngine:
                 )
                 if self.lose:
                     self.lose -= 1
-                    time.sleep(0.6)
+                    time.sleep(0.1)  # it is still importing
                     os.kill(task.process.pid, signal.SIGKILL)

@@ -53,6 +53,8 @@ def test_a_saved_configuration_is_read_back(
 ) -> None:
     if values.get("zero_stage"):
         values["engine"] = "deepspeed"
+    if values.get("engine") == "deepspeed":
+        values.pop("optimizer", None)  # it has only Adam
     saved = Config(**{"global_batch_size": 16, **values})
     path = tmp_path_factory.mktemp("saved") / "config.yaml"
     path.write_text(saved.to_yaml(), encoding="utf-8")
