@@ -91,6 +91,17 @@ def ending_with(
     return end_with_launcher
 
 
+def is_alive(pid: int) -> bool:
+    """Whether there is a process of this number, be it somebody else's."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
 def end_with(launcher: int) -> None:
     """Let the system send SIGTERM when this process's parent ``launcher`` dies, where it can."""
     act = ending_with(launcher, signal.SIGTERM)

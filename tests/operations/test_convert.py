@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import struct
-import subprocess
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import forked
+from support.cli_tools import tokpack
 from support.converting import pack_lazy, run, same
 from support.documents import DOCUMENTS, Documents, documents_of, plain
 from support.indexed_twin import Plain, read_plainly, write_plainly
@@ -275,16 +275,7 @@ def test_parquet_columns(tmp_path: Path) -> None:
 def test_the_command(tmp_path: Path) -> None:
     write_plainly(tmp_path / "all", plain([[[1, 2]], [[3]]]))
 
-    def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            **forked.python("-m", "tokpack", "convert", *arguments),
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-
+    command = partial(tokpack, "convert", cwd=tmp_path)
     done = command("all.idx", "x.npy")
     assert (done.returncode, done.stdout) == (0, "x.npy\n")
     assert "note: the file does not tell where documents end" in done.stderr

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import forked
+from support.cli_tools import tokpack
 from support.documents import DOCUMENTS, Documents, documents_of, plain
 from support.indexed_twin import pack_index, read_plainly, write_plainly
 
@@ -337,30 +337,18 @@ def test_a_dataset_without_documents_cannot_be_split(tmp_path: Path) -> None:
         split(str(tmp_path / "none"), str(tmp_path / "part"), Cut(parts=1))
 
 
-def command(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Run tokpack in a folder."""
-    return subprocess.run(
-        **forked.python("-m", "tokpack", *map(str, arguments)),
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-
-
 def test_the_commands(tmp_path: Path) -> None:
     for name, documents in (("a", [[[1, 2]], [[3]]]), ("b", [[[4]]])):
         write_plainly(tmp_path / name, plain(documents))
-    done = command("merge", "a.bin", "a.idx", "b", "-o", "all", cwd=tmp_path)
+    done = tokpack("merge", "a.bin", "a.idx", "b", "-o", "all", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "all\n")
     assert "all: 3 documents, 4 tokens as uint16, 8 B" in done.stderr
-    done = command("split", "all", "-o", "p", "--documents", 2, "--json", cwd=tmp_path)
+    done = tokpack("split", "all", "-o", "p", "--documents", 2, "--json", cwd=tmp_path)
     made = json.loads(done.stdout)["datasets"]
     assert [(one["prefix"], one["documents"]) for one in made] == [("p_00000", 2), ("p_00001", 1)]
-    done = command("merge", "a", "p_00001", "-o", "v", "--virtual", "-q", cwd=tmp_path)
+    done = tokpack("merge", "a", "p_00001", "-o", "v", "--virtual", "-q", cwd=tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "v\n", "")
-    done = command("split", "v", "-o", "w", "--shares", "2,1", cwd=tmp_path)
+    done = tokpack("split", "v", "-o", "w", "--shares", "2,1", cwd=tmp_path)
     assert done.stdout == "w_00000\nw_00001\n"
     assert documents_of(tmp_path / "w_00000") == [[[1, 2]], [[3]]]
     for wrong, message in (
@@ -371,7 +359,7 @@ def test_the_commands(tmp_path: Path) -> None:
         (["split", "a", "-o", "x"], "say how to cut"),
         (["split", "a", "-o", "x", "--shares", "1;2"], "is not a list such as"),
     ):
-        done = command(*wrong, cwd=tmp_path)
+        done = tokpack(*wrong, cwd=tmp_path)
         assert done.returncode == 1
         assert message in done.stderr
         assert "Traceback" not in done.stderr

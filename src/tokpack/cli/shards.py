@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import sys
 from contextlib import contextmanager, redirect_stdout
 from typing import TYPE_CHECKING, Any
 
-from tokpack.cli import rewrite, terminal
+from tokpack.cli import rewrite, summary, terminal
 from tokpack.cli.parser import Group, flag, flag_names, parse, size
 from tokpack.errors import BusyError, TokpackError, UnreachableError, UsageError, WorkerError
+from tokpack.shards import SHARD_BYTES
 from tokpack.stores import is_url
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 SIZE = flag(
     "--shard-size",
     type=size,
-    default=64 * 10**9,
+    default=SHARD_BYTES,
     metavar="SIZE",
     help="about so much text in each shard (64GB)",
 )
@@ -107,8 +107,7 @@ def encode(arguments: argparse.Namespace, page: Page) -> int:
                 there = "" if report.first else " (it was there)"
                 terminal.say(rewrite.describe(name, manifest) + there)
     if arguments.json:
-        entries = [{"prefix": name, **json.loads(one.to_json())} for name, one in datasets]
-        terminal.put_json({"datasets": entries})
+        summary.print_json(datasets)
     else:
         terminal.print_paths([name for name, _ in datasets], said=not arguments.quiet)
     return 0
@@ -178,9 +177,7 @@ def show_committed(
             terminal.say(f"{rewrite.describe(name, manifest)} in {_shards(plan)}")
         terminal.say("  it needs the shards where they are; move it only together with them")
     if as_json:
-        entries = zip(names, manifests, strict=True)
-        datasets = [{"prefix": name, **json.loads(one.to_json())} for name, one in entries]
-        terminal.put_json({"datasets": datasets})
+        summary.print_json(list(zip(names, manifests, strict=True)))
     else:
         terminal.print_paths(names, said=not quiet)
 
@@ -188,7 +185,7 @@ def show_committed(
 def tell_plan(plan: ShardPlan, prefix: str) -> None:
     """Say what was planned, and what to type next."""
     stored = terminal.bytes_text(plan.size)
-    inputs = "1 input" if plan.inputs == 1 else f"{plan.inputs:,} inputs"
+    inputs = summary.counted(plan.inputs, "input")
     terminal.say(f"{prefix}: {_shards(plan)} of {inputs}, {stored} as they are stored")
     name = shlex.quote(prefix)
     terminal.say("next, on any machines, in any order:")
@@ -260,7 +257,7 @@ def show_status(
 
 
 def _shards(plan: ShardPlan) -> str:
-    return "1 shard" if plan.shards == 1 else f"{plan.shards:,} shards"
+    return summary.counted(plan.shards, "shard")
 
 
 def _counts(standings: Sequence[Standing]) -> dict[str, int]:

@@ -73,21 +73,23 @@ def _lines(prefix: str, manifest: Manifest, options: EncodeOptions, pace: str) -
         counts.append(("sequences", f"{manifest.sequences:,}"))
     if manifest.empty:
         what = "left out" if options.empty == "skip" else "kept in the index"
-        counts.append(("no tokens", f"{_count(manifest.empty, 'document')}, {what}"))
+        counts.append(("no tokens", f"{counted(manifest.empty, 'document')}, {what}"))
     if manifest.rejected:
-        counts.append(("rejected", f"{_count(manifest.rejected, 'bad record')} in {rejects}"))
+        counts.append(("rejected", f"{counted(manifest.rejected, 'bad record')} in {rejects}"))
     special = sum(source.get("special_tokens", 0) for source in manifest.inputs)
     if special:
         became = "as text" if manifest.options["special_tokens"] == "text" else "as special tokens"
-        counts.append(("special", f"{_count(special, 'special token')} inside documents, {became}"))
+        counts.append(
+            ("special", f"{counted(special, 'special token')} inside documents, {became}")
+        )
     sizes = {".bin": manifest.bin["bytes"], ".idx": manifest.idx["bytes"]}
     if manifest.trace:
         sizes[".trace"] = manifest.trace["bytes"]
     sizes[".json"] = len(manifest.to_json().encode())
     files = ", ".join(f"{end} ({bytes_text(size)})" for end, size in sizes.items())
     return [
-        f"{prefix}: {_count(manifest.documents, 'document')}, "
-        f"{_count(manifest.tokens, 'token')}, {per_token:.2f} bytes a token",
+        f"{prefix}: {counted(manifest.documents, 'document')}, "
+        f"{counted(manifest.tokens, 'token')}, {per_token:.2f} bytes a token",
         *(f"  {name:<10} {text}" for name, text in [*counts, ("files", files)]),
     ]
 
@@ -97,7 +99,7 @@ def _formats(manifest: Manifest) -> str:
     read = Counter((entry["format"], entry["compression"]) for entry in manifest.inputs)
     words = []
     for (format_, compression), count in read.items():
-        inputs = f" ({_count(count, 'input')})" if len(manifest.inputs) > 1 else ""
+        inputs = f" ({counted(count, 'input')})" if len(manifest.inputs) > 1 else ""
         words.append(FORMAT_NAMES[format_] + (f" in {compression}" if compression else "") + inputs)
     return "; ".join(words)
 
@@ -126,5 +128,6 @@ def _pace(manifest: Manifest, begun: Begun, seconds: float) -> str:
     return f" in {time_text(seconds)}, {bytes_text(manifest.text_bytes / seconds)}/s"
 
 
-def _count(number: int, noun: str) -> str:
+def counted(number: int, noun: str) -> str:
+    """A number and what is counted: 1 shard, 2,000 shards."""
     return f"{number:,} {noun}" + ("" if number == 1 else "s")

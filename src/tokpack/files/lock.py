@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokpack.errors import BusyError
 from tokpack.files.durable import cannot_write
+from tokpack.machine import is_alive
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -199,10 +200,4 @@ def _is_alive(owner: dict[str, Any]) -> bool:
     """Whether the process that wrote the record lives; a stranger's is taken to."""
     if owner.get("host") != socket.gethostname() or not isinstance(owner.get("pid"), int):
         return bool(owner)
-    try:
-        os.kill(owner["pid"], 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
+    return is_alive(owner["pid"])

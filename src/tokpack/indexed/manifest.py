@@ -152,6 +152,11 @@ class Manifest:
         return [], [] if eod is None else [eod]
 
     @property
+    def kept_empty(self) -> int:
+        """The documents without a token that have an entry in the index nevertheless."""
+        return self.empty if self.options.get("empty") == "document" else 0
+
+    @property
     def appended_eod(self) -> int | None:
         """The id that ends every document, where the manifest says that one was appended."""
         _, after = self.frame or ([], [])

@@ -55,7 +55,7 @@ class Origins:
         self.trace = Trace(trace_path(self._prefix))
         self._manifest = manifest = Manifest.load(self._prefix)
         self.sources = [_name(entry) for entry in manifest.inputs]
-        kept = manifest.empty if manifest.options.get("empty") == "document" else 0
+        kept = manifest.kept_empty
         expected = (
             len(manifest.inputs),
             manifest.documents + kept,

@@ -11,6 +11,7 @@ from tokpack.indexed import FileDigest, Manifest, bin_path, idx_path, manifest_p
 from tokpack.indexed.manifest import checksum_of, now
 from tokpack.indexed.records import ShardRecord
 from tokpack.shards import storage
+from tokpack.shards.plan import beside
 from tokpack.shards.survey import ranges
 from tokpack.stores import exists, shown
 
@@ -28,8 +29,7 @@ def commit(plan: ShardPlan, prefix: str, *, overwrite: bool = False) -> list[Man
 
     Only manifests and a listing are read. InputError where shards are missing, FormatError where
     one is not what was planned, InputError where all of them have too many bad records, OutputError
-    where a dataset of the name is there that is another
-    one and may not be replaced.
+    where another dataset of the name is there and may not be replaced.
     """
     shards = list(plan.each_shard())
     manifests = []
@@ -37,7 +37,7 @@ def commit(plan: ShardPlan, prefix: str, *, overwrite: bool = False) -> list[Man
         names = [plan.prefixes(prefix, number)[key] for number in range(plan.shards)]
         parts = _loaded(names, whole)
         _check(shards, parts, names, key, storage.sizes(whole))
-        manifests.append(_joined(plan, key, names, parts))
+        manifests.append(_joined(plan, shards, key, names, parts))
         if not manifests[-1].tokens:
             raise InputError(
                 f"{shown(whole)}: no document with a token under the key {key!r} in any shard"
@@ -54,10 +54,9 @@ def data_path(prefix: str, manifest: Manifest) -> str:
 
     The weights are tokens, so that every document is seen equally often.
     """
-    folder = prefix[: len(prefix) - len(prefix.rpartition("/")[2])]
     pieces = manifest.pieces or ()
     some = [piece for piece in pieces if piece.tokens]  # a weight of 0 is an error to them
-    return "".join(f"{piece.tokens} {folder}{piece.prefix}\n" for piece in some)
+    return "".join(f"{piece.tokens} {beside(prefix, piece.prefix)}\n" for piece in some)
 
 
 def _loaded(names: Sequence[str], whole: str) -> list[Manifest]:
@@ -103,14 +102,18 @@ def _check(
 
 
 def _joined(
-    plan: ShardPlan, key: str, names: Sequence[str], manifests: Sequence[Manifest]
+    plan: ShardPlan,
+    shards: Sequence[Plan],
+    key: str,
+    names: Sequence[str],
+    manifests: Sequence[Manifest],
 ) -> Manifest:
     """What the dataset that consists of all shards says of itself."""
     records = tuple(
         ShardRecord(
             prefix=name.rpartition("/")[2],
             sequences=one.sequences,
-            documents=_index_entries(one),
+            documents=one.documents + one.kept_empty,
             tokens=one.tokens,
             bin_bytes=one.bin["bytes"],
             idx_bytes=one.idx["bytes"],
@@ -128,7 +131,7 @@ def _joined(
             "key": key,
             "on_error": plan.options["on_error"],
         },
-        inputs=_inputs(plan, manifests),
+        inputs=_inputs(shards, manifests),
         dtype=manifests[0].dtype,
         bin=FileDigest(bytes=sum(one.bin_bytes for one in records), xxh3_128=""),
         idx=FileDigest(bytes=sum(one.idx_bytes for one in records), xxh3_128=""),
@@ -137,16 +140,10 @@ def _joined(
     )
 
 
-def _index_entries(manifest: Manifest) -> int:
-    """The documents in the index of a shard: with --empty document also those without a token."""
-    kept = manifest.empty if manifest.options.get("empty") == "document" else 0
-    return manifest.documents + kept
-
-
-def _inputs(plan: ShardPlan, manifests: Sequence[Manifest]) -> list[dict[str, Any]]:
+def _inputs(shards: Sequence[Plan], manifests: Sequence[Manifest]) -> list[dict[str, Any]]:
     """The inputs of all shards; of a file that several took a range of, the sums."""
     inputs: list[dict[str, Any]] = []
-    for shard, manifest in zip(plan.each_shard(), manifests, strict=True):
+    for shard, manifest in zip(shards, manifests, strict=True):
         own = [dict(entry) for entry in manifest.inputs]
         if shard.goes_on:
             last, more = inputs[-1], own.pop(0)

@@ -11,6 +11,7 @@ from tokpack import __version__
 from tokpack.encoding.plan import MAX_PART_BYTES, MIN_PART_BYTES, deciding_options, described
 from tokpack.encoding.planned import load_means
 from tokpack.errors import UsageError
+from tokpack.shards import SHARD_BYTES
 from tokpack.shards.plan import ShardPlan, prefix_of
 from tokpack.sources import Part, Source, discover, make_parts
 from tokpack.stores import is_url, shown
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
     from tokpack.encoding.options import EncodeOptions
 
-SHARD_BYTES = 64 * 10**9
 _PARTS_A_SHARD = 256  # so that a shard can keep many workers busy
 # Options that are those of a machine, or that the plan says otherwise.
 _LOCAL = ("inputs", "output", "output_names", "workers", "overwrite", "scratch", "limit")

@@ -71,9 +71,10 @@ class Drive:
 
     def run(self) -> None:
         """Make what is missing. WorkerError where shards failed; those that are done stay."""
+        standings: list[Standing] = []
         try:
             while True:
-                standings = survey(self._plan, self._prefix)
+                standings = survey(self._plan, self._prefix, standings)
                 self._tell(standings)
                 if all(one.state == "done" for one in standings):
                     return
@@ -138,9 +139,7 @@ class Drive:
             pass
         elif outcome.code == BUSY:  # another makes it, and may not have told of it yet
             self._not_before[number] = time.monotonic() + _BUSY_SECONDS
-        elif (
-            outcome.code == 1
-        ):  # what it was asked, or what it reads, is wrong: no use to try again
+        elif outcome.code == 1:  # what is asked, or read, is wrong: it would fail again
             self._failed[number] = _last_line(outcome.said)
             self._say(f"shard {number} failed: {self._failed[number]}")
         else:

@@ -136,8 +136,7 @@ class ShardPlan:
 
     def whole(self, prefix: str) -> dict[str, str]:
         """The datasets that consist of all shards, by key."""
-        folder = prefix[: len(prefix) - len(prefix.rpartition("/")[2])]
-        return {key: folder + name for key, name in self.names.items()}
+        return {key: beside(prefix, name) for key, name in self.names.items()}
 
     def encode_options(
         self, prefix: str, number: int, *, workers: int = 0, scratch: str | None = None
@@ -200,6 +199,11 @@ class ShardPlan:
 
 
 _HEAD = tuple(field.name for field in fields(ShardPlan) if field.name not in ("body", "id"))
+
+
+def beside(prefix: str, name: str) -> str:
+    """The path of a name in the folder of the dataset ``prefix``, written as that is."""
+    return prefix[: len(prefix) - len(prefix.rpartition("/")[2])] + name
 
 
 def plan_folder(prefix: str) -> str:

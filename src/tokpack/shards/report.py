@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from tokpack.errors import FormatError, TokpackError
 from tokpack.files.foreign import parse_json
+from tokpack.machine import is_alive
 from tokpack.shards import storage
 from tokpack.shards.plan import report_path
 from tokpack.stores import is_url
@@ -59,22 +60,8 @@ class Report:
         """Whether its maker says that it works, and is dead or has said so too long ago."""
         if self.state != "running":
             return False
-        return time.time() - self.told > LOST_SECONDS or self._is_dead_here()
-
-    def _is_dead_here(self) -> bool:
-        if self.host != socket.gethostname():
-            return False
-        try:
-            os.kill(self.pid, 0)
-        except ProcessLookupError:
-            return True
-        except OSError:  # somebody else's
-            return False
-        return False
-
-    def is_of(self, other: Report) -> bool:
-        """Whether the same process has told both."""
-        return (self.host, self.pid, self.began) == (other.host, other.pid, other.began)
+        is_dead = self.host == socket.gethostname() and not is_alive(self.pid)
+        return is_dead or time.time() - self.told > LOST_SECONDS
 
 
 class Reporter:

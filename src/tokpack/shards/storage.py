@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from tokpack import stores
-from tokpack.errors import InputError, OutputError
+from tokpack.errors import InputError
 from tokpack.files.durable import (
     cannot_write,
     link,
@@ -15,13 +15,13 @@ from tokpack.files.durable import (
     open_regular,
     remove_file,
     rename,
+    replace_file,
 )
-from tokpack.files.durable import replace_file as replace_local
 from tokpack.files.foreign import MAX_BYTES
-from tokpack.stores import is_url
+from tokpack.stores import is_url, upload
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
 
 def read(path: str) -> bytes | None:
@@ -39,21 +39,19 @@ def read_all(paths: Sequence[str]) -> list[bytes | None]:
 def write(path: str, content: bytes) -> None:
     """Write a file whole, in place of any that is there. Raises OutputError."""
     if is_url(path):
-        with _cannot("write"):
-            stores.put(path, content)
+        upload.write(content, path)
     else:
         make_folder_of(path)
-        replace_local(path, [content])
+        replace_file(path, [content])
 
 
 def create(path: str, content: bytes) -> bool:
     """Write a file whole if there is none. False where one of other content is. OutputError."""
     if is_url(path):
-        with _cannot("write"):
-            return stores.put(path, content, new=True)
+        return upload.create(content, path)
     make_folder_of(path)
     own = f"{path}.{os.getpid()}"
-    replace_local(own, [content])
+    replace_file(own, [content])
     try:
         with cannot_write(path), suppress(FileExistsError):
             if not link(own, path) and not os.path.lexists(path):  # a file system without links
@@ -66,12 +64,9 @@ def create(path: str, content: bytes) -> bool:
 def remove(path: str) -> None:
     """Remove a file, which may be gone. Raises OutputError."""
     if is_url(path):
-        with _cannot("remove"):
-            if stores.stat(path) is not None:
-                stores.delete(path)
+        upload.remove(path)
     else:
-        with cannot_write(path):
-            remove_file(path)
+        remove_file(path)
 
 
 def sizes(prefix: str) -> dict[str, int]:
@@ -104,11 +99,3 @@ def _read(path: str) -> bytes | None:
         return None
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
-
-
-@contextmanager
-def _cannot(what: str) -> Iterator[None]:
-    try:
-        yield
-    except InputError as error:
-        raise OutputError(f"cannot {what} {error}") from error

@@ -27,20 +27,26 @@ class Standing:
     report: Report | None
 
 
-def survey(plan: ShardPlan, prefix: str) -> list[Standing]:
+def survey(plan: ShardPlan, prefix: str, before: Sequence[Standing] = ()) -> list[Standing]:
     """All shards of a plan, in order. A listing and the reports are all that is read. InputError.
 
-    A shard is done when its files are there, the manifest among them, which is written last.
+    A shard is done when its files are there, the manifest among them, which is written last. What
+    was told ``before`` at the end of a shard is not read again.
     """
-    numbers = range(plan.shards)
     there: dict[str, int] = {}
     for name in plan.whole(prefix).values():
         there |= storage.sizes(name)
-    told = reports(prefix, numbers)
+    told = {one.number: one.report for one in before if _is_final(one)}
+    unknown = [number for number in range(plan.shards) if number not in told]
+    told |= dict(zip(unknown, reports(prefix, unknown), strict=True))
     return [
-        Standing(number, _state(_is_done(plan, prefix, number, there), report), report)
-        for number, report in zip(numbers, told, strict=True)
+        Standing(number, _state(_is_done(plan, prefix, number, there), told[number]), told[number])
+        for number in range(plan.shards)
     ]
+
+
+def _is_final(one: Standing) -> bool:
+    return one.state == "done" and one.report is not None and one.report.state == "done"
 
 
 def _is_done(plan: ShardPlan, prefix: str, number: int, there: Mapping[str, int]) -> bool:

@@ -50,6 +50,12 @@ def send(path: str, url: str, begun: Callable[[str], None]) -> None:
         )
 
 
+def write(content: bytes, url: str) -> None:
+    """Make an object, in place of any that is there. Raises OutputError."""
+    with _cannot_write(url):
+        access.put(url, content)
+
+
 def create(content: bytes, url: str) -> bool:
     """Make an object that was not there. False where one of other content is. OutputError."""
     with _cannot_write(url):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokpack.cli import terminal
 from tokpack.cli.parser import Group, Page, flag, parse, size
+from tokpack.cli.summary import counted
 from tokpack.display import shown
 from tokpack.errors import UsageError
 
@@ -220,7 +221,7 @@ def _show_text(tokenizer: Tokenizer, arguments: argparse.Namespace) -> None:
         known = [{"ids": list(one.ids), "text": one.text} for one in spelling.whole(ids)]
         terminal.put_json({"tokenizer": tokenizer.name, "ids": ids, "tokens": known})
         return
-    tokens = f"{len(ids):,} token" + ("" if len(ids) == 1 else "s")
+    tokens = counted(len(ids), "token")
     terminal.put(f"{bold(shown(tokenizer.name))}: {tokens}, {texts.size:,} bytes")
     print_tokens(ids, spelling)
 
