@@ -24,6 +24,7 @@ FLOORS = {
     "display": 0,
     "machine": 0,
     "progress": 0,
+    "quantities": 0,
     "files": 1,
     "stores": 2,
     "sources": 3,

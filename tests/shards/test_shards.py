@@ -21,13 +21,13 @@ from support.process_engine import ProcessEngine
 import tokpack
 from tokpack.cli import main
 from tokpack.encoding import EncodeOptions
+from tokpack.encoding.report import LOST_SECONDS
 from tokpack.errors import FormatError, InputError, OutputError, WorkerError
 from tokpack.indexed import Manifest, Origins, ShardOrigins
 from tokpack.shards.commit import commit, data_path
 from tokpack.shards.cut import make_shard_plan
 from tokpack.shards.drive import Drive
 from tokpack.shards.plan import ShardPlan, report_path, save_plan
-from tokpack.shards.report import LOST_SECONDS
 from tokpack.shards.survey import survey
 from tokpack.shards.work import encode_shard
 

@@ -254,7 +254,7 @@ def test_the_cache(store: Store, url: str, copies: Path, monkeypatch: pytest.Mon
     with pytest.raises(tokpack.UsageError, match="1,001 bytes, the cache 1,000: set TOKPACK_CACHE"):
         tokpack.stores.near("s3://texts/small/6.txt")
     monkeypatch.setenv("TOKPACK_CACHE_SIZE", "much")
-    with pytest.raises(tokpack.UsageError, match="TOKPACK_CACHE_SIZE is 'much'"):
+    with pytest.raises(tokpack.UsageError, match="TOKPACK_CACHE_SIZE: 'much'"):
         tokpack.stores.near("s3://texts/small/6.txt")
 
 

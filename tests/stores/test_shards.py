@@ -15,11 +15,11 @@ from support.stores import Fault, Store
 
 import tokpack
 from tokpack.cli import main
-from tokpack.encoding import EncodeOptions
+from tokpack.encoding import EncodeOptions, report
 from tokpack.errors import OutputError, UsageError
 from tokpack.files.durable import UNFINISHED
 from tokpack.indexed import Manifest
-from tokpack.shards import drive, report
+from tokpack.shards import drive
 from tokpack.shards.commit import commit
 from tokpack.shards.cut import make_shard_plan
 from tokpack.shards.plan import ShardPlan, save_plan

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tokpack.cli.figures import sentence, table
-from tokpack.cli.terminal import count_text, put
+from tokpack.cli.terminal import put
 from tokpack.display import shown
+from tokpack.quantities import count_text
 from tokpack.report.facts import percent
 
 if TYPE_CHECKING:

@@ -6,8 +6,9 @@ import os
 from typing import TYPE_CHECKING
 
 from tokpack.cli.figures import bold, dim, print_sources, table, width
-from tokpack.cli.terminal import bytes_text, is_coloured, put
+from tokpack.cli.terminal import is_coloured, put
 from tokpack.display import shown
+from tokpack.quantities import bytes_text
 from tokpack.report.facts import common_folder, count, source_rows
 
 if TYPE_CHECKING:

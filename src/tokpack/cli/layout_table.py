@@ -11,6 +11,7 @@ from tokpack.cli import terminal
 from tokpack.cli.parser import Group, flag
 from tokpack.configuration.hardware import GPUS, NUMBERS, cluster_of
 from tokpack.errors import UsageError
+from tokpack.quantities import count_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -103,7 +104,7 @@ def _table(plan: Plan) -> list[str]:
     best, layout = plan.estimates[0], plan.estimates[0].layout
     length = plan.model.seq_length
     lines = [
-        f"{terminal.count_text(plan.model.parameters)} parameters, steps of {layout.batch:,} x "
+        f"{count_text(plan.model.parameters)} parameters, steps of {layout.batch:,} x "
         f"{length:,} tokens",
         _words(cluster),
         "estimated from formulas, not measured; docs/train-plan.md: how far they are off",

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tokpack.cli import terminal
 from tokpack.display import discard, nearest
 from tokpack.errors import TokpackError, UsageError
+from tokpack.quantities import bytes_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -122,7 +123,7 @@ def _say_amounts() -> None:
     with suppress(TokpackError):
         requests, size = access.amounts()
         if requests:
-            terminal.say(f"tokpack: stores: {requests} requests, {terminal.bytes_text(size)} read")
+            terminal.say(f"tokpack: stores: {requests} requests, {bytes_text(size)} read")
 
 
 def _unknown_command(name: str) -> str:

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from tokpack.display import nearest
 from tokpack.errors import UsageError
+from tokpack.quantities import size_of, without_unit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
 COLUMN = 30
-UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 
 
 class Flag(NamedTuple):
@@ -104,8 +104,6 @@ def number(minimum: int) -> Callable[[str], int]:
     """A converter for whole numbers of at least ``minimum``."""
 
     def convert(text: str) -> int:
-        from tokpack.configuration.setting import without_unit
-
         digits = without_unit(text.replace(",", "").replace("_", ""))
         if re.fullmatch(r"\d+[eE]\d", digits):  # 1e6
             digits = f"{digits[:-2]}{'0' * int(digits[-1])}"
@@ -130,10 +128,10 @@ def output_prefix(text: str) -> str:
 
 def size(text: str) -> int:
     """Convert a number of bytes, such as ``500MB`` or ``1g``."""
-    match = re.fullmatch(r"(\d+)\s*([kmgt]?)b?", text.lower())
-    if not match:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 500MB or 2GB")
-    return int(match[1]) * UNITS[match[2]]
+    try:
+        return size_of(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _with_dashes(argv: Sequence[str]) -> list[str]:

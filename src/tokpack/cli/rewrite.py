@@ -6,7 +6,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from tokpack.cli.parser import flag
-from tokpack.cli.terminal import bytes_text, folded, say, time_text
+from tokpack.cli.terminal import folded, say
+from tokpack.quantities import bytes_text, time_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tokpack.cli import rewrite, summary, terminal
 from tokpack.cli.parser import Group, flag, flag_names, parse, size
 from tokpack.errors import BusyError, TokpackError, UnreachableError, UsageError, WorkerError
+from tokpack.quantities import bytes_text, count_text, time_text
 from tokpack.shards import SHARD_BYTES
 from tokpack.stores import is_url
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from tokpack.cli.parser import Page
     from tokpack.encoding import EncodeOptions
+    from tokpack.encoding.standing import Unfinished
     from tokpack.indexed import Manifest
     from tokpack.shards.plan import ShardPlan
     from tokpack.shards.survey import Standing
@@ -184,7 +186,7 @@ def show_committed(
 
 def tell_plan(plan: ShardPlan, prefix: str) -> None:
     """Say what was planned, and what to type next."""
-    stored = terminal.bytes_text(plan.size)
+    stored = bytes_text(plan.size)
     inputs = summary.counted(plan.inputs, "input")
     terminal.say(f"{prefix}: {_shards(plan)} of {inputs}, {stored} as they are stored")
     name = shlex.quote(prefix)
@@ -233,6 +235,33 @@ def status_facts(plan: ShardPlan, prefix: str, standings: Sequence[Standing]) ->
     }
 
 
+def run_facts(run: Unfinished) -> dict[str, Any]:
+    """How far a run on this machine is, for programs."""
+    from dataclasses import asdict
+
+    return {"folder": run.folder, "state": run.state, **(asdict(run.report) if run.report else {})}
+
+
+def show_run(run: Unfinished) -> None:
+    """Print how far a run on this machine is."""
+    report = run.report
+    if report is None:
+        terminal.put(f"{run.folder}: {run.state}")
+        return
+    by = f"process {report.pid} on {report.host}, for {time_text(report.seconds)}"
+    terminal.put(f"{run.folder}: {run.state}, {by}")
+    words = [f"{bytes_text(report.done)} of {bytes_text(report.total)} read"]
+    words += [f"{count_text(report.documents)} docs, {count_text(report.tokens)} tokens"]
+    words += [f"{report.rejected:,} bad records"] if report.rejected else []
+    if run.state == "running" and report.seconds_left is not None:
+        words.append(f"some {time_text(report.seconds_left)} left")
+    terminal.put("  " + ", ".join(words))
+    if report.message:
+        terminal.put(f"  {report.message}")
+    if run.state != "running":
+        terminal.put("  the same command goes on where it was")
+
+
 def show_status(
     plan: ShardPlan, prefix: str, standings: Sequence[Standing], *, every: bool
 ) -> None:
@@ -271,11 +300,11 @@ def _told(one: Standing) -> str:
     report = one.report
     if report is None:
         return ""
-    words = [f"{report.host}, {terminal.time_text(report.seconds)}"]
+    words = [f"{report.host}, {time_text(report.seconds)}"]
     if one.state == "running" and report.total:
         words.append(f"{min(1.0, report.done / report.total):.0%}")
     if report.tokens:
-        words.append(f"{terminal.count_text(report.tokens)} tokens")
+        words.append(f"{count_text(report.tokens)} tokens")
     if report.message:
         words.append(report.message)
     return ", ".join(words)

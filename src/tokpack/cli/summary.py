@@ -8,7 +8,8 @@ import sys
 from collections import Counter
 from typing import TYPE_CHECKING, Literal
 
-from tokpack.cli.terminal import bytes_text, folded, put_json, say, time_text
+from tokpack.cli.terminal import folded, put_json, say
+from tokpack.quantities import bytes_text, time_text
 from tokpack.stores import is_url
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ import time
 from typing import TYPE_CHECKING, Any, TextIO
 
 from tokpack.display import data_text, message, shown, tell
+from tokpack.quantities import bytes_text, count_text, time_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -119,34 +120,6 @@ def print_paths(paths: Sequence[str], *, said: bool) -> None:
 def is_live() -> bool:
     """True when stderr is a terminal that can redraw a line."""
     return sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
-
-
-def bytes_text(count: float) -> str:
-    """A number of bytes for people, in powers of ten."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 999.5:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.1f} TB"
-
-
-def count_text(count: float) -> str:
-    """A count for people, to three figures: 999, 12.3k, 4.56M."""
-    for unit in ("", "k", "M", "G"):
-        if count < 999.5:
-            return f"{count:.3g}{unit}"
-        count /= 1000
-    return f"{count:.1f}T"
-
-
-def time_text(seconds: float) -> str:
-    """A duration for people."""
-    if seconds < 60:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest:02d} s"
-    return f"{minutes // 60} h {minutes % 60:02d} min"
 
 
 class Interval:

@@ -11,15 +11,14 @@ import re
 import types
 import typing
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from tokpack.errors import UsageError
+from tokpack.quantities import without_unit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-_UNITS = {"k": 10**3, "m": 10**6, "g": 10**9, "b": 10**9, "t": 10**12}  # of counts
 
 EXPECTED = {bool: "true or false", int: "a whole number", float: "a number"}
 
@@ -138,15 +137,6 @@ def in_flags(text: str, flags: Mapping[str, str], argv: Sequence[str]) -> str:
         return flags[name] + (value if value != " True" else "")
 
     return re.sub(rf"\([^()]*\w=[^()]*\)|{name}", flag, text)
-
-
-def without_unit(text: str) -> str:
-    """``1.5M`` (also k, B, G and T) as ``1500000``; any other text as it is."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([kmbgt])", text.lower())
-    if match is None:
-        return text
-    value = Decimal(match[1]) * _UNITS[match[2]]
-    return str(int(value)) if value == int(value) else text
 
 
 def _single(kind: type, value: Any) -> Any:

@@ -16,9 +16,11 @@ from tokpack.encoding.outputs import check_replaced
 from tokpack.encoding.piece import Job
 from tokpack.encoding.planned import plan_run
 from tokpack.encoding.renames import finish
+from tokpack.encoding.report import NAME, Reporter
 from tokpack.encoding.resume import existing, open_plan
 from tokpack.encoding.work import Run
 from tokpack.errors import TokpackError
+from tokpack.files.durable import replace_file
 from tokpack.files.lock import Lock
 from tokpack.indexed import Manifest, manifest_path
 from tokpack.stores import is_url
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 
     from tokpack.encoding.options import EncodeOptions
     from tokpack.encoding.planned import Planned
-    from tokpack.progress import Show
+    from tokpack.progress import Progress, Show
     from tokpack.tokenizers import Frame, Tokenizer
 
 _log = logging.getLogger(__name__)
@@ -108,7 +110,10 @@ def _encode(
                 "the tokenizer %s takes the slow path, not the native one: %s",
                 *(tokenizer.name, tokenizer.why_not_native),
             )
-        with Run(job, plan, touched, workers=workers, show=progress, beat=beat) as run:
+        with (
+            _told(folder, progress) as show,
+            Run(job, plan, touched, workers=workers, show=show, beat=beat) as run,
+        ):
             try:
                 finished = run.encode()
                 stage(job, plan, finished)
@@ -129,6 +134,34 @@ def _tell_of_frame(tokenizer: Tokenizer, frame: Frame, options: EncodeOptions) -
             "documents begin with the EOD %d: masks and positions that look for EOD see it there",
             tokenizer.eod_id,
         )
+
+
+@contextlib.contextmanager
+def _told(folder: WorkFolder, progress: Show | None) -> Iterator[Show]:
+    """Leave word in the work folder, as long as it is there, of how far the run is and how it ends.
+
+    Gives what is to be shown the progress, and passes it on.
+    """
+
+    def write(content: bytes) -> None:
+        if os.path.exists(folder.path):
+            replace_file(folder(NAME), [content], fsync=False)
+
+    reporter = Reporter(write)
+
+    def show(state: Progress) -> None:
+        reporter(state)
+        if progress is not None:
+            progress(state)
+
+    try:
+        yield show
+    except TokpackError as error:
+        reporter.end("failed", str(error))
+        raise
+    except BaseException:
+        reporter.end("stopped")
+        raise
 
 
 @contextlib.contextmanager

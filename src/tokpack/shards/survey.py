@@ -12,8 +12,8 @@ from tokpack.shards.report import reports
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from tokpack.encoding.report import Report
     from tokpack.shards.plan import ShardPlan
-    from tokpack.shards.report import Report
 
 ShardState = Literal["done", "running", "lost", "failed", "stopped", "open"]
 

@@ -11,7 +11,7 @@ from tokpack.encoding.planned import Planned, load_means
 from tokpack.encoding.run import encode_planned, ends_on_sigterm
 from tokpack.errors import BusyError, InputError, TokpackError
 from tokpack.shards.plan import check_means
-from tokpack.shards.report import Reporter
+from tokpack.shards.report import finish, reporter_of
 
 if TYPE_CHECKING:
     from tokpack.encoding.options import EncodeOptions
@@ -39,7 +39,7 @@ def encode_shard(
     """
     shard = plan.shard(number)
     options = plan.encode_options(prefix, number, workers=workers, scratch=scratch)
-    reporter = Reporter(prefix, number)
+    reporter = reporter_of(prefix, number)
 
     def show(state: Progress) -> None:
         reporter(state)
@@ -59,7 +59,7 @@ def encode_shard(
         except BaseException:
             reporter.end("stopped")
             raise
-    reporter.finish(made[0])
+    finish(reporter, made[0])
     return made
 
 

@@ -11,7 +11,6 @@ whose bytes are not those of its checksum is fetched again.
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import time
 from contextlib import contextmanager, suppress
@@ -25,6 +24,7 @@ from tokpack.files.blocks import BlockSums, checksum_of_sums, sums_of
 from tokpack.files.cache_root import cache_root
 from tokpack.files.durable import Staged, cannot_write
 from tokpack.files.lock import try_flock
+from tokpack.quantities import size_of
 from tokpack.stores.access import Reader
 from tokpack.stores.urls import shown
 
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
 SIZE = "TOKPACK_CACHE_SIZE"
 _DEFAULT_BYTES = 50 * 10**9
-_SIZE = re.compile(r"(\d+) ?([KMGT]?)B?", re.IGNORECASE)
-_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _SUM, _LOCK = ".sum", ".lock"
 _LONGEST_NAME = 200
 _READ = 4 << 20
@@ -159,7 +157,7 @@ def _limit() -> int:
     text = os.environ.get(SIZE, "")
     if not text:
         return _DEFAULT_BYTES
-    match = _SIZE.fullmatch(text.strip())
-    if match is None:
-        raise UsageError(f"{SIZE} is {text!r}, not a size such as 20GB")
-    return int(match[1]) * _UNITS[match[2].upper()]
+    try:
+        return size_of(text)
+    except ValueError as error:
+        raise UsageError(f"{SIZE}: {error}") from None

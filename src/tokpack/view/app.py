@@ -16,7 +16,7 @@ from starlette.routing import Route
 from tokpack.errors import TokpackError, UsageError
 from tokpack.report.html import Html, html, tag
 from tokpack.report.page import style
-from tokpack.view import blend_pages, dataset_pages, run_pages
+from tokpack.view import blend_pages, dataset_pages, encode_pages, run_pages
 from tokpack.view.site import Query, Site
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ PAGES: dict[str, dict[str, Page]] = {
         "sample": run_pages.sample_page,
         "seen": run_pages.seen_page,
     },
+    "encode": {"": encode_pages.encode_page},
 }
 
 
@@ -101,7 +102,7 @@ class Guard:
 
 def application(items: Sequence[Item], token: str) -> ASGIApp:
     """The pages of items, below /TOKEN/."""
-    site = Site(items, f"/{token}/")
+    site = Site(list(items), f"/{token}/")
     sheet = style() + resources.files("tokpack.view").joinpath("view.css").read_text("utf-8")
 
     def front(request: Request) -> Response:
@@ -112,12 +113,12 @@ def application(items: Sequence[Item], token: str) -> ASGIApp:
 
     def page(request: Request) -> Response:  # in a thread of its own
         number, name = request.path_params["item"], request.path_params.get("page", "")
-        if number >= len(items):
+        if number >= len(site.items):
             raise HTTPException(404, f"there is no item {number}")
-        make = PAGES[items[number].kind].get(name)
+        make = PAGES[site.items[number].kind].get(name)
         if make is None:
-            raise HTTPException(404, f"a {items[number].kind} has no page {name}")
-        return HTMLResponse(make(site, number, items[number], Query(request.query_params)))
+            raise HTTPException(404, f"a {site.items[number].kind} has no page {name}")
+        return HTMLResponse(make(site, number, site.items[number], Query(request.query_params)))
 
     def failed(request: Request, error: Exception) -> Response:
         code, text = 500, f"{type(error).__name__}: {error}"

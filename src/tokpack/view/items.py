@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokpack.checkpoints.course import LOG, course_of_run, open_training, spec_of_run
 from tokpack.checkpoints.run_log import read_log
+from tokpack.encoding.folder import SUFFIX
+from tokpack.encoding.standing import is_unfinished, unfinished
 from tokpack.errors import InputError, TokpackError
 from tokpack.indexed import MMapIndexedDataset
 from tokpack.report import Sources, Spelling, Stats, doubt, find_tokenizer, stats
@@ -17,13 +20,18 @@ from tokpack.report.lengths import Measures, measure
 from tokpack.samples.blend.datasets import find_prefix
 from tokpack.samples.blend.plan import plan_of
 from tokpack.samples.blend.words import is_blend_file, read_words
+from tokpack.shards.plan import ShardPlan, plan_path, prefix_of
+from tokpack.shards.survey import survey
+from tokpack.stores import is_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from tokpack.checkpoints.course import Course, Samples
     from tokpack.checkpoints.run_log import RunLog
+    from tokpack.encoding.standing import Unfinished
     from tokpack.samples.blend.plan import BlendPlan
+    from tokpack.shards.survey import Standing
 
     Tokenizer = Mapping[str, str | None]  # arguments of find_tokenizer
 
@@ -145,7 +153,56 @@ class RunItem:
         return self.course.train
 
 
-Item = DatasetItem | BlendItem | RunItem
+class Looked(NamedTuple):
+    """How many tokens there were at a time."""
+
+    told: float
+    tokens: int
+
+
+class EncodeItem:
+    """A dataset that is being made, by a run on this machine or in shards by several."""
+
+    kind = "encode"
+
+    def __init__(self, prefix: str, tokenizer: Tokenizer) -> None:
+        self.name, self._given = prefix, tokenizer
+        self.looks: list[Looked] = []  # since it was first looked at
+        self._names = {prefix}
+
+    def look(self) -> Unfinished | tuple[ShardPlan, list[Standing]] | None:
+        """The run or the shards as they are now; None where nobody makes it any more.
+
+        InputError, FormatError and ResumeError.
+        """
+        found = unfinished(self.name)
+        if found is not None:
+            keys = found.plan.options.get("keys", ()) if found.plan else ()
+            self._names |= {f"{self.name}_{key}" for key in keys}
+            if found.report:
+                self._note(found.report.told, found.report.tokens)
+            return found
+        if _is_planned(self.name) and not list(self.made()):
+            plan = ShardPlan.load(self.name, any_version=True)
+            standings = survey(plan, self.name)
+            self._names |= set(plan.whole(self.name).values())
+            told = [one.report for one in standings if one.report]
+            self._note(max((one.told for one in told), default=0), sum(one.tokens for one in told))
+            return plan, standings
+        return None
+
+    def _note(self, told: float, tokens: int) -> None:
+        if not self.looks or self.looks[-1].told < told:
+            self.looks.append(Looked(told, tokens))
+
+    def made(self) -> Iterator[DatasetItem]:
+        """What it has become, as far as that is there."""
+        for name in sorted(self._names):
+            with suppress(TokpackError):
+                yield DatasetItem(find_prefix(name), self._given)
+
+
+Item = DatasetItem | BlendItem | RunItem | EncodeItem
 
 
 def open_items(paths: Sequence[str], tokenizer: Tokenizer) -> list[Item]:
@@ -153,10 +210,10 @@ def open_items(paths: Sequence[str], tokenizer: Tokenizer) -> list[Item]:
 
     InputError and FormatError for what is none of these.
     """
-    items: list[Item] = [_open(path, tokenizer) for path in paths]
+    items = [one for path in paths for one in _open(path, tokenizer)]
     known = {item.name for item in items}
     for item in list(items):
-        for name in () if isinstance(item, DatasetItem) else item.prefixes:
+        for name in item.prefixes if isinstance(item, BlendItem | RunItem) else ():
             try:
                 found = DatasetItem(find_prefix(name), tokenizer)
             except TokpackError:
@@ -167,12 +224,22 @@ def open_items(paths: Sequence[str], tokenizer: Tokenizer) -> list[Item]:
     return items
 
 
-def _open(path: str, tokenizer: Tokenizer) -> Item:
+def _open(path: str, tokenizer: Tokenizer) -> list[Item]:
+    """What a path names: a dataset may be there while another run makes it anew."""
     if is_blend_file(path):
-        return BlendItem(path)
+        return [BlendItem(path)]
     if (Path(path) / LOG).exists():
-        return RunItem(path)
+        return [RunItem(path)]
+    prefix = prefix_of(path).removesuffix(SUFFIX)
+    is_there = MMapIndexedDataset.exists(prefix)
+    if is_unfinished(prefix) or (_is_planned(prefix) and not is_there):
+        making: list[Item] = [EncodeItem(prefix, tokenizer)]
+        return making + ([DatasetItem(find_prefix(prefix), tokenizer)] if is_there else [])
     # Texts often lie in a folder of the name that their dataset has beside it.
     if os.path.isdir(path) and not MMapIndexedDataset.exists(path):
         raise InputError(f"{path}: a folder without {LOG}: name the folder of a run, or a file")
-    return DatasetItem(find_prefix(path), tokenizer)
+    return [DatasetItem(find_prefix(path), tokenizer)]
+
+
+def _is_planned(prefix: str) -> bool:
+    return not is_url(prefix) and os.path.exists(plan_path(prefix))

@@ -10,7 +10,7 @@ from tokpack.errors import UsageError
 from tokpack.report.html import Html, html, tag
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from tokpack.view.items import Item
 
@@ -41,7 +41,7 @@ class Query:
 class Site:
     """The items, and the address below which all pages lie."""
 
-    items: Sequence[Item]
+    items: list[Item]
     base: str
 
     def address(self, item: int | None = None, page: str = "", /, **query: object) -> str:
@@ -72,8 +72,18 @@ class Site:
             None,
         )
 
-    def page(self, title: str, *parts: object, item: int | None = None) -> Html:
-        """A whole page."""
+    def add(self, item: Item) -> int:
+        """Show one item more, if it is not there yet; its number."""
+        found = self.number_of(item.name)
+        if found is None:
+            self.items.append(item)
+            found = len(self.items) - 1
+        return found
+
+    def page(
+        self, title: str, *parts: object, item: int | None = None, refresh: int | None = None
+    ) -> Html:
+        """A whole page; ``refresh`` seconds after it was loaded the browser loads it again."""
         ways = [self.link("tokpack view")]
         if item is not None:
             ways.append(self.link(f"{self.items[item].kind} {self.items[item].name}", item))
@@ -82,6 +92,7 @@ class Site:
             tag("meta", charset="utf-8"),
             tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
             tag("title", title),
+            tag("meta", http_equiv="refresh", content=refresh) if refresh else "",
             tag("link", rel="stylesheet", href=f"{self.base}style.css"),
         )
         body = tag("body", tag("nav", *ways), tag("main", tag("h1", title), *parts))

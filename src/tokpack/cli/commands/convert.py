@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tokpack.cli import rewrite, terminal
 from tokpack.cli.parser import Group, Page, flag, number, parse
 from tokpack.errors import UsageError
+from tokpack.quantities import time_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -109,7 +110,7 @@ def run(argv: Sequence[str]) -> int:
         terminal.say(
             f"{options.output}: {made.documents:,} documents, {made.tokens:,} tokens as "
             f"{made.dtype}, in the format {made.target}, in "
-            f"{terminal.time_text(time.monotonic() - began)}"
+            f"{time_text(time.monotonic() - began)}"
         )
     if arguments.json:
         terminal.put_json(made._asdict())

@@ -17,6 +17,7 @@ from tokpack.cli import installed, terminal
 from tokpack.cli.parser import Group, Page, flag, parse
 from tokpack.errors import UsageError
 from tokpack.files.durable import sync_folder
+from tokpack.quantities import bytes_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -190,8 +191,8 @@ def _print(found: dict[str, Any]) -> None:
         ["folder", f"{folder['path']}, on {folder['file_system'] or 'an unknown file system'}"],
         [
             "free",
-            f"{terminal.bytes_text(folder['free_bytes'])} of "
-            f"{terminal.bytes_text(folder['bytes'])}",
+            f"{bytes_text(folder['free_bytes'])} of "
+            f"{bytes_text(folder['bytes'])}",
         ],
     ]
     for name, answer in folder["can"].items():
@@ -202,7 +203,7 @@ def _print(found: dict[str, Any]) -> None:
             ]
         )
     for cache in found["caches"]:
-        size = "not there" if cache["bytes"] is None else terminal.bytes_text(cache["bytes"])
+        size = "not there" if cache["bytes"] is None else bytes_text(cache["bytes"])
         rows.append([f"cache {cache['name']}", f"{cache['path']}, {size}"])
     table(rows, left=(0, 1))
 

@@ -9,6 +9,7 @@ from tokpack.cli.inputs import tokenizer_files
 from tokpack.cli.parser import Group, Page, flag, parse, size
 from tokpack.cli.trained import CHECKPOINTS, PARTS, load, open_checkpoint
 from tokpack.errors import UsageError
+from tokpack.quantities import count_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,7 +74,7 @@ def run(argv: Sequence[str]) -> int:
     if not arguments.quiet:
         if missing:
             terminal.note(f"the model goes without a tokenizer: {tokenizer}")
-        count = terminal.count_text(weights.model.parameters)
+        count = count_text(weights.model.parameters)
         terminal.say(f"{arguments.output}: {made}, {count} parameters as {arguments.dtype}")
     terminal.print_paths([arguments.output], said=not arguments.quiet)
     return 0

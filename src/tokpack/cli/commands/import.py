@@ -11,6 +11,7 @@ from tokpack.cli import terminal
 from tokpack.cli.parser import Group, Page, flag, number, parse
 from tokpack.cli.trained import load
 from tokpack.errors import UsageError
+from tokpack.quantities import count_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,7 +77,7 @@ def run(argv: Sequence[str]) -> int:
             terminal.note(note)
         if tokenizer is None:
             terminal.note(f"the checkpoint does not say its tokenizer: {reason}")
-        count = terminal.count_text(weights.model.parameters)
+        count = count_text(weights.model.parameters)
         terminal.say(f"{output}: {count} parameters, {weights.model.vocab_size:,} ids")
         for line in terminal.folded(f"  {importing.flags_of(weights.model)}", sys.stderr):
             terminal.say(line)

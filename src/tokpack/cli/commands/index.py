@@ -10,6 +10,7 @@ from tokpack.cli import rewrite, terminal
 from tokpack.cli.parser import Group, Page, flag, number, parse
 from tokpack.errors import UsageError
 from tokpack.files.foreign import parse_json, read_whole
+from tokpack.quantities import bytes_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -171,7 +172,7 @@ def _print_prepared(found: Sequence[Prepared]) -> None:
         where = one.path or none
         if one.path and not one.built:
             where += " (was there)"
-        size = terminal.bytes_text(one.size) if one.path else ""
+        size = bytes_text(one.size) if one.path else ""
         seconds = f"{one.seconds:.2f}" if one.path else ""
         rows.append([one.prefix, one.part, one.order, f"{one.entries:,}", size, seconds, where])
     table(rows, left=(0, 1, 2, 6))
@@ -182,7 +183,7 @@ def _print_written(found: Sequence[Written]) -> None:
 
     rows = [["what", "samples", "bytes", "seconds", "files"]]
     for one in found:
-        size = terminal.bytes_text(one.size)
+        size = bytes_text(one.size)
         rows.append(
             [
                 one.name,

@@ -10,6 +10,7 @@ from tokpack.cli import terminal
 from tokpack.cli.parser import Group, Page, flag, number, parse
 from tokpack.cli.shown_dataset import MAX_TOKENS, TOKENIZER, load
 from tokpack.errors import UsageError
+from tokpack.quantities import time_text
 
 if TYPE_CHECKING:
     import argparse
@@ -169,7 +170,7 @@ def _grep(
         stopped = f"; stopped after --limit {arguments.limit}" if found == arguments.limit else ""
         terminal.say(
             f"tokpack: found in {found:,} of {searched:,} documents searched, of "
-            f"{dataset.documents:,}, in {terminal.time_text(time.monotonic() - began)}{stopped}"
+            f"{dataset.documents:,}, in {time_text(time.monotonic() - began)}{stopped}"
         )
     return 0
 

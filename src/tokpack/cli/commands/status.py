@@ -1,18 +1,20 @@
-"""``tokpack status``: which shards of a plan are done, and the command that makes the others."""
+"""``tokpack status``: how far a run is, or a plan, and the command that makes what is missing."""
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from tokpack.cli import shards, terminal
 from tokpack.cli.parser import Group, Page, flag, parse
+from tokpack.stores import is_url
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 PAGE = Page(
     "status",
-    "Say which shards of a plan are done, being made, failed or lost.",
+    "Say how far a run is, and which shards of a plan are done, being made, failed or lost.",
     (
         Group(
             "flags",
@@ -23,8 +25,9 @@ PAGE = Page(
         ),
     ),
     """\
-PREFIX is that of the plan. A shard is lost when who made it has not been heard of for some 100
-seconds. The exit code is 0 only when all shards are there.
+PREFIX is that of the plan, or of a dataset that a run on this machine makes. A shard, or a run, is
+lost when who made it has not been heard of for some 100 seconds. The exit code is 0 only when all
+is there.
 
 examples:
   tokpack status s3://tokens/pile
@@ -40,9 +43,25 @@ def run(argv: Sequence[str]) -> int:
     if arguments is None:
         return 0
     prefix = shards.one_prefix(arguments.inputs, "status")
-    from tokpack.shards.plan import ShardPlan
+    from tokpack.encoding.standing import unfinished
+    from tokpack.indexed import MMapIndexedDataset
+    from tokpack.shards.plan import ShardPlan, plan_path
     from tokpack.shards.survey import survey
 
+    begun = None if is_url(prefix) else unfinished(prefix)
+    if begun is not None:
+        if arguments.json:
+            terminal.put_json(shards.run_facts(begun))
+        elif not arguments.quiet:
+            shards.show_run(begun)
+        return 1
+    has_plan = is_url(prefix) or os.path.exists(plan_path(prefix))
+    if not has_plan and MMapIndexedDataset.exists(prefix):
+        if arguments.json:
+            terminal.put_json({"prefix": prefix, "state": "done"})
+        elif not arguments.quiet:
+            terminal.put(f"{prefix}: done")
+        return 0
     plan = ShardPlan.load(prefix)
     standings = survey(plan, prefix)
     if arguments.json:

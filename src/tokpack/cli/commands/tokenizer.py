@@ -11,6 +11,7 @@ from tokpack.cli.parser import Group, Page, flag, parse, size
 from tokpack.cli.summary import counted
 from tokpack.display import shown
 from tokpack.errors import UsageError
+from tokpack.quantities import bytes_text
 
 if TYPE_CHECKING:
     import argparse
@@ -200,7 +201,7 @@ def _token(token: tuple[str, int] | None) -> str:
 
 
 def _ids(facts: TokenizerFacts, trial: Trial) -> str:
-    sample = terminal.bytes_text(trial.text_bytes)
+    sample = bytes_text(trial.text_bytes)
     if trial.difference is None:
         return "not compared" if facts.native else "by the reference library itself"
     library = "SentencePiece" if facts.kind == "SentencePiece" else "Hugging Face"
@@ -261,7 +262,7 @@ def _row(title: str, text_bytes: int, counts: Sequence[int]) -> list[str]:
     cells = [f"{text_bytes / max(count, 1):.2f}" for count in counts]
     shares = [f"{count / max(counts[0], 1):.0%}" for count in counts[1:]]
     more = [f"{cell} ({share})" for cell, share in zip(cells[1:], shares, strict=True)]
-    return [title, terminal.bytes_text(text_bytes), cells[0], *more]
+    return [title, bytes_text(text_bytes), cells[0], *more]
 
 
 def _as_json(

@@ -12,6 +12,7 @@ from tokpack.cli import terminal
 from tokpack.cli.inputs import matching_datasets
 from tokpack.cli.parser import Group, Page, flag, number, output_prefix, parse
 from tokpack.errors import FormatError, InputError, UsageError
+from tokpack.quantities import bytes_text, time_text
 from tokpack.stores import is_url
 
 if TYPE_CHECKING:
@@ -205,11 +206,11 @@ def _verify(options: VerifyOptions, *, quiet: bool) -> Iterator[dict[str, Any]]:
 
 def _line(found: dict[str, Any]) -> str:
     size, seconds = found["bytes_read"], found["seconds"]
-    took = f"{seconds * 1000:.0f} ms" if seconds < 1 else terminal.time_text(seconds)
+    took = f"{seconds * 1000:.0f} ms" if seconds < 1 else time_text(seconds)
     pace = f", {size / seconds / 1e9:.1f} GB/s" if size >= RATE_BYTES else ""
     line = (
         f"{found['prefix']}: ok, {found['documents']:,} documents, {found['tokens']:,} tokens, "
-        f"{terminal.bytes_text(size)} in {took}{pace}"
+        f"{bytes_text(size)} in {took}{pace}"
     )
     reasons: dict[str, list[str]] = {}
     for entry in found["unchecked"]:

@@ -1,4 +1,4 @@
-"""``tokpack view``: datasets, blends and training runs as local web pages."""
+"""``tokpack view``: datasets, done or being made, blends and training runs as web pages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 PAGE = Page(
     "view",
-    "Look at datasets, blends and training runs in a browser.",
+    "Look at datasets, blends, training runs, and runs of encode, in a browser.",
     (
         Group(
             "flags",
@@ -33,9 +33,10 @@ PAGE = Page(
         TOKENIZER,
     ),
     """\
-INPUT is a dataset, a blend file, or a folder to which `tokpack train` writes its log.jsonl; also
-several. The address is printed; it holds a key, and is of use on this machine only. Nothing is
-changed, and nothing shown but what was named and the datasets of blends and runs. Ctrl-C ends it.
+INPUT is a dataset, also one that is being made, a blend file, or a folder to which `tokpack train`
+writes its log.jsonl; also several. The address is printed; it holds a key, and is of use on this
+machine only. Nothing is changed, and nothing shown but what was named and the datasets of blends
+and runs. Ctrl-C ends it.
 
 examples:
   tokpack view the-pile

@@ -13,6 +13,7 @@ from tokpack.cli import rewrite, terminal
 from tokpack.cli.parser import Group, Page, flag, number, parse
 from tokpack.errors import OutputError, RecordError, UsageError
 from tokpack.files.durable import make_folder_of
+from tokpack.quantities import bytes_text, time_text
 
 if TYPE_CHECKING:
     import argparse
@@ -268,7 +269,7 @@ def _batches(source: Source, key: str) -> Iterator[tuple[list[bytes], int]]:
 def _summary(options: VocabOptions, corpus: Corpus, count: int, seconds: float) -> None:
     terminal.say(
         f"{options.output}: {count:,} tokens from {corpus.documents:,} documents, "
-        f"{terminal.bytes_text(corpus.text_bytes)} of text in {terminal.time_text(seconds)}"
+        f"{bytes_text(corpus.text_bytes)} of text in {time_text(seconds)}"
     )
     flags = f"--tokenizer {options.output}"
     from tokpack.tokenizers.frame import EOD_NAMES

@@ -1,0 +1,146 @@
+"""What a run tells of itself while it works, for others to look at: a small JSON file.
+
+A run on one machine writes ``report.json`` in its work folder; of a shard it lies beside the plan.
+Nothing depends on it but what people are shown, and how long others wait.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from dataclasses import MISSING, asdict, dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+
+from tokpack.errors import FormatError, TokpackError
+from tokpack.files.foreign import parse_json
+from tokpack.machine import is_alive
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tokpack.progress import Progress
+
+NAME = "report.json"  # in a work folder
+State = Literal["running", "done", "failed", "stopped"]
+BEAT_SECONDS = 30.0  # a write to a store costs something
+LOCAL_BEAT_SECONDS = 5.0
+LOST_SECONDS = 3 * BEAT_SECONDS + 10  # of silence, after which a run is taken for dead
+_MOST, _LATEST = 1 << 62, 1e11  # of a count, of a time: what figures can be shown of
+_COUNTS = ("done", "total", "documents", "tokens", "text_bytes", "rejected", "workers")
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a run says of itself; times are seconds since the epoch, by its machine's clock."""
+
+    shard: int  # 0 for a whole dataset
+    state: State
+    host: str
+    pid: int
+    began: float
+    told: float
+    done: int = 0  # stored bytes of the inputs
+    total: int = 0
+    documents: int = 0
+    tokens: int = 0
+    text_bytes: int = 0
+    message: str = ""  # why it failed
+    rejected: int = 0
+    workers: int = 0
+    stage: str = ""
+    bottleneck: str = ""
+
+    @property
+    def seconds(self) -> float:
+        """How long it has worked, so far as it has told."""
+        return max(0.0, self.told - self.began)
+
+    @property
+    def seconds_left(self) -> float | None:
+        """How long it will still read at the pace so far; None where that is not known."""
+        if not 0 < self.done <= self.total or not self.seconds:
+            return None
+        return (self.total - self.done) * self.seconds / self.done
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it says that it works, and is dead or has said so too long ago."""
+        if self.state != "running":
+            return False
+        is_dead = self.host == socket.gethostname() and not is_alive(self.pid)
+        return is_dead or time.time() - self.told > LOST_SECONDS
+
+
+class Reporter:
+    """Tells of one run, now and then; a report that cannot be written is no failure.
+
+    ``write`` writes the file whole, and may raise a TokpackError; ``beat`` seconds lie between two.
+    """
+
+    def __init__(
+        self, write: Callable[[bytes], None], *, shard: int = 0, beat: float = LOCAL_BEAT_SECONDS
+    ) -> None:
+        self._store, self._beat = write, beat
+        now = time.time()
+        self.last = Report(shard, "running", socket.gethostname(), os.getpid(), now, now)
+        self._due = 0.0
+
+    @property
+    def has_told(self) -> bool:
+        """Whether there was any work to tell of."""
+        return self._due > 0
+
+    def __call__(self, progress: Progress) -> None:
+        """Take note of how far it is."""
+        same: dict[str, Any] = {
+            name: getattr(progress, name) for name in (*_COUNTS, "stage", "bottleneck")
+        }
+        self.last = replace(self.last, told=time.time(), **same)
+        if time.monotonic() > self._due:
+            self._write()
+
+    def end(self, state: State, message: str = "", **counts: int) -> None:
+        """Say how it ended."""
+        self.last = replace(
+            self.last, told=time.time(), state=state, message=message, **cast("Any", counts)
+        )
+        self._write()
+
+    def _write(self) -> None:
+        self._due = time.monotonic() + self._beat
+        try:
+            self._store(json.dumps(asdict(self.last)).encode())
+        except TokpackError:
+            self._due += self._beat
+
+
+def parse_report(content: bytes | None, name: str) -> Report | None:
+    """The report in a file ``name``; None where it says nothing that a run could have told."""
+    if not content:
+        return None
+    try:
+        values = parse_json(content, name)
+        report = Report(**{field.name: _value(values, field) for field in fields(Report)})
+    except (FormatError, KeyError, TypeError, AttributeError):
+        return None
+    return report if _is_sound(report) else None
+
+
+def _value(values: dict[str, Any], field: Any) -> Any:
+    return values[field.name] if field.default is MISSING else values.get(field.name, field.default)
+
+
+def _is_sound(report: Report) -> bool:
+    counts = (report.shard, *(getattr(report, name) for name in _COUNTS))
+    times = (report.began, report.told)
+    texts = (report.host, report.message, report.stage, report.bottleneck)
+    return (
+        report.state in get_args(State)
+        and all(isinstance(text, str) for text in texts)
+        and all(type(count) is int and 0 <= count < _MOST for count in counts)
+        and all(type(at) in (int, float) and 0 <= at < _LATEST for at in times)  # no NaN
+        and type(report.pid) is int
+        and 0 < report.pid < 1 << 31
+    )

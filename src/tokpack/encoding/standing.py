@@ -1,0 +1,62 @@
+"""How far a run on this machine is, or was when it ended early: read, nothing is changed."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from tokpack.encoding.folder import SUFFIX, WorkFolder, open_own
+from tokpack.encoding.plan import Plan
+from tokpack.encoding.report import NAME, parse_report
+from tokpack.errors import InputError, OutputError, ResumeError
+from tokpack.files.foreign import MAX_BYTES
+
+if TYPE_CHECKING:
+    from tokpack.encoding.report import Report
+
+RunState = Literal["running", "lost", "failed", "stopped", "starting"]
+
+
+@dataclass(frozen=True)
+class Unfinished:
+    """A run that has not finished: its plan and report, None where there is none to be read."""
+
+    folder: str
+    plan: Plan | None
+    report: Report | None
+
+    @property
+    def state(self) -> RunState:
+        """``lost`` where the run has fallen silent, ``starting`` where it has said nothing yet."""
+        report = self.report
+        if report is None or report.state == "done":
+            return "starting"
+        return "lost" if report.is_lost else report.state
+
+
+def is_unfinished(prefix: str) -> bool:
+    """Whether a run on this machine has begun ``prefix`` and not finished it."""
+    return os.path.lexists(WorkFolder(prefix + SUFFIX)("plan.json"))
+
+
+def unfinished(prefix: str) -> Unfinished | None:
+    """The run that has begun ``prefix``; None where there is none. InputError."""
+    folder = WorkFolder(prefix + SUFFIX)
+    if not is_unfinished(prefix):
+        return None
+    try:
+        plan: Plan | None = Plan.from_json(folder.read_json("plan.json"))
+    except ResumeError:
+        plan = None
+    except OutputError as error:  # it is not to be written here
+        raise InputError(str(error)) from error
+    return Unfinished(folder.path, plan, parse_report(_content(folder(NAME)), NAME))
+
+
+def _content(path: str) -> bytes | None:
+    try:
+        with open(open_own(path, os.O_RDONLY), "rb") as file:
+            return file.read(MAX_BYTES)
+    except (OSError, OutputError):
+        return None

@@ -1,0 +1,171 @@
+"""Pages of a dataset that is being made: by a run on this machine, or in shards by several."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from tokpack.quantities import bytes_text, count_text, time_text
+from tokpack.report.charts import curves_plot
+from tokpack.report.facts import count, percent
+from tokpack.report.html import Html, html, none, section, table, tag
+from tokpack.view.site import pager, steps_around
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from tokpack.encoding.report import Report
+    from tokpack.encoding.standing import Unfinished
+    from tokpack.shards.plan import ShardPlan
+    from tokpack.shards.survey import Standing
+    from tokpack.view.items import EncodeItem
+    from tokpack.view.site import Query, Site
+
+LISTED = 50  # shards or inputs of a page
+REFRESH_SECONDS = 5
+_ENDS = {
+    "lost": "Nothing is heard of it: it was killed, or its machine is gone. ",
+    "stopped": "It was stopped. ",
+    "failed": "It has failed. ",
+}
+_GOES_ON = "The same command goes on where it was."
+
+
+def encode_page(site: Site, number: int, item: EncodeItem, query: Query) -> Html:
+    """How far a dataset is; it loads itself again while somebody works, unless asked not to."""
+    found, still = item.look(), query.number("still", 0)
+    if found is None:
+        parts, is_busy = [_made(site, item)], False
+    elif isinstance(found, tuple):
+        plan, standings = found
+        is_busy = any(one.state == "running" for one in standings)
+        parts = [_shards(site, number, plan, standings, query), _course(item)]
+    else:
+        is_busy = found.state in ("running", "starting")
+        parts = [*_run(found), _course(item), _inputs(site, number, found, query)]
+    keep = {"from": query.text("from") or None}
+    way = (
+        site.link("load this page again and again", number, "", **keep)
+        if still
+        else site.link("hold this page still", number, "", still=1, **keep)
+    )
+    return site.page(
+        f"Making {item.name}",
+        steps_around(way) if is_busy else "",
+        *parts,
+        item=number,
+        refresh=REFRESH_SECONDS if is_busy and not still else None,
+    )
+
+
+def _made(site: Site, item: EncodeItem) -> Html:
+    """It is finished: links to what it has become."""
+    links = [tag("li", site.link(one.name, site.add(one))) for one in item.made()]
+    if not links:
+        return none("There is no run, no plan and no dataset of this name any more.")
+    return html(tag("p", "It is finished."), tag("ul", *links))
+
+
+def _run(found: Unfinished) -> Iterable[Html]:
+    report, state = found.report, found.state
+    if report is None or state == "starting":
+        yield tag("p", "A run has begun it, and has not told yet how far it is.")
+        return
+    if state != "running":
+        yield tag("p", _ENDS[state], _GOES_ON)
+    if report.message:
+        yield tag("p", report.message)
+    yield _bar(report.done, report.total)
+    yield table(["", ""], _facts(report, is_running=state == "running"), "facts")
+
+
+def _facts(report: Report, *, is_running: bool) -> list[list[str]]:
+    seconds, done, total = report.seconds, report.done, report.total
+    ago = max(0.0, time.time() - report.told)
+    rows = [
+        ["by", f"process {report.pid} on {report.host}, {count(report.workers, 'worker')}"],
+        ["for", time_text(seconds)],
+        ["heard of", f"{time_text(ago)} ago"],
+        ["read", f"{bytes_text(done)} of {bytes_text(total)}, as stored"],
+        ["text", bytes_text(report.text_bytes)],
+        ["documents", f"{report.documents:,}"],
+        ["tokens", f"{report.tokens:,}"],
+        ["bad records", f"{report.rejected:,}"],
+    ]
+    if is_running:
+        left = report.seconds_left
+        rows[2:2] = [
+            ["left", "not known" if left is None else f"some {time_text(left)}"],
+            ["stage", ", slowest at: ".join(filter(None, (report.stage, report.bottleneck)))],
+        ]
+    return rows
+
+
+def _bar(done: int, total: int) -> Html:
+    done = min(done, total)
+    bar = tag("progress", value=done, max=max(total, 1), aria_label="how far it is")
+    return tag("p", bar, f" {percent(done, total)}", class_="making")
+
+
+def _course(item: EncodeItem) -> Html:
+    """The speed between the looks at it, once there were a few."""
+    looks = item.looks
+    points = [
+        (b.told - looks[0].told, (b.tokens - a.tokens) / (b.told - a.told))
+        for a, b in pairwise(looks)
+        if b.told > a.told and b.tokens >= a.tokens
+    ]
+    if len(points) < 2:
+        return html()
+    titles = ("Speed since this was first looked at", "seconds", "tokens a second")
+    return tag("figure", curves_plot([points], titles))
+
+
+def _inputs(site: Site, number: int, found: Unfinished, query: Query) -> Html:
+    plan, first = found.plan, query.number("from", 0)
+    if plan is None:
+        return none("Its plan cannot be read.")
+    rows = [
+        [one.name, one.format, one.compression or "", bytes_text(one.size)]
+        for one in plan.sources[first : first + LISTED]
+    ]
+    still = query.text("still") or None
+    return section(
+        count(len(plan.sources), "input"),
+        tag("p", f"tokenizer {plan.tokenizer.get('name')}, in {count(len(plan.parts), 'part')}"),
+        table(["input", "format", "packed", "stored"], rows),
+        pager(first, LISTED, len(plan.sources), site.way(number, "", still=still)),
+    )
+
+
+def _shards(
+    site: Site, number: int, plan: ShardPlan, standings: Sequence[Standing], query: Query
+) -> Html:
+    first, states = query.number("from", 0), Counter(one.state for one in standings)
+    rows = [[f"{one.number:,}", one.state, *_told(one)] for one in standings[first:][:LISTED]]
+    head = ["shard", "", "read", "tokens", "for", "on", ""]
+    still = query.text("still") or None
+    words = ", ".join(f"{states[state]:,} {state}" for state in dict.fromkeys(states))
+    if states["done"] == plan.shards:
+        words += ": tokpack commit makes them one dataset"
+    return html(
+        _bar(states["done"], plan.shards),
+        tag("p", f"{count(plan.shards, 'shard')} of {bytes_text(plan.size)} as stored: {words}"),
+        table(head, rows, "numbers narrow"),
+        pager(first, LISTED, len(standings), site.way(number, "", still=still)),
+    )
+
+
+def _told(one: Standing) -> list[str]:
+    report = one.report
+    if report is None:
+        return [""] * 5
+    return [
+        percent(min(report.done, report.total), report.total) if report.total else "",
+        count_text(report.tokens),
+        time_text(report.seconds),
+        report.host,
+        report.message,
+    ]

@@ -1,0 +1,145 @@
+"""``tokpack view`` and ``tokpack status`` of a dataset that is being made."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from support.browser import Browser
+from support.encoding_tools import byte_tokenizer, write_jsonl
+from support.report_tools import run, run_json, sample_texts
+from support.view_server import Elements, Server
+
+pytest.importorskip("uvicorn")
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+EVIL = "<script>document.title='owned'<script>.jsonl"
+
+
+@contextlib.contextmanager
+def endless(folder: Path, prefix: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A real run whose input goes on until somebody closes it."""
+    words = [sys.executable, "-m", "tokpack", "encode", "-", "-o", prefix, "--workers", "1"]
+    with subprocess.Popen(
+        [*words, "--tokenizer", "tokenizer.json", "--quiet"],
+        cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        try:
+            yield process
+        finally:
+            process.kill()
+            assert process.stdin is not None
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.close()
+
+
+def send(process: subprocess.Popen[bytes], texts: list[str]) -> None:
+    assert process.stdin is not None
+    process.stdin.write("".join(json.dumps({"text": text}) + "\n" for text in texts).encode())
+    process.stdin.flush()
+
+
+def until(seen: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not seen():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    byte_tokenizer(tmp_path / "tokenizer.json")
+    return tmp_path
+
+
+def words_of(server: Server, page: str) -> str:
+    answer = server.get(page)
+    assert answer.code == 200, answer.text
+    return " ".join(" ".join(Elements(answer.text).words).split())
+
+
+def test_a_run_in_progress_killed_and_finished(folder: Path) -> None:
+    prefix = str(folder / "one")
+    report = Path(f"{prefix}.unfinished/report.json")
+    with endless(folder, prefix) as process:
+        send(process, sample_texts() * 2000)  # its first bytes say what it is
+        until(report.exists)
+        server = Server(folder, "one")
+        page = server.get("0/")
+        assert 'http-equiv="refresh"' in page.text
+        assert f"process {process.pid} on " in page.text
+        assert "1 input" in page.text
+        still = server.get("0/?still=1").text
+        assert "http-equiv" not in still
+        assert "again and again" in still
+        told = run("status", prefix, code=1).stdout
+        assert "one.unfinished: running" in told
+        assert "goes on" not in told
+    said = words_of(server, "0/")
+    assert "killed, or its machine is gone" in said
+    assert "http-equiv" not in server.get("0/").text
+    assert "lost" in run("status", prefix, code=1).stdout
+    source = write_jsonl(folder / "one.jsonl", sample_texts())
+    run("encode", source, "-o", prefix, "--tokenizer", folder / "tokenizer.json", "--overwrite")
+    said = words_of(server, "0/")
+    assert "It is finished." in said
+    assert "dataset one" in words_of(server, "")
+    assert f"documents {len(sample_texts())}" in words_of(server, "1/")
+    assert run("status", prefix).stdout == f"{prefix}: done\n"
+    assert run_json("status", prefix)["state"] == "done"
+    assert server.end()[0] == 0
+
+
+def test_a_run_that_was_stopped_or_failed_says_so(folder: Path) -> None:
+    prefix = str(folder / "two")
+    report = Path(f"{prefix}.unfinished/report.json")
+    with endless(folder, prefix) as process:
+        send(process, sample_texts() * 2000)
+        until(report.exists)
+        process.send_signal(signal.SIGINT)
+        process.wait(60)
+    assert run_json_of(prefix)["state"] == "stopped"
+    # What somebody else left there is no report.
+    for content in ("", "{", '{"state": "done"}', json.dumps({**run_json_of(prefix), "pid": "x"})):
+        report.write_text(content)
+        assert run_json_of(prefix)["state"] == "starting"
+    report.unlink()
+    os.symlink("/etc/passwd", report)
+    assert run_json_of(prefix)["state"] == "starting"
+
+
+def run_json_of(prefix: str) -> dict[str, object]:
+    return json.loads(run("status", prefix, "--json", code=1).stdout)  # type: ignore[no-any-return]
+
+
+def test_shards_in_a_browser(folder: Path) -> None:
+    tokenizer = ("--tokenizer", folder / "tokenizer.json")
+    inputs = [write_jsonl(folder / name, sample_texts() * 700) for name in (EVIL, "b")]
+    prefix = folder / "pile"
+    run("plan", *inputs, "-o", prefix, "--shard-size", "1MB", *tokenizer)
+    run("encode", "--plan", prefix, "--shard", "1", "--workers", "1")
+    Path(inputs[0]).write_text("changed\n")
+    run("encode", "--plan", prefix, "--shard", "0", "--workers", "1", code=1)
+    server = Server(folder, "pile", "pile.plan")
+    said = words_of(server, "0/")
+    assert re.search(r"\d shards of .*: 1 failed, 1 done, \d open", said)
+    assert "has changed since the plan was made" in said
+    assert "<script>" not in server.get("0/").text
+    with Browser(folder / "profile") as browser:
+        browser.look(400, dark=True)
+        browser.open(server.address + "0/")
+        assert browser.ask("document.documentElement.scrollWidth") <= 400
+        assert browser.ask("document.title") == "Making pile"
+        assert browser.ask("document.querySelector('progress').value") == 1
+    assert server.end()[0] == 0
