@@ -52,3 +52,22 @@ def time_text(seconds: float) -> str:
     if minutes < 60:
         return f"{minutes} min {rest:02d} s"
     return f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def counted(number: int, noun: str) -> str:
+    """A number and what is counted: 1 shard, 2,000 shards."""
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def percent(part: float, whole: float) -> str:
+    """A share for people; never rounded to nothing or to all."""
+    if not whole or not part:
+        return "0%"
+    if part == whole:
+        return "100%"
+    share = 100 * part / whole
+    if 0 < share < 0.01:
+        return "<0.01%"
+    if 99.9 < share < 100:
+        return ">99.9%"
+    return f"{share:.{2 if share < 10 else 1}f}%"

@@ -21,8 +21,9 @@ from support.report_tools import make, run, run_json, sample_texts
 import tokpack
 from tokpack.indexed import MMapIndexedDataset, write_index
 from tokpack.indexed.lengths import document_ends
+from tokpack.quantities import count_text, percent
 from tokpack.report import counts, stats
-from tokpack.report.facts import percent, short, source_rows
+from tokpack.report.facts import source_rows
 from tokpack.report.sources import Share
 
 V1 = GOLDEN / "v1"
@@ -279,8 +280,8 @@ def test_percent() -> None:
     assert percent(0, 0) == "0%"
 
 
-def test_short() -> None:
-    assert [short(v) for v in (0.01, 1, 1000, 1e5, 1e6, 2.5e9)] == [
+def test_counts_on_an_axis() -> None:
+    assert [count_text(v) for v in (0.01, 1, 1000, 1e5, 1e6, 2.5e9)] == [
         *("0.01", "1", "1k", "100k", "1M", "2.5G"),
     ]
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from tokpack.cli.figures import sentence, table
 from tokpack.cli.terminal import put
 from tokpack.display import shown
-from tokpack.quantities import count_text
-from tokpack.report.facts import percent
+from tokpack.quantities import count_text, percent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

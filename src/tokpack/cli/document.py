@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from tokpack.cli.figures import bold, dim, print_sources, table, width
 from tokpack.cli.terminal import is_coloured, put
 from tokpack.display import shown
-from tokpack.quantities import bytes_text
-from tokpack.report.facts import common_folder, count, source_rows
+from tokpack.quantities import bytes_text, counted
+from tokpack.report.facts import common_folder, source_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,19 +89,19 @@ def print_document(
     tokens = dataset.document(number)
     begin, limit = shown_tokens
     end = min(len(tokens), begin + limit) if limit else len(tokens)
-    about = [count(len(tokens), "token")]
+    about = [counted(len(tokens), "token")]
     first, stop = dataset.doc_idx[number : number + 2].tolist()
     if stop - first != 1:
-        about.append(count(stop - first, "sequence"))
+        about.append(counted(stop - first, "sequence"))
     source, record = sources.find(number)
     if source:
         about.append(f"from {shown(source)}" + ("" if record is None else f":{record}"))
     put(f"{bold(f'document {number}')}: {', '.join(about)}")
     if begin:
-        put(dim(f"  … {count(begin, 'token')} before"))
+        put(dim(f"  … {counted(begin, 'token')} before"))
     print_tokens(tokens[begin:end].tolist(), spelling)
     if end < len(tokens):
-        put(dim(f"  … {count(len(tokens) - end, 'token')} more; --max-tokens 0 shows all"))
+        put(dim(f"  … {counted(len(tokens) - end, 'token')} more; --max-tokens 0 shows all"))
     put()
 
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from tokpack.cli.terminal import is_coloured, put
 from tokpack.display import shown
-from tokpack.report.facts import common_folder, facts, labels, percent, source_rows, warnings
+from tokpack.quantities import percent
+from tokpack.report.facts import common_folder, facts, labels, source_rows, warnings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tokpack.cli import rewrite, summary, terminal
 from tokpack.cli.parser import Group, flag, flag_names, parse, size
 from tokpack.errors import BusyError, TokpackError, UnreachableError, UsageError, WorkerError
-from tokpack.quantities import bytes_text, count_text, time_text
+from tokpack.quantities import bytes_text, count_text, counted, time_text
 from tokpack.shards import SHARD_BYTES
 from tokpack.stores import is_url
 
@@ -187,7 +187,7 @@ def show_committed(
 def tell_plan(plan: ShardPlan, prefix: str) -> None:
     """Say what was planned, and what to type next."""
     stored = bytes_text(plan.size)
-    inputs = summary.counted(plan.inputs, "input")
+    inputs = counted(plan.inputs, "input")
     terminal.say(f"{prefix}: {_shards(plan)} of {inputs}, {stored} as they are stored")
     name = shlex.quote(prefix)
     terminal.say("next, on any machines, in any order:")
@@ -286,7 +286,7 @@ def show_status(
 
 
 def _shards(plan: ShardPlan) -> str:
-    return summary.counted(plan.shards, "shard")
+    return counted(plan.shards, "shard")
 
 
 def _counts(standings: Sequence[Standing]) -> dict[str, int]:

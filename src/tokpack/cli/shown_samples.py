@@ -9,7 +9,7 @@ from tokpack.cli.figures import bold, dim, width
 from tokpack.cli.shown_dataset import MAX_TOKENS, load
 from tokpack.cli.terminal import put
 from tokpack.display import shown
-from tokpack.report.facts import count
+from tokpack.quantities import counted
 
 if TYPE_CHECKING:
     import argparse
@@ -72,7 +72,7 @@ def heading(sample: Looked, more: str = "") -> str:
     return (
         bold(f"sample {sample.number}")
         + f"{more}: sample {sample.own} of {shown(sample.dataset.path_prefix)}{epoch}, "
-        + count(len(sample.pieces), "document")
+        + counted(len(sample.pieces), "document")
     )
 
 
@@ -86,7 +86,7 @@ def print_pieces(
     for piece in sample.pieces:
         ids = sample.ids(piece)
         part = ids[: width() if most is None else _share(sample, most)]
-        put(dim(f"  ── {count(len(ids), 'token')} of {of(piece)}"))
+        put(dim(f"  ── {counted(len(ids), 'token')} of {of(piece)}"))
         text = _text(part, spelling)
         if most is None:
             put(f"  {shown(text, limit=width() - 2)}".rstrip())
@@ -95,7 +95,7 @@ def print_pieces(
             for row in textwrap.wrap(shown(line), width() - 2) or [""]:
                 put(f"  {row}".rstrip())
         if len(part) < len(ids):
-            put(dim(f"  … {count(len(ids) - len(part), 'token')} more; --max-tokens 0 shows all"))
+            put(dim(f"  … {counted(len(ids) - len(part), 'token')} more; --max-tokens 0 shows all"))
 
 
 def origin(kind: str, number: int, first: int) -> str:

@@ -15,8 +15,8 @@ from tokpack.cli.shown_samples import (
     spelling_of,
 )
 from tokpack.errors import UsageError
+from tokpack.quantities import counted
 from tokpack.report import Sources
-from tokpack.report.facts import count
 from tokpack.samples.look import find, look
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def show_step(course: Course, arguments: argparse.Namespace) -> None:
         terminal.put(
             f"step {step.number:,} of {len(course.steps):,}: samples {step.first:,} to "
             f"{step.samples.stop - 1:,}, micro batches of {step.micro:,} on "
-            f"{count(step.ranks, 'rank')}{_loss(course, step)}"
+            f"{counted(step.ranks, 'rank')}{_loss(course, step)}"
         )
     show_samples(course, arguments, [k for k in step.samples if rank in (None, step.place(k)[0])])
 
@@ -148,7 +148,7 @@ def find_document(course: Course, arguments: argparse.Namespace) -> None:
     portion, document = _document(course, arguments.document)
     prefix, sources = portion.prefix, _Sources()
     if not arguments.json:
-        size = count(len(portion.dataset.document(document)), "token")
+        size = counted(len(portion.dataset.document(document)), "token")
         terminal.put(
             f"document {document} of {prefix}: {size}{sources.text(portion.dataset, document)}"
         )

@@ -9,7 +9,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Literal
 
 from tokpack.cli.terminal import folded, put_json, say
-from tokpack.quantities import bytes_text, time_text
+from tokpack.quantities import bytes_text, counted, time_text
 from tokpack.stores import is_url
 
 if TYPE_CHECKING:
@@ -127,8 +127,3 @@ def _pace(manifest: Manifest, begun: Begun, seconds: float) -> str:
     if manifest.text_bytes < RATE_BYTES:
         return f" in {time_text(seconds)}"
     return f" in {time_text(seconds)}, {bytes_text(manifest.text_bytes / seconds)}/s"
-
-
-def counted(number: int, noun: str) -> str:
-    """A number and what is counted: 1 shard, 2,000 shards."""
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Protocol
 
-from tokpack.report.facts import binary, count, percent, short
+from tokpack.quantities import count_text, counted, percent
+from tokpack.report.facts import binary
 from tokpack.report.html import Html
 from tokpack.report.plot import Axis, Plot, decades_axis, even_axis, percent_axis
 
@@ -61,8 +62,8 @@ def zipf_plot(datasets: Sequence[Stats]) -> Html:
     rates = [1e6 * stats.frequency.zipf[i][1] / stats.tokens for _, stats in shown for i in (0, -1)]
     used = max(stats.frequency.used for _, stats in shown)
     plot = Plot(
-        decades_axis(1, max(used, 2), "rank of the token", short),
-        decades_axis(min(rates), max(rates), "in a million tokens", short),
+        decades_axis(1, max(used, 2), "rank of the token", count_text),
+        decades_axis(min(rates), max(rates), "in a million tokens", count_text),
         "Frequency of tokens by rank",
     )
     for number, stats in shown:
@@ -88,7 +89,7 @@ def curves_plot(
         return Html()
     title, below, beside = titles
     plot = Plot(
-        even_axis([x for x, _ in points], below, short),
+        even_axis([x for x, _ in points], below, count_text),
         even_axis([y for _, y in points], beside, _plain),
         title,
     )
@@ -103,7 +104,7 @@ def _plain(value: float) -> str:
     """A number for the narrow side of a plot."""
     if 0 < abs(value) < 0.01:
         return f"{value:.1e}".replace("e-0", "e-")
-    return short(value) if value >= 10_000 else f"{value:.4g}"
+    return count_text(value) if value >= 10_000 else f"{value:.4g}"
 
 
 def thinned(points: Sequence[Point], most: int = _MOST_POINTS) -> list[Point]:
@@ -156,7 +157,7 @@ def _log(length: int) -> float:
 def _bar(one: Bin, stats: Measured) -> tuple[float, float, float, str]:
     last = f" to {one.end - 1:,}" if one.end - 1 > one.begin else ""
     text = (
-        f"{one.begin:,}{last} tokens: {count(one.documents, 'document')} "
+        f"{one.begin:,}{last} tokens: {counted(one.documents, 'document')} "
         f"({percent(one.documents, stats.documents)}), "
         f"{percent(one.tokens, stats.tokens)} of tokens"
     )

@@ -6,6 +6,8 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tokpack.quantities import counted, percent
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -64,15 +66,15 @@ def warnings(stats: Stats) -> list[str]:
     """What in the figures may be a fault of the data."""
     found = []
     if stats.outside:
-        found.append(f"{count(stats.outside, 'token')} outside the vocabulary")
+        found.append(f"{counted(stats.outside, 'token')} outside the vocabulary")
     if stats.eods and stats.eods.inside:
         document, position = stats.eods.examples[0]
         found.append(
-            f"{count(stats.eods.inside, 'EOD token')} inside documents, the first in document "
+            f"{counted(stats.eods.inside, 'EOD token')} inside documents, the first in document "
             f"{document} at token {position}"
         )
     if stats.eods and 0 < stats.eods.without < stats.documents - stats.empty:
-        found.append(f"{count(stats.eods.without, 'document')} without EOD, the others have it")
+        found.append(f"{counted(stats.eods.without, 'document')} without EOD, the others have it")
     return found
 
 
@@ -113,34 +115,6 @@ def common_folder(sources: Sequence[Share]) -> str:
     shared = os.path.commonprefix([source.name for source in sources])  # noqa: RUF071
     folder, slash, _ = shared.rpartition("/")
     return folder + slash
-
-
-def percent(part: float, whole: float) -> str:
-    """A share for people; never rounded to nothing or to all."""
-    if not whole or not part:
-        return "0%"
-    if part == whole:
-        return "100%"
-    share = 100 * part / whole
-    if 0 < share < 0.01:
-        return "<0.01%"
-    if 99.9 < share < 100:
-        return ">99.9%"
-    return f"{share:.{2 if share < 10 else 1}f}%"
-
-
-def count(number: int, noun: str) -> str:
-    """A number with its noun."""
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
-
-
-def short(value: float) -> str:
-    """A number for an axis: 512, 2k, 1.5M, 0.01."""
-    for unit in ("", "k", "M", "G"):
-        if value < 1000:
-            return f"{value:.3g}{unit}"
-        value /= 1000
-    return f"{value:.3g}T"
 
 
 def binary(value: int) -> str:

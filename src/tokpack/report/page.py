@@ -6,8 +6,9 @@ from importlib import resources
 from typing import TYPE_CHECKING
 
 from tokpack.files.outputs import Kind, begins_with
+from tokpack.quantities import counted, percent
 from tokpack.report.charts import length_plot, zipf_plot
-from tokpack.report.facts import common_folder, count, facts, labels, percent, source_rows, warnings
+from tokpack.report.facts import common_folder, facts, labels, source_rows, warnings
 from tokpack.report.html import Html, html, legend, none, section, table, tag
 from tokpack.report.plot import SERIES, bar
 
@@ -177,9 +178,9 @@ def _duplicates(datasets: Sequence[Stats]) -> Html:
             parts.append(none("No document occurs twice."))
             continue
         about = (
-            f"{count(found.documents, 'document')} equal to an earlier one, with "
-            f"{count(found.tokens, 'token')} ({percent(found.tokens, stats.tokens)}), of "
-            f"{count(found.groups, 'different text')}. The costliest:"
+            f"{counted(found.documents, 'document')} equal to an earlier one, with "
+            f"{counted(found.tokens, 'token')} ({percent(found.tokens, stats.tokens)}), of "
+            f"{counted(found.groups, 'different text')}. The costliest:"
         )
         cells = [
             [
@@ -202,6 +203,6 @@ def _eods(datasets: Sequence[Stats]) -> Html:
         if stats.eods and stats.eods.inside:
             cells = [[document, at] for document, at in stats.eods.examples]
             parts.append(_named(number, datasets))
-            parts.append(tag("p", f"{count(stats.eods.inside, 'EOD token')}, the first of them:"))
+            parts.append(tag("p", f"{counted(stats.eods.inside, 'EOD token')}, the first of them:"))
             parts.append(table(["document", "first at token"], cells, "numbers narrow"))
     return section("EOD inside documents", *parts) if parts else html()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import TYPE_CHECKING
 
+from tokpack.quantities import percent
 from tokpack.report.charts import curves_plot
-from tokpack.report.facts import percent
 from tokpack.report.html import Html, html, legend, section, table, tag
 from tokpack.report.plot import SERIES, bar
 from tokpack.samples.blend.schedule import blend_order

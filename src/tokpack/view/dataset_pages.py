@@ -8,8 +8,8 @@ import numpy as np
 
 from tokpack.display import shown
 from tokpack.errors import UsageError
+from tokpack.quantities import counted
 from tokpack.report import grep
-from tokpack.report.facts import count
 from tokpack.report.html import Html, none, table, tag
 from tokpack.report.page import figures, length_figures
 from tokpack.view.site import field, pager, steps_around
@@ -91,7 +91,7 @@ def documents_page(site: Site, number: int, item: DatasetItem, query: Query) -> 
     listed = table(["document", "tokens", "source", "text"], rows, "numbers texts")
     return site.page(
         f"Documents of {item.name}",
-        tag("p", f"{count(data.documents, 'document')} in all"),
+        tag("p", f"{counted(data.documents, 'document')} in all"),
         _ways(site, number, item),
         listed if rows else none("No documents here."),
         pager(first, LISTED, data.documents, site.way(number, "documents")),
@@ -115,7 +115,7 @@ def document_page(site: Site, number: int, item: DatasetItem, query: Query) -> H
     source = _source(item, document)
     begin, end = data.doc_idx[document : document + 2].tolist()
     about = [
-        count(len(tokens), "token"),
+        counted(len(tokens), "token"),
         f"sequences {begin:,} to {end - 1:,}" if end - begin > 1 else "",
     ]
     more = len(tokens) - first - len(ids)

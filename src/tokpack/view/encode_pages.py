@@ -7,9 +7,8 @@ from collections import Counter
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from tokpack.quantities import bytes_text, count_text, time_text
+from tokpack.quantities import bytes_text, count_text, counted, percent, time_text
 from tokpack.report.charts import curves_plot
-from tokpack.report.facts import count, percent
 from tokpack.report.html import Html, html, none, section, table, tag
 from tokpack.view.site import pager, steps_around
 
@@ -85,7 +84,7 @@ def _facts(report: Report, *, is_running: bool) -> list[list[str]]:
     seconds, done, total = report.seconds, report.done, report.total
     ago = max(0.0, time.time() - report.told)
     rows = [
-        ["by", f"process {report.pid} on {report.host}, {count(report.workers, 'worker')}"],
+        ["by", f"process {report.pid} on {report.host}, {counted(report.workers, 'worker')}"],
         ["for", time_text(seconds)],
         ["heard of", f"{time_text(ago)} ago"],
         ["read", f"{bytes_text(done)} of {bytes_text(total)}, as stored"],
@@ -133,8 +132,8 @@ def _inputs(site: Site, number: int, found: Unfinished, query: Query) -> Html:
     ]
     still = query.text("still") or None
     return section(
-        count(len(plan.sources), "input"),
-        tag("p", f"tokenizer {plan.tokenizer.get('name')}, in {count(len(plan.parts), 'part')}"),
+        counted(len(plan.sources), "input"),
+        tag("p", f"tokenizer {plan.tokenizer.get('name')}, in {counted(len(plan.parts), 'part')}"),
         table(["input", "format", "packed", "stored"], rows),
         pager(first, LISTED, len(plan.sources), site.way(number, "", still=still)),
     )
@@ -152,7 +151,7 @@ def _shards(
         words += ": tokpack commit makes them one dataset"
     return html(
         _bar(states["done"], plan.shards),
-        tag("p", f"{count(plan.shards, 'shard')} of {bytes_text(plan.size)} as stored: {words}"),
+        tag("p", f"{counted(plan.shards, 'shard')} of {bytes_text(plan.size)} as stored: {words}"),
         table(head, rows, "numbers narrow"),
         pager(first, LISTED, len(standings), site.way(number, "", still=still)),
     )

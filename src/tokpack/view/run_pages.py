@@ -6,8 +6,8 @@ import math
 from typing import TYPE_CHECKING
 
 from tokpack.errors import UsageError
+from tokpack.quantities import counted
 from tokpack.report.charts import curves_plot
-from tokpack.report.facts import count
 from tokpack.report.html import Html, html, legend, none, section, table, tag
 from tokpack.samples.look import find, look
 from tokpack.view.site import field, pager, steps_around
@@ -144,7 +144,7 @@ def step_page(site: Site, number: int, item: RunItem, query: Query) -> Html:
         tag(
             "p",
             f"samples {step.first:,} to {step.samples.stop - 1:,}, micro batches of "
-            f"{step.micro:,} on {count(step.ranks, 'rank')}{loss}",
+            f"{step.micro:,} on {counted(step.ranks, 'rank')}{loss}",
         ),
         steps_around(
             way("step before", number=step.number - 1) if step.number > 1 else None,
@@ -218,7 +218,7 @@ def _marks(sample: Looked) -> Iterator[str]:
     if sample.filled < length:
         yield f", padding from {sample.filled:,} on"
     if sample.boundaries is not None:
-        yield f", attention in {count(len(sample.boundaries) - 1, 'part')}"
+        yield f", attention in {counted(len(sample.boundaries) - 1, 'part')}"
 
 
 def _pieces(
@@ -245,7 +245,7 @@ def _heading(site: Site, number: int, sample: Looked, piece: Piece) -> Iterator[
     else:
         query = {"number": piece.document, "from": piece.offset // 1000 * 1000}
         yield site.link(named, found, "document", **query)
-    yield f": {count(piece.tokens, 'token')} from {piece.offset:,} on, at {piece.at:,}"
+    yield f": {counted(piece.tokens, 'token')} from {piece.offset:,} on, at {piece.at:,}"
     source, line = member.sources.find(piece.document) if member else ("", None)
     if source:
         yield f", {source}" + ("" if line is None else f":{line}")

@@ -191,8 +191,7 @@ def _print(found: dict[str, Any]) -> None:
         ["folder", f"{folder['path']}, on {folder['file_system'] or 'an unknown file system'}"],
         [
             "free",
-            f"{bytes_text(folder['free_bytes'])} of "
-            f"{bytes_text(folder['bytes'])}",
+            f"{bytes_text(folder['free_bytes'])} of {bytes_text(folder['bytes'])}",
         ],
     ]
     for name, answer in folder["can"].items():

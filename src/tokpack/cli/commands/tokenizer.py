@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from tokpack.cli import terminal
 from tokpack.cli.parser import Group, Page, flag, parse, size
-from tokpack.cli.summary import counted
 from tokpack.display import shown
 from tokpack.errors import UsageError
-from tokpack.quantities import bytes_text
+from tokpack.quantities import bytes_text, counted
 
 if TYPE_CHECKING:
     import argparse
