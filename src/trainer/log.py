@@ -1,4 +1,4 @@
-"""What a run writes down: lines on stderr, log.jsonl, TensorBoard's curves, and a plot."""
+"""What a run writes down: lines on stderr, log.jsonl, curves on boards, and a plot."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ import os
 import sys
 import time
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokpack.checkpoints.run_files import PNG_METADATA, check_log, save_config, save_plot
 from tokpack.checkpoints.run_log import read_log
 from tokpack.display import tell
-from tokpack.errors import OutputError, TokpackError, UsageError
+from tokpack.errors import OutputError, TokpackError
 from tokpack.files.durable import cannot_write
 
+from .boards import open_boards
 from .report import line
 
 if TYPE_CHECKING:
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 
     from .parallel import Topology
 
-CURVES = (  # what a step has, its name in TensorBoard, and the flag that asks for it
+CURVES = (  # what a step has, its name on a board, and the flag that asks for it
     ("loss", "lm loss", ""),
     ("lr", "learning-rate", ""),
     ("grad_norm", "grad-norm", ""),
@@ -66,7 +68,6 @@ class Log:
         folder = config.log_dir or config.save
         self._folder = Path(folder) if folder and self._main else None
         self._lines: Lines | None = None
-        self._curves: Curves | None = None
         self._failed: set[str] = set()
         if self._folder is not None:
             with cannot_write(self._folder):
@@ -84,8 +85,7 @@ class Log:
             }
             self._lines.add(_json("begin", **begin))
             self._lines.write()
-        if config.tensorboard_dir and self._main:
-            self._curves = Curves(config, first)
+        self._boards = open_boards(config, first, self.say) if self._main else {}
 
     def say(self, text: str) -> None:
         """A line to stderr, from rank 0."""
@@ -106,7 +106,7 @@ class Log:
             self._try("log.jsonl", self._lines.write, "its lines are kept, and written when it can")
 
     def step(self, values: dict[str, Any]) -> None:
-        """The numbers of the last steps: a line, a record, and TensorBoard's curves."""
+        """The numbers of the last steps: a line, a record, and points of curves."""
         self.say(line(values, self._steps))
         self.record("step", **values)
         points = {
@@ -133,8 +133,8 @@ class Log:
         """
         if self._live:
             sys.stderr.write(CLEAR)
-        if self._curves is not None:
-            self._try("TensorBoard's curves", self._curves.close, "their last points are lost")
+        for name, board in self._boards.items():
+            self._try(name, board.close, "its last points are lost")
         if self._lines is None or self._folder is None:
             return
         self._try("log.jsonl", self._lines.write, "its last lines are lost")
@@ -144,11 +144,10 @@ class Log:
             self.say(f"no loss.png: {error}")
 
     def _draw_points(self, points: Mapping[str, float | None], at: dict[str, Any]) -> None:
-        curves = self._curves
-        if curves is not None:
+        for name, board in self._boards.items():
             self._try(
-                "TensorBoard's curves",
-                lambda: curves.add(points, at["iteration"], at["consumed_samples"]),
+                name,
+                partial(board.add, points, at["iteration"], at["consumed_samples"]),
                 "points are lost until it can be written again",
             )
 
@@ -194,42 +193,6 @@ class Lines:
                 file.truncate(end)
                 raise
         self._waiting.clear()
-
-
-class Curves:
-    """TensorBoard's curves under Megatron's names, over steps and over samples."""
-
-    def __init__(self, config: Config, first: int) -> None:
-        """Open them, to go on behind step ``first``. Raises UsageError and OutputError."""
-        self._folder, self._size = config.tensorboard_dir or "", config.tensorboard_queue_size
-        self._board = self._open(first + 1 if first else None)
-
-    def add(self, points: Mapping[str, float | None], step: int, samples: int) -> None:
-        """Add a point to each curve that has one. Raises OSError; then a new file is begun."""
-        if self._board is None:
-            self._board = self._open(None)
-        try:
-            for name, value in points.items():
-                if value is not None:
-                    self._board.add_scalar(name, value, step)
-                    self._board.add_scalar(f"{name} vs samples", value, samples)
-        except OSError:
-            self._board = None  # its thread has ended with the error
-            raise
-
-    def close(self) -> None:
-        """Write what is left. Raises OSError."""
-        if self._board is not None:
-            self._board.close()
-
-    def _open(self, purge_step: int | None) -> Any:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError as error:
-            message = "tensorboard_dir needs the package tensorboard: pip install tensorboard"
-            raise UsageError(message) from error
-        with cannot_write(self._folder):
-            return SummaryWriter(self._folder, purge_step=purge_step, max_queue=self._size)
 
 
 def _json(event: str, **values: Any) -> str:

@@ -259,7 +259,7 @@ def test_several_files_as_neox_has_them(tmp_path: Path) -> None:
         '{"pipe-parallel-size": 0, "attention-config": [[["flash"], 12]], "save": "here", '
         '"zero_optimization": {"stage": 0, "cpu_offload": false}, "gas": 2, "seq-length": 64}'
     )
-    cluster.write_text('{"save": "there", "wandb_team": "ours"}')
+    cluster.write_text('{"save": "there", "wandb_host": "ours"}')
     blend.write_text("tokpack_blend: 1\n")
     assert changed(config(f"{model} {cluster} {blend} --seq-length 32")) == {
         "activation": "gelu_erf",

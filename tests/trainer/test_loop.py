@@ -8,6 +8,7 @@ import math
 import random
 import shutil
 import signal
+import sys
 import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -339,6 +340,30 @@ def test_curves_have_megatrons_names(prefix: str, tmp_path: Path) -> None:
         assert {name, f"{name} vs samples"} <= names
         assert [event.step for event in events.Scalars(name)] == [1, 2]
     assert {"lm loss valid", "lm loss valid ppl"} <= names
+
+
+def test_weights_and_biases(
+    prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wandb = pytest.importorskip("wandb")
+    more = {"wandb_project": "proj", "wandb_exp_name": "mine", "wandb_save_dir": str(tmp_path)}
+    config = Config(**settings(prefix, train_samples=16, eval_iters=1, **more))
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    train(config)
+    assert "Weights & Biases: offline, in " in capsys.readouterr().err
+    written = next(tmp_path.glob("wandb/offline-run-*/run-*.wandb")).read_bytes()
+    for text in (b"proj", b"mine", b"seq_length"):
+        assert text in written
+    assert written.count(b"grad-norm") >= 2  # a step each
+    assert b"lm loss valid" in written
+    wandb.teardown()  # it reads its variables once
+    monkeypatch.setenv("WANDB_MODE", "online")
+    monkeypatch.setenv("NETRC", str(tmp_path / "none"))
+    with pytest.raises(UsageError, match=r"wandb_project: .*WANDB_MODE=offline"):
+        train(config)
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(UsageError, match=r"tokpack\[wandb\]"):
+        train(config)
 
 
 @pytest.mark.parametrize(

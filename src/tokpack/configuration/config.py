@@ -297,6 +297,13 @@ class Config:
     log_timers_to_tensorboard: bool = _run(False, "a curve of the time of a step too")
     log_batch_size_to_tensorboard: bool = _run(False, "and of the batch size")
     log_validation_ppl_to_tensorboard: bool = _run(False, "and of perplexities")
+    wandb_project: str | None = _run(None, "curves go to this project at Weights & Biases", "NAME")
+    wandb_exp_name: str | None = _run(
+        None, "what the run is called there", "NAME", names="wandb_run_name"
+    )
+    wandb_group: str | None = _run(None, "its group there", "NAME")
+    wandb_entity: str | None = _run(None, "whose project it is", "NAME", names="wandb_team")
+    wandb_save_dir: str | None = _run(None, "its files go here instead of LOG_DIR", "DIR")
     compile: bool | None = _parallel(None, "torch.compile of the blocks", otherwise="on a GPU")
     device: str = _parallel("auto", "auto, cpu or cuda", "T", choices="auto cpu cuda")
     log_dir: str | None = _run(None, "log.jsonl and loss.png go here instead", "DIR")

@@ -44,6 +44,8 @@ def configure(given: Given, world_size: int, neox: bool) -> Config:
     if given.get("zero_stage"):
         given.setdefault("engine", "deepspeed")
     _fill_in_batch(given, world_size)
+    if not given.pop("use_wandb", True):  # GPT-NeoX's files name a project in any case
+        given.pop("wandb_project", None)
     if given.get("extra_save_iters") and (kept := given.default("keep_checkpoints")):
         given.note(f"of all checkpoints the last {kept} are kept; keep_checkpoints 0 keeps all")
     extras = {name: given.pop(name) for name in list(given) if name not in FIELDS}

@@ -66,6 +66,7 @@ DERIVED = (
     Setting("use_bias_in_attn_linear", bool),
     Setting("use_bias_in_mlp", bool),
     Setting("use_bias_in_norms", bool),
+    Setting("use_wandb", bool),
     Setting("valid_data_paths", str, many=True),
     Setting("valid_data_weights", float, many=True),
     Setting("zero_optimization.allgather_bucket_size", int, names="zero_allgather_bucket_size"),
@@ -178,8 +179,7 @@ NOTHING = {
     profile_step_stop rdzv_backend rdzv_endpoint te_fp8_amax_compute_algo te_fp8_amax_history_len
     te_fp8_format te_fp8_margin te_fp8_wgrad tee tensorboard_log_interval timing_log_level
     timing_log_option tokenizer_model tokenizer_name_or_path tokenizer_type transformer_impl
-    valid_num_workers wandb_exp_name wandb_group wandb_host wandb_project wandb_run_name
-    wandb_save_dir wandb_team weighted_sampler_alpha""",
+    valid_num_workers wandb_host weighted_sampler_alpha""",
 }
 
 # The same of what changes how a result is reached, or what is said of it, and is not there.
@@ -192,7 +192,7 @@ SAME = {
     scattered_embeddings sequence_parallel split_transformers tp_comm_overlap use_comet
     use_distributed_optimizer""",
     1: """
-    num_layers_per_virtual_pipeline_stage pipe_partition_method pp_partition_method use_wandb""",
+    num_layers_per_virtual_pipeline_stage pipe_partition_method pp_partition_method""",
 }
 
 # Keys of a blend file that are settings of a run, and what they are here.
