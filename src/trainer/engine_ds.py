@@ -22,7 +22,7 @@ from .deepspeed_setup import open_library
 from .engine import StepResult
 from .model import Stage, stage_layers
 from .optimizers import MOMENTS, adamw, begin_moments, set_steps
-from .parallel import Topology, mean_loss
+from .parallel import Topology, global_norm, mean_loss
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -95,7 +95,7 @@ class DeepSpeedEngine:
         if self.zero < 3 and (cuda if config.compile is None else config.compile):
             model.compile_parts()  # ZeRO 3 gathers weights inside of blocks
         self._layer = Layer(model)
-        self._adamw = adamw(config, list(self._parameters.values()))
+        self._adamw = adamw(config, self._parameters, model.model)
         self._pipes = topology.pipeline_size > 1
 
         with contextlib.redirect_stdout(io.StringIO()):  # what it prints, the run says itself
@@ -147,8 +147,8 @@ class DeepSpeedEngine:
         return mean_loss([self._engine(batch, None, key) for batch, key in feed], self.topology)
 
     def full_state(self) -> Iterator[tuple[str, dict[str, Tensor]]]:
-        def parts(parameter: nn.Parameter) -> dict[str, Tensor]:
-            return {kind: self._part(parameter, kind) for kind in KINDS}
+        def parts(name: str) -> dict[str, Tensor]:
+            return {kind: self._part(self._parameters[name], kind) for kind in KINDS}
 
         return self.model.full_state(parts)
 
@@ -192,7 +192,8 @@ class DeepSpeedEngine:
             losses.append(loss.detach())
             engine.backward(loss)
             if self.zero == 0 and number == count:
-                norm = self.model.grad_norm()
+                grads = (self._parameters[name].grad for name in self.model.counted())
+                norm = global_norm([grad for grad in grads if grad is not None], self.topology)
             engine.step()
         return mean_loss(losses, self.topology), norm
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,15 +12,14 @@ from tokpack.checkpoints.files import DTYPES
 
 from . import pipeline
 from .blocks import recomputation
+from .buckets import Buckets
 from .engine import StepResult
 from .model import Stage, stage_layers
-from .optimizers import make_optimizers, set_steps, state_of
-from .parallel import ColumnLinear, RowLinear, mean_loss, total
+from .optimizers import make_optimizers, set_steps, state_of, whole_parameters
+from .parallel import global_norm, mean_loss
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    from torch import nn
 
     from tokpack.configuration.config import Config
     from tokpack.configuration.model import ModelConfig
@@ -80,10 +78,10 @@ class TorchEngine:
         self._dynamic = self.dtype == torch.float16 and not config.loss_scale
         scale = config.loss_scale or config.initial_loss_scale
         self._scale = LossScale(scale if self.dtype == torch.float16 else 1.0, config.hysteresis)
-        self._parameters = dict(model.named_parameters())
-        self._grads = _flat_gradients(list(self._parameters.values()))
-        self._optimizers = make_optimizers(config, model)
-        self._casts = _cast_weights(model, self.dtype) if self.half else []
+        half = self.dtype if self.half else None
+        whole = whole_parameters(config, model)
+        self._buckets = Buckets(model, config.zero_stage, whole, half)
+        self._optimizers = make_optimizers(config, model, self._buckets.held)
         model.recompute = recomputation(config, topology)
         model.recompute_layers = config.checkpoint_num_layers
         if cuda if config.compile is None else config.compile:
@@ -91,49 +89,54 @@ class TorchEngine:
 
     def train_batch(self, micro_batches: Sequence[Batch], lr: float) -> StepResult:
         topology, count, scale = self.topology, len(micro_batches), self._scale.value
+        before = topology.traffic.data
         # A tensor made by the device: one that is copied there waits until it has caught up.
         share = torch.full((), scale / (count * topology.data_size), device=topology.device)
         self.model.train()
-        self._cast()
-        self._grads.zero_()
+        self._buckets.begin_step()
         link, forward, losses = self._pipeline(micro_batches)
 
-        def backward(_: int, y: Tensor, grad: Tensor | None) -> None:
-            torch.autograd.backward(y, share if topology.last_stage else grad)
+        def backward(number: int, y: Tensor, grad: Tensor | None) -> None:
+            with self._buckets.backward(last=number == count - 1):
+                torch.autograd.backward(y, share if topology.last_stage else grad)
 
         pipeline.train(link, forward, backward, count)
-        total(self._grads, topology.data_group)
         if self.model.tied and self.model.embedding is not None:  # it may be on two stages
-            grad = self.model.embedding.word.weight.grad
-            assert grad is not None
-            total(grad, topology.embedding_group)
-        norm = self.model.grad_norm() / scale
+            self._buckets.add_of_stages("embedding.word.weight")
+        grads = self._buckets.gradients(self.model.counted())
+        norm = global_norm(grads, topology, shared=self._buckets.shared) / scale
         skipped = self.dtype == torch.float16 and not torch.isfinite(norm)
         if not skipped:
             self._step(norm, lr)
         self._batches += 1
         if self._dynamic:
             self._scale.update(skipped, self.config)
-        return StepResult(mean_loss(losses, topology), norm, scale, skipped)
+        sent = topology.traffic.data - before
+        return StepResult(mean_loss(losses, topology), norm, scale, skipped, sent)
 
     @torch.no_grad()
     def evaluate(self, micro_batches: Sequence[Batch]) -> Tensor:
         self.model.eval()
-        self._cast()
         link, forward, losses = self._pipeline(micro_batches)
         pipeline.evaluate(link, forward, len(micro_batches))
         return mean_loss(losses, self.topology)
 
     def full_state(self) -> Iterator[tuple[str, dict[str, Tensor]]]:
-        return self.model.full_state(self._parts)
+        def parts(name: str) -> dict[str, Tensor]:
+            held = self._parts(name, optimizer=True)
+            return {kind: self._buckets.whole(name, kind, x) for kind, x in held.items()}
+
+        return self.model.full_state(parts)
 
     @torch.no_grad()
     def load_full_state(self, read: Read, *, optimizer: bool) -> None:
-        for name, parameter in self._parameters.items():
-            parts = self._parts(parameter) if optimizer else {"parameter": parameter}
+        for name in self._buckets.held:
+            parts = self._parts(name, optimizer=optimizer)
             whole = read(name, list(parts))
             for kind, part in parts.items():
-                part.copy_(self.model.own_part(name, whole[kind]))
+                own = self._buckets.own(name, kind, self.model.own_part(name, whole[kind]))
+                part.copy_(own.view_as(part))
+        self._buckets.refresh()
 
     def scalars(self) -> dict[str, Any]:
         scale = asdict(self._scale) if self._dynamic else None
@@ -145,15 +148,11 @@ class TorchEngine:
             self._scale = LossScale(**scale)
         set_steps(self._optimizers, self.steps)
 
-    def _parts(self, parameter: nn.Parameter) -> dict[str, Tensor]:
-        """A parameter and the state of it, as this tensor rank has them; writable."""
-        return {"parameter": parameter.detach(), **state_of(self._optimizers, parameter)}
-
-    @torch.no_grad()
-    def _cast(self) -> None:
-        """Bring the weights in half precision up to date: once a step, not for each micro batch."""
-        for cast, weight in self._casts:
-            cast.copy_(weight)
+    def _parts(self, name: str, *, optimizer: bool) -> dict[str, Tensor]:
+        """What this rank holds of a weight, and of the optimizer's state of it; writable."""
+        parameter = self._buckets.held[name].parameter
+        state = state_of(self._optimizers, parameter) if optimizer else {}
+        return {"parameter": parameter.detach(), **state}
 
     def _pipeline(
         self, micro_batches: Sequence[Batch]
@@ -178,39 +177,10 @@ class TorchEngine:
         factor = torch.full_like(norm, 1 / self._scale.value)
         if self.config.clip_grad:
             factor *= (self.config.clip_grad / (norm + 1e-6)).clamp(max=1)
-        self._grads.mul_(factor)
+        self._buckets.scale(factor)
         for optimizer in self._optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = lr
             optimizer.step()
+        self._buckets.refresh()
         self.steps += 1
-
-
-def _flat_gradients(parameters: Sequence[nn.Parameter]) -> Tensor:
-    """One float32 tensor of which the gradients are views: data ranks sum it in one go."""
-    sizes = [parameter.numel() for parameter in parameters]
-    flat = torch.zeros(sum(sizes), device=parameters[0].device)
-    for parameter, piece in zip(parameters, flat.split_with_sizes(sizes), strict=True):
-        parameter.grad = piece.view_as(parameter)
-    return flat
-
-
-def _cast_weights(model: Stage, dtype: torch.dtype) -> list[tuple[Tensor, Tensor]]:
-    """Give linear layers copies of their weights, whose gradients are added to the weights'.
-
-    As autocast does for each micro batch, bit by bit: it too adds what is of ``dtype`` in float32.
-    """
-    pairs: list[tuple[Tensor, Tensor]] = []
-    for module in model.modules():
-        if isinstance(module, (ColumnLinear, RowLinear)):
-            module.cast = cast = module.weight.detach().to(dtype).requires_grad_()
-            cast.register_post_accumulate_grad_hook(partial(_hand_on, module.weight))  # type: ignore[no-untyped-call]
-            pairs.append((cast, module.weight))
-    return pairs
-
-
-def _hand_on(weight: Tensor, cast: Tensor) -> None:
-    assert weight.grad is not None
-    assert cast.grad is not None
-    weight.grad.add_(cast.grad)
-    cast.grad = None

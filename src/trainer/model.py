@@ -12,7 +12,7 @@ from tokpack.configuration.model import VOCABULARY, ModelConfig
 
 from .attention import document_mask
 from .blocks import DecoderLayer, block_seeds, norm_of, random_seed, reseed, rotary_of
-from .parallel import Topology, gather_whole, global_norm, own_part
+from .parallel import Topology, gather_whole, own_part
 from .vocabulary import HeadLoss, VocabWeight, softmax
 
 if TYPE_CHECKING:
@@ -156,11 +156,11 @@ class Stage(nn.Module):
             if self.topology.first_stage or not name.startswith("embedding."):
                 yield name, parameter
 
-    def grad_norm(self) -> Tensor:
-        """Norm, float32 [], of the gradients of all tensor and pipeline ranks, each once."""
+    def counted(self) -> list[str]:
+        """Of the owned, what this rank adds to the norm: what all tensor ranks have counts once."""
         main = self.topology.tensor_rank == 0
-        mine = [p for name, p in self.owned() if main or self.model.layout[name].split is not None]
-        return global_norm([p.grad for p in mine if p.grad is not None], self.topology)
+        layout = self.model.layout
+        return [name for name, _ in self.owned() if main or layout[name].split is not None]
 
     def own_part(self, name: str, whole: Tensor) -> Tensor:
         """This rank's part of a whole tensor; the vocabulary is padded with zeros first."""
@@ -175,17 +175,17 @@ class Stage(nn.Module):
         return whole[: self.model.vocab_size] if name in VOCABULARY else whole
 
     def full_state(
-        self, parts: Callable[[nn.Parameter], Mapping[str, Tensor]]
+        self, parts: Callable[[str], Mapping[str, Tensor]]
     ) -> Iterator[tuple[str, dict[str, Tensor]]]:
         """Parameters one by one: global name, {parameter, what the optimizer keeps}; a collective.
 
         Tensors are whole, float32, on the CPU, without padding of the vocabulary. Ranks that do not
         write (data or tensor rank above 0) are given the name and {}. A tied head is not repeated.
-        ``parts`` gives what this tensor rank has of each.
+        ``parts`` gives what this tensor rank has of each name.
         """
         writes = self.topology.data_rank == 0 and self.topology.tensor_rank == 0
-        for name, parameter in self.owned():
-            whole = {k: self.gather_whole(name, part) for k, part in parts(parameter).items()}
+        for name, _ in self.owned():
+            whole = {k: self.gather_whole(name, part) for k, part in parts(name).items()}
             yield name, {k: x.to("cpu", copy=True) for k, x in whole.items()} if writes else {}
 
     @torch.no_grad()

@@ -10,12 +10,14 @@ import torch
 from .parallel import spread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from torch import Tensor, nn
 
     from tokpack.configuration.config import Config
+    from tokpack.configuration.model import ModelConfig
 
+    from .buckets import Held
     from .model import Stage
 
     Optimizers = list[torch.optim.Optimizer]
@@ -23,14 +25,23 @@ if TYPE_CHECKING:
 MOMENTS = ("exp_avg", "exp_avg_sq")  # of Adam
 
 
-def make_optimizers(config: Config, model: Stage) -> Optimizers:
-    """What makes a step together, each of its own parameters of the stage.
+def make_optimizers(config: Config, model: Stage, held: Mapping[str, Held]) -> Optimizers:
+    """What makes a step together, each of some parameters of the stage, which are ``held`` here.
 
     The state of a parameter is there from the beginning, so that it can be loaded: tensors of the
-    parameter's shape, under any names, which checkpoints have too, and perhaps a "step", which the
-    engine sets to the number of steps made.
+    held parameter's shape, or on ranks that are not its owner of none, under any names, which
+    checkpoints have too, and perhaps a "step", which the engine sets to the number of steps made.
     """
-    return OPTIMIZERS[config.optimizer](config, model)
+    return OPTIMIZERS[config.optimizer](config, model, held)
+
+
+def whole_parameters(config: Config, model: Stage) -> list[str]:
+    """The names of parameters that the optimizer must have whole. Data ranks own them in turn."""
+    if config.optimizer != "muon":
+        return []
+    layout = model.model.layout
+    names = (name for name, _ in model.named_parameters() if name.startswith("blocks."))
+    return [name for name in names if len(layout[name].shape) == 2]
 
 
 def state_of(optimizers: Optimizers, parameter: nn.Parameter) -> dict[str, Tensor]:
@@ -45,11 +56,17 @@ def set_steps(optimizers: Optimizers, steps: int) -> None:
         state["step"].fill_(steps)
 
 
-def adamw(config: Config, parameters: Sequence[nn.Parameter]) -> torch.optim.AdamW:
+def adamw(
+    config: Config, parameters: Mapping[str, nn.Parameter], model: ModelConfig
+) -> torch.optim.AdamW:
     """Fused AdamW that does not decay biases and norms; it has no state yet."""
+    matrices = {name for name in parameters if len(model.layout[name].shape) > 1}
     groups = [
-        {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": config.weight_decay},
-        {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+        {
+            "params": [p for name, p in parameters.items() if (name in matrices) is decays],
+            "weight_decay": config.weight_decay if decays else 0.0,
+        }
+        for decays in (True, False)
     ]
     betas = (config.adam_beta1, config.adam_beta2)
     return torch.optim.AdamW(groups, config.lr, betas, config.adam_eps, fused=True)
@@ -62,49 +79,53 @@ def begin_moments(optimizer: torch.optim.AdamW, parameters: Sequence[Tensor]) ->
         optimizer.state[x] = {"step": torch.zeros((), device=x.device), **zeros}
 
 
-def _adam(config: Config, model: Stage, names: Sequence[str] | None = None) -> Optimizers:
-    """AdamW of all parameters, or of those with these names."""
-    parameters = [p for n, p in model.named_parameters() if names is None or n in names]
-    optimizer = adamw(config, parameters)
-    begin_moments(optimizer, parameters)
+def _adam(config: Config, model: Stage, held: Mapping[str, Held]) -> Optimizers:
+    parameters = {name: one.parameter for name, one in held.items()}
+    optimizer = adamw(config, parameters, model.model)
+    begin_moments(optimizer, list(parameters.values()))
     return [optimizer]
 
 
 class Muon(torch.optim.Optimizer):
     """Steps along the momentum of each matrix with all its singular values made about 1.
 
-    The matrix is the whole one, whatever ranks share it; of data ranks each does some of them, and
-    gives the others its steps.
+    The matrix is the whole one, whatever ranks share it; of data ranks its owner has the momentum,
+    and gives the others its step.
     """
 
-    def __init__(self, config: Config, model: Stage, names: Sequence[str]) -> None:
-        parameters = [model.get_parameter(name) for name in names]
-        super().__init__(parameters, {"lr": config.lr})
-        self.state.update({p: {"momentum_buffer": torch.zeros_like(p)} for p in parameters})
-        self._config, self._model = config, model
-        self._named = list(zip(names, parameters, strict=True))
+    def __init__(self, config: Config, model: Stage, held: Mapping[str, Held]) -> None:
+        super().__init__([one.parameter for one in held.values()], {"lr": config.lr})
+        self._config, self._model, self._held = config, model, held
+        rank = model.topology.data_rank
+        for p, owner in ((one.parameter, one.owner) for one in held.values()):
+            momentum = torch.zeros_like(p) if owner == rank else p.new_empty(0)
+            self.state[p] = {"momentum_buffer": momentum}
         half = config.precision_on(model.topology.device.type) == "bf16"
-        self._dtype = torch.bfloat16 if half else parameters[0].dtype
+        self._dtype = torch.bfloat16 if half else next(iter(self.state)).dtype
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        ranks, rank = self._model.topology.data_size, self._model.topology.data_rank
-        steps = []
-        for number, (name, parameter) in enumerate(self._named):
-            momentum, grad = self.state[parameter]["momentum_buffer"], parameter.grad
-            assert grad is not None
-            momentum.lerp_(grad, 1 - self._config.muon_momentum)
-            x = momentum
-            if self._config.muon_nesterov:
-                x = grad.lerp(momentum, self._config.muon_momentum)
-            mine = number % ranks == rank
-            steps.append(
-                self._orthogonal(name, x) if mine else torch.empty_like(x, dtype=self._dtype)
-            )
+        topology = self._model.topology
+        steps: list[Tensor] = []
+        for name, one in self._held.items():
+            if one.owner == topology.data_rank:
+                steps.append(self._orthogonal(name, self._direction(one.parameter)))
+            else:
+                steps.append(torch.empty_like(one.parameter, dtype=self._dtype))
         lr = self.param_groups[0]["lr"]
-        for number, ((_, parameter), x) in enumerate(zip(self._named, steps, strict=True)):
-            spread(x, number % ranks, self._model.topology.data_group)
-            parameter.mul_(1 - lr * self._config.weight_decay).sub_(x.to(parameter.dtype), alpha=lr)
+        for one, x in zip(self._held.values(), steps, strict=True):
+            assert one.owner is not None
+            spread(x, one.owner, topology)
+            decay = 1 - lr * self._config.weight_decay
+            one.parameter.mul_(decay).sub_(x.to(one.parameter.dtype), alpha=lr)
+
+    def _direction(self, parameter: nn.Parameter) -> Tensor:
+        momentum, grad = self.state[parameter]["momentum_buffer"], parameter.grad
+        assert grad is not None
+        momentum.lerp_(grad, 1 - self._config.muon_momentum)
+        if not self._config.muon_nesterov:
+            return momentum  # type: ignore[no-any-return]
+        return grad.lerp(momentum, self._config.muon_momentum)
 
     def _orthogonal(self, name: str, x: Tensor) -> Tensor:
         """This tensor rank's part of the step of one matrix; tensor ranks call it together."""
@@ -141,11 +162,12 @@ def newton_schulz(x: Tensor, steps: int) -> Tensor:
     return wide if x.shape[0] <= x.shape[1] else wide.mT
 
 
-def _muon(config: Config, model: Stage) -> Optimizers:
+def _muon(config: Config, model: Stage, held: Mapping[str, Held]) -> Optimizers:
     """Muon of the matrices of the layers, AdamW of all else."""
-    names = [n for n, p in model.named_parameters() if n.startswith("blocks.") and p.ndim == 2]
-    rest = [n for n, _ in model.named_parameters() if n not in names]
-    return [*([Muon(config, model, names)] if names else ()), *_adam(config, model, rest)]
+    matrices = {name: held[name] for name in whole_parameters(config, model)}
+    rest = {name: one for name, one in held.items() if name not in matrices}
+    return [*([Muon(config, model, matrices)] if matrices else ()), *_adam(config, model, rest)]
 
 
-OPTIMIZERS: dict[str, Callable[[Config, Stage], Optimizers]] = {"adam": _adam, "muon": _muon}
+OPTIMIZERS: dict[str, Callable[[Config, Stage, Mapping[str, Held]], Optimizers]]
+OPTIMIZERS = {"adam": _adam, "muon": _muon}

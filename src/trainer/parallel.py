@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
@@ -24,6 +24,16 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Group = dist.ProcessGroup
 CPU = torch.device("cpu")
+# Before torch 2.13 they have other names.
+_reduce_scatter: Any = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
+_all_gather: Any = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
+
+
+@dataclass
+class Traffic:
+    """Bytes that this process has sent to other data ranks, if they stand in a ring."""
+
+    data: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -46,6 +56,7 @@ class Topology:
     data_group: Group | None = None
     pipeline_group: Group | None = None
     embedding_group: Group | None = None  # first and last stage: a tied embedding is on both
+    traffic: Traffic = field(default_factory=Traffic, compare=False)
 
     @property
     def first_stage(self) -> bool:
@@ -58,6 +69,11 @@ class Topology:
     @property
     def is_main(self) -> bool:
         return self.rank == 0
+
+    def count(self, x: Tensor, rounds: int) -> None:
+        """Note that ``x`` goes around the ring of data ranks so often: but for one piece of it."""
+        size = x.numel() * x.element_size()
+        self.traffic.data += rounds * size * (self.data_size - 1) / self.data_size
 
     def micro_batch(self, number: int) -> int:
         """The place in the global batch of this data rank's micro batch ``number``."""
@@ -88,7 +104,7 @@ def start(config: Config) -> Topology:
     if groups[2] is not None:  # NCCL wants a collective before the first point-to-point
         dist.all_reduce(torch.zeros(1, device=device), group=groups[2])
     sizes = (tensor, part, pipeline, stage, grid.shape[1], place)
-    return Topology(rank, world, *sizes, device, *groups)
+    return Topology(rank, world, *sizes, device, groups[0], groups[1], groups[2], groups[3])
 
 
 def stop() -> None:
@@ -177,10 +193,35 @@ def total(x: Tensor, group: Group | None) -> Tensor:
     return x
 
 
-def spread(x: Tensor, source: int, group: Group | None) -> Tensor:
-    """Give ``x`` of the ``source``-th rank of ``group`` to all of it, in place."""
-    if group is not None:
-        dist.broadcast(x, group=group, group_src=source)
+def begin_sum(x: Tensor, cut: bool, topology: Topology) -> Any:
+    """Begin to sum ``x`` [size] over data ranks, in place.
+
+    With ``cut`` each has the sum of its own of as many equal pieces, and of the others nothing.
+    To be waited for, unless it is None.
+    """
+    if topology.data_group is None:
+        return None
+    topology.count(x, 1 if cut else 2)
+    if not cut:
+        return dist.all_reduce(x, group=topology.data_group, async_op=True)
+    piece = x.chunk(topology.data_size)[topology.data_rank]
+    return _reduce_scatter(piece, x, group=topology.data_group, async_op=True)
+
+
+def begin_gather(x: Tensor, topology: Topology) -> Any:
+    """Begin to give the piece of ``x`` [size] that each data rank has to the others, in place."""
+    if topology.data_group is None:
+        return None
+    topology.count(x, 1)
+    piece = x.chunk(topology.data_size)[topology.data_rank]
+    return _all_gather(x, piece, group=topology.data_group, async_op=True)
+
+
+def spread(x: Tensor, source: int, topology: Topology) -> Tensor:
+    """Give ``x`` of the data rank ``source`` to the others, in place."""
+    if topology.data_group is not None:
+        topology.count(x, 1)
+        dist.broadcast(x, group=topology.data_group, group_src=source)
     return x
 
 
@@ -268,11 +309,16 @@ def mean_loss(losses: Sequence[Tensor], topology: Topology) -> Tensor:
     return total(total(mean, topology.pipeline_group), topology.data_group)
 
 
-def global_norm(grads: Sequence[Tensor], topology: Topology) -> Tensor:
-    """Norm, float32 [], of the gradients that all tensor and pipeline ranks contribute."""
+def global_norm(grads: Sequence[Tensor], topology: Topology, *, shared: bool = False) -> Tensor:
+    """Norm, float32 [], of the gradients that all tensor and pipeline ranks contribute.
+
+    With ``shared`` data ranks contribute too, each some; else all have the same.
+    """
     if topology.device == CPU:  # which sums 40 million squares in a row, and loses 3 in 1000
         grads = [piece for grad in grads for piece in torch.split(grad.flatten(), 1 << 16)]
     square = nn.utils.get_total_norm(list(grads)).to(topology.device) ** 2
+    if shared:
+        total(square, topology.data_group)
     return total(total(square, topology.tensor_group), topology.pipeline_group).sqrt()
 
 

@@ -1,0 +1,300 @@
+"""Weights and gradients in buckets, which data ranks sum while the backward pass runs.
+
+A bucket goes over the network in one piece: the matrices of a block, a table of the vocabulary, or
+all vectors. With ZeRO data rank r keeps the r-th piece of each, and steps it alone: of the fp32
+weights and the optimizer's state, from stage 2 on also of the gradients. What products are computed
+with is whole on every rank, and in half precision a copy of the matrices.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from .parallel import ColumnLinear, RowLinear, begin_gather, begin_sum, total
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+
+    from .model import Stage
+    from .parallel import Topology
+
+    Linear = ColumnLinear | RowLinear
+
+ALIGNED = 8  # elements: pieces begin at a multiple of 16 bytes, as NCCL likes it
+
+
+@dataclass(frozen=True)
+class Held:
+    """What this data rank has of a parameter for its optimizer: the whole, or a flat piece.
+
+    Its gradient is set. Of a whole one the state may be on one data rank only, the ``owner``.
+    """
+
+    parameter: nn.Parameter
+    owner: int | None = None
+
+
+class Bucket:
+    """Some parameters, one behind the other; with ``ranks`` above 1 in as many equal pieces.
+
+    ``working`` [size] is what products read, ``kept`` [size / ranks] this rank's fp32 weights,
+    ``summed`` their gradient. ``transient``: the gradients of a whole bucket exist only until they
+    are summed.
+    """
+
+    def __init__(
+        self,
+        parameters: Mapping[str, nn.Parameter],
+        dtype: torch.dtype,
+        cut: bool,
+        transient: bool,
+        topology: Topology,
+    ) -> None:
+        self.topology, self.transient = topology, cut and transient
+        self.ranks, self.rank = (topology.data_size, topology.data_rank) if cut else (1, 0)
+        self.spans: dict[str, slice] = {}
+        end = 0
+        for name, parameter in parameters.items():
+            self.spans[name] = slice(end, end := end + parameter.numel())
+        whole = next(iter(parameters.values())).new_zeros(_up(end, ALIGNED * self.ranks))
+        for name, parameter in parameters.items():
+            whole[self.spans[name]] = parameter.detach().flatten()
+        self.working = whole.to(dtype)
+        # Of matrices that have a copy, only a piece of the original stays.
+        self.kept = self.piece(whole).clone() if cut and dtype != whole.dtype else self.piece(whole)
+        self.grads = None if self.transient else torch.zeros_like(whole)
+        self.summed = torch.zeros_like(self.kept) if self.grads is None else self.piece(self.grads)
+        self.missing: set[str] = set()
+        self._work: Any = None
+
+    def piece(self, x: Tensor) -> Tensor:
+        """This rank's piece of ``x`` [size]."""
+        return x.chunk(self.ranks)[self.rank]
+
+    def own(self, name: str) -> slice:
+        """The elements of a parameter that lie in this rank's piece."""
+        span, first = self.spans[name], self.rank * len(self.kept)
+        begin = min(max(span.start, first), span.stop)
+        end = max(begin, min(span.stop, first + len(self.kept)))
+        return slice(begin - span.start, end - span.start)
+
+    def local(self, name: str) -> slice:
+        """The same, counted from the begin of the piece."""
+        own, offset = self.own(name), self.spans[name].start - self.rank * len(self.kept)
+        return slice(own.start + offset, own.stop + offset)
+
+    def add(self, name: str, grad: Tensor) -> None:
+        """Take the gradient of a parameter."""
+        assert self._work is None, f"{name} has a gradient behind the sum"
+        self._all_grads()[self.spans[name]].view_as(grad).add_(grad)
+        self.missing.discard(name)
+
+    def begin_sum(self) -> None:
+        """Let data ranks sum it, while other work goes on."""
+        self._work = begin_sum(self._all_grads(), self.ranks > 1, self.topology)
+
+    def end_sum(self) -> None:
+        """Wait until it is summed."""
+        if self._work is not None:
+            self._work.wait()
+            self._work = None
+        if self.transient and self.grads is not None:
+            self.summed += self.piece(self.grads)
+            self.grads = None
+
+    def _all_grads(self) -> Tensor:
+        if self.grads is None:
+            self.grads = self.kept.new_zeros(len(self.working))
+        return self.grads
+
+    def begin_refresh(self) -> Any:
+        """Bring what products read up to date with the weights that were stepped."""
+        if self.working.dtype != self.kept.dtype:
+            self.piece(self.working).copy_(self.kept)
+        return begin_gather(self.working, self.topology) if self.ranks > 1 else None
+
+
+class Buckets:
+    """All parameters of a stage. ``whole`` names those of which the optimizer needs all elements.
+
+    ``half`` is the type of the matrices' copies, if there are any. Parameters become views of their
+    buckets.
+    """
+
+    def __init__(
+        self, model: Stage, zero: int, whole: Sequence[str] = (), half: torch.dtype | None = None
+    ) -> None:
+        self._model, self._topology = model, model.topology
+        self._shapes = {name: p.shape for name, p in model.named_parameters()}
+        self._zero = zero if self._topology.data_size > 1 else 0
+        self._bucket: dict[str, Bucket] = {}  # by name
+        self._buckets: list[Bucket] = []  # in the order in which gradients are complete
+        linears = {
+            f"{name}.weight": module
+            for name, module in model.named_modules()
+            if isinstance(module, (ColumnLinear, RowLinear))
+        }
+        for names in _cut_up(self._shapes, linears):
+            parameters = {name: model.get_parameter(name) for name in names}
+            matrices = names[0] in linears
+            weight = parameters[names[0]]
+            dtype = half if half and matrices else weight.dtype
+            cut = self._zero > 0 and names[0] not in whole
+            bucket = Bucket(parameters, dtype, cut, self._zero > 1, self._topology)
+            self._buckets.append(bucket)
+            for name, parameter in parameters.items():
+                self._bucket[name] = bucket
+                self._place(name, parameter, linears.get(name))
+        self._next = 0
+        owners = {name: i % self._topology.data_size for i, name in enumerate(whole)}
+        self.held = {name: self._hold(name, owners.get(name)) for name in self._shapes}
+
+    def _place(self, name: str, parameter: nn.Parameter, linear: Linear | None) -> None:
+        """Make a parameter, or its copy for products, a view of its bucket."""
+        bucket, shape = self._bucket[name], parameter.shape
+        view = bucket.working[bucket.spans[name]].view(shape)
+        leaves: list[Tensor] = [parameter]
+        if bucket.working.dtype == parameter.dtype:
+            parameter.data = view
+        else:
+            assert linear is not None
+            linear.cast = view.detach().requires_grad_()
+            leaves.append(linear.cast)
+            kept = bucket.kept
+            parameter.data = kept[bucket.spans[name]].view(shape) if bucket.ranks == 1 else kept[:0]
+        for leaf in leaves:
+            leaf.register_post_accumulate_grad_hook(partial(self._take, name))  # type: ignore[no-untyped-call]
+
+    def _hold(self, name: str, owner: int | None) -> Held:
+        bucket, shape = self._bucket[name], self._shapes[name]
+        local = bucket.local(name)
+        weight, grad = bucket.kept[local], bucket.summed[local]
+        if bucket.ranks == 1:
+            weight, grad = weight.view(shape), grad.view(shape)
+        parameter = nn.Parameter(weight)
+        parameter.grad = grad
+        return Held(parameter, owner)
+
+    def begin_step(self) -> None:
+        """Forget the gradients of the step before."""
+        for bucket in self._buckets:
+            bucket.summed.zero_()
+            if bucket.grads is not None:
+                bucket.grads.zero_()
+
+    @contextmanager
+    def backward(self, last: bool) -> Iterator[None]:
+        """Around the backward pass of a micro batch: buckets are summed behind the ``last``.
+
+        That is begun for each as soon as it is complete, in the same order on all ranks.
+        """
+        sums = last or self._zero > 1
+        self._next = 0 if sums else len(self._buckets)
+        for bucket in self._buckets:
+            bucket.missing = set(bucket.spans)
+        yield
+        if sums:
+            self._begin_sums(len(self._buckets))
+            for bucket in self._buckets:
+                bucket.end_sum()
+
+    def add_of_stages(self, name: str) -> None:
+        """Sum the gradient of a parameter that is on the first and on the last stage."""
+        total(self._bucket[name].summed, self._topology.embedding_group)
+
+    def gradients(self, names: Collection[str]) -> list[Tensor]:
+        """Of these parameters, what this data rank adds to the norm: see ``shared``."""
+        held = (self.held[name] for name in names)
+        return [
+            one.parameter.grad
+            for one in held
+            if one.parameter.grad is not None
+            and (not self.shared or one.owner in (None, self._topology.data_rank))
+        ]
+
+    @property
+    def shared(self) -> bool:
+        """Whether the gradients of all data ranks together are the whole."""
+        return self._zero > 0
+
+    def scale(self, factor: Tensor) -> None:
+        """Multiply the gradients."""
+        for bucket in self._buckets:
+            bucket.summed.mul_(factor)
+
+    @torch.no_grad()
+    def refresh(self) -> None:
+        """Let all ranks compute with the weights that each has stepped."""
+        works = [bucket.begin_refresh() for bucket in self._buckets]
+        for work in works:
+            if work is not None:
+                work.wait()
+
+    def whole(self, name: str, kind: str, x: Tensor) -> Tensor:
+        """The whole of a tensor of which this data rank holds ``x``; a collective.
+
+        ``kind`` is "parameter" for its weight, else the name of a tensor of the optimizer's state.
+        """
+        elements, shape = self._elements(name, kind), self._shapes[name]
+        if elements is None:
+            return x.view(shape)
+        result = x.new_zeros(shape)
+        result.view(-1)[elements] = x.flatten()
+        # A sum of bits, of which all but one are 0: so -0.0 stays what it is.
+        bits = {4: torch.int32, 8: torch.int64}[x.element_size()]
+        total(result.view(bits), self._topology.data_group)
+        return result
+
+    def own(self, name: str, kind: str, whole: Tensor) -> Tensor:
+        """What this data rank holds of a whole tensor, flat."""
+        return whole.flatten()[self._elements(name, kind) or slice(None)]
+
+    def _elements(self, name: str, kind: str) -> slice | None:
+        """The elements that this data rank holds; None where each has all of them."""
+        bucket, owner = self._bucket[name], self.held[name].owner
+        if bucket.ranks > 1:
+            return bucket.own(name)
+        if kind == "parameter" or owner is None:
+            return None
+        return slice(None) if owner == self._topology.data_rank else slice(0)
+
+    def _take(self, name: str, leaf: Tensor) -> None:
+        assert leaf.grad is not None
+        bucket = self._bucket[name]
+        bucket.add(name, leaf.grad)
+        leaf.grad = None
+        if not bucket.missing:
+            end = self._next
+            while end < len(self._buckets) and not self._buckets[end].missing:
+                end += 1
+            self._begin_sums(end)
+
+    def _begin_sums(self, end: int) -> None:
+        for number in range(self._next, end):
+            self._buckets[number].begin_sum()
+            if number and self._buckets[number].transient:  # two at a time
+                self._buckets[number - 1].end_sum()
+        self._next = max(end, self._next)
+
+
+def _cut_up(names: Mapping[str, torch.Size], linears: Collection[str]) -> list[list[str]]:
+    """The names of each bucket, in the order in which a backward pass completes them."""
+    found: dict[str, list[str]] = {}
+    for name, shape in names.items():
+        if name in linears:
+            key = name[: name.index(".", len("blocks."))]
+        else:
+            key = name if len(shape) > 1 else "vectors"
+        found.setdefault(key, []).append(name)
+    first = {name: number for number, name in enumerate(names)}
+    return sorted(found.values(), key=lambda bucket: -first[bucket[0]])
+
+
+def _up(number: int, multiple: int) -> int:
+    return -(-number // multiple) * multiple
