@@ -8,6 +8,7 @@ with is whole on every rank, and in half precision a copy of the matrices.
 
 from __future__ import annotations
 
+from collections import deque
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -101,9 +102,10 @@ class Bucket:
 
     def end_sum(self) -> None:
         """Wait until it is summed."""
-        if self._work is not None:
-            self._work.wait()
-            self._work = None
+        if self._work is None:
+            return
+        self._work.wait()
+        self._work = None
         if self.transient and self.grads is not None:
             self.summed += self.piece(self.grads)
             self.grads = None
@@ -151,7 +153,8 @@ class Buckets:
             for name, parameter in parameters.items():
                 self._bucket[name] = bucket
                 self._place(name, parameter, linears.get(name))
-        self._next = 0
+        self._sums: deque[Bucket] = deque()  # those to come in this pass
+        self._transient: Bucket | None = None  # the one whose sum began last
         owners = {name: i % self._topology.data_size for i, name in enumerate(whole)}
         self.held = {name: self._hold(name, owners.get(name)) for name in self._shapes}
 
@@ -192,17 +195,18 @@ class Buckets:
     def backward(self, last: bool) -> Iterator[None]:
         """Around the backward pass of a micro batch: buckets are summed behind the ``last``.
 
-        That is begun for each as soon as it is complete, in the same order on all ranks.
+        That is begun for each as soon as it is complete, in the same order on all ranks. Transient
+        ones are summed behind each.
         """
-        sums = last or self._zero > 1
-        self._next = 0 if sums else len(self._buckets)
-        for bucket in self._buckets:
+        self._sums = deque(one for one in self._buckets if last or one.transient)
+        for bucket in self._sums:
             bucket.missing = set(bucket.spans)
+        done = list(self._sums)
         yield
-        if sums:
-            self._begin_sums(len(self._buckets))
-            for bucket in self._buckets:
-                bucket.end_sum()
+        while self._sums:  # what no gradient came to
+            self._begin_sum()
+        for bucket in done:
+            bucket.end_sum()
 
     def add_of_stages(self, name: str) -> None:
         """Sum the gradient of a parameter that is on the first and on the last stage."""
@@ -269,18 +273,16 @@ class Buckets:
         bucket = self._bucket[name]
         bucket.add(name, leaf.grad)
         leaf.grad = None
-        if not bucket.missing:
-            end = self._next
-            while end < len(self._buckets) and not self._buckets[end].missing:
-                end += 1
-            self._begin_sums(end)
+        while self._sums and not self._sums[0].missing:
+            self._begin_sum()
 
-    def _begin_sums(self, end: int) -> None:
-        for number in range(self._next, end):
-            self._buckets[number].begin_sum()
-            if number and self._buckets[number].transient:  # two at a time
-                self._buckets[number - 1].end_sum()
-        self._next = max(end, self._next)
+    def _begin_sum(self) -> None:
+        bucket = self._sums.popleft()
+        bucket.begin_sum()
+        if bucket.transient:  # no more than two of them, and the one that is being filled
+            if self._transient is not None:
+                self._transient.end_sum()
+            self._transient = bucket
 
 
 def _cut_up(names: Mapping[str, torch.Size], linears: Collection[str]) -> list[list[str]]:

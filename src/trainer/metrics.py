@@ -15,9 +15,6 @@ from tokpack.configuration.hardware import PEAKS
 from tokpack.errors import TrainingError
 
 if TYPE_CHECKING:
-    from tokpack.configuration.config import Config
-    from tokpack.configuration.model import ModelConfig
-
     from .engine import StepResult
     from .parallel import Topology
 
@@ -80,6 +77,7 @@ class Meter:
         rate = self.samples * self.seq_length / seconds
         own = rate / self.topology.world_size
         peak = _peak(self.topology.device)
+        sent = [result.sent for result in self.results if result.sent is not None]
         return {
             **self._last,
             "loss": sum(losses) / len(losses) if losses else None,
@@ -92,6 +90,7 @@ class Meter:
             "tflops_per_gpu": own * self.flops_per_token / 1e12,
             "mfu": own * self.flops_per_token / peak if peak else None,
             "data_wait": self.waited / seconds,
+            "sent_bytes_per_step": sum(sent) / len(sent) if sent else None,
         }
 
 
@@ -107,23 +106,3 @@ def _peak(device: torch.device) -> float | None:
     """FLOP/s that the device can do at most, where it is known."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
     return next((peak * 1e12 for key, peak in PEAKS.items() if key in name), None)
-
-
-def memory_estimate(config: Config, model: ModelConfig, topology: Topology) -> tuple[float, float]:
-    """Bytes of weights, gradients and moments, and of activations, on one process; about."""
-    half = config.precision_on(topology.device.type) != "fp32"
-    shares = (4, 4, 8)
-    if half:  # the torch engine has a copy of the weights of linear layers, nearly all there are
-        shares = (2, 2, 12) if config.engine == "deepspeed" else (6, 4, 8)
-    shards = [topology.data_size if config.zero_stage >= stage else 1 for stage in (3, 2, 1)]
-    each = sum(share / shard for share, shard in zip(shares, shards, strict=True))
-    states = each * model.parameters / (topology.tensor_size * topology.pipeline_size)
-
-    layers, group = model.num_layers / topology.pipeline_size, config.checkpoint_num_layers
-    layer = config.micro_batch_size * model.seq_length * model.hidden_size * (2 if half else 4)
-    inside = 17 * layer / topology.tensor_size
-    kept = layers * inside
-    if config.checkpoint_activations:
-        kept = layer * layers / group + inside * min(group, layers)
-    batches = config.global_batch_size // (config.micro_batch_size * topology.data_size)
-    return states, kept * min(topology.pipeline_size, batches)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from .metrics import memory_estimate
+from tokpack.configuration.cost import Layout, data_bytes, memory_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -18,16 +18,19 @@ LINE = (
     "{seconds_per_step:.4g} s a step | {tokens_per_second:,.0f} tokens/s | "
     "{tokens_per_second_per_gpu:,.0f} a {unit} | "
     "{tflops_per_gpu:.3g} TFLOP/s a {unit} | MFU {mfu:.1%} | peak {peak_gb:.2f} GB | "
-    "data wait {data_wait:.2%} | {skipped} skipped"
+    "data wait {data_wait:.2%} | sent {sent_gb:.3g} GB a step | {skipped} skipped"
 )
 
 
 def line(values: Mapping[str, Any], steps: int) -> str:
     """A log line for people; what is not known is left out."""
     unit = "GPU" if values["device"] == "cuda" else "process"
+    sent = values["sent_bytes_per_step"]
     more = {"steps": steps, "unit": unit, "peak_gb": values["peak_memory_bytes"] / 1e9}
+    more["sent_gb"] = (sent or 0) / 1e9
     absent = [f"{{{key}" for key in ("loss:", "mfu:") if values[key[:-1]] is None]
     absent += [] if values["skipped"] else ["{skipped"]
+    absent += [] if sent else ["{sent_gb"]
     parts = [part for part in LINE.split(" | ") if not any(key in part for key in absent)]
     return " | ".join(parts).format(**values, **more)
 
@@ -38,7 +41,8 @@ def describe(run: Run) -> Iterator[str]:
     batch = config.global_batch_size
     length = config.seq_length
     samples = schedule.train_samples
-    states, activations = memory_estimate(config, model, t)
+    layout = Layout.of(config, t.data_size, t.device.type)
+    memory = memory_of(model, layout)
     for note in filter(None, (config.unlike, *config.notes, *run.data.notes)):
         yield f"note: {note}"
     yield (
@@ -52,9 +56,12 @@ def describe(run: Run) -> Iterator[str]:
         f"{t.data_size}, on {t.device.type}, engine {config.engine}"
     )
     yield (
-        f"memory: about {states / 1e9:.3g} GB of weights, gradients and moments and "
-        f"{activations / 1e9:.3g} GB of activations on each process"
+        f"memory: about {memory.states / 1e9:.3g} GB of weights, gradients and moments and "
+        f"{(memory.activations + memory.logits) / 1e9:.3g} GB of activations on the fullest process"
     )
+    if t.data_size > 1 and config.engine == "torch" and config.optimizer == "adam":
+        sent = data_bytes(model, layout)
+        yield f"data ranks: ZeRO {config.zero_stage}, each sends {sent / 1e9:.3g} GB a step"
     yield (
         f"step: {batch} samples of {length} = {batch * length:,} tokens: micro batch "
         f"{config.micro_batch_size} x {t.data_size} ranks x {batch // run.smallest}"

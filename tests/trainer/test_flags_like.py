@@ -110,13 +110,13 @@ def test_what_would_change_the_result_is_refused(tmp_path: Path, flag: str) -> N
 
 
 def test_what_would_change_no_result_is_said(tmp_path: Path) -> None:
-    words = "--sequence-parallel --use-distributed-optimizer"
-    found = config(f"{words} --num-layers-per-virtual-pipeline-stage 2 --num-workers 2")
+    words = "--sequence-parallel --num-layers-per-virtual-pipeline-stage 2 --num-workers 2"
+    found = config(f"{words} --overlap-grad-reduce")
     assert changed(found) == {}
     assert found.notes == (
-        "accepted, with nothing to do: --num-workers 2",
+        "accepted, with nothing to do: --num-workers 2, --overlap-grad-reduce",
         "not implemented, the results are the same: --sequence-parallel, "
-        "--use-distributed-optimizer, --num-layers-per-virtual-pipeline-stage 2",
+        "--num-layers-per-virtual-pipeline-stage 2",
     )
     assert config(write(tmp_path / "c.yml", {"sequence_parallel": False})).notes == ()
 

@@ -166,7 +166,7 @@ def test_neox_20b() -> None:
     assert (found.micro_batch_size, found.global_batch_size) == (4, 4 * 32 * 12)
     assert (found.lr, found.min_lr, found.adam_beta2) == (0.97e-4, 0.97e-5, 0.95)
     assert (found.precision, found.initial_loss_scale) == ("fp16", 4096.0)
-    assert (found.engine, found.zero_stage) == ("deepspeed", 1)
+    assert (found.engine, found.zero_stage) == ("torch", 1)
     assert found.deepspeed_json["zero_optimization"]["overlap_comm"] is True
     assert found.deepspeed_json["steps_per_print"] == 2
     assert (found.save_interval, found.lr_warmup_fraction) == (500, 0.01)

@@ -8,12 +8,10 @@ from typing import Any
 
 import pytest
 
-from tokpack.configuration.config import Config
 from tokpack.errors import TrainingError
 
 torch = pytest.importorskip("torch")
 
-from tokpack.configuration.model import ModelConfig  # noqa: E402
 from tokpack.trainer import metrics  # noqa: E402
 from tokpack.trainer.engine import StepResult  # noqa: E402
 from tokpack.trainer.parallel import Topology  # noqa: E402
@@ -23,7 +21,7 @@ CPU = torch.device("cpu")
 
 
 def result(loss: float, norm: float = 1.0, scale: float = 1.0, skipped: bool = False) -> StepResult:
-    return StepResult(torch.tensor(loss), torch.tensor(norm), scale, skipped)
+    return StepResult(torch.tensor(loss), torch.tensor(norm), scale, skipped, 5e8)
 
 
 def meter(**more: Any) -> metrics.Meter:
@@ -55,9 +53,10 @@ def test_means_and_rates(monkeypatch: pytest.MonkeyPatch) -> None:
     assert line(found, 1000) == (
         "iteration 3/1,000 | 32 samples | loss 2.5000 | grad norm 0.500 | loss scale 256 | "
         "lr 3.000e-01 | 1.333 s a step | 8,192 tokens/s | 4,096 a GPU | 4.1 TFLOP/s a GPU | "
-        "MFU 4.1% | peak 2.50 GB | data wait 5.00% | 1 skipped"
+        "MFU 4.1% | peak 2.50 GB | data wait 5.00% | sent 0.5 GB a step | 1 skipped"
     )
-    unknown = line(found | {"loss": None, "mfu": None, "skipped": 0, "device": "cpu"}, 1000)
+    absent = {"loss": None, "mfu": None, "skipped": 0, "sent_bytes_per_step": None}
+    unknown = line(found | absent | {"device": "cpu"}, 1000)
     assert "| grad norm 0.500 | loss scale 256 |" in unknown
     assert "32 samples | grad" in unknown
     assert "a process | 4.1 TFLOP/s a process | peak" in unknown
@@ -91,26 +90,6 @@ def test_a_loss_scale_that_falls_is_no_streak() -> None:
         it.add(result(1.0, math.inf, 2.0, skipped=True), 8, 0.1)
     with pytest.raises(TrainingError, match="10 steps in a row"):
         it.add(result(1.0, math.inf, 2.0, skipped=True), 8, 0.1)
-
-
-def test_the_estimate_of_memory() -> None:
-    config = Config(num_layers=4, hidden_size=64, num_attention_heads=4, seq_length=64)
-    model = ModelConfig.of(config, 500)
-    states, activations = metrics.memory_estimate(config, model, Topology())
-    assert states == 16 * model.parameters
-    assert activations == 4 * 17 * 4 * (4 * 64 * 64)  # layers, factor, bytes, b S H
-    bf16 = replace(config, precision="bf16")
-    assert metrics.memory_estimate(bf16, model, Topology())[0] == 18 * model.parameters
-    half = replace(bf16, engine="deepspeed", zero_stage=1)
-    four = Topology(world_size=4, data_size=4)
-    assert metrics.memory_estimate(half, model, four)[0] == (4 + 12 / 4) * model.parameters
-    three = replace(half, zero_stage=3)
-    assert metrics.memory_estimate(three, model, four)[0] == 16 / 4 * model.parameters
-    split = Topology(world_size=4, tensor_size=2, pipeline_size=2)
-    many = replace(config, global_batch_size=16)
-    assert metrics.memory_estimate(many, model, split) == (states / 4, activations / 4 * 2)
-    less = replace(config, checkpoint_activations=True)
-    assert metrics.memory_estimate(less, model, Topology())[1] < activations / 2
 
 
 def test_peaks_are_found_by_name(monkeypatch: pytest.MonkeyPatch) -> None:

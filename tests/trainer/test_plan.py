@@ -82,7 +82,7 @@ PUBLISHED = {
     f"{K} 1T": megatron((128, 25600, 160), Layout(8, 64, 1, 1, 512), 64, seconds=94.42),
     "GPT-NeoX 20B": (
         model(44, 6144, 64, **NEOX),
-        Layout(2, 4, 12, 4, 1536, group=1, zero=1, scores=True),
+        Layout(2, 4, 12, 4, 1536, 1, 1, deepspeed=True, scores=True),
         replace(GPUS["a100-40"], nodes=12, network_bandwidth=100),
         1830 * 3600 / 150_000,
     ),
@@ -92,13 +92,13 @@ PUBLISHED = {
     "llm.c 1558M": (*single((48, 1600, 25), 16, 1024), H100, 2.80),
     "llm-foundry 1.3B": (
         model(24, 2048, 16, vocab_size=50368),
-        Layout(1, 1, 8, 8, 512, zero=3),
+        Layout(1, 1, 8, 8, 512, zero=3, deepspeed=True),
         H100,
         512 * 2048 / (8 * 45455),
     ),
     "torchtitan 8B": (
         model(32, 4096, 32, **LLAMA),
-        Layout(1, 1, 8, 1, 8, zero=3),
+        Layout(1, 1, 8, 1, 8, zero=3, deepspeed=True),
         H100,
         8 * 8192 / (8 * 6667),
     ),
@@ -139,12 +139,11 @@ def test_what_does_not_fit_on_one_gpu() -> None:
     """Weights, gradients and moments of each engine and stage of ZeRO, in bytes a parameter."""
     shape = model(24, 2048, 16)
     for zero, weights, gradients, optimizer in (
-        (None, 6, 4, 8),
         (1, 2, 2, 3),
         (2, 2, 0.5, 3),
         (3, 0.5, 0.5, 3),
     ):
-        found = memory_of(shape, Layout(1, 1, 4, 1, 4, zero=zero))
+        found = memory_of(shape, Layout(1, 1, 4, 1, 4, zero=zero, deepspeed=True))
         assert found.weights == pytest.approx(weights * shape.parameters)
         assert found.gradients == pytest.approx(gradients * shape.parameters)
         assert found.optimizer == pytest.approx(optimizer * shape.parameters)

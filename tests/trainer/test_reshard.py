@@ -34,7 +34,8 @@ def _float64() -> Iterator[None]:
     "settings",
     [
         {"tensor_model_parallel_size": 2, "pipeline_model_parallel_size": 2, "num_layers": 4},
-        {"pipeline_model_parallel_size": 2, "num_layers": 4, **NEOX},  # and two data ranks
+        # And two data ranks, which share what is in a checkpoint.
+        {"pipeline_model_parallel_size": 2, "num_layers": 4, "zero_stage": 2, **NEOX},
     ],
     ids=["TP2 PP2 tied", "PP2 DP2 untied"],
 )

@@ -124,10 +124,11 @@ def _table(plan: Plan) -> list[str]:
 
 def _best(estimates: list[Estimate]) -> list[Estimate]:
     """The first of those that differ in their micro batch alone."""
-    found: dict[tuple[int | None, ...], Estimate] = {}
+    found: dict[tuple[int, ...], Estimate] = {}
     for one in estimates:
         layout = one.layout
-        found.setdefault((layout.tensor, layout.pipeline, layout.group, layout.zero), one)
+        ways = (layout.group, layout.zero, layout.deepspeed)
+        found.setdefault((layout.tensor, layout.pipeline, *ways), one)
     return list(found.values())
 
 
@@ -142,7 +143,7 @@ def _words(cluster: Cluster) -> str:
 def _row(one: Estimate, length: int) -> str:
     layout, seconds = one.layout, one.time.total
     again = "-" if not layout.group else "yes" if layout.group == 1 else f"by {layout.group}"
-    zero = "-" if layout.zero is None else layout.zero
+    zero = f"{'ds ' * layout.deepspeed}{layout.zero or '-'}"
     rate = layout.batch * length / seconds
     step = f"{seconds * 1e3:,.1f} ms" if seconds < 1 else f"{seconds:,.2f} s"
     return (

@@ -211,7 +211,12 @@ class Config:
     )
     engine: str = _parallel("torch", "torch or deepspeed", "T", choices="torch deepspeed")
     zero_stage: int = _parallel(
-        0, "DeepSpeed's ZeRO: 0, 1, 2 or 3", "N", names="zero_optimization.stage", choices="0 1 2 3"
+        0,
+        "ZeRO, what data parallel processes share: 1 moments and fp32 weights, 2 gradients too, 3 "
+        "all, with DeepSpeed",
+        "N",
+        names="zero_optimization.stage",
+        choices="0 1 2 3",
     )
     deepspeed_json: dict[str, Any] = field(default_factory=dict)  # what no other field says
     distributed_timeout_minutes: int = _parallel(10, "wait for another process so long", "N")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from .model import VOCABULARY
 
 if TYPE_CHECKING:
+    from .config import Config
     from .hardware import Cluster
     from .model import ModelConfig
 
@@ -28,8 +29,8 @@ class Layout:
     """How a step is shared: sizes of tensor, pipeline and data parallelism, and what is kept.
 
     ``batch`` samples are a step, ``micro`` of them one pass. ``group`` blocks are computed again
-    together, with 0 none is. ``zero`` is DeepSpeed's stage, None without DeepSpeed. What follows is
-    there to compare with runs of other programs: ``interleaved`` parts of a stage, attention whose
+    together, with 0 none is. ``zero`` is the stage of ZeRO. What follows ``half`` is there to
+    compare with runs of other programs: ``interleaved`` parts of a stage, attention whose
     ``scores`` lie in memory, and sends to other stages that are ``scattered`` over tensor ranks.
     """
 
@@ -39,11 +40,27 @@ class Layout:
     micro: int
     batch: int
     group: int = 0
-    zero: int | None = None
+    zero: int = 0
+    deepspeed: bool = False
     half: bool = True
     interleaved: int = 1
     scores: bool = False
     scattered: bool = False
+
+    @classmethod
+    def of(cls, config: Config, data: int, device_type: str) -> Layout:
+        """That of a run with so many data ranks."""
+        return cls(
+            config.tensor_model_parallel_size,
+            config.pipeline_model_parallel_size,
+            data,
+            config.micro_batch_size,
+            config.global_batch_size,
+            config.checkpoint_num_layers if config.checkpoint_activations else 0,
+            config.zero_stage,
+            config.engine == "deepspeed",
+            config.precision_on(device_type) != "fp32",
+        )
 
     @property
     def micro_batches(self) -> int:
@@ -63,9 +80,13 @@ class Memory:
     runtime: float = RUNTIME
 
     @property
+    def states(self) -> float:
+        """What is there in all of a step."""
+        return self.weights + self.gradients + self.optimizer
+
+    @property
     def total(self) -> float:
-        parts = self.weights + self.gradients + self.optimizer + self.activations + self.logits
-        return FRAGMENTS * parts + self.runtime
+        return FRAGMENTS * (self.states + self.activations + self.logits) + self.runtime
 
 
 @dataclass(frozen=True)
@@ -90,14 +111,7 @@ def memory_of(model: ModelConfig, layout: Layout) -> Memory:
 
 
 def _stage_memory(model: ModelConfig, layout: Layout, stage: int) -> Memory:
-    count = _stage_parameters(model, layout, stage)
     size = 2 if layout.half else 4  # of an activation
-    if layout.zero is None or not layout.half:  # fp32, and a copy in the type of the products
-        weights, gradients, optimizer = 4 + (size if layout.half else 0), 4, MOMENTS
-    else:
-        weights, gradients, optimizer = 2, 2, 4 + MOMENTS
-    zero = layout.zero or 0
-    shares = [layout.data if zero >= least else 1 for least in (3, 2, 1)]
     tokens = layout.micro * model.seq_length
     layers = model.num_layers / layout.pipeline
     inside = _kept(model, layout) * tokens * size / 2
@@ -113,31 +127,59 @@ def _stage_memory(model: ModelConfig, layout: Layout, stage: int) -> Memory:
         rows = model.padded_vocab_size(layout.tensor) / layout.tensor
         # In fp32 and twice in the type of the products; the head's gradient, made beside it.
         logits = rows * (min(LOGITS, tokens) * (4 + 2 * size) + (4 + size) * model.hidden_size)
-    return Memory(
-        weights * count / shares[0],
-        gradients * count / shares[1],
-        optimizer * count / shares[2],
-        kept * under_way + working + 2 * edge,
-        logits,
-    )
+    return Memory(*states_of(model, layout, stage), kept * under_way + working + 2 * edge, logits)
 
 
-def _stage_parameters(model: ModelConfig, layout: Layout, stage: int) -> float:
-    """Parameters of a stage on one tensor rank, with the vocabulary's padding."""
+def states_of(model: ModelConfig, layout: Layout, stage: int) -> tuple[float, float, float]:
+    """Bytes of weights, gradients, and what the optimizer steps with: moments and fp32 weights."""
+    matrices, rest = _stage_parameters(model, layout, stage)
+    count = matrices + rest
+    first, second, third = (layout.data if layout.zero >= least else 1 for least in (1, 2, 3))
+    if layout.deepspeed:
+        size, master = (2, 4) if layout.half else (4, 0)
+        return size * count / third, size * count / second, (master + MOMENTS) * count / first
+    gradients = 4 * count
+    if second > 1:  # of what is not summed yet, three blocks, or all that is not in blocks
+        block = matrices * layout.pipeline / model.num_layers
+        gradients = 4 * (count / second + max(3 * block, rest))
+    if not layout.half:
+        return 4 * count, gradients, MOMENTS * count / first
+    # Of matrices a copy in the type of the products, and the fp32 weights, which are shared.
+    return 2 * matrices + 4 * rest + 4 * matrices / first, gradients, MOMENTS * count / first
+
+
+def data_bytes(model: ModelConfig, layout: Layout, stage: int = 0) -> float:
+    """Bytes that each rank of a stage sends to other data ranks in a step, as a ring does."""
+    matrices, rest = _stage_parameters(model, layout, stage)
+    count, size = matrices + rest, 2 if layout.half else 4
+    if layout.deepspeed:
+        around = (3 if layout.zero == 3 else 2) * size * count  # weights for each pass
+    elif not layout.zero:
+        around = 2 * 4 * count
+    else:
+        sums = layout.micro_batches if layout.zero == 2 else 1
+        around = sums * 4 * count + size * matrices + 4 * rest
+    return around * (layout.data - 1) / layout.data
+
+
+def _stage_parameters(model: ModelConfig, layout: Layout, stage: int) -> tuple[float, float]:
+    """Parameters of a stage on one tensor rank: the blocks' matrices; the rest, with padding."""
     first, last = stage == 0, stage == layout.pipeline - 1
-    count = 0.0
+    matrices = count = 0.0
     for name, one in replace(model, num_layers=1).layout.items():
         size = math.prod(one.shape) / (1 if one.split is None else layout.tensor)
         if name in VOCABULARY:
             size *= model.padded_vocab_size(layout.tensor) / model.vocab_size
-        if name.startswith("blocks."):
+        if name.startswith("blocks.") and len(one.shape) == 2:
+            matrices += size * model.num_layers / layout.pipeline
+        elif name.startswith("blocks."):
             count += size * model.num_layers / layout.pipeline
         elif name.startswith("embedding."):
             tied = name in VOCABULARY and not model.untie_embeddings_and_output_weights
             count += size * (first or (last and tied))
         else:
             count += size * last
-    return count
+    return matrices, count
 
 
 def _kept(model: ModelConfig, layout: Layout) -> float:
@@ -183,12 +225,8 @@ def time_of(model: ModelConfig, layout: Layout, cluster: Cluster) -> Time:
     # The other stages fill and empty the pipeline; each micro batch waits for what is sent.
     bubble = (stages - 1) * (stage + tensor) / layout.interleaved
     waits = (count + stages - 1) * sent * layout.interleaved
-    parameters = _stage_parameters(model, layout, 0)
-    each = 4 if layout.zero is None or not layout.half else 2
-    times = 3 if layout.zero == 3 else 2  # weights are gathered for each pass
-    ring = times * (layout.data - 1) / layout.data * each * parameters
-    data = cluster.seconds(ring, _link(cluster, layout.data, layout.tensor))
-    held = parameters / (layout.data if layout.zero else 1)
+    data = cluster.seconds(data_bytes(model, layout), _link(cluster, layout.data, layout.tensor))
+    held = sum(_stage_parameters(model, layout, 0)) / (layout.data if layout.zero else 1)
     optimizer = cluster.seconds(36 * held)
     return Time(compute, count * tensor, bubble + waits, data, optimizer)
 

@@ -14,6 +14,7 @@ from tokpack.errors import UsageError
 from .config import FIELDS, Config
 
 _MICRO_BATCH = 4
+_OFFLOADS = ("cpu_offload", "offload_optimizer.device", "offload_param.device")
 _PARTS = ("train", "valid", "test")
 
 
@@ -41,7 +42,8 @@ def configure(given: Given, world_size: int, neox: bool) -> Config:
     for step in (_samples, _data, _model, _weights, _recomputation, _optimizer):
         step(given)
     _mlp(given, neox, like)
-    if given.get("zero_stage"):
+    offloads = (given.get(f"zero_optimization.{name}") for name in _OFFLOADS)
+    if given.default("zero_stage") > 2 or any(to not in (None, False, "none") for to in offloads):
         given.setdefault("engine", "deepspeed")
     _fill_in_batch(given, world_size)
     if not given.pop("use_wandb", True):  # GPT-NeoX's files name a project in any case

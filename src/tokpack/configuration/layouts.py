@@ -46,8 +46,10 @@ class Estimate:
         ]
         if one.group:
             words.append(f"--checkpoint-activations --checkpoint-num-layers {one.group}")
-        if one.zero is not None:
-            words.append(f"--engine deepspeed --zero-stage {one.zero}")
+        if one.deepspeed:
+            words.append("--engine deepspeed")
+        if one.zero:
+            words.append(f"--zero-stage {one.zero}")
         return " ".join(words)
 
     def to_json(self) -> dict[str, Any]:
@@ -78,7 +80,7 @@ def plan_of(argv: Sequence[str], cluster: Cluster) -> Plan:
     shared among so many GPUs.
     """
     config, notes = _resolved(argv, cluster)
-    asked = None if notes else _layout(config, cluster)
+    asked = None if notes else _asked(config, cluster)
     size, note = _vocabulary(config)
     notes += [note] if note else []
     if config.precision_on("cuda") == "fp32":
@@ -97,7 +99,7 @@ def plan_of(argv: Sequence[str], cluster: Cluster) -> Plan:
 def _rank(one: Estimate) -> tuple[Any, ...]:
     """Those that fit first, by time; of equals the one that needs least."""
     measure = one.time.total if one.fits else one.memory.total
-    return not one.fits, round(measure, 6), one.layout.zero or 0, one.memory.total
+    return not one.fits, round(measure, 6), one.layout.zero, one.memory.total
 
 
 def _resolved(argv: Sequence[str], cluster: Cluster) -> tuple[Config, list[str]]:
@@ -136,7 +138,7 @@ def _vocabulary(config: Config) -> tuple[int, str]:
 def _layouts(config: Config, cluster: Cluster) -> Iterator[Layout]:
     """All that the trainer can do with these GPUs; tensor ranks stay on a node."""
     world, batch = cluster.world_size, config.global_batch_size
-    asked = _layout(config, cluster)
+    asked = _asked(config, cluster)
     groups = {0, config.checkpoint_num_layers}
     tensors = _divisors(cluster.gpus_per_node)
     micros = [n for n in range(1, _MICRO + 1) if batch % n == 0]
@@ -144,10 +146,11 @@ def _layouts(config: Config, cluster: Cluster) -> Iterator[Layout]:
         if world % (tensor * pipeline):
             continue
         data = world // (tensor * pipeline)
-        zeros = {None, 1, asked.zero} if data > 1 else {None, asked.zero}
+        zeros = {(zero, False) for zero in ((0, 1, 2) if data > 1 else (0,))}
+        zeros.add((asked.zero, asked.deepspeed))
         for micro, group, zero in product(micros, groups, zeros):
             if batch % (micro * data) == 0:
-                one = Layout(tensor, pipeline, data, micro, batch, group, zero, asked.half)
+                one = Layout(tensor, pipeline, data, micro, batch, group, *zero, asked.half)
                 if _is_possible(config, one):
                     yield one
 
@@ -158,7 +161,7 @@ def _divisors(number: int) -> list[int]:
 
 def _is_possible(config: Config, layout: Layout) -> bool:
     """Whether the trainer takes a layout."""
-    if layout.pipeline > 1 and (layout.zero or 0) > 1:
+    if layout.deepspeed and layout.pipeline > 1 and layout.zero > 1:
         return False
     try:
         replace(
@@ -170,26 +173,17 @@ def _is_possible(config: Config, layout: Layout) -> bool:
             rampup_batch_size=None,
             checkpoint_activations=layout.group > 0,
             checkpoint_num_layers=layout.group or 1,
-            zero_stage=layout.zero or 0,
-            engine="torch" if layout.zero is None else "deepspeed",
+            zero_stage=layout.zero,
+            engine="deepspeed" if layout.deepspeed else "torch",
         )
     except UsageError:
         return False
     return True
 
 
-def _layout(config: Config, cluster: Cluster) -> Layout:
+def _asked(config: Config, cluster: Cluster) -> Layout:
     ranks = config.tensor_model_parallel_size * config.pipeline_model_parallel_size
-    return Layout(
-        config.tensor_model_parallel_size,
-        config.pipeline_model_parallel_size,
-        cluster.world_size // ranks,
-        config.micro_batch_size,
-        config.global_batch_size,
-        config.checkpoint_num_layers if config.checkpoint_activations else 0,
-        config.zero_stage if config.engine == "deepspeed" else None,
-        config.precision_on("cuda") != "fp32",
-    )
+    return Layout.of(config, cluster.world_size // ranks, "cuda")
 
 
 def _estimate(

@@ -87,6 +87,7 @@ SWITCHES = {
     "profile_backward": ("activation_checkpointing.profile", True),
     "swiglu": ("activation", "swiglu"),
     "synchronize_each_layer": ("activation_checkpointing.synchronize_checkpoint_boundary", True),
+    "use_distributed_optimizer": ("zero_stage", 1),
     "use_rotary_position_embeddings": ("position_embedding_type", "rope"),
     "zero_contigious_gradients": ("zero_optimization.contiguous_gradients", True),
     "zero_contiguous_gradients": ("zero_optimization.contiguous_gradients", True),
@@ -162,9 +163,10 @@ NOTHING = {
     no_log_loss_scale_to_tensorboard no_masked_softmax_fusion no_mmap_bin_files
     no_persist_layer_norm no_pipeline_parallel no_query_key_layer_scaling no_rope_fusion
     no_save_rng no_scatter_gather_tensors_in_pipeline override_lr_scheduler
-    override_opt_param_scheduler rmsnorm_fusion rope_fusion rotary_save_freqs_buffer
-    scaled_masked_softmax_fusion scaled_upper_triang_masked_softmax_fusion
-    sync_tp_duplicated_parameters trust_remote_code universal_checkpoint
+    override_opt_param_scheduler overlap_grad_reduce rmsnorm_fusion rope_fusion
+    rotary_save_freqs_buffer scaled_masked_softmax_fusion
+    scaled_upper_triang_masked_softmax_fusion sync_tp_duplicated_parameters trust_remote_code
+    universal_checkpoint
     use_contiguous_buffers_in_ddp use_cpu_initialization use_dist_ckpt use_flash_attn
     use_flash_attn_builder use_flash_attn_triton use_flash_attn_v1 use_flash_attn_v2
     use_flashattn_swiglu use_mcore_models use_pin_memory use_shared_fs wandb_init_all_ranks""",
@@ -188,9 +190,8 @@ SAME = {
     fp16_lm_cross_entropy log_grad_pct_zeros log_memory_to_tensorboard
     log_num_zeros_in_grad log_optimizer_states log_optimizer_states_to_tensorboard log_param_norm
     log_params_norm log_world_size_to_tensorboard memory_profiling no_save_optim
-    overlap_grad_reduce overlap_p2p_communication overlap_param_gather profile
-    scattered_embeddings sequence_parallel split_transformers tp_comm_overlap use_comet
-    use_distributed_optimizer""",
+    overlap_p2p_communication overlap_param_gather profile
+    scattered_embeddings sequence_parallel split_transformers tp_comm_overlap use_comet""",
     1: """
     num_layers_per_virtual_pipeline_stage pipe_partition_method pp_partition_method""",
 }
