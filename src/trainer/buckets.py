@@ -2,8 +2,9 @@
 
 A bucket goes over the network in one piece: the matrices of a block, a table of the vocabulary, or
 all vectors. With ZeRO data rank r keeps the r-th piece of each, and steps it alone: of the fp32
-weights and the optimizer's state, from stage 2 on also of the gradients. What products are computed
-with is whole on every rank, and in half precision a copy of the matrices.
+weights and the optimizer's state, from stage 2 on also of the gradients. What products read is
+whole, and in half precision a copy of the matrices; with stage 3 that of a block exists only while
+the block computes.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from torch import Tensor, nn
 from .parallel import ColumnLinear, RowLinear, begin_gather, begin_sum, total
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from .model import Stage
     from .parallel import Topology
@@ -45,8 +46,8 @@ class Bucket:
     """Some parameters, one behind the other; with ``ranks`` above 1 in as many equal pieces.
 
     ``working`` [size] is what products read, ``kept`` [size / ranks] this rank's fp32 weights,
-    ``summed`` their gradient. ``transient``: the gradients of a whole bucket exist only until they
-    are summed.
+    ``summed`` their gradient. ``transient``: all gradients of a bucket exist only until they are
+    summed. ``fleeting``: what products read has memory only between ``gather`` and ``release``.
     """
 
     def __init__(
@@ -54,10 +55,11 @@ class Bucket:
         parameters: Mapping[str, nn.Parameter],
         dtype: torch.dtype,
         cut: bool,
-        transient: bool,
+        zero: int,
         topology: Topology,
     ) -> None:
-        self.topology, self.transient = topology, cut and transient
+        self.topology = topology
+        self.transient, self.fleeting = cut and zero > 1, cut and zero > 2
         self.ranks, self.rank = (topology.data_size, topology.data_rank) if cut else (1, 0)
         self.spans: dict[str, slice] = {}
         end = 0
@@ -67,12 +69,15 @@ class Bucket:
         for name, parameter in parameters.items():
             whole[self.spans[name]] = parameter.detach().flatten()
         self.working = whole.to(dtype)
-        # Of matrices that have a copy, only a piece of the original stays.
-        self.kept = self.piece(whole).clone() if cut and dtype != whole.dtype else self.piece(whole)
+        # Of matrices that have a copy, or come and go, only a piece of the original stays.
+        alone = cut and (dtype != whole.dtype or self.fleeting)
+        self.kept = self.piece(whole).clone() if alone else self.piece(whole)
         self.grads = None if self.transient else torch.zeros_like(whole)
         self.summed = torch.zeros_like(self.kept) if self.grads is None else self.piece(self.grads)
         self.missing: set[str] = set()
-        self._work: Any = None
+        self._work: Any = None  # a sum of gradients
+        self._coming: Any = None  # what products read
+        self._here = not self.fleeting
 
     def piece(self, x: Tensor) -> Tensor:
         """This rank's piece of ``x`` [size]."""
@@ -117,9 +122,51 @@ class Bucket:
 
     def begin_refresh(self) -> Any:
         """Bring what products read up to date with the weights that were stepped."""
-        if self.working.dtype != self.kept.dtype:
-            self.piece(self.working).copy_(self.kept)
-        return begin_gather(self.working, self.topology) if self.ranks > 1 else None
+        if self.fleeting:
+            return self.release()
+        return self._begin_gather()
+
+    def begin_to_gather(self) -> None:
+        """Begin to bring what products read, where it is not here."""
+        if not self._here and self._coming is None:
+            self.working.untyped_storage().resize_(self.working.nbytes)
+            self._coming = self._begin_gather()
+
+    def gather(self) -> None:
+        """Have what products read."""
+        self.begin_to_gather()
+        if self._coming is not None:
+            self._coming.wait()
+            self._coming, self._here = None, True
+
+    def release(self) -> None:
+        """Give back the memory of what products read."""
+        if self.fleeting:
+            if self._coming is not None:  # nobody has asked for it
+                self._coming.wait()
+            self.working.untyped_storage().resize_(0)
+            self._coming, self._here = None, False
+
+    def _begin_gather(self) -> Any:
+        # Not seen by autograd, which has kept views for the way back: the values are the same.
+        working = self.working.data
+        if self.working.dtype != self.kept.dtype or self.fleeting:
+            self.piece(working).copy_(self.kept)
+        return begin_gather(working, self.topology) if self.ranks > 1 else None
+
+
+class _GatherAgain(torch.autograd.Function):
+    """What comes out of a block: on the way back its weights are gathered before it computes."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, gather: Callable[[], None]) -> Tensor:
+        ctx.gather = gather
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        ctx.gather()
+        return grad, None
 
 
 class Buckets:
@@ -137,6 +184,7 @@ class Buckets:
         self._zero = zero if self._topology.data_size > 1 else 0
         self._bucket: dict[str, Bucket] = {}  # by name
         self._buckets: list[Bucket] = []  # in the order in which gradients are complete
+        self._of_block: dict[str, Bucket] = {}  # those that come and go, from the first block on
         linears = {
             f"{name}.weight": module
             for name, module in model.named_modules()
@@ -148,13 +196,20 @@ class Buckets:
             weight = parameters[names[0]]
             dtype = half if half and matrices else weight.dtype
             cut = self._zero > 0 and names[0] not in whole
-            bucket = Bucket(parameters, dtype, cut, self._zero > 1, self._topology)
+            zero = min(self._zero, 3 if matrices else 2)
+            bucket = Bucket(parameters, dtype, cut, zero, self._topology)
             self._buckets.append(bucket)
+            if bucket.fleeting:
+                self._of_block = {names[0].split(".")[1]: bucket, **self._of_block}
             for name, parameter in parameters.items():
                 self._bucket[name] = bucket
                 self._place(name, parameter, linears.get(name))
         self._sums: deque[Bucket] = deque()  # those to come in this pass
         self._transient: Bucket | None = None  # the one whose sum began last
+        self._in_backward = False
+        if self._of_block:
+            model.call = self._call
+        self.refresh()
         owners = {name: i % self._topology.data_size for i, name in enumerate(whole)}
         self.held = {name: self._hold(name, owners.get(name)) for name in self._shapes}
 
@@ -202,7 +257,9 @@ class Buckets:
         for bucket in self._sums:
             bucket.missing = set(bucket.spans)
         done = list(self._sums)
+        self._in_backward = True
         yield
+        self._in_backward = False
         while self._sums:  # what no gradient came to
             self._begin_sum()
         for bucket in done:
@@ -273,8 +330,27 @@ class Buckets:
         bucket = self._bucket[name]
         bucket.add(name, leaf.grad)
         leaf.grad = None
+        if not bucket.missing:
+            bucket.release()
         while self._sums and not self._sums[0].missing:
             self._begin_sum()
+
+    def _call(self, name: str, *x: Any) -> Tensor:
+        """Call a block with its weights, which are gathered again on the way back."""
+        self._gather(name, 0 if self._in_backward else 1)
+        y: Tensor = self._model.blocks[name](*x)
+        y = _GatherAgain.apply(y, partial(self._gather, name, -1))  # type: ignore[no-untyped-call]
+        if not self._in_backward:  # there it is recomputed, and its gradients come next
+            self._of_block[name].release()
+        return y
+
+    def _gather(self, name: str, step: int) -> None:
+        """Have the weights of a block, and begin to bring those that are needed next."""
+        self._of_block[name].gather()
+        names = list(self._of_block)
+        following = names.index(name) + step
+        if 0 <= following < len(names):
+            self._of_block[names[following]].begin_to_gather()
 
     def _begin_sum(self) -> None:
         bucket = self._sums.popleft()

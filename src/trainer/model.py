@@ -71,6 +71,7 @@ class Stage(nn.Module):
         # Calls a group of blocks in a way that recomputes activations; the engine sets these.
         self.recompute: Callable[..., Tensor] | None = None
         self.recompute_layers = 1
+        self.call: Callable[..., Tensor] = lambda name, *x: self.blocks[name](*x)
         self.flex = False  # documents by FlexAttention: worth it where it is compiled
         self.softmax = softmax
 
@@ -132,7 +133,7 @@ class Stage(nn.Module):
         def run(x: Tensor, names: list[str]) -> Tensor:
             for name in names:
                 seeds = block_seeds((*key, name), self.topology.tensor_rank) if random else None
-                x = self.blocks[name](x, rotary, documents, seeds)
+                x = self.call(name, x, rotary, documents, seeds)
             return x
 
         names, step = list(self.blocks), self.recompute_layers

@@ -73,8 +73,6 @@ def _check_parallel(config: Config) -> None:
     size = config.tensor_model_parallel_size
     for name in ("num_attention_heads", "num_query_groups", "hidden_size", "ffn_hidden_size"):
         _divides(name, getattr(config, name) or size, "tensor_model_parallel_size", size)
-    if config.zero_stage > 2 and config.engine == "torch":
-        raise UsageError(f"zero_stage {config.zero_stage} needs engine deepspeed, this is torch")
     if config.engine == "deepspeed" and config.optimizer != "adam":
         raise UsageError(f"optimizer {config.optimizer} needs engine torch, this is deepspeed")
     if config.engine == "deepspeed" and config.min_loss_scale % 1:

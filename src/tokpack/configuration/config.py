@@ -213,7 +213,7 @@ class Config:
     zero_stage: int = _parallel(
         0,
         "ZeRO, what data parallel processes share: 1 moments and fp32 weights, 2 gradients too, 3 "
-        "all, with DeepSpeed",
+        "the blocks' weights",
         "N",
         names="zero_optimization.stage",
         choices="0 1 2 3",

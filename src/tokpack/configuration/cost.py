@@ -138,14 +138,15 @@ def states_of(model: ModelConfig, layout: Layout, stage: int) -> tuple[float, fl
     if layout.deepspeed:
         size, master = (2, 4) if layout.half else (4, 0)
         return size * count / third, size * count / second, (master + MOMENTS) * count / first
+    blocks = 3 * matrices * layout.pipeline / model.num_layers  # at a time
     gradients = 4 * count
-    if second > 1:  # of what is not summed yet, three blocks, or all that is not in blocks
-        block = matrices * layout.pipeline / model.num_layers
-        gradients = 4 * (count / second + max(3 * block, rest))
-    if not layout.half:
-        return 4 * count, gradients, MOMENTS * count / first
-    # Of matrices a copy in the type of the products, and the fp32 weights, which are shared.
-    return 2 * matrices + 4 * rest + 4 * matrices / first, gradients, MOMENTS * count / first
+    if second > 1:  # and what is not summed yet
+        gradients = 4 * (count / second + max(blocks, rest))
+    copies = blocks if third > 1 else matrices  # which products read
+    weights = 4 * matrices / first + (2 if layout.half else 4) * copies + 4 * rest
+    if not layout.half and third == 1:  # those of which the others are a part
+        weights = 4 * count
+    return weights, gradients, MOMENTS * count / first
 
 
 def data_bytes(model: ModelConfig, layout: Layout, stage: int = 0) -> float:
@@ -157,8 +158,9 @@ def data_bytes(model: ModelConfig, layout: Layout, stage: int = 0) -> float:
     elif not layout.zero:
         around = 2 * 4 * count
     else:
-        sums = layout.micro_batches if layout.zero == 2 else 1
-        around = sums * 4 * count + size * matrices + 4 * rest
+        sums = layout.micro_batches if layout.zero > 1 else 1
+        times = 2 * sums if layout.zero == 3 else 1  # forward and back, or behind the step
+        around = sums * 4 * count + times * size * matrices + 4 * rest
     return around * (layout.data - 1) / layout.data
 
 

@@ -43,7 +43,7 @@ def configure(given: Given, world_size: int, neox: bool) -> Config:
         step(given)
     _mlp(given, neox, like)
     offloads = (given.get(f"zero_optimization.{name}") for name in _OFFLOADS)
-    if given.default("zero_stage") > 2 or any(to not in (None, False, "none") for to in offloads):
+    if any(to not in (None, False, "none") for to in offloads):
         given.setdefault("engine", "deepspeed")
     _fill_in_batch(given, world_size)
     if not given.pop("use_wandb", True):  # GPT-NeoX's files name a project in any case

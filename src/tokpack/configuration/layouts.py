@@ -146,7 +146,7 @@ def _layouts(config: Config, cluster: Cluster) -> Iterator[Layout]:
         if world % (tensor * pipeline):
             continue
         data = world // (tensor * pipeline)
-        zeros = {(zero, False) for zero in ((0, 1, 2) if data > 1 else (0,))}
+        zeros = {(zero, False) for zero in ((0, 1, 2, 3) if data > 1 else (0,))}
         zeros.add((asked.zero, asked.deepspeed))
         for micro, group, zero in product(micros, groups, zeros):
             if batch % (micro * data) == 0:
