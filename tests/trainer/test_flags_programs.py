@@ -273,6 +273,9 @@ def test_where_the_optimizer_runs(tmp_path: Path) -> None:
     found = config(f"--deepspeed_config {path} --cpu-optimizer")
     assert not found.notes
     assert found.deepspeed_json["zero_optimization"] == {"offload_optimizer": {"device": "cpu"}}
+    # A file of settings asks for DeepSpeed with that alone.
+    assert config(write(tmp_path / "c.yml", {"zero_optimization": zero})).engine == "deepspeed"
+    assert config("--zero-stage 1").engine == "torch"
     zero["offload_optimizer"] = {"device": "none"}
     path = write(tmp_path / "ds.json", {"zero_optimization": zero})
     with pytest.raises(UsageError, match=r"cpu_optimizer contradicts .*device none"):
