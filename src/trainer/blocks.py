@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -10,6 +11,8 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
+
+from tokpack.configuration.model import LLAMA_3_POSITIONS
 
 from .parallel import ColumnLinear, RowLinear, Topology, gather_whole, own_part, shared
 
@@ -31,10 +34,11 @@ class Attention(nn.Module):
         self.width, self.dropout = model.head_width, model.attention_dropout
         self.queries = model.num_attention_heads // model.num_query_groups
         rows = (model.num_attention_heads + 2 * model.num_query_groups) * self.width
-        self.qkv = ColumnLinear(model.hidden_size, rows, model.add_bias_linear, topology)
+        self.qkv = ColumnLinear(model.hidden_size, rows, model.qkv_bias, topology)
         self.q_norm = HeadNorm(model, topology) if model.qk_layernorm else None
         self.k_norm = HeadNorm(model, topology) if model.qk_layernorm else None
-        self.out = RowLinear(model.hidden_size, model.hidden_size, model.add_bias_linear, topology)
+        heads = model.attention_width
+        self.out = RowLinear(heads, model.hidden_size, model.add_bias_linear, topology)
 
     def forward(self, x: Tensor, rotary: Rotary | None, documents: Any) -> Tensor:
         parts = self.qkv(x).unflatten(2, (-1, self.queries + 2, self.width))
@@ -152,10 +156,18 @@ def block_seeds(key: tuple[object, ...], tensor_rank: int) -> Seeds:
     return torch.tensor(seeds[0]), torch.tensor(seeds[1])
 
 
-def rotary_of(positions: Tensor, width: int, base: float) -> Rotary:
-    """Angles of positions int64 [B, S] for the first ``width`` of each head."""
+def rotary_of(positions: Tensor, model: ModelConfig) -> Rotary:
+    """Angles of positions int64 [B, S] for the part of each head that turns."""
+    width = int(model.head_width * model.rotary_percent)
     steps = torch.arange(0, width, 2, device=positions.device) / width
-    angles = positions[:, None, :, None] * (1.0 / base**steps)
+    speeds = 1.0 / model.rotary_base**steps
+    if model.use_rope_scaling:
+        # Of waves that turn less than once in as many positions as Llama 3 has the length is
+        # multiplied, of those that turn more than four times it is not, and between in part.
+        turns = LLAMA_3_POSITIONS * speeds / (2 * math.pi)
+        kept = ((turns - 1) / 3).clamp(0, 1)
+        speeds = speeds * ((1 - kept) / model.rope_scaling_factor + kept)
+    angles = positions[:, None, :, None] * speeds
     angles = torch.cat((angles, angles), dim=-1)
     return angles.cos(), angles.sin()
 

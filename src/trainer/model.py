@@ -125,8 +125,7 @@ class Stage(nn.Module):
                 hidden = functional.dropout(hidden, model.hidden_dropout)
         rotary = None
         if model.position_embedding_type == "rope":
-            width = int(model.head_width * model.rotary_percent)
-            rotary = rotary_of(positions, width, model.rotary_base)
+            rotary = rotary_of(positions, model)
         if documents is not None:
             documents = document_mask(documents, tokens.shape[1], self.flex)
 

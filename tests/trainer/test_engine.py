@@ -37,8 +37,11 @@ DROPOUT = {"num_layers": 4, "hidden_dropout": 0.1, "attention_dropout": 0.1}
 
 
 def test_other_shapes_of_the_model_and_of_the_pipeline() -> None:
-    """Grouped queries, gated MLP, norms of heads, a vocabulary padded otherwise, unequal stages."""
-    llama = {**LLAMA, "num_layers": 4, "qk_layernorm": True}
+    """Grouped queries, gated MLP, wide heads with norms and biases, another padding of the
+    vocabulary, scaled rope, unequal stages.
+    """
+    heads = {"qk_layernorm": True, "add_qkv_bias": True, "kv_channels": 24}
+    llama = {**LLAMA, "num_layers": 4, **heads, "use_rope_scaling": True}
     uneven = {**PP, "pipeline_split": (1, 3)}
     check([Run(llama, 1, 6), Run({**llama, **TP}, 2, 6), Run({**llama, **uneven}, 2, 6)])
 

@@ -79,6 +79,12 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
         {**LLAMA, "untie_embeddings_and_output_weights": True, "embed_layernorm": True},
     ),
     "qwen3": ("Qwen3ForCausalLM", {**LLAMA, "qk_layernorm": True, "rotary_base": 500.0}),
+    "qwen3, wide heads": ("Qwen3ForCausalLM", {**LLAMA, "qk_layernorm": True, "kv_channels": 24}),
+    "qwen2": ("Qwen2ForCausalLM", {**LLAMA, "add_qkv_bias": True}),
+    "llama 3.1": (
+        "LlamaForCausalLM",
+        {**LLAMA, "use_rope_scaling": True, "rope_scaling_factor": 32.0, "kv_channels": 8},
+    ),
 }
 
 
@@ -126,6 +132,8 @@ def test_half_precision(tmp_path: Path) -> None:
         {**LLAMA, "rotary_percent": 0.5},
         {**LLAMA, "parallel_residual": True},
         {**LLAMA, "position_embedding_type": "learned_absolute"},
+        {**LLAMA, "add_qkv_bias": True, "qk_layernorm": True},
+        {**NEOX, "kv_channels": 24},
     ],
 )
 def test_models_that_no_class_computes(tmp_path: Path, settings: dict[str, Any]) -> None:

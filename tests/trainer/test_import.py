@@ -46,6 +46,14 @@ HF = {
     "intermediate_size": 96,
     "max_position_embeddings": 64,
 }
+LLAMA_31 = {
+    "rope_type": "llama3",
+    "rope_theta": 500.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192,
+}
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "gpt2": ("GPT2", HF_GPT2),
     "gpt2, untied, gelu": (
@@ -60,6 +68,9 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama, grouped": ("Llama", {**HF, "num_key_value_heads": 2, "rms_norm_eps": 1e-3}),
     "llama, tied": ("Llama", {**HF, "tie_word_embeddings": True}),
     "qwen3": ("Qwen3", {**HF, "num_key_value_heads": 2, "head_dim": 16}),
+    "qwen3, wide heads": ("Qwen3", {**HF, "num_key_value_heads": 2, "head_dim": 32}),
+    "qwen2": ("Qwen2", {**HF, "num_key_value_heads": 2}),
+    "llama 3.1": ("Llama", {**HF, "head_dim": 12, "rope_parameters": LLAMA_31}),
     "mistral, a window": (
         "Mistral",
         {**HF, "num_key_value_heads": 2, "max_position_embeddings": 99, "sliding_window": 64},
@@ -200,7 +211,7 @@ HOSTILE: dict[str, tuple[Any, str]] = {
     "pickle": (lambda p: p.rename(p.with_name("x.bin")), "only x.bin, a pickle, which is never"),
 }
 CONFIGS: dict[str, tuple[dict[str, Any], str]] = {
-    "another model": ({"model_type": "qwen2"}, "model_type 'qwen2' is not read: only gpt2"),
+    "another model": ({"model_type": "gemma"}, "model_type 'gemma' is not read: only gpt2"),
     "quantized": ({"quantization_config": {"bits": 4}}, "weights that are quantized"),
     "activation": ({"activation_function": "relu"}, "activation_function 'relu' is not supported"),
     "scale": ({"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx True"),
@@ -210,14 +221,14 @@ CONFIGS: dict[str, tuple[dict[str, Any], str]] = {
     "zero": ({"n_head": 0}, "num_attention_heads is 0, expected at least 1"),
     "layers": ({"n_layer": 10**12}, "tensors are no 1,000,000,000,000 layers"),
     "rope": (
-        {**HF, "model_type": "llama", "rope_scaling": {"rope_type": "llama3", "factor": 8.0}},
+        {**HF, "model_type": "llama", "rope_scaling": {**LLAMA_31, "low_freq_factor": 2.0}},
         "rope_scaling .*llama3.* is not supported: only rope_type default",
     ),
     "rope's key": (
         {**HF, "model_type": "llama", "rope_parameters": {"factor": 8.0}},
         "rope_parameters .*factor.* is not supported",
     ),
-    "head_dim": ({**HF, "model_type": "mistral", "head_dim": 128}, "head_dim 128 .* only 16"),
+    "head_dim": ({**HF, "model_type": "mistral", "head_dim": "x"}, "head_dim is 'x', expected"),
     "biases": ({**HF, "model_type": "llama", "attention_bias": True}, "attention_bias True"),
 }
 

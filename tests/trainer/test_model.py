@@ -26,9 +26,10 @@ from tokpack.trainer.parallel import Topology
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-QWEN3 = {**LLAMA, "qk_layernorm": True}
+QWEN3 = {**LLAMA, "qk_layernorm": True, "kv_channels": 24}
+QWEN2 = {**LLAMA, "add_qkv_bias": True, "use_rope_scaling": True}
 FAMILIES = pytest.mark.parametrize(
-    "family", [{}, NEOX, LLAMA, QWEN3], ids=["gpt2", "neox", "llama", "qwen3"]
+    "family", [{}, NEOX, LLAMA, QWEN3, QWEN2], ids=["gpt2", "neox", "llama", "qwen3", "qwen2"]
 )
 
 

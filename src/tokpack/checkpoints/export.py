@@ -1,4 +1,4 @@
-"""A checkpoint -> a folder that ``transformers`` loads: GPT-2, GPT-NeoX, Llama or Qwen3."""
+"""A checkpoint -> a folder that ``transformers`` loads: GPT-2, GPT-NeoX, Llama or Qwen."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ from .families import (
     GPT2,
     LLAMA,
     NEOX,
+    QWEN2,
     QWEN3,
+    SCALED_ROPE,
     SETTINGS,
     TYPES,
     is_transposed,
@@ -142,9 +144,11 @@ def family_of(model: ModelConfig) -> int:
     if gelu and model.add_bias_linear and not grouped and (rotary or not parallel):
         family = NEOX if rotary else GPT2
     elif swiglu and whole and not model.add_bias_linear and not parallel:
-        family = QWEN3 if normed else LLAMA
+        family = QWEN3 if normed else QWEN2 if model.add_qkv_bias else LLAMA
+    if (model.kv_channels and family in (GPT2, NEOX)) or (normed and model.add_qkv_bias):
+        family = None
     names = "position_embedding_type rotary_percent normalization activation add_bias_linear "
-    names += "parallel_residual num_query_groups num_attention_heads"
+    names += "parallel_residual num_query_groups num_attention_heads kv_channels add_qkv_bias"
     words = [f"{name} {getattr(model, name)}" for name in names.split()]
     if family is not None:
         absent = [one for one in sorted(modules) if not name_of(one, family)]
@@ -155,7 +159,8 @@ def family_of(model: ModelConfig) -> int:
         f"no class of transformers computes this model: {', '.join(words)}. GPT-2 has learned "
         "positions, LayerNorm, gelu, biases and a sequential residual; GPT-NeoX rotary positions, "
         "LayerNorm, gelu and biases; Llama fully rotary positions, RMSNorm, swiglu, no biases and "
-        "a sequential residual, and Qwen3 the same with qk_layernorm"
+        "a sequential residual, Qwen2 the same with add_qkv_bias, and Qwen3 with qk_layernorm; "
+        "kv_channels is for the last three"
     )
 
 
@@ -169,7 +174,10 @@ def config_of(model: ModelConfig, family: int) -> dict[str, Any]:
     else:
         rope = {"rope_theta": model.rotary_base, "partial_rotary_factor": model.rotary_percent}
         values |= {"hidden_act": activation, "rope_parameters": {"rope_type": "default", **rope}}
-    if family == QWEN3:
+        if model.use_rope_scaling:
+            scaling = {**SCALED_ROPE, "factor": model.rope_scaling_factor}
+            values |= {"rope_parameters": {**rope, **scaling}, "rope_scaling": scaling}
+    if family == QWEN3 or model.kv_channels:
         values |= {"head_dim": model.head_width}
     # A norm behind the word embedding is folded into it, which leaves another head.
     tied = not (model.untie_embeddings_and_output_weights or model.embed_layernorm)

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import re
 
-GPT2, NEOX, LLAMA, QWEN3 = range(4)
-FAMILIES = ("GPT2LMHeadModel", "GPTNeoXForCausalLM", "LlamaForCausalLM", "Qwen3ForCausalLM")
-TYPES = ("gpt2", "gpt_neox", "llama", "qwen3")
+from tokpack.configuration.model import LLAMA_3_POSITIONS
+
+GPT2, NEOX, LLAMA, QWEN3, QWEN2 = range(5)
+FAMILIES = (
+    *("GPT2LMHeadModel", "GPTNeoXForCausalLM", "LlamaForCausalLM", "Qwen3ForCausalLM"),
+    "Qwen2ForCausalLM",
+)
+TYPES = ("gpt2", "gpt_neox", "llama", "qwen3", "qwen2")
 ACTIVATIONS = {"gelu": "gelu_pytorch_tanh", "gelu_erf": "gelu", "swiglu": "silu"}
 
-# Our modules, and where they are in three families; Qwen3 has Llama's names.
+# Our modules, and where they are in three families; Qwen has Llama's names.
 MODULES = {
     "blocks": ("transformer.h", "gpt_neox.layers", "model.layers"),
     "embedding.word": ("transformer.wte", "gpt_neox.embed_in", "model.embed_tokens"),
@@ -24,6 +29,13 @@ MODULES = {
     "mlp.down": ("mlp.c_proj", "mlp.dense_4h_to_h", "mlp.down_proj"),
     "norm": ("transformer.ln_f", "gpt_neox.final_layer_norm", "model.norm"),
     "head": ("lm_head", "embed_out", "lm_head"),
+}
+# Of the rope of Llama 3.1 and its successors, what is the same in all of them.
+SCALED_ROPE = {
+    "rope_type": "llama3",
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": LLAMA_3_POSITIONS,
 }
 # Our settings, and their names in the families' config.json.
 SETTINGS = {

@@ -20,8 +20,11 @@ from .families import (
     IGNORED,
     LLAMA,
     NEOX,
+    QWEN2,
     QWEN3,
+    SCALED_ROPE,
     SETTINGS,
+    TYPES,
     is_transposed,
     module_of,
     places,
@@ -35,7 +38,7 @@ if TYPE_CHECKING:
 
 CONFIG = "config.json"
 _WHOLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
-_FAMILIES = {"gpt2": GPT2, "gpt_neox": NEOX, "llama": LLAMA, "mistral": LLAMA, "qwen3": QWEN3}
+_FAMILIES = {name: family for family, name in enumerate(TYPES)} | {"mistral": LLAMA}
 _PREFIXES = ("transformer.", "gpt_neox.", "model.")  # which the class without a head leaves out
 _ACTIVATIONS = (
     {
@@ -128,7 +131,7 @@ class HubWeights:
         if name in VOCABULARY:
             parts = [self._rows]
         elif self._family >= LLAMA and module_of(name) == "attention.qkv":
-            parts = [model.hidden_size, *[model.num_query_groups * model.head_width] * 2]
+            parts = [model.attention_width, *[model.num_query_groups * model.head_width] * 2]
         elif self._family >= LLAMA and module_of(name) == "mlp.up":
             parts = [model.ffn_hidden_size] * 2
         shapes = [(count, *rest) for count in parts]
@@ -179,13 +182,19 @@ def _family(path: Path, values: dict[str, Any]) -> int:
 
 def _settings(path: Path, values: dict[str, Any], family: int) -> tuple[dict[str, Any], list[str]]:
     """Settings of Config that config.json says, and notes."""
-    kind, family = family, min(family, LLAMA)  # Qwen3 has Llama's names
+    kind, family = family, min(family, LLAMA)  # Qwen has Llama's names
     only = _ONLY[family].items()
     wrong = [f"{key} {brief(values[key])}" for key, one in only if values.get(key, one) != one]
     if wrong:
         raise UsageError(f"{path}: {', '.join(wrong)}: the models here have none such")
-    values = _DEFAULTS[family] | {"initializer_range": 0.02} | values | _rope(path, values, family)
-    found = {**_OURS[family], "qk_layernorm": kind == QWEN3}
+    rope, scaled = _rope(path, values, family)
+    values = _DEFAULTS[family] | {"initializer_range": 0.02} | values | rope
+    found = {
+        **_OURS[family],
+        "qk_layernorm": kind == QWEN3,
+        "add_qkv_bias": kind == QWEN2,
+        **scaled,
+    }
     for own, names in SETTINGS.items():
         if names[family]:
             found[own] = _value(path, values, names[family], FIELDS[own].kind, _DEFAULTS[family])
@@ -197,13 +206,9 @@ def _settings(path: Path, values: dict[str, Any], family: int) -> tuple[dict[str
     found["activation"] = _ACTIVATIONS[family][word]
     tied = _value(path, values, "tie_word_embeddings", bool, {})
     found["untie_embeddings_and_output_weights"] = not tied
-    width = found["hidden_size"] // max(found["num_attention_heads"], 1)
-    head = values.get("head_dim", 128 if kind == QWEN3 else None)
-    if head not in (None, width):
-        raise UsageError(
-            f"{path}: head_dim {brief(head)} is not supported: only {width}, which hidden_size "
-            "over num_attention_heads is"
-        )
+    if family == LLAMA:
+        head = {"head_dim": values.get("head_dim", 128 if kind == QWEN3 else None)}
+        found["kv_channels"] = _value(path, head, "head_dim", int, {"head_dim": None})
     notes = _window(path, values, found)
     found["seq_length"] = min(found["max_position_embeddings"], _LENGTH)
     return found, notes
@@ -222,10 +227,14 @@ def _value(
     raise FormatError(f"{path}: {name} is {said}, expected {EXPECTED[kind]}")
 
 
-def _rope(path: Path, values: dict[str, Any], family: int) -> dict[str, Any]:
-    """The base of rope and its share of a head, under the family's names. UsageError for others."""
+def _rope(path: Path, values: dict[str, Any], family: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The base of rope and its share of a head, under the family's names, and what scales it here.
+
+    UsageError for others.
+    """
     if family == GPT2:
-        return {}
+        return {}, {}
+    scaled = {}
     base, share = (SETTINGS[own][family] for own in ("rotary_base", "rotary_percent"))
     found = {base: values.get(base, 10000.0)}
     whole = values.get(share, 0.25) if share else 1.0
@@ -233,9 +242,13 @@ def _rope(path: Path, values: dict[str, Any], family: int) -> dict[str, Any]:
         inner = values.get(key) or {}
         words = inner if isinstance(inner, dict) else {str(inner): None}
         kind = words.get("rope_type", words.get("type", "default"))
-        if kind != "default" or not set(words) <= _ROPE:
+        if words.items() >= SCALED_ROPE.items() and set(words) <= {*_ROPE, *SCALED_ROPE, "factor"}:
+            factor = _value(path, words, "factor", float, {})
+            scaled = {"use_rope_scaling": True, "rope_scaling_factor": factor}
+        elif kind != "default" or not set(words) <= _ROPE:
             raise UsageError(
-                f"{path}: {key} {brief(inner)} is not supported: only rope_type default"
+                f"{path}: {key} {brief(inner)} is not supported: only rope_type default, and "
+                "llama3 as Llama 3.1 has it"
             )
         found[base] = words.get("rope_theta", found[base])
         whole = words.get("partial_rotary_factor", whole)
@@ -243,14 +256,15 @@ def _rope(path: Path, values: dict[str, Any], family: int) -> dict[str, Any]:
         found[share] = whole
     elif whole != 1:
         raise UsageError(f"{path}: partial_rotary_factor {brief(whole)} is not supported: only 1")
-    return found
+    return found, scaled
 
 
 def _window(path: Path, values: dict[str, Any], found: dict[str, Any]) -> list[str]:
     """As many positions as a sliding window has no effect on; what is to be said of it."""
     default = 4096 if values["model_type"] == "mistral" else None
     window, positions = values.get("sliding_window", default), found["max_position_embeddings"]
-    if window is None or values.get("use_sliding_window") is False:
+    uses = values.get("use_sliding_window", values["model_type"] in ("mistral", "llama"))
+    if window is None or uses is False:
         return []
     if type(window) is not int or window < 1:
         raise FormatError(f"{path}: sliding_window is {brief(window)}, expected {EXPECTED[int]}")

@@ -64,13 +64,12 @@ _BLOCKS = re.compile(
 _SETTINGS = """
     num_layers hidden_size ffn_hidden_size num_attention_heads kv_channels seq_length
     max_position_embeddings make_vocab_size_divisible_by position_embedding_type rotary_percent
-    rotary_base normalization layernorm_epsilon norm_epsilon init_method_std"""
+    rotary_base rope_scaling_factor normalization layernorm_epsilon norm_epsilon init_method_std"""
 _FLAGS = """
     untie_embeddings_and_output_weights swiglu openai_gelu use_rotary_position_embeddings
-    embed_layernorm"""
+    embed_layernorm add_qkv_bias use_rope_scaling"""
 _ONLY = {
     "num_experts": None,
-    "add_qkv_bias": False,
     "squared_relu": False,
     "qk_layernorm": False,
     "apply_layernorm_1p": False,

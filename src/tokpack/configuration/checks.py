@@ -28,13 +28,14 @@ def check(config: Config) -> None:
 
 def _check_model(config: Config) -> None:
     heads, positions = config.num_attention_heads, config.max_position_embeddings
-    _divides("hidden_size", config.hidden_size, "num_attention_heads", heads)
+    if config.kv_channels is None:
+        _divides("hidden_size", config.hidden_size, "num_attention_heads", heads)
     _divides("num_attention_heads", heads, "num_query_groups", config.num_query_groups or 1)
     if positions is not None and positions < config.seq_length:
         raise UsageError(
             f"max_position_embeddings is {positions}, less than seq_length {config.seq_length}"
         )
-    width = config.hidden_size // heads
+    width = config.kv_channels or config.hidden_size // heads
     rotary = int(width * config.rotary_percent)
     if config.position_embedding_type == "rope" and (rotary < 2 or rotary % 2):
         raise UsageError(

@@ -52,6 +52,9 @@ class Config:
         names="num_key_value_heads num_kv_heads",
         otherwise="num-attention-heads",
     )
+    kv_channels: int | None = _model(
+        None, "width of a head", "N", otherwise="hidden-size / num-attention-heads"
+    )
     seq_length: int = _model(1024, "tokens of a sample", "N")
     max_position_embeddings: int | None = _model(None, "positions", "N", otherwise="seq-length")
     vocab_size: int | None = _model(
@@ -76,6 +79,8 @@ class Config:
     rotary_base: float = _model(
         10000.0, "base of rope", "B", names="rotary_emb_base rotary_position_embeddings_theta"
     )
+    use_rope_scaling: bool = _model(False, "slow waves of rope made slower, as Llama 3.1")
+    rope_scaling_factor: float = _model(8.0, "so many times", "X", names="rope_factor")
     untie_embeddings_and_output_weights: bool = _model(
         False, "a head of its own", names="no_weight_tying"
     )
@@ -95,6 +100,7 @@ class Config:
         choices="gelu gelu_erf swiglu",
     )
     add_bias_linear: bool = _model(True, "no biases in linear layers")
+    add_qkv_bias: bool = _model(False, "but of queries, keys and values, as Qwen 2")
     hidden_dropout: float = _model(0.0, "dropout of residual branches", "P", below=1)
     attention_dropout: float = _model(0.0, "dropout of attention", "P", below=1)
     layernorm_epsilon: float = _model(1e-5, "epsilon of the norms", "E", names="norm_epsilon")

@@ -188,7 +188,9 @@ def _kept(model: ModelConfig, layout: Layout) -> float:
     """Bytes of activations that a block keeps for a token, in half precision."""
     width, heads = model.hidden_size, model.num_attention_heads
     values = 2 * model.num_query_groups * model.head_width
-    split = 2 * (2 * width + values + _inner(model))  # queries, keys, values, their result; the MLP
+    split = 2 * (
+        2 * model.attention_width + values + _inner(model)
+    )  # queries, keys, values, their result; the MLP
     whole = 8 * width  # what both norms and both linear layers behind them are given
     if model.hidden_dropout:
         whole += 2 * width
@@ -236,13 +238,13 @@ def time_of(model: ModelConfig, layout: Layout, cluster: Cluster) -> Time:
 def _block_seconds(model: ModelConfig, layout: Layout, cluster: Cluster) -> float:
     """Seconds of a block's forward pass over a micro batch."""
     tokens, t, size = layout.micro * model.seq_length, layout.tensor, 2 if layout.half else 4
-    width, wide = model.hidden_size, model.ffn_hidden_size
+    width, wide, heads = model.hidden_size, model.ffn_hidden_size, model.attention_width
     rows = (model.num_attention_heads + 2 * model.num_query_groups) * model.head_width
     up = wide * (2 if model.activation == "swiglu" else 1)
-    products = ((width, rows / t), (width / t, width), (width, up / t), (wide / t, width))
+    products = ((width, rows / t), (heads / t, width), (width, up / t), (wide / t, width))
     seconds = sum(_product(cluster, tokens, k, n, size) for k, n in products)
-    flops = 4 * tokens * model.seq_length * width / t
-    bytes_ = tokens * size * (10 * width + (up + wide + 4 * width) / t)
+    flops = 4 * tokens * model.seq_length * heads / t
+    bytes_ = tokens * size * (10 * width + (up + wide + 4 * heads) / t)
     if layout.scores:
         bytes_ += SCORES * tokens * model.seq_length * model.num_attention_heads / t
         seconds += flops / (cluster.peak * cluster.efficiency)

@@ -92,12 +92,6 @@ def _model(given: Given) -> None:
         raise UsageError(
             f"attention_config {', '.join(sorted(unknown))} is not supported: only global and flash"
         )
-    width = given.default("hidden_size") // max(given.default("num_attention_heads"), 1)
-    if (channels := given.pop("kv_channels", width)) != width:
-        raise UsageError(
-            f"kv_channels {channels} is not supported: only {width}, which hidden_size over "
-            "num_attention_heads is"
-        )
     rope = given.default("position_embedding_type") == "rope"
     if given.pop("no_position_embedding", False) and not rope:
         raise UsageError("no_position_embedding needs position_embedding_type rope")

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from .config import Config
 
+LLAMA_3_POSITIONS = 8192  # from which its successors scale rope
 VOCABULARY = ("embedding.word.weight", "head.weight")  # parameters with padding
 
 
@@ -52,6 +53,10 @@ class ModelConfig:
     output_init_method_std: float
     # Of what came later, the default is what models were before it: their checkpoints lack it.
     qk_layernorm: bool = False
+    kv_channels: int | None = None  # where it is not hidden_size / num_attention_heads
+    add_qkv_bias: bool = False
+    use_rope_scaling: bool = False
+    rope_scaling_factor: float = 8.0
 
     @classmethod
     def of(cls, config: Config, vocab_size: int) -> ModelConfig:
@@ -64,12 +69,24 @@ class ModelConfig:
             2 * config.num_layers
         )
         values["output_init_method_std"] = ends
+        if config.kv_channels == config.hidden_size // config.num_attention_heads:
+            values["kv_channels"] = None
         values["max_position_embeddings"] = config.max_position_embeddings or config.seq_length
         return cls(**values)
 
     @property
     def head_width(self) -> int:
-        return self.hidden_size // self.num_attention_heads
+        return self.kv_channels or self.hidden_size // self.num_attention_heads
+
+    @property
+    def attention_width(self) -> int:
+        """The width of all heads together."""
+        return self.num_attention_heads * self.head_width
+
+    @property
+    def qkv_bias(self) -> bool:
+        """Whether queries, keys and values have a bias."""
+        return self.add_bias_linear or self.add_qkv_bias
 
     @property
     def random(self) -> bool:
@@ -87,7 +104,7 @@ class ModelConfig:
         return dict(self._layout())
 
     def _layout(self) -> Iterator[tuple[str, Layout]]:
-        width, bias = self.hidden_size, self.add_bias_linear
+        width = self.hidden_size
         rows = (self.num_attention_heads + 2 * self.num_query_groups) * self.head_width
         up = self.ffn_hidden_size * (2 if self.activation == "swiglu" else 1)
 
@@ -96,7 +113,9 @@ class ModelConfig:
             if self.normalization == "LayerNorm":
                 yield f"{name}.bias", Layout((over,))
 
-        def linear(name: str, *shape: int, split: int) -> Iterator[tuple[str, Layout]]:
+        def linear(
+            name: str, *shape: int, split: int, bias: bool = self.add_bias_linear
+        ) -> Iterator[tuple[str, Layout]]:
             yield f"{name}.weight", Layout(shape, split)
             if bias:  # of split inputs every tensor rank has the whole bias
                 yield f"{name}.bias", Layout(shape[:1], None if split else 0)
@@ -109,11 +128,11 @@ class ModelConfig:
             yield "embedding.position.weight", Layout((self.max_position_embeddings, width))
         for block in (f"blocks.{number}" for number in range(self.num_layers)):
             yield from norm(f"{block}.attention_norm")
-            yield from linear(f"{block}.attention.qkv", rows, width, split=0)
+            yield from linear(f"{block}.attention.qkv", rows, width, split=0, bias=self.qkv_bias)
             if self.qk_layernorm:
                 yield from norm(f"{block}.attention.q_norm", self.head_width)
                 yield from norm(f"{block}.attention.k_norm", self.head_width)
-            yield from linear(f"{block}.attention.out", width, width, split=1)
+            yield from linear(f"{block}.attention.out", width, self.attention_width, split=1)
             yield from norm(f"{block}.mlp_norm")
             yield from linear(f"{block}.mlp.up", up, width, split=0)
             yield from linear(f"{block}.mlp.down", width, self.ffn_hidden_size, split=1)
@@ -131,9 +150,10 @@ class ModelConfig:
         """FLOPs of a training step for one token: 6 N + 12 L H S.
 
         N are the parameters of the matrix products (blocks and head, not the embeddings), L H S
-        counts attention over the whole sequence, masked or not, as is usual.
+        counts attention over the whole sequence, masked or not, as is usual; H is the width of all
+        heads.
         """
         blocks = (one.shape for name, one in self.layout.items() if name.startswith("blocks"))
         products = sum(math.prod(shape) for shape in blocks if len(shape) == 2)
         products += self.vocab_size * self.hidden_size
-        return 6.0 * products + 12.0 * self.num_layers * self.hidden_size * self.seq_length
+        return 6.0 * products + 12.0 * self.num_layers * self.attention_width * self.seq_length

@@ -36,7 +36,6 @@ DERIVED = (
     Setting("init_method", str),
     Setting("initial_scale_power", float, names="fp16.initial_scale_power"),
     Setting("intermediate_size", int),
-    Setting("kv_channels", int),
     Setting(
         "like",
         str,

@@ -43,7 +43,8 @@ PAGE = Page(
     CHECKPOINTS
     + """
 The folder loads with AutoModelForCausalLM.from_pretrained(DIR), as GPT2LMHeadModel,
-GPTNeoXForCausalLM, LlamaForCausalLM or Qwen3ForCausalLM, and gives the same logits.
+GPTNeoXForCausalLM, LlamaForCausalLM, Qwen2ForCausalLM or Qwen3ForCausalLM, and gives the same
+logits.
 
 examples:
   tokpack export run -o my-gpt

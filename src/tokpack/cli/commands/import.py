@@ -46,7 +46,8 @@ PAGE = Page(
     ),
     """\
 MODEL is a folder of transformers with config.json and safetensors (GPT-2, GPT-NeoX, Llama,
-Mistral, Qwen3), of GPT-NeoX's layer files, or of Megatron's mp_rank_* files. Logits are the same.
+Mistral, Qwen2, Qwen3), of GPT-NeoX's layer files, or of Megatron's mp_rank_* files. Logits are the
+same.
 DIR/config.yaml has the model's settings, for `tokpack train`.
 
 examples:
