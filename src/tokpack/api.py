@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypedDict, overload
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ def encode(
     options["output"] = "" if output is None else os.fspath(output)
     options["output_names"] = output_names or {}
     request = EncodeOptions(**options)
-    manifests = run(request, progress=progress)
+    manifests = [replace(one, inputs=list(one.inputs)) for one in run(request, progress=progress)]
     if isinstance(keys, str):
         return manifests[0]
     return dict(zip(request.keys, manifests, strict=True))

@@ -96,7 +96,7 @@ def test_what_came_while_a_run_worked_is_not_replaced(place: Place) -> None:
 import tokpack.encoding.run as run
 def late(*args, real=run.stage):
     open({str(mine)!r}, "w").write("mine")
-    real(*args)
+    return real(*args)
 run.stage = late
 """
     command = [sys.executable, "-c", script + DRIVER, json.dumps(place.options())]

@@ -86,7 +86,7 @@ def _lines(prefix: str, manifest: Manifest, options: EncodeOptions, pace: str) -
     sizes = {".bin": manifest.bin["bytes"], ".idx": manifest.idx["bytes"]}
     if manifest.trace:
         sizes[".trace"] = manifest.trace["bytes"]
-    sizes[".json"] = len(manifest.to_json().encode())
+    sizes[".json"] = sum(map(len, manifest.chunks()))
     files = ", ".join(f"{end} ({bytes_text(size)})" for end, size in sizes.items())
     return [
         f"{prefix}: {counted(manifest.documents, 'document')}, "

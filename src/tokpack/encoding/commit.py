@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from tokpack.indexed.manifest import now
 from tokpack.sources import content_checksum, joined_blocks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from tokpack.encoding.piece import Job
     from tokpack.encoding.plan import Plan
@@ -41,7 +42,7 @@ _COUNTED = {
 }
 
 
-def stage(job: Job, plan: Plan, finished: Finished) -> None:
+def stage(job: Job, plan: Plan, finished: Finished) -> list[Manifest]:
     """Write what is still missing into the work folder, and then what there is to rename.
 
     With ``commit.json`` the run is complete: ``finish`` can be done at any time after. Raises
@@ -52,8 +53,10 @@ def stage(job: Job, plan: Plan, finished: Finished) -> None:
     files: dict[str, FileDigest] = {}
     contents = _contents_of(plan, job, finished)
     sums = pieces.by_source()
+    manifests = []
     for index, key in enumerate(job.options.keys):
-        (total,) = _counts(job, sums.sum(axis=0, keepdims=True), index)
+        inputs = _Inputs(plan, contents, _counts(job, sums, index))
+        total = inputs.total
         if not total["tokens"] and "shard" not in plan.options:
             raise InputError(_no_tokens(job, total, key))
         names = StagedNames(key)
@@ -66,12 +69,12 @@ def stage(job: Job, plan: Plan, finished: Finished) -> None:
         files[names.idx] = _write(folder(names.idx), index_chunks(job.dtype, lengths, documents))
         if job.options.trace:
             files[names.trace] = write_trace(pieces, index, rejected_lines(pieces))
-        manifest = _manifest(job, plan, sums, index, contents=contents, files=files)
-        text = manifest.to_json().encode()
-        files[names.manifest] = _write(folder(names.manifest), [text])
+        manifests.append(_manifest(job, plan, key, inputs, files))
+        files[names.manifest] = _write(folder(names.manifest), manifests[-1].chunks())
     if sums[:, SOURCE_COLUMNS.index("rejected")].any():
         files[REJECTS] = _write(folder(REJECTS), reject_lines(pieces))
     write_commit(folder, job.options, job.sources, files)
+    return manifests
 
 
 def _write(path: str, chunks: Iterable[bytes]) -> FileDigest:
@@ -141,19 +144,22 @@ def _contents_of(plan: Plan, job: Job, finished: Finished) -> list[str | None]:
 
     Raises InputError where parts of it have seen different contents.
     """
-    runs: list[list[tuple[int, str | None]]] = [[] for _ in plan.sources]
+    contents: list[str | None] = [None] * len(plan.sources)
+    runs: dict[int, list[tuple[int, str | None]]] = {}  # of sources that several parts have read
     for piece in finished.pieces:
-        if job.parts[piece.number].kind == "stream":
+        part = job.parts[piece.number]
+        if part.kind == "stream":
             if not piece.segment:
-                blocks = finished.stream_blocks.get(piece.number)
-                runs[job.parts[piece.number].source].append((0, blocks))
-            continue
-        for source, sums in zip(job.sources_of(piece.number), piece.blocks, strict=True):
-            runs[source].append((job.blocks_from(piece.number), sums))
-    return [
-        _content_of(plan.sources[number], own, job) if own else None
-        for number, own in enumerate(runs)
-    ]
+                runs[part.source] = [(0, finished.stream_blocks.get(piece.number))]
+        elif part.kind in ("whole", "files"):
+            for source, sums in zip(job.sources_of(piece.number), piece.blocks, strict=True):
+                contents[source] = _content_of(plan.sources[source], [(0, sums)], job)
+        else:
+            own = (job.blocks_from(piece.number), piece.blocks[0])
+            runs.setdefault(part.source, []).append(own)
+    for source, found in runs.items():
+        contents[source] = _content_of(plan.sources[source], found, job)
+    return contents
 
 
 def _content_of(source: Source, runs: list[tuple[int, str | None]], job: Job) -> str | None:
@@ -170,65 +176,84 @@ def _content_of(source: Source, runs: list[tuple[int, str | None]], job: Job) ->
     return None if blocks is None else content_checksum(blocks)
 
 
+class _Inputs(Sequence[dict[str, Any]]):
+    """What a manifest says of each input, made when it is asked for: there may be a million.
+
+    ``counts`` are int64 [sources, columns]: those of _COUNTED, and special tokens.
+    """
+
+    def __init__(
+        self, plan: Plan, contents: Sequence[str | None], counts: npt.NDArray[np.int64]
+    ) -> None:
+        self._plan = plan
+        self._contents = contents
+        self._counts = counts
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        source = self._plan.sources[index]
+        *counts, special = self._counts[index].tolist()
+        return {
+            "name": source.name,
+            "size": source.size,
+            "format": source.format,
+            "compression": source.compression,
+            "fingerprint": self._plan.fingerprints[index],
+            "mtime_ns": source.mtime_ns,
+            "content": self._contents[index],
+            **dict(zip(_COUNTED, counts, strict=True)),
+            "special_tokens": special,
+        }
+
+    @property
+    def total(self) -> dict[str, int]:
+        """The counts of all inputs."""
+        return dict(zip(_COUNTED, self._counts.sum(axis=0).tolist(), strict=False))
+
+
 def _manifest(
-    job: Job,
-    plan: Plan,
-    sums: npt.NDArray[np.int64],
-    index: int,
-    *,
-    contents: Sequence[str | None],
-    files: Mapping[str, FileDigest],
+    job: Job, plan: Plan, key: str, inputs: _Inputs, files: Mapping[str, FileDigest]
 ) -> Manifest:
-    names = StagedNames(job.options.keys[index])
-    inputs: list[dict[str, Any]] = []
-    special = sums[:, job.key_column(index, "special")].tolist()
-    (total,) = _counts(job, sums.sum(axis=0, keepdims=True), index)
-    for source, fingerprint, content, counts, found in zip(
-        *(plan.sources, plan.fingerprints, contents, _counts(job, sums, index), special),
-        strict=True,
-    ):
-        inputs.append(
-            {
-                "name": source.name,
-                "size": source.size,
-                "format": source.format,
-                "compression": source.compression,
-                "fingerprint": fingerprint,
-                "mtime_ns": source.mtime_ns,
-                "content": content,
-                **counts,
-                "special_tokens": found,
-            }
-        )
+    names = StagedNames(key)
     return Manifest(
         tokpack_version=plan.version,
         created=now(),
         tokenizer=plan.tokenizer,
-        options={**plan.options, "key": job.options.keys[index], "on_error": job.options.on_error},
+        options={**plan.options, "key": key, "on_error": job.options.on_error},
         inputs=inputs,
         dtype=job.dtype,
         bin=files[names.bin],
         idx=files[names.idx],
         trace=files.get(names.trace),
         pieces=None,
-        **total,
+        **inputs.total,
     )
 
 
-def _counts(job: Job, sums: npt.NDArray[np.int64], index: int) -> list[dict[str, int]]:
-    """Counts of key number ``index``, of each row of ``sums``.
+def _counts(job: Job, sums: npt.NDArray[np.int64], index: int) -> npt.NDArray[np.int64]:
+    """Counts of key number ``index``, of each row of ``sums``: _COUNTED, and special tokens.
 
     Raises OutputError when they do not add up.
     """
-    columns = [
-        SOURCE_COLUMNS.index(column) if column in SOURCE_COLUMNS else job.key_column(index, column)
-        for column in _COUNTED.values()
+    counts = sums[
+        :,
+        [
+            SOURCE_COLUMNS.index(column)
+            if column in SOURCE_COLUMNS
+            else job.key_column(index, column)
+            for column in (*_COUNTED.values(), "special")
+        ],
     ]
-    counted = [dict(zip(_COUNTED, row, strict=True)) for row in sums[:, columns].tolist()]
-    for counts in counted:
-        if counts["records"] != counts["documents"] + counts["empty"] + counts["rejected"]:
-            raise OutputError(
-                f"the counts do not add up, so nothing was written: {counts}; this is a defect in "
-                "tokpack, please report it"
-            )
-    return counted
+    of = dict(zip(_COUNTED, counts.T, strict=False))
+    wrong = np.flatnonzero(of["records"] != of["documents"] + of["empty"] + of["rejected"])
+    if wrong.size:
+        found = {name: int(column[wrong[0]]) for name, column in of.items()}
+        raise OutputError(
+            f"the counts do not add up, so nothing was written: {found}; this is a defect in "
+            "tokpack, please report it"
+        )
+    return counts

@@ -7,25 +7,31 @@ folder of another user is not used, and a JSON file carries a checksum of what i
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import os
 import shutil
 import stat
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import ujson
 import xxhash
 
 from tokpack.errors import OutputError
-from tokpack.files.durable import cannot_write, remove_file, replace_json
+from tokpack.files.durable import cannot_write, remove_file, replace_file
 from tokpack.files.foreign import MAX_BYTES
 from tokpack.files.whole_folder import UNFINISHED_FOLDER
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 SUFFIX = UNFINISHED_FOLDER
 _SEAL = "xxh3_128"  # the key of a JSON file's checksum
+_ENTRIES = 1000  # of a long list, made into text at once
 # A pipe does not block, and where the system knows no such flag there are no such links.
 _FLAGS = os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
@@ -96,8 +102,8 @@ class WorkFolder:
             )
 
     def write_json(self, name: str, value: dict[str, Any], *, sync: bool = True) -> None:
-        """Write a JSON object and its checksum, whole or not at all."""
-        replace_json(self(name), {**value, _SEAL: _checksum(value)}, fsync=sync)
+        """Write an object that ``sorted_json`` takes, and its checksum, whole or not at all."""
+        replace_file(self(name), _sealed(value), fsync=sync)
 
     def read_json(self, name: str) -> dict[str, Any] | None:
         """The object that ``write_json`` wrote; None where it is missing or damaged.
@@ -106,9 +112,13 @@ class WorkFolder:
         """
         try:
             with open(open_own(self(name), os.O_RDONLY), "rb") as file:
-                # It takes more than JSON, and the checksum only what was written.
-                value = ujson.loads(file.read(MAX_BYTES))
-            whole = isinstance(value, dict) and value.pop(_SEAL, None) == _checksum(value)
+                text = file.read(MAX_BYTES)
+            # It takes more than JSON, and the checksum only what was written.
+            value = ujson.loads(text)
+            seal = value.pop(_SEAL, None) if isinstance(value, dict) else None
+            whole = isinstance(seal, str) and (
+                seal == _checksum_in(text, seal) or seal == _checksum(value)
+            )
         except (FileNotFoundError, ValueError, RecursionError):
             return None
         except OSError as error:
@@ -147,7 +157,51 @@ class WorkFolder:
             os.rmdir(self.path)
 
 
+def sorted_json(value: Mapping[str, Any]) -> Iterator[bytes]:
+    """An object, not an empty one, as ``json.dumps(value, sort_keys=True)`` has it, in pieces.
+
+    An iterator stands for a list, which may be long.
+    """
+    for number, (key, item) in enumerate(sorted(value.items())):
+        yield f"{', ' if number else '{'}{json.dumps(key)}: ".encode()
+        if not isinstance(item, Iterator):
+            yield json.dumps(item, sort_keys=True).encode()
+            continue
+        before = b"["
+        while entries := list(itertools.islice(item, _ENTRIES)):
+            yield before + json.dumps(entries, sort_keys=True)[1:-1].encode()
+            before = b", "
+        yield b"]" if before == b", " else b"[]"
+    yield b"}"
+
+
+def _sealed(value: Mapping[str, Any]) -> Iterator[bytes]:
+    """An object, and as its last entry the checksum of its text."""
+    state = xxhash.xxh3_128()
+    last = b""
+    for text in sorted_json(value):
+        state.update(text)
+        yield last
+        last = text
+    yield last[:-1] + _seal(state.hexdigest())
+
+
+def _seal(checksum: str) -> bytes:
+    return f', "{_SEAL}": "{checksum}"}}'.encode()
+
+
+def _checksum_in(text: bytes, seal: str) -> str:
+    """The checksum of what ``_sealed`` gave, of its text; "" where it was not written so."""
+    end = _seal(seal)
+    if not text.endswith(end):
+        return ""
+    state = xxhash.xxh3_128(memoryview(text)[: -len(end)])
+    state.update(b"}")
+    return state.hexdigest()
+
+
 def _checksum(value: dict[str, Any]) -> str:
+    """The same of an object that was written with its keys in another order."""
     return xxhash.xxh3_128_hexdigest(json.dumps(value, sort_keys=True).encode())
 
 

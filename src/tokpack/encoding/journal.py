@@ -17,6 +17,8 @@ from tokpack.errors import OutputError
 from tokpack.files.durable import cannot_write
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from tokpack.encoding.folder import WorkFolder
 
 NAME = "journal.jsonl"
@@ -31,9 +33,11 @@ class Journal:
         with cannot_write(self.path):
             self.file = open_own(self.path, os.O_RDWR | os.O_CREAT)
 
-    def read(self) -> list[dict[str, Any]]:
-        """The entries up to the first that is not whole, behind which the journal goes on."""
-        entries: list[dict[str, Any]] = []
+    def read(self) -> Generator[dict[str, Any]]:
+        """The entries up to the first that is not whole, or to where the iterator is closed.
+
+        What follows goes, and the journal goes on from there. Raises OutputError.
+        """
         end = 0
         try:
             with open(self.file, "rb", closefd=False) as file:
@@ -41,15 +45,16 @@ class Journal:
                     entry = _entry(line)
                     if entry is None:
                         break
-                    entries.append(entry)
+                    yield entry
                     end += len(line)
+        except GeneratorExit:
+            pass
         except OSError as error:
             reason = error.strerror or error
             raise OutputError(f"{self.path}: cannot be read: {reason}") from error
         with cannot_write(self.path):
             os.ftruncate(self.file, end)
             os.lseek(self.file, 0, os.SEEK_END)
-        return entries
 
     def write(self, entry: dict[str, Any]) -> None:
         """Append an entry. Raises OutputError."""

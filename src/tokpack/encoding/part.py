@@ -105,7 +105,7 @@ class PartEncoder:
             origin = _Origin(source, None, own)
             self._encode(piece, piece.counts[row], tracks, _first(batches, limit), origin)
             if limit is not None:
-                limit -= piece.counts[row][0]
+                limit -= int(piece.counts[row, 0])
             elif not source.is_remote:  # of an object all would have to be fetched again
                 piece.blocks[row] = (
                     block_checksums(source, 0, source.size)
@@ -136,7 +136,7 @@ class PartEncoder:
     def _encode(
         self,
         piece: Piece,
-        counts: list[int],
+        counts: npt.NDArray[np.int64],
         tracks: Tracks,
         batches: Iterable[Batch],
         origin: _Origin,
@@ -154,7 +154,7 @@ class PartEncoder:
             raise no_memory(self.job.describe(piece.number), error) from error
 
     def _encode_batch(
-        self, counts: list[int], tracks: Tracks, batch: Batch, origin: _Origin
+        self, counts: npt.NDArray[np.int64], tracks: Tracks, batch: Batch, origin: _Origin
     ) -> None:
         batch, texts = self._encodable(batch, origin)
         if batch.bad:
@@ -163,13 +163,12 @@ class PartEncoder:
             tracks.write(len(tracks.sizes) - 1, lines)
         self._counters.spent(_ENCODE)
         of_batch = (batch.records, batch.lines, len(batch.bad), batch.bytes_read, batch.text_bytes)
-        counts[: len(of_batch)] = [a + b for a, b in zip(counts, of_batch, strict=False)]
+        counts[: len(of_batch)] += of_batch
         documents = tokens = 0
         for index, key in enumerate(self.job.options.keys):
             arrays, of_key = self._tokens(batch.documents[key], texts[index], origin)
             begin = len(SOURCE_COLUMNS) + index * len(KEY_COLUMNS)
-            for column, count in enumerate(of_key, begin):
-                counts[column] += count
+            counts[begin : begin + len(of_key)] += of_key
             documents += 0 if index else of_key[0]
             tokens += of_key[2]
             for track, values in enumerate(arrays, index * len(arrays)):

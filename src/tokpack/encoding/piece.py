@@ -162,13 +162,13 @@ class Stored(NamedTuple):
     sums: tuple[bytes, ...]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Piece:
     """What is known about a piece that was encoded."""
 
     number: int  # of the part
     segment: int
-    counts: list[list[int]]  # of each source: Job.columns
+    counts: npt.NDArray[np.int64]  # [sources, columns]: Job.columns
     sizes: tuple[int, ...]  # bytes of each track
     blocks: list[str | None]  # checksums of each source: Job.block_checksums; None: not known
     stored: Stored | None = None  # None: in the memory of its worker
@@ -182,16 +182,17 @@ class Piece:
     def nothing(cls, job: Job, number: int, segment: int = 0) -> Piece:
         """A piece without documents."""
         sources = len(job.sources_of(number))
-        counts = [[0] * len(job.columns) for _ in range(sources)]
+        counts = np.zeros((sources, len(job.columns)), np.int64)
         return cls(number, segment, counts, (0,) * len(job.tracks), [None] * sources)
 
     def total(self, column: int) -> int:
         """The sum of a count over the sources."""
-        return sum(row[column] for row in self.counts)
+        return int(self.counts[:, column].sum())
 
     def to_json(self) -> dict[str, Any]:
         """A form that ``json`` can write."""
         value = {name: getattr(self, name) for name in self.__slots__}
+        value["counts"] = self.counts.tolist()
         if self.stored is not None:
             value["stored"] = [*self.stored[:2], [sums.hex() for sums in self.stored.sums]]
         return value
@@ -201,7 +202,11 @@ class Piece:
         """The piece written by ``to_json``. ValueError, or others, where it is none of the job."""
         place, begins, sums = value["stored"]
         stored = Stored(str(place), tuple(begins), tuple(bytes.fromhex(text) for text in sums))
-        piece = cls(**{**value, "sizes": tuple(value["sizes"]), "stored": stored})
+        rows = value["counts"]
+        if not all(type(count) is int for row in rows for count in row):
+            raise ValueError("counts that are none")
+        counts = np.array(rows, np.int64)
+        piece = cls(**{**value, "counts": counts, "sizes": tuple(value["sizes"]), "stored": stored})
         if not piece._fits(job):
             raise ValueError("counts and sizes that do not fit")
         return piece
@@ -211,12 +216,12 @@ class Piece:
         stored, sources, tracks = self.stored, len(job.sources_of(self.number)), len(job.tracks)
         assert stored is not None
         numbers = [self.segment, *self.sizes, *stored.begins]
-        numbers += [count for row in self.counts for count in row]
         return (
             all(type(number) is int and number >= 0 for number in numbers)
+            and self.counts.shape == (sources, len(job.columns))
+            and bool((self.counts >= 0).all())
             and {len(self.sizes), len(stored.begins), len(stored.sums)} == {tracks}
-            and len(self.counts) == len(self.blocks) == sources
-            and all(len(row) == len(job.columns) for row in self.counts)
+            and len(self.blocks) == sources
             and (self.segment == 0 or job.parts[self.number].kind == "stream")
             and _PLACE.fullmatch(stored.place) is not None
             and self._adds_up(job)
@@ -262,7 +267,8 @@ class Pieces:
         """
         at, before = -1, 0
         for piece in self:
-            for source, counts in zip(self.job.sources_of(piece.number), piece.counts, strict=True):
+            sources = self.job.sources_of(piece.number)
+            for source, counts in zip(sources, piece.counts.tolist(), strict=True):
                 if source != at:
                     at, before = source, 0 if source else self.job.lines_before
                 yield source, before, counts
@@ -273,5 +279,5 @@ class Pieces:
         sums = np.zeros((len(self.job.sources), len(self.job.columns)), np.int64)
         for piece in self.by_id.values():
             sources = self.job.sources_of(piece.number)
-            sums[sources.start : sources.stop] += np.array(piece.counts, np.int64)
+            sums[sources.start : sources.stop] += piece.counts
         return sums

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
-import json
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokpack import __version__
+from tokpack.encoding.folder import sorted_json
 from tokpack.encoding.transforms import versions
 from tokpack.errors import ResumeError
 from tokpack.sources import Part, Source, make_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from tokpack.encoding.options import EncodeOptions
     from tokpack.indexed import Manifest
@@ -21,7 +23,8 @@ if TYPE_CHECKING:
 
 PLAN_FORMAT = 3
 RANGES = ("bytes", "frames")  # kinds of parts that have a range of stored bytes
-_IDENTIFYING = ("fingerprint", "size", "format", "compression")  # of an input
+# Of an input:
+_identifying = itemgetter("fingerprint", "size", "format", "compression")
 _OF_INPUT = ("name", "format", "compression", "size")
 # Flags whose names are not those of their options.
 _FLAGS = {"keys": " (--json-keys)", "num_docs": " (--limit)"}
@@ -57,36 +60,37 @@ class Plan:
         """Whether the first part begins inside a source: another plan has what is before it."""
         return self.parts[0].kind in RANGES and self.parts[0].begin > 0
 
-    @property
+    @functools.cached_property
     def fingerprint(self) -> str:
         """sha256 over contents, tokenizer and options, in hex; parts do not change the result."""
-        inputs = [
-            {"fingerprint": print_, **source.to_json()}
+        inputs = (
+            (print_, source.size, source.format, source.compression)
             for print_, source in zip(self.fingerprints, self.sources, strict=True)
-        ]
-        return fingerprint(inputs, self.tokenizer, self.options)
+        )
+        return _fingerprint(inputs, self.tokenizer, self.options)
 
     def made(self, manifest: Manifest) -> bool:
         """Whether a finished dataset is what this plan would make."""
         options = {name: manifest.options.get(name) for name in self.options}
         try:
-            return fingerprint(manifest.inputs, manifest.tokenizer, options) == self.fingerprint
+            inputs = map(_identifying, manifest.inputs)
+            return _fingerprint(inputs, manifest.tokenizer, options) == self.fingerprint
         except (KeyError, TypeError):  # a manifest that something else wrote
             return False
 
     def to_json(self) -> dict[str, Any]:
-        """A form that ``json`` can write."""
+        """A form that ``WorkFolder.write_json`` can write; inputs and parts are iterators."""
         return {
             "format": PLAN_FORMAT,
             "tokpack": self.version,
             "fingerprint": self.fingerprint,
             "options": self.options,
             "tokenizer": self.tokenizer,
-            "inputs": [
+            "inputs": (
                 {"fingerprint": print_, **source.to_json()}
                 for print_, source in zip(self.fingerprints, self.sources, strict=True)
-            ],
-            "parts": [part.to_json() for part in self.parts],
+            ),
+            "parts": (part.to_json() for part in self.parts),
         }
 
     @classmethod
@@ -100,12 +104,11 @@ class Plan:
         if value.get("format") != PLAN_FORMAT:
             raise ResumeError(f"its plan has format {value.get('format')!r}, not {PLAN_FORMAT}")
         try:
-            inputs = [dict(entry) for entry in value["inputs"]]
-            prints = tuple(entry.pop("fingerprint") for entry in inputs)
+            inputs = value["inputs"]
             plan = cls(
                 version=value["tokpack"],
-                sources=tuple(Source.from_json(entry) for entry in inputs),
-                fingerprints=prints,
+                fingerprints=tuple(entry.pop("fingerprint") for entry in inputs),
+                sources=tuple(Source.from_json(inputs.pop()) for _ in range(len(inputs)))[::-1],
                 tokenizer=value["tokenizer"],
                 options=value["options"],
                 parts=tuple(Part.from_json(part) for part in value["parts"]),
@@ -185,18 +188,17 @@ class Means(NamedTuple):
     dtype: str
 
 
-def fingerprint(
-    inputs: Sequence[Mapping[str, Any]], tokenizer: Mapping[str, Any], options: Mapping[str, Any]
+def _fingerprint(
+    inputs: Iterable[Sequence[Any]], tokenizer: Mapping[str, Any], options: Mapping[str, Any]
 ) -> str:
     """sha256, in hex, over what decides the bytes of a dataset, and over nothing else."""
-    identity = {
-        "inputs": [[entry[name] for name in _IDENTIFYING] for entry in inputs],
-        "tokenizer": tokenizer["sha256"],
-        "options": options,
-    }
+    identity = {"inputs": iter(inputs), "tokenizer": tokenizer["sha256"], "options": options}
     if "frame" in tokenizer:
         identity["frame"] = tokenizer["frame"]
-    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+    digest = hashlib.sha256()
+    for text in sorted_json(identity):
+        digest.update(text)
+    return digest.hexdigest()
 
 
 def deciding_options(options: EncodeOptions, means: Means) -> dict[str, Any]:

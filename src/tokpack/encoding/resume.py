@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -167,24 +168,25 @@ def _in_journal(job: Job, journal: Journal) -> Found:
     segments: dict[int, int] = {}
     stream_blocks: dict[int, str | None] = {}
     runs = 0
-    for entry in journal.read():
-        try:
-            if "piece" in entry:
-                piece = Piece.from_json(entry["piece"], job)
-                pieces[piece.id] = piece
-            elif "stream" in entry:
-                number, count, sums = (entry["stream"][k] for k in StreamEnd._fields)
-                segments[int(number)], stream_blocks[int(number)] = int(count), sums
-            elif "forget" in entry:
-                gone = set(entry["forget"])
-                pieces = {key: piece for key, piece in pieces.items() if key[0] not in gone}
-                for part in gone:
-                    segments.pop(part, None)
-                    stream_blocks.pop(part, None)
-            elif "run" in entry:
-                runs = int(entry["run"]) + 1
-        except (KeyError, TypeError, ValueError, IndexError, AssertionError):
-            break  # of another version of tokpack, or worse: what follows is as good as lost
+    with closing(journal.read()) as entries:
+        for entry in entries:
+            try:
+                if "piece" in entry:
+                    piece = Piece.from_json(entry["piece"], job)
+                    pieces[piece.id] = piece
+                elif "stream" in entry:
+                    number, count, sums = (entry["stream"][k] for k in StreamEnd._fields)
+                    segments[int(number)], stream_blocks[int(number)] = int(count), sums
+                elif "forget" in entry:
+                    gone = set(entry["forget"])
+                    pieces = {key: piece for key, piece in pieces.items() if key[0] not in gone}
+                    for part in gone:
+                        segments.pop(part, None)
+                        stream_blocks.pop(part, None)
+                elif "run" in entry:
+                    runs = int(entry["run"]) + 1
+            except (LookupError, TypeError, ValueError, OverflowError, AssertionError):
+                break  # of another version of tokpack, or worse: what follows is as good as lost
     journal.write({"run": runs})
     return Found(pieces, segments, stream_blocks, runs)
 

@@ -116,13 +116,13 @@ def _encode(
         ):
             try:
                 finished = run.encode()
-                stage(job, plan, finished)
+                manifests = stage(job, plan, finished)
             except TokpackError:
                 if not run.has_tokens:  # no later run could use it
                     folder.remove()
                 raise
         finish(folder, options)
-        return [Manifest.load(prefix) for prefix in prefixes.values()]
+        return manifests
 
 
 def _tell_of_frame(tokenizer: Tokenizer, frame: Frame, options: EncodeOptions) -> None:

@@ -195,9 +195,9 @@ class Worker:
             tracks, memory = self._begin(at if before in (None, segment - 1) else None)
             self._encoder.encode_blocks(piece, tracks, own, lines, limit)
             at, before = self._complete(piece, tracks, memory), segment
-            lines += piece.counts[0][_LINES]
+            lines += piece.total(_LINES)
             if limit is not None:
-                limit -= piece.counts[0][_RECORDS]
+                limit -= piece.total(_RECORDS)
                 if limit <= 0:
                     break
         return segment + 1

@@ -16,10 +16,11 @@ MAX_BYTES = 1 << 29  # of a JSON file: a manifest of a million inputs, a tokeniz
 MAX_DEPTH = 100
 MAX_DIGITS = 60  # of a number
 
-# A number of more than MAX_DIGITS characters has so many digits in a row, somewhere between its
-# sign, point and exponent. A NUL counts as one: in UTF-16 it comes between digits.
-_ROW = b"0" * 19
-_DIGITS_ALIKE = bytes(48 if byte in b"0123456789\0" else 32 for byte in range(256))
+# A number of more than MAX_DIGITS characters is a row of these. A NUL counts as one: in UTF-16 it
+# comes between digits.
+_ROW = b"0" * (MAX_DIGITS + 1)
+_DIGITS_ALIKE = bytes(48 if byte in b"0123456789+-.eE\0" else 32 for byte in range(256))
+_LOOKED_AT = 1 << 20  # bytes at once
 _NESTED = frozenset([list, dict])
 
 
@@ -72,9 +73,16 @@ def parse_json(
 def _loads(text: str | bytes) -> Any:
     """json.loads, with ValueError for a number of too many digits."""
     raw = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
-    if _ROW in raw.translate(_DIGITS_ALIKE):
+    if _may_have_long_number(raw):
         return json.loads(text, parse_int=_whole, parse_float=_real)
     return json.loads(text)  # no call for each number
+
+
+def _may_have_long_number(raw: bytes) -> bool:
+    return any(
+        _ROW in raw[begin : begin + _LOOKED_AT + MAX_DIGITS].translate(_DIGITS_ALIKE)
+        for begin in range(0, len(raw), _LOOKED_AT)
+    )
 
 
 def read_json(

@@ -6,6 +6,7 @@ that would mislead such a reader gets a new version number.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -13,6 +14,7 @@ from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Required, TypedDict, TypeGuard
 
+import ujson
 import xxhash
 
 from tokpack.display import brief
@@ -26,13 +28,14 @@ from tokpack.indexed.records import MAX_TOTAL, ShardRecord, parse_records
 from tokpack.stores import exists, head, is_url, open_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
 MANIFEST_VERSION = 2  # from 2 on a .bin may have xxh3_blocks
 
 _START = re.compile(rb'\s*\{\s*"tokpack"\s*:')
 _HEAD_BYTES = 256
 _READ = 1 << 20
+_LINES = 1000  # of a long list, made into text at once
 
 
 class FileDigest(TypedDict, total=False):
@@ -113,7 +116,9 @@ class Manifest:
     created: str  # ISO 8601, with the offset from UTC
     tokenizer: dict[str, Any]  # name, type, sha256, vocab_size, special ids
     options: dict[str, Any]  # resolved, as a user would give them
-    inputs: list[dict[str, Any]]  # in order: name, size, fingerprint, records, documents, tokens
+    inputs: Sequence[
+        dict[str, Any]
+    ]  # in order: name, size, fingerprint, records, documents, tokens
     records: int  # in all inputs
     documents: int
     sequences: int
@@ -164,6 +169,10 @@ class Manifest:
 
     def to_json(self) -> str:
         """The manifest as a JSON object, which begins with its version."""
+        return b"".join(self.chunks()).decode()
+
+    def chunks(self) -> Iterator[bytes]:
+        """The same in pieces: there may be a million inputs."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         if self.pieces is not None:
             values["pieces"] = [asdict(record) for record in self.pieces]
@@ -176,11 +185,16 @@ class Manifest:
         }
         # Of a list that may be long each entry is a line: it is written a hundred times as fast.
         long = {key: values[key] for key in ("inputs", "pieces") if values.get(key)}
-        text = json.dumps({"tokpack": versions, **values, **{key: [] for key in long}}, indent=2)
+        rest = json.dumps({"tokpack": versions, **values, **{key: [] for key in long}}, indent=2)
         for key, entries in long.items():
-            lines = ",\n".join(f"    {json.dumps(entry)}" for entry in entries)
-            text = text.replace(f'\n  "{key}": []', f'\n  "{key}": [\n{lines}\n  ]', 1)
-        return text + "\n"
+            before, rest = rest.split(f'\n  "{key}": []', 1)
+            yield f'{before}\n  "{key}": ['.encode()
+            left, end = iter(entries), ""
+            while lines := [_line(entry) for entry in itertools.islice(left, _LINES)]:
+                yield (end + "\n" + ",\n".join(lines)).encode()
+                end = ","
+            rest = f"\n  ]{rest}"
+        yield f"{rest}\n".encode()
 
     @classmethod
     def from_json(cls, text: str | bytes, name: str = "manifest") -> Manifest:
@@ -211,10 +225,10 @@ class Manifest:
         another file altogether.
         """
         path = manifest_path(prefix)
-        begin, rest = _read(path)
-        if not _START.match(begin):
+        text = _read(path)
+        if not _START.match(text):
             raise FormatError(not_a_manifest(path))
-        return cls.from_json(begin + rest, path)
+        return cls.from_json(text, path)
 
     @classmethod
     def find(cls, prefix: str | os.PathLike[str]) -> Manifest | None:
@@ -242,7 +256,13 @@ class Manifest:
         """
         path = manifest_path(prefix)
         check_outputs([(path, MANIFEST)], (), overwrite=True)
-        replace_file(path, [self.to_json().encode()])
+        replace_file(path, self.chunks())
+
+
+def _line(entry: dict[str, Any]) -> str:
+    """An entry of a long list as ``json.dumps`` has it, in a fifth of the time."""
+    text: str = ujson.dumps(entry, escape_forward_slashes=False, separators=(", ", ": "))
+    return "    " + text.replace("\x7f", "\\u007f")
 
 
 def is_manifest(path: str) -> bool:
@@ -263,19 +283,19 @@ def not_a_manifest(path: str) -> str:
     return f'{path}: not a manifest: expected an object with the key "tokpack"'
 
 
-def _read(path: str) -> tuple[bytes, bytes]:
-    """The first bytes of a file, and all others if it begins as a manifest."""
+def _read(path: str) -> bytes:
+    """A file, if it begins as a manifest, else its first bytes."""
     try:
         with open_file(path) as file:
             begin = file.read(_HEAD_BYTES)
             # Any other file may be somebody's data of any size, and is not read further.
-            return begin, file.read(MAX_BYTES) if _START.match(begin) else b""
+            return begin + file.read(MAX_BYTES) if _START.match(begin) else begin
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
 def _is_other_json(path: str) -> bool:
-    begin = _read(path)[0].lstrip()
+    begin = _read(path).lstrip()
     return begin.startswith((b"{", b"[")) and b'"tokpack"' not in begin
 
 

@@ -26,7 +26,7 @@ RAW_BYTES_KEPT = 4096  # of a bad record
 _SAMPLE_BYTES = 64 << 10
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Source:
     """One input file, as discovered.
 
@@ -115,11 +115,16 @@ class Source:
             )
 
     def to_json(self) -> dict[str, Any]:
-        fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        fields = {
+            "name": self.name,
+            "path": self.path,
+            "format": self.format,
+            "compression": self.compression,
+            "size": self.size,
+            "mtime_ns": self.mtime_ns,
+        }
         if self.is_remote:
-            fields["path"] = self.name  # without what may be secret
-        else:
-            del fields["etag"]
+            return {**fields, "path": self.name, "etag": self.etag}  # without what may be secret
         return fields
 
     @classmethod
@@ -127,7 +132,7 @@ class Source:
         return cls(**fields)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Part:
     """What one worker reads: a range of a source, or several small sources.
 
@@ -227,6 +232,8 @@ class Batch:
 
 def printable(path: str) -> str:
     """A path as people may see it: no undecodable bytes, no control characters."""
+    if path.isascii() and path.isprintable():
+        return path  # not another string: there may be a million
     text = os.fsencode(path).decode("utf-8", "backslashreplace")
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 

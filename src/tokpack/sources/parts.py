@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -27,15 +26,7 @@ _LARGE_STREAM = 1 << 30  # of text: its segments are larger, so that there are n
 _LARGE_SEGMENT = 4  # times a small one
 
 
-@dataclass(frozen=True)
-class _Ranges:
-    """One source as parts: (kind, begin, end, weight) of each."""
-
-    parts: tuple[tuple[str, int, int, int], ...]
-
-    @property
-    def weights(self) -> list[int]:
-        return [weight for *_, weight in self.parts]
+_Range = tuple[str, int, int, int]  # kind, begin, end, weight of a part
 
 
 def make_parts(
@@ -58,15 +49,15 @@ def make_parts(
     texts = [source.size * COMPRESSIONS[source.compression].expansion for source in sources]
     fair = int(sum(texts) / (ways * _PARTS_A_WORKER))
     size = max(min(target_bytes, fair), smallest_bytes, 1)
-    cut = [_ranges(source, size, fair, ways, smallest_bytes) for source in sources]
+    cut = (_ranges(source, size, fair, ways, smallest_bytes) for source in sources)
     return list(_grouped_files(cut, min(size, max(fair, _SMALL_GROUP))))
 
 
-def _grouped_files(cut: Sequence[_Ranges], size: int) -> Iterator[Part]:
+def _grouped_files(cut: Iterable[Sequence[_Range]], size: int) -> Iterator[Part]:
     """The parts of all sources; neighbours that are whole make one, up to a weight of ``size``."""
-    begin = weight = 0  # of the group that is open: sources [begin, index)
+    begin = weight = index = 0  # of the group that is open: sources [begin, index)
     for index, ranges in enumerate(cut):
-        kind, *_, own = ranges.parts[0]
+        kind, _, _, own = ranges[0]
         whole = kind == "whole"
         if begin < index and (not whole or weight + own / 2 > size):
             yield _group(begin, index, weight)
@@ -74,11 +65,11 @@ def _grouped_files(cut: Sequence[_Ranges], size: int) -> Iterator[Part]:
         if whole:
             weight += own + _FILE_COST
             continue
-        for kind, first, last, own in ranges.parts:
+        for kind, first, last, own in ranges:
             yield Part(index, kind, first, last, own)
         begin = index + 1
-    if begin < len(cut):
-        yield _group(begin, len(cut), weight)
+    if weight:
+        yield _group(begin, index + 1, weight)
 
 
 def _group(begin: int, end: int, weight: int) -> Part:
@@ -87,64 +78,58 @@ def _group(begin: int, end: int, weight: int) -> Part:
     return Part(begin, "files", begin, end, weight)
 
 
-def _ranges(source: Source, size: int, fair: int, ways: int, segment: int) -> _Ranges:
+def _ranges(source: Source, size: int, fair: int, ways: int, segment: int) -> Sequence[_Range]:
     """Cut a source where it can be read from its middle, else leave it whole.
 
     Frames are looked for only in a file of more than ``fair`` bytes of text, for which it matters.
     ``segment`` is the least size of a segment of a stream.
     """
-    text = source.size * COMPRESSIONS[source.compression].expansion
-    ranges = None
-    if source.is_pipe:
-        pass
-    elif source.format in ("parquet", "arrow"):
-        ranges = _Ranges(tuple(_grouped("rows", row_weights(source), size)))
-    elif source.format in ("jsonl", "text") and text >= 2 * size:
+    compression = COMPRESSIONS[source.compression]
+    text = source.size * compression.expansion
+    ranges: Sequence[_Range] = ()
+    if source.format in ("parquet", "arrow") and not source.is_pipe:
+        ranges = list(_grouped("rows", row_weights(source), size))
+    elif source.format in ("jsonl", "text") and text >= 2 * size and not source.is_pipe:
         if source.compression == "":
-            ranges = _Ranges(tuple(_byte_ranges(source.size, size)))
+            ranges = list(_byte_ranges(source.size, size))
         elif source.compression == "zst" and text > fair and not source.is_remote:
             # Of an object the headers cost as much as all of it.
             ranges = _frame_ranges(source, size, ways)
-    if ranges is not None and ranges.parts:
+    if ranges:
         return ranges
-    weight = _whole_weight(source)
+    weight = int(text * (1 + compression.decoding))
     segment *= _LARGE_SEGMENT if text >= _LARGE_STREAM else 1
-    if source.format in LINE_FORMATS and (source.is_pipe or text > segment):
-        return _Ranges((("stream", 0, segment, weight),))
-    return _Ranges((("whole", 0, 0, weight),))
+    if source.format in LINE_FORMATS and (text > segment or source.is_pipe):
+        return [("stream", 0, segment, weight)]
+    return [("whole", 0, 0, weight)]
 
 
-def _whole_weight(source: Source) -> int:
-    text = source.size * COMPRESSIONS[source.compression].expansion
-    return int(text * (1 + COMPRESSIONS[source.compression].decoding))
-
-
-def _byte_ranges(total: int, size: int) -> Iterable[tuple[str, int, int, int]]:
+def _byte_ranges(total: int, size: int) -> Iterable[_Range]:
     count = max(1, round(total / size))
     bounds = [total * i // count for i in range(count + 1)]
     for begin, end in pairwise(bounds):
         yield "bytes", begin, end, int((end - begin) * (1 + COMPRESSIONS[""].decoding))
 
 
-def _frame_ranges(source: Source, size: int, ways: int) -> _Ranges | None:
-    """Groups of frames; None where one frame is most of the file."""
+def _frame_ranges(source: Source, size: int, ways: int) -> Sequence[_Range]:
+    """Groups of frames; none where one frame is most of the file."""
     try:
         with open(source.path, "rb") as file:
             ends = list(frame_ends(file.fileno(), _SECOND_FRAME_WITHIN))
     except OSError as error:
         raise InputError(f"{source.name}: {error.strerror}") from error
     if not ends or ends[-1] != source.size:
-        return None
+        return ()
     scale = COMPRESSIONS["zst"].expansion * (1 + COMPRESSIONS["zst"].decoding)
     offsets = [0, *ends]
     weights = [int((end - begin) * scale) for begin, end in pairwise(offsets)]
     groups = list(_grouped("frames", weights, int(size * (1 + COMPRESSIONS["zst"].decoding))))
     if len(groups) < 2 or max(weights) > 2 * sum(weights) / ways:
-        return None
-    return _Ranges(tuple((k, offsets[b], offsets[e], w) for k, b, e, w in groups))
+        return ()
+    return [(k, offsets[b], offsets[e], w) for k, b, e, w in groups]
 
 
-def _grouped(kind: str, weights: Sequence[int], size: int) -> Iterable[tuple[str, int, int, int]]:
+def _grouped(kind: str, weights: Sequence[int], size: int) -> Iterable[_Range]:
     """Runs of neighbours, each of about ``size``."""
     begin = weight = 0
     for index, own in enumerate(weights):
