@@ -106,6 +106,23 @@ def test_import_is_light() -> None:
     assert out.strip() == "[]"
 
 
+def test_help_loads_little() -> None:
+    """What a command needs is loaded for that command only: each module takes half a millisecond.
+
+    Python itself begins with about 50, argparse and logging take 50 more.
+    """
+    script = (
+        "import sys; from tokpack.cli.main import main; main(['--help']); "
+        "print(len(sys.modules), [m for m in ('numpy', 'argparse', 'ctypes') if m in sys.modules])"
+    )
+    out = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    ).stdout
+    count, heavy = out.splitlines()[-1].split(" ", 1)
+    assert int(count) < 150
+    assert heavy == "[]"
+
+
 def test_face() -> None:
     for name in tokpack.__all__:
         assert getattr(tokpack, name) is not None

@@ -68,6 +68,28 @@ def is_read_from_file(path: Path, spec: ByteLevelSpec) -> bool:
     return bool(made)
 
 
+def test_the_two_files_of_gpt2_are_kept(
+    cache: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = tiny()["model"]
+    unreachable = {f"zz{n}": 1000 + n for n in range(100)}
+    vocab, merges = tmp_path / "vocab.json", tmp_path / "merges.txt"
+    vocab.write_text(json.dumps(model["vocab"] | unreachable) + " " * spec_cache.LEAST_BYTES)
+    merges.write_text("".join(f"{left} {right}\n" for left, right in model["merges"]))
+    kept = []
+    for _ in range(2):
+        caplog.clear()
+        tokenizer = load_tokenizer(vocab_file=vocab, merge_file=merges)
+        assert isinstance(tokenizer, NativeTokenizer)
+        kept.append(parts(tokenizer.spec))
+        assert "no text becomes 101 of the" in caplog.text  # also when it was kept
+        assert len(list(cache.iterdir())) == 1
+    assert kept[0] == kept[1]
+    merges.write_text("")  # another tokenizer
+    load_tokenizer(vocab_file=vocab, merge_file=merges)
+    assert len(list(cache.iterdir())) == 2
+
+
 def test_what_is_kept_is_what_the_file_says(
     cache: Path, large: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

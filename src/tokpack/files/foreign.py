@@ -16,10 +16,13 @@ MAX_BYTES = 1 << 29  # of a JSON file: a manifest of a million inputs, a tokeniz
 MAX_DEPTH = 100
 MAX_DIGITS = 60  # of a number
 
-# A number of more than MAX_DIGITS characters is a row of these. A NUL counts as one: in UTF-16 it
-# comes between digits.
-_ROW = b"0" * (MAX_DIGITS + 1)
-_DIGITS_ALIKE = bytes(48 if byte in b"0123456789+-.eE\0" else 32 for byte in range(256))
+# A number of more than MAX_DIGITS characters is a row of so many of these, and has so many digits
+# in a row, somewhere between its sign, point and exponent. A NUL counts as one: in UTF-16 it comes
+# between digits.
+_NUMBER = b"0" * (MAX_DIGITS + 1)
+_NUMBERS_ALIKE = bytes(48 if byte in b"0123456789+-.eE\0" else 32 for byte in range(256))
+_ROW = b"0" * 19
+_DIGITS_ALIKE = bytes(48 if byte in b"0123456789\0" else 32 for byte in range(256))
 _LOOKED_AT = 1 << 20  # bytes at once
 _NESTED = frozenset([list, dict])
 
@@ -79,10 +82,11 @@ def _loads(text: str | bytes) -> Any:
 
 
 def _may_have_long_number(raw: bytes) -> bool:
-    return any(
-        _ROW in raw[begin : begin + _LOOKED_AT + MAX_DIGITS].translate(_DIGITS_ALIKE)
-        for begin in range(0, len(raw), _LOOKED_AT)
-    )
+    for begin in range(0, len(raw), _LOOKED_AT):
+        part = raw[begin : begin + _LOOKED_AT + MAX_DIGITS]
+        if _ROW in part.translate(_DIGITS_ALIKE) and _NUMBER in part.translate(_NUMBERS_ALIKE):
+            return True
+    return False
 
 
 def read_json(

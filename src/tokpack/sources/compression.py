@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bz2
 import lzma
-import re
 import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -80,7 +79,6 @@ COMPRESSIONS = {
     ),
 }
 SUFFIXES = tuple(suffix for known in COMPRESSIONS.values() for suffix in known.suffixes)
-_SUFFIX = re.compile("|".join(rf"{re.escape(suffix)}$" for suffix in SUFFIXES), re.IGNORECASE)
 
 
 def compression_of(head: bytes) -> str:
@@ -90,4 +88,5 @@ def compression_of(head: bytes) -> str:
 
 def bare_name(name: str) -> str:
     """A file's name in small letters, without the suffix of its compression."""
-    return _SUFFIX.sub("", name.lower())
+    name = name.lower()
+    return name[: name.rindex(".")] if name.endswith(SUFFIXES) else name

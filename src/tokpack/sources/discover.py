@@ -6,7 +6,6 @@ import logging
 import os
 import stat
 from collections import Counter
-from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from tokpack.errors import InputError, UsageError
@@ -243,9 +242,9 @@ def _source(path: str, input_format: str) -> Source:
         size = status.st_size if stat.S_ISREG(status.st_mode) else 0
         source = Source(printable(path), path, "", "", size, status.st_mtime_ns)
     format_, compression = detect(source, input_format)
-    if source.is_pipe and format_ in ("parquet", "arrow"):
+    if format_ in ("parquet", "arrow") and source.is_pipe:
         raise InputError(f"{source.name}: {format_} cannot be read from a pipe; give the file")
-    return replace(source, format=format_, compression=compression)
+    return Source(source.name, path, format_, compression, source.size, source.mtime_ns)
 
 
 def _arrow_files(name: str, paths: list[str]) -> Iterator[Source]:

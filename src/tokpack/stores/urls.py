@@ -52,7 +52,7 @@ class Place(NamedTuple):
 
 def is_url(text: str) -> bool:
     """Whether a path names an object on a store; ``hf://NAME`` names a dataset, which is none."""
-    return _URL.match(text) is not None and not _HUB_DATASET.match(text)
+    return "://" in text and _URL.match(text) is not None and not _HUB_DATASET.match(text)
 
 
 def shown(url: str) -> str:

@@ -13,6 +13,7 @@ from tokpack.tokenizers.gpt2_files import (
     parse_vocab,
     read_bytes,
     spec_from_files,
+    warn_of_unreachable,
 )
 from tokpack.tokenizers.huggingface import HuggingFaceTokenizer
 from tokpack.tokenizers.metaspace import MetaspaceTokenizer
@@ -183,11 +184,17 @@ def from_gpt2_files(vocab_file: Path, merge_file: Path, name: str, choice: Choic
     """GPT-2's pair of files, or TokenizerError where they are of two tokenizers."""
     _refuse_pattern(vocab_file, choice)
     raw_vocab, raw_merges = read_bytes(vocab_file), read_bytes(merge_file)
-    vocab = parse_vocab(raw_vocab, vocab_file)
-    pairs = parse_merges(raw_merges, merge_file)
+
+    def read() -> BpeSpec:
+        vocab = parse_vocab(raw_vocab, vocab_file)
+        return spec_from_files(vocab, parse_merges(raw_merges, merge_file), vocab_file, merge_file)
+
+    spec = spec_cache.kept(b"%d\n%b%b" % (len(raw_vocab), raw_vocab, raw_merges), read)
+    assert isinstance(spec, ByteLevelSpec)
+    warn_of_unreachable(spec, vocab_file, merge_file)
     return NativeTokenizer(
         name,
-        spec_from_files(vocab, pairs, vocab_file, merge_file),
+        spec,
         reference=(raw_vocab, raw_merges),
         special_tokens_default=choice.special or "text",
         eod_token=choice.eod_token,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from tokpack.errors import TokenizerError
 from tokpack.files import foreign
 from tokpack.files.foreign import read_whole
@@ -23,9 +25,6 @@ from tokpack.tokenizers.spec import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
-
-    import numpy as np
-    import numpy.typing as npt
 
 EOD = "<|endoftext|>"
 _FEW = 64  # tokens without a merge, as special ones are, that nobody need hear of
@@ -102,20 +101,18 @@ def spec_from_files(
         )
     if without_bytes(table, merges):
         raise TokenizerError(f"{merge_path}: a merge has a character outside GPT-2's byte alphabet")
-    _warn_of_unreachable(table, merges, vocab_path, merge_path)
     added = (AddedToken(EOD, vocab[EOD], True, False),) if EOD in vocab else ()
     return ByteLevelSpec(vocab=table, merges=merges, pattern="gpt2", added=added)
 
 
-def _warn_of_unreachable(
-    table: list[bytes | None], merges: npt.NDArray[np.int32], vocab_path: Path, merge_path: Path
-) -> None:
+def warn_of_unreachable(spec: ByteLevelSpec, vocab_path: Path, merge_path: Path) -> None:
     """Tell of tokens that no text becomes, where they are many: the merges may be cut short."""
-    made = set(merges[:, 2].tolist())
-    lost = sum(len(token or b"") > 1 and number not in made for number, token in enumerate(table))
-    if lost > max(_FEW, len(table) // 100):
+    is_made = np.zeros(len(spec.vocab), bool)
+    is_made[spec.merges[:, 2]] = True
+    lost = sum(len(spec.vocab[id_] or b"") > 1 for id_ in np.flatnonzero(~is_made).tolist())
+    if lost > max(_FEW, len(spec.vocab) // 100):
         _log.warning(
             "no text becomes %s of the %s tokens of %s, which %s does not make: are these the two "
             "files of one tokenizer?",
-            *(f"{lost:,}", f"{len(table):,}", vocab_path, merge_path),
+            *(f"{lost:,}", f"{len(spec.vocab):,}", vocab_path, merge_path),
         )
