@@ -93,7 +93,7 @@ def test_the_recipe_asks_for_what_the_project_asks_for() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     text = (ROOT / "recipe" / "recipe.yaml").read_text()
     recipe = yaml.safe_load(text)
-    asked = {re.sub("^xxhash", "python-xxhash", need) for need in project["dependencies"]}
+    asked = {re.sub("^(xxhash|isal)", r"python-\1", need) for need in project["dependencies"]}
     assert {need.replace(" ", "") for need in recipe["requirements"]["run"]} == {
         *asked,
         f"python{project['requires-python']}",

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import hashlib
 import lzma
 import os
 import random
 import subprocess
 import sys
+import zlib
 from typing import TYPE_CHECKING
 
 import pytest
@@ -25,7 +27,7 @@ from support.sources_twin import (
 )
 
 from tokpack.errors import InputError
-from tokpack.sources import Part, Source, read
+from tokpack.sources import Part, Source, gzip_members, read
 from tokpack.sources.zstd_frames import frame_ends
 
 if TYPE_CHECKING:
@@ -199,3 +201,46 @@ def test_named_pipe(tmp_path: Path) -> None:
         fifo.write_bytes(RAW)
         assert run.stdout is not None
         assert run.stdout.read().decode() == f"{fifo} jsonl  0  5000\n"
+
+
+def mutated(rng: random.Random) -> bytes:
+    """A gzip file that is damaged, cut off, followed by something, or whole."""
+    texts = [b"", b"a" * 5000, RAW[: rng.randrange(1, 20_000)], rng.randbytes(2000)]
+    members = [
+        gzip.compress(rng.choice(texts), rng.choice((0, 1, 9))) for _ in range(rng.randint(1, 2))
+    ]
+    raw = bytearray(b"".join(members))
+    how = rng.random()
+    if how < 0.5:
+        for _ in range(rng.randint(1, 3)):
+            raw[rng.randrange(3, len(raw))] ^= 1 << rng.randrange(8)
+    elif how < 0.7:
+        del raw[rng.randrange(4, len(raw)) :]
+    elif how < 0.9:
+        raw += rng.choice((bytes(9), b"garbage", b"\x1f", b"\x1f\x8b\x08\xff", rng.randbytes(30)))
+    return bytes(raw)
+
+
+def how_it_ends(path: str) -> str:
+    source = Source(path, path, "text", "gz", os.path.getsize(path), 0)
+    text = hashlib.sha256()
+    try:
+        for batch in read(source, WHOLE, ["text"]):
+            documents = batch.documents["text"]
+            text.update(b"".join(documents.text(n) for n in range(len(documents))))
+    except InputError as error:
+        return "refused" if "the gz stream is" in str(error) else str(error)
+    return text.hexdigest()
+
+
+def test_isal_takes_and_refuses_what_zlib_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if gzip_members._isal() is zlib:
+        pytest.skip("no ISA-L here")
+    rng = random.Random(3)
+    paths = [write(tmp_path, f"{n}.gz", mutated(rng)) for n in range(400)]
+    ends = [how_it_ends(path) for path in paths]
+    assert 50 < ends.count("refused") < 350
+    monkeypatch.setattr(gzip_members, "_isal", lambda: zlib)
+    assert ends == [how_it_ends(path) for path in paths]

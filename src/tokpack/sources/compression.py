@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import bz2
 import lzma
-import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tokpack.sources.gzip_members import gzip_decoder
 from tokpack.sources.zstd_frames import MAGIC as ZSTD_MAGIC
 from tokpack.sources.zstd_frames import is_skippable
 
@@ -22,15 +22,16 @@ class Compression:
     """How a compression is recognised and read, and what it costs.
 
     ``begins`` tells it by the first bytes of a stream. ``decoder`` makes a decoder of one member,
-    with ``decompress(data, most)``, ``eof`` and ``unused_data`` as bz2.BZ2Decompressor has them;
-    zstd has a stream of its own. ``padded``: zero bytes may follow a member. ``expansion`` is text
-    bytes for a stored one, ``decoding`` what decoding costs where encoding the text costs 1, for
-    typical text on one core; these two only steer how work is shared out.
+    whose first bytes it is told, with ``decompress(data, most)``, ``eof`` and ``unused_data`` as
+    bz2.BZ2Decompressor has them; zstd has a stream of its own. ``padded``: zero bytes may follow a
+    member. ``expansion`` is text bytes for a stored one, ``decoding`` what decoding costs where
+    encoding the text costs 1, for typical text on one core; these two only steer how work is shared
+    out.
     """
 
     suffixes: tuple[str, ...]
     begins: Callable[[bytes], bool]
-    decoder: Callable[[], Any] | None
+    decoder: Callable[[bytes], Any] | None
     padded: bool
     expansion: float
     decoding: float
@@ -56,15 +57,15 @@ COMPRESSIONS = {
     "gz": Compression(
         suffixes=(".gz",),
         begins=lambda head: head.startswith(b"\x1f\x8b\x08"),
-        decoder=lambda: zlib.decompressobj(wbits=31),
+        decoder=gzip_decoder,
         padded=True,
         expansion=3.0,
-        decoding=2.0,
+        decoding=0.8,
     ),
     "xz": Compression(
         suffixes=(".xz",),
         begins=lambda head: head.startswith(b"\xfd7zXZ\0"),
-        decoder=lambda: lzma.LZMADecompressor(memlimit=_MAX_XZ_MEMORY),
+        decoder=lambda head: lzma.LZMADecompressor(memlimit=_MAX_XZ_MEMORY),
         padded=True,
         expansion=4.0,
         decoding=6.0,
@@ -72,7 +73,7 @@ COMPRESSIONS = {
     "bz2": Compression(
         suffixes=(".bz2",),
         begins=lambda head: head.startswith(b"BZh") and head[3:4].isdigit(),
-        decoder=bz2.BZ2Decompressor,
+        decoder=lambda head: bz2.BZ2Decompressor(),
         padded=False,
         expansion=4.0,
         decoding=15.0,

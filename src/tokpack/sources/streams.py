@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import lzma
-import zlib
 from typing import TYPE_CHECKING, Any, Protocol
 
 import zstandard
@@ -11,6 +10,7 @@ import zstandard
 from tokpack.errors import InputError
 from tokpack.files.blocks import BlockSums
 from tokpack.sources.compression import COMPRESSIONS
+from tokpack.sources.gzip_members import gzip_errors
 from tokpack.sources.pipes import open_pipe
 from tokpack.sources.zstd_frames import Follower
 
@@ -183,7 +183,7 @@ class MembersStream(_Decompressed):
         raw: RawStream,
         name: str,
         compression: str,
-        decoder: Callable[[], Any],
+        decoder: Callable[[bytes], Any],
         *,
         padded: bool,
     ) -> None:
@@ -212,7 +212,7 @@ class MembersStream(_Decompressed):
             if not self._first and self._padded:
                 self._pending = self._pending.lstrip(b"\0")
         self._first = False
-        self._decoder = self._new_decoder()
+        self._decoder = self._new_decoder(self._pending)
         return True
 
     def _decode(self, view: memoryview) -> int:
@@ -220,7 +220,9 @@ class MembersStream(_Decompressed):
         while True:
             try:
                 chunk = self._decoder.decompress(self._pending, len(view))
-            except (zlib.error, lzma.LZMAError, OSError, ValueError) as error:
+            except (lzma.LZMAError, OSError, ValueError) as error:
+                raise self._corrupt(error) from error
+            except gzip_errors() as error:
                 raise self._corrupt(error) from error
             self._pending = getattr(self._decoder, "unconsumed_tail", b"")
             if self._decoder.eof:
