@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypedDict, overload
 
+from tokpack.errors import UsageError
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Unpack
 
     from tokpack.encoding.options import DType, Empty, OnError, SpecialTokens
@@ -251,4 +254,6 @@ def stats(
 
 def _paths(inputs: PathLike | Iterable[PathLike]) -> tuple[str, ...]:
     given = (inputs,) if isinstance(inputs, str | os.PathLike) else inputs
+    if not isinstance(given, Iterable) or isinstance(given, bytes) or hasattr(given, "read"):
+        raise UsageError(f"inputs is {given!r}: give a path, or a list of them")
     return tuple(os.fspath(path) for path in given)

@@ -18,11 +18,12 @@ def size_of(text: str) -> int:
 
 
 def without_unit(text: str) -> str:
-    """``1.5M`` (also k, B, G and T) as ``1500000``; any other text as it is."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([kmbgt])", text.lower())
+    """``1.5M`` (also k, B, G and T) and ``1.5e6`` as ``1500000``; any other text as it is."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([kmbgt]|e\d\d?)", text.lower())
     if match is None:
         return text
-    value = Decimal(match[1]) * _COUNTS[match[2]]
+    unit = match[2]
+    value = Decimal(match[1] + unit) if unit[0] == "e" else Decimal(match[1]) * _COUNTS[unit]
     return str(int(value)) if value == int(value) else text
 
 

@@ -74,6 +74,7 @@ def options_of(command: str) -> tuple[Any, list[str]]:
         ("a --jsonl-keys b", {"keys": ("b",)}),
         ("a --limit 1.5k -o x.bin", {"limit": 1500, "output": "x"}),
         ("a --limit 2M -o d/x.idx", {"limit": 2_000_000, "output": "d/x"}),
+        ("a --limit 1.5e10", {"limit": 15_000_000_000}),
         ("a --limit 1B -o x.y", {"limit": 10**9, "output": "x.y"}),
         ("a --json-keys b -o x -- --c -d", {"inputs": ("a", "--c", "-d"), "keys": ("b",)}),
         ("a --json-keys text,title meta.text,", {"keys": ("text", "title", "meta.text")}),

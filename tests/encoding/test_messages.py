@@ -30,9 +30,10 @@ def lines(path: Path, *records: dict[str, Any]) -> Path:
     [
         ({}, "it reads {here}/a.jsonl where this run reads {here}/b.jsonl"),
         ({"keys": "title"}, "it reads"),
-        ({"inputs": "a.jsonl", "keys": "title"}, "--json-keys) = ['text'], this run has ['title']"),
-        ({"inputs": "a.jsonl", "append_eod": False}, "append_eod = True, this run has False"),
-        ({"inputs": "a.jsonl", "trace": True}, "trace = False, this run has True"),
+        ({"inputs": "a.jsonl", "keys": "title"}, "--json-keys = ['text'], this run has ['title']"),
+        ({"inputs": "a.jsonl", "append_eod": False}, "--append-eod = True, this run has False"),
+        ({"inputs": "a.jsonl", "limit": 5}, "it has --limit = None, this run has 5"),
+        ({"inputs": "a.jsonl", "trace": True}, "it has --trace = False, this run has True"),
         ({"inputs": "a.jsonl", "tokenizer": "other.json"}, "it uses the tokenizer {here}/"),
     ],
 )
@@ -111,7 +112,11 @@ def test_nested_keys(tmp_path: Path, bpe: Path) -> None:
     assert manifest.documents == 2
     assert refusal(path, bpe, keys=["meta.deep.er"]).line == 2
     assert refusal(path, bpe, keys=["meta.text.more"]).reason == "no key 'meta.text.more'"
-    assert refusal(path, bpe, keys=["meta.deep"]).reason == "'meta.deep' is an object, not a string"
+    object_ = refusal(path, bpe, keys=["meta.deep"])
+    assert object_.reason == "'meta.deep' is an object, not a string"
+    assert object_.advice.startswith("its keys are 'meta.deep.er': name one with --json-keys")
+    mistyped = refusal(path, bpe, keys=["meta.txt"])
+    assert mistyped.advice.startswith("its keys are 'meta.text', 'meta.deep': name one")
 
 
 def test_a_manifest_is_short_to_look_at(tmp_path: Path, bpe: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 from pathlib import Path
@@ -80,6 +81,12 @@ def test_output_names() -> None:
 def test_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(tokpack.UsageError, match=message):
         EncodeOptions(**{"inputs": ("a.jsonl",), **options})
+
+
+@pytest.mark.parametrize("inputs", [42, None, b"a.jsonl", io.StringIO("a.jsonl")])
+def test_what_names_no_inputs(inputs: Any) -> None:
+    with pytest.raises(tokpack.UsageError, match=r"^inputs is .*: give a path, or a list of them"):
+        tokpack.encode(inputs, "out")
 
 
 def test_paths_are_as_good_as_strings() -> None:

@@ -314,7 +314,7 @@ def test_a_trace_comes_and_goes_with_its_dataset(bpe: Path, tmp_path: Path) -> N
     assert "trace" not in json.loads((tmp_path / "out.json").read_text())
     with pytest.raises(InputError, match="encoded with --trace"):
         Origins(out)
-    with pytest.raises(OutputError, match=r"it has trace = False.*: choose another"):
+    with pytest.raises(OutputError, match=r"it has --trace = False.*: choose another"):
         encode(trace=True)
     traced = encode(trace=True, overwrite=True)
     assert (traced.bin, traced.idx) == (plain.bin, plain.idx)
@@ -364,7 +364,7 @@ def test_killed_and_resumed(tmp_path: Path) -> None:
         assert not Path(f"{out}.trace").exists() or Path(f"{out}.unfinished/commit.json").exists()
     assert kills
     if Path(f"{out}.unfinished/plan.json").exists():
-        with pytest.raises(ResumeError, match="trace = True, this run has False"):
+        with pytest.raises(ResumeError, match="--trace = True, this run has False"):
             tokpack.encode([str(p) for p in inputs], str(out), tokenizer=str(tokenizer))
     finish(start(inputs, out, workers=1, **options))
     for suffix in (".bin", ".idx", ".trace"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import shutil
 import sys
 import textwrap
@@ -104,11 +103,8 @@ def number(minimum: int) -> Callable[[str], int]:
     """A converter for whole numbers of at least ``minimum``."""
 
     def convert(text: str) -> int:
-        digits = without_unit(text.replace(",", "").replace("_", ""))
-        if re.fullmatch(r"\d+[eE]\d", digits):  # 1e6
-            digits = f"{digits[:-2]}{'0' * int(digits[-1])}"
         try:
-            value = int(digits)
+            value = int(without_unit(text.replace(",", "").replace("_", "")))
         except ValueError:
             value = minimum - 1
         if value < minimum:

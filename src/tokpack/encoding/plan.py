@@ -27,7 +27,7 @@ RANGES = ("bytes", "frames")  # kinds of parts that have a range of stored bytes
 _identifying = itemgetter("fingerprint", "size", "format", "compression")
 _OF_INPUT = ("name", "format", "compression", "size")
 # Flags whose names are not those of their options.
-_FLAGS = {"keys": " (--json-keys)", "num_docs": " (--limit)"}
+_SHOWN = {"keys": "--json-keys", "num_docs": "--limit", "nltk": "the version of nltk"}
 _AROUND = {
     "eod_id": "the EOD (--eod-token)",
     "frame": "the ids around a document (--prepend-bos, --bos-token, --add-special-tokens)",
@@ -175,7 +175,7 @@ class Plan:
         for key in sorted({*self.options, *other.options}):
             before, now = self.options.get(key, False), other.options.get(key, False)
             if before != now:
-                name = key + _FLAGS.get(key, "")
+                name = _SHOWN.get(key, "--" + key.replace("_", "-"))
                 return f"it has {name} = {before!r}, this run has {now!r}"
         return ""
 

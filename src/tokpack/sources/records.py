@@ -64,10 +64,10 @@ class JsonLinesParser:
 
 
 class NoKeyError(ValueError):
-    """A record has not the key that was asked for; ``keys`` are those that it has."""
+    """A record has no text under the key asked for; ``keys`` are those that it has there."""
 
-    def __init__(self, key: str, keys: Iterable[str]) -> None:
-        super().__init__(f"no key '{key}'")
+    def __init__(self, reason: str, keys: Iterable[str]) -> None:
+        super().__init__(reason)
         self.keys = tuple(keys)
 
 
@@ -128,7 +128,10 @@ def string_at(record: bytes, key: str) -> bytes:
     if text is None:
         raise ValueError(f"'{key}' is null")
     if not isinstance(text, str):
-        raise ValueError(f"'{key}' is {_described(text)}, not a string")
+        reason = f"'{key}' is {_described(text)}, not a string"
+        if isinstance(text, dict) and text:
+            raise NoKeyError(reason, (f"{key}.{name}" for name in text))
+        raise ValueError(reason)
     try:
         return text.encode()
     except UnicodeEncodeError as error:
@@ -138,10 +141,13 @@ def string_at(record: bytes, key: str) -> bytes:
 
 def _value_at(record: dict[str, Any], key: str) -> Any:
     value: Any = record
+    above = ""
     for name in [key] if key in record else key.split("."):
         if not isinstance(value, dict) or name not in value:
-            raise NoKeyError(key, record)
+            inside = [above + other for other in value] if isinstance(value, dict) else []
+            raise NoKeyError(f"no key '{key}'", inside or record)
         value = value[name]
+        above += f"{name}."
     return value
 
 

@@ -12,6 +12,7 @@ from tokpack.cli.inputs import tokenizer_files
 from tokpack.cli.parser import Group, Page, flag, number, parse
 from tokpack.cli.shown_dataset import TOKENIZER
 from tokpack.errors import UsageError
+from tokpack.quantities import without_unit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +28,7 @@ _MOST_WARNINGS = 20
 def positive(text: str) -> float:
     """A converter for numbers above 0."""
     try:
-        value = float(text.replace("_", "").replace(",", ""))
+        value = float(without_unit(text.replace("_", "").replace(",", "")))
     except ValueError:
         value = 0.0
     if not value > 0:
