@@ -311,7 +311,7 @@ def test_wrong_settings_are_named(prefix: Path, options: dict[str, Any], message
 
 def test_type_checkers_know_every_order() -> None:
     """The Literal types are those of the table of programs, and of GPTDataset's parameters."""
-    assert set(get_args(OrderName)) == {"stateless", *FLAVOURS}
+    assert set(get_args(OrderName)) == {"stateless", "stateless-blocks", *FLAVOURS}
     known = {"OrderName": OrderName, "PackingName": PackingName}
     parameters = inspect.signature(GPTDataset).parameters
     assert known[parameters["order"].annotation] == OrderName

@@ -97,3 +97,44 @@ def epoch(lengths: list[int], seq_length: int, extra: int, key: int) -> list[lis
     ]
     count = max(len(stream) - extra, 0) // seq_length
     return [stream[j * seq_length : (j + 1) * seq_length + extra] for j in range(count)]
+
+
+def epoch_of_blocks(
+    lengths: list[int],
+    seq_length: int,
+    extra: int,
+    key: tuple[int, ...],
+    *,
+    block_tokens: int,
+    window_blocks: int,
+) -> list[list[tuple[int, int]]]:
+    """Samples of one epoch in the order of blocks, as they are taken.
+
+    ``key`` is what every key of the epoch begins with: seed, fingerprint, range and epoch.
+    """
+    grouped: dict[int, list[int]] = {}
+    begin = 0
+    for document, length in enumerate(lengths):
+        grouped.setdefault(begin // block_tokens, []).append(document)
+        begin += length
+    blocks = list(grouped.values())
+    n = len(blocks)
+    order = [blocks[permute(n, mix(*key, 4), i)] for i in range(n)]
+    windows = -(-n // window_blocks)
+    stream: list[tuple[int, int]] = []
+    edges = [0]
+    for w in range(windows):
+        inside = order[w * n // windows : (w + 1) * n // windows]
+        documents = [document for block in inside for document in block]
+        for i in range(len(documents)):
+            document = documents[permute(len(documents), mix(*key, w, 5), i)]
+            stream += [(document, position) for position in range(lengths[document])]
+        edges.append(len(stream))
+    count = max(len(stream) - extra, 0) // seq_length
+    cut = [stream[j * seq_length : (j + 1) * seq_length + extra] for j in range(count)]
+    taken: list[list[tuple[int, int]]] = []
+    for w in range(windows):
+        begun = [j for j in range(count) if edges[w] <= j * seq_length < edges[w + 1]]
+        key_of_samples = mix(*key, w, 6)
+        taken += [cut[begun[permute(len(begun), key_of_samples, i)]] for i in range(len(begun))]
+    return taken

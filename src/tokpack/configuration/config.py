@@ -256,7 +256,9 @@ class Config:
     test_data_path: tuple[str, ...] = _data((), "datasets of the test alone", "[W] PREFIX...")
     split: str | None = _data("969,30,1", "weights of training, validation and test", "A,B,C")
     allow_empty: bool = _data(False, "leave out a dataset where the split has no sample of it")
-    order: str = _data("stateless", "the order of samples: stateless, or another program's", "NAME")
+    order: str = _data(
+        "stateless", "the order of samples: stateless, stateless-blocks, or a program's", "NAME"
+    )
     seed: int = _data(1234, "seed of order and initialisation", "N", zero=True)
     reset_position_ids: bool = _data(False, "positions begin anew with each document")
     reset_attention_mask: bool = _data(False, "attention stays between EODs, as in Megatron")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokpack.errors import UsageError
 from tokpack.samples.blend.words import entries, read_words
+from tokpack.samples.settings import OWN_ORDERS
 
 if TYPE_CHECKING:
     from tokpack.configuration.config import Config
@@ -26,7 +27,7 @@ def _settings(config: Config) -> dict[str, Any]:
     apart = config.train_data_path or config.valid_data_path or config.test_data_path
     batch, evaluated = config.global_batch_size, None
     iterations = (config.train_iters or 0) * batch
-    if config.order != "stateless" or not config.eval_iters:  # other programs count evaluations
+    if config.order not in OWN_ORDERS or not config.eval_iters:  # other programs count evaluations
         evaluated = config.eval_iters * batch
     times = (config.train_samples or iterations) // batch // config.eval_interval + 1
     settings = {

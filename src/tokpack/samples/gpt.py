@@ -20,7 +20,7 @@ from tokpack.samples.labels import Labels
 from tokpack.samples.map_style import MapStyle
 from tokpack.samples.orders.by_name import make_order
 from tokpack.samples.orders.packing import PackedOrder, PackingStats
-from tokpack.samples.settings import Settings
+from tokpack.samples.settings import OWN_ORDERS, Settings
 from tokpack.samples.split_string import parse_split, split_tokens
 
 if TYPE_CHECKING:
@@ -62,6 +62,9 @@ class GPTDataset(MapStyle):
     The stateless order has no end: sample k depends on the data, the split, ``seq_length``,
     ``add_extra_token`` and ``seed``, and on nothing else; the length is that of ``epochs`` (1), or
     ``num_samples``, and changing it moves no sample. In every epoch each token comes at most once.
+
+    The order "stateless-blocks" is as the stateless one, and takes samples that follow each other
+    from the same 256 megabytes, for data that lies far away; see BlockOrder.
 
     The other orders are those of programs of the Megatron family, bit by bit, see MegatronOrder:
     their samples do depend on ``num_samples``, and there may be more of them. ``drop_last=False``
@@ -244,8 +247,8 @@ class GPTDataset(MapStyle):
 
     @property
     def limit(self) -> int | None:
-        """How many samples there are at most; None in the stateless order, which has no end."""
-        return None if self.order == "stateless" else self._size
+        """How many samples there are at most; None in the stateless orders, which have no end."""
+        return None if self.order in OWN_ORDERS else self._size
 
     @property
     def fingerprint(self) -> str:
@@ -332,7 +335,7 @@ class GPTDataset(MapStyle):
         return found
 
     def _count(self) -> int:
-        if self._settings.order != "stateless":
+        if self._settings.order not in OWN_ORDERS:
             return self._order.samples
         wanted = self._settings.num_samples
         if wanted is not None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tokpack.samples.blend.blended import BlendedDataset
+from tokpack.samples.settings import OWN_ORDERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -88,7 +89,7 @@ def look(samples: GPTDataset | BlendedDataset, number: int) -> Looked:
         place, own = dataset.locate(own)
         dataset = dataset.datasets[place]
     arrays, rows = dataset.parts(own)
-    epoch = own // dataset.samples_per_epoch if dataset.order == "stateless" else None
+    epoch = own // dataset.samples_per_epoch if dataset.order in OWN_ORDERS else None
     pieces, at = [], 0
     for sequence, first, count in rows.tolist():
         shown = min(count, dataset.seq_length - at)  # one more may be read, as the last label

@@ -14,8 +14,10 @@ from tokpack.samples.megatron.neox_packing import NEOX_PACKED, NeoxPackingName
 from tokpack.samples.orders.packing import LONGEST_SAMPLE, OwnPackingName
 
 MOST_SAMPLES = 2**62  # that an order counts
-OrderName = Literal["stateless", FlavourName]
+OwnOrderName = Literal["stateless", "stateless-blocks"]
+OrderName = Literal[OwnOrderName, FlavourName]
 PackingName = Literal["none", OwnPackingName, NeoxPackingName]
+OWN_ORDERS: tuple[str, ...] = get_args(OwnOrderName)  # without end; the others are of programs
 ORDERS: tuple[str, ...] = get_args(OrderName)
 PACKINGS: tuple[str, ...] = get_args(PackingName)
 SPLIT_BY = ("documents", "tokens")
@@ -50,7 +52,7 @@ class Settings:
         self._check_kinds()
         if self.order not in ORDERS:
             raise UsageError(f"order {self.order!r} is unknown: use one of {', '.join(ORDERS)}")
-        if self.order == "stateless" and not self.drop_last:
+        if self.order in OWN_ORDERS and not self.drop_last:
             raise UsageError("drop_last=False: the stateless order has whole samples only")
         if self.split_by not in SPLIT_BY:
             raise UsageError(
@@ -134,4 +136,4 @@ class Settings:
         """How a split string is rounded: as asked for, else as the order's program does."""
         if self.split_rule is not None:
             return self.split_rule
-        return "core" if self.order == "stateless" else FLAVOURS[self.order].split_rule
+        return FLAVOURS[self.order].split_rule if self.order in FLAVOURS else "core"

@@ -136,7 +136,11 @@ PAGE = Page(
         Group(
             "order",
             (
-                flag("--order", metavar="NAME", help="stateless, megatron, neox, ... (stateless)"),
+                flag(
+                    "--order",
+                    metavar="NAME",
+                    help="stateless, stateless-blocks, megatron, ... (stateless)",
+                ),
                 flag("--seed", type=number(0), metavar="N", help="of the order (1234)"),
                 flag("--packing", metavar="NAME", help="none, best_fit, document (none)"),
             ),

@@ -35,7 +35,11 @@ PAGE = Page(
         Group(
             "what is read, where the blend file does not say it",
             (
-                flag("--order", metavar="NAME", help="stateless, megatron, neox, ... (stateless)"),
+                flag(
+                    "--order",
+                    metavar="NAME",
+                    help="stateless, stateless-blocks, megatron, ... (stateless)",
+                ),
                 flag("--seed", type=number(0), metavar="N", help="of the order (1234)"),
                 flag("--seq-length", type=number(1), metavar="S", help="tokens of a sample (2048)"),
                 flag("--packing", metavar="NAME", help="none, best_fit, document (none)"),
@@ -153,9 +157,11 @@ def run(argv: Sequence[str]) -> int:
 
 def _without_unasked(spec: BlendSpec) -> tuple[BlendSpec, list[str]]:
     """The spec with 0 samples where a program's order must know how many, and notes of that."""
+    from tokpack.samples.settings import OWN_ORDERS
+
     parts = {"valid_samples": "validation", "test_samples": "test"}
     weighted = all(entry.weight is not None for entry in spec.datasets)
-    if spec.order == "stateless" or not spec.split or not weighted:
+    if spec.order in OWN_ORDERS or not spec.split or not weighted:
         return spec, []
     unasked = [name for name in parts if getattr(spec, name) is None]
     flags = {name: "--" + name.replace("_", "-") for name in unasked}
@@ -165,10 +171,11 @@ def _without_unasked(spec: BlendSpec) -> tuple[BlendSpec, list[str]]:
 
 def _print_prepared(found: Sequence[Prepared]) -> None:
     from tokpack.cli.figures import table
+    from tokpack.samples.settings import OWN_ORDERS
 
     rows = [["dataset", "part", "order", "samples", "bytes", "seconds", "file"]]
     for one in found:
-        none = "nothing is needed" if one.order == "stateless" else "not kept: made when opened"
+        none = "nothing is needed" if one.order in OWN_ORDERS else "not kept: made when opened"
         where = one.path or none
         if one.path and not one.built:
             where += " (was there)"

@@ -16,6 +16,7 @@ from tokpack.errors import UsageError
 from tokpack.samples.blend.schedule import Segment, blend_order, check_firsts, longest
 from tokpack.samples.map_style import MapStyle
 from tokpack.samples.megatron.orders import megatron_blend
+from tokpack.samples.settings import OWN_ORDERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -183,8 +184,8 @@ class BlendedDataset(MapStyle):
 
     @property
     def limit(self) -> int | None:
-        """How many samples there are at most; None in the stateless order, which has no end."""
-        return None if self.order == "stateless" else self._size
+        """How many samples there are at most; None in the stateless orders, which have no end."""
+        return None if self.order in OWN_ORDERS else self._size
 
     @property
     def fingerprint(self) -> str:
@@ -194,8 +195,8 @@ class BlendedDataset(MapStyle):
     def fingerprint_at(self, consumed_samples: int) -> str:
         """The fingerprint of all that decides the first ``consumed_samples`` samples.
 
-        In the stateless order that leaves out the changes of a schedule from there on, and datasets
-        that have no weight before: they may be others when a run resumes.
+        In the stateless orders that leaves out the changes of a schedule from there on, and
+        datasets that have no weight before: they may be others when a run resumes.
         """
         return self._digest(consumed_samples)
 
@@ -235,7 +236,7 @@ class BlendedDataset(MapStyle):
     def _scheduled(self, changes: Sequence[tuple[int, Sequence[float]]]) -> list[Segment]:
         if self._given is not None:
             raise UsageError("weights and a schedule are both given: the schedule has the weights")
-        if self.order != "stateless":
+        if self.order not in OWN_ORDERS:
             raise UsageError(
                 f"a schedule needs the stateless order: {self.order} has one set of weights"
             )
@@ -310,7 +311,7 @@ class BlendedDataset(MapStyle):
                 )
 
     def _new_order(self, size: int | None) -> BlendOrder | _Listed:
-        if self.order == "stateless":
+        if self.order in OWN_ORDERS:
             if self._fused:
                 raise UsageError("fused: the stateless order is the same on all processors")
             return blend_order(self._segments)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from tokpack.errors import UsageError
 from tokpack.samples.blend.schedule import Segment, blend_order, longest
+from tokpack.samples.settings import OWN_ORDERS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,7 +66,7 @@ class Rules:
     ) -> list[float] | None:
         """What BlendedDataset is given: the user's own numbers where they are shares already."""
         if self.temperature == 1 and weights is None:
-            return None if self.order != "stateless" else [self._size(p) for p in portions]
+            return None if self.order not in OWN_ORDERS else [self._size(p) for p in portions]
         if self.temperature == 1 and weights is not None and self.by == "tokens":
             return list(weights)
         return list(self.shares(weights, portions))
@@ -87,7 +88,7 @@ class Rules:
         """Tokens that make a sample; the other programs let one run on into the next epoch."""
         return (
             1
-            if self.packing != "none" or self.order != "stateless"
+            if self.packing != "none" or self.order not in OWN_ORDERS
             else self.seq_length + self.extra
         )
 
@@ -158,7 +159,7 @@ class Mixture:
         lengths = [self.rules.epoch_samples([portion]) for portion in self.portions]
         if self.is_used_up:
             return sum(lengths) if self.asked is None else min(self.asked, sum(lengths))
-        if self.name == "train" or self.rules.order != "stateless" or len(self.portions) == 1:
+        if self.name == "train" or self.rules.order not in OWN_ORDERS or len(self.portions) == 1:
             return self.rules.epoch_samples(self.portions)
         return longest(blend_order(self.segments), lengths)
 

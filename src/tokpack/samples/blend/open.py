@@ -12,6 +12,7 @@ from tokpack.samples.blend.file import parse_blend, read_blend
 from tokpack.samples.blend.plan import BlendPlan, plan_of
 from tokpack.samples.gpt import GPTDataset
 from tokpack.samples.megatron.orders import blend_request
+from tokpack.samples.settings import OWN_ORDERS
 
 if TYPE_CHECKING:
     import os
@@ -83,7 +84,7 @@ class _Opener:
             "seed": spec.seed,
             **spec.options,
         }
-        if spec.order != "stateless" and mixture.name in ("train", "test"):
+        if spec.order not in OWN_ORDERS and mixture.name in ("train", "test"):
             self._options.pop("drop_last", None)  # those programs keep one in validation only
 
     def open(self) -> Samples:
@@ -91,18 +92,18 @@ class _Opener:
         if len(mixture.portions) == 1 and not self._is_blend_of_one():
             wanted = mixture.asked if mixture.asked is not None else self._epoch()
             return self._dataset(mixture.portions[0], wanted)
-        if self._spec.order == "stateless":
+        if self._spec.order in OWN_ORDERS:
             return self._stateless()
         return self._of_other_program()
 
     def _is_blend_of_one(self) -> bool:
         """Megatron-core blends one dataset with a weight, unless each purpose has its own."""
-        own = self._spec.order != "stateless" and bool(self._spec.valid or self._spec.test)
+        own = self._spec.order not in OWN_ORDERS and bool(self._spec.valid or self._spec.test)
         return self._mixture.weights is not None and not own
 
     def _epoch(self) -> int | None:
         """Samples of one epoch by the plan; None where only the dataset can tell."""
-        packing, other = self._mixture.rules.packing, self._spec.order != "stateless"
+        packing, other = self._mixture.rules.packing, self._spec.order not in OWN_ORDERS
         return None if packing == "best_fit" or other else self._mixture.samples
 
     def _dataset(self, portion: Portion, num_samples: int | None = None) -> GPTDataset:

@@ -11,7 +11,7 @@ from tokpack.samples.blend.mixture import Mixture, Rules
 from tokpack.samples.blend.portions import Portion, portions_of
 from tokpack.samples.blend.spec import PARTS, BlendSpec, Entries, Entry, check_spec, plain_option
 from tokpack.samples.megatron.neox_packing import NEOX_PACKED
-from tokpack.samples.settings import MOST_SAMPLES
+from tokpack.samples.settings import MOST_SAMPLES, OWN_ORDERS
 from tokpack.samples.split_string import wanted_parts
 
 if TYPE_CHECKING:
@@ -254,7 +254,12 @@ def _check_mixture(mixture: Mixture) -> None:
             "more tokens or epochs, or shorten the sequence length"
         )
     weights = rules.as_weights(mixture.weights, mixture.portions)
-    if rules.order != "stateless" and mixture.name != "train" and mixture.asked is None and weights:
+    if (
+        rules.order not in OWN_ORDERS
+        and mixture.name != "train"
+        and mixture.asked is None
+        and weights
+    ):
         raise UsageError(
             f"the order {rules.order} must know how many samples a blend with weights has: "
             f"give {count}=N, 0 for none"

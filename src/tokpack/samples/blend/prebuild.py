@@ -10,6 +10,7 @@ from tokpack.errors import OutputError, UsageError
 from tokpack.samples.blend.blended import BlendedDataset
 from tokpack.samples.blend.open import open_blend
 from tokpack.samples.megatron.cache_files import Request, write_index_files
+from tokpack.samples.settings import OWN_ORDERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -71,7 +72,7 @@ def index_files(
     are as in write_index_files. UsageError for what the program's own blends do not have.
     """
     spec, train = plan.spec, plan.train
-    if spec.order == "stateless":
+    if spec.order in OWN_ORDERS:
         raise UsageError(
             "the stateless order has no index files: name a program's, such as megatron"
         )

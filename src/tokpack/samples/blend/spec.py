@@ -10,7 +10,7 @@ from tokpack.display import nearest
 from tokpack.errors import UsageError
 from tokpack.samples.blend.schedule import check_firsts
 from tokpack.samples.fim import FIM
-from tokpack.samples.settings import Settings
+from tokpack.samples.settings import OWN_ORDERS, Settings
 from tokpack.samples.split_string import wanted_parts
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ def _check_labels(entries: Entries, fim: Any) -> None:
 def _check_schedule(spec: BlendSpec) -> None:
     if not spec.schedule:
         return
-    if spec.order != "stateless":
+    if spec.order not in OWN_ORDERS:
         raise UsageError(f"a schedule needs the stateless order: {spec.order} has no such thing")
     if spec.datasets[0].weight is None:
         raise UsageError("a schedule needs weights to begin with: give each dataset one")

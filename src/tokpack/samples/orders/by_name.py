@@ -8,8 +8,10 @@ from tokpack.errors import UsageError
 from tokpack.samples.cache.store import IndexCache
 from tokpack.samples.megatron.neox_packing import NEOX_PACKED, NeoxPackedOrder
 from tokpack.samples.megatron.orders import MegatronOrder
+from tokpack.samples.orders.blocks import BLOCK_BYTES, BlockOrder
 from tokpack.samples.orders.packing import PACKED, PackedOrder
 from tokpack.samples.orders.stateless import StatelessOrder
+from tokpack.samples.settings import OWN_ORDERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,7 +81,7 @@ def make_order(
             raise UsageError(f"{name}: {error}") from None
     if settings.packing in NEOX_PACKED:
         return _neox_packed(settings, sizes, part, labels, name)
-    if tokens < (length + extra if settings.order == "stateless" else 1):
+    if tokens < (length + extra if settings.order in OWN_ORDERS else 1):
         raise UsageError(
             f"{name}: {tokens} tokens in {end - begin} sequences do not fill one sample of "
             f"{length + extra} tokens (seq_length {length} and {extra} more): use a shorter one, "
@@ -87,6 +89,9 @@ def make_order(
         )
     if settings.order == "stateless":
         return StatelessOrder(sizes, begin, end, length, **common, tokens=tokens)
+    if settings.order == "stateless-blocks":
+        block = BLOCK_BYTES // dataset.dtype.itemsize
+        return BlockOrder(sizes, begin, end, length, **common, block_tokens=block)
     wanted = settings.num_samples
     if settings.epochs is not None:
         wanted = (settings.epochs * tokens - extra) // length

@@ -1,0 +1,241 @@
+"""The order of blocks: as the stateless one, but what follows each other lies close together.
+
+The sequences are cut into blocks of about a megabyte. Every epoch puts the blocks into a new order
+and cuts that into windows; the sequences of a window come in a new order, the tokens of all windows
+are joined and cut into samples, and the samples that begin in a window are taken in a new order. So
+what reads a dataset from afar reads whole blocks, those of one window at a time.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tokpack import _core
+from tokpack.samples.orders.epochs import Epochs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tokpack.samples.orders.rows import Counts, Numbers, Rows
+
+    Int64s = npt.NDArray[np.int64]
+
+BLOCK_BYTES = 1 << 20
+WINDOW_BLOCKS = 256
+_BLOCKS, _SEQUENCES, _SAMPLES = 4, 5, 6  # what a key is for; the other orders have 0 to 3
+_STEP = 1 << 20  # lengths looked at together
+
+
+class _Epoch(NamedTuple):
+    """An epoch: its blocks in order, and what lies before each window of them, and before the end.
+
+    ``blocks`` int64 [B], ``edges``, ``tokens`` and ``samples`` int64 [W + 1].
+    """
+
+    blocks: Int64s
+    edges: Int64s
+    tokens: Int64s
+    samples: Int64s
+
+
+class _Window(NamedTuple):
+    """The sequences of a window in order, the tokens up to the end of each, and keyed orders."""
+
+    sequences: Int64s
+    ends: Int64s
+    order: _core.Permutation
+    samples: _core.Permutation
+
+
+class BlockOrder:
+    """The samples of the sequences [begin, end), epoch after epoch without end.
+
+    ``lengths`` int32 [n] are the tokens of every sequence of the dataset. A block is the sequences
+    that begin in the same ``block_tokens`` tokens, a window ``window_blocks`` of them or fewer, all
+    windows of an epoch about as many. An epoch has ``samples`` samples, cut from ``tokens``
+    tokens, as one of StatelessOrder has. A sample that begins in a window may end in the next.
+
+    ``blocks`` int64 [B + 1] are the first sequences of the blocks, and ``end``.
+    """
+
+    joined = True
+
+    def __init__(
+        self,
+        lengths: npt.NDArray[np.int32],
+        begin: int,
+        end: int,
+        seq_length: int,
+        *,
+        extra: int,
+        seed: int,
+        fingerprint: int,
+        block_tokens: int,
+        window_blocks: int = WINDOW_BLOCKS,
+    ) -> None:
+        self._lengths, self._seq_length, self._extra = lengths, seq_length, extra
+        self._key = (seed, fingerprint, begin, end)
+        self.blocks, self._before = _cut(lengths, begin, end, block_tokens)
+        self.tokens = int(self._before[-1])
+        self.samples = max(self.tokens - extra, 0) // seq_length
+        count = len(self.blocks) - 1
+        self._windows_each = windows = -(-count // window_blocks)
+        self._edges = np.arange(windows + 1) * count // max(windows, 1)
+        self._epochs = Epochs(self._epoch)
+        self._windows = Epochs(self._window)  # counted through all epochs
+
+    def locate(self, sample: int) -> Rows:
+        """Where the tokens of sample ``sample`` >= 0 lie: int64 [k, 3], in their order.
+
+        A row is a sequence of the dataset, the first of its tokens and their number, which is not
+        0; the numbers add up to ``seq_length + extra``.
+        """
+        return self.locate_many([sample])[0]
+
+    def locate_many(self, samples: Numbers) -> tuple[Rows, Counts]:
+        """``locate`` of each: all rows, one after the other, and how many each sample has."""
+        numbers = np.asarray(samples, np.int64)
+        lowest = int(numbers.min(initial=0))
+        if lowest < 0:
+            raise IndexError(f"sample {lowest}: they are counted from 0")
+        epochs, places = np.divmod(numbers, self.samples)
+        found: list[Rows] = [np.empty((0, 3), np.int64)]
+        owners: list[Int64s] = [np.empty(0, np.int64)]
+        for epoch in np.unique(epochs).tolist():
+            chosen = np.flatnonzero(epochs == epoch)
+            for rows, own in self._locate_in(epoch, places[chosen]):
+                found.append(rows)
+                owners.append(chosen[own])
+        owner = np.concatenate(owners)
+        # What a sample has in the next window comes behind what it has in its own.
+        rows = np.concatenate(found)[np.argsort(owner, kind="stable")]
+        return rows, np.bincount(owner, minlength=len(numbers))
+
+    def find(self, sequences: range, samples: int) -> Iterator[int]:
+        """Which of the first ``samples`` have tokens of any of ``sequences``, in order.
+
+        By the inverses of the permutations: an epoch takes the windows of the sequences.
+        """
+        begin, end = self._key[2:]
+        wanted = range(max(sequences.start, begin), min(sequences.stop, end))
+        for epoch in range(-(-samples // self.samples)):
+            cut = {number for one in wanted for number in self._cut_from(one, epoch)}
+            found = sorted(epoch * self.samples + self._taken_as(number, epoch) for number in cut)
+            yield from (number for number in found if number < samples)
+
+    def _epoch(self, epoch: int) -> _Epoch:
+        count = len(self.blocks) - 1
+        order = _core.Permutation(count, _core.mix(*self._key, epoch, _BLOCKS))
+        blocks = order.many(np.arange(count))
+        sums = np.concatenate([[0], np.cumsum(np.diff(self._before)[blocks])])
+        tokens = sums[self._edges]
+        samples = np.minimum(-(-tokens // self._seq_length), self.samples)
+        samples[-1] = self.samples  # what is left out at the end begins none
+        return _Epoch(blocks, self._edges, tokens, samples)
+
+    def _window(self, number: int) -> _Window:
+        epoch, window = divmod(number, self._windows_each)
+        made = self._epochs[epoch]
+        blocks = made.blocks[made.edges[window] : made.edges[window + 1]]
+        firsts, counts = self.blocks[blocks], self.blocks[blocks + 1] - self.blocks[blocks]
+        behind = np.cumsum(counts)
+        total = int(behind[-1])
+        key = (*self._key, epoch, window)
+        order = _core.Permutation(total, _core.mix(*key, _SEQUENCES))
+        sequences = np.repeat(firsts - (behind - counts), counts) + np.arange(total)
+        sequences = sequences[order.many(np.arange(total))]
+        ends = np.cumsum(self._lengths[sequences], dtype=np.int64)
+        if ends[-1] != made.tokens[window + 1] - made.tokens[window]:
+            raise ValueError("the lengths of the documents have changed")
+        begun = int(made.samples[window + 1] - made.samples[window])
+        samples = _core.Permutation(begun, _core.mix(*key, _SAMPLES))
+        return _Window(sequences, ends, order, samples)
+
+    def _locate_in(self, epoch: int, places: Int64s) -> Iterator[tuple[Rows, Int64s]]:
+        """Rows of samples of an epoch, and which of ``places`` each belongs to, in any order."""
+        made, first = self._epochs[epoch], epoch * self._windows_each
+        cut = np.empty_like(places)
+        windows = np.searchsorted(made.samples, places, side="right") - 1
+        for window in np.unique(windows).tolist():
+            here, before = windows == window, made.samples[window]
+            cut[here] = before + self._windows[first + window].samples.many(places[here] - before)
+        at, own = cut * self._seq_length, np.arange(len(places))
+        ends = at + self._seq_length + self._extra
+        while len(at):
+            windows = np.searchsorted(made.tokens, at, side="right") - 1
+            stops = np.minimum(ends, made.tokens[windows + 1])
+            for window in np.unique(windows).tolist():
+                here, before = windows == window, made.tokens[window]
+                rows, counts = _rows(
+                    self._windows[first + window], at[here] - before, stops[here] - before
+                )
+                yield rows, np.repeat(own[here], counts)
+            left = stops < ends
+            at, ends, own = stops[left], ends[left], own[left]
+
+    def _cut_from(self, sequence: int, epoch: int) -> Iterator[int]:
+        """The samples of an epoch, as they were cut, that hold a sequence."""
+        made = self._epochs[epoch]
+        block = int(np.searchsorted(self.blocks, sequence, side="right")) - 1
+        order = _core.Permutation(len(made.blocks), _core.mix(*self._key, epoch, _BLOCKS))
+        place = order.inverse(block)
+        window = int(np.searchsorted(made.edges, place, side="right")) - 1
+        before = made.blocks[made.edges[window] : place]
+        inside = int(np.sum(self.blocks[before + 1] - self.blocks[before]))
+        found = self._windows[epoch * self._windows_each + window]
+        place = found.order.inverse(inside + sequence - int(self.blocks[block]))
+        end = int(made.tokens[window] + found.ends[place])
+        begin = end - int(self._lengths[sequence])
+        if begin < end:
+            first = max((begin - self._extra) // self._seq_length, 0)
+            yield from range(first, min((end - 1) // self._seq_length + 1, self.samples))
+
+    def _taken_as(self, number: int, epoch: int) -> int:
+        """When a sample of an epoch, as it was cut, is taken."""
+        made = self._epochs[epoch]
+        window = int(np.searchsorted(made.samples, number, side="right")) - 1
+        before = int(made.samples[window])
+        found = self._windows[epoch * self._windows_each + window]
+        return before + found.samples.inverse(number - before)
+
+
+def _cut(
+    lengths: npt.NDArray[np.int32], begin: int, end: int, block_tokens: int
+) -> tuple[Int64s, Int64s]:
+    """First sequences of the blocks, and the tokens before them; each with its end."""
+    firsts, befores = [], []
+    total, last = 0, -1
+    for start in range(begin, end, _STEP):
+        part = lengths[start : min(start + _STEP, end)]
+        if len(part) and int(part.min()) < 0:
+            wrong = start + int(np.argmax(part < 0))
+            raise ValueError(f"document {wrong} has {lengths[wrong]} tokens")
+        ends = total + np.cumsum(part, dtype=np.int64)
+        begins = ends - part
+        blocks = begins // block_tokens
+        new = np.flatnonzero(np.diff(blocks, prepend=last))
+        firsts.append(start + new)
+        befores.append(begins[new])
+        total, last = int(ends[-1]), int(blocks[-1])
+    return np.concatenate([*firsts, [end]]), np.concatenate([*befores, [total]])
+
+
+def _rows(window: _Window, begins: Int64s, ends: Int64s) -> tuple[Rows, Counts]:
+    """The rows of the tokens ``begins`` to ``ends`` of a window, and how many each range has."""
+    first = np.searchsorted(window.ends, begins, side="right")
+    behind = np.searchsorted(window.ends, ends, side="left") + 1
+    counts = behind - first
+    edges = np.concatenate([[0], np.cumsum(counts)])
+    places = np.repeat(first - edges[:-1], counts) + np.arange(edges[-1])
+    lows = np.where(places > 0, window.ends[places - 1], 0)
+    low = np.maximum(lows, np.repeat(begins, counts))
+    high = np.minimum(window.ends[places], np.repeat(ends, counts))
+    rows = np.stack([window.sequences[places], low - lows, high - low], axis=1)
+    empty = np.flatnonzero(rows[:, 2] == 0)
+    if not len(empty):
+        return rows, counts
+    owners = np.repeat(np.arange(len(counts)), counts)
+    return np.delete(rows, empty, 0), counts - np.bincount(owners[empty], minlength=len(counts))
