@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 import time
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,7 +21,8 @@ from tokpack.cli.main import main
 from tokpack.errors import StoreError
 from tokpack.report import find_tokenizer
 from tokpack.samples import SampleIterator, fetch
-from tokpack.stores import cache
+from tokpack.samples.orders import by_name
+from tokpack.stores import access, cache
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -181,6 +183,48 @@ def test_samples(store: Store, disk: Path, url: str, monkeypatch: pytest.MonkeyP
         os._exit(0 if same else 1)
     assert os.waitpid(child, 0)[1] == 0
     assert here.on_store is False
+
+
+def test_blocks_are_read_once(
+    store: Store, disk: Path, url: str, copies: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By all processes of a machine together, and again where a copy is damaged or gone."""
+    monkeypatch.setattr(by_name, "BLOCK_BYTES", 1 << 16)
+    blocks = -(-disk.with_suffix(".bin").stat().st_size // (1 << 16))
+    assert blocks > 10
+
+    def same(rank: int, batches: int = 40) -> bool:
+        here, there = (
+            SampleIterator(
+                GPTDataset(prefix, LENGTH, order="stateless-blocks"), 8, rank=rank, world_size=2
+            )
+            for prefix in (disk, url)
+        )
+        store.plan.requests.clear()
+        pairs = islice(zip(here, there, strict=True), batches)
+        return all(np.array_equal(a["tokens"], b["tokens"]) for a, b in pairs)
+
+    GPTDataset(url, LENGTH)
+    child = os.fork()
+    if not child:
+        os._exit(0 if same(1) else 1)
+    assert same(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert 0 < asked(store, "GET", "one.bin") <= blocks + 3  # of the child's fingerprint
+    damaged = max(copies.glob("*/*[0-9]"), key=lambda path: path.stat().st_size)
+    damaged.write_bytes(bytes(damaged.stat().st_size))
+    cache._checked.clear()
+    access.shut_down()
+    assert same(1)
+    assert asked(store, "GET", "one.bin") == 1
+    monkeypatch.setenv("TOKPACK_CACHE_SIZE", "300KB")
+    for path in copies.glob("*/*[0-9]"):
+        path.unlink()
+    assert same(0, 4)
+    assert 0 < sum(path.stat().st_size for path in copies.glob("*/*[0-9]")) < 600_000
+    store.plan.faults.append(Fault("403", "GET", "one.bin"))
+    with pytest.raises(StoreError, match=r"one.bin: permission denied \(403 Injected\)"):
+        same(0, 1)
 
 
 PASSING = ("503", "429", "reset", "cut", "stall")

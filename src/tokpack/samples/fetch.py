@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from tokpack.stores import Ranges
+from tokpack.indexed.stored import read
+from tokpack.stores import KeptRanges, Ranges
+from tokpack.stores.cache import is_kept, range_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from tokpack.indexed.stored import StoredTokens, Tokens
+    from tokpack.stores import StoredObject
+
+    Cell = tuple[StoredObject, int, int]  # bytes of a .bin that are kept together
 
 GAP_BYTES = 32 << 10  # read and thrown away between two ranges, rather than another request
 MOST_BYTES = 4 << 20  # of a request for several ranges
@@ -62,6 +69,52 @@ class Fetch:
     def close(self) -> None:
         """Do without them."""
         self._ranges.close()
+
+
+class BlockFetch:
+    """Spans whose whole blocks are copied into the cache, once for all processes of a machine.
+
+    Each span comes with the tokens of the .bin, [first, end), that its block has.
+    """
+
+    def __init__(self, spans: Iterable[tuple[Span, int, int]]) -> None:
+        self._spans = [(span, list(_cut(span, first, end))) for span, first, end in spans]
+        wanted = dict.fromkeys(cell for _, parts in self._spans for cell, _, _ in parts)
+        missing = [cell for cell in wanted if not is_kept(*cell)]
+        self._coming = KeptRanges(missing) if missing else None
+
+    def take(self) -> Iterator[tuple[int, Tokens]]:
+        """Each row with its tokens, once. InputError, OutputError."""
+        if self._coming is not None:
+            self._coming.take()
+        for span, parts in self._spans:
+            data = b"".join(_kept_bytes(*part) for part in parts)
+            yield span.row, np.frombuffer(data, span.tokens.dtype)
+
+    def close(self) -> None:
+        """Do without them."""
+        if self._coming is not None:
+            self._coming.close()
+
+
+def _cut(span: Span, first: int, end: int) -> Iterator[tuple[Cell, int, int]]:
+    """The bytes of a span: the cells of its block that have them, from where on, and how many."""
+    width, found = span.tokens.dtype.itemsize, span.tokens.found
+    at, stop = span.begin * width, (span.begin + span.length) * width
+    while at < stop:
+        begin = at - (at - first * width) % MOST_BYTES
+        until = min(begin + MOST_BYTES, end * width)
+        yield (found, begin, until), at - begin, min(until, stop) - at
+        at = until
+
+
+def _kept_bytes(cell: Cell, at: int, size: int) -> bytes:
+    with suppress(FileNotFoundError), open(range_of(*cell), "rb", buffering=0) as file:
+        data = os.pread(file.fileno(), size, at)
+        if len(data) == size:
+            return data
+    found, begin, _ = cell  # it has made room for others meanwhile
+    return read(found, begin + at, begin + at + size)
 
 
 def asked_ahead(samples: Any, batches: Iterable[Numbers]) -> Iterable[Numbers]:

@@ -10,7 +10,7 @@ from tokpack import _core
 from tokpack.errors import FormatError
 from tokpack.indexed.format import sequence_span
 from tokpack.indexed.stored import StoredTokens
-from tokpack.samples.fetch import Fetch, Span
+from tokpack.samples.fetch import BlockFetch, Fetch, Span
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,12 +28,17 @@ _MOST_ASKED = 256  # of those that may be asked for and never wanted
 
 
 class Gatherer:
-    """Copies tokens of ``dataset``, whose rows are checked before a byte of them is read."""
+    """Copies tokens of ``dataset``, whose rows are checked before a byte of them is read.
 
-    def __init__(self, dataset: MMapIndexedDataset) -> None:
+    Of what lies on a store whole ``blocks`` are read and kept, where the order has them: int64
+    [B + 1], their first sequences.
+    """
+
+    def __init__(self, dataset: MMapIndexedDataset, blocks: Int64s | None = None) -> None:
         self._dataset = dataset
+        self._blocks = blocks
         self._on_store = dataset.on_store
-        self._asked: dict[bytes, Fetch] = {}
+        self._asked: dict[bytes, Fetch | BlockFetch] = {}
         # Of several shards each is opened when it is needed.
         alone = len(dataset.starts) == 2 and not self._on_store
         self._file = _open(dataset.shard(0)) if alone else None
@@ -91,17 +96,38 @@ class Gatherer:
             own[:, 0] -= dataset.starts[number]
             yield dataset.shard(number), here, own
 
-    def _fetch(self, rows: Rows) -> Fetch:
-        spans = []
+    def _fetch(self, rows: Rows) -> Fetch | BlockFetch:
+        spans, blocks = [], []
         for shard, here, own in self._by_shard(rows):
             if not isinstance(shard.tokens, StoredTokens):
                 continue
+            if self._blocks is not None:
+                blocks += self._blocks_of(shard, rows[here], own)
             for place, (sequence, first, count) in zip(here.tolist(), own.tolist(), strict=True):
                 begin, length = sequence_span(shard.index, sequence, shard.tokens.nbytes)
                 if first < 0 or not 0 <= count <= length - first:
                     raise _broken(self._dataset, *rows[place].tolist())
                 spans.append(Span(place, shard.tokens, begin + first, count))
-        return Fetch(spans)
+        if self._blocks is None:
+            return Fetch(spans)
+        return BlockFetch((s, *block) for s, block in zip(spans, blocks, strict=True))
+
+    def _blocks_of(self, shard: Shard, rows: Rows, own: Rows) -> list[tuple[int, int]]:
+        """The tokens [first, end) of a shard that the block of each row has there.
+
+        ``rows`` have the numbers of the dataset, ``own`` those of the shard.
+        """
+        assert self._blocks is not None
+        places = np.searchsorted(self._blocks, rows[:, 0], side="right") - 1
+        before = rows[:, 0] - own[:, 0]
+        firsts = np.maximum(self._blocks[places] - before, 0)
+        lasts = np.minimum(self._blocks[places + 1] - before, len(shard)) - 1
+        size = shard.tokens.nbytes
+        found = []
+        for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True):
+            begin, length = sequence_span(shard.index, last, size)
+            found.append((sequence_span(shard.index, first, size)[0], begin + length))
+        return found
 
 
 def _open(shard: Shard) -> _core.TokenFile:

@@ -18,6 +18,7 @@ from tokpack.samples.fim import FIM, FillInTheMiddle
 from tokpack.samples.gather import Gatherer
 from tokpack.samples.labels import Labels
 from tokpack.samples.map_style import MapStyle
+from tokpack.samples.orders.blocks import BlockOrder
 from tokpack.samples.orders.by_name import make_order
 from tokpack.samples.orders.packing import PackedOrder, PackingStats
 from tokpack.samples.settings import OWN_ORDERS, Settings
@@ -151,7 +152,8 @@ class GPTDataset(MapStyle):
         of_labels = None if self._labels is None else self._labels.dataset
         self._order = make_order(self._settings, dataset, self._range, of_labels)
         self._fim = self._new_fim(eod)
-        self._gatherer = Gatherer(dataset)
+        blocks = self._order.blocks if isinstance(self._order, BlockOrder) else None
+        self._gatherer = Gatherer(dataset, blocks)
         self._assembler = Assembler(self._settings, eod, joined=self._order.joined)
         self._size = self._count()
 

@@ -1,6 +1,7 @@
 """Objects on stores: s3, gs, az, abfs and https through obstore, everything else through fsspec."""
 
 from tokpack.stores.access import (
+    KeptRanges,
     Ranges,
     Reader,
     check_same,
@@ -30,6 +31,7 @@ from tokpack.stores.urls import StoredObject, is_url, shown
 
 __all__ = [
     "Identity",
+    "KeptRanges",
     "Ranges",
     "Reader",
     "StoredObject",

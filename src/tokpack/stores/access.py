@@ -140,16 +140,18 @@ class Ranges:
     Who does not take them has to ``close``. Reads are conditional as those of a Reader.
     """
 
+    _ask = "ask"
+
     def __init__(self, wanted: Sequence[tuple[StoredObject, int, int]]) -> None:
         self._wanted = wanted
         self._service = _stores()
-        self._number: int | None = self._service.ask(wanted)
+        self._number: int | None = getattr(self._service, self._ask)(wanted)
 
     def take(self) -> list[bytes]:
         """The bytes of each range. InputError."""
         service = _stores()
         if service is not self._service:  # forked since, or with other settings
-            self._service, self._number = service, service.ask(self._wanted)
+            self._service, self._number = service, getattr(service, self._ask)(self._wanted)
         number, self._number = self._number, None
         found: list[bytes] = service.take(number)
         return found
@@ -159,6 +161,12 @@ class Ranges:
         if self._number is not None and self._service is _stores():
             self._service.drop(self._number)
         self._number = None
+
+
+class KeptRanges(Ranges):
+    """As Ranges, of which ``take`` gives nothing: they are copied into this machine's cache."""
+
+    _ask = "keep"
 
 
 def open_reader(found: StoredObject, begin: int, until: int) -> Reader:

@@ -1,17 +1,19 @@
-"""Copies of objects on this machine, for files that are mapped: indices, traces, tokenizers.
+"""Copies of objects, and of ranges of them, on this machine, for all of its processes.
 
     $TOKPACK_CACHE/stores/KEY/NAME            the object; its time is when it was used last
                              /NAME.sum        the checksum of its blocks
                              /.lock           held by the process that fetches it
 
-KEY is of the URL, the size and the ETag, so an object that was replaced is another entry. A copy
-whose bytes are not those of its checksum is fetched again.
+KEY is of the URL, the size, the ETag and the range, so an object that was replaced is another
+entry. A copy whose bytes are not those of its checksum is fetched again. Indices, traces and
+tokenizers are copied whole, since they are mapped; of a .bin the blocks of an order that has them.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import threading
 import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -22,14 +24,14 @@ import xxhash
 from tokpack.errors import OutputError, UsageError
 from tokpack.files.blocks import BlockSums, checksum_of_sums, sums_of
 from tokpack.files.cache_root import cache_root
-from tokpack.files.durable import Staged, cannot_write
+from tokpack.files.durable import Identity, Staged, cannot_write, same_file
 from tokpack.files.lock import try_flock
 from tokpack.quantities import size_of
 from tokpack.stores.access import Reader
 from tokpack.stores.urls import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from tokpack.stores.urls import StoredObject
 
@@ -39,8 +41,11 @@ _SUM, _LOCK = ".sum", ".lock"
 _LONGEST_NAME = 200
 _READ = 4 << 20
 _POLL_SECONDS = 0.05
+_LOOKS = 64  # at the whole cache, in the time in which it is filled once
 
 _checked: set[tuple[str, int, int]] = set()  # copies whose checksums this process has seen
+_looking = threading.Lock()
+_unlooked: int | None = None  # bytes that this process has fetched since it looked at the cache
 
 
 def copy_of(found: StoredObject) -> str:
@@ -49,30 +54,63 @@ def copy_of(found: StoredObject) -> str:
     It may be removed when others need its place: open it at once. InputError where the store does
     not give it, OutputError where the cache cannot be written, UsageError where it is too small.
     """
-    folder = _folder() / _key(found)
-    path = folder / shown(found.url).rpartition("/")[2][-_LONGEST_NAME:]
-    # Without an ETag or a time nothing says whether the copy is the object.
-    known = bool(found.etag or found.modified_ns)
-    if known and _is_whole(path):
-        return str(path)
-    try:
-        with _turn(folder):
-            if not (known and _is_whole(path)):
-                _make_room(found, folder)
-                _fetch(found, path)
-    except OutputError as error:
-        if not _is_whole(path):  # another process may have fetched it, where there are no locks
-            raise OutputError(f"{error}: set TOKPACK_CACHE to a folder for it") from error
+    path = _path(found) / shown(found.url).rpartition("/")[2][-_LONGEST_NAME:]
+    _keep(path, found, found.size, lambda: _content(found))
     return str(path)
 
 
-def _folder() -> Path:
-    return cache_root() / "stores"
+def keep_range(
+    found: StoredObject, begin: int, end: int, read: Callable[[StoredObject, int, int], bytes]
+) -> None:
+    """Have a copy of bytes [begin, end) of an object, which ``read`` gives; as ``copy_of``."""
+    _keep(range_of(found, begin, end), found, end - begin, lambda: [read(found, begin, end)])
 
 
-def _key(found: StoredObject) -> str:
-    what = repr((shown(found.url), found.size, found.etag, found.modified_ns))
-    return xxhash.xxh3_128_hexdigest(what.encode())
+def range_of(found: StoredObject, begin: int, end: int) -> Path:
+    """The file that has bytes [begin, end) of an object, where they are kept."""
+    return _path(found, begin, end) / f"{begin}-{end}"
+
+
+def is_kept(found: StoredObject, begin: int, end: int) -> bool:
+    """Whether bytes [begin, end) of an object are kept; they are those used last then."""
+    return _is_known(found) and _is_whole(range_of(found, begin, end))
+
+
+def _keep(
+    path: Path, found: StoredObject, size: int, content: Callable[[], Iterable[bytes]]
+) -> None:
+    """Have a copy of ``content``; fetched, by one process, where it is not there."""
+    known = _is_known(found)
+    if known and _is_whole(path):
+        return
+    try:
+        with _turn(path.parent):
+            if not (known and _is_whole(path)):
+                _make_room(found, size, path.parent)
+                _fetch(content(), path)
+    except OutputError as error:
+        if not _is_whole(path):  # another process may have fetched it, where there are no locks
+            raise OutputError(f"{error}: set TOKPACK_CACHE to a folder for it") from error
+
+
+def _is_known(found: StoredObject) -> bool:
+    """Whether an ETag or a time says that a copy is the object."""
+    return bool(found.etag or found.modified_ns)
+
+
+def _path(found: StoredObject, *span: int) -> Path:
+    """The folder of an entry."""
+    what = repr((shown(found.url), found.size, found.etag, found.modified_ns, *span))
+    return cache_root() / "stores" / xxhash.xxh3_128_hexdigest(what.encode())
+
+
+def _content(found: StoredObject) -> Iterator[bytes]:
+    reader = Reader(found, 0, found.size)
+    try:
+        while data := reader.read(_READ):
+            yield data
+    finally:
+        reader.close()
 
 
 def _is_whole(path: Path) -> bool:
@@ -96,43 +134,53 @@ def _is_whole(path: Path) -> bool:
 @contextmanager
 def _turn(folder: Path) -> Iterator[None]:
     """Wait until no other process fetches into ``folder``; where there are no locks, go on."""
-    with cannot_write(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        file = open(folder / _LOCK, "ab")  # noqa: SIM115
-    with file:
-        while try_flock(file.fileno()) is False:
-            time.sleep(_POLL_SECONDS)
-        yield
+    path = folder / _LOCK
+    while True:
+        with cannot_write(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            try:
+                file = open(path, "ab")  # noqa: SIM115
+            except FileNotFoundError:  # another process has removed the entry
+                continue
+        with file:
+            while try_flock(file.fileno()) is False:
+                time.sleep(_POLL_SECONDS)
+            if same_file(str(path)) == Identity.of(os.fstat(file.fileno()))[:2]:
+                yield
+                return
 
 
-def _fetch(found: StoredObject, path: Path) -> None:
+def _fetch(content: Iterable[bytes], path: Path) -> None:
     sums = BlockSums()
     with Staged() as staged:
         file, note = staged.create(str(path)), staged.create(f"{path}{_SUM}")
-        reader = Reader(found, 0, found.size)
-        try:
+        for data in content:
             with cannot_write(path):
-                while data := reader.read(_READ):
-                    file.write(data)
-                    sums.add(memoryview(data))
-        finally:
-            reader.close()
+                file.write(data)
+            sums.add(memoryview(data))
         note.write(checksum_of_sums(sums.finish()).encode())
         # Without a sync: after a power loss the checksum says what is missing.
         staged.commit(fsync=False)
 
 
-def _make_room(found: StoredObject, own: Path) -> None:
-    """Remove the copies used longest ago, until there is room for another."""
+def _make_room(found: StoredObject, size: int, own: Path) -> None:
+    """Remove the copies used longest ago, until there is room for another.
+
+    A process looks when it has fetched a 64th of what there is room for, since to look takes long.
+    """
+    global _unlooked  # noqa: PLW0603
     limit = _limit()
-    if found.size > limit:
-        raise UsageError(
-            f"{shown(found.url)} has {found.size:,} bytes, the cache {limit:,}: set {SIZE}"
-        )
+    if size > limit:
+        raise UsageError(f"{shown(found.url)} has {size:,} bytes, the cache {limit:,}: set {SIZE}")
+    with _looking:
+        if _unlooked is not None and (_unlooked + size) * _LOOKS < limit:
+            _unlooked += size
+            return
+        _unlooked = 0
     entries = sorted(_entries(own.parent), reverse=True)
-    used = found.size
-    for _, size, folder in entries:
-        used += size
+    used = size
+    for _, its, folder in entries:
+        used += its
         if used > limit and folder != own:
             _remove(folder)
 

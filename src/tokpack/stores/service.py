@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tokpack.errors import StoreError, UnreachableError
 from tokpack.stores import listing
 from tokpack.stores.ahead import Ahead
+from tokpack.stores.cache import keep_range
 from tokpack.stores.filesystems import FileSystems
 from tokpack.stores.objects import ObjectStores, patience_seconds
 from tokpack.stores.trouble import ChangedError, MissingError, TransientError, changed
@@ -33,7 +34,7 @@ class Service:
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(_THREADS, "tokpack-stores")
         self._readers: dict[int, Ahead] = {}
-        self._asked: dict[int, list[Future[bytes]]] = {}
+        self._asked: dict[int, list[Future[Any]]] = {}
         self._amounts = [0, 0]
         self._answered: set[tuple[str, str]] = set()  # kinds and roots of places
         self._lock = threading.Lock()
@@ -97,8 +98,14 @@ class Service:
         self._asked[number] = [self._pool.submit(self.read, *one) for one in wanted]
         return number
 
-    def take(self, number: int) -> list[bytes]:
-        """The bytes of each range that was asked for."""
+    def keep(self, wanted: Sequence[tuple[StoredObject, int, int]]) -> int:
+        """Begin to copy ranges of objects into the cache; gives a number for ``take``."""
+        number = next(self._numbers)
+        self._asked[number] = [self._pool.submit(keep_range, *one, self.read) for one in wanted]
+        return number
+
+    def take(self, number: int) -> list[Any]:
+        """The bytes of each range that was asked for, or None once it is kept."""
         return [future.result() for future in self._asked.pop(number)]
 
     def drop(self, number: int) -> None:
