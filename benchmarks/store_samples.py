@@ -2,22 +2,28 @@
 
     python benchmarks/store_samples.py [--latency 20] [--step 200] [--steps 100] [--save]
 
-A dataset of lognormal documents (605 tokens on average) lies behind a server that only sends files,
-each answer ``--latency`` ms later, and on the disk. Micro batches of ``--batch`` samples of
-``--seq-length`` tokens are taken in the stateless order:
+A dataset of lognormal documents (605 tokens on average, 400 MB) lies behind a server that only
+sends files, each answer ``--latency`` ms later, and on the disk. Micro batches of ``--batch``
+samples of ``--seq-length`` tokens are taken in the stateless order and in that of blocks, each time
+by a reader with an empty cache:
 
 - ``loop``: by a loop whose steps last ``--step`` ms, from a SampleIterator with a thread. Waited is
-  the share of the time that the loop waits for its batches, without the first.
-- ``ahead``: by the same iterator, as fast as they come.
+  the share of the time that the loop waits for its batches, without the first. In the order of
+  blocks the next window begins halfway.
+- ``ahead``: by the same iterator, as fast as they come; in the order of blocks a whole window.
 - ``one by one``: each batch is asked for when it is wanted.
+- ``ranks``: by ``--ranks`` processes, as fast as they come, half a window of the order of blocks,
+  with one cache and with a cache for each.
 
-Server and reader share the cores.
+Server and readers share the cores.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -31,10 +37,11 @@ from stores import BUCKET, server, settings
 from tokpack import GPTDataset
 from tokpack.indexed.format import index_chunks
 from tokpack.samples import MicroBatches, SampleIterator
+from tokpack.samples.orders.blocks import BlockOrder
 from tokpack.stores import access
 
 MEAN, SIGMA = 605, 1.1  # tokens of a document, and of their logarithms
-TOKENS = 50_000_000
+TOKENS = 200_000_000
 
 
 def make(prefix: Path) -> None:
@@ -48,9 +55,8 @@ def make(prefix: Path) -> None:
     Path(f"{prefix}.idx").write_bytes(b"".join(index_chunks(np.uint16, lengths, documents)))
 
 
-def loop(samples: GPTDataset, size: int, steps: int, pause: float) -> tuple[float, float]:
-    """Samples a second, and the share of the time that was waited, from the second batch on."""
-    batches = SampleIterator(samples, size, prefetch=2)
+def loop(batches: SampleIterator, steps: int, pause: float) -> tuple[float, float]:
+    """Steps a second, and the share of the time that was waited, from the second batch on."""
     next(batches)
     waited, began = 0.0, time.perf_counter()
     for _ in range(steps):
@@ -59,7 +65,7 @@ def loop(samples: GPTDataset, size: int, steps: int, pause: float) -> tuple[floa
         waited += time.perf_counter() - asked
         time.sleep(pause)
     took = time.perf_counter() - began
-    return steps * size / took, waited / took
+    return steps / took, waited / took
 
 
 def one_by_one(samples: GPTDataset, size: int, steps: int) -> tuple[float, float]:
@@ -67,47 +73,108 @@ def one_by_one(samples: GPTDataset, size: int, steps: int) -> tuple[float, float
     began = time.perf_counter()
     for _, numbers in zip(range(steps), MicroBatches(len(samples), size), strict=False):
         samples.batch(numbers)
-    return steps * size / (time.perf_counter() - began), 1.0
+    return steps / (time.perf_counter() - began), 1.0
+
+
+def window_of(samples: GPTDataset) -> int:
+    """Samples of the first window of an order of blocks; 0 in another order."""
+    order = samples._order
+    return int(order._epochs[0].samples[1]) if isinstance(order, BlockOrder) else 0
+
+
+def measure(prefix: str, order: str, how: str, given: argparse.Namespace) -> dict[str, Any]:
+    """One row."""
+    samples = GPTDataset(prefix, given.seq_length, order=order)
+    window, steps, size = window_of(samples), given.steps, given.batch
+    before = access.amounts()
+    if how == "one by one":
+        rate, waited = one_by_one(samples, size, steps)
+    else:
+        if how == "ahead" and window:
+            steps = window // size - 1
+        if how == "ranks":
+            steps = given.steps // given.world if not window else window // size // 2 // given.world
+        middle = max(window // size - steps // 2, 0) * size if how == "loop" and window else 0
+        batches = SampleIterator(
+            samples,
+            size,
+            prefetch=2,
+            consumed_samples=middle,
+            rank=given.rank,
+            world_size=given.world,
+        )
+        rate, waited = loop(batches, steps, given.step / 1000 if how == "loop" else 0.0)
+    requests, amount = (b - a for a, b in zip(before, access.amounts(), strict=True))
+    return {
+        "order": order,
+        "how": how,
+        "samples": steps * size,
+        "samples_s": rate * size,
+        "waited": waited,
+        "requests": requests,
+        "mb": amount / 1e6,
+    }
+
+
+def ranks(prefix: str, order: str, given: argparse.Namespace, caches: list[str]) -> dict[str, Any]:
+    """One row for all processes together, each with its cache."""
+    processes = []
+    for rank, cache in enumerate(caches):
+        options = {**vars(given), "rank": rank, "world": len(caches)}
+        command = [sys.executable, __file__, "--one", json.dumps([prefix, order, options])]
+        processes.append(
+            subprocess.Popen(
+                command, stdout=subprocess.PIPE, env=os.environ | {"TOKPACK_CACHE": cache}
+            )
+        )
+    rows = [json.loads(process.communicate()[0]) for process in processes]
+    shared = "one cache" if len(set(caches)) == 1 else "own caches"
+    total = {
+        key: sum(row[key] for row in rows) for key in ("samples", "samples_s", "requests", "mb")
+    }
+    return {**rows[0], **total, "how": f"{len(caches)} ranks, {shared}"}
 
 
 def main() -> None:
     """Measure, print a table, and save rows where that is asked for."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    for name, value in (("latency", 20), ("step", 200), ("steps", 100), ("batch", 8)):
+    for name, value in (("latency", 20), ("step", 200), ("steps", 100), ("batch", 8), ("ranks", 4)):
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--seq-length", type=int, default=2048)
     parser.add_argument("--save", action="store_true", help="append rows to benchmarks/results")
-    given = parser.parse_args()
+    given = parser.parse_args(namespace=argparse.Namespace(rank=0, world=1))
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
         make(Path(folder) / "set")
         delay = str(given.latency / 1000)
         script = str(Path(__file__).with_name("stores.py"))
         with server(script, "--serve", folder, delay) as (address, _):
-            os.environ |= settings(address) | {"TOKPACK_CACHE": f"{folder}/cache"}
-            for place, prefix in (("disk", f"{folder}/set"), ("store", f"s3://{BUCKET}/set")):
-                samples = GPTDataset(prefix, given.seq_length)
-                before = access.amounts()
-                measured = {
-                    "loop": loop(samples, given.batch, given.steps, given.step / 1000),
-                    "ahead": loop(samples, given.batch, given.steps, 0.0),
-                    "one by one": one_by_one(samples, given.batch, given.steps),
-                }
-                requests, size = (b - a for a, b in zip(before, access.amounts(), strict=True))
-                taken = 3 * given.steps * given.batch
-                for how, (rate, waited) in measured.items():
-                    row = {"place": place, "how": how, "samples_s": rate, "waited": waited}
-                    row |= {
-                        "requests_a_sample": requests / taken,
-                        "kb_a_sample": size / taken / 1e3,
-                    }
-                    rows.append({**vars(given), **row})
-            access.shut_down()
-    columns = ("place", "how", "samples_s", "waited", "requests_a_sample", "kb_a_sample")
+            os.environ |= settings(address)
+            there, orders = f"s3://{BUCKET}/set", ("stateless", "stateless-blocks")
+            for place, prefix in (("disk", f"{folder}/set"), ("store", there)):
+                for order in orders:
+                    for how in ("loop", "ahead", "one by one"):
+                        os.environ["TOKPACK_CACHE"] = f"{folder}/cache/{len(rows)}"
+                        rows.append({"place": place, **measure(prefix, order, how, given)})
+                        access.shut_down()
+            for order in orders:
+                own = [f"{folder}/cache/{order}-{rank}" for rank in range(given.ranks)]
+                for caches in ([f"{folder}/cache/{order}"] * given.ranks, own):
+                    rows.append({"place": "store", **ranks(there, order, given, caches)})
+    for row in rows:
+        row["requests_a_sample"] = row["requests"] / row["samples"]
+        row["kb_a_sample"] = 1e3 * row["mb"] / row["samples"]
+    rows = [{**vars(given), **row} for row in rows]
+    columns = ("place", "order", "how", "samples", "samples_s", "waited")
+    columns += ("requests_a_sample", "kb_a_sample")
     print_table(columns, [[row[column] for column in columns] for row in rows])
     if given.save:
         print(append_rows("store_samples", rows, versions("obstore")))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    if sys.argv[1:2] == ["--one"]:
+        prefix, order, options = json.loads(sys.argv[2])
+        print(json.dumps(measure(prefix, order, "ranks", argparse.Namespace(**options))))
+    else:
+        main()

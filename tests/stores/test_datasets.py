@@ -214,12 +214,16 @@ def test_blocks_are_read_once(
     damaged = max(copies.glob("*/*[0-9]"), key=lambda path: path.stat().st_size)
     damaged.write_bytes(bytes(damaged.stat().st_size))
     cache._checked.clear()
+    fetch._files.clear()
     access.shut_down()
     assert same(1)
     assert asked(store, "GET", "one.bin") == 1
+    assert same(0, 1)
+    assert asked(store, "GET", "one.bin") == 0
     monkeypatch.setenv("TOKPACK_CACHE_SIZE", "300KB")
     for path in copies.glob("*/*[0-9]"):
         path.unlink()
+    assert same(0, 1)
     assert same(0, 4)
     assert 0 < sum(path.stat().st_size for path in copies.glob("*/*[0-9]")) < 600_000
     store.plan.faults.append(Fault("403", "GET", "one.bin"))

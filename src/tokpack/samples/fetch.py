@@ -11,7 +11,7 @@ import numpy as np
 
 from tokpack.indexed.stored import read
 from tokpack.stores import KeptRanges, Ranges
-from tokpack.stores.cache import is_kept, range_of
+from tokpack.stores.cache import kept_range
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -25,6 +25,9 @@ GAP_BYTES = 32 << 10  # read and thrown away between two ranges, rather than ano
 MOST_BYTES = 4 << 20  # of a request for several ranges
 AHEAD_BYTES = 64 << 20  # of text that is on its way before it is needed, about
 MOST_AHEAD = 32  # batches
+
+_MOST_FILES = 1 << 14
+_files: dict[Cell, str] = {}  # what is kept, as far as this process has looked
 
 Numbers = TypeVar("Numbers", bound="Sequence[int]")
 
@@ -80,7 +83,7 @@ class BlockFetch:
     def __init__(self, spans: Iterable[tuple[Span, int, int]]) -> None:
         self._spans = [(span, list(_cut(span, first, end))) for span, first, end in spans]
         wanted = dict.fromkeys(cell for _, parts in self._spans for cell, _, _ in parts)
-        missing = [cell for cell in wanted if not is_kept(*cell)]
+        missing = [cell for cell in wanted if _file_of(cell) is None]
         self._coming = KeptRanges(missing) if missing else None
 
     def take(self) -> Iterator[tuple[int, Tokens]]:
@@ -108,12 +111,24 @@ def _cut(span: Span, first: int, end: int) -> Iterator[tuple[Cell, int, int]]:
         at = until
 
 
+def _file_of(cell: Cell) -> str | None:
+    path = _files.get(cell)
+    if path is None and (path := kept_range(*cell)) is not None:
+        if len(_files) == _MOST_FILES:
+            _files.clear()
+        _files[cell] = path
+    return path
+
+
 def _kept_bytes(cell: Cell, at: int, size: int) -> bytes:
-    with suppress(FileNotFoundError), open(range_of(*cell), "rb", buffering=0) as file:
-        data = os.pread(file.fileno(), size, at)
-        if len(data) == size:
-            return data
-    found, begin, _ = cell  # it has made room for others meanwhile
+    path = _file_of(cell)
+    if path is not None:
+        with suppress(FileNotFoundError), open(path, "rb", buffering=0) as file:
+            data = os.pread(file.fileno(), size, at)
+            if len(data) == size:
+                return data
+    _files.pop(cell, None)  # it has made room for others
+    found, begin, _ = cell
     return read(found, begin + at, begin + at + size)
 
 

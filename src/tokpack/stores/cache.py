@@ -63,17 +63,20 @@ def keep_range(
     found: StoredObject, begin: int, end: int, read: Callable[[StoredObject, int, int], bytes]
 ) -> None:
     """Have a copy of bytes [begin, end) of an object, which ``read`` gives; as ``copy_of``."""
-    _keep(range_of(found, begin, end), found, end - begin, lambda: [read(found, begin, end)])
+    _keep(_range(found, begin, end), found, end - begin, lambda: [read(found, begin, end)])
 
 
-def range_of(found: StoredObject, begin: int, end: int) -> Path:
-    """The file that has bytes [begin, end) of an object, where they are kept."""
+def kept_range(found: StoredObject, begin: int, end: int) -> str | None:
+    """The file with bytes [begin, end) of an object; None where they are not kept.
+
+    It may be removed when others need its place.
+    """
+    path = _range(found, begin, end)
+    return str(path) if _is_known(found) and _is_whole(path) else None
+
+
+def _range(found: StoredObject, begin: int, end: int) -> Path:
     return _path(found, begin, end) / f"{begin}-{end}"
-
-
-def is_kept(found: StoredObject, begin: int, end: int) -> bool:
-    """Whether bytes [begin, end) of an object are kept; they are those used last then."""
-    return _is_known(found) and _is_whole(range_of(found, begin, end))
 
 
 def _keep(
