@@ -12,8 +12,7 @@ by a reader with an empty cache:
   blocks the next window begins halfway.
 - ``ahead``: by the same iterator, as fast as they come; in the order of blocks a whole window.
 - ``one by one``: each batch is asked for when it is wanted.
-- ``ranks``: by ``--ranks`` processes, as fast as they come, half a window of the order of blocks,
-  with one cache and with a cache for each.
+- ``ranks``: the same by ``--ranks`` processes, with one cache and with a cache for each.
 
 Server and readers share the cores.
 """
@@ -23,6 +22,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -42,6 +42,7 @@ from tokpack.stores import access
 
 MEAN, SIGMA = 605, 1.1  # tokens of a document, and of their logarithms
 TOKENS = 200_000_000
+HOWS = ("loop", "ahead", "one by one")
 
 
 def make(prefix: Path) -> None:
@@ -83,17 +84,15 @@ def window_of(samples: GPTDataset) -> int:
 
 
 def measure(prefix: str, order: str, how: str, given: argparse.Namespace) -> dict[str, Any]:
-    """One row."""
+    """One row, of the rank ``given.rank`` of ``given.world``."""
     samples = GPTDataset(prefix, given.seq_length, order=order)
-    window, steps, size = window_of(samples), given.steps, given.batch
+    window, steps, size = window_of(samples), given.steps // given.world, given.batch
     before = access.amounts()
     if how == "one by one":
         rate, waited = one_by_one(samples, size, steps)
     else:
         if how == "ahead" and window:
-            steps = window // size - 1
-        if how == "ranks":
-            steps = given.steps // given.world if not window else window // size // 2 // given.world
+            steps = window // size // given.world - 1
         middle = max(window // size - steps // 2, 0) * size if how == "loop" and window else 0
         batches = SampleIterator(
             samples,
@@ -105,6 +104,7 @@ def measure(prefix: str, order: str, how: str, given: argparse.Namespace) -> dic
         )
         rate, waited = loop(batches, steps, given.step / 1000 if how == "loop" else 0.0)
     requests, amount = (b - a for a, b in zip(before, access.amounts(), strict=True))
+    access.shut_down()
     return {
         "order": order,
         "how": how,
@@ -116,22 +116,22 @@ def measure(prefix: str, order: str, how: str, given: argparse.Namespace) -> dic
     }
 
 
-def ranks(prefix: str, order: str, given: argparse.Namespace, caches: list[str]) -> dict[str, Any]:
-    """One row for all processes together, each with its cache."""
+def together(
+    prefix: str, order: str, how: str, given: argparse.Namespace, caches: list[str]
+) -> dict[str, Any]:
+    """One row for a process with each of ``caches``."""
     processes = []
     for rank, cache in enumerate(caches):
         options = {**vars(given), "rank": rank, "world": len(caches)}
-        command = [sys.executable, __file__, "--one", json.dumps([prefix, order, options])]
-        processes.append(
-            subprocess.Popen(
-                command, stdout=subprocess.PIPE, env=os.environ | {"TOKPACK_CACHE": cache}
-            )
-        )
+        command = [sys.executable, __file__, "--one", json.dumps([prefix, order, how, options])]
+        environment = os.environ | {"TOKPACK_CACHE": cache}
+        processes.append(subprocess.Popen(command, stdout=subprocess.PIPE, env=environment))
     rows = [json.loads(process.communicate()[0]) for process in processes]
+    if len(rows) == 1:
+        return rows[0]
     shared = "one cache" if len(set(caches)) == 1 else "own caches"
-    total = {
-        key: sum(row[key] for row in rows) for key in ("samples", "samples_s", "requests", "mb")
-    }
+    summed = ("samples", "samples_s", "requests", "mb")
+    total = {key: sum(row[key] for row in rows) for key in summed}
     return {**rows[0], **total, "how": f"{len(caches)} ranks, {shared}"}
 
 
@@ -142,7 +142,7 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--seq-length", type=int, default=2048)
     parser.add_argument("--save", action="store_true", help="append rows to benchmarks/results")
-    given = parser.parse_args(namespace=argparse.Namespace(rank=0, world=1))
+    given = parser.parse_args()
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
         make(Path(folder) / "set")
@@ -150,17 +150,16 @@ def main() -> None:
         script = str(Path(__file__).with_name("stores.py"))
         with server(script, "--serve", folder, delay) as (address, _):
             os.environ |= settings(address)
-            there, orders = f"s3://{BUCKET}/set", ("stateless", "stateless-blocks")
-            for place, prefix in (("disk", f"{folder}/set"), ("store", there)):
-                for order in orders:
-                    for how in ("loop", "ahead", "one by one"):
-                        os.environ["TOKPACK_CACHE"] = f"{folder}/cache/{len(rows)}"
-                        rows.append({"place": place, **measure(prefix, order, how, given)})
-                        access.shut_down()
-            for order in orders:
-                own = [f"{folder}/cache/{order}-{rank}" for rank in range(given.ranks)]
-                for caches in ([f"{folder}/cache/{order}"] * given.ranks, own):
-                    rows.append({"place": "store", **ranks(there, order, given, caches)})
+            for place, prefix in (("disk", f"{folder}/set"), ("store", f"s3://{BUCKET}/set")):
+                for order in ("stateless", "stateless-blocks"):
+                    ranks = [f"{folder}/cache/{order}-{rank}" for rank in range(given.ranks)]
+                    asked = [(how, [f"{folder}/cache/{order}-{how}"]) for how in HOWS]
+                    if place == "store":
+                        asked += [("ahead", ranks[:1] * len(ranks)), ("ahead", ranks)]
+                    for how, caches in asked:
+                        shutil.rmtree(f"{folder}/cache", ignore_errors=True)
+                        row = together(prefix, order, how, given, caches)
+                        rows.append({"place": place, **row})
     for row in rows:
         row["requests_a_sample"] = row["requests"] / row["samples"]
         row["kb_a_sample"] = 1e3 * row["mb"] / row["samples"]
@@ -174,7 +173,7 @@ def main() -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--one"]:
-        prefix, order, options = json.loads(sys.argv[2])
-        print(json.dumps(measure(prefix, order, "ranks", argparse.Namespace(**options))))
+        prefix, order, how, options = json.loads(sys.argv[2])
+        print(json.dumps(measure(prefix, order, how, argparse.Namespace(**options))))
     else:
         main()

@@ -19,6 +19,7 @@ import tokpack
 from tokpack import BlendedDataset, GPTDataset, MMapIndexedDataset
 from tokpack.cli.main import main
 from tokpack.errors import StoreError
+from tokpack.indexed import shards
 from tokpack.report import find_tokenizer
 from tokpack.samples import SampleIterator, fetch
 from tokpack.samples.orders import by_name
@@ -158,6 +159,22 @@ def test_a_virtual_dataset(store: Store, disk: Path, url: str, tmp_path: Path) -
     store.s3.delete("sets/one.idx")
     with pytest.raises(tokpack.InputError, match=r"piece 0, s3://texts/sets/one, is missing"):
         MMapIndexedDataset(whole)[0]
+
+
+def test_many_shards_are_looked_for_together(
+    store: Store, disk: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once, also where few of them stay open."""
+    monkeypatch.setattr(shards, "OPEN_SHARDS", 2)
+    tokpack.merge([str(disk)] * 5, disk.parent / "five", virtual=True, overwrite=True)
+    there = MMapIndexedDataset(put(store, disk.parent / "five"))
+    store.plan.requests.clear()
+    here = MMapIndexedDataset(disk)
+    assert len(there.sizes) == 5 * len(here)
+    for shard in (0, 2, 1, 4, 3, 0):
+        assert there[shard * len(here) + 17].tolist() == here[17].tolist()
+    assert (asked(store, "HEAD", "one.idx"), asked(store, "HEAD", "one.bin")) == (10, 5)
+    assert asked(store, "GET", "one.idx") == 1
 
 
 def test_samples(store: Store, disk: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:

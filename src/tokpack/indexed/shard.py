@@ -13,7 +13,7 @@ import stat
 import sys
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -32,11 +32,20 @@ from tokpack.indexed.format import (
     view_index,
 )
 from tokpack.indexed.stored import StoredTokens
-from tokpack.stores import StoredObject, exists, identity, is_url, located, named
+from tokpack.stores import (
+    StoredObject,
+    copies,
+    exists,
+    identity,
+    is_url,
+    located,
+    named,
+    stats,
+)
 from tokpack.stores.cache import copy_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from tokpack.stores import Identity
 
@@ -111,11 +120,36 @@ class Shard:
             raise InputError(f"{self.prefix}: was replaced while it was {doing}: run again")
 
 
-def open_shard(prefix: str) -> Shard:
+class Stored(NamedTuple):
+    """The objects of a dataset on a store, which belong together."""
+
+    idx: StoredObject
+    bin: StoredObject
+
+
+def look_at(prefixes: Sequence[str]) -> list[Stored | None]:
+    """The objects of datasets on stores, whose .idx are copied to this machine, many at a time.
+
+    None where they are missing, or replaced meanwhile. InputError.
+    """
+    indices = [idx_path(prefix) for prefix in prefixes]
+    before, data = stats(indices), stats([bin_path(prefix) for prefix in prefixes])
+    found = [
+        Stored(idx, one) if idx is not None and one is not None and idx == after else None
+        for idx, one, after in zip(before, data, stats(indices), strict=True)
+    ]
+    copies([one.idx for one in found if one is not None])
+    return found
+
+
+def open_shard(prefix: str, found: Stored | None = None) -> Shard:
     """Map both files of a dataset, which belong together even while a writer replaces them.
 
-    InputError where one is missing, FormatError where they are broken.
+    Those that were ``found`` before are not looked for. InputError where one is missing,
+    FormatError where they are broken.
     """
+    if found is not None:
+        return _open_both(prefix, *found)
     until = time.monotonic() + PATIENCE_SECONDS
     while True:
         before = identity(idx_path(prefix))
@@ -136,18 +170,18 @@ def open_shard(prefix: str) -> Shard:
         time.sleep(_PAUSE_SECONDS)
 
 
-def _open_both(prefix: str, idx: Identity | None) -> Shard:
+def _open_both(prefix: str, idx: Identity | None, data: StoredObject | None = None) -> Shard:
     name = idx_path(prefix)
     buffer, identity = map_file(name, idx if isinstance(idx, StoredObject) else None)
     header = parse_header(buffer[:HEADER_BYTES], len(buffer), name)
     index = view_index(buffer, header, name)
     if is_url(prefix):
-        stored = StoredTokens(named(bin_path(prefix)), header.dtype)
+        stored = StoredTokens(data or named(bin_path(prefix)), header.dtype)
         check_ends(index, stored.nbytes)
         return Shard(prefix, index, stored, identity)
-    data, _ = map_file(bin_path(prefix))
-    check_ends(index, len(data))
-    return Shard(prefix, index, np.frombuffer(data, header.dtype), identity)
+    mapped, _ = map_file(bin_path(prefix))
+    check_ends(index, len(mapped))
+    return Shard(prefix, index, np.frombuffer(mapped, header.dtype), identity)
 
 
 def map_file(path: str, found: StoredObject | None = None) -> tuple[bytes | mmap.mmap, Identity]:

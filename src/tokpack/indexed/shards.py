@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, fields
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,8 +14,8 @@ from tokpack.errors import FormatError, InputError
 from tokpack.indexed.format import bin_path, idx_path, storage_dtype
 from tokpack.indexed.manifest import Manifest, checksum_of, is_manifest, manifest_path
 from tokpack.indexed.records import ShardRecord
-from tokpack.indexed.shard import Shard, open_shard
-from tokpack.stores import exists, joined
+from tokpack.indexed.shard import Shard, Stored, look_at, open_shard
+from tokpack.stores import exists, is_url, joined
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,20 +28,26 @@ class Shards:
     """The shards of an open dataset.
 
     ``only`` is its one shard; of a virtual dataset it is None, and ``manifest`` has ``records`` of
-    those that ``open`` opens, of which at most OPEN_SHARDS stay open.
+    those that ``open`` opens, of which at most OPEN_SHARDS stay open. ``prepare`` is told which
+    will be opened soon.
     """
 
     dtype: np.dtype[Any]
     starts: npt.NDArray[np.int64]  # first sequence of each shard, then S
     sequences: int
     open: Callable[[int], Shard]
+    prepare: Callable[[range], None] = lambda numbers: None
     only: Shard | None = None
     manifest: Manifest | None = None
     records: tuple[ShardRecord, ...] = ()
 
     def __iter__(self) -> Iterator[Shard]:
         """The shards in order, each opened when its turn comes."""
-        return (self.open(number) for number in range(len(self.starts) - 1))
+        count = len(self.starts) - 1
+        for number in range(count):
+            if number % OPEN_SHARDS == 0:
+                self.prepare(range(number, min(number + OPEN_SHARDS, count)))
+            yield self.open(number)
 
 
 def open_shards(prefix: str) -> Shards:
@@ -54,9 +60,12 @@ def open_shards(prefix: str) -> Shards:
     records, dtype = manifest.pieces or (), storage_dtype(manifest.dtype)
     counts = [record.sequences for record in records]
     starts = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+    recorded = _Recorded(prefix, dtype, records)
     # The cache of functools may be used from threads and across fork: it holds no lock meanwhile.
-    opener = lru_cache(OPEN_SHARDS)(partial(_open_recorded, prefix, dtype, records))
-    return Shards(dtype, starts, int(starts[-1]), opener, manifest=manifest, records=records)
+    opener, total = lru_cache(OPEN_SHARDS)(recorded.open), int(starts[-1])
+    return Shards(
+        dtype, starts, total, opener, recorded.look_at, manifest=manifest, records=records
+    )
 
 
 def is_virtual(prefix: str) -> bool:
@@ -71,26 +80,41 @@ def piece_prefix(prefix: str, record: ShardRecord) -> str:
     return joined(os.path.dirname(prefix), record.prefix)
 
 
-def _open_recorded(
-    prefix: str, dtype: np.dtype[Any], records: tuple[ShardRecord, ...], number: int
-) -> Shard:
-    """Open a shard of a virtual dataset. FormatError where it has changed since it was recorded."""
-    record = records[number]
-    path = piece_prefix(prefix, record)
-    where = f"{manifest_path(prefix)}: piece {number}, {path},"
-    if not exists(idx_path(path)):
-        raise InputError(f"{where} is missing: put it back, or merge the others again")
-    shard = open_shard(path)
-    if shard.dtype != dtype:
-        raise FormatError(f"{where} has ids of {shard.dtype}, expected {dtype}: it has changed")
-    found = ShardRecord.of(shard, record.prefix, record.xxh3_128)
-    for field in fields(ShardRecord):
-        now, then = getattr(found, field.name), getattr(record, field.name)
-        if now != then:
+class _Recorded:
+    """The shards of a virtual dataset; of those on a store it is looked once where they are."""
+
+    def __init__(self, prefix: str, dtype: np.dtype[Any], records: tuple[ShardRecord, ...]) -> None:
+        self._prefix, self._dtype, self._records = prefix, dtype, records
+        self._stored: dict[int, Stored | None] = {}
+
+    def look_at(self, numbers: range) -> None:
+        """Look where shards on a store are, all at once. InputError."""
+        paths = {number: piece_prefix(self._prefix, self._records[number]) for number in numbers}
+        new = [n for n, path in paths.items() if n not in self._stored and is_url(path)]
+        if new:
+            found = look_at([paths[number] for number in new])
+            self._stored |= zip(new, found, strict=True)
+
+    def open(self, number: int) -> Shard:
+        """Open a shard. FormatError where it has changed since it was recorded, InputError."""
+        record, stored = self._records[number], self._stored.get(number)
+        path = piece_prefix(self._prefix, record)
+        where = f"{manifest_path(self._prefix)}: piece {number}, {path},"
+        if stored is None and not exists(idx_path(path)):
+            raise InputError(f"{where} is missing: put it back, or merge the others again")
+        shard = open_shard(path, stored)
+        if shard.dtype != self._dtype:
             raise FormatError(
-                f"{where} has changed: {field.name} is {now}, expected {then}; merge again"
+                f"{where} has ids of {shard.dtype}, expected {self._dtype}: it has changed"
             )
-    return shard
+        found = ShardRecord.of(shard, record.prefix, record.xxh3_128)
+        for field in fields(ShardRecord):
+            now, then = getattr(found, field.name), getattr(record, field.name)
+            if now != then:
+                raise FormatError(
+                    f"{where} has changed: {field.name} is {now}, expected {then}; merge again"
+                )
+        return shard
 
 
 def check_digest(prefix: str, shard: Shard, record: ShardRecord) -> None:

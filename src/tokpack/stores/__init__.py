@@ -6,6 +6,7 @@ from tokpack.stores.access import (
     Reader,
     check_same,
     contents,
+    copies,
     find,
     heads,
     named,
@@ -13,6 +14,7 @@ from tokpack.stores.access import (
     open_object,
     open_reader,
     stat,
+    stats,
     use_in_this_process,
 )
 from tokpack.stores.anywhere import (
@@ -37,6 +39,7 @@ __all__ = [
     "StoredObject",
     "check_same",
     "contents",
+    "copies",
     "exists",
     "find",
     "head",
@@ -55,5 +58,6 @@ __all__ = [
     "refuse",
     "shown",
     "stat",
+    "stats",
     "use_in_this_process",
 ]

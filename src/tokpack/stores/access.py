@@ -52,6 +52,18 @@ def stat(url: str) -> StoredObject | None:
     return found
 
 
+def stats(urls: Sequence[str]) -> list[StoredObject | None]:
+    """``stat`` of each, many at a time. InputError."""
+    found: list[StoredObject | None] = _stores().stats(urls)
+    return found
+
+
+def copies(objects: Sequence[StoredObject]) -> list[str]:
+    """Copies in this machine's cache, see ``cache.copy_of``; many at a time."""
+    paths: list[str] = _stores().copies(objects)
+    return paths
+
+
 def named(url: str) -> StoredObject:
     """The object of a URL. InputError where there is none."""
     found = stat(url)

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
     from tokpack.stores.urls import StoredObject
 
+    Read = Callable[[StoredObject, int, int], bytes]  # bytes [begin, end) of an object
+
 SIZE = "TOKPACK_CACHE_SIZE"
 _DEFAULT_BYTES = 50 * 10**9
 _SUM, _LOCK = ".sum", ".lock"
@@ -48,20 +50,19 @@ _looking = threading.Lock()
 _unlooked: int | None = None  # bytes that this process has fetched since it looked at the cache
 
 
-def copy_of(found: StoredObject) -> str:
+def copy_of(found: StoredObject, read: Read | None = None) -> str:
     """The file with the bytes of an object; fetched, by one process, where it is not there.
 
-    It may be removed when others need its place: open it at once. InputError where the store does
+    ``read`` gives ranges of objects to the process that does it for others. The file may be
+    removed when others need its place: open it at once. InputError where the store does
     not give it, OutputError where the cache cannot be written, UsageError where it is too small.
     """
     path = _path(found) / shown(found.url).rpartition("/")[2][-_LONGEST_NAME:]
-    _keep(path, found, found.size, lambda: _content(found))
+    _keep(path, found, found.size, lambda: _content(found, read))
     return str(path)
 
 
-def keep_range(
-    found: StoredObject, begin: int, end: int, read: Callable[[StoredObject, int, int], bytes]
-) -> None:
+def keep_range(found: StoredObject, begin: int, end: int, read: Read) -> None:
     """Have a copy of bytes [begin, end) of an object, which ``read`` gives; as ``copy_of``."""
     _keep(_range(found, begin, end), found, end - begin, lambda: [read(found, begin, end)])
 
@@ -107,7 +108,12 @@ def _path(found: StoredObject, *span: int) -> Path:
     return cache_root() / "stores" / xxhash.xxh3_128_hexdigest(what.encode())
 
 
-def _content(found: StoredObject) -> Iterator[bytes]:
+def _content(found: StoredObject, read: Read | None) -> Iterator[bytes]:
+    if read is not None:
+        yield from (
+            read(found, at, min(at + _READ, found.size)) for at in range(0, found.size, _READ)
+        )
+        return
     reader = Reader(found, 0, found.size)
     try:
         while data := reader.read(_READ):

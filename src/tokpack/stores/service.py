@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tokpack.errors import StoreError, UnreachableError
 from tokpack.stores import listing
 from tokpack.stores.ahead import Ahead
-from tokpack.stores.cache import keep_range
+from tokpack.stores.cache import copy_of, keep_range
 from tokpack.stores.filesystems import FileSystems
 from tokpack.stores.objects import ObjectStores, patience_seconds
 from tokpack.stores.trouble import ChangedError, MissingError, TransientError, changed
@@ -57,6 +57,14 @@ class Service:
         """The object of a URL; None where there is none."""
         found: StoredObject | None = self._again(url, lambda: _store(url).stat(url), first=True)
         return found
+
+    def stats(self, urls: Sequence[str]) -> list[StoredObject | None]:
+        """``stat`` of each."""
+        return list(self._pool.map(self.stat, urls))
+
+    def copies(self, objects: Sequence[StoredObject]) -> list[str]:
+        """``cache.copy_of`` each."""
+        return list(self._pool.map(lambda one: copy_of(one, self.read), objects))
 
     def heads(self, objects: Sequence[StoredObject], size: int) -> list[bytes]:
         """The first bytes of objects, ``size`` at most of each."""
