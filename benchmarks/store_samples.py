@@ -14,12 +14,17 @@ by a reader with an empty cache:
 - ``one by one``: each batch is asked for when it is wanted.
 - ``ranks``: the same by ``--ranks`` processes, with one cache and with a cache for each.
 
+With ``--megatron PYTHON``, an interpreter that has megatron-core, torch and boto3, its reader of S3
+takes the first samples of its own order one after the other, and tokpack the same samples; their
+tokens are compared.
+
 Server and readers share the cores.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import shutil
@@ -42,6 +47,7 @@ from tokpack.stores import access
 
 MEAN, SIGMA = 605, 1.1  # tokens of a document, and of their logarithms
 TOKENS = 200_000_000
+MEGATRON_BATCHES = 4
 HOWS = ("loop", "ahead", "one by one")
 
 
@@ -135,11 +141,40 @@ def together(
     return {**rows[0], **total, "how": f"{len(caches)} ranks, {shared}"}
 
 
+def beside_megatron(url: str, given: argparse.Namespace, folder: str) -> list[dict[str, Any]]:
+    """Rows of Megatron-core's reader and of ours, for the same samples; all of them are equal."""
+    total, taken = TOKENS // given.seq_length // 2, MEGATRON_BATCHES * given.batch
+    script = str(Path(__file__).parent / "peers" / "megatron_s3.py")
+    words = [url, str(total), str(taken), str(given.seq_length), f"{folder}/megatron"]
+    done = subprocess.run([given.megatron, script, *words], stdout=subprocess.PIPE, check=True)
+    theirs = json.loads(done.stdout)
+    os.environ["TOKPACK_CACHE"] = f"{folder}/cache/megatron"
+    samples = GPTDataset(url, given.seq_length, order="megatron", num_samples=total)
+    digest, before, began = hashlib.sha256(), access.amounts(), time.perf_counter()
+    for _, batch in zip(
+        range(MEGATRON_BATCHES), SampleIterator(samples, given.batch, prefetch=2), strict=False
+    ):
+        digest.update(batch["tokens"].tobytes())
+    seconds = time.perf_counter() - began
+    requests, amount = (b - a for a, b in zip(before, access.amounts(), strict=True))
+    access.shut_down()
+    if digest.hexdigest() != theirs["sha256"]:
+        raise SystemExit("the samples of Megatron-core are others")
+    row = {"place": "store", "order": "megatron", "samples": taken, "waited": 1.0}
+    ours = {"samples_s": taken / seconds, "requests": requests, "mb": amount / 1e6}
+    counts = {key: theirs[key] for key in ("requests", "mb")}
+    return [
+        {**row, **counts, "how": "megatron-core", "samples_s": taken / theirs["seconds"]},
+        {**row, **ours, "how": "ahead"},
+    ]
+
+
 def main() -> None:
     """Measure, print a table, and save rows where that is asked for."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     for name, value in (("latency", 20), ("step", 200), ("steps", 100), ("batch", 8), ("ranks", 4)):
         parser.add_argument(f"--{name}", type=int, default=value)
+    parser.add_argument("--megatron", metavar="PYTHON", help="an interpreter with megatron-core")
     parser.add_argument("--seq-length", type=int, default=2048)
     parser.add_argument("--save", action="store_true", help="append rows to benchmarks/results")
     given = parser.parse_args()
@@ -160,6 +195,8 @@ def main() -> None:
                         shutil.rmtree(f"{folder}/cache", ignore_errors=True)
                         row = together(prefix, order, how, given, caches)
                         rows.append({"place": place, **row})
+            if given.megatron:
+                rows += beside_megatron(f"s3://{BUCKET}/set", given, folder)
     for row in rows:
         row["requests_a_sample"] = row["requests"] / row["samples"]
         row["kb_a_sample"] = 1e3 * row["mb"] / row["samples"]

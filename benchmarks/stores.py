@@ -6,7 +6,8 @@ The English corpus, repeated, as one plain file and as eight in zstd, is encoded
 disk, from a server that only sends files (as much of S3's protocol as reading one takes), and from
 moto's server. The servers run on the cores that encode: the clock shows what both cost, and the
 processor time of the run alone what a server elsewhere would leave. Output goes to the disk in all
-cases. With --save rows are appended to benchmarks/results.
+cases. With ``--datatrove PYTHON``, an interpreter that has datatrove[io,processing] and s3fs, its
+tokenizer reads the eight files from moto's server, too, with as many workers, once. With --save rows are appended to benchmarks/results.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import argparse
 import hashlib
 import json
 import os
+import resource
 import socket
 import statistics
 import subprocess
@@ -40,7 +42,7 @@ import tokpack
 from tokpack.stores import access
 options = json.loads(sys.argv[1])
 began = time.perf_counter()
-tokpack.encode(options.pop("inputs"), **options)
+made = tokpack.encode(options.pop("inputs"), **options)
 wall = time.perf_counter() - began
 access.shut_down()
 used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
@@ -48,6 +50,7 @@ print(json.dumps({
     "wall": wall,
     "cpu": sum(one.ru_utime + one.ru_stime for one in used),
     "worker_mb": used[1].ru_maxrss / 1024,
+    "tokens": made.tokens,
 }))
 """
 
@@ -150,7 +153,7 @@ def encode(inputs: list[str], endpoint: str, options: dict[str, Any]) -> dict[st
     """One run in a process of its own."""
     environment = os.environ | settings(endpoint)
     with tempfile.TemporaryDirectory(dir=options["folder"]) as folder:
-        given = {k: v for k, v in options.items() if k != "folder"}
+        given = {k: v for k, v in options.items() if k not in ("folder", "datatrove")}
         given |= {"inputs": inputs, "output": f"{folder}/out"}
         done = subprocess.run(
             [sys.executable, "-c", RUN, json.dumps(given)],
@@ -160,6 +163,31 @@ def encode(inputs: list[str], endpoint: str, options: dict[str, Any]) -> dict[st
         )
     found: dict[str, float] = json.loads(done.stdout)
     return found
+
+
+def datatrove(endpoint: str, options: dict[str, Any], tasks: int) -> dict[str, float]:
+    """A run of datatrove's tokenizer over the files in zstd."""
+    from peers import tokenizer_files
+
+    folder = Path(options["folder"])
+    tokenizer_files.write(folder / "gpt2", Path(options["vocab_file"]), Path(options["merge_file"]))
+    script = str(Path(__file__).parent / "peers" / "datatrove_job.py")
+    with tempfile.TemporaryDirectory(dir=folder) as output:
+        words = [str(folder / "gpt2" / "tokenizer.json"), f"s3://{BUCKET}", output]
+        words += [str(options["workers"]), "*.jsonl.zst", str(tasks)]
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        done = subprocess.run(
+            [options["datatrove"], script, *words],
+            env=os.environ | settings(endpoint),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            check=True,
+        )
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        wall = float(done.stdout.split()[-1])  # without the imports of the first process
+        tokens = sum(path.stat().st_size for path in Path(output).rglob("*.bin")) // 2
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return {"wall": wall, "cpu": used, "worker_mb": after.ru_maxrss / 1024, "tokens": tokens}
 
 
 def measure(
@@ -186,6 +214,10 @@ def measure(
                 run = encode(inputs, address, options)
                 run["server"] = processor_seconds(process) - before if process else 0.0
                 runs[place].append(run)
+        if options["datatrove"] and len(names) > 1:
+            before = processor_seconds(storing)
+            run = datatrove(endpoint, options, len(names))
+            runs["moto, datatrove"] = [run | {"server": processor_seconds(storing) - before}]
     rows: list[dict[str, Any]] = []
     for place, found in runs.items():
         row: dict[str, Any] = {"place": place}
@@ -204,6 +236,7 @@ def main() -> None:
     parser.add_argument("--size", default="400MB", help="of the text, such as 400MB")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--datatrove", metavar="PYTHON", help="an interpreter with datatrove")
     parser.add_argument("--save", action="store_true", help="append rows to benchmarks/results")
     arguments = parser.parse_args()
     size = int(arguments.size[:-2]) * UNITS[arguments.size[-2:].upper()]
@@ -218,6 +251,7 @@ def main() -> None:
             "vocab_file": str(data.vocab_file),
             "merge_file": str(data.merge_file),
             "workers": arguments.workers,
+            "datatrove": arguments.datatrove,
         }
         content = data.lines("english")
         with open(folder / "plain.jsonl", "wb") as file:
