@@ -98,7 +98,7 @@ def measure(prefix: str, order: str, how: str, given: argparse.Namespace) -> dic
         rate, waited = one_by_one(samples, size, steps)
     else:
         if how == "ahead" and window:
-            steps = window // size // given.world - 1
+            steps = window // size // given.world - 40  # the next window is asked for later
         middle = max(window // size - steps // 2, 0) * size if how == "loop" and window else 0
         batches = SampleIterator(
             samples,

@@ -7,7 +7,8 @@ disk, from a server that only sends files (as much of S3's protocol as reading o
 moto's server. The servers run on the cores that encode: the clock shows what both cost, and the
 processor time of the run alone what a server elsewhere would leave. Output goes to the disk in all
 cases. With ``--datatrove PYTHON``, an interpreter that has datatrove[io,processing] and s3fs, its
-tokenizer reads the eight files from moto's server, too, with as many workers, once. With --save rows are appended to benchmarks/results.
+tokenizer reads the eight files from moto's server, too, with as many workers, once. With --save
+rows are appended to benchmarks/results.
 """
 
 from __future__ import annotations
@@ -100,6 +101,7 @@ class Sender(BaseHTTPRequestHandler):
 def serve(folder: str, delay: str, port: str) -> None:
     """The main function of the server process."""
     Sender.folder, Sender.delay = Path(folder), float(delay)
+    ThreadingHTTPServer.request_queue_size = 128  # a reader has 32 connections
     ThreadingHTTPServer(("127.0.0.1", int(port)), Sender).serve_forever()
 
 

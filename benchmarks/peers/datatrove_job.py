@@ -1,7 +1,7 @@
 """Tokenize files with datatrove: datatrove_job.py TOKENIZER FOLDER OUTPUT WORKERS [PATTERN TASKS].
 
-A task of datatrove takes whole files, so FOLDER, which may be s3://, has one for each worker, or for
-each of TASKS. The interpreter that has datatrove runs this.
+A task of datatrove takes whole files, so FOLDER, which may be s3://, has one for each worker, or
+for each of TASKS. The interpreter that has datatrove runs this.
 """
 
 from __future__ import annotations
