@@ -117,13 +117,14 @@ def _dispatch(name: str, arguments: Sequence[str]) -> int:
 
 
 def _say_amounts() -> None:
-    """How much this process, without its workers, read from stores."""
+    """How much this process, without its workers, read from stores and wrote to them."""
     from tokpack.stores import access
 
     with suppress(TokpackError):
-        requests, size = access.amounts()
+        requests, read, written = access.amounts()
         if requests:
-            terminal.say(f"tokpack: stores: {requests} requests, {bytes_text(size)} read")
+            sent = f", {bytes_text(written)} written" if written else ""
+            terminal.say(f"tokpack: stores: {requests} requests, {bytes_text(read)} read{sent}")
 
 
 def _unknown_command(name: str) -> str:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 MANIFEST_VERSION = 2  # from 2 on a .bin may have xxh3_blocks
+PIECES_VERSION = 3  # of one whose .bin has the digests of pieces; that is all that is new in it
 
 _START = re.compile(rb'\s*\{\s*"tokpack"\s*:')
 _HEAD_BYTES = 256
@@ -39,15 +40,25 @@ _LINES = 1000  # of a long list, made into text at once
 
 
 class FileDigest(TypedDict, total=False):
-    """Size and checksum of one file: of the whole of it, or of its blocks (``files.blocks``)."""
+    """Size and checksum of one file: of the whole of it, or of its blocks (``files.blocks``).
+
+    A .bin that a store has put together has the digests of its ``pieces`` instead, in order.
+    """
 
     bytes: Required[int]
     xxh3_128: str
     xxh3_blocks: str
+    pieces: list[FileDigest]
 
 
 def checksum_of(digest: FileDigest) -> str:
-    """The checksum that a digest has, 32 hexadecimal digits; "" where it has none."""
+    """The checksum that a digest has, 32 hexadecimal digits; "" where it has none.
+
+    Where a file has pieces it is that of their sizes and checksums, a line each.
+    """
+    if "pieces" in digest:
+        lines = "".join(f"{one['bytes']} {checksum_of(one)}\n" for one in digest["pieces"])
+        return xxhash.xxh3_128_hexdigest(lines.encode())
     return digest.get("xxh3_blocks") or digest.get("xxh3_128", "")
 
 
@@ -206,9 +217,9 @@ class Manifest:
         version: Any = versions.get("manifest")
         if not _is_count(version) or version == 0:
             raise FormatError(f"{name}: manifest version is {brief(version)}, expected a number")
-        if version > MANIFEST_VERSION:
+        if version > PIECES_VERSION:
             raise FormatError(
-                f"{name}: manifest version is {version}, this tokpack knows {MANIFEST_VERSION}: "
+                f"{name}: manifest version is {version}, this tokpack knows {PIECES_VERSION}: "
                 "upgrade tokpack; the dataset itself can be read without its manifest"
             )
         values |= {"format_version": version, "tokpack_version": versions.get("version")}
@@ -342,9 +353,14 @@ def _check_sums(manifest: Manifest, name: str) -> None:
             )
 
 
-def _is_digest(value: dict[str, Any]) -> bool:
-    sums = [value[name] for name in ("xxh3_128", "xxh3_blocks") if name in value]
-    return _is_count(value.get("bytes")) and len(sums) == 1 and isinstance(sums[0], str)
+def _is_digest(value: object) -> bool:
+    if not isinstance(value, dict) or not _is_count(value.get("bytes")):
+        return False
+    sums = [value[name] for name in ("xxh3_128", "xxh3_blocks", "pieces") if name in value]
+    if len(sums) != 1 or not isinstance(sums[0], list):
+        return len(sums) == 1 and isinstance(sums[0], str)
+    whole = all(_is_digest(one) and "pieces" not in one for one in sums[0])
+    return whole and sum(one["bytes"] for one in sums[0]) == value["bytes"]
 
 
 def _are_counts(values: object) -> TypeGuard[list[int]]:

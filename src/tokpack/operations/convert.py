@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import os
+import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from tokpack.errors import FormatError, InputError, UsageError
-from tokpack.files.durable import Staged
-from tokpack.files.outputs import begin_outputs, check_outputs
+from tokpack.files.durable import Staged, cannot_write
 from tokpack.indexed.dataset import MMapIndexedDataset
 from tokpack.indexed.format import MAGIC, bin_path, idx_path, parse_header, storage_dtype
 from tokpack.indexed.manifest import Manifest, manifest_path
 from tokpack.indexed.outputs import dataset_files
 from tokpack.indexed.prefix import prefix_of
 from tokpack.operations import foreign, parquet, tntidx
-from tokpack.operations.export import EXPORTS, cast, export, outputs_of
+from tokpack.operations.export import EXPORTS, cast, export, place_of_export
 from tokpack.operations.merge import plain_facts
-from tokpack.operations.output import Output, Place
+from tokpack.operations.output import Output
+from tokpack.operations.place import place_of_datasets, scratch_folder
 from tokpack.progress import Stage
-from tokpack.stores import refuse
+from tokpack.stores import exists, head, identity, is_file, is_url, open_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,6 +36,7 @@ SOURCES = ("mmap", "lazy", "fairseq", "datatrove", "npy", "raw", "llm.c", "parqu
 TARGETS = ("mmap", *EXPORTS)
 _SUFFIXES = {".npy": "npy", ".parquet": "parquet", ".ds": "datatrove"}
 _HEAD = 64
+_COPY = 4 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +76,6 @@ def convert(options: ConvertOptions, *, progress: Show | None = None) -> Convert
     Ids that do not fit the dtype are a UsageError, a broken input is a FormatError, a taken output
     an OutputError; the output appears whole or not at all.
     """
-    refuse([options.input, options.output], "convert")
     if options.source and options.source not in SOURCES:
         raise UsageError(f"no format {options.source!r} to convert from: {', '.join(SOURCES)}")
     target = options.target or _SUFFIXES.get(os.path.splitext(options.output)[1], "mmap")
@@ -92,7 +93,20 @@ def convert(options: ConvertOptions, *, progress: Show | None = None) -> Convert
             f"{options.input} is in the mmap format already: say --to FORMAT "
             f"({', '.join(EXPORTS)}), or --dtype for other ids"
         )
-    return _import(options, source, progress)
+    if not is_url(options.input) or source == "mmap":
+        return _import(options, options.input, source, progress)
+    with scratch_folder(options.input) as folder:
+        return _import(options, _brought(options.input, folder), source, progress)
+
+
+def _brought(url: str, folder: str) -> str:
+    """The path of a copy of an input on a store, with the files that go with it. InputError."""
+    copy = os.path.join(folder, os.path.basename(url))
+    for name in filter(exists, _input_files(url)):
+        path = os.path.join(folder, os.path.basename(name))
+        with open_file(name) as source, cannot_write(path), open(path, "wb") as file:
+            shutil.copyfileobj(source, file, _COPY)
+    return copy
 
 
 def detect(name: str) -> str:
@@ -101,23 +115,23 @@ def detect(name: str) -> str:
     FormatError for a format that cannot be read, UsageError where nothing tells the format.
     """
     prefix = prefix_of(name)
-    if os.path.isfile(idx_path(prefix)):
+    if is_file(idx_path(prefix)):
         return _detect_index(idx_path(prefix))
     if MMapIndexedDataset.exists(prefix):  # a virtual one
         return "mmap"
-    if not os.path.isfile(name):
+    if not is_file(name):
         raise InputError(
             f"{name}: no such file, nor {idx_path(prefix)}; name a dataset by its prefix, "
             "anything else by its file"
         )
-    head = _head(name)
-    if head.startswith(b"\x93NUMPY"):
+    begin = _head(name)
+    if begin.startswith(b"\x93NUMPY"):
         return "npy"
-    if head.startswith(parquet.MAGIC):
+    if begin.startswith(parquet.MAGIC):
         return "parquet"
-    if os.path.isfile(f"{name}.index"):
+    if is_file(f"{name}.index"):
         return "datatrove"
-    if foreign.is_shard(head):
+    if foreign.is_shard(begin):
         return "llm.c"
     raise UsageError(
         f"{name}: nothing in it tells its format; if it is token ids and nothing else, say "
@@ -126,17 +140,20 @@ def detect(name: str) -> str:
 
 
 def _detect_index(path: str) -> str:
-    head, size = _head(path), os.path.getsize(path)
-    if head.startswith(tntidx.MAGIC):
+    begin, found = _head(path), identity(path)
+    size = found.size if found else 0
+    if begin.startswith(tntidx.MAGIC):
         return "lazy"
-    sequences = int.from_bytes(head[18:26], "little")
-    if head.startswith(MAGIC) and len(head) >= 26 and size == 26 + 12 * sequences:
+    sequences = int.from_bytes(begin[18:26], "little")
+    if begin.startswith(MAGIC) and len(begin) >= 26 and size == 26 + 12 * sequences:
         return "fairseq"
-    parse_header(head[:34], size, path)  # a FormatError for all that is not Megatron's
+    parse_header(begin[:34], size, path)  # a FormatError for all that is not Megatron's
     return "mmap"
 
 
 def _head(path: str) -> bytes:
+    if is_url(path):
+        return head(path, _HEAD)
     try:
         with open(path, "rb") as file:
             return file.read(_HEAD)
@@ -144,8 +161,8 @@ def _head(path: str) -> bytes:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
-def _open(options: ConvertOptions, source: str) -> Opened:
-    name, eod = options.input, options.eod
+def _open(options: ConvertOptions, name: str, source: str) -> Opened:
+    eod = options.eod
     openers: dict[str, Callable[[], Opened]] = {
         "mmap": lambda: foreign.open_mmap(prefix_of(name)),
         "lazy": lambda: _open_pair(prefix_of(name), source),
@@ -168,13 +185,16 @@ def _open_pair(prefix: str, source: str) -> Opened:
     return foreign.open_fairseq_mmap(prefix)
 
 
-def _import(options: ConvertOptions, source: str, progress: Show | None) -> Converted:
-    opened = _open(options, source)
-    prefix = _output_prefix(options.output)
-    place = Place([prefix], _input_files(options.input), overwrite=options.overwrite)
+def _import(options: ConvertOptions, name: str, source: str, progress: Show | None) -> Converted:
+    """Convert the dataset ``name``, which is the input, or a copy of it on this machine."""
+    opened = _open(options, name, source)
+    prefix, files = _output_prefix(options.output), _input_files(options.input)
     dtype = storage_dtype(options.dtype) if options.dtype else _default_dtype(opened.dtype)
-    with Staged() as staged:
-        out = Output(prefix, staged)
+    with (
+        place_of_datasets([prefix], files, overwrite=options.overwrite) as place,
+        Staged() as staged,
+    ):
+        out = Output(place.here(prefix), staged)
         lengths = out.scratch(opened.sequences, np.int32)
         stage = Stage(progress, "convert", opened.sequences, "sequences")
         at = tokens = 0
@@ -232,24 +252,19 @@ def _export(options: ConvertOptions, target: str, progress: Show | None) -> Conv
     prefix = prefix_of(options.input)
     with MMapIndexedDataset(prefix, verify=True) as dataset:
         output = _output_prefix(options.output) if target == "lazy" else options.output
-        inputs = _input_files(options.input)
-
-        begin_outputs(outputs_of(target, output), inputs, overwrite=options.overwrite)
-
-        def check() -> None:
-            check_outputs(outputs_of(target, output), inputs, overwrite=options.overwrite)
-
         manifest = dataset.manifest
         name = str(manifest.tokenizer.get("name", "")) if manifest else ""
-        dtype, notes = export(
-            dataset,
-            target,
-            output,
-            asked=options.dtype,
-            tokenizer=name,
-            progress=progress,
-            check=check,
-        )
+        inputs = _input_files(options.input)
+        with place_of_export(target, output, inputs, overwrite=options.overwrite) as place:
+            dtype, notes = export(
+                dataset,
+                target,
+                output,
+                place,
+                asked=options.dtype,
+                tokenizer=name,
+                progress=progress,
+            )
         tokens = int(dataset.sizes.sum(dtype=np.int64))
         documents = len(dataset.doc_idx) - 1
         paths = EXPORTS[target].paths(output)

@@ -12,13 +12,13 @@ from tokpack.files.durable import Staged, cannot_write, make_folder_of
 from tokpack.files.outputs import DATA
 from tokpack.indexed.format import bin_path, idx_path
 from tokpack.indexed.outputs import dataset_outputs
-from tokpack.operations.output import stale_files
 from tokpack.operations.parquet import write_lists
+from tokpack.operations.place import Place, stale_files
 from tokpack.operations.tntidx import lazy_index_chunks
 from tokpack.progress import Stage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from tokpack.files.outputs import Output
     from tokpack.indexed.dataset import MMapIndexedDataset
@@ -49,39 +49,45 @@ EXPORTS = {
 }
 
 
-def outputs_of(target: str, output: str) -> list[Output]:
-    """The files that ``export`` replaces, the one that comes last at the end."""
-    if target == "lazy":
-        *rest, manifest = dataset_outputs(output)
-        return [manifest, *rest]
-    return [(path, DATA) for path in EXPORTS[target].paths(output)]
+def place_of_export(target: str, output: str, inputs: Iterable[str], *, overwrite: bool) -> Place:
+    """Where the files of an export shall be."""
+    paths = EXPORTS[target].paths(output)
+
+    def outputs() -> list[Output]:
+        if target == "lazy":
+            *rest, manifest = dataset_outputs(output)
+            return [manifest, *rest]
+        return [(path, DATA) for path in paths]
+
+    def stale() -> list[str]:
+        # What an old dataset is known by goes before a file of the new one comes.
+        return stale_files(output) if target == "lazy" else paths[1:][-1:]
+
+    return Place(outputs, inputs, overwrite=overwrite, stale=stale)
 
 
 def export(
     dataset: MMapIndexedDataset,
     target: str,
     output: str,
+    place: Place,
     *,
     asked: str | None = None,
     tokenizer: str = "",
     progress: Show | None = None,
-    check: Callable[[], None] = lambda: None,
 ) -> tuple[np.dtype[Any], list[str]]:
     """Write ``dataset`` as ``target`` (a key of EXPORTS); its dtype, and notes for users.
 
-    ``check`` is called before files get their names, and raises where they may not. The index has
-    been verified. UsageError where an id does not fit, OutputError where a file cannot be written.
+    ``place`` is that of ``output``. The index has been verified. UsageError where an id does not
+    fit, OutputError where a file cannot be written.
     """
     form = EXPORTS[target]
     dtype = _choose(dataset.dtype, form, asked, target)
     total = dataset.token_count
     notes: list[str] = []
-    # What an old dataset is known by goes before a file of the new one comes.
-    paths = form.paths(output)
-    stale = stale_files(output) if target == "lazy" else paths[1:][-1:]
     with Staged() as staged, cannot_write(output):
-        make_folder_of(output)
-        files = {path: staged.create(path) for path in paths}
+        make_folder_of(place.here(output))
+        files = {path: staged.create(place.here(path)) for path in form.paths(output)}
         ids = cast_chunks(dataset, dtype, total, progress)
         if target == "lazy":
             _write_ids(files[bin_path(output)], ids)
@@ -100,8 +106,7 @@ def export(
                 files[output].write(_npy_header(dtype, total))
             _write_ids(files[output], ids)
             notes.append(_BOUNDS_LOST)
-        check()
-        staged.commit(stale)
+        place.commit(staged)
     several = len(dataset) != len(dataset.doc_idx) - 1
     if target in ("datatrove", "parquet") and several:
         notes.append("the sequences of a document were joined: the format knows documents only")

@@ -18,7 +18,8 @@ from tokpack.indexed.outputs import dataset_files
 from tokpack.indexed.prefix import prefixes_of
 from tokpack.indexed.records import MAX_TOTAL, ShardRecord
 from tokpack.indexed.shard import open_shard
-from tokpack.operations.output import Output, Place
+from tokpack.operations.output import JoinedOutput, Output
+from tokpack.operations.place import Place, place_of_datasets
 from tokpack.progress import Stage
 from tokpack.stores import is_url
 
@@ -42,6 +43,7 @@ class _Input:
     dtype: np.dtype[Any]
     records: list[ShardRecord]  # with full prefixes
     identities: list[Identity]  # of the shards' files
+    digests: list[FileDigest | None]  # of their .bin, as their manifests say
     manifest: Manifest | None
 
     @property
@@ -74,23 +76,29 @@ def merge(
     if not prefixes:
         raise UsageError("nothing to merge: name the datasets by their prefixes")
     files = [file for prefix in prefixes for file in dataset_files(prefix)]
-    place = Place([output], files, overwrite=overwrite)
-    inputs = [_inspect(prefix) for prefix in prefixes]
-    _check_same(inputs, note)
-    if virtual:
-        return _write_virtual(inputs, place)
-    return _write(inputs, place, progress=progress)
+    with place_of_datasets([output], files, overwrite=overwrite) as place:
+        inputs = [_inspect(prefix) for prefix in prefixes]
+        _check_same(inputs, note)
+        if virtual:
+            return _write_virtual(inputs, output, place)
+        return _write(inputs, output, place, progress=progress)
 
 
 def _inspect(prefix: str) -> _Input:
     with MMapIndexedDataset(prefix, verify=True) as dataset:
         manifest = dataset.manifest
-        found = _Input(prefix, dataset.dtype, [], [], manifest)
+        found = _Input(prefix, dataset.dtype, [], [], [], manifest)
         for shard in dataset.shards():
             own = Manifest.find(shard.prefix) if dataset.records else manifest
-            digest = checksum_of(own.bin) if own else ""
-            found.records.append(ShardRecord.of(shard, shard.prefix, digest))
+            record = ShardRecord.of(shard, shard.prefix, checksum_of(own.bin) if own else "")
+            if own:
+                _check_counts(
+                    manifest_path(shard.prefix),
+                    {"bytes of the .bin": (own.bin["bytes"], record.bin_bytes)},
+                )
+            found.records.append(record)
             found.identities.append(shard.identity)
+            found.digests.append(own.bin if own else None)
     if manifest:
         _check_manifest(found, manifest)
     return found
@@ -103,10 +111,15 @@ def _check_manifest(found: _Input, manifest: Manifest) -> None:
         "tokens": (manifest.tokens, found.tokens),
         "bytes of the .bin": (manifest.bin["bytes"], found.bytes),
     }
+    _check_counts(manifest_path(found.name), counts)
+
+
+def _check_counts(name: str, counts: dict[str, tuple[object, object]]) -> None:
+    """FormatError where the manifest ``name`` says another thing than is there."""
     for what, (said, there) in counts.items():
         if said != there:
             raise FormatError(
-                f"{manifest_path(found.name)}: {what} is {said}, but the dataset has {there}: they "
+                f"{name}: {what} is {said}, but the dataset has {there}: they "
                 "do not belong together; remove the manifest if the dataset is right"
             )
 
@@ -150,25 +163,30 @@ def _sides(frame: tuple[list[int], list[int]]) -> str:
     return f"{frame[0]} and {frame[1]}"
 
 
-def _write(inputs: list[_Input], place: Place, *, progress: Show | None) -> Manifest:
+def _write(inputs: list[_Input], output: str, place: Place, *, progress: Show | None) -> Manifest:
     records = [record for found in inputs for record in found.records]
     identities = [identity for found in inputs for identity in found.identities]
+    digests = [digest for found in inputs for digest in found.digests]
     stage = Stage(progress, "merge", sum(record.bin_bytes for record in records))
     with Staged() as staged:
-        out = Output(place.prefixes[0], staged)
+        out = (JoinedOutput if is_url(output) else Output)(place.here(output), staged)
         lengths = out.scratch(sum(record.sequences for record in records), np.int32)
         doc_idx = out.scratch(sum(record.documents for record in records) + 1, np.int64)
         sequence = document = 0
-        for record, identity in zip(records, identities, strict=True):
+        for record, identity, digest in zip(records, identities, digests, strict=True):
             shard = open_shard(record.prefix)
             if shard.identity != identity:
                 raise FormatError(f"{record.prefix}: changed while it was merged; run again")
             _append(shard, lengths, doc_idx, sequence, document)
-            out.copy(shard, 0, record.bin_bytes, "merged", stage.add)
+            if isinstance(out, JoinedOutput):
+                out.join(shard, digest)
+            else:
+                out.copy(shard, 0, record.bin_bytes, "merged", stage.add)
             sequence += record.sequences
             document += record.documents
         manifest = out.complete(inputs[0].dtype, lengths, doc_idx, _facts(inputs))
-        place.commit(staged)
+        joined = {bin_path(output): out.ranges} if isinstance(out, JoinedOutput) else {}
+        place.commit(staged, joined=joined, told=stage.add)
         return manifest
 
 
@@ -186,16 +204,9 @@ def _append(
     own += sequence
 
 
-def _write_virtual(inputs: list[_Input], place: Place) -> Manifest:
-    output = place.prefixes[0]
-    folder = os.path.dirname(os.path.abspath(output))
+def _write_virtual(inputs: list[_Input], output: str, place: Place) -> Manifest:
     records = tuple(
-        replace(
-            record,
-            prefix=record.prefix
-            if is_url(record.prefix)
-            else os.path.relpath(record.prefix, folder),
-        )
+        replace(record, prefix=_beside(output, record.prefix))
         for found in inputs
         for record in found.records
     )
@@ -213,7 +224,7 @@ def _write_virtual(inputs: list[_Input], place: Place) -> Manifest:
         **totals,
         **_facts(inputs),
     )
-    path = manifest_path(output)
+    path = place.here(manifest_path(output))
     make_folder_of(path)
     with Staged() as staged:
         file = staged.create(path)
@@ -221,6 +232,20 @@ def _write_virtual(inputs: list[_Input], place: Place) -> Manifest:
             file.write(manifest.to_json().encode())
         place.commit(staged, stale=[bin_path(output)])
     return manifest
+
+
+def _beside(output: str, prefix: str) -> str:
+    """How the manifest of ``output`` names a dataset: where it can, from its own folder."""
+    if is_url(output):
+        if not is_url(prefix):
+            raise UsageError(
+                f"{prefix}: lies on a disk, where a dataset on a store cannot find it: leave out "
+                "--virtual, or copy it to the store"
+            )
+        return prefix.removeprefix(output.rpartition("/")[0] + "/")
+    if is_url(prefix):
+        return prefix
+    return os.path.relpath(prefix, os.path.dirname(os.path.abspath(output)))
 
 
 def _facts(inputs: list[_Input]) -> dict[str, Any]:

@@ -14,49 +14,33 @@ import xxhash
 
 from tokpack import __version__
 from tokpack.errors import InputError, OutputError
-from tokpack.files.blocks import BlockSums, checksum_of_sums, read_blocks
+from tokpack.files.blocks import BlockSums, block_sums, checksum_of_sums, read_blocks
 from tokpack.files.copying import copy_range
-from tokpack.files.durable import Staged, cannot_write, make_folder_of
-from tokpack.files.outputs import Kind, begin_outputs, check_outputs
+from tokpack.files.durable import Staged, cannot_write, identity, make_folder_of
 from tokpack.indexed.format import bin_path, idx_path, index_chunks, storage_dtype
-from tokpack.indexed.manifest import FileDigest, Manifest, manifest_path, now
-from tokpack.indexed.outputs import dataset_outputs
+from tokpack.indexed.manifest import (
+    MANIFEST_VERSION,
+    PIECES_VERSION,
+    FileDigest,
+    Manifest,
+    manifest_path,
+    now,
+)
+from tokpack.indexed.scan import scan
 from tokpack.indexed.stored import StoredTokens
-from tokpack.indexed.trace import is_trace, trace_path
 from tokpack.stores import open_reader, shown
+from tokpack.stores.ranges import LocalFile, Range
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from tokpack.indexed.shard import Shard
+    from tokpack.stores import StoredObject
 
 _SCRATCH_IN_MEMORY = 16 << 20
 _COPY = 64 << 20
 _FETCH = 4 << 20
 _CHUNK = 1 << 20
-
-
-class Place:
-    """Where datasets shall be: where nothing is, or what may be replaced, and no input of the run.
-
-    ``inputs`` are the files that the run reads. UsageError, OutputError as in ``check_outputs``.
-    """
-
-    def __init__(self, prefixes: Sequence[str], inputs: Iterable[str], *, overwrite: bool) -> None:
-        self.prefixes = tuple(prefixes)
-        self._inputs = tuple(inputs)
-        self._overwrite = overwrite
-        begin_outputs(self._outputs(), self._inputs, overwrite=overwrite)
-
-    def commit(self, staged: Staged, stale: Sequence[str] = ()) -> None:
-        """Give new datasets their names, all or none; the old ones, and ``stale``, go then."""
-        # Something may have come meanwhile.
-        check_outputs(self._outputs(), self._inputs, overwrite=self._overwrite)
-        old = [path for prefix in self.prefixes for path in stale_files(prefix)]
-        staged.commit([*old, *stale])
-
-    def _outputs(self) -> list[tuple[str, Kind]]:
-        return [output for prefix in self.prefixes for output in dataset_outputs(prefix)]
 
 
 class Output:
@@ -65,13 +49,23 @@ class Output:
     Its files are those of ``staged``, in the order .bin, .idx, manifest.
     """
 
+    _version = MANIFEST_VERSION
+
     def __init__(self, prefix: str, staged: Staged) -> None:
         self.prefix = prefix
         make_folder_of(bin_path(prefix))
         self._staged = staged
-        self._file = self._staged.create(bin_path(prefix)).fileno()  # written without its buffer
         self._sums = BlockSums()
         self._bytes = 0
+        self._open()
+
+    def _open(self) -> None:
+        file = self._staged.create(bin_path(self.prefix))
+        self._file = file.fileno()  # written without its buffer
+
+    def _digest(self) -> FileDigest:
+        """What the manifest says of the .bin."""
+        return FileDigest(bytes=self._bytes, xxh3_blocks=checksum_of_sums(self._sums.finish()))
 
     def append(self, ids: npt.NDArray[Any]) -> None:
         """Append token ids, which are of the dataset's dtype already."""
@@ -84,12 +78,7 @@ class Output:
             self._sum()
 
     def copy(
-        self,
-        shard: Shard,
-        begin: int,
-        end: int,
-        doing: str,
-        told: Callable[[int], None] = lambda count: None,
+        self, shard: Shard, begin: int, end: int, doing: str, told: Callable[[int], None]
     ) -> None:
         """Append bytes [begin, end) of a shard's .bin; ``told`` hears how many were copied.
 
@@ -176,8 +165,9 @@ class Output:
             sequences=len(lengths),
             tokens=tokens,
             dtype=str(stored),
-            bin=FileDigest(bytes=self._bytes, xxh3_blocks=checksum_of_sums(self._sums.finish())),
+            bin=self._digest(),
             idx=FileDigest(bytes=size, xxh3_128=state.hexdigest()),
+            format_version=self._version,
             **facts,
         )
         path = manifest_path(self.prefix)
@@ -188,8 +178,40 @@ class Output:
         return manifest
 
 
-def stale_files(prefix: str) -> list[str]:
-    """What goes before a dataset is replaced: all that would say something wrong of the new one."""
-    trace = trace_path(prefix)
-    traces = [trace] if is_trace(trace) else []
-    return [idx_path(prefix), manifest_path(prefix), *traces]
+class JoinedOutput(Output):
+    """As Output, for a dataset on a store, which makes the .bin of the ``ranges`` of others."""
+
+    _version = PIECES_VERSION
+
+    def _open(self) -> None:
+        self.ranges: list[Range] = []
+        self._pieces: list[FileDigest] = []
+
+    def _digest(self) -> FileDigest:
+        return FileDigest(bytes=self._bytes, pieces=self._pieces)
+
+    def join(self, shard: Shard, digest: FileDigest | None) -> None:
+        """Append the .bin of a shard, of which ``digest`` is known; what is not, is read here.
+
+        InputError where it is replaced meanwhile.
+        """
+        size, path = shard.tokens.nbytes, os.path.abspath(bin_path(shard.prefix))
+        if isinstance(shard.tokens, StoredTokens):
+            source: StoredObject | LocalFile = shard.tokens.found
+        elif found := identity(path):
+            source = LocalFile(path, found)
+        else:
+            raise InputError(f"{path}: was removed while it was merged")
+        shard.check_current("merged")
+        self.ranges.append(Range(source, 0, size))
+        known = digest or FileDigest(
+            bytes=size, xxh3_blocks=_checksum(bin_path(shard.prefix), size)
+        )
+        self._pieces += known.get("pieces", [known])
+        self._bytes += size
+
+
+def _checksum(path: str, size: int) -> str:
+    """The checksum of a .bin by its blocks, which are read."""
+    chunks = scan(path, size, lambda begin, block: block_sums(begin, block.data))
+    return checksum_of_sums(b"".join(sums for _, _, sums in chunks))

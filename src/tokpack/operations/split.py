@@ -15,7 +15,8 @@ from tokpack.indexed.lengths import document_ends
 from tokpack.indexed.manifest import checksum_of
 from tokpack.indexed.outputs import dataset_files
 from tokpack.operations.merge import plain_facts
-from tokpack.operations.output import Output, Place
+from tokpack.operations.output import Output
+from tokpack.operations.place import place_of_datasets
 from tokpack.progress import Stage
 
 if TYPE_CHECKING:
@@ -76,12 +77,12 @@ def split(
         ends = document_ends(dataset.sizes, dataset.doc_idx)
         ranges = _ranges(cut, ends, prefix)
         names = _names(output, cut, ranges)
-        place = Place(names, dataset_files(dataset.path_prefix), overwrite=overwrite)
         stage = Stage(progress, "split", int(ends[-1]) * dataset.dtype.itemsize)
         results = []
-        with Staged() as staged:
+        files = dataset_files(dataset.path_prefix)
+        with place_of_datasets(names, files, overwrite=overwrite) as place, Staged() as staged:
             for name, documents in zip(names, ranges, strict=True):
-                out = Output(name, staged)
+                out = Output(place.here(name), staged)
                 results.append((name, _write(dataset, out, documents, ends, stage)))
             place.commit(staged)
     return results

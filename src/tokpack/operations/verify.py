@@ -9,8 +9,6 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import xxhash
-
 from tokpack.errors import FormatError, InputError, UsageError
 from tokpack.files.blocks import block_sums, checksum_of_sums
 from tokpack.indexed.dataset import MMapIndexedDataset
@@ -35,6 +33,7 @@ from tokpack.indexed.scan import Block, scan
 from tokpack.indexed.shard import map_file
 from tokpack.indexed.shards import piece_prefix
 from tokpack.indexed.trace import trace_path
+from tokpack.operations.piece_sums import Piece, PieceSums
 from tokpack.operations.token_check import TokenCheck
 from tokpack.progress import Stage
 from tokpack.stores import exists, identity, is_url, located, near
@@ -313,10 +312,16 @@ def _check_digest(path: str, found: str, digest: FileDigest) -> None:
         )
 
 
+def _check_piece(path: str, piece: Piece) -> None:
+    where = "" if piece.is_all else f", bytes {piece.begin:,} to {piece.end:,}"
+    _check_digest(path + where, piece.checksum, piece.digest)
+
+
 def _check_tokens(check: TokenCheck, manifest: Manifest | None, stage: Stage) -> None:
     """Read the .bin; the first fault in it wins over its checksum, which cannot say where."""
     in_blocks = manifest is not None and "xxh3_blocks" in manifest.bin
-    whole, sums = xxhash.xxh3_128(), bytearray()
+    in_order = None if manifest is None or in_blocks else PieceSums(manifest.bin)
+    sums = bytearray()
 
     def look(begin: int, block: Block) -> tuple[str | None, bytes]:
         fault = check(begin, block)
@@ -327,12 +332,13 @@ def _check_tokens(check: TokenCheck, manifest: Manifest | None, stage: Stage) ->
             if fault is not None:
                 raise FormatError(fault)
             sums += own
-            if manifest is not None and not in_blocks:
-                whole.update(block.data)
+            for piece in in_order.add(block.data) if in_order else ():
+                _check_piece(check.path, piece)
             stage.add(len(block))
-    if manifest is not None:
-        found = checksum_of_sums(bytes(sums)) if in_blocks else whole.hexdigest()
-        _check_digest(check.path, found, manifest.bin)
+    for piece in in_order.finish() if in_order else ():
+        _check_piece(check.path, piece)
+    if in_blocks and manifest is not None:
+        _check_digest(check.path, checksum_of_sums(bytes(sums)), manifest.bin)
 
 
 def _account(

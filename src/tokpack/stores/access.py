@@ -6,6 +6,7 @@ import atexit
 import io
 import os
 import sys
+import threading
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from tokpack.errors import InputError
@@ -17,12 +18,15 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tokpack.stores.listing import Found
+    from tokpack.stores.ranges import Range
     from tokpack.stores.urls import StoredObject
 
 _MOST_READERS = 4  # of one file: the columns of a table are read in turns
 
 _own = False
 _service: Any = None
+_uploaded = [0, 0]  # requests, and bytes that were written, without the service
+_counting = threading.Lock()
 
 
 def use_in_this_process() -> None:
@@ -84,25 +88,35 @@ def contents(urls: Sequence[str], most: int) -> list[bytes | None]:
     return found
 
 
-def check_same(found: StoredObject) -> None:
-    """Raise StoreError where an object is not the one that was found."""
-    now = stat(found.url)
-    if now is None or not now.same_as(found):
-        raise changed(found.url)
+def check_same(*found: StoredObject) -> None:
+    """Raise StoreError where one of the objects is not the one that was found."""
+    for one, now in zip(found, _stores().stats([one.url for one in found]), strict=True):
+        if now is None or not now.same_as(one):
+            raise changed(one.url)
 
 
-def amounts() -> tuple[int, int]:
-    """Requests that were made so far, and bytes that were read; not those of other processes."""
-    if _service is None:
-        return 0, 0
-    found: tuple[int, int] = _service.amounts()
-    return found
+def amounts() -> tuple[int, int, int]:
+    """Requests made so far, bytes that were read, and written; not those of other processes."""
+    requests, read, written = (0, 0, 0) if _service is None else _service.amounts()
+    return requests + _uploaded[0], read, written + _uploaded[1]
+
+
+def count_request(written: int = 0) -> None:
+    """Add a request that this process made itself to the amounts, and the bytes that it wrote."""
+    with _counting:
+        _uploaded[0] += 1
+        _uploaded[1] += written
 
 
 def put(url: str, content: Any, *, new: bool = False) -> bool:
     """Write an object: bytes, or a Path to the file. False where ``new`` and another is there."""
     written: bool = _stores().put(url, content, new=new)
     return written
+
+
+def join(url: str, ranges: Sequence[Range]) -> None:
+    """Write an object that consists of ranges of objects and files, through this machine."""
+    _stores().join(url, ranges)
 
 
 def delete(url: str) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from typing import TYPE_CHECKING, Any
 
 from tokpack.errors import StoreError, TokpackError, UsageError
+from tokpack.stores.objects import Joined
 from tokpack.stores.trouble import TransientError
 from tokpack.stores.urls import StoredObject, scrubbed, shown
 
@@ -57,11 +59,16 @@ class FileSystems:
         return data
 
     def put(self, url: str, content: Any, *, new: bool) -> bool:
-        """Write an object: bytes, or a Path to the file. False where ``new`` and it is there."""
+        """Write an object: bytes, a Path to the file, or what is Joined.
+
+        False where ``new`` and it is there.
+        """
         if new and self.stat(url) is not None:
             return False
         if isinstance(content, bytes):
             self._try(url, lambda system, path: system.pipe_file(path, content))
+        elif isinstance(content, Joined):
+            self._try(url, functools.partial(_write, content))
         else:
             self._try(url, lambda system, path: system.put_file(str(content), path))
         return True
@@ -90,6 +97,12 @@ class FileSystems:
             raise TransientError(scrubbed(str(error))) from error
         except Exception as error:  # whatever a file system throws
             raise StoreError(f"{shown(url)}: {scrubbed(str(error))}") from error
+
+
+def _write(content: Joined, system: Any, path: str) -> None:
+    with system.open(path, "wb") as file:
+        for chunk in content.chunks():
+            file.write(chunk)
 
 
 def _fresh(system: Any) -> Any:

@@ -10,7 +10,7 @@ import base64
 import functools
 import os
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
 from tokpack.errors import StoreError, UsageError
@@ -27,6 +27,13 @@ _TRIES = 3  # by obstore itself; ``access`` tries again, and knows when to give 
 PART_BYTES = 16 << 20
 _MOST_PARTS = 9000
 _CERTIFICATES = ("AWS_CA_BUNDLE", "SSL_CERT_FILE")
+
+
+class Joined(NamedTuple):
+    """What an object is made of: ``size`` bytes, in ``chunks`` that can be asked for again."""
+
+    size: int
+    chunks: Callable[[], Iterator[bytes]]
 
 
 class ObjectStores:
@@ -84,13 +91,18 @@ class ObjectStores:
         return data
 
     def put(self, url: str, content: Any, *, new: bool) -> bool:
-        """Write an object: bytes, or a Path to the file. False where ``new`` and it is there."""
+        """Write an object: bytes, a Path to the file, or what is Joined.
+
+        False where ``new`` and it is there.
+        """
         key = place_of(url).key
         options: Any = {"mode": "create" if new else "overwrite"}
         if isinstance(content, bytes):
             options["use_multipart"] = False
         else:
-            options |= {"chunk_size": part_bytes(content.stat().st_size), "max_concurrency": 4}
+            size = content.size if isinstance(content, Joined) else content.stat().st_size
+            options |= {"chunk_size": part_bytes(size), "max_concurrency": 4}
+        content = content.chunks() if isinstance(content, Joined) else content
         try:
             self._try(url, lambda obs, store: obs.put(store, key, content, **options))
         except FileExistsError:
@@ -131,6 +143,8 @@ class ObjectStores:
 
 def _object(url: str, found: Any) -> StoredObject:
     etag = found["e_tag"] or ""
+    if etag and '"' not in etag:  # as Azure lists them
+        etag = f'"{etag}"'
     modified = 0 if etag else int(found["last_modified"].timestamp()) * 1_000_000_000
     return StoredObject(url, found["size"], etag, modified)
 
@@ -173,8 +187,7 @@ def _client_options() -> dict[str, Any]:
         "read_timeout": timedelta(seconds=patience),
         "timeout": timedelta(seconds=20 * patience),
     }
-    path = next(filter(None, map(os.environ.get, _CERTIFICATES)), None)
-    if path:
+    if path := certificates():
         try:
             with open(path, "rb") as file:
                 options["root_certificate"] = file.read()
@@ -182,6 +195,16 @@ def _client_options() -> dict[str, Any]:
             names = " or ".join(_CERTIFICATES)
             raise UsageError(f"{path}, which {names} names: {error.strerror}") from error
     return options
+
+
+def certificates() -> str | None:
+    """The file with the certificate of a private server, where the environment names one."""
+    return next(filter(None, map(os.environ.get, _CERTIFICATES)), None)
+
+
+def is_set(name: str) -> bool:
+    """Whether a variable says yes, in the words that obstore takes for it."""
+    return os.environ.get(name, "").lower() in ("1", "true", "on", "yes", "y")
 
 
 def part_bytes(size: int) -> int:

@@ -15,13 +15,16 @@ from tokpack.stores import listing
 from tokpack.stores.ahead import Ahead
 from tokpack.stores.cache import copy_of, keep_range
 from tokpack.stores.filesystems import FileSystems
-from tokpack.stores.objects import ObjectStores, patience_seconds
+from tokpack.stores.objects import Joined, ObjectStores, patience_seconds
+from tokpack.stores.ranges import LocalFile, file_chunks
 from tokpack.stores.trouble import ChangedError, MissingError, TransientError, changed
 from tokpack.stores.urls import StoredObject, place_of, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from concurrent.futures import Future
+
+    from tokpack.stores.ranges import Range
 
 _THREADS = 32
 _TURNS = 4  # times the patience: how long something is tried again
@@ -35,7 +38,7 @@ class Service:
         self._pool = ThreadPoolExecutor(_THREADS, "tokpack-stores")
         self._readers: dict[int, Ahead] = {}
         self._asked: dict[int, list[Future[Any]]] = {}
-        self._amounts = [0, 0]
+        self._amounts = [0, 0, 0]
         self._answered: set[tuple[str, str]] = set()  # kinds and roots of places
         self._lock = threading.Lock()
         self._numbers = itertools.count()
@@ -121,10 +124,10 @@ class Service:
         for future in self._asked.pop(number):
             future.cancel()
 
-    def amounts(self) -> tuple[int, int]:
-        """Requests that were made, tried again or not, and bytes that were read."""
-        requests, size = self._amounts
-        return requests, size
+    def amounts(self) -> tuple[int, int, int]:
+        """Requests that were made, tried again or not, bytes that were read, and written."""
+        requests, read, written = self._amounts
+        return requests, read, written
 
     def put(self, url: str, content: Any, *, new: bool = False) -> bool:
         """Write an object: bytes, or a Path to the file. False where ``new`` and another is there.
@@ -135,17 +138,37 @@ class Service:
         if not written:
             found = self.stat(url)
             return found is not None and self.read(found, 0, found.size) == content
+        self._count(written=len(content) if isinstance(content, bytes) else content.stat().st_size)
         return True
+
+    def join(self, url: str, ranges: Sequence[Range]) -> None:
+        """Write an object that consists of ranges of objects and files, through this process."""
+        joined = Joined(sum(one.size for one in ranges), lambda: self._chunks(ranges))
+        self._again(url, lambda: _store(url).put(url, joined, new=False))
+        self._count(written=joined.size)
 
     def delete(self, url: str) -> None:
         """Remove an object."""
         self._again(url, lambda: _store(url).delete(url))
 
+    def _chunks(self, ranges: Sequence[Range]) -> Iterator[bytes]:
+        for one in ranges:
+            if isinstance(one.source, LocalFile):
+                yield from file_chunks(one.source.path, one.begin, one.end)
+                continue
+            fetch = functools.partial(self._read, one.source)
+            ahead = Ahead(fetch, self._pool, begin=one.begin, until=one.end, size=one.end)
+            try:
+                while chunk := ahead.next(0):
+                    yield bytes(chunk)
+            finally:
+                ahead.close()
+
     def _read(self, found: StoredObject, begin: int, end: int) -> Any:
         if begin == end:
             return b""
         data = self._again(found.url, lambda: _store(found.url).read(found, begin, end))
-        self._count(size=len(data))
+        self._count(read=len(data))
         return data
 
     def _again(self, url: str, act: Callable[[], Any], *, first: bool = False) -> Any:
@@ -174,10 +197,10 @@ class Service:
             time.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(2 * pause, _LONGEST_PAUSE)
 
-    def _count(self, *, requests: int = 0, size: int = 0) -> None:
+    def _count(self, *, requests: int = 0, read: int = 0, written: int = 0) -> None:
         with self._lock:
-            self._amounts[0] += requests
-            self._amounts[1] += size
+            for at, count in enumerate((requests, read, written)):
+                self._amounts[at] += count
 
 
 def _content(url: str, most: int) -> bytes | None:

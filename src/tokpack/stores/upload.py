@@ -14,28 +14,30 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tokpack.errors import OutputError, StoreError, UsageError
 from tokpack.stores import access, objects
-from tokpack.stores.trouble import explained
+from tokpack.stores.trouble import changed, explained
 from tokpack.stores.urls import place_of, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
+
+Part = TypeVar("Part")
 
 _AT_ONCE = 4
 _TRIES = 8
 _LONG_AGO = timedelta(minutes=5)  # for what was tried again
 
 
-def send(path: str, url: str, begun: Callable[[str], None]) -> None:
+def send(path: str, url: str, begun: Callable[[str], None] = lambda upload: None) -> None:
     """Make an object of a file; any that is there is replaced when the new one is complete.
 
     ``begun`` is told the name of a multipart upload, which ``abort`` takes. Raises OutputError.
     """
     size = os.path.getsize(path)
-    with _cannot_write(url):
+    with cannot_write(url):
         if place_of(url).kind != "s3":
             access.put(url, Path(os.path.abspath(path)))
         elif size > objects.PART_BYTES:
@@ -52,19 +54,19 @@ def send(path: str, url: str, begun: Callable[[str], None]) -> None:
 
 def write(content: bytes, url: str) -> None:
     """Make an object, in place of any that is there. Raises OutputError."""
-    with _cannot_write(url):
+    with cannot_write(url):
         access.put(url, content)
 
 
 def create(content: bytes, url: str) -> bool:
     """Make an object that was not there. False where one of other content is. OutputError."""
-    with _cannot_write(url):
+    with cannot_write(url):
         return access.put(url, content, new=True)
 
 
 def check_writable(url: str) -> None:
     """Write an object without bytes, and remove it. Raises OutputError."""
-    with _cannot_write(url):
+    with cannot_write(url):
         access.put(url, b"")
     with suppress(StoreError):  # who may only write leaves it there
         access.delete(url)
@@ -72,7 +74,7 @@ def check_writable(url: str) -> None:
 
 def remove(url: str) -> None:
     """Remove an object, which may be gone. Raises OutputError."""
-    with _cannot_write(url):
+    with cannot_write(url):
         if access.stat(url) is not None:
             access.delete(url)
 
@@ -80,7 +82,7 @@ def remove(url: str) -> None:
 def abort(url: str, upload: str) -> None:
     """Give up a multipart upload, which may be complete or gone. Raises OutputError."""
     place = place_of(url)
-    with _cannot_write(url), suppress(_GoneError), _said(url):
+    with cannot_write(url), suppress(_GoneError), said(url):
         _client().abort_multipart_upload(Bucket=place.root, Key=place.key, UploadId=upload)
 
 
@@ -89,45 +91,55 @@ class _GoneError(Exception):
 
 
 def _send_parts(path: str, url: str, size: int, begun: Callable[[str], None]) -> None:
-    place = place_of(url)
-    client = _client()
-    where = {"Bucket": place.root, "Key": place.key}
     length = objects.part_bytes(size)
-    with _said(url):
+
+    def part(client: Any, named: dict[str, Any], begin: int) -> str:
+        with open(path, "rb") as file:
+            file.seek(begin)
+            return send_part(client, named, file.read(length), url)
+
+    in_parts(url, range(0, size, length), part, begun=begun)
+
+
+def in_parts(
+    url: str,
+    parts: Sequence[Part],
+    make: Callable[[Any, dict[str, Any], Part], str],
+    *,
+    begun: Callable[[str], None] = lambda upload: None,
+    at_once: int = _AT_ONCE,
+) -> None:
+    """Make an object of S3 of parts, several ``at_once``; the upload is aborted after an error.
+
+    ``make`` gets a client, the arguments that name a part, and what the part is; it gives its ETag.
+    Raises what it raises, StoreError, OutputError.
+    """
+    place = place_of(url)
+    client = _client(at_once)
+    where = {"Bucket": place.root, "Key": place.key}
+    with said(url):
         created = client.create_multipart_upload(**where)
     upload: str = created["UploadId"]
     begun(upload)
     if created["ResponseMetadata"].get("RetryAttempts"):
         _abort_twin(client, where, upload)
 
-    def part(number: int) -> tuple[dict[str, Any], bytes]:
-        with open(path, "rb") as file:
-            file.seek((number - 1) * length)
-            body = file.read(length)
-        digest = hashlib.md5(body, usedforsecurity=False).digest()
-        with _said(url):
-            answer = client.upload_part(
-                **where,
-                UploadId=upload,
-                PartNumber=number,
-                Body=body,
-                ContentMD5=base64.b64encode(digest).decode(),
-            )
-        return {"PartNumber": number, "ETag": answer["ETag"]}, digest
+    def part(number: int, what: Part) -> dict[str, Any]:
+        named = {**where, "UploadId": upload, "PartNumber": number}
+        return {"PartNumber": number, "ETag": make(client, named, what)}
 
-    pool = ThreadPoolExecutor(_AT_ONCE)
+    pool = ThreadPoolExecutor(at_once)
     try:
-        parts = list(pool.map(part, range(1, -(-size // length) + 1)))
+        made = list(pool.map(part, range(1, len(parts) + 1), parts))
         try:
-            with _said(url):
+            with said(url):
                 client.complete_multipart_upload(
-                    **where, UploadId=upload, MultipartUpload={"Parts": [p for p, _ in parts]}
+                    **where, UploadId=upload, MultipartUpload={"Parts": made}
                 )
         except _GoneError:
             # The answer to the first try was lost: what is there says whether it was done.
-            etag = hashlib.md5(b"".join(d for _, d in parts), usedforsecurity=False).hexdigest()
             found = access.stat(url)
-            if found is None or found.etag.strip('"') != f"{etag}-{len(parts)}":
+            if found is None or found.etag.strip('"') != _etag_of([one["ETag"] for one in made]):
                 raise OutputError(
                     f"{shown(url)}: the upload is gone: does another run write to it?"
                 ) from None
@@ -137,6 +149,27 @@ def _send_parts(path: str, url: str, size: int, begun: Callable[[str], None]) ->
             abort(url, upload)
         raise
     pool.shutdown()
+
+
+def send_part(client: Any, named: dict[str, Any], body: bytes, url: str) -> str:
+    """Send one part of an upload; its ETag."""
+    digest = hashlib.md5(body, usedforsecurity=False).digest()
+    with said(url):
+        answer = client.upload_part(
+            **named, Body=body, ContentMD5=base64.b64encode(digest).decode()
+        )
+    access.count_request(len(body))
+    etag: str = answer["ETag"]
+    return etag
+
+
+def _etag_of(parts: Sequence[str]) -> str:
+    """The ETag of an object that was made of parts with these; "" where they are no MD5."""
+    try:
+        digests = b"".join(bytes.fromhex(etag.strip('"')) for etag in parts)
+    except ValueError:
+        return ""
+    return f"{hashlib.md5(digests, usedforsecurity=False).hexdigest()}-{len(parts)}"
 
 
 def _abort_twin(client: Any, where: dict[str, str], own: str) -> None:
@@ -152,10 +185,11 @@ def _abort_twin(client: Any, where: dict[str, str], own: str) -> None:
                 client.abort_multipart_upload(**where, UploadId=upload)
 
 
-def _client() -> Any:
+def _client(at_once: int = _AT_ONCE) -> Any:
     """A client of boto3 that sees the same settings as obstore."""
     try:
         import boto3.session
+        from botocore import UNSIGNED
         from botocore.config import Config
     except ImportError as error:
         raise UsageError("to write to s3 needs a package: pip install 'tokpack[s3]'") from error
@@ -172,23 +206,31 @@ def _client() -> Any:
         connect_timeout=min(patience, 5.0),
         read_timeout=patience,
         retries={"total_max_attempts": _TRIES, "mode": "standard"},
-        max_pool_connections=_AT_ONCE,
+        max_pool_connections=at_once,
         # What stores other than Amazon's do not know is not asked for; parts carry an MD5.
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
         s3={"addressing_style": "path"} if endpoint else None,
+        signature_version=UNSIGNED if objects.is_set("AWS_SKIP_SIGNATURE") else None,
     )
     session = boto3.session.Session(region_name=os.environ.get("AWS_REGION"))
-    return session.client(
+    client = session.client(
         "s3",
         endpoint_url=endpoint,
         region_name=session.region_name or "us-east-1",
         config=config,
+        verify=objects.certificates(),
     )
+    if payer := os.environ.get("AWS_REQUEST_PAYER"):
+        client.meta.events.register(
+            "before-sign.s3",
+            lambda request, **_: request.headers.add_header("x-amz-request-payer", payer),
+        )
+    return client
 
 
 @contextmanager
-def _said(url: str) -> Iterator[None]:
+def said(url: str) -> Iterator[None]:
     """Failures of boto3 in our words."""
     from botocore.exceptions import BotoCoreError, ClientError
 
@@ -198,6 +240,8 @@ def _said(url: str) -> Iterator[None]:
         code = error.response.get("Error", {}).get("Code", "")
         if code in ("NoSuchUpload", "404"):
             raise _GoneError from error
+        if code in ("PreconditionFailed", "NoSuchKey"):  # of an object that is copied from
+            raise changed(url) from error
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
         raise StoreError(f"{shown(url)}: {explained(status, code, str(error), url)}") from error
     except BotoCoreError as error:
@@ -205,7 +249,7 @@ def _said(url: str) -> Iterator[None]:
 
 
 @contextmanager
-def _cannot_write(url: str) -> Iterator[None]:
+def cannot_write(url: str) -> Iterator[None]:
     try:
         yield
     except StoreError as error:

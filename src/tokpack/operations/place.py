@@ -1,0 +1,164 @@
+"""Where outputs get their names: on a disk at once, or on a store, to which they are sent whole."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from tokpack.errors import OutputError, UsageError
+from tokpack.files.durable import UNFINISHED, cannot_write
+from tokpack.files.outputs import begin_outputs, check_outputs
+from tokpack.indexed.format import idx_path
+from tokpack.indexed.manifest import MANIFEST, manifest_path
+from tokpack.indexed.outputs import dataset_outputs
+from tokpack.indexed.trace import is_trace, trace_path
+from tokpack.stores import exists, is_url, shown
+from tokpack.stores.compose import compose
+from tokpack.stores.upload import check_writable, create, remove, send
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from tokpack.files.durable import Staged
+    from tokpack.files.outputs import Output
+    from tokpack.stores.ranges import Range
+
+
+class Place:
+    """Where outputs shall be: where nothing is, or what may be replaced, and no input of the run.
+
+    ``outputs`` gives the files that appear together, the last one last, and ``stale`` those that go
+    before. ``inputs`` are the files that the run reads. UsageError, OutputError as in
+    ``check_outputs``; on a store also where nothing can be written. A context: what shall be on a
+    store is made in a folder of this machine, which goes at the end.
+    """
+
+    def __init__(
+        self,
+        outputs: Callable[[], Sequence[Output]],
+        inputs: Iterable[str],
+        *,
+        overwrite: bool,
+        stale: Callable[[], Sequence[str]] = tuple,
+    ) -> None:
+        self._outputs, self._stale = outputs, stale
+        self._inputs = tuple(inputs)
+        self._overwrite = overwrite
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        last = outputs()[-1][0]
+        if not is_url(last):
+            begin_outputs(outputs(), self._inputs, overwrite=overwrite)
+            return
+        self._check_store(outputs())
+        check_writable(last + UNFINISHED)
+        self._folder = scratch_folder(last)
+
+    def __enter__(self) -> Place:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._folder:
+            self._folder.cleanup()
+
+    def here(self, path: str) -> str:
+        """Where to make what shall have a path, or the files of what shall have a prefix."""
+        return os.path.join(self._folder.name, os.path.basename(path)) if self._folder else path
+
+    def commit(
+        self,
+        staged: Staged,
+        stale: Sequence[str] = (),
+        joined: Mapping[str, Sequence[Range]] | None = None,
+        told: Callable[[int], None] = lambda size: None,
+    ) -> None:
+        """Give new files their names, all or none; the old ones, and ``stale``, go then.
+
+        ``joined`` are objects that a store makes of others; ``told`` hears of bytes that are there.
+        """
+        if self._folder:
+            staged.commit()
+            self._send(stale, joined or {}, told)
+            return
+        # Something may have come meanwhile.
+        check_outputs(self._outputs(), self._inputs, overwrite=self._overwrite)
+        staged.commit([*self._stale(), *stale])
+
+    def _check_store(self, outputs: Sequence[Output]) -> None:
+        """The rule of ``check_outputs`` for objects."""
+        for url, kind in outputs:
+            if url.startswith(("http://", "https://")):
+                raise UsageError(f"{shown(url)}: nothing can be written to a web server")
+            if url in self._inputs:
+                raise UsageError(f"{url} is an input and an output: choose another output")
+            if not exists(url):
+                continue
+            if kind.beside and not (kind.made and kind.made(url)):
+                raise OutputError(
+                    f"{url}: exists and is not {kind.what}, so it is not overwritten: choose "
+                    "another output"
+                )
+            if not self._overwrite:
+                raise OutputError(
+                    f"{url} exists: choose another output, or replace it with --overwrite "
+                    "(overwrite=True)"
+                )
+
+    def _send(
+        self,
+        stale: Sequence[str],
+        joined: Mapping[str, Sequence[Range]],
+        told: Callable[[int], None],
+    ) -> None:
+        outputs = self._outputs()
+        here = [(url, kind) for url, kind in outputs if os.path.exists(self.here(url))]
+        if self._overwrite:
+            for url in [*self._stale(), *stale]:
+                remove(url)
+        sent: list[str] = []
+        try:
+            for url, kind in outputs:
+                if url in joined:
+                    sent.append(url)
+                    compose(url, joined[url], told)
+                elif (url, kind) in here and kind is not MANIFEST:
+                    sent.append(url)
+                    send(self.here(url), url)
+        except BaseException:
+            for url in sent:
+                with suppress(OutputError):
+                    remove(url)
+            raise
+        for url in (url for url, kind in here if kind is MANIFEST):
+            with open(self.here(url), "rb") as file:
+                if not create(file.read(), url):
+                    raise OutputError(f"{url}: another run has made it meanwhile")
+
+
+def scratch_folder(path: str) -> tempfile.TemporaryDirectory[str]:
+    """A new folder in $TMPDIR, else in the current folder, for what shall have a path or has it.
+
+    A context, at whose end it goes. Raises OutputError.
+    """
+    where = os.environ.get("TMPDIR") or os.curdir
+    with cannot_write(where):
+        os.makedirs(where, exist_ok=True)
+        return tempfile.TemporaryDirectory(prefix=f"tokpack-{os.path.basename(path)}-", dir=where)
+
+
+def place_of_datasets(prefixes: Sequence[str], inputs: Iterable[str], *, overwrite: bool) -> Place:
+    """Where datasets shall be."""
+    return Place(
+        lambda: [output for prefix in prefixes for output in dataset_outputs(prefix)],
+        inputs,
+        overwrite=overwrite,
+        stale=lambda: [path for prefix in prefixes for path in stale_files(prefix)],
+    )
+
+
+def stale_files(prefix: str) -> list[str]:
+    """What goes before a dataset is replaced: all that would say something wrong of the new one."""
+    trace = trace_path(prefix)
+    traces = [trace] if is_trace(trace) else []
+    return [idx_path(prefix), manifest_path(prefix), *traces]

@@ -1,0 +1,159 @@
+"""One object made of ranges of others: by the store itself, where it can, and few bytes pass here.
+
+S3 copies parts of an upload from other objects, GCS composes objects of one bucket. Everywhere else
+the bytes are read here, and sent on.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tokpack.errors import OutputError, UsageError
+from tokpack.stores import access, gcs
+from tokpack.stores.objects import PART_BYTES
+from tokpack.stores.ranges import LocalFile, Range, file_chunks
+from tokpack.stores.upload import cannot_write, in_parts, said, send_part
+from tokpack.stores.urls import StoredObject, place_of, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+LEAST_PART, MOST_PART, MOST_PARTS = 5 << 20, 5 << 30, 10_000  # of S3; the last part may be smaller
+COPY_BYTES = 512 << 20  # of a part that is copied, so that many are copied at a time
+_AT_ONCE = 16
+_DOUBLED = 4  # times, that parts grow where there are too many, each of which is held in memory
+
+
+class Part(NamedTuple):
+    """A part of an upload: one range that the store copies, or several that pass through here."""
+
+    ranges: list[Range]
+    copied: bool
+
+
+def compose(url: str, ranges: Sequence[Range], told: Callable[[int], None]) -> None:
+    """Make an object that consists of ``ranges``, in order; ``told`` hears of bytes that are there.
+
+    Objects are read only as they were found. InputError where one is another by now or cannot be
+    read, OutputError where the new one cannot be written, UsageError for too many ranges.
+    """
+    ranges = [one for one in ranges if one.size]
+    size = sum(one.size for one in ranges)
+    kind = place_of(url).kind
+    with cannot_write(url):
+        if not ranges:
+            access.put(url, b"")
+        elif kind == "s3":
+            in_parts(url, parts_of(ranges, url), _maker(url, told), at_once=_AT_ONCE)
+        elif kind == "gs" and all(_is_whole(one, url) for one in ranges):
+            gcs.compose(url, [one.source for one in ranges if isinstance(one.source, StoredObject)])
+            told(size)
+        else:
+            access.join(url, ranges)
+            told(size)
+        sources = {one.source for one in ranges}
+        for file in sources:
+            if isinstance(file, LocalFile):
+                file.check_same()
+        # Some stores do not know of conditions.
+        access.check_same(*(one for one in sources if isinstance(one, StoredObject)))
+        found = access.stat(url)
+    if found is None or found.size != size:
+        raise OutputError(
+            f"{shown(url)} has {found.size if found else 'no'} bytes instead of {size}: does "
+            "another run write to it?"
+        )
+
+
+def parts_of(ranges: Sequence[Range], url: str) -> list[Part]:
+    """The parts of an upload to S3 within its limits. UsageError where there are too many ranges.
+
+    What is smaller than a part is joined with its neighbours, here; so is what is not on S3.
+    """
+    size = sum(one.size for one in ranges)
+    most = min(max(COPY_BYTES, -(-2 * size // MOST_PARTS)), MOST_PART)
+    for times in range(_DOUBLED + 1):
+        parts = list(_parts(ranges, LEAST_PART << times, most))
+        if len(parts) <= MOST_PARTS:
+            return parts
+    raise UsageError(
+        f"{shown(url)}: {len(ranges)} objects are too many for one on S3, which has {MOST_PARTS} "
+        "parts at most: merge some of them first, then what came of that"
+    )
+
+
+def _parts(ranges: Sequence[Range], least: int, most: int) -> Iterator[Part]:
+    joined: list[Range] = []
+    held, on_s3 = 0, False  # bytes in them; whether the last one is
+    for source, first, end in ranges:
+        begin = first
+        on_s3 = isinstance(source, StoredObject) and place_of(source.url).kind == "s3"
+        while begin < end:
+            left = end - begin
+            alone = on_s3 and left >= least
+            full = least if alone else max(least, PART_BYTES)
+            if alone and not held:
+                size = -(-left // -(-left // most))  # parts of one size, none of which is small
+                yield Part([Range(source, begin, begin + size)], copied=True)
+            else:
+                size = max(min(left, full - held), 0)
+                joined.append(Range(source, begin, begin + size))
+                held += size
+                if held >= full:
+                    yield Part(joined, copied=False)
+                    joined, held = [], 0
+            begin += size
+    if joined:  # the last part may be small
+        yield Part(joined, copied=len(joined) == 1 and on_s3 and held == joined[0].source.size)
+
+
+def _maker(url: str, told: Callable[[int], None]) -> Callable[[Any, dict[str, Any], Part], str]:
+    telling = threading.Lock()
+
+    def make(client: Any, named: dict[str, Any], part: Part) -> str:
+        if part.copied:
+            etag = _copy(client, named, part.ranges[0])
+        else:
+            etag = send_part(client, named, _content(part.ranges), url)
+        with telling:
+            told(sum(one.size for one in part.ranges))
+        return etag
+
+    return make
+
+
+def _copy(client: Any, named: dict[str, Any], one: Range) -> str:
+    assert isinstance(one.source, StoredObject)
+    place = place_of(one.source.url)
+    source: dict[str, Any] = {"CopySource": {"Bucket": place.root, "Key": place.key}}
+    if one.source.etag:
+        source["CopySourceIfMatch"] = one.source.etag
+    if one.size < one.source.size:
+        source["CopySourceRange"] = f"bytes={one.begin}-{one.end - 1}"
+    with said(one.source.url):
+        answer = client.upload_part_copy(**named, **source)
+    access.count_request()
+    etag: str = answer["CopyPartResult"]["ETag"]
+    return etag
+
+
+def _content(ranges: Sequence[Range]) -> bytes:
+    """The bytes of several ranges, one after the other."""
+    stored = [(one.source, *one[1:]) for one in ranges if isinstance(one.source, StoredObject)]
+    fetched = iter(access.Ranges(stored).take())
+    return b"".join(
+        b"".join(file_chunks(source.path, begin, end))
+        if isinstance(source, LocalFile)
+        else next(fetched)
+        for source, begin, end in ranges
+    )
+
+
+def _is_whole(one: Range, url: str) -> bool:
+    """Whether a range is a whole object of the bucket of ``url``."""
+    return (
+        isinstance(one.source, StoredObject)
+        and place_of(one.source.url)[:2] == place_of(url)[:2]
+        and one.size == one.source.size
+    )
