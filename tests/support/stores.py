@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 Encode = Callable[..., tuple[bytes, bytes]]
 BUCKET = "texts"
+SIGNED = {"Authorization": "AWS4-HMAC-SHA256 Credential=x/20200101/us-east-1/s3/aws4_request"}
 KEYS = {"AWS_ACCESS_KEY_ID": "AKIATESTTESTTEST", "AWS_SECRET_ACCESS_KEY": "verysecretverysecret"}
 
 
@@ -78,11 +79,8 @@ class S3:
 
     def request(self, method: str, key: str, body: bytes = b"") -> tuple[int, bytes]:
         connection = http.client.HTTPConnection(self._netloc, timeout=60)
-        headers = {
-            "Authorization": "AWS4-HMAC-SHA256 Credential=x/20200101/us-east-1/s3/aws4_request"
-        }
         try:
-            connection.request(method, f"/{BUCKET}{'/' if key else ''}{key}", body, headers)
+            connection.request(method, f"/{BUCKET}{'/' if key else ''}{key}", body, SIGNED)
             answer = connection.getresponse()
             return answer.status, answer.read()
         finally:
@@ -242,6 +240,14 @@ def faulty_proxy(endpoint: str, plan: Plan) -> Iterator[str]:
     class Proxy(_Handler):
         def answer(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
             connection = http.client.HTTPConnection(netloc, timeout=60)
+            wanted = self.headers.get("x-amz-copy-source-if-match")
+            if wanted:  # moto copies whatever is there
+                source = "/" + self.headers["x-amz-copy-source"].lstrip("/")
+                connection.request("HEAD", source, headers=SIGNED)
+                found = connection.getresponse()
+                found.read()
+                if found.getheader("ETag") != wanted:
+                    return 412, {}, b"<Error><Code>PreconditionFailed</Code></Error>"
             passed = {k: v for k, v in self.headers.items() if k.lower() != "connection"}
             try:
                 connection.request(self.command, self.path, body, passed)

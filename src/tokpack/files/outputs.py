@@ -85,8 +85,8 @@ def check_outputs(
         scheme, colon, _ = path.partition("://")
         if colon:  # what follows may have a password
             raise UsageError(
-                f"an output is {scheme}://...: only `tokpack encode` writes to a store; name a "
-                "file of a disk, and copy it there"
+                f"an output is {scheme}://...: only datasets are written to stores; name a file of "
+                "a disk, and copy it there"
             )
         if not os.path.lexists(path):
             continue

@@ -7,9 +7,10 @@ the bytes are read here, and sent on.
 from __future__ import annotations
 
 import threading
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tokpack.errors import OutputError, UsageError
+from tokpack.errors import InputError, OutputError, StoreError, UsageError
 from tokpack.stores import access, gcs
 from tokpack.stores.objects import PART_BYTES
 from tokpack.stores.ranges import LocalFile, Range, file_chunks
@@ -52,18 +53,18 @@ def compose(url: str, ranges: Sequence[Range], told: Callable[[int], None]) -> N
         else:
             access.join(url, ranges)
             told(size)
-        sources = {one.source for one in ranges}
-        for file in sources:
-            if isinstance(file, LocalFile):
-                file.check_same()
-        # Some stores do not know of conditions.
-        access.check_same(*(one for one in sources if isinstance(one, StoredObject)))
         found = access.stat(url)
     if found is None or found.size != size:
         raise OutputError(
             f"{shown(url)} has {found.size if found else 'no'} bytes instead of {size}: does "
             "another run write to it?"
         )
+    sources = {one.source for one in ranges}
+    for file in sources:
+        if isinstance(file, LocalFile):
+            file.check_same()
+    # Some stores do not know of conditions.
+    access.check_same(*(one for one in sources if isinstance(one, StoredObject)))
 
 
 def parts_of(ranges: Sequence[Range], url: str) -> list[Part]:
@@ -131,7 +132,7 @@ def _copy(client: Any, named: dict[str, Any], one: Range) -> str:
         source["CopySourceIfMatch"] = one.source.etag
     if one.size < one.source.size:
         source["CopySourceRange"] = f"bytes={one.begin}-{one.end - 1}"
-    with said(one.source.url):
+    with _reading(), said(one.source.url):
         answer = client.upload_part_copy(**named, **source)
     access.count_request()
     etag: str = answer["CopyPartResult"]["ETag"]
@@ -141,13 +142,23 @@ def _copy(client: Any, named: dict[str, Any], one: Range) -> str:
 def _content(ranges: Sequence[Range]) -> bytes:
     """The bytes of several ranges, one after the other."""
     stored = [(one.source, *one[1:]) for one in ranges if isinstance(one.source, StoredObject)]
-    fetched = iter(access.Ranges(stored).take())
+    with _reading():
+        fetched = iter(access.Ranges(stored).take())
     return b"".join(
         b"".join(file_chunks(source.path, begin, end))
         if isinstance(source, LocalFile)
         else next(fetched)
         for source, begin, end in ranges
     )
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    """Keep failures to read from those to write."""
+    try:
+        yield
+    except StoreError as error:
+        raise InputError(str(error)) from error
 
 
 def _is_whole(one: Range, url: str) -> bool:
