@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from support.encoding_tools import documents, write_jsonl
+from support.ports import own_port
 from support.stores import Fault, Plan, web_server
 
 import tokpack
@@ -208,3 +210,40 @@ def test_split_and_converted(store: Store, disk: Path, sets: list[str]) -> None:
     with web_server(disk, Plan()) as address, pytest.raises(UsageError, match="web server"):
         tokpack.convert(whole, f"{address}/x.npy")
     assert not list(Path().glob("tokpack-*"))
+
+
+def test_settings_that_are_wrong(
+    store: Store,
+    sets: list[str],
+    tokenizer: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """One error before any work, which names the setting."""
+    write_jsonl(Path("x.jsonl"), documents(3))
+    commands = (
+        f"merge {sets[4]} -o s3://texts/x",
+        f"convert {sets[4]} s3://texts/x.npy",
+        f"plan x.jsonl -o s3://texts/x --tokenizer {tokenizer}",
+    )
+
+    def said(command: str, *faults: Fault) -> str:
+        store.plan.faults[:] = faults
+        assert main(command.split()) == 1
+        store.plan.faults.clear()
+        return capsys.readouterr().err
+
+    unwritable, hidden = Fault("403", "PUT"), Fault("403", "HEAD")
+    for command in commands:
+        elsewhere = command.replace("//texts/x", "//nowhere/x")
+        assert "there is no bucket 'nowhere' at AWS_ENDPOINT_URL=" in said(elsewhere)
+        assert "permission denied (403 Injected): check AWS_PROFILE" in said(command, unwritable)
+    assert "there is no bucket 'nowhere'" in said("merge s3://nowhere/e -o x")
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "old")
+    for command in commands[:2]:
+        assert "(403 Forbidden), or AWS_SESSION_TOKEN has expired" in said(command, hidden)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{own_port()}")
+    for command in commands:
+        assert "does not answer: check AWS_ENDPOINT_URL" in said(command)
+    assert not store.s3.keys("x")
+    assert [path.name for path in Path().iterdir()] == ["x.jsonl"]

@@ -34,6 +34,7 @@ from tokpack.indexed.format import (
 from tokpack.indexed.stored import StoredTokens
 from tokpack.stores import (
     StoredObject,
+    check_root,
     copies,
     exists,
     identity,
@@ -205,6 +206,8 @@ def map_file(path: str, found: StoredObject | None = None) -> tuple[bytes | mmap
                 buffer = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
             return buffer, identity
     except FileNotFoundError:
+        if is_url(path):
+            check_root(path)
         raise InputError(
             f"{path}: no such file; a dataset is PREFIX.bin and PREFIX.idx, and is opened by its "
             "PREFIX; a run that did not finish leaves none, and can be run again"

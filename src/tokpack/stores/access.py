@@ -9,7 +9,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
-from tokpack.errors import InputError
+from tokpack.errors import InputError, StoreError
 from tokpack.stores.helper import Helper
 from tokpack.stores.trouble import changed
 from tokpack.stores.urls import shown
@@ -72,8 +72,15 @@ def named(url: str) -> StoredObject:
     """The object of a URL. InputError where there is none."""
     found = stat(url)
     if found is None:
+        check_root(url)
         raise InputError(f"{shown(url)}: no such object")
     return found
+
+
+def check_root(url: str) -> None:
+    """StoreError where there is not even the bucket of a URL."""
+    if why := _stores().missing(url):
+        raise StoreError(why)
 
 
 def heads(objects: Sequence[StoredObject], size: int) -> list[bytes]:

@@ -47,7 +47,7 @@ def compose(url: str, ranges: Sequence[Range], told: Callable[[int], None]) -> N
             access.put(url, b"")
         elif kind == "s3":
             in_parts(url, parts_of(ranges, url), _maker(url, told), at_once=_AT_ONCE)
-        elif kind == "gs" and all(_is_whole(one, url) for one in ranges):
+        elif kind == "gs" and all(map(_is_whole, ranges)) and _one_bucket(url, ranges):
             gcs.compose(url, [one.source for one in ranges if isinstance(one.source, StoredObject)])
             told(size)
         else:
@@ -106,7 +106,7 @@ def _parts(ranges: Sequence[Range], least: int, most: int) -> Iterator[Part]:
                     joined, held = [], 0
             begin += size
     if joined:  # the last part may be small
-        yield Part(joined, copied=len(joined) == 1 and on_s3 and held == joined[0].source.size)
+        yield Part(joined, copied=len(joined) == 1 and on_s3 and _is_whole(joined[0]))
 
 
 def _maker(url: str, told: Callable[[int], None]) -> Callable[[Any, dict[str, Any], Part], str]:
@@ -161,10 +161,12 @@ def _reading() -> Iterator[None]:
         raise InputError(str(error)) from error
 
 
-def _is_whole(one: Range, url: str) -> bool:
-    """Whether a range is a whole object of the bucket of ``url``."""
-    return (
-        isinstance(one.source, StoredObject)
-        and place_of(one.source.url)[:2] == place_of(url)[:2]
-        and one.size == one.source.size
-    )
+def _is_whole(one: Range) -> bool:
+    """Whether a range is all of an object."""
+    return isinstance(one.source, StoredObject) and one.size == one.source.size
+
+
+def _one_bucket(url: str, ranges: Sequence[Range]) -> bool:
+    """Whether all objects are of the bucket of ``url``."""
+    objects = [one.source for one in ranges if isinstance(one.source, StoredObject)]
+    return {place_of(one.url)[:2] for one in objects} == {place_of(url)[:2]}

@@ -17,7 +17,13 @@ from tokpack.stores.cache import copy_of, keep_range
 from tokpack.stores.filesystems import FileSystems
 from tokpack.stores.objects import Joined, ObjectStores, patience_seconds
 from tokpack.stores.ranges import LocalFile, file_chunks
-from tokpack.stores.trouble import ChangedError, MissingError, TransientError, changed
+from tokpack.stores.trouble import (
+    NO_BUCKET,
+    ChangedError,
+    MissingError,
+    TransientError,
+    changed,
+)
 from tokpack.stores.urls import StoredObject, place_of, shown
 
 if TYPE_CHECKING:
@@ -68,6 +74,16 @@ class Service:
     def copies(self, objects: Sequence[StoredObject]) -> list[str]:
         """``cache.copy_of`` each."""
         return list(self._pool.map(lambda one: copy_of(one, self.read), objects))
+
+    def missing(self, url: str) -> str:
+        """Why there is no object of a URL, where more is wrong than its name; else ""."""
+        try:
+            next(iter(_store(url).below(url)), None)
+        except StoreError as error:
+            return str(error) if NO_BUCKET in str(error) else ""
+        except (ChangedError, MissingError, TransientError):
+            pass
+        return ""
 
     def heads(self, objects: Sequence[StoredObject], size: int) -> list[bytes]:
         """The first bytes of objects, ``size`` at most of each."""
@@ -134,7 +150,7 @@ class Service:
 
         The answer to a write may be lost, and it is tried again: so the same bytes are no other.
         """
-        written: bool = self._again(url, lambda: _store(url).put(url, content, new=new))
+        written: bool = self._again(url, lambda: _store(url).put(url, content, new=new), first=True)
         if not written:
             found = self.stat(url)
             return found is not None and self.read(found, 0, found.size) == content

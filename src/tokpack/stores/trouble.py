@@ -11,6 +11,8 @@ from tokpack.stores.urls import Place, place_of, scrubbed, shown
 _STATUS = re.compile(r"status code: (\d{3})([^:<]*)")
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 _SILENT = "does not answer"
+NO_BUCKET = "there is no bucket"
+_NO_BUCKET_CODES = ("NoSuchBucket", "ContainerNotFound")
 _RETRIED = (408, 425, 429)
 _MOST = 300
 _CREDENTIALS = {
@@ -63,7 +65,7 @@ def translated(error: Exception, url: str) -> Exception:
     code = _CODE.search(text)
     if type(error).__name__ == "PreconditionError":
         return ChangedError(url)
-    if isinstance(error, FileNotFoundError) and not (code and code[1] == "NoSuchBucket"):
+    if isinstance(error, FileNotFoundError) and not (code and code[1] in _NO_BUCKET_CODES):
         return MissingError(url)
     status = _STATUS.search(text)
     number = int(status[1]) if status else 0
@@ -116,12 +118,19 @@ def _lasting(text: str, number: int, said: str, place: Place) -> str:
             "abfs://CONTAINER@ACCOUNT.dfs.core.windows.net/PATH",
         ),
         (
-            "NoSuchBucket" in said,
-            f"there is no bucket {place.root.rpartition('@')[2]!r}{_at(place)}",
+            any(code in said for code in _NO_BUCKET_CODES),
+            f"{NO_BUCKET} {place.root.rpartition('@')[2]!r}{_at(place)}",
         ),
         (
             any(code in said for code in _EXPIRED),
             f"the credentials have expired ({said}): get new ones, and check {settings}",
+        ),
+        (
+            # The answer to a HEAD has no body that would say so.
+            said in ("400 Bad Request", "403 Forbidden")
+            and place.kind == "s3"
+            and bool(os.environ.get("AWS_SESSION_TOKEN")),
+            f"permission denied ({said}), or AWS_SESSION_TOKEN has expired: check {settings}",
         ),
         (number in (401, 403), f"permission denied ({said}): check {settings}"),
         (
