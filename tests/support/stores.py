@@ -158,7 +158,9 @@ class Store(NamedTuple):
     endpoint: str
 
 
-class _Handler(BaseHTTPRequestHandler):
+class Handler(BaseHTTPRequestHandler):
+    """A request, and the fault that a plan has for it."""
+
     protocol_version = "HTTP/1.1"
     plan: Plan
 
@@ -216,7 +218,8 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def _serving(handler: type[_Handler], tls: ssl.SSLContext | None = None) -> Iterator[str]:
+def serving(handler: type[Handler], tls: ssl.SSLContext | None = None) -> Iterator[str]:
+    """A server in threads of this process; gives its address."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = True
     server.handle_error = lambda *_: None  # type: ignore[method-assign]  # clients go away
@@ -237,7 +240,7 @@ def faulty_proxy(endpoint: str, plan: Plan) -> Iterator[str]:
     """A server in front of another that does as a plan says; gives its address."""
     netloc = urlsplit(endpoint).netloc
 
-    class Proxy(_Handler):
+    class Proxy(Handler):
         def answer(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
             connection = http.client.HTTPConnection(netloc, timeout=60)
             wanted = self.headers.get("x-amz-copy-source-if-match")
@@ -260,7 +263,7 @@ def faulty_proxy(endpoint: str, plan: Plan) -> Iterator[str]:
             return got.status, headers, content
 
     Proxy.plan = plan
-    with _serving(Proxy) as address:
+    with serving(Proxy) as address:
         yield address
 
 
@@ -279,7 +282,7 @@ def web_server(
     ``only`` is the one method that is allowed, where it is not all of them.
     """
 
-    class Files(_Handler):
+    class Files(Handler):
         def answer(self, _body: bytes) -> tuple[int, dict[str, str], bytes]:
             if only and self.command != only:
                 return 403, {}, b""
@@ -305,5 +308,5 @@ def web_server(
             return 200, headers, content
 
     Files.plan = plan
-    with _serving(Files, tls) as address:
+    with serving(Files, tls) as address:
         yield address
