@@ -45,6 +45,7 @@ manifests tell, one tokenizer. Every entry of every index is checked.
 examples:
   tokpack merge shard_*.idx -o whole
   tokpack merge wiki books code -o all --virtual
+  tokpack merge s3://tokens/pile -o s3://tokens/one
 """,
 )
 
