@@ -1,7 +1,8 @@
 """Write the tables of csrc/core/text/tables from the Unicode Character Database.
 
-Run with ``pip install unicodedata2==16.0.0``: Unicode 16 is what Oniguruma in the Hugging Face
-library (0.21 to 0.23) and tiktoken know, and ids must not depend on the reader's Python.
+Run with ``pip install unicodedata2==16.0.0 regex==2026.11.15``: Unicode 16 is what Oniguruma in the
+Hugging Face library (0.21 to 0.23) and tiktoken know, and ids must not depend on the reader's
+Python. Its grapheme clusters are another crate's, which knows Unicode 17, as this regex does.
 
 The library's NFC is another crate, which knows Unicode 9. What a character normalizes to never
 changes once it is assigned, so Unicode 9 is Unicode 16 without the characters that are newer.
@@ -12,9 +13,11 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import regex
 import unicodedata2
 
 UNICODE_VERSION = "16.0.0"
+CLUSTER_VERSION = "17.0.0"
 LIMIT = 0x110000
 BLOCK = 128
 TABLES = Path(__file__).resolve().parent.parent / "csrc" / "core" / "text" / "tables"
@@ -44,6 +47,12 @@ NEWER = (
     (0x1E5EE, 0x1E5EF),
 )
 # fmt: on
+# In the order of tokpack::ClusterClass.
+CLUSTER_CLASSES = (
+    *(f"GCB={name}" for name in ("CR", "LF", "Control", "Extend", "ZWJ", "RI", "Prepend")),
+    *(f"GCB={name}" for name in ("SpacingMark", "L", "V", "T", "LV", "LVT")),
+    *("InCB=Consonant", "Extended_Pictographic"),
+)
 HANGUL = range(0xAC00, 0xD7A4)
 JAMO_THAT_JOIN = (*range(0x1161, 0x1176), *range(0x11A8, 0x11C3))
 
@@ -82,11 +91,11 @@ def array(kind: str, name: str, values: list[int]) -> str:
     return f"const {kind} {name}[{len(values)}] = {{\n    {body}\n}};\n"
 
 
-def write(name: str, *parts: str) -> None:
+def write(name: str, *parts: str, version: str = UNICODE_VERSION) -> None:
     """Write a generated source file."""
     text = "\n".join(
         [
-            f"// Made by tools/unicode_tables.py from Unicode {UNICODE_VERSION}; do not edit.",
+            f"// Made by tools/unicode_tables.py from Unicode {version}; do not edit.",
             "// clang-format off",
             *parts,
         ]
@@ -187,12 +196,45 @@ def write_nfc() -> None:
     )
 
 
+def cluster_classes() -> list[int]:
+    """The bits of tokpack::ClusterClass of every code point: a value of Grapheme_Cluster_Break or
+    a like one, and two of Indic_Conjunct_Break."""
+    valid = "".join(chr(c) for c in range(LIMIT) if not 0xD800 <= c < 0xE000)
+    values = [0] * LIMIT
+
+    def mark(name: str, bits: int, kept: int) -> None:
+        for character in regex.findall(rf"\p{{{name}}}", valid):
+            values[ord(character)] = values[ord(character)] & kept | bits
+
+    for number, name in reversed([*enumerate(CLUSTER_CLASSES, 1)]):
+        mark(name, number, 0)
+    mark("InCB=Linker", 0x30, 0xFF)
+    mark("InCB=Extend", 0x20, 0xFF)
+    return values
+
+
+def write_clusters() -> None:
+    """What grapheme clusters depend on, for every code point."""
+    index, blocks = two_level(cluster_classes(), BLOCK)
+    if len(blocks) > 256 * BLOCK:
+        raise SystemExit("more than 256 distinct blocks: the index needs a wider type")
+    write(
+        "grapheme_tables.cpp",
+        '#include "core/text/graphemes.hpp"\n\nnamespace tokpack::grapheme_tables {\n',
+        array("std::uint8_t", "kIndex", index),
+        array("std::uint8_t", "kBlocks", blocks),
+        "}  // namespace tokpack::grapheme_tables\n",
+        version=CLUSTER_VERSION,
+    )
+
+
 def main() -> None:
     """Write every table."""
     if unicodedata2.unidata_version != UNICODE_VERSION:
         raise SystemExit(f"unicodedata2 {UNICODE_VERSION} is needed")
     write_classes()
     write_nfc()
+    write_clusters()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-// ByteLevelBPE, MetaspaceBPE, the merges of a vocabulary of ranks, and the levels of the machine.
+// ByteLevelBPE, MetaspaceBPE and MetaspaceUnigram, the merges of a vocabulary of ranks, and the
+// levels of the machine.
 #include <algorithm>
 #include <cstring>
 #include <optional>
@@ -95,6 +96,16 @@ PrefixScheme parse_prefix(const std::string& prefix) {
   throw py::value_error("prefix '" + prefix + "' is none of never, first, always");
 }
 
+// The tokens of a text in which U+2581 stands for each space.
+std::vector<std::string> fold(const Vocab& vocab) {
+  std::vector<std::string> tokens;
+  for (const auto& token : vocab) {
+    const std::string text = token ? std::string(*token) : "";
+    tokens.push_back(text.find(' ') == std::string::npos ? folded(text) : "");
+  }
+  return tokens;
+}
+
 class MetaspaceBpeBinding final : public EncoderBinding {
  public:
   MetaspaceBpeBinding(const Vocab& vocab, const MergeRows& merges,
@@ -105,11 +116,7 @@ class MetaspaceBpeBinding final : public EncoderBinding {
                       std::size_t cache_bytes, const std::string& level)
       : EncoderBinding(dtype) {
     MetaspaceModel model;
-    for (const auto& token : vocab) {
-      const std::string text = token ? std::string(*token) : "";
-      // A space in a text becomes U+2581 before it is merged.
-      model.tokens.push_back(text.find(' ') == std::string::npos ? folded(text) : "");
-    }
+    model.tokens = fold(vocab);
     model.merges = parse_merges(merges);
     for (const Merge& merge : model.merges) {
       if (std::max({merge.left, merge.right, merge.product}) >= vocab.size()) {
@@ -128,6 +135,56 @@ class MetaspaceBpeBinding final : public EncoderBinding {
     model.prepends = prepends;
     model.prefix = parse_prefix(prefix);
     model.cuts_at_spaces = cuts_at_spaces;
+    model.encode_specials = encodes_specials(special_tokens);
+    std::size_t vocab_size = 0;
+    std::tie(model.added, vocab_size) = parse_added(added, vocab.size());
+    const Level chosen = parse_level(level);
+    const py::gil_scoped_release release;
+    encoder_ = make_metaspace_encoder(std::move(model), vocab_size, wide_, cache_bytes, chosen);
+  }
+};
+
+using StepTuple = std::tuple<std::string, py::bytes, py::bytes>;
+
+std::vector<NormalizerStep> parse_steps(const std::vector<StepTuple>& steps) {
+  static constexpr std::pair<std::string_view, NormalizerKind> kKinds[] = {
+      {"rules", NormalizerKind::kRules},           {"replace", NormalizerKind::kReplace},
+      {"space runs", NormalizerKind::kSpaceRuns},  {"white space", NormalizerKind::kWhiteSpace},
+      {"strip left", NormalizerKind::kStripLeft},  {"strip right", NormalizerKind::kStripRight},
+      {"characters", NormalizerKind::kCharacters}, {"nfc", NormalizerKind::kNfc},
+  };
+  std::vector<NormalizerStep> parsed;
+  for (const auto& [name, from, to] : steps) {
+    const auto* known = std::find_if(std::begin(kKinds), std::end(kKinds),
+                                     [&](const auto& kind) { return kind.first == name; });
+    if (known == std::end(kKinds)) throw py::value_error("normalizer '" + name + "' is unknown");
+    parsed.push_back({known->second, from, to});
+  }
+  return parsed;
+}
+
+class MetaspaceUnigramBinding final : public EncoderBinding {
+ public:
+  MetaspaceUnigramBinding(const Vocab& vocab, std::vector<double> scores,
+                          std::vector<std::uint32_t> byte_ids, std::uint32_t unknown,
+                          const std::vector<StepTuple>& steps, bool splits_white_space,
+                          const std::string& prefix, const std::vector<StrippingTuple>& added,
+                          const std::string& special_tokens, const std::string& dtype,
+                          std::size_t cache_bytes, const std::string& level)
+      : EncoderBinding(dtype) {
+    if (!byte_ids.empty() && byte_ids.size() != 256) throw py::value_error("256 bytes have ids");
+    if (scores.size() > vocab.size() || unknown >= scores.size()) {
+      throw py::value_error("a score or the unknown token is outside of the vocabulary");
+    }
+    MetaspaceModel model;
+    model.tokens = fold(vocab);
+    model.scores = UnigramScores{std::move(scores), unknown, std::move(byte_ids)};
+    model.unknown = unknown;
+    model.fuse_unknown = model.scores->byte_ids.empty();
+    model.steps = parse_steps(steps);
+    model.splits_white_space = splits_white_space;
+    model.prefix = parse_prefix(prefix);
+    model.cuts_at_spaces = true;
     model.encode_specials = encodes_specials(special_tokens);
     std::size_t vocab_size = 0;
     std::tie(model.added, vocab_size) = parse_added(added, vocab.size());
@@ -191,6 +248,19 @@ void bind_bpe(py::module_& module) {
            py::arg("before") = std::vector<std::uint32_t>{},
            py::arg("after") = std::vector<std::uint32_t>{})
       .def("cache_info", &MetaspaceBpeBinding::cache_info);
+  py::class_<MetaspaceUnigramBinding>(module, "MetaspaceUnigram")
+      .def(py::init<const Vocab&, std::vector<double>, std::vector<std::uint32_t>, std::uint32_t,
+                    const std::vector<StepTuple>&, bool, const std::string&,
+                    const std::vector<StrippingTuple>&, const std::string&, const std::string&,
+                    std::size_t, const std::string&>(),
+           py::kw_only(), py::arg("vocab"), py::arg("scores"), py::arg("byte_ids"),
+           py::arg("unknown"), py::arg("steps"), py::arg("splits_white_space"), py::arg("prefix"),
+           py::arg("added"), py::arg("special_tokens"), py::arg("dtype") = "uint16",
+           py::arg("cache_bytes") = std::size_t{64} << 20, py::arg("level") = "auto")
+      .def("encode", &MetaspaceUnigramBinding::encode, py::arg("data"), py::arg("spans"),
+           py::arg("before") = std::vector<std::uint32_t>{},
+           py::arg("after") = std::vector<std::uint32_t>{})
+      .def("cache_info", &MetaspaceUnigramBinding::cache_info);
 }
 
 }  // namespace tokpack

@@ -117,6 +117,38 @@ class MetaspaceBPE:
 
     def cache_info(self) -> dict[str, int]: ...
 
+class MetaspaceUnigram:
+    """The ids of a Unigram with U+2581 for a space: one for each process and thread."""
+
+    def __init__(
+        self,
+        *,
+        vocab: Sequence[bytes | None],  # text of each id as UTF-8; None: no such token
+        scores: Sequence[float],  # of the first ids
+        byte_ids: Sequence[int],  # of the 256 bytes; none without byte fallback
+        unknown: int,  # the id of a run of unknown characters, without byte fallback
+        # kind of a normalizer, what it takes, what it gives
+        steps: Sequence[tuple[str, bytes, bytes]],
+        splits_white_space: bool,  # it is removed; each word between gets a space in front
+        prefix: Literal["never", "first", "always"],  # which texts between tokens get a space
+        # content, id, special, normalized, lstrip, rstrip
+        added: Sequence[tuple[bytes, int, bool, bool, bool, bool]],
+        special_tokens: Literal["text", "encode"],
+        dtype: Literal["uint16", "int32"] = "uint16",
+        cache_bytes: int = ...,
+        level: Level = "auto",
+    ) -> None: ...
+    def encode(
+        self,
+        data: Buffer,
+        spans: npt.NDArray[np.int64],
+        before: Sequence[int] = (),
+        after: Sequence[int] = (),
+    ) -> Encoded:
+        """Encode valid UTF-8 documents; ``before`` and ``after`` go around each with a token."""
+
+    def cache_info(self) -> dict[str, int]: ...
+
 def ranked_merges(vocab: Sequence[bytes | None]) -> tuple[npt.NDArray[np.int32], list[int]]:
     """The merges by which tiktoken makes the tokens of ``vocab``, bytes by rank, each once.
 
@@ -159,7 +191,7 @@ class PieceEncoder:
 
     def cache_info(self) -> dict[str, int]: ...
 
-AnyEncoder = ByteLevelBPE | MetaspaceBPE | PieceEncoder
+AnyEncoder = ByteLevelBPE | MetaspaceBPE | MetaspaceUnigram | PieceEncoder
 
 def patterns() -> list[str]:
     """Names of the pretokenizers that the core knows."""

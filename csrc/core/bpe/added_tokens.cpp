@@ -23,16 +23,6 @@ bool begins_with(const std::uint8_t* text, std::size_t size, const AddedToken& t
          std::memcmp(text, token.content.data(), token.content.size()) == 0;
 }
 
-// The size of the white space character that text[at, size) begins with, else 0. None has four
-// bytes.
-std::size_t space_at(const std::uint8_t* text, std::size_t size, std::size_t at) {
-  const std::uint8_t first = text[at];
-  if (first < 0x80) return (ascii_class(first) & kSpace) != 0 ? 1 : 0;
-  const std::size_t length = first < 0xE0 ? 2 : 3;
-  if (first < 0xC0 || first >= 0xF0 || length > size - at) return 0;
-  return (char_class(decode_utf8(text + at).value) & kSpace) != 0 ? length : 0;
-}
-
 }  // namespace
 
 AddedTokenMatcher::AddedTokenMatcher(std::vector<AddedToken> tokens) : tokens_(std::move(tokens)) {
@@ -121,6 +111,14 @@ std::size_t AddedTokenMatcher::count(const std::uint8_t* text, std::size_t size)
     if (match.begin == size) return matches;
     at = match.end;
   }
+}
+
+std::size_t space_at(const std::uint8_t* text, std::size_t size, std::size_t at) {
+  const std::uint8_t first = text[at];
+  if (first < 0x80) return (ascii_class(first) & kSpace) != 0 ? 1 : 0;
+  const std::size_t length = first < 0xE0 ? 2 : 3;
+  if (first < 0xC0 || first >= 0xF0 || length > size - at) return 0;
+  return (char_class(decode_utf8(text + at).value) & kSpace) != 0 ? length : 0;
 }
 
 std::size_t space_begin(const std::uint8_t* text, std::size_t at) {

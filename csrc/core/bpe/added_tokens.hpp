@@ -58,6 +58,10 @@ class AddedTokenMatcher {
   std::array<std::uint64_t, 1024> pairs_{};  // the bytes that tokens begin with, two at a time
 };
 
+// The size of the white space character that text[at, size) begins with, else 0. None has four
+// bytes. REQUIRES: at < size.
+std::size_t space_at(const std::uint8_t* text, std::size_t size, std::size_t at);
+
 // Where the white space that ends at `at` begins, and where that which begins there ends.
 std::size_t space_begin(const std::uint8_t* text, std::size_t at);
 std::size_t space_end(const std::uint8_t* text, std::size_t size, std::size_t at);

@@ -14,12 +14,28 @@
 #include "core/sentencepiece/folded.hpp"
 #include "core/sentencepiece/piece_bpe.hpp"
 #include "core/sentencepiece/piece_cutter.hpp"
+#include "core/text/utf8.hpp"
 
 namespace tokpack {
 namespace {
 
-// What merges make: no other token reaches across two characters.
+// The tokens, and the unknown one with any byte beside it where its own text and what is unknown
+// become bytes together.
+std::vector<std::string> unigram_pieces(std::vector<std::string> texts,
+                                        const UnigramScores& scores) {
+  const std::string unknown = texts[scores.unknown];
+  if (scores.byte_ids.empty() || unknown.empty()) return texts;
+  for (unsigned byte = 0; byte < 256; ++byte) {
+    const std::string one(1, static_cast<char>(byte));
+    texts.push_back(one + unknown.front());
+    texts.push_back(unknown.back() + one);
+  }
+  return texts;
+}
+
+// What reaches across two characters: of a BPE what merges make.
 std::vector<std::string> products(const MetaspaceModel& model) {
+  if (model.scores) return unigram_pieces(model.tokens, *model.scores);
   std::vector<std::string> texts;
   for (const Merge& merge : model.merges) texts.push_back(model.tokens[merge.product]);
   return texts;
@@ -54,9 +70,15 @@ class Encoder final : public CachedEncoder<Id, Out> {
   Encoder(MetaspaceModel model, std::size_t cache_bytes, Level level)
       : Base(level, cache_bytes),
         model_(std::move(model)),
-        bpe_(model_.tokens, model_.merges, model_.byte_ids, model_.unknown),
         cutter_(products(model_), model_.cuts_at_spaces),
-        whole_words_(model_.ignore_merges ? WholeWords(model_.tokens) : WholeWords()) {
+        whole_words_(model_.ignore_merges ? WholeWords(model_.tokens) : WholeWords()),
+        normalizer_(std::move(model_.steps)),
+        is_utf8_(utf8_check(level)) {
+    if (model_.scores) {
+      unigram_.emplace(model_.tokens, *model_.scores);
+    } else {
+      bpe_.emplace(model_.tokens, model_.merges, model_.byte_ids, model_.unknown);
+    }
     set_added();
     seed();
   }
@@ -71,6 +93,8 @@ class Encoder final : public CachedEncoder<Id, Out> {
       if (token.special && !model_.encode_specials) counted.push_back(token);
       if (token.normalized && model_.normalizes) {
         token.content = (model_.prepends ? " " : "") + folded(token.content);
+      } else if (token.normalized && !normalizer_.empty()) {
+        token.content = normalizer_.normalize(std::string(token.content));
       }
       (token.normalized ? normalized : raw).push_back(std::move(token));
     }
@@ -90,7 +114,7 @@ class Encoder final : public CachedEncoder<Id, Out> {
       if (token.empty() || token.size() > WordKey::kMaxSize) continue;
       const auto* text = reinterpret_cast<const std::uint8_t*>(token.data());
       const WordKey key = WordKey::of(text, token.size());
-      remember(key, kernel_.hash(key), ids_of(text, token.size()));
+      if (const auto ids = ids_of(text, token.size())) remember(key, kernel_.hash(key), ids);
     }
     misses_ = 0;
   }
@@ -115,6 +139,13 @@ class Encoder final : public CachedEncoder<Id, Out> {
 
   // `first`: the document begins here.
   void encode_part(const std::uint8_t* text, std::size_t size, bool first) {
+    // With anything else, what relies on valid UTF-8 could read behind the text.
+    if (!normalizer_.empty() && is_utf8_(text, size)) {
+      const std::string_view normal =
+          normalizer_.normalize({reinterpret_cast<const char*>(text), size});
+      text = reinterpret_cast<const std::uint8_t*>(normal.data());
+      size = normal.size();
+    }
     const bool in_normal_form = model_.normalizes && !normalized_.empty();
     if (in_normal_form) {
       normal_.clear();
@@ -133,14 +164,20 @@ class Encoder final : public CachedEncoder<Id, Out> {
     const bool prefixed =
         model_.prefix == PrefixScheme::kAlways || (model_.prefix == PrefixScheme::kFirst && first);
     text_.clear();
-    if (prepends || (prefixed && !begins_with_space(text, size))) text_.push_back(' ');
-    append_folded(text, size, &text_);
+    if (model_.splits_white_space) {
+      append_words(text, size);
+    } else {
+      if (prepends || (prefixed && !begins_with_space(text, size))) text_.push_back(' ');
+      append_folded(text, size, &text_);
+    }
     const std::size_t end = text_.size();
     if (end > kMaxDocument) throw std::out_of_range("a document has 2^31 bytes or more");
     if (const auto whole = whole_words_.find(text_.data(), end)) return append(*whole);
     text_.resize(end + kKeySlack);
     std::memset(text_.data() + end, 0, kKeySlack);
     const std::size_t begin = ids_->size();
+    summed_ = 0;
+    sum_ = 0;
     for (std::size_t at = 0; at < end;) {
       const std::size_t from = at;
       const std::size_t count = cutter_.cut(text_.data(), end, &at, kWindow, starts_);
@@ -151,26 +188,64 @@ class Encoder final : public CachedEncoder<Id, Out> {
     if (model_.fuse_unknown) join_runs(begin, model_.unknown);
   }
 
+  // Each word between white space, with a space in front.
+  void append_words(const std::uint8_t* text, std::size_t size) {
+    for (std::size_t at = 0;;) {
+      at = space_end(text, size, at);
+      if (at == size) return;
+      const std::size_t begin = at;
+      while (at < size && space_at(text, size, at) == 0) ++at;
+      if (!begins_with_space(text + begin, at - begin)) text_.push_back(' ');
+      append_folded(text + begin, at - begin, &text_);
+    }
+  }
+
   std::optional<Ids> ids_of(const std::uint8_t* text, std::size_t size) override {
     ++misses_;
     word_.clear();
-    bpe_.encode({reinterpret_cast<const char*>(text), size}, &word_);
+    const std::string_view word(reinterpret_cast<const char*>(text), size);
+    if (bpe_) {
+      bpe_->encode(word, &word_);
+    } else if (word.starts_with(' ')) {
+      double sum = 0;
+      unigram_->encode_after(word, &sum, &word_);
+    } else if (!unigram_->encode(word, &word_)) {
+      return std::nullopt;
+    }
     return Ids(word_);
   }
 
   Out* encode_huge(const std::uint8_t* text, std::size_t size, Out* out) override {
-    return copy_ids(*ids_of(text, size), out);
+    return bpe_ ? copy_ids(*ids_of(text, size), out) : encode_in_context(text, size, out);
   }
 
-  // Merging looks at nothing outside of a word.
-  Out* encode_in_context(const std::uint8_t*, std::size_t, Out*) override {
-    throw std::logic_error("the ids of a word depend on the word alone");
+  // Only of a Unigram: merging looks at nothing outside of a word.
+  Out* encode_in_context(const std::uint8_t* text, std::size_t size, Out* out) override {
+    const auto begin = static_cast<std::size_t>(text - text_.data());
+    const std::string_view all(reinterpret_cast<const char*>(text_.data()), begin + size);
+    // Sums begin with each word of the library, at a space.
+    const std::size_t space = all.rfind(' ', begin);
+    const std::size_t word = space == std::string_view::npos ? 0 : space;
+    if (summed_ <= word || summed_ > begin) {
+      summed_ = word;
+      sum_ = 0;
+    }
+    word_.clear();
+    if (summed_ < begin)
+      unigram_->encode_after(all.substr(summed_, begin - summed_), &sum_, &word_);
+    word_.clear();
+    unigram_->encode_after(all.substr(begin), &sum_, &word_);
+    summed_ = begin + size;
+    return copy_ids(word_, out);
   }
 
   MetaspaceModel model_;
-  PieceBpe bpe_;
+  std::optional<PieceBpe> bpe_;  // one of the two
+  std::optional<PieceUnigram> unigram_;
   PieceCutter cutter_;
   WholeWords whole_words_;
+  TextNormalizer normalizer_;
+  Utf8Check is_utf8_;
   AddedTokenMatcher raw_, normalized_, counted_;
 
   std::size_t specials_ = 0;
@@ -178,6 +253,8 @@ class Encoder final : public CachedEncoder<Id, Out> {
   Buffer<std::uint8_t> text_;    // a segment of it, folded, and kKeySlack zeros
   std::uint32_t starts_[kWindow + 1 + kLongBlock] = {};
   std::vector<std::uint32_t> word_;
+  double sum_ = 0;          // of a Unigram's scores in the word that ends, or goes on, at
+  std::size_t summed_ = 0;  // this place of text_
 };
 
 }  // namespace

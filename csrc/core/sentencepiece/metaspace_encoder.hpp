@@ -1,9 +1,11 @@
-// Documents to the ids of a BPE over characters as a tokenizer.json has it: U+2581 for a space.
+// Documents to the ids of a BPE over characters, or of a Unigram, as a tokenizer.json has it:
+// U+2581 for a space.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,6 +13,8 @@
 #include "core/bpe/added_tokens.hpp"
 #include "core/bpe/bpe_encoder.hpp"
 #include "core/bpe/bpe_model.hpp"
+#include "core/sentencepiece/piece_unigram.hpp"
+#include "core/sentencepiece/text_normalizer.hpp"
 
 namespace tokpack {
 
@@ -30,6 +34,13 @@ struct MetaspaceModel {
   bool prepends = false;  // and a space is put in front then, whatever is there
   PrefixScheme prefix = PrefixScheme::kNever;
   bool cuts_at_spaces = false;  // each space begins a word; REQUIRES: no ignore_merges
+
+  // A Unigram, which has no merges. REQUIRES: cuts_at_spaces; U+2581 is a token, no score is above
+  // 0, and no token is the unknown one several times over.
+  std::optional<UnigramScores> scores;
+  std::vector<NormalizerStep> steps;  // of a Unigram, which does not replace spaces otherwise
+  bool splits_white_space = false;    // which is removed, and each word gets a space in front;
+                                      // REQUIRES: a prefix of kAlways
 
   std::vector<AddedToken> added;
   bool encode_specials = true;  // special tokens inside documents become ids, not text

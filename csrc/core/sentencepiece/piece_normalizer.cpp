@@ -5,24 +5,12 @@
 #include <limits>
 #include <stdexcept>
 
+#include "core/text/utf8.hpp"
+
 namespace tokpack {
 namespace {
 
 constexpr std::size_t kMaxText = std::numeric_limits<std::int32_t>::max();  // in bytes
-constexpr std::size_t kMaxRules = 32;  // that begin a text, of which the library looks at the first
-
-std::uint32_t read_u32(const char* data) {
-  std::uint32_t value = 0;
-  for (unsigned i = 0; i < 4; ++i)
-    value |= std::uint32_t{static_cast<std::uint8_t>(data[i])} << 8 * i;
-  return value;
-}
-
-// The fields of a unit of a double array.
-std::uint32_t offset_of(std::uint32_t unit) { return (unit >> 10) << ((unit & 0x200) >> 6); }
-std::uint32_t label_of(std::uint32_t unit) { return unit & 0x800000FFu; }
-bool has_leaf(std::uint32_t unit) { return (unit >> 8 & 1) != 0; }
-std::uint32_t value_of(std::uint32_t unit) { return unit & 0x7FFFFFFFu; }
 
 void append(std::string_view text, Buffer<std::uint8_t>* out) {
   const std::size_t at = out->size();
@@ -36,48 +24,6 @@ bool ends_with(const Buffer<std::uint8_t>& text, std::size_t from, std::string_v
 }
 
 }  // namespace
-
-CharacterMap::CharacterMap(const std::string& blob) {
-  if (blob.empty()) return;
-  const auto broken = [] {
-    throw std::invalid_argument("its normalization rules (precompiled_charsmap) are broken");
-  };
-  if (blob.size() <= 4) broken();
-  const std::size_t size = read_u32(blob.data());
-  if (size >= blob.size() - 4 || size < 1024 || size % 1024 != 0 || blob.back() != '\0') broken();
-  units_.resize(size / 4);
-  for (std::size_t i = 0; i < units_.size(); ++i) units_[i] = read_u32(blob.data() + 4 + 4 * i);
-  replacements_ = blob.substr(4 + size);
-}
-
-CharacterMap::Rule CharacterMap::longest(const std::uint8_t* text, std::size_t size) const {
-  Rule rule;
-  if (empty()) return rule;
-  std::uint32_t at = offset_of(units_[0]);
-  std::size_t found = 0;
-  for (std::size_t i = 0; i < size && found < kMaxRules; ++i) {
-    at ^= text[i];
-    const std::uint32_t here = unit(at);
-    if (label_of(here) != text[i]) break;
-    at ^= offset_of(here);
-    if (!has_leaf(here)) continue;
-    ++found;
-    const std::uint32_t value = value_of(unit(at));
-    rule.size = value < replacements_.size() ? i + 1 : 0;
-    if (rule.size != 0) rule.replacement = replacements_.data() + value;
-  }
-  return rule;
-}
-
-bool CharacterMap::may_apply(std::uint8_t first, std::uint8_t second) const {
-  if (empty()) return false;
-  std::uint32_t at = offset_of(units_[0]) ^ first;
-  std::uint32_t here = unit(at);
-  if (label_of(here) != first) return false;
-  if (has_leaf(here)) return true;
-  at ^= offset_of(here) ^ second;
-  return label_of(unit(at)) == second;
-}
 
 PieceNormalizer::PieceNormalizer(const PieceModelFile& model)
     : dummy_prefix_(model.dummy_prefix),
@@ -117,6 +63,23 @@ PieceNormalizer::Step PieceNormalizer::step(const std::uint8_t* text, std::size_
   return {length, {chars, length}};
 }
 
+// How many bytes of the text stand for themselves, whatever comes behind them.
+std::size_t PieceNormalizer::kept(const std::uint8_t* text, std::size_t size) const {
+  std::size_t at = 0;
+  while (at + 1 < size) {
+    if (text[at] < 0x80) {
+      if (plain_(text + at) == 0) break;
+      ++at;
+      continue;
+    }
+    const std::size_t length = character_size(text[at]);
+    if (length > size - at || begins_[text[at]] || !map_.leaves(decode_utf8(text + at).value))
+      break;
+    at += length;
+  }
+  return at;
+}
+
 void PieceNormalizer::append(const std::uint8_t* text, std::size_t size,
                              Buffer<std::uint8_t>* out) const {
   const std::size_t from = out->size();
@@ -136,11 +99,12 @@ void PieceNormalizer::append(const std::uint8_t* text, std::size_t size,
   while (at < size) {
     const std::size_t begin = at;
     if (!(after_space && text[at] == ' ')) {
-      while (at + 1 < size && plain_(text + at) != 0) ++at;
+      at += kept(text + at, size - at);
     }
     if (at != begin) {
       tokpack::append({reinterpret_cast<const char*>(text + begin), at - begin}, out);
       after_space = remove_extra_ && text[at - 1] == ' ';
+      if (at == size) break;
     }
     const Step next = step(text + at, size - at);
     at += next.size;

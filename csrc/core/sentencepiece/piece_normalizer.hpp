@@ -7,44 +7,16 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <string>
 #include <string_view>
-#include <vector>
 
 #include "core/base/buffer.hpp"
 #include "core/bpe/added_tokens.hpp"
 #include "core/sentencepiece/byte_pairs.hpp"
+#include "core/sentencepiece/character_map.hpp"
 #include "core/sentencepiece/folded.hpp"
 #include "core/sentencepiece/model_file.hpp"
 
 namespace tokpack {
-
-// Normalization rules compiled by the library: a double array (Darts) from texts to texts.
-class CharacterMap {
- public:
-  CharacterMap() = default;
-  // Throws std::invalid_argument when the blob is not laid out as it should be.
-  explicit CharacterMap(const std::string& blob);
-
-  struct Rule {
-    std::size_t size = 0;  // of what is replaced; 0: no rule
-    std::string_view replacement;
-  };
-  // The longest rule for a beginning of the text. Looks at no byte behind its end.
-  Rule longest(const std::uint8_t* text, std::size_t size) const;
-
-  // Whether some rule begins with these two bytes, or is the first of them.
-  bool may_apply(std::uint8_t first, std::uint8_t second) const;
-
-  bool empty() const { return units_.empty(); }
-
- private:
-  std::uint32_t unit(std::uint32_t at) const { return at < units_.size() ? units_[at] : kNoUnit; }
-
-  static constexpr std::uint32_t kNoUnit = 0x80000000u;  // a value, which no byte leads to
-  std::vector<std::uint32_t> units_;
-  std::string replacements_;  // each ends with a NUL
-};
 
 class PieceNormalizer {
  public:
@@ -61,6 +33,7 @@ class PieceNormalizer {
     std::string_view result;
   };
   Step step(const std::uint8_t* text, std::size_t size) const;
+  std::size_t kept(const std::uint8_t* text, std::size_t size) const;
 
   bool dummy_prefix_, remove_extra_;
   CharacterMap map_;

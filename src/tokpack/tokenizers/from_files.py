@@ -20,9 +20,10 @@ from tokpack.tokenizers.metaspace import MetaspaceTokenizer
 from tokpack.tokenizers.native import NativeTokenizer
 from tokpack.tokenizers.ranks import is_ranks
 from tokpack.tokenizers.sentencepiece import SentencePieceTokenizer
-from tokpack.tokenizers.spec import ByteLevelSpec, MetaspaceSpec
+from tokpack.tokenizers.spec import ByteLevelSpec, MetaspaceSpec, UnigramSpec
 from tokpack.tokenizers.spec_json import NotNativeError, spec_from_json
 from tokpack.tokenizers.spec_metaspace import metaspace_spec, writes_spaces
+from tokpack.tokenizers.spec_unigram import is_unigram, unigram_spec
 from tokpack.tokenizers.tekken import is_tekken
 
 if TYPE_CHECKING:
@@ -133,6 +134,8 @@ def _from_json(raw: bytes, path: Path, name: str, choice: Choice) -> Tokenizer:
 
     def read() -> BpeSpec:
         definition = _tokenizer_json(raw, path)
+        if is_unigram(definition):
+            return unigram_spec(definition)
         build = metaspace_spec if writes_spaces(definition) else spec_from_json
         return build(definition)
 
@@ -144,7 +147,7 @@ def _from_json(raw: bytes, path: Path, name: str, choice: Choice) -> Tokenizer:
         return HuggingFaceTokenizer(
             name, raw, why_not_native=str(reason), eod_token=choice.eod_token
         )
-    if isinstance(spec, MetaspaceSpec):
+    if isinstance(spec, MetaspaceSpec | UnigramSpec):
         return MetaspaceTokenizer(name, raw, spec, eod_token=choice.eod_token)
     assert isinstance(spec, ByteLevelSpec)
     return NativeTokenizer(

@@ -1,7 +1,8 @@
-"""A BPE over characters from a tokenizer.json, in the native core."""
+"""A BPE over characters, or a Unigram, from a tokenizer.json, in the native core."""
 
 from __future__ import annotations
 
+from base64 import b64decode
 from typing import TYPE_CHECKING
 
 from tokpack import _core
@@ -9,6 +10,7 @@ from tokpack.errors import TokenizerError
 from tokpack.tokenizers.frame import Frame, find_eod
 from tokpack.tokenizers.huggingface import HuggingFaceTokenizer
 from tokpack.tokenizers.native import NativeEncoder
+from tokpack.tokenizers.spec import UnigramSpec
 
 if TYPE_CHECKING:
     from tokpack.tokenizers.base import Encoder, IdType, SpecialTokens
@@ -24,7 +26,12 @@ class MetaspaceTokenizer(HuggingFaceTokenizer):
     native = True
 
     def __init__(
-        self, name: str, raw: bytes, spec: MetaspaceSpec, *, eod_token: str | int | None = None
+        self,
+        name: str,
+        raw: bytes,
+        spec: MetaspaceSpec | UnigramSpec,
+        *,
+        eod_token: str | int | None = None,
     ) -> None:
         self.name = name
         self.raw = raw
@@ -56,14 +63,30 @@ class MetaspaceTokenizer(HuggingFaceTokenizer):
         special_tokens: str = "auto",
         level: _core.Level = "auto",
         cache_bytes: int = 64 << 20,
-    ) -> _core.MetaspaceBPE:
+    ) -> _core.MetaspaceBPE | _core.MetaspaceUnigram:
         """The native object itself; ``level`` chooses the instruction set."""
         spec = self.spec
         added = [
             (t.content.encode(), t.id, t.special, t.normalized, t.lstrip, t.rstrip)
             for t in spec.added
         ]
+        mode, width = self.special_mode(special_tokens), self.check_dtype(dtype)
         try:
+            if isinstance(spec, UnigramSpec):
+                return _core.MetaspaceUnigram(
+                    vocab=spec.vocab,
+                    scores=spec.scores,
+                    byte_ids=spec.byte_ids,
+                    unknown=spec.unknown,
+                    steps=[(n, b64decode(a), b64decode(b)) for n, a, b in spec.steps],
+                    splits_white_space=spec.splits_white_space,
+                    prefix=spec.prefix,
+                    added=added,
+                    special_tokens=mode,
+                    dtype=width,
+                    cache_bytes=cache_bytes,
+                    level=level,
+                )
             return _core.MetaspaceBPE(
                 vocab=spec.vocab,
                 merges=spec.merges,
@@ -76,8 +99,8 @@ class MetaspaceTokenizer(HuggingFaceTokenizer):
                 prefix=spec.prefix,
                 cuts_at_spaces=spec.cuts_at_spaces,
                 added=added,
-                special_tokens=self.special_mode(special_tokens),
-                dtype=self.check_dtype(dtype),
+                special_tokens=mode,
+                dtype=width,
                 cache_bytes=cache_bytes,
                 level=level,
             )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from abc import ABC, abstractmethod
 from dataclasses import astuple, dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -37,7 +36,7 @@ class AddedToken:
 
 
 @dataclass(frozen=True, eq=False)
-class BpeSpec(ABC):
+class BpeSpec:
     """Vocabulary, merges and added tokens of a BPE.
 
     ``vocab`` has the bytes of each id, None where merging has no such token. ``merges`` is int32
@@ -58,9 +57,11 @@ class BpeSpec(ABC):
         except ValueError:
             return None
 
-    @abstractmethod
     def settings(self) -> dict[str, Any]:
         """Everything else in JSON, and the added tokens."""
+        known = {field.name: getattr(self, field.name) for field in fields(self)}
+        del known["vocab"], known["merges"]
+        return {**known, "added": [astuple(token) for token in self.added]}
 
     def digest(self) -> str:
         """sha256 over the definition itself, so that the formatting of its files does not count."""
@@ -114,10 +115,24 @@ class MetaspaceSpec(BpeSpec):
     cuts_at_spaces: bool
     definition: str
 
-    def settings(self) -> dict[str, Any]:
-        known = {field.name: getattr(self, field.name) for field in fields(self)}
-        del known["vocab"], known["merges"]
-        return {**known, "added": [astuple(token) for token in self.added]}
+
+NormalizerStep = tuple[str, str, str]  # a name that the core knows, and two texts in base64
+
+
+@dataclass(frozen=True, eq=False)
+class UnigramSpec(BpeSpec):
+    """A Unigram, as ``_core.MetaspaceUnigram`` takes it: no merges, but a score for each token.
+
+    ``definition`` is the sha256 of the tokenizer.json's definition.
+    """
+
+    scores: list[float]
+    unknown: int
+    byte_ids: list[int]
+    steps: tuple[NormalizerStep, ...]
+    splits_white_space: bool
+    prefix: Literal["never", "first", "always"]
+    definition: str
 
 
 def _byte_of_character() -> npt.NDArray[np.int16]:

@@ -22,7 +22,7 @@ import numpy as np
 from tokpack.errors import OutputError
 from tokpack.files.cache_root import cache_root
 from tokpack.files.durable import open_regular, replace_file
-from tokpack.tokenizers.spec import AddedToken, ByteLevelSpec, MetaspaceSpec
+from tokpack.tokenizers.spec import AddedToken, ByteLevelSpec, MetaspaceSpec, UnigramSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -109,7 +109,11 @@ def _spec(head: bytes, lengths: bytes, text: bytes, merges: bytes) -> BpeSpec:
         vocab.append(None if length < 0 else text[begin:end])
         begin = end
     pairs = np.frombuffer(merges, "<i4").astype(np.int32, copy=False).reshape(-1, 3)
-    kind = ByteLevelSpec if "pattern" in settings else MetaspaceSpec
+    kind: type[ByteLevelSpec | UnigramSpec | MetaspaceSpec] = MetaspaceSpec
+    if "pattern" in settings:
+        kind = ByteLevelSpec
+    elif "scores" in settings:
+        kind = UnigramSpec
     return kind(vocab=vocab, merges=pairs, added=added, **settings)
 
 

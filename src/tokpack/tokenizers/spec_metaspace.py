@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 
     from tokpack.tokenizers.spec import AddedToken
 
-_SPACE = "\u2581"
-_REPLACE = {"type": "Replace", "pattern": {"String": " "}, "content": _SPACE}
-_PREPEND = {"type": "Prepend", "prepend": _SPACE}
+SPACE = "\u2581"
+_REPLACE = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
+_PREPEND = {"type": "Prepend", "prepend": SPACE}
 _METASPACE_KEYS = {"type", "replacement", "add_prefix_space", "prepend_scheme", "split", "str_rep"}
+_BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 _ASCII = [byte for byte in range(0x80) if byte != ord(" ")]  # of a text without spaces
 _NOT_ASCII = [*range(0x80, 0xC0), *range(0xC2, 0xF5)]  # bytes that UTF-8 has
 
@@ -37,8 +38,8 @@ def writes_spaces(definition: dict[str, Any]) -> bool:
         isinstance(model, dict)
         and model.get("type") == "BPE"
         and (
-            _REPLACE in _steps(definition.get("normalizer"))
-            or any(step.get("type") == "Metaspace" for step in _steps(pre_tokenizer))
+            _REPLACE in steps_of(definition.get("normalizer"))
+            or any(step.get("type") == "Metaspace" for step in steps_of(pre_tokenizer))
         )
     )
 
@@ -81,19 +82,19 @@ def metaspace_spec(definition: dict[str, Any]) -> MetaspaceSpec:
     )
 
 
-def _steps(node: Any) -> list[dict[str, Any]]:
+def steps_of(node: Any) -> list[dict[str, Any]]:
     """The steps of a normalizer or pretokenizer, those of a Sequence one by one."""
     if not isinstance(node, dict):
         return []
     children = node.get("normalizers", node.get("pretokenizers"))
     if node.get("type") != "Sequence" or not isinstance(children, list):
         return [node]
-    return [step for child in children for step in _steps(child)]
+    return [step for child in children for step in steps_of(child)]
 
 
 def _normalizer(node: Any) -> tuple[bool, bool]:
     """Whether it replaces spaces, and whether it puts one in front."""
-    steps = _steps(node)
+    steps = steps_of(node)
     other = [step for step in steps if step not in (_REPLACE, _PREPEND)]
     if other:
         raise NotNativeError(f"its normalizer is {other[0].get('type')}")
@@ -105,15 +106,23 @@ def _normalizer(node: Any) -> tuple[bool, bool]:
 def _pre_tokenizer(node: Any, *, normalizes: bool) -> tuple[Prefix, bool]:
     """Which texts get a space in front, and whether words are cut at spaces."""
     # Gemma's file cuts at spaces of which its normalizer has left none.
-    steps = [step for step in _steps(node) if not (normalizes and _cuts_at_plain_spaces(step))]
+    steps = [step for step in steps_of(node) if not (normalizes and _cuts_at_plain_spaces(step))]
     if not steps and normalizes:
         return "never", False
-    if len(steps) != 1 or steps[0].get("type") != "Metaspace" or set(steps[0]) - _METASPACE_KEYS:
+    if len(steps) != 1 or steps[0].get("type") != "Metaspace":
         raise NotNativeError("its pre_tokenizer is not one that the native core knows")
-    metaspace = steps[0]
+    return metaspace_settings(steps[0])
+
+
+def metaspace_settings(metaspace: dict[str, Any]) -> tuple[Prefix, bool]:
+    """Which texts a Metaspace puts U+2581 in front of, and whether it cuts words at it."""
     scheme, split = metaspace.get("prepend_scheme", "always"), metaspace.get("split", True)
     contradicts = metaspace.get("add_prefix_space") is False and scheme != "never"
-    known = metaspace.get("replacement") == _SPACE and scheme in ("never", "first", "always")
+    known = (
+        not set(metaspace) - _METASPACE_KEYS
+        and metaspace.get("replacement") == SPACE
+        and scheme in ("never", "first", "always")
+    )
     if not known or contradicts or split not in (None, True, False):
         raise NotNativeError("its pre_tokenizer is a Metaspace of settings that are not understood")
     return cast("Prefix", scheme), split is not False
@@ -138,7 +147,7 @@ def _check_added(added: Sequence[AddedToken], *, normalizes: bool) -> None:
             raise NotNativeError(f"its added token {token.content!r} takes in the text around it")
         if not (normalizes and token.normalized):
             continue
-        content = token.content.replace(" ", _SPACE)
+        content = token.content.replace(" ", SPACE)
         if content in normal:
             raise NotNativeError(f"its added token {token.content!r} is there twice, normalized")
         normal.add(content)
@@ -152,19 +161,25 @@ def _fallback(
     if "" in vocab:
         raise NotNativeError("its vocabulary has an empty token")
     if model.get("byte_fallback"):
-        byte_ids = [vocab.get(f"<0x{byte:02X}>", -1) for byte in range(256)]
-        needed = [byte for byte in _ASCII if chr(byte) not in vocab] + _NOT_ASCII
-        missing = [byte for byte in needed if byte_ids[byte] < 0]
-        if missing:
-            raise NotNativeError(f"its vocabulary has no token for the byte 0x{missing[0]:02X}")
-        if np.isin(merges[:, :2], byte_ids).any():
+        byte_ids = byte_fallback(vocab)
+        if np.isin(merges[:, :2], [vocab[t] for t in _BYTES if t in vocab]).any():
             raise NotNativeError("a merge has the token of a byte")
-        return [max(token_id, 0) for token_id in byte_ids], 0
+        return byte_ids, 0
     unknown = vocab.get(token) if isinstance(token, str) else None
     if unknown is None:
         raise NotNativeError("it has neither byte fallback nor a token for unknown characters")
     if np.isin(merges, unknown).any() or len(cast("str", token)) == 1:
         raise NotNativeError("its token for unknown characters stands for text, too")
-    if model.get("fuse_unk") and cuts and _SPACE not in vocab:
+    if model.get("fuse_unk") and cuts and SPACE not in vocab:
         raise NotNativeError("its vocabulary has no token for a space")
     return [], unknown
+
+
+def byte_fallback(vocab: dict[str, int]) -> list[int]:
+    """The ids of the 256 bytes, 0 where a byte is never needed."""
+    byte_ids = [vocab.get(token, -1) for token in _BYTES]
+    needed = [byte for byte in _ASCII if chr(byte) not in vocab] + _NOT_ASCII
+    missing = [byte for byte in needed if byte_ids[byte] < 0]
+    if missing:
+        raise NotNativeError(f"its vocabulary has no token for the byte 0x{missing[0]:02X}")
+    return [max(token_id, 0) for token_id in byte_ids]

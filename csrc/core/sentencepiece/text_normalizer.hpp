@@ -1,0 +1,58 @@
+// The normalizers of a tokenizer.json, as the Hugging Face library applies them.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "core/sentencepiece/character_map.hpp"
+
+namespace tokpack {
+
+enum class NormalizerKind : std::uint8_t {
+  kRules,       // `from`: a precompiled_charsmap; asked of each grapheme cluster
+  kReplace,     // each text `from` becomes `to`
+  kSpaceRuns,   // two and more spaces become `to`
+  kWhiteSpace,  // as kSpaceRuns, of any white space, and each of \t, \n and \r
+  kStripLeft,   // white space at the begin is removed
+  kStripRight,
+  kCharacters,  // each character of `from` becomes a text of `to`, where each ends with a NUL
+  kNfc,
+};
+
+struct NormalizerStep {
+  NormalizerKind kind;
+  std::string from, to;
+};
+
+class TextNormalizer {
+ public:
+  TextNormalizer() = default;
+  // Throws std::invalid_argument for rules that are broken.
+  explicit TextNormalizer(std::vector<NormalizerStep> steps);
+
+  bool empty() const { return steps_.empty(); }
+
+  // The normal form of a text, valid until the next call or the end of the text.
+  // REQUIRES: the text is valid UTF-8.
+  std::string_view normalize(std::string_view text);
+
+ private:
+  struct Step {
+    NormalizerStep settings;
+    CharacterMap rules;
+    std::array<std::string_view, 128> ascii;  // what a character becomes, if some do
+    std::unordered_map<std::string_view, std::string_view> characters;
+  };
+
+  static std::string_view apply(const Step& step, std::string_view text, std::string* out);
+
+  std::vector<Step> steps_;
+  std::string out_[2];
+};
+
+}  // namespace tokpack
