@@ -2,7 +2,7 @@
 
 Run with ``pip install unicodedata2==16.0.0 regex==2026.11.15``: Unicode 16 is what Oniguruma in the
 Hugging Face library (0.21 to 0.23) and tiktoken know, and ids must not depend on the reader's
-Python. Its grapheme clusters are another crate's, which knows Unicode 17, as this regex does.
+Python. Its grapheme clusters are another crate's, which knows Unicode 17; this regex knows 18.
 
 The library's NFC is another crate, which knows Unicode 9. What a character normalizes to never
 changes once it is assigned, so Unicode 9 is Unicode 16 without the characters that are newer.
@@ -46,6 +46,16 @@ NEWER = (
     (0x1E130, 0x1E136), (0x1E2AE, 0x1E2AE), (0x1E2EC, 0x1E2EF), (0x1E4EC, 0x1E4EF),
     (0x1E5EE, 0x1E5EF),
 )
+# fmt: on
+# What Unicode 17 knows otherwise than 18: characters that it does not have, and pictographs.
+# fmt: off
+NOT_IN_17 = (
+    (0x05C8, 0x05C9), (0x0B53, 0x0B54), (0x1ADE, 0x1ADF), (0x1AEC, 0x1AF0), (0x1CF5, 0x1CF6),
+    (0x10ECB, 0x10ECF), (0x10EF0, 0x10EF9), (0x11A3A, 0x11A3A), (0x11B0A, 0x11B0A),
+    (0x11DF0, 0x11DF1), (0x1D127, 0x1D128), (0x1D250, 0x1D252), (0x1D25B, 0x1D25C),
+    (0x1D25F, 0x1D25F), (0x1D280, 0x1D281),
+)
+PICTOGRAPHS_OF_17 = ((0x1F1AE, 0x1F1AE), (0x1F7DA, 0x1F7DB), (0x1F7F1, 0x1F7FF))
 # fmt: on
 # In the order of tokpack::ClusterClass.
 CLUSTER_CLASSES = (
@@ -210,6 +220,9 @@ def cluster_classes() -> list[int]:
         mark(name, number, 0)
     mark("InCB=Linker", 0x30, 0xFF)
     mark("InCB=Extend", 0x20, 0xFF)
+    for ranges, value in ((NOT_IN_17, 0), (PICTOGRAPHS_OF_17, len(CLUSTER_CLASSES))):
+        for first, last in ranges:
+            values[first : last + 1] = [value] * (last + 1 - first)
     return values
 
 

@@ -7,8 +7,8 @@ import io
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as HuggingFace
-from tokenizers import models, normalizers
 
 from support.tokenizers_twin import LEVELS, block, rows
 from tokpack.tokenizers.sentencepiece import SentencePieceTokenizer
@@ -51,6 +51,7 @@ MODELS: dict[str, dict[str, Any]] = {
     },
     "unigram": {"model_type": "unigram"},
     "byte unigram": {"model_type": "unigram", "byte_fallback": True, "split_digits": True, **PLAIN},
+    "folding unigram": {"model_type": "unigram", "normalization_rule_name": "nmt_nfkc_cf"},
     "nfkc unigram": {
         "model_type": "unigram",
         "normalization_rule_name": "nfkc",
@@ -167,3 +168,47 @@ def hugging_face(raw: bytes) -> HuggingFace:
         [normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")]
     )
     return made
+
+
+STRIP = [normalizers.Strip(left=False, right=True), normalizers.Replace(Regex(" {2,}"), "\u2581")]
+SPACES = normalizers.Replace(Regex(" {2,}"), " ")
+ACCENTS = [normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase()]
+QUOTES = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
+ALWAYS = pre_tokenizers.Metaspace()
+WORDS = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), ALWAYS])
+MASK = AddedToken("<mask>", lstrip=True, normalized=False, special=True)
+UNKNOWN = AddedToken("[UNK]", normalized=True, special=True)
+LINE = normalizers.Replace(Regex(r"\s{2,}|[\n\r\t]"), " ")
+# By model: what stands before and behind the rules of the model, if they are used; the
+# pretokenizer; added tokens. As `transformers` writes them, up to version 4 and from 5 on.
+CONVERTED: dict[str, tuple[list[Any], bool, list[Any], Any, list[Any]]] = {
+    "T5": ([], True, STRIP, ALWAYS, []),
+    "T5, not legacy": ([], True, STRIP, pre_tokenizers.Metaspace(prepend_scheme="first"), []),
+    "T5, XLM-R of 5": ([], True, [], WORDS, [MASK]),
+    "XLM-R": ([], True, STRIP, ALWAYS, [MASK]),
+    "ALBERT": ([*QUOTES, *ACCENTS], True, [SPACES], ALWAYS, [MASK]),
+    "ALBERT of 5": ([*QUOTES, *ACCENTS], True, [], WORDS, [MASK]),
+    "DeBERTa": ([normalizers.Strip()], True, [SPACES], ALWAYS, [MASK, UNKNOWN]),
+    "DeBERTa of 5": ([normalizers.Lowercase(), LINE, normalizers.NFC()], False, STRIP, ALWAYS, []),
+    "NLLB, Pegasus": ([], True, [SPACES], ALWAYS, []),
+    "without rules": ([], False, [], pre_tokenizers.Metaspace(prepend_scheme="never"), []),
+}
+
+
+def unigram_json(raw: bytes, form: str) -> str:
+    """The tokenizer.json that ``transformers`` makes of a Unigram."""
+    proto = pb.ModelProto()
+    proto.ParseFromString(raw)
+    front, ruled, behind, pretokenizer, added = CONVERTED[form]
+    extra = [f"<extra_id_{number}>" for number in range(9, -1, -1)]
+    pieces = [(piece.piece, piece.score) for piece in proto.pieces] + [(e, 0.0) for e in extra]
+    unknown, fallback = proto.trainer_spec.unk_id, proto.trainer_spec.byte_fallback
+    made = HuggingFace(models.Unigram(pieces, unk_id=unknown, byte_fallback=fallback))
+    rules = proto.normalizer_spec.precompiled_charsmap
+    steps = [*front, *([normalizers.Precompiled(rules)] if ruled and rules else []), *behind]
+    if steps:
+        made.normalizer = normalizers.Sequence(steps) if len(steps) > 1 else steps[0]
+    made.pre_tokenizer = pretokenizer
+    made.decoder = decoders.Metaspace()
+    made.add_special_tokens(["<unk>", "<s>", "</s>", *extra, *added])
+    return str(made.to_str())

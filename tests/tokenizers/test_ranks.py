@@ -260,6 +260,10 @@ def test_text_that_an_expression_does_not_match_stays(tmp_path: Path) -> None:
         (r"(?i:mass|of)|.", r"flag i in '\(\?i'"),
         (r"\0|.", r"has \\0, which tiktoken does not know"),
         (r"\X|[\Qa\E]", r"has \\X, which tiktoken does not know"),
+        (r".|\p", r"ends in \\p, without"),
+        (r"[a-z--[aeiou]]+|.", "has -- in a set"),
+        (r"[^a~~b]+|.", "has ~~ in a set"),
+        ("(" * 100_000, "cannot be compiled"),
         (r"\p{N}{1,3}+|.", r"possessive in tiktoken: write \(\?>X\{1,3\}\)"),
     ],
 )
@@ -267,6 +271,7 @@ def test_a_pattern_that_is_none(tmp_path: Path, pattern: str, reason: str) -> No
     with pytest.raises(UsageError, match=reason) as caught:
         load_tokenizer(save_lines(tmp_path, OWN), pattern=pattern)
     assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 500
 
 
 def test_a_pattern_that_runs_away_ends_with_an_error(tmp_path: Path) -> None:

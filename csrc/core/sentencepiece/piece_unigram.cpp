@@ -143,7 +143,11 @@ void PieceUnigram::write_unknown(std::string_view text, std::vector<std::uint32_
 bool PieceUnigram::encode(std::string_view word, std::vector<std::uint32_t>* ids) {
   if (word.find(kLowerBlock) != std::string_view::npos) return encode(folded(word), ids);
   find_best<true>(word, 0.0, &exact_nodes_);
-  const double distance = least_distance_ * static_cast<double>(word.size() + 1);
+  const auto characters =
+      word.size() - static_cast<std::size_t>(std::count_if(word.begin(), word.end(), [](char byte) {
+        return (static_cast<std::uint8_t>(byte) & 0xC0) == 0x80;
+      }));
+  const double distance = least_distance_ * static_cast<double>(characters + 1);
   for (std::size_t end = word.size(); end > 0; end = exact_nodes_[end].begin) {
     if (exact_nodes_[end].sum - exact_nodes_[end].second < distance) return false;
   }

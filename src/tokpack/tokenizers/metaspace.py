@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from base64 import b64decode
 from typing import TYPE_CHECKING
 
 from tokpack import _core
@@ -11,6 +10,7 @@ from tokpack.tokenizers.frame import Frame, find_eod
 from tokpack.tokenizers.huggingface import HuggingFaceTokenizer
 from tokpack.tokenizers.native import NativeEncoder
 from tokpack.tokenizers.spec import UnigramSpec
+from tokpack.tokenizers.spec_unigram import core_steps
 
 if TYPE_CHECKING:
     from tokpack.tokenizers.base import Encoder, IdType, SpecialTokens
@@ -78,7 +78,7 @@ class MetaspaceTokenizer(HuggingFaceTokenizer):
                     scores=spec.scores,
                     byte_ids=spec.byte_ids,
                     unknown=spec.unknown,
-                    steps=[(n, b64decode(a), b64decode(b)) for n, a, b in spec.steps],
+                    steps=core_steps(spec.steps),
                     splits_white_space=spec.splits_white_space,
                     prefix=spec.prefix,
                     added=added,

@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 from tokpack import _core
-from tokpack.display import message, nearest
+from tokpack.display import brief, message, nearest
 from tokpack.errors import UsageError
 from tokpack.tokenizers.huggingface import load_library
 
@@ -131,14 +131,14 @@ def pre_tokenizer_of(pattern: str) -> dict[str, Any]:
     if steps is None and re.fullmatch(r"[\w.-]*", pattern):
         hint = nearest(pattern, names())
         meant = f"did you mean {hint}" if hint else f"it is an expression, or one of {names()}"
-        raise UsageError(f"the pattern {pattern!r} is unknown: {meant}")
+        raise UsageError(f"the pattern {brief(pattern)} is unknown: {meant}")
     if steps is None:
         steps = (("Isolated", _for_oniguruma(pattern)), _BYTES)
         try:
             load_library().Regex(steps[0][1])
         except Exception as error:  # it has no class of its own
             raise UsageError(
-                f"the pattern {pattern!r} cannot be compiled: {message(str(error))}"
+                f"the pattern {brief(pattern)} cannot be compiled: {message(str(error))}"
             ) from None
     return {"type": "Sequence", "pretokenizers": [_node(step) for step in steps]}
 
@@ -151,7 +151,8 @@ _ANY_CASE = r"\(\?i:(?!(?i:[^)]*(?:ss|st|ff|fi|fl)))[A-Za-z'|\[\]]*\)"
 _PIECE = re.compile(
     r"(?P<escaped>\\(?:x\{[0-9A-Fa-f]+\}|[pP](?:\{[^}]*\}|.)|.))"
     rf"|(?P<words>{_ANY_CASE})"
-    r"|(?P<set>\[\^?\]?)|(?P<counted>\{\d+(?:,\d*)?\}\+)|(?P<flag>\(\?[a-z]*[im])|(?P<other>.)",
+    r"|(?P<set>\[\^?\]?)|(?P<counted>\{\d+(?:,\d*)?\}\+)|(?P<flag>\(\?[a-z]*[im])"
+    r"|(?P<difference>--|~~)|(?P<other>.)",
     re.DOTALL,
 )
 
@@ -166,16 +167,23 @@ def _for_oniguruma(expression: str) -> str:
             text = _escape(expression, text)
         elif piece.lastgroup == "set":
             depth += 1
+        elif depth and piece.lastgroup == "difference":
+            raise UsageError(
+                f"the pattern {brief(expression)} has {text} in a set, which takes sets from each "
+                "other in tiktoken and is two characters here: write the set without, or \\- for a "
+                "hyphen"
+            )
         elif depth:
             depth -= text == "]"
         elif piece.lastgroup == "counted":
             raise UsageError(
-                f"the pattern {expression!r} has {text}, which repeats there and is possessive in "
-                f"tiktoken: write (?>X{text[:-1]}), or give the pattern's name with --pattern"
+                f"the pattern {brief(expression)} has {text}, which repeats there and is "
+                f"possessive in tiktoken: write (?>X{text[:-1]}), or give the pattern's name with "
+                "--pattern"
             )
         elif piece.lastgroup == "flag":
             raise UsageError(
-                f"the pattern {expression!r} has the flag {text[-1]} in {text!r}, which means "
+                f"the pattern {brief(expression)} has the flag {text[-1]} in {text!r}, which means "
                 "another thing here than in tiktoken: write it without"
             )
         elif text in ("^", "$"):
@@ -187,9 +195,13 @@ def _for_oniguruma(expression: str) -> str:
 def _escape(expression: str, text: str) -> str:
     """A backslash and what belongs to it; ``\\pL`` is ``\\p{L}``."""
     letter = text[1]
+    if text in ("\\p", "\\P"):
+        raise UsageError(
+            f"the pattern {brief(expression)} ends in {text}, without what it is to have"
+        )
     if letter.isalnum() and letter not in _ESCAPES:
         raise UsageError(
-            f"the pattern {expression!r} has {text}, which tiktoken does not know or reads in "
+            f"the pattern {brief(expression)} has {text}, which tiktoken does not know or reads in "
             "another way: write the characters themselves"
         )
     return f"{text[:2]}{{{text[2]}}}" if letter in "pP" and text[2] != "{" else text

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tokpack import _core
 from tokpack.tokenizers.huggingface import digest_of, load_library
 from tokpack.tokenizers.spec import MAX_ID, UnigramSpec
 from tokpack.tokenizers.spec_json import NotNativeError, added_tokens
@@ -59,6 +60,7 @@ def unigram_spec(definition: dict[str, Any]) -> UnigramSpec:
     unknown = _unknown(model, vocab)
     prefix, splits = _pre_tokenizer(definition.get("pre_tokenizer"))
     steps = _steps(definition.get("normalizer"))
+    _check_steps(steps)
     added = added_tokens(definition, vocab)
     _check_added(added, definition.get("normalizer"))
     if prefix == "first" and not _keeps_the_begin(steps, added):
@@ -148,6 +150,30 @@ def _steps(node: Any) -> tuple[NormalizerStep, ...]:
             by_character.append(nodes.pop(0))
         found += _characters(by_character) if by_character else _step(nodes.pop(0), kind)
     return tuple(found)
+
+
+def core_steps(steps: Sequence[NormalizerStep]) -> list[tuple[str, bytes, bytes]]:
+    """The steps as ``_core.MetaspaceUnigram`` takes them."""
+    return [(name, base64.b64decode(a), base64.b64decode(b)) for name, a, b in steps]
+
+
+def _check_steps(steps: Sequence[NormalizerStep]) -> None:
+    """Refuse rules that the core refuses: the library fails only at texts that lead there."""
+    try:
+        _core.MetaspaceUnigram(
+            vocab=[b"<unk>"],
+            scores=[0.0],
+            byte_ids=[],
+            unknown=0,
+            steps=core_steps(steps),
+            splits_white_space=False,
+            prefix="never",
+            added=[],
+            special_tokens="text",
+            cache_bytes=1,
+        )
+    except ValueError as error:
+        raise NotNativeError(str(error)) from None
 
 
 def _step(node: dict[str, Any], kind: Any) -> list[NormalizerStep]:
