@@ -1,8 +1,9 @@
-// The BPE of a tokenizer.json with U+2581 for a space against a slow twin that knows no words, at
-// every level, with added tokens of all kinds.
+// The BPE and the Unigram of a tokenizer.json with U+2581 for a space against a slow twin that
+// knows no words, at every level, with added tokens of all kinds.
 //
 // The first two bytes choose a model; 0xFF in the rest separates documents. Encoders live on from
 // input to input, so that their caches fill, grow and are replaced.
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <optional>
@@ -27,10 +28,58 @@ std::vector<std::string> white_space() {
 
 const std::vector<std::string> kSpaces = white_space();
 
+void add_tokens(MetaspaceModel* model, std::mt19937& random) {
+  for (const char* text : {"<s>", "<s", "s>a", "a b", "\xe4\xb8\xad", "b<"}) {
+    if (random() % 2 == 0) continue;
+    const auto coin = [&] { return random() % 2 == 0; };
+    const bool normalized = coin(), strips = !(normalized && model->normalizes);
+    const bool special = coin(), lstrip = strips && coin(), rstrip = strips && coin();
+    const auto known = std::find(model->tokens.begin(), model->tokens.end(), text);
+    const auto id = static_cast<std::uint32_t>(known - model->tokens.begin());
+    if (known == model->tokens.end()) model->tokens.push_back(text);
+    model->added.push_back({text, id, special, normalized, lstrip, rstrip});
+  }
+}
+
+// Short texts of few scores, so that many ways are equally good.
+MetaspaceModel random_unigram(std::mt19937& random) {
+  MetaspaceModel model;
+  const auto coin = [&] { return random() % 2 == 0; };
+  UnigramScores scores;
+  model.tokens = {"<0>", "<1>", " "};
+  for (unsigned byte = 0, bytes = coin() ? 256 : 0; byte < bytes; ++byte) {
+    scores.byte_ids.push_back(static_cast<std::uint32_t>(model.tokens.size()));
+    model.tokens.push_back("<byte " + std::to_string(byte) + ">");
+  }
+  const char* characters[] = {"a", "b", " ", "\n", "<", "s", ">", "\xc3\xa9", "\xe4\xb8\xad"};
+  for (unsigned i = 0; i < 30; ++i) {
+    std::string text;
+    for (unsigned size = 1 + random() % 3; size > 0; --size) text += characters[random() % 9];
+    if (std::find(model.tokens.begin(), model.tokens.end(), text) == model.tokens.end()) {
+      model.tokens.push_back(text);
+    }
+  }
+  const double some[] = {0, -0.1, -0.2, -0.3, -1.1, -2.3, -7.7};
+  for (std::size_t i = 0; i < model.tokens.size(); ++i) scores.by_id.push_back(some[random() % 7]);
+  model.fuse_unknown = scores.byte_ids.empty();
+  model.scores = std::move(scores);
+  if (coin()) model.steps.push_back({NormalizerKind::kReplace, "ab", "b"});
+  if (coin()) model.steps.push_back({NormalizerKind::kSpaceRuns, "", " "});
+  if (coin()) model.steps.push_back({NormalizerKind::kStripRight, "", ""});
+  model.cuts_at_spaces = true;
+  model.splits_white_space = coin();
+  model.prefix =
+      model.splits_white_space ? PrefixScheme::kAlways : static_cast<PrefixScheme>(random() % 3);
+  model.encode_specials = coin();
+  add_tokens(&model, random);
+  return model;
+}
+
 // Merges of the characters of a sample, in a random order. The ids 0 and 1 are no text's.
 MetaspaceModel random_model(unsigned choice) {
   MetaspaceModel model;
   std::mt19937 random(choice);
+  if (choice % 3 == 0) return random_unigram(random);
   const auto coin = [&] { return random() % 2 == 0; };
   std::map<std::string, std::uint32_t> ids;
   const auto add = [&](const std::string& text) {
@@ -67,12 +116,7 @@ MetaspaceModel random_model(unsigned choice) {
   model.cuts_at_spaces = coin();
   model.ignore_merges = !model.cuts_at_spaces && coin();
   model.encode_specials = coin();
-  for (const char* text : {"<s>", "<s", "s>a", "a b", "\xe4\xb8\xad", "b<"}) {
-    if (coin()) continue;
-    const bool normalized = coin(), strips = !(normalized && model.normalizes);
-    const bool special = coin(), lstrip = strips && coin(), rstrip = strips && coin();
-    model.added.push_back({text, add(text), special, normalized, lstrip, rstrip});
-  }
+  add_tokens(&model, random);
   return model;
 }
 
@@ -156,7 +200,82 @@ struct Twin {
     return result;
   }
 
+  std::size_t known(const std::string& text) const {
+    const auto found = ids.find(text);
+    return found != ids.end() && found->second < model.scores->by_id.size() ? found->second
+                                                                            : ids.size();
+  }
+
+  // The best way from the left; the first of equal ways.
+  void cut(const std::string& text, Ids* out) const {
+    struct Way {
+      double sum = -1e300;
+      std::size_t begin = 0, id = 0;
+    };
+    const std::vector<std::string> all = characters(text);
+    std::vector<Way> ways(all.size() + 1);
+    ways[0].sum = 0;
+    const auto& scores = model.scores->by_id;
+    const double worst = *std::min_element(scores.begin(), scores.end()) - 10;
+    for (std::size_t begin = 0; begin < all.size(); ++begin) {
+      std::string piece;
+      for (std::size_t end = begin + 1; end <= all.size() && piece.size() < 16; ++end) {
+        piece += all[end - 1];
+        const std::size_t id = known(piece);
+        if (id == ids.size() && end > begin + 1) continue;
+        const double sum = ways[begin].sum + (id == ids.size() ? worst : scores[id]);
+        if (sum > ways[end].sum) ways[end] = {sum, begin, id == ids.size() ? model.unknown : id};
+      }
+    }
+    std::vector<std::pair<std::string, std::size_t>> pieces;
+    for (std::size_t end = all.size(); end > 0; end = ways[end].begin) {
+      std::string piece;
+      for (std::size_t i = ways[end].begin; i < end; ++i) piece += all[i];
+      const std::size_t id = ways[end].id;
+      if (id == model.unknown && !pieces.empty() && pieces.back().second == id) {
+        pieces.back().first = piece + pieces.back().first;
+      } else {
+        pieces.emplace_back(piece, id);
+      }
+    }
+    for (auto piece = pieces.rbegin(); piece != pieces.rend(); ++piece) {
+      const std::size_t whole = known(piece->first);
+      if (piece->second != model.unknown || whole != ids.size() || model.scores->byte_ids.empty()) {
+        out->push_back(static_cast<std::uint32_t>(whole != ids.size() ? whole : piece->second));
+        continue;
+      }
+      for (const char c : piece->first) {
+        out->push_back(model.scores->byte_ids[static_cast<std::uint8_t>(c)]);
+      }
+    }
+  }
+
+  std::string normal(std::string text) const {
+    for (const NormalizerStep& step : model.steps) {
+      std::string result;
+      for (std::size_t at = 0; at < text.size();) {
+        if (step.kind == NormalizerKind::kReplace && text.compare(at, 2, step.from) == 0) {
+          result += step.to;
+          at += 2;
+        } else {
+          const bool run =
+              step.kind == NormalizerKind::kSpaceRuns && text[at] == ' ' && (result.ends_with(' '));
+          if (!run) result += text[at];
+          ++at;
+        }
+      }
+      if (step.kind == NormalizerKind::kStripRight) {
+        while (const std::size_t size = space_before(result, result.size())) {
+          result.resize(result.size() - size);
+        }
+      }
+      text = result;
+    }
+    return text;
+  }
+
   void merge(const std::string& text, Ids* out) const {
+    if (model.scores) return cut(text, out);
     if (const auto whole = ids.find(text); model.ignore_merges && whole != ids.end()) {
       return out->push_back(whole->second);
     }
@@ -178,6 +297,21 @@ struct Twin {
   }
 
   void encode_segment(std::string text, bool first, Ids* out) const {
+    if (model.splits_white_space) {
+      std::string words, word;
+      for (std::size_t at = 0; at <= text.size(); ++at) {
+        const std::size_t space = at < text.size() ? space_ahead(text, at) : 1;
+        if (space == 0) {
+          word += text[at];
+          continue;
+        }
+        if (!word.empty()) words += folded(word)[0] == ' ' ? word : " " + word;
+        word.clear();
+        at += space - 1;
+      }
+      if (words.empty()) return;
+      text = words;
+    }
     text = folded(text);
     const bool prefixed =
         model.prefix == PrefixScheme::kAlways || (model.prefix == PrefixScheme::kFirst && first);
@@ -199,6 +333,7 @@ struct Twin {
         [&](std::size_t begin, std::size_t end) {
           std::string part = document.substr(begin, end - begin);
           if (model.normalizes) part = (model.prepends ? " " : "") + folded(part);
+          part = normal(part);
           split(
               part, true,
               [&](std::size_t from, std::size_t to) {
