@@ -231,6 +231,10 @@ def measure(
     return rows
 
 
+def _is_nan(value: object) -> bool:
+    return isinstance(value, float) and math.isnan(value)
+
+
 def main() -> None:
     """Measure, print a table, and save rows where that is asked for."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -270,7 +274,7 @@ def main() -> None:
     columns = ("input", "place", "wall", "cpu", "server", "speed", "speed_elsewhere", "worker_mb")
     print_table(columns, [[row[column] for column in columns] for row in results])
     if arguments.save:
-        known = [{key: value for key, value in row.items() if value == value} for row in results]
+        known = [{k: v for k, v in row.items() if not _is_nan(v)} for row in results]
         print(append_rows("stores", known, versions("obstore", "moto")))
 
 
