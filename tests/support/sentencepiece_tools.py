@@ -51,7 +51,6 @@ MODELS: dict[str, dict[str, Any]] = {
     },
     "unigram": {"model_type": "unigram"},
     "byte unigram": {"model_type": "unigram", "byte_fallback": True, "split_digits": True, **PLAIN},
-    "folding unigram": {"model_type": "unigram", "normalization_rule_name": "nmt_nfkc_cf"},
     "nfkc unigram": {
         "model_type": "unigram",
         "normalization_rule_name": "nfkc",
@@ -59,6 +58,7 @@ MODELS: dict[str, dict[str, Any]] = {
         "add_dummy_prefix": False,
     },
 }
+FOLDING = {"model_type": "unigram", "normalization_rule_name": "nmt_nfkc_cf"}
 HOSTILE = [
     *(
         "",
@@ -100,7 +100,8 @@ HOSTILE = [
 @functools.cache
 def trained(name: str) -> bytes:
     model = io.BytesIO()
-    options = {"vocab_size": 380 if "byte" in str(MODELS[name]) else 150, **MODELS[name]}
+    options = {**MODELS, "folding unigram": FOLDING}[name]
+    options = {"vocab_size": 380 if "byte" in str(options) else 150, **options}
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(TEXTS * 20),
         model_writer=model,
