@@ -132,11 +132,19 @@ def test_a_bad_record_fails_the_run(tmp_path: Path, tokenizer: Path, workers: in
 
 def test_max_rejects(tmp_path: Path, tokenizer: Path) -> None:
     source = tmp_path / "a.jsonl"
-    source.write_text('{"text": "fine"}\n' + "bad\n" * 3)
     options: dict[str, Any] = {"tokenizer": str(tokenizer), "on_error": "skip"}
-    with pytest.raises(tokpack.InputError, match="3 bad records, and 2 are allowed"):
-        tokpack.encode(str(source), str(tmp_path / "out"), max_rejects=2, **options)
-    nothing_whole(tmp_path / "out")
+    listed = tmp_path / "out.unfinished/joined.rejects"
+    for first in (
+        "",
+        '{"text": "fine"}\n',
+    ):  # the records are kept where they are all there is, too
+        source.write_text(first + "bad\n" * 3)
+        with pytest.raises(tokpack.InputError, match="3 bad records, and 2 are allowed"):
+            tokpack.encode(str(source), str(tmp_path / "out"), max_rejects=2, **options)
+        assert listed.read_text().count("malformed JSON") == 3
+        nothing_whole(tmp_path / "out")
+        options["overwrite"] = True
+    del options["overwrite"]
     manifest = tokpack.encode(str(source), str(tmp_path / "out"), max_rejects=3, **options)
     assert manifest.rejected == 3
     with pytest.raises(tokpack.InputError, match="3 bad records, and 0 are allowed"):

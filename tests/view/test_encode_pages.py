@@ -86,6 +86,8 @@ def test_a_run_in_progress_killed_and_finished(folder: Path) -> None:
         told = run("status", prefix, code=1).stdout
         assert "one.unfinished: running" in told
         assert "goes on" not in told
+        assert "of 0 B" not in told + page.text  # nobody knows how long a stream is
+        assert run("status", f"{prefix}.unfinished/", code=1).stdout.startswith(f"{prefix}.unf")
     said = words_of(server, "0/")
     assert "killed, or its machine is gone" in said
     assert "http-equiv" not in server.get("0/").text
@@ -117,6 +119,21 @@ def test_a_run_that_was_stopped_or_failed_says_so(folder: Path) -> None:
     report.unlink()
     os.symlink("/etc/passwd", report)
     assert run_json_of(prefix)["state"] == "starting"
+
+
+def test_a_run_that_failed_and_bears_the_name_of_a_plan(folder: Path) -> None:
+    source, prefix = folder / "bad.jsonl", str(folder / "x.plan")
+    source.write_text('{"text": "fine"}\n{}\n{}\n')
+    words = ("encode", source, "-o", prefix, "--tokenizer", folder / "tokenizer.json")
+    run(*words, "--on-error", "skip:1", code=1)
+    server = Server(folder, "x.plan", "x.plan.unfinished/")
+    for told in (words_of(server, "0/"), run("status", prefix, code=1).stdout):
+        assert "2 bad records, and 1 are allowed" in told
+        assert re.search("once that is mended, the same command goes on", told, re.IGNORECASE)
+    run(*words, "--on-error", "skip")
+    assert run("status", prefix).stdout == f"{prefix}: done\n"
+    assert "no dataset, no run that makes one" in run("status", f"{prefix}x", code=1).stderr
+    assert server.end()[0] == 0
 
 
 def run_json_of(prefix: str) -> dict[str, object]:

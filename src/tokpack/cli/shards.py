@@ -65,7 +65,7 @@ _BESIDE_A_PLAN = frozenset(
 def one_prefix(inputs: Sequence[str], command: str) -> str:
     """The one PREFIX of a plan that a command was given. UsageError."""
     if len(inputs) != 1:
-        raise UsageError(f"name one plan: tokpack {command} PREFIX")
+        raise UsageError(f"name one PREFIX: tokpack {command} PREFIX")
     from tokpack.shards.plan import prefix_of
 
     return prefix_of(inputs[0])
@@ -250,7 +250,8 @@ def show_run(run: Unfinished) -> None:
         return
     by = f"process {report.pid} on {report.host}, for {time_text(report.seconds)}"
     terminal.put(f"{run.folder}: {run.state}, {by}")
-    words = [f"{bytes_text(report.done)} of {bytes_text(report.total)} read"]
+    of = f"{bytes_text(report.done)} of {bytes_text(report.total)}"
+    words = [f"{of} read" if report.total else f"{bytes_text(report.text_bytes)} of text"]
     words += [f"{count_text(report.documents)} docs, {count_text(report.tokens)} tokens"]
     words += [f"{report.rejected:,} bad records"] if report.rejected else []
     if run.state == "running" and report.seconds_left is not None:
@@ -258,8 +259,8 @@ def show_run(run: Unfinished) -> None:
     terminal.put("  " + ", ".join(words))
     if report.message:
         terminal.put(f"  {report.message}")
-    if run.state != "running":
-        terminal.put("  the same command goes on where it was")
+    if run.advice:
+        terminal.put(f"  {run.advice}")
 
 
 def show_status(

@@ -118,7 +118,7 @@ def _encode(
                 finished = run.encode()
                 manifests = stage(job, plan, finished)
             except TokpackError:
-                if not run.has_tokens:  # no later run could use it
+                if not run.is_worth_keeping:
                     folder.remove()
                 raise
         finish(folder, options)

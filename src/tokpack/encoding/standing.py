@@ -34,17 +34,32 @@ class Unfinished:
             return "starting"
         return "lost" if report.is_lost else report.state
 
+    @property
+    def advice(self) -> str:
+        """How to finish it; "" while somebody works."""
+        if self.state in ("running", "starting"):
+            return ""
+        way = "the same command goes on where it was"
+        return f"once that is mended, {way}" if self.state == "failed" else way
 
-def is_unfinished(prefix: str) -> bool:
-    """Whether a run on this machine has begun ``prefix`` and not finished it."""
-    return os.path.lexists(WorkFolder(prefix + SUFFIX)("plan.json"))
+
+def begun_prefix(text: str) -> str | None:
+    """The prefix of a run on this machine that has begun and not finished; None for none.
+
+    A user names the run by ``text``: its prefix, or its work folder.
+    """
+    for prefix in (text, text.rstrip("/").removesuffix(SUFFIX)):
+        if os.path.lexists(WorkFolder(prefix + SUFFIX)("plan.json")):
+            return prefix
+    return None
 
 
-def unfinished(prefix: str) -> Unfinished | None:
-    """The run that has begun ``prefix``; None where there is none. InputError."""
-    folder = WorkFolder(prefix + SUFFIX)
-    if not is_unfinished(prefix):
+def unfinished(text: str) -> Unfinished | None:
+    """The run that ``text`` names as for ``begun_prefix``, None where there is none. InputError."""
+    prefix = begun_prefix(text)
+    if prefix is None:
         return None
+    folder = WorkFolder(prefix + SUFFIX)
     try:
         plan: Plan | None = Plan.from_json(folder.read_json("plan.json"))
     except ResumeError:

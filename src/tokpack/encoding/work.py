@@ -101,10 +101,11 @@ class Run:
         return Finished(coordinator.pieces, coordinator.blocks, coordinator.digests())
 
     @property
-    def has_tokens(self) -> bool:
-        """Whether there is anything that a later run could go on with."""
+    def is_worth_keeping(self) -> bool:
+        """Whether there is anything that a later run could go on with, or a user look at."""
         column = self._job.key_column(0, "tokens")
-        return any(piece.total(column) for piece in self._coordinator.pieces)
+        lists = self._job.options.on_error == "skip" and self._coordinator.rejected > 0
+        return lists or any(piece.total(column) for piece in self._coordinator.pieces)
 
     def __enter__(self) -> Run:
         return self

@@ -29,7 +29,6 @@ _ENDS = {
     "stopped": "It was stopped. ",
     "failed": "It has failed. ",
 }
-_GOES_ON = "The same command goes on where it was."
 
 
 def encode_page(site: Site, number: int, item: EncodeItem, query: Query) -> Html:
@@ -73,10 +72,11 @@ def _run(found: Unfinished) -> Iterable[Html]:
         yield tag("p", "A run has begun it, and has not told yet how far it is.")
         return
     if state != "running":
-        yield tag("p", _ENDS[state], _GOES_ON)
+        yield tag("p", _ENDS[state], found.advice.capitalize(), ".")
     if report.message:
         yield tag("p", report.message)
-    yield _bar(report.done, report.total)
+    if report.total:  # 0 of a stream
+        yield _bar(report.done, report.total)
     yield table(["", ""], _facts(report, is_running=state == "running"), "facts")
 
 
@@ -87,7 +87,7 @@ def _facts(report: Report, *, is_running: bool) -> list[list[str]]:
         ["by", f"process {report.pid} on {report.host}, {counted(report.workers, 'worker')}"],
         ["for", time_text(seconds)],
         ["heard of", f"{time_text(ago)} ago"],
-        ["read", f"{bytes_text(done)} of {bytes_text(total)}, as stored"],
+        ["read", f"{bytes_text(done)} of {bytes_text(total)}, as stored" if total else "a stream"],
         ["text", bytes_text(report.text_bytes)],
         ["documents", f"{report.documents:,}"],
         ["tokens", f"{report.tokens:,}"],

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokpack.checkpoints.course import LOG, course_of_run, open_training, spec_of_run
 from tokpack.checkpoints.run_log import read_log
-from tokpack.encoding.folder import SUFFIX
-from tokpack.encoding.standing import is_unfinished, unfinished
+from tokpack.encoding.standing import begun_prefix, unfinished
 from tokpack.errors import InputError, TokpackError
 from tokpack.indexed import MMapIndexedDataset
 from tokpack.report import Sources, Spelling, Stats, doubt, find_tokenizer, stats
@@ -230,9 +229,10 @@ def _open(path: str, tokenizer: Tokenizer) -> list[Item]:
         return [BlendItem(path)]
     if (Path(path) / LOG).exists():
         return [RunItem(path)]
-    prefix = prefix_of(path).removesuffix(SUFFIX)
+    begun = begun_prefix(path)
+    prefix = prefix_of(path) if begun is None else begun
     is_there = MMapIndexedDataset.exists(prefix)
-    if is_unfinished(prefix) or (_is_planned(prefix) and not is_there):
+    if begun is not None or (_is_planned(prefix) and not is_there):
         making: list[Item] = [EncodeItem(prefix, tokenizer)]
         return making + ([DatasetItem(find_prefix(prefix), tokenizer)] if is_there else [])
     # Texts often lie in a folder of the name that their dataset has beside it.

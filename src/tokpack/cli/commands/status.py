@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tokpack.cli import shards, terminal
 from tokpack.cli.parser import Group, Page, flag, parse
+from tokpack.errors import InputError
 from tokpack.stores import is_url
 
 if TYPE_CHECKING:
@@ -48,7 +49,8 @@ def run(argv: Sequence[str]) -> int:
     from tokpack.shards.plan import ShardPlan, plan_path
     from tokpack.shards.survey import survey
 
-    begun = None if is_url(prefix) else unfinished(prefix)
+    given = arguments.inputs[0]
+    begun = None if is_url(prefix) else unfinished(given)
     if begun is not None:
         if arguments.json:
             terminal.put_json(shards.run_facts(begun))
@@ -56,11 +58,13 @@ def run(argv: Sequence[str]) -> int:
             shards.show_run(begun)
         return 1
     has_plan = is_url(prefix) or os.path.exists(plan_path(prefix))
-    if not has_plan and MMapIndexedDataset.exists(prefix):
+    if not has_plan:
+        if not MMapIndexedDataset.exists(given):
+            raise InputError(f"{given}: no dataset, no run that makes one, and no plan of shards")
         if arguments.json:
-            terminal.put_json({"prefix": prefix, "state": "done"})
+            terminal.put_json({"prefix": given, "state": "done"})
         elif not arguments.quiet:
-            terminal.put(f"{prefix}: done")
+            terminal.put(f"{given}: done")
         return 0
     plan = ShardPlan.load(prefix)
     standings = survey(plan, prefix)
