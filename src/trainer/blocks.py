@@ -14,7 +14,8 @@ from torch.utils.checkpoint import checkpoint
 
 from tokpack.configuration.model import LLAMA_3_POSITIONS
 
-from .parallel import ColumnLinear, RowLinear, Topology, gather_whole, own_part, shared
+from .parallel import Topology, gather_whole, own_part
+from .tensor import ColumnLinear, RowLinear, sequence_part, shared
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -108,6 +109,7 @@ class DecoderLayer(nn.Module):
     def __init__(self, model: ModelConfig, topology: Topology) -> None:
         super().__init__()
         self.parallel, self.dropout = model.parallel_residual, model.hidden_dropout
+        self.topology = topology
         self.reseed: Callable[[Tensor], object] = reseed
         self.attention_norm = norm_of(model)
         self.attention = Attention(model, topology)
@@ -123,11 +125,22 @@ class DecoderLayer(nn.Module):
         attended = self.attention(self.attention_norm(x), rotary, documents)
         if seeds is not None:
             self.reseed(seeds[1])
-        attended = functional.dropout(attended, self.dropout, self.training)
+        drop = self.dropout if self.training else 0.0
+        attended = dropout(attended, drop, self.topology)
         if not self.parallel:
             x = x + attended
-        y = functional.dropout(self.mlp(self.mlp_norm(x)), self.dropout, self.training)
+        y = dropout(self.mlp(self.mlp_norm(x)), drop, self.topology)
         return y + attended + x if self.parallel else y + x
+
+
+def dropout(x: Tensor, share: float, topology: Topology) -> Tensor:
+    """Drop what one process would, of a part of the sequence too."""
+    if not share:
+        return x
+    if not topology.split_sequence:
+        return functional.dropout(x, share)
+    whole = x.new_ones((x.shape[0], x.shape[1] * topology.tensor_size, x.shape[2]))
+    return x * sequence_part(functional.dropout(whole, share), topology)
 
 
 def norm_of(model: ModelConfig) -> nn.Module:
@@ -191,7 +204,7 @@ def recomputation(config: Config, topology: Topology) -> Callable[..., Tensor] |
     in_cpu, split = config.checkpoint_in_cpu, config.partition_activations
     if not (in_cpu or split):
         return lambda run, *x: checkpoint(run, *x, use_reentrant=False, preserve_rng_state=False)
-    dim = 0 if split else None
+    dim = 0 if split and not topology.split_sequence else None  # then it is a part already
 
     def pack(x: Tensor) -> tuple[torch.Size, Tensor]:
         part = own_part(x.detach().flatten(), dim, topology)

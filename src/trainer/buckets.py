@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from .parallel import ColumnLinear, RowLinear, begin_gather, begin_sum, total
+from .parallel import begin_gather, begin_sum, total
+from .tensor import ColumnLinear, RowLinear
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -185,12 +186,14 @@ class Buckets:
         self._bucket: dict[str, Bucket] = {}  # by name
         self._buckets: list[Bucket] = []  # in the order in which gradients are complete
         self._of_block: dict[str, Bucket] = {}  # those that come and go, from the first block on
+        self._of_parts: list[Bucket] = []  # those of which tensor ranks sum the gradients
         linears = {
             f"{name}.weight": module
             for name, module in model.named_modules()
             if isinstance(module, (ColumnLinear, RowLinear))
         }
-        for names in _cut_up(self._shapes, linears):
+        parts = self._parts_learned_from() if self._topology.split_sequence else set()
+        for names in _cut_up(self._shapes, linears, parts):
             parameters = {name: model.get_parameter(name) for name in names}
             matrices = names[0] in linears
             weight = parameters[names[0]]
@@ -199,6 +202,8 @@ class Buckets:
             zero = min(self._zero, 3 if matrices else 2)
             bucket = Bucket(parameters, dtype, cut, zero, self._topology)
             self._buckets.append(bucket)
+            if names[0] in parts:
+                self._of_parts.append(bucket)
             if bucket.fleeting:
                 self._of_block = {names[0].split(".")[1]: bucket, **self._of_block}
             for name, parameter in parameters.items():
@@ -265,6 +270,11 @@ class Buckets:
         for bucket in done:
             bucket.end_sum()
 
+    def add_of_parts(self) -> None:
+        """Sum what tensor ranks have learned of their parts of the sequence."""
+        for bucket in self._of_parts:
+            total(bucket.summed, self._topology.tensor_group)
+
     def add_of_stages(self, name: str) -> None:
         """Sum the gradient of a parameter that is on the first and on the last stage."""
         total(self._bucket[name].summed, self._topology.embedding_group)
@@ -325,6 +335,12 @@ class Buckets:
             return None
         return slice(None) if owner == self._topology.data_rank else slice(0)
 
+    def _parts_learned_from(self) -> set[str]:
+        """The parameters that all tensor ranks have, each for its part of the sequence."""
+        layout = self._model.model.layout
+        inside = ("q_norm.weight", "q_norm.bias", "k_norm.weight", "k_norm.bias")
+        return {n for n in self._shapes if layout[n].split is None and not n.endswith(inside)}
+
     def _take(self, name: str, leaf: Tensor) -> None:
         assert leaf.grad is not None
         bucket = self._bucket[name]
@@ -361,14 +377,16 @@ class Buckets:
             self._transient = bucket
 
 
-def _cut_up(names: Mapping[str, torch.Size], linears: Collection[str]) -> list[list[str]]:
+def _cut_up(
+    names: Mapping[str, torch.Size], linears: Collection[str], parts: Collection[str]
+) -> list[list[str]]:
     """The names of each bucket, in the order in which a backward pass completes them."""
     found: dict[str, list[str]] = {}
     for name, shape in names.items():
         if name in linears:
             key = name[: name.index(".", len("blocks."))]
         else:
-            key = name if len(shape) > 1 else "vectors"
+            key = name if len(shape) > 1 else f"vectors {name in parts}"
         found.setdefault(key, []).append(name)
     first = {name: number for number, name in enumerate(names)}
     return sorted(found.values(), key=lambda bucket: -first[bucket[0]])

@@ -17,6 +17,7 @@ from .engine import StepResult
 from .model import Stage, stage_layers
 from .optimizers import make_optimizers, set_steps, state_of, whole_parameters
 from .parallel import global_norm, mean_loss
+from .tensor import sequence_part
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -101,6 +102,7 @@ class TorchEngine:
                 torch.autograd.backward(y, share if topology.last_stage else grad)
 
         pipeline.train(link, forward, backward, count)
+        self._buckets.add_of_parts()
         if self.model.tied and self.model.embedding is not None:  # it may be on two stages
             self._buckets.add_of_stages("embedding.word.weight")
         grads = self._buckets.gradients(self.model.counted())
@@ -170,7 +172,8 @@ class TorchEngine:
                 found.append(y.detach())
             return y
 
-        shape = (*micro_batches[0]["tokens"].shape, self.model.model.hidden_size)
+        tokens = sequence_part(micro_batches[0]["tokens"], topology)
+        shape = (*tokens.shape, self.model.model.hidden_size)
         return pipeline.Link(topology, shape, self.dtype), forward, found
 
     def _step(self, norm: Tensor, lr: float) -> None:

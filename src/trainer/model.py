@@ -11,8 +11,9 @@ from torch.nn import functional
 from tokpack.configuration.model import VOCABULARY, ModelConfig
 
 from .attention import document_mask
-from .blocks import DecoderLayer, block_seeds, norm_of, random_seed, reseed, rotary_of
+from .blocks import DecoderLayer, block_seeds, dropout, norm_of, random_seed, reseed, rotary_of
 from .parallel import Topology, gather_whole, own_part
+from .tensor import enter, sequence_part
 from .vocabulary import HeadLoss, VocabWeight, softmax
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class Embedding(nn.Module):
     def forward(self, tokens: Tensor, position_ids: Tensor) -> Tensor:
         x: Tensor = self.word(tokens)
         x = x if self.norm is None else self.norm(x)
+        position_ids = sequence_part(position_ids, self.word.topology)
         return _computed(x if self.position is None else x + self.position(position_ids))
 
 
@@ -101,7 +103,8 @@ class Stage(nn.Module):
         # Inside of a Function gradients always look wanted, also those of an evaluation.
         learn = torch.is_grad_enabled()
         rest = (labels, mask, self.model.vocab_size, self.topology, self.softmax, learn)
-        loss = HeadLoss.apply(x.flatten(0, 1), self.head_weight, *rest)  # type: ignore[no-untyped-call]
+        x = enter(x, self.topology).flatten(0, 1)
+        loss = HeadLoss.apply(x, self.head_weight, *rest)  # type: ignore[no-untyped-call]
         return loss * batch["weight"] if "weight" in batch else loss  # type: ignore[no-any-return]
 
     def logits(self, batch: Mapping[str, Tensor]) -> Tensor:
@@ -122,7 +125,7 @@ class Stage(nn.Module):
             hidden = self.embedding(tokens, positions)
             if random:
                 reseed(torch.tensor(random_seed(*key, "embedding")))
-                hidden = functional.dropout(hidden, model.hidden_dropout)
+                hidden = dropout(hidden, model.hidden_dropout, self.topology)
         rotary = None
         if model.position_embedding_type == "rope":
             rotary = rotary_of(positions, model)

@@ -1,4 +1,4 @@
-"""Where a process stands among the others, and linear layers that are split over tensor ranks."""
+"""Where a process stands among the others, and what they say to each other."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.nn import functional
 
 from tokpack.errors import TokpackError, UsageError
 
@@ -25,8 +24,8 @@ T = TypeVar("T")
 Group = dist.ProcessGroup
 CPU = torch.device("cpu")
 # Before torch 2.13 they have other names.
-_reduce_scatter: Any = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
-_all_gather: Any = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
+reduce_scatter: Any = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
+all_gather: Any = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
 
 
 @dataclass
@@ -56,6 +55,7 @@ class Topology:
     data_group: Group | None = None
     pipeline_group: Group | None = None
     embedding_group: Group | None = None  # first and last stage: a tied embedding is on both
+    split_sequence: bool = False  # between layers that they share, tensor ranks have parts of it
     traffic: Traffic = field(default_factory=Traffic, compare=False)
 
     @property
@@ -104,7 +104,10 @@ def start(config: Config) -> Topology:
     if groups[2] is not None:  # NCCL wants a collective before the first point-to-point
         dist.all_reduce(torch.zeros(1, device=device), group=groups[2])
     sizes = (tensor, part, pipeline, stage, grid.shape[1], place)
-    return Topology(rank, world, *sizes, device, groups[0], groups[1], groups[2], groups[3])
+    sequence = config.sequence_parallel and tensor > 1 and config.engine == "torch"
+    return Topology(
+        rank, world, *sizes, device, groups[0], groups[1], groups[2], groups[3], sequence
+    )
 
 
 def stop() -> None:
@@ -205,7 +208,7 @@ def begin_sum(x: Tensor, cut: bool, topology: Topology) -> Any:
     if not cut:
         return dist.all_reduce(x, group=topology.data_group, async_op=True)
     piece = x.chunk(topology.data_size)[topology.data_rank]
-    return _reduce_scatter(piece, x, group=topology.data_group, async_op=True)
+    return reduce_scatter(piece, x, group=topology.data_group, async_op=True)
 
 
 def begin_gather(x: Tensor, topology: Topology) -> Any:
@@ -214,7 +217,7 @@ def begin_gather(x: Tensor, topology: Topology) -> Any:
         return None
     topology.count(x, 1)
     piece = x.chunk(topology.data_size)[topology.data_rank]
-    return _all_gather(x, piece, group=topology.data_group, async_op=True)
+    return all_gather(x, piece, group=topology.data_group, async_op=True)
 
 
 def spread(x: Tensor, source: int, topology: Topology) -> Tensor:
@@ -223,82 +226,6 @@ def spread(x: Tensor, source: int, topology: Topology) -> Tensor:
         topology.count(x, 1)
         dist.broadcast(x, group=topology.data_group, group_src=source)
     return x
-
-
-def _summed(x: Tensor, group: Group | None) -> Tensor:
-    if group is None:
-        return x.view_as(x)
-    return total(x.clone(memory_format=torch.contiguous_format), group)
-
-
-class _Sum(torch.autograd.Function):
-    """A sum over one group forward and over another one backward; None: over nobody."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, there: Group | None, back: Group | None) -> Tensor:
-        ctx.back = back
-        return _summed(x, there)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        return _summed(grad, ctx.back), None, None
-
-
-def reduce(x: Tensor, group: Group | None) -> Tensor:
-    """The sum of ``x`` over tensor ranks, of which each then has its own copy."""
-    return x if group is None else _Sum.apply(x, group, None)  # type: ignore[no-untyped-call]
-
-
-def shared(x: Tensor, group: Group | None) -> Tensor:
-    """``x`` that all tensor ranks have, for their own parts of a layer: they sum its gradient."""
-    return x if group is None else _Sum.apply(x, None, group)  # type: ignore[no-untyped-call]
-
-
-def sharded(topology: Topology, dim: int, *shape: int) -> nn.Parameter:
-    """An empty parameter: this tensor rank's part of ``shape``, which is split along ``dim``."""
-    local = [n // topology.tensor_size if i == dim else n for i, n in enumerate(shape)]
-    parameter = nn.Parameter(torch.empty(local))
-    parameter.tensor_model_parallel = True  # type: ignore[attr-defined]  # DeepSpeed's norm asks
-    return parameter
-
-
-class _Linear(nn.Module):
-    weight: nn.Parameter
-    cast: Tensor | None = None  # the weight in the type of products, where an engine keeps it
-
-    @property
-    def working(self) -> Tensor:
-        """What products are computed with."""
-        return self.weight if self.cast is None else self.cast
-
-
-class ColumnLinear(_Linear):
-    """A linear layer whose outputs are split: [..., inputs] -> [..., outputs / tensor_size]."""
-
-    def __init__(self, inputs: int, outputs: int, bias: bool, topology: Topology) -> None:
-        super().__init__()
-        self.weight = sharded(topology, 0, outputs, inputs)
-        self.bias = sharded(topology, 0, outputs) if bias else None
-        self.group = topology.tensor_group
-
-    def forward(self, x: Tensor) -> Tensor:
-        return functional.linear(shared(x, self.group), self.working, self.bias)
-
-
-class RowLinear(_Linear):
-    """A linear layer whose inputs are split: [..., inputs / tensor_size] -> [..., outputs]."""
-
-    def __init__(self, inputs: int, outputs: int, bias: bool, topology: Topology) -> None:
-        super().__init__()
-        self.weight = sharded(topology, 1, outputs, inputs)
-        self.bias = nn.Parameter(torch.empty(outputs)) if bias else None
-        self.group = topology.tensor_group
-
-    def forward(self, x: Tensor) -> Tensor:
-        if self.group is None:
-            return functional.linear(x, self.working, self.bias)
-        y = reduce(functional.linear(x, self.working), self.group)
-        return y if self.bias is None else y + self.bias.to(y.dtype)
 
 
 def mean_loss(losses: Sequence[Tensor], topology: Topology) -> Tensor:

@@ -9,7 +9,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .parallel import Group, Topology, reduce, sharded, total
+from .parallel import Group, Topology, total
+from .tensor import leave, sharded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,13 +25,13 @@ class VocabWeight(nn.Module):
         super().__init__()
         self.weight = sharded(topology, 0, rows, width)
         self.first = topology.tensor_rank * self.weight.shape[0]
-        self.group = topology.tensor_group
+        self.topology = topology
 
     def forward(self, tokens: Tensor) -> Tensor:
-        if self.group is None:
+        if self.topology.tensor_group is None:
             return functional.embedding(tokens, self.weight)
         row, mine = _locate(tokens, self.first, self.weight.shape[0])
-        return reduce(functional.embedding(row, self.weight) * mine.unsqueeze(-1), self.group)
+        return leave(functional.embedding(row, self.weight) * mine.unsqueeze(-1), self.topology)
 
 
 def _locate(tokens: Tensor, first: int, rows: int) -> tuple[Tensor, Tensor]:
@@ -45,9 +46,9 @@ class HeadLoss(torch.autograd.Function):
 
     ``hidden`` [N, H] decides the type of the products, ``weight`` [V / tensor_size, H] is the head,
     ``labels`` int64 [N], ``mask`` float32 [N]. Rows of the whole vocabulary from ``valid`` on are
-    padding and take no probability. ``softmax`` is the one below, compiled or not. Logits exist for
-    a chunk of positions at a time: gradients are made on the way forward, nothing is done twice,
-    unless ``learn`` is false.
+    padding and take no probability. Tensor ranks have to sum what ``hidden`` learns. ``softmax`` is
+    the one below, compiled or not. Logits exist for a chunk of positions at a time: gradients are
+    made on the way forward, nothing is done twice, unless ``learn`` is false.
     """
 
     @staticmethod
@@ -62,7 +63,7 @@ class HeadLoss(torch.autograd.Function):
         softmax: Callable[..., tuple[Tensor, Tensor]],
         learn: bool,
     ) -> Tensor:
-        ctx.group, first = topology.tensor_group, topology.tensor_rank * weight.shape[0]
+        group, first = topology.tensor_group, topology.tensor_rank * weight.shape[0]
         row, mine = _locate(labels, first, weight.shape[0])
         head = weight.to(hidden.dtype)
         if learn:
@@ -72,7 +73,7 @@ class HeadLoss(torch.autograd.Function):
         for part in (slice(begin, begin + rows) for begin in range(0, len(hidden), rows)):
             index, here, weights = row[part, None], mine[part, None], mask[part, None]
             logits = hidden[part] @ head.T
-            losses, step = softmax(logits, index, here, weights, padding, ctx.group)
+            losses, step = softmax(logits, index, here, weights, padding, group)
             loss += (losses * weights).sum()
             if learn:
                 label = (torch.expm1(-losses) * weights).to(step.dtype)  # its probability - 1
@@ -87,7 +88,7 @@ class HeadLoss(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         grad_hidden, grad_weight, count = ctx.saved_tensors
         scale = grad / count
-        return total(grad_hidden * scale, ctx.group), grad_weight * scale, *[None] * 6
+        return grad_hidden * scale, grad_weight * scale, *[None] * 6
 
 
 def softmax(  # noqa: PLR0917

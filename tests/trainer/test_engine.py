@@ -74,6 +74,16 @@ def test_activations_in_parts_and_in_the_cpus_memory() -> None:
     check([Run(settings, 2, 4, 2) for settings in runs])
 
 
+def test_a_sequence_in_parts() -> None:
+    """Between layers; dropped are the elements that one process drops, with recomputation too."""
+    parts = {**TP, "sequence_parallel": True}
+    base = {**RECOMPUTE, "num_layers": 4, "hidden_dropout": 0.1, "clip_grad": 0.3}
+    both = {**base, **parts, **PP, "partition_activations": True}
+    check([Run(base, steps=6), Run(both, 4, 6)])
+    llama = {**LLAMA, "qk_layernorm": True}
+    check([Run(llama, 1, 6), Run({**llama, **parts, "zero_stage": 3}, 4, 6)])
+
+
 def test_state_goes_from_any_ranks_to_any_others(tmp_path: Path) -> None:
     many, one = Run({**LLAMA, **TP, **PP}, 4, 3), Run(LLAMA, steps=3)
     path = str(tmp_path / "state")

@@ -110,15 +110,17 @@ def test_what_would_change_the_result_is_refused(tmp_path: Path, flag: str) -> N
 
 
 def test_what_would_change_no_result_is_said(tmp_path: Path) -> None:
-    words = "--sequence-parallel --num-layers-per-virtual-pipeline-stage 2 --num-workers 2"
+    words = "--overlap-param-gather --num-layers-per-virtual-pipeline-stage 2 --num-workers 2"
     found = config(f"{words} --overlap-grad-reduce")
     assert changed(found) == {}
     assert found.notes == (
         "accepted, with nothing to do: --num-workers 2, --overlap-grad-reduce",
-        "not implemented, the results are the same: --sequence-parallel, "
+        "not implemented, the results are the same: --overlap-param-gather, "
         "--num-layers-per-virtual-pipeline-stage 2",
     )
-    assert config(write(tmp_path / "c.yml", {"sequence_parallel": False})).notes == ()
+    assert config(write(tmp_path / "c.yml", {"overlap_param_gather": False})).notes == ()
+    (note,) = config("--sequence-parallel --deepspeed").notes
+    assert note.startswith("sequence_parallel is the torch engine's; the results are the same")
 
 
 # DeepSpeed's JSON, and GPT-NeoX's launcher

@@ -154,6 +154,13 @@ def test_what_does_not_fit_on_one_gpu() -> None:
     assert staged.weights > 6 * shape.parameters / 4
 
 
+def test_a_sequence_in_parts_keeps_less() -> None:
+    """The formula of Korthikanti et al. with sequence parallelism: all of it over tensor ranks."""
+    shape = model(24, 2048, 16, hidden_dropout=0.1)
+    found = memory_of(shape, Layout(8, 1, 1, 2, 2, sequence=True)).activations
+    assert found == pytest.approx((34 * 24 + 4) * 2048 * 2 * 2048 / 8)
+
+
 FLAGS = ["--num-layers=24", "--hidden-size=2048", "--num-attention-heads=16", "--seq-length=2048"]
 
 

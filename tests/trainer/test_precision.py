@@ -19,7 +19,7 @@ from support.parallel_tools import (
     train_many,
 )
 
-from tokpack.trainer.parallel import ColumnLinear, RowLinear
+from tokpack.trainer.tensor import ColumnLinear, RowLinear
 
 
 def test_half_precision_is_near_and_agrees_across_ranks() -> None:

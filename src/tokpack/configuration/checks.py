@@ -80,6 +80,8 @@ def _check_parallel(config: Config) -> None:
         raise UsageError(
             f"min_loss_scale {config.min_loss_scale:g}: DeepSpeed needs a whole number"
         )
+    if config.sequence_parallel:
+        _divides("seq_length", config.seq_length, "tensor_model_parallel_size", size)
     stages, split = config.pipeline_model_parallel_size, config.pipeline_split
     if split is None:
         _divides("num_layers", config.num_layers, "pipeline_model_parallel_size", stages)

@@ -209,6 +209,9 @@ class Config:
     tensor_model_parallel_size: int = _parallel(
         1, "processes that share each layer", "N", names="model_parallel_size"
     )
+    sequence_parallel: bool = _parallel(
+        False, "they share the sequence between layers, with engine torch"
+    )
     pipeline_model_parallel_size: int = _parallel(
         1, "stages of layers", "N", names="pipe_parallel_size"
     )

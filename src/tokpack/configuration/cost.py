@@ -29,9 +29,10 @@ class Layout:
     """How a step is shared: sizes of tensor, pipeline and data parallelism, and what is kept.
 
     ``batch`` samples are a step, ``micro`` of them one pass. ``group`` blocks are computed again
-    together, with 0 none is. ``zero`` is the stage of ZeRO. What follows ``half`` is there to
-    compare with runs of other programs: ``interleaved`` parts of a stage, attention whose
-    ``scores`` lie in memory, and sends to other stages that are ``scattered`` over tensor ranks.
+    together, with 0 none is. ``zero`` is the stage of ZeRO; with ``sequence`` tensor ranks share
+    what lies between layers. What follows it is there to compare with runs of other programs:
+    ``interleaved`` parts of a stage, attention whose ``scores`` lie in memory, and sends to other
+    stages that are ``scattered`` over tensor ranks.
     """
 
     tensor: int
@@ -43,6 +44,7 @@ class Layout:
     zero: int = 0
     deepspeed: bool = False
     half: bool = True
+    sequence: bool = False
     interleaved: int = 1
     scores: bool = False
     scattered: bool = False
@@ -60,6 +62,7 @@ class Layout:
             config.zero_stage,
             config.engine == "deepspeed",
             config.precision_on(device_type) != "fp32",
+            config.sequence_parallel and config.engine == "torch",
         )
 
     @property
@@ -115,7 +118,7 @@ def _stage_memory(model: ModelConfig, layout: Layout, stage: int) -> Memory:
     tokens = layout.micro * model.seq_length
     layers = model.num_layers / layout.pipeline
     inside = _kept(model, layout) * tokens * size / 2
-    edge = size * tokens * model.hidden_size
+    edge = size * tokens * model.hidden_size / (layout.tensor if layout.sequence else 1)
     if layout.group:
         kept = edge * layers / layout.group
         working = inside * min(layout.group, layers)
@@ -196,7 +199,7 @@ def _kept(model: ModelConfig, layout: Layout) -> float:
         whole += 2 * width
     if layout.scores:
         split += 5 * heads * model.seq_length
-    return whole + split / layout.tensor
+    return whole / (layout.tensor if layout.sequence else 1) + split / layout.tensor
 
 
 def _inner(model: ModelConfig) -> int:

@@ -45,6 +45,8 @@ def configure(given: Given, world_size: int, neox: bool) -> Config:
     offloads = (given.get(f"zero_optimization.{name}") for name in _OFFLOADS)
     if any(to not in (None, False, "none") for to in offloads):
         given.setdefault("engine", "deepspeed")
+    if given.get("sequence_parallel") and given.default("engine") == "deepspeed":
+        given.note("sequence_parallel is the torch engine's; the results are the same without it")
     _fill_in_batch(given, world_size)
     if not given.pop("use_wandb", True):  # GPT-NeoX's files name a project in any case
         given.pop("wandb_project", None)

@@ -44,6 +44,8 @@ class Estimate:
             f"--pipeline-model-parallel-size {one.pipeline}",
             f"--micro-batch-size {one.micro} --global-batch-size {one.batch}",
         ]
+        if one.sequence:
+            words.append("--sequence-parallel")
         if one.group:
             words.append(f"--checkpoint-activations --checkpoint-num-layers {one.group}")
         if one.deepspeed:
@@ -150,7 +152,8 @@ def _layouts(config: Config, cluster: Cluster) -> Iterator[Layout]:
         zeros.add((asked.zero, asked.deepspeed))
         for micro, group, zero in product(micros, groups, zeros):
             if batch % (micro * data) == 0:
-                one = Layout(tensor, pipeline, data, micro, batch, group, *zero, asked.half)
+                one = Layout(tensor, pipeline, data, micro, batch, group, *zero)
+                one = replace(one, half=asked.half, sequence=asked.sequence)
                 if _is_possible(config, one):
                     yield one
 

@@ -190,7 +190,7 @@ SAME = {
     log_num_zeros_in_grad log_optimizer_states log_optimizer_states_to_tensorboard log_param_norm
     log_params_norm log_world_size_to_tensorboard memory_profiling no_save_optim
     overlap_p2p_communication overlap_param_gather profile
-    scattered_embeddings sequence_parallel split_transformers tp_comm_overlap use_comet""",
+    scattered_embeddings split_transformers tp_comm_overlap use_comet""",
     1: """
     num_layers_per_virtual_pipeline_stage pipe_partition_method pp_partition_method""",
 }
