@@ -247,9 +247,7 @@ class Buckets:
     def begin_step(self) -> None:
         """Forget the gradients of the step before."""
         for bucket in self._buckets:
-            bucket.summed.zero_()
-            if bucket.grads is not None:
-                bucket.grads.zero_()
+            (bucket.summed if bucket.grads is None else bucket.grads).zero_()
 
     @contextmanager
     def backward(self, last: bool) -> Iterator[None]:

@@ -43,7 +43,7 @@ def zero(stage: int, **settings: Any) -> dict[str, Any]:
 
 
 def test_fifty_steps_are_those_of_one_process() -> None:
-    check([Run(CLIP, 1, 50), Run(zero(1), 2, 50)])
+    check([Run(CLIP, 1, 50, 2), Run(zero(1), 2, 50, 2)])
 
 
 def test_zero_with_other_grids() -> None:
@@ -150,11 +150,12 @@ def total_bytes(tensors: Iterable[torch.Tensor]) -> int:
 
 
 def test_what_is_sent_and_kept_is_what_a_plan_says() -> None:
-    """On both stages, each with a copy of the embedding; less in half precision with ZeRO."""
-    runs = [zero(stage, **PP, precision=kind) for stage in range(4) for kind in ("fp32", "bf16")]
+    """On both stages, each with a copy of the embedding; and in fp32, where nothing is copied."""
+    runs = [(4, zero(stage, **PP, precision="bf16")) for stage in range(4)]
+    runs += [(2, zero(stage)) for stage in (1, 3)]
+    jobs = [(world, found_and_planned, settings) for world, settings in runs]
     totals = []
-    found = in_processes([(4, found_and_planned, settings) for settings in runs])
-    for settings, ranks in zip(runs, found, strict=True):
+    for (_, settings), ranks in zip(runs, in_processes(jobs), strict=True):
         for rank in ranks:
             (sent, planned), weights, gradients, state = rank
             assert sent == planned > 0
@@ -163,8 +164,7 @@ def test_what_is_sent_and_kept_is_what_a_plan_says() -> None:
             for (now, then), stage in ((gradients, 2), (weights, 3)):
                 assert now < then if settings["zero_stage"] >= stage else now == then
         totals.append(ranks[0][0][0])
-    assert totals[0] == totals[1] == totals[2] > totals[3]
-    assert totals[4] > totals[2]  # sums behind each of two micro batches
+    assert totals[1] < totals[0] < totals[2]  # of two micro batches
 
 
 def test_sums_begin_before_the_backward_pass_has_ended() -> None:
