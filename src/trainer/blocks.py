@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from tokpack.configuration.model import LLAMA_3_POSITIONS
 
 from .parallel import Topology, gather_whole, own_part
-from .tensor import ColumnLinear, RowLinear, sequence_part, shared
+from .tensor import ColumnLinear, RowLinear, common, sequence_part
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,18 +67,18 @@ class HeadNorm(nn.Module):
 
     def __init__(self, model: ModelConfig, topology: Topology) -> None:
         super().__init__()
-        self.epsilon, self.group = model.layernorm_epsilon, topology.tensor_group
+        self.epsilon, self.topology = model.layernorm_epsilon, topology
         self.weight = nn.Parameter(torch.empty(model.head_width))
         layer_norm = model.normalization == "LayerNorm"
         self.bias = nn.Parameter(torch.empty(model.head_width)) if layer_norm else None
 
     def forward(self, x: Tensor) -> Tensor:
-        shape, weight = self.weight.shape, shared(self.weight, self.group)
+        shape, weight = self.weight.shape, common(self.weight, self.topology)
         y = x.to(weight.dtype)
         if self.bias is None:
             y = functional.rms_norm(y, shape, weight, self.epsilon)
         else:
-            bias = shared(self.bias, self.group)
+            bias = common(self.bias, self.topology)
             y = functional.layer_norm(y, shape, weight, bias, self.epsilon)
         return y.to(x.dtype)
 

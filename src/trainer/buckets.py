@@ -192,7 +192,8 @@ class Buckets:
             for name, module in model.named_modules()
             if isinstance(module, (ColumnLinear, RowLinear))
         }
-        parts = self._parts_learned_from() if self._topology.split_sequence else set()
+        layout, split = model.model.layout, self._topology.split_sequence
+        parts = {name for name in self._shapes if split and layout[name].split is None}
         for names in _cut_up(self._shapes, linears, parts):
             parameters = {name: model.get_parameter(name) for name in names}
             matrices = names[0] in linears
@@ -269,7 +270,7 @@ class Buckets:
             bucket.end_sum()
 
     def add_of_parts(self) -> None:
-        """Sum what tensor ranks have learned of their parts of the sequence."""
+        """Sum what each tensor rank has learned of its part, for weights that all have."""
         for bucket in self._of_parts:
             total(bucket.summed, self._topology.tensor_group)
 
@@ -332,12 +333,6 @@ class Buckets:
         if kind == "parameter" or owner is None:
             return None
         return slice(None) if owner == self._topology.data_rank else slice(0)
-
-    def _parts_learned_from(self) -> set[str]:
-        """The parameters that all tensor ranks have, each for its part of the sequence."""
-        layout = self._model.model.layout
-        inside = ("q_norm.weight", "q_norm.bias", "k_norm.weight", "k_norm.bias")
-        return {n for n in self._shapes if layout[n].split is None and not n.endswith(inside)}
 
     def _take(self, name: str, leaf: Tensor) -> None:
         assert leaf.grad is not None

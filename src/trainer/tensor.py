@@ -82,6 +82,14 @@ class _SumPart(torch.autograd.Function):
         return _gathered(grad, ctx.group), None
 
 
+def common(weight: Tensor, topology: Topology) -> Tensor:
+    """A weight that all tensor ranks have, for their own parts of a layer: they sum its gradient.
+
+    Where the sequence is split, the gradients of all such weights are summed behind a step.
+    """
+    return weight if topology.split_sequence else shared(weight, topology.tensor_group)
+
+
 def enter(x: Tensor, topology: Topology) -> Tensor:
     """What tensor ranks have between layers, for their own parts of a layer: [B, S, H]."""
     if topology.split_sequence:
