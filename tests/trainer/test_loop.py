@@ -351,7 +351,9 @@ def test_weights_and_biases(
     monkeypatch.setenv("WANDB_MODE", "offline")
     train(config)
     assert "Weights & Biases: offline, in " in capsys.readouterr().err
-    written = next(tmp_path.glob("wandb/offline-run-*/run-*.wandb")).read_bytes()
+    file = next(tmp_path.glob("wandb/offline-run-*/run-*.wandb"))
+    wait_until(lambda: b"lm loss valid" in file.read_bytes())  # another process writes it
+    written = file.read_bytes()
     for text in (b"proj", b"mine", b"seq_length"):
         assert text in written
     assert written.count(b"grad-norm") >= 2  # a step each
