@@ -214,3 +214,38 @@ def test_an_input_that_cannot_be_read_is_named(place: Place) -> None:
     broken.symlink_to("/proc/self/mem")
     with pytest.raises(tokpack.InputError, match=r"b\.jsonl: Input/output error"):
         place.encode(inputs=[str(place.source), str(broken)])
+
+
+NO_MEMORY = """
+import functools, json, re, resource, sys
+import tokpack
+from tokpack.encoding import engine, plan
+plan.make_parts = functools.partial(plan.make_parts, smallest_bytes=48 << 10)
+def limited(real=engine.use_in_this_process):
+    real()
+    used = int(re.search(r"VmSize:\\s+(\\d+)", open("/proc/self/status").read())[1]) << 10
+    most = used + (9000 << 10)  # enough for the stack of a thread
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    rest = []
+    try:
+        while True:
+            rest.append(bytearray(3000))
+    except MemoryError:
+        del rest[-4:]
+    limited.kept = rest
+engine.use_in_this_process = limited
+engine.START_SECONDS = 3.0
+try:
+    tokpack.encode(**json.loads(sys.argv[1]))
+except tokpack.WorkerError as error:
+    print(error)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of memory are Linux's")
+def test_a_worker_that_has_no_memory_to_start(place: Place) -> None:
+    """It does not wait for a thread that died for want of memory."""
+    command = [sys.executable, "-c", NO_MEMORY, json.dumps(place.options(workers=2))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert "memory" in done.stdout, done
+    assert "Traceback" not in done.stdout

@@ -147,8 +147,10 @@ def _explain(error: Exception, arguments: Sequence[str]) -> int:
         # Every file of ours is written under its name, so this is what the shell redirected.
         terminal.error(f"cannot write standard output: {error.strerror}")
         discard(sys.stdout)
-    elif isinstance(error, (OSError, MemoryError)):
+    elif isinstance(error, OSError):
         terminal.error(str(error) or type(error).__name__)
+    elif isinstance(error, MemoryError):
+        terminal.error(f"there is not enough memory{f' ({error})' if str(error) else ''}")
     else:
         terminal.error(f"{type(error).__name__}: {error}")
         terminal.say(

@@ -5,13 +5,13 @@ No text and no tokens travel through the pipes: a worker is told numbers and pla
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import multiprocessing
 import os
 import queue
 import signal
 import sys
-import threading
 import traceback
 import warnings
 from multiprocessing.connection import Connection, wait
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tokpack.encoding.messages import CopyPiece, EncodePart, Event, Order, Segment, Task
 from tokpack.encoding.meter import Counters
+from tokpack.encoding.part import no_memory
 from tokpack.encoding.worker import Worker
 from tokpack.errors import TokpackError, WorkerError
 from tokpack.stores import use_in_this_process
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from tokpack.encoding.worker import Slots
 
 POLL_SECONDS = 0.2
+START_SECONDS = 30.0  # of a thread
 MANY_WORKERS = 16  # who would wait for each other: docs/performance.md has the arithmetic
 
 
@@ -191,8 +193,8 @@ class Processes:
         if code is not None and code < 0:
             name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
             how = f"was killed by {name}"
-            if name == "SIGKILL":
-                how += " (is there enough memory?)"
+        if code in (1, -signal.SIGKILL):
+            how += " (is there enough memory?)"
         return WorkerError(
             f"a worker {how} at {self._at(coordinator, number)}; run again to continue"
         )
@@ -218,7 +220,18 @@ class _Piped:
         self._parent = parent
         self._inbox: queue.SimpleQueue[Task | Order] = queue.SimpleQueue()
         self._outbox: list[Event] = []
-        threading.Thread(target=self._receive, name="tokpack-link", daemon=True).start()
+
+    def start(self) -> None:
+        """Begin to take what comes. MemoryError where there is not enough for a thread."""
+        runs = _thread.allocate_lock()
+        runs.acquire()
+        # Thread.start would wait without end for one that dies before it has told that it runs.
+        try:
+            _thread.start_new_thread(self._receive, (runs,))
+        except RuntimeError as error:
+            raise MemoryError(str(error)) from error
+        if not runs.acquire(timeout=START_SECONDS):
+            raise MemoryError("a thread did not start")
 
     def send(self, event: Event) -> None:
         self._outbox.append(event)
@@ -236,7 +249,8 @@ class _Piped:
                 if os.getppid() != self._parent:
                     os._exit(1)
 
-    def _receive(self) -> None:
+    def _receive(self, runs: _thread.LockType) -> None:
+        runs.release()
         try:
             while True:
                 for message in self._connection.recv():
@@ -277,10 +291,13 @@ def _work(
         other.close()
     link = _Piped(connection, parent)
     try:
+        link.start()
         Worker(job, name, Counters(counters), link, slots=slots, many=many).serve()
     except (BrokenPipeError, EOFError):
         os._exit(1)  # the parent has died
     except TokpackError as error:
         link.fail(error)
+    except MemoryError as error:
+        link.fail(no_memory("its start", error))
     except BaseException:
         link.fail(traceback.format_exc())
