@@ -49,6 +49,10 @@ PARSED = {
     "tokpack inspect s3://": "needs a store; tests/stores runs such",
     "tokpack verify s3://": "needs a store; tests/stores runs such",
     "tokpack blend s3://": "needs a store; tests/stores runs such",
+    "tokpack convert s3://": "needs a store; tests/stores runs such",
+    "tokpack merge s3://": "needs a store; tests/stores runs such",
+    "tokpack merge wiki s3://": "needs a store; tests/stores runs such",
+    "tokpack split s3://": "needs a store; tests/stores runs such",
 }
 
 
