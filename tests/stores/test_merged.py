@@ -61,9 +61,8 @@ def sets(
     store: Store, uploaded: list[str], disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> list[str]:
     """The same, and nothing beside them; and an empty folder to work in."""
-    for key in store.s3.keys(""):
-        if not key.startswith("sets/"):
-            store.s3.delete(key)
+    for key in (key for made in ("one", "half", "new/") for key in store.s3.keys(made)):
+        store.s3.delete(key)
     monkeypatch.setenv("TOKPACK_CACHE", str(disk / "cache"))
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("TMPDIR", raising=False)
@@ -74,7 +73,7 @@ def sets(
 def same(store: Store, key: str, prefix: Path) -> bool:
     """Whether the files on the store are those of a disk; nothing half done is beside them."""
     assert store.s3.uploads() == 0
-    assert not [name for name in store.s3.keys("") if "tmp" in name]
+    assert not [name for name in store.s3.keys(key) if "tmp" in name]
     assert not list(Path().glob("tokpack-*"))
     return all(
         store.s3.get(key + suffix) == Path(f"{prefix}{suffix}").read_bytes()
@@ -122,11 +121,13 @@ def test_merged_by_the_store(store: Store, disk: Path, sets: list[str]) -> None:
     with pytest.raises(OutputError, match=r"one\.bin exists: choose another output, or replace it"):
         tokpack.merge(sets, "s3://texts/one/one")
     # Also of what was put together itself, and of files of a disk.
-    mixed = [disk / "e", "s3://texts/one/one", disk / "b"]
-    again = tokpack.merge(mixed, "s3://texts/one/one2")
-    tokpack.merge([disk / "e", disk / "all", disk / "b"], "mixed")
-    assert same(store, "one/one2", Path("mixed"))
-    assert len(again.bin["pieces"]) == len(SIZES) + 2
+    few = [sets[1], sets[2], sets[4]]
+    tokpack.merge(few, "s3://texts/one/few")
+    again = tokpack.merge([disk / "e", "s3://texts/one/few", disk / "b"], "s3://texts/one/two")
+    tokpack.merge([disk / name for name in "ebceb"], "mixed")
+    assert same(store, "one/two", Path("mixed"))
+    assert len(again.bin["pieces"]) == len(few) + 2
+    assert tokpack.verify("s3://texts/one/two").tokens == again.tokens
     tokpack.merge(sets[4:], "s3://texts/one/one", overwrite=True)
     assert same(store, "one/one", disk / "e")
 
