@@ -48,9 +48,18 @@ void append_cluster(const CharacterMap& rules, std::string_view cluster, std::st
 
 void append_ruled(const CharacterMap& rules, std::string_view text, std::string* out) {
   const std::uint8_t* data = bytes_of(text);
+  std::uint64_t ascii[2] = {};  // the plain characters, a bit each
+  for (std::uint32_t c = 0; c < 0x80; ++c) {
+    ascii[c >> 6] |= std::uint64_t{is_plain(rules, {c, 1})} << (c & 63);
+  }
   for (std::size_t at = 0; at < text.size();) {
     std::size_t end = at, last = at;
     while (end < text.size()) {
+      if (data[end] < 0x80) {
+        if ((ascii[data[end] >> 6] >> (data[end] & 63) & 1) == 0) break;
+        last = end++;
+        continue;
+      }
       const CodePoint here = decode_utf8(data + end);
       if (!is_plain(rules, here)) break;
       last = end;
@@ -75,14 +84,13 @@ std::size_t replaced_space(std::string_view text, std::size_t at) {
   return one && text[at] != '\t' && text[at] != '\n' && text[at] != '\r' ? 0 : end - at;
 }
 
-// Replaces what match(text, at), a number of bytes, tells at each place that begins with a byte of
-// `first`, all of them if it is empty.
-template <class Match>
-std::string_view replace(std::string_view text, std::string_view first, const std::string& to,
-                         std::string* out, Match&& match) {
+// Replaces what match(text, at), a number of bytes, tells at each place that find(at) gives.
+template <class Find, class Match>
+std::string_view replace(std::string_view text, const std::string& to, std::string* out,
+                         Find&& find, Match&& match) {
   std::size_t from = 0;
   for (std::size_t at = 0; at < text.size();) {
-    if (!first.empty()) at = std::min(text.find(first, at), text.size());
+    at = std::min(find(at), text.size());
     const std::size_t size = at < text.size() ? match(text, at) : 0;
     if (size == 0) {
       ++at;
@@ -157,14 +165,21 @@ std::string_view TextNormalizer::apply(const Step& step, std::string_view text, 
       append_ruled(step.rules, text, out);
       return *out;
     case NormalizerKind::kReplace:
-      return replace(text, known.from, known.to, out,
-                     [&](std::string_view, std::size_t) { return known.from.size(); });
+      return replace(
+          text, known.to, out, [&](std::size_t at) { return text.find(known.from, at); },
+          [&](std::string_view, std::size_t) { return known.from.size(); });
     case NormalizerKind::kSpaceRuns:
-      return replace(text, "  ", known.to, out, [](std::string_view all, std::size_t at) {
-        return std::min(all.find_first_not_of(' ', at), all.size()) - at;
-      });
+      return replace(
+          text, known.to, out,
+          [&](std::size_t at) {
+            while (at + 1 < text.size() && (text[at] != ' ' || text[at + 1] != ' ')) ++at;
+            return at + 1 < text.size() ? at : text.size();
+          },
+          [](std::string_view all, std::size_t at) {
+            return std::min(all.find_first_not_of(' ', at), all.size()) - at;
+          });
     case NormalizerKind::kWhiteSpace:
-      return replace(text, "", known.to, out, replaced_space);
+      return replace(text, known.to, out, [](std::size_t at) { return at; }, replaced_space);
     case NormalizerKind::kStripLeft:
       return text.substr(space_end(bytes_of(text), text.size(), 0));
     case NormalizerKind::kStripRight:
