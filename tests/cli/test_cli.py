@@ -33,6 +33,10 @@ if TYPE_CHECKING:
         (["corpus.jsonl"], "did you mean `tokpack encode corpus.jsonl"),
         (["vocab", "corpus.jsonl"], "-o"),
         (["vocab", "corpus.jsonl", "-o", "/dev/null/tokenizer.json"], "/dev/null/tokenizer.json"),
+        (
+            ["vocab", "corpus.jsonl", "-o", "vocab.json", "--key", "txt"],
+            "'title': name one with --key",
+        ),
         (["encode", "corpus.jsonl", "--tokenizer", "nobody/nothing", "-o", "x"], "nobody/nothing"),
     ],
 )

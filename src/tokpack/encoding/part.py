@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tokpack.display import brief
 from tokpack.encoding.piece import KEY_COLUMNS, SOURCE_COLUMNS, Job, Piece
 from tokpack.encoding.rejects import lines_of
 from tokpack.encoding.transforms import make_transform
@@ -40,7 +39,6 @@ _SPECIAL = (
     "the document contains a special token of the tokenizer "
     "(--special-tokens, special_tokens=, says what becomes of it: text, encode, auto or error)"
 )
-_KEYS_SHOWN = 12
 _SKIP = "--on-error skip (on_error='skip') puts bad records aside and goes on"
 
 
@@ -329,12 +327,10 @@ def no_memory(what: str, error: MemoryError) -> WorkerError:
 
 def _advice(batch: Batch) -> str:
     """What to do about the first bad record of a batch."""
-    keys = batch.bad[0].keys
-    if keys is None:
+    keys = batch.bad[0].keys_there
+    if not keys:
         return _SKIP
-    names = ", ".join(map(brief, keys[:_KEYS_SHOWN])) or "none"
-    more = f" and {len(keys) - _KEYS_SHOWN} more" if len(keys) > _KEYS_SHOWN else ""
-    advice = f"its keys are {names}{more}: name one with --json-keys (keys=)"
+    advice = f"{keys}: name one with --json-keys (keys=)"
     # Where no other record has the key either, to skip such records would leave nothing.
     others_have_it = any(len(documents) for documents in batch.documents.values())
     return f"{advice}, or {_SKIP}" if others_have_it else advice

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import xxhash
 
 from tokpack import stores
+from tokpack.display import brief
 from tokpack.errors import InputError
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ FORMATS = ("jsonl", "json", "text", "parquet", "arrow", "archive")
 STDIN = "-"
 BOM = b"\xef\xbb\xbf"
 RAW_BYTES_KEPT = 4096  # of a bad record
+_KEYS_SHOWN = 12
 _SAMPLE_BYTES = 64 << 10
 
 
@@ -209,6 +211,15 @@ class BadRecord:
     reason: str
     raw: bytes
     keys: tuple[str, ...] | None = None
+
+    @property
+    def keys_there(self) -> str:
+        """Its keys in words, for a message; "" where it is bad for another reason."""
+        if self.keys is None:
+            return ""
+        names = ", ".join(map(brief, self.keys[:_KEYS_SHOWN])) or "none"
+        more = len(self.keys) - _KEYS_SHOWN
+        return f"its keys are {names}" + (f" and {more} more" if more > 0 else "")
 
 
 @dataclass

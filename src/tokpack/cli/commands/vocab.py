@@ -260,8 +260,10 @@ def _batches(source: Source, key: str) -> Iterator[tuple[list[bytes], int]]:
     for part in make_parts([source], ways=1):
         for batch in read(source, part, [key]):
             if batch.bad:
-                line = line_base(source, part) + batch.bad[0].line + 1
-                raise RecordError(source.name, line, batch.bad[0].reason)
+                bad = batch.bad[0]
+                line = line_base(source, part) + bad.line + 1
+                advice = f"{bad.keys_there}: name one with --key" if bad.keys_there else ""
+                raise RecordError(source.name, line, bad.reason, advice)
             documents = batch.documents[key]
             yield [documents.text(i) for i in range(len(documents))], batch.bytes_read
 
