@@ -100,6 +100,7 @@ def test_what_a_flag_sets(line: str, expected: dict[str, Any]) -> None:
         ("--pipe-parallel-size 2 --nproc 3", "3 processes do not divide into"),
         ("--pipe-parallel-size 5 --nproc 5", "num_layers 12 is not a multiple of pipeline"),
         ("--pipeline-split 3 8 --pipe-parallel-size 2 --nproc 2", "2 stages, 11 layers"),
+        ("--pipeline-split 6 0 6 --pipe-parallel-size 3 --nproc 3", "a stage in the middle"),
         ("--global-batch-size 6 --micro-batch-size 4", "global_batch_size 6 is not a multiple"),
         ("--global-batch-size 6 --micro-batch-size 2 --nproc 2", "2 data parallel processes"),
         ("--global-batch-size 8 --micro-batch-size 2 --gas 2", "x 2 gradient accumulation steps"),

@@ -228,6 +228,11 @@ CONFIGS: dict[str, tuple[dict[str, Any], str]] = {
         {**HF, "model_type": "llama", "rope_parameters": {"factor": 8.0}},
         "rope_parameters .*factor.* is not supported",
     ),
+    "two ropes": (
+        {**HF, "model_type": "llama", "rope_scaling": {**LLAMA_31, "factor": 4.0}}
+        | {"rope_parameters": LLAMA_31},
+        "factor is 4.0 in rope_scaling and 8.0 in rope_parameters: change one of them",
+    ),
     "head_dim": ({**HF, "model_type": "mistral", "head_dim": "x"}, "head_dim is 'x', expected"),
     "biases": ({**HF, "model_type": "llama", "attention_bias": True}, "attention_bias True"),
 }

@@ -234,13 +234,21 @@ def _rope(path: Path, values: dict[str, Any], family: int) -> tuple[dict[str, An
     """
     if family == GPT2:
         return {}, {}
-    scaled = {}
+    scaled: dict[str, Any] = {}
+    said: dict[str, Any] = {}
     base, share = (SETTINGS[own][family] for own in ("rotary_base", "rotary_percent"))
     found = {base: values.get(base, 10000.0)}
     whole = values.get(share, 0.25) if share else 1.0
     for key in ("rope_scaling", "rope_parameters"):
         inner = values.get(key) or {}
         words = inner if isinstance(inner, dict) else {str(inner): None}
+        for name in words.keys() & said.keys():
+            if words[name] != said[name]:
+                raise UsageError(
+                    f"{path}: {name} is {brief(said[name])} in rope_scaling and "
+                    f"{brief(words[name])} in rope_parameters: change one of them"
+                )
+        said |= words
         kind = words.get("rope_type", words.get("type", "default"))
         if words.items() >= SCALED_ROPE.items() and set(words) <= {*_ROPE, *SCALED_ROPE, "factor"}:
             factor = _value(path, words, "factor", float, {})

@@ -90,6 +90,11 @@ def _check_parallel(config: Config) -> None:
             f"pipeline_split is {' '.join(map(str, split))} ({len(split)} stages, {sum(split)} "
             f"layers), expected {stages} stages and {config.num_layers} layers"
         )
+    elif 0 in split[1:-1]:
+        raise UsageError(
+            f"pipeline_split {' '.join(map(str, split))} leaves a stage in the middle without "
+            "layers, and so without anything: only the first and the last may have 0"
+        )
 
 
 def _divides(name: str, value: int, divisor_name: str, divisor: int) -> None:
