@@ -96,12 +96,14 @@ class WeightsAndBiases:
             )
         except wandb.errors.UsageError as error:
             hint = "log in with `wandb login`, or set WANDB_MODE=offline"
-            raise UsageError(f"wandb_project: {error}; {hint}") from None
+            raise UsageError(f"wandb_project: {str(error).rstrip('.')}; {hint}") from None
         except (wandb.Error, OSError) as error:
             raise OutputError(f"Weights & Biases: {error}") from error
         # A run that is gone on with may make a step again, and their own count cannot go back.
         self._run.define_metric("*", step_metric="iteration")
-        self.where = f"offline, in {self._run.dir}" if self._run.offline else str(self._run.url)
+        self.where = self._run.url or "disabled"
+        if self._run.offline:
+            self.where = f"offline, in {self._run.dir}"
 
     def add(self, points: Mapping[str, float | None], step: int, samples: int) -> None:
         """Add a point to each curve that has one. Raises OSError."""

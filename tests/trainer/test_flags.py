@@ -109,6 +109,7 @@ def test_what_a_flag_sets(line: str, expected: dict[str, Any]) -> None:
         ("--min-lr 1e-3 --lr 1e-4", r"min_lr is 0.001, above lr 0.0001"),
         ("--max-position-embeddings 8 --seq-length 16", "8, less than seq_length 16"),
         ("--lr-decay-style sudden", "lr_decay_style is 'sudden', expected one of constant"),
+        ("--use-rope-scaling", "use_rope_scaling scales rope, position_embedding_type is learned"),
         ("--position-embedding-type rope --rotary-percent .01", "of a head's 64 is 0"),
     ],
 )

@@ -361,7 +361,7 @@ def test_weights_and_biases(
     wandb.teardown()  # it reads its variables once
     monkeypatch.setenv("WANDB_MODE", "online")
     monkeypatch.setenv("NETRC", str(tmp_path / "none"))
-    with pytest.raises(UsageError, match=r"wandb_project: .*WANDB_MODE=offline"):
+    with pytest.raises(UsageError, match=r"wandb_project: .*[^.]; log in .*WANDB_MODE=offline"):
         train(config)
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(UsageError, match=r"tokpack\[wandb\]"):

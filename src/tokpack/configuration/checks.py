@@ -35,6 +35,11 @@ def _check_model(config: Config) -> None:
         raise UsageError(
             f"max_position_embeddings is {positions}, less than seq_length {config.seq_length}"
         )
+    if config.use_rope_scaling and config.position_embedding_type != "rope":
+        raise UsageError(
+            "use_rope_scaling scales rope, position_embedding_type is "
+            f"{config.position_embedding_type}: leave out one, or take rope"
+        )
     width = config.kv_channels or config.hidden_size // heads
     rotary = int(width * config.rotary_percent)
     if config.position_embedding_type == "rope" and (rotary < 2 or rotary % 2):
