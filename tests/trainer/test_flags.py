@@ -255,6 +255,19 @@ def test_defaults_then_the_file_then_flags(tmp_path: Path) -> None:
     }
 
 
+def test_whether_neox_files_ask_for_weights_and_biases(tmp_path: Path) -> None:
+    file = tmp_path / "n.yml"
+    for words, flags, project in (
+        ('"use_wandb": false, "wandb_project": "there"', "", None),
+        ('"use_wandb": false, "wandb_project": "there"', "--wandb-project mine", "mine"),
+        ('"use_wandb": true, "wandb_project": "there"', "", "there"),
+        ('"use_wandb": true', "", "neox"),
+        ('"use_wandb": null', "", None),
+    ):
+        file.write_text(f"{{{words}}}")
+        assert config(f"{file} {flags}").wandb_project == project
+
+
 def test_several_files_as_neox_has_them(tmp_path: Path) -> None:
     """A model of GPT-NeoX and the places of a cluster; the later file goes before."""
     model, cluster, blend = (tmp_path / name for name in ("m.yml", "c.yml", "b.yaml"))

@@ -27,7 +27,7 @@ def make_settings(config: Config, device_type: str) -> tuple[dict[str, Any], lis
     if zero >= 2 and stages > 1:
         raise UsageError(
             f"zero_stage {zero} does not work with pipeline_model_parallel_size {stages}: "
-            "use zero_stage 1, or 1 pipeline stage"
+            "use zero_stage 1, 1 pipeline stage, or engine torch"
         )
     if precision == "fp16" and not (config.loss_scale or power.is_integer()):
         raise UsageError(

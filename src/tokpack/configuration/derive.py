@@ -48,7 +48,10 @@ def configure(given: Given, world_size: int, neox: bool) -> Config:
     if given.get("sequence_parallel") and given.default("engine") == "deepspeed":
         given.note("sequence_parallel is the torch engine's; the results are the same without it")
     _fill_in_batch(given, world_size)
-    if not given.pop("use_wandb", True):  # GPT-NeoX's files name a project in any case
+    uses = given.pop("use_wandb", None)  # GPT-NeoX's files name a project in any case
+    if uses:
+        given.setdefault("wandb_project", "neox")  # as there
+    elif uses is False:
         given.pop("wandb_project", None)
     if given.get("extra_save_iters") and (kept := given.default("keep_checkpoints")):
         given.note(f"of all checkpoints the last {kept} are kept; keep_checkpoints 0 keeps all")

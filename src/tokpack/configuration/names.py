@@ -243,6 +243,7 @@ REPLACED = {
     "test_data_path": "test_data_paths test_data_weights",
     "train_data_path": "data_path train_data_paths train_data_weights",
     "valid_data_path": "valid_data_paths valid_data_weights",
+    "wandb_project": "use_wandb",
 }
 
 _MEGATRON = {
