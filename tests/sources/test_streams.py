@@ -244,3 +244,22 @@ def test_isal_takes_and_refuses_what_zlib_does(
     assert 50 < ends.count("refused") < 350
     monkeypatch.setattr(gzip_members, "_isal", lambda: zlib)
     assert ends == [how_it_ends(path) for path in paths]
+
+
+def header(flags: int) -> bytes:
+    """The header of a gzip member with the fields that the flags tell of."""
+    fields = {4: b"\6\0BC\2\0\1\2", 8: b"name.jsonl\0", 16: b"a comment\0"}
+    found = b"\x1f\x8b\x08" + bytes([flags]) + bytes(5) + b"\xff"
+    found += b"".join(field for flag, field in fields.items() if flags & flag)
+    return found + (zlib.crc32(found) & 0xFFFF).to_bytes(2, "little") * bool(flags & 2)
+
+
+@pytest.mark.parametrize("size", [7, 11, 23])
+def test_header_of_a_member_cut_between_two_reads(
+    size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tokpack.sources.streams._CHUNK_BYTES", size)
+    text = b"".join(TEXTS[:9])
+    bare = gzip.compress(text)[10:]
+    path = write(tmp_path, "fields.gz", b"".join(header(flags) + bare for flags in range(32)))
+    assert how_it_ends(path) == hashlib.sha256(32 * text).hexdigest()

@@ -7,13 +7,15 @@ import zlib
 from typing import Any
 
 _BEGIN = b"\x1f\x8b\x08"
-_RESERVED_FLAGS = 0xE0
+_TEXT = 1  # of a member's flags: what it holds is text
+_FIELDS = (0, 4, 8, 16)  # nothing, extra bytes, a name, a comment
 
 
 def gzip_decoder(head: bytes) -> Any:
     """A decoder of one member, which begins with ``head``, with the methods of zlib's."""
     # Of what begins no member zlib knows why; ISA-L takes what is shorter for one that is cut off.
-    fits = len(head) > len(_BEGIN) and head.startswith(_BEGIN) and not head[3] & _RESERVED_FLAGS
+    # Where two reads cut a header with several fields or a checksum it refuses what is whole.
+    fits = len(head) > len(_BEGIN) and head.startswith(_BEGIN) and head[3] & ~_TEXT in _FIELDS
     library = _isal() if fits else zlib
     return library.decompressobj(wbits=31)
 
