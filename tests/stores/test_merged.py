@@ -19,6 +19,7 @@ from tokpack.cli.main import main
 from tokpack.errors import FormatError, UsageError
 from tokpack.stores import StoredObject, access, compose
 from tokpack.stores.ranges import Range
+from tokpack.stores.urls import same_object
 
 if TYPE_CHECKING:
     from support.stores import Store
@@ -171,6 +172,19 @@ def test_it_fails_as_a_whole(store: Store, sets: list[str]) -> None:
     store.plan.faults.append(Fault("lost", "POST", "uploadId", times=1))
     tokpack.merge(sets[1:], "s3://texts/one", overwrite=True)
     assert len(MMapIndexedDataset("s3://texts/one")) == 9 * (len(SIZES) - 1)
+
+
+def test_other_names_of_an_input(
+    store: Store, sets: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = store.s3.get("sets/e.idx")
+    for url in (sets[-1], sets[-1].replace("texts/", "texts//"), sets[-1].replace("s3:", "S3A:")):
+        with pytest.raises(UsageError, match="is an input.* and an output"):
+            tokpack.merge(sets[1:], url, overwrite=True)
+    assert store.s3.get("sets/e.idx") == before
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "me")
+    assert same_object("az://tokens/a", "abfs://tokens@me.dfs.core.windows.net/a")
+    assert not same_object("az://tokens/a", "abfs://tokens@you.dfs.core.windows.net/a")
 
 
 def test_a_virtual_one_beside_its_pieces(store: Store, disk: Path, sets: list[str]) -> None:

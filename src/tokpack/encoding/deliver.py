@@ -22,6 +22,7 @@ from tokpack.indexed import Manifest, bin_path, idx_path, manifest_path, trace_p
 from tokpack.indexed.manifest import checksum_of
 from tokpack.stores import named, open_object, shown, stat
 from tokpack.stores.upload import abort, check_writable, create, remove, send
+from tokpack.stores.urls import same_object
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -170,14 +171,16 @@ class Delivery:
         return os.path.join(self._folder, _name(url))
 
     def _check_not_inputs(self, manifests: list[Manifest]) -> None:
-        written = {
-            shown(url)
+        written = [
+            url
             for prefix in self._prefixes.values()
             for url in (manifest_path(prefix), *_data(prefix))
-        }
-        for entry in manifests[0].inputs:
-            if entry["name"] in written:
-                raise UsageError(f"{entry['name']} is an input and an output: choose another one")
+        ]
+        asked = self._asked
+        files = (asked.tokenizer, asked.vocab_file, asked.merge_file, asked.tokenizer_model)
+        for name in [*(entry["name"] for entry in manifests[0].inputs), *filter(None, files)]:
+            if any(same_object(name, url) for url in written):
+                raise UsageError(f"{shown(name)} is an input and an output: choose another one")
 
     def _sent(self) -> dict[str, str]:
         """The objects that a run from this folder has begun, with uploads that were under way."""

@@ -17,6 +17,7 @@ from tokpack.indexed.trace import is_trace, trace_path
 from tokpack.stores import exists, is_url, shown
 from tokpack.stores.compose import compose
 from tokpack.stores.upload import check_writable, create, remove, send
+from tokpack.stores.urls import same_object
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -90,8 +91,12 @@ class Place:
         for url, kind in outputs:
             if url.startswith(("http://", "https://")):
                 raise UsageError(f"{shown(url)}: nothing can be written to a web server")
-            if url in self._inputs:
-                raise UsageError(f"{url} is an input and an output: choose another output")
+            for name in self._inputs:
+                if same_object(url, name):
+                    other = "" if url == name else f" under the name {name}"
+                    raise UsageError(
+                        f"{url} is an input{other} and an output: choose another output"
+                    )
             if not exists(url):
                 continue
             if kind.beside and not (kind.made and kind.made(url)):

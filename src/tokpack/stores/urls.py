@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -82,10 +83,25 @@ def place_of(url: str) -> Place:
         root, key = f"{parts.scheme}://{parts.netloc}{query}", unquote(parts.path).lstrip("/")
     else:
         root, _, key = rest.partition("/")
+        key = key.lstrip("/")  # as obstore has it
     if not (parts.netloc if kind == "http" else root):
         what = {"s3": "bucket", "gs": "bucket", "az": "container"}.get(kind, "host")
         raise InputError(f"{shown(url)}: the URL names no {what}: {scheme}://{what.upper()}/...")
     return Place(kind, root, key)
+
+
+def same_object(url: str, other: str) -> bool:
+    """Whether two URLs or paths name one object, by what they say and the environment."""
+    return _object_of(url) == _object_of(other)
+
+
+def _object_of(url: str) -> Place:
+    place = place_of(url)
+    if place.kind != "az":
+        return place
+    container, account = azure_names(place.root)
+    account = account or os.environ.get("AZURE_STORAGE_ACCOUNT_NAME", "")
+    return place._replace(root=f"{container}@{account}")
 
 
 def azure_names(root: str) -> tuple[str, str]:
