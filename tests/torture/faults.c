@@ -15,7 +15,8 @@ enum kind { FAIL_EIO = 1, FULL = 2, SHORT = 3, KILL = 4 };
 static char folder[PATH_MAX]; /* empty: nothing is counted */
 static long count, at;        /* calls so far; the one that the fault meets, from 1 */
 static int kind;
-static char met[64]; /* the name of that call */
+static char met[64 + PATH_MAX]; /* the name of that call, and of its file */
+static __thread char file_met[PATH_MAX];
 
 void fault_arm(const char *where, long number, int what) {
   snprintf(folder, sizeof folder, "%s", where);
@@ -29,7 +30,11 @@ const char *fault_met(void) { return met; }
 
 static int inside(const char *path) {
   size_t length = strlen(folder);
-  return length && path && !strncmp(path, folder, length) && (path[length] == '/' || !path[length]);
+  if (!length || !path || strncmp(path, folder, length) || (path[length] && path[length] != '/'))
+    return 0;
+  const char *slash = strrchr(path, '/');
+  snprintf(file_met, sizeof file_met, "%s", slash + 1);
+  return 1;
 }
 
 static int open_inside(int file) {
@@ -51,7 +56,7 @@ static int meet(int counted, const char *name, int writes) {
     return -1;
   }
   if (count != at) return 0;
-  snprintf(met, sizeof met, "%s", name);
+  snprintf(met, sizeof met, "%s %s", name, file_met);
   if (kind == KILL) raise(SIGKILL);
   if (kind == SHORT) return writes ? 1 : 0;
   errno = kind == FULL ? ENOSPC : EIO;
