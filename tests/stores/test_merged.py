@@ -179,7 +179,7 @@ def test_other_names_of_an_input(
 ) -> None:
     before = store.s3.get("sets/e.idx")
     for url in (sets[-1], sets[-1].replace("texts/", "texts//"), sets[-1].replace("s3:", "S3A:")):
-        with pytest.raises(UsageError, match="is an input.* and an output"):
+        with pytest.raises(UsageError, match=r"is an input.* and an output"):
             tokpack.merge(sets[1:], url, overwrite=True)
     assert store.s3.get("sets/e.idx") == before
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "me")
