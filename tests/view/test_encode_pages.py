@@ -160,3 +160,15 @@ def test_shards_in_a_browser(folder: Path) -> None:
         assert browser.ask("document.title") == "Making pile"
         assert browser.ask("document.querySelector('progress').value") == 1
     assert server.end()[0] == 0
+
+
+def test_a_run_of_several_keys_is_done_when_all_are_there(folder: Path) -> None:
+    source = folder / "two.jsonl"
+    source.write_text('{"text": "a b", "title": "c"}\n')
+    prefix, tokenizer = folder / "two", folder / "tokenizer.json"
+    run("encode", source, "-o", prefix, "--json-keys", "text,title", "--tokenizer", tokenizer)
+    assert run("status", prefix).stdout == f"{prefix}: done\n"
+    assert run("status", f"{prefix}_text").stdout == f"{prefix}_text: done\n"
+    (folder / "two_other.json").write_text("{}")
+    Path(f"{prefix}_title.idx").unlink()
+    assert "no dataset, no run" in run("status", prefix, code=1).stderr

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import glob
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from tokpack.encoding.folder import SUFFIX, WorkFolder, open_own
 from tokpack.encoding.plan import Plan
 from tokpack.encoding.report import NAME, parse_report
-from tokpack.errors import InputError, OutputError, ResumeError
+from tokpack.errors import FormatError, InputError, OutputError, ResumeError
 from tokpack.files.foreign import MAX_BYTES
+from tokpack.indexed import Manifest, MMapIndexedDataset
+from tokpack.stores import is_url
 
 if TYPE_CHECKING:
     from tokpack.encoding.report import Report
@@ -67,6 +71,20 @@ def unfinished(text: str) -> Unfinished | None:
     except OutputError as error:  # it is not to be written here
         raise InputError(str(error)) from error
     return Unfinished(folder.path, plan, parse_report(_content(folder(NAME)), NAME))
+
+
+def finished(prefix: str) -> bool:
+    """Whether the dataset ``prefix`` is there, or one for each key of the run that made them."""
+    if MMapIndexedDataset.exists(prefix):
+        return True
+    manifests = [] if is_url(prefix) else glob.glob(f"{glob.escape(prefix)}_*.json")
+    for path in manifests:
+        with suppress(InputError, FormatError):
+            keys = Manifest.load(path.removesuffix(".json")).options.get("keys")
+            names = [f"{prefix}_{key}" for key in keys] if isinstance(keys, list) else []
+            if path.removesuffix(".json") in names:
+                return all(map(MMapIndexedDataset.exists, names))
+    return False
 
 
 def _content(path: str) -> bytes | None:

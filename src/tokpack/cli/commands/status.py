@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 from tokpack.cli import shards, terminal
 from tokpack.cli.parser import Group, Page, flag, parse
 from tokpack.errors import InputError
-from tokpack.stores import is_url
+from tokpack.stores import exists, is_url
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,8 +43,7 @@ def run(argv: Sequence[str]) -> int:
     if arguments is None:
         return 0
     prefix = shards.one_prefix(arguments.inputs, "status")
-    from tokpack.encoding.standing import unfinished
-    from tokpack.indexed import MMapIndexedDataset
+    from tokpack.encoding.standing import finished, unfinished
     from tokpack.shards.plan import ShardPlan, plan_path
     from tokpack.shards.survey import survey
 
@@ -57,9 +55,8 @@ def run(argv: Sequence[str]) -> int:
         elif not arguments.quiet:
             shards.show_run(begun)
         return 1
-    has_plan = is_url(prefix) or os.path.exists(plan_path(prefix))
-    if not has_plan:
-        if not MMapIndexedDataset.exists(given):
+    if not exists(plan_path(prefix)):
+        if not finished(given):
             raise InputError(f"{given}: no dataset, no run that makes one, and no plan of shards")
         if arguments.json:
             terminal.put_json({"prefix": given, "state": "done"})
