@@ -61,8 +61,7 @@ $(VENV)/developer: pyproject.toml | $(VENV)/trainer
 demo: $(VENV)/trainer
 	@$(BIN)/python examples/demo.py
 
-# One process more than cores: a third of the time tests wait for a disk or for other processes.
-JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); [ $$n -lt 8 ] && echo $$((n + 1)) || echo 8)
+JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); [ $$n -lt 8 ] && echo $$n || echo 8)
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 test: $(VENV)/developer
 	@$(PYTEST) -m "not slow" $(PYTEST_ARGS)
