@@ -13,14 +13,14 @@ import time
 from dataclasses import MISSING, asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
-from tokpack.errors import FormatError, TokpackError
+from tokpack.errors import BusyError, FormatError, TokpackError
 from tokpack.files.foreign import parse_json
 from tokpack.machine import is_alive
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tokpack.progress import Progress
+    from tokpack.progress import Progress, Show
 
 NAME = "report.json"  # in a work folder
 State = Literal["running", "done", "failed", "stopped"]
@@ -77,12 +77,18 @@ class Reporter:
     """Tells of one run, now and then; a report that cannot be written is no failure.
 
     ``write`` writes the file whole, and may raise a TokpackError; ``beat`` seconds lie between two.
+    What it is shown it passes on to ``show``. A context, which tells of an error that ends the run.
     """
 
     def __init__(
-        self, write: Callable[[bytes], None], *, shard: int = 0, beat: float = LOCAL_BEAT_SECONDS
+        self,
+        write: Callable[[bytes], None],
+        show: Show | None,
+        *,
+        shard: int = 0,
+        beat: float = LOCAL_BEAT_SECONDS,
     ) -> None:
-        self._store, self._beat = write, beat
+        self._store, self._show, self._beat = write, show, beat
         now = time.time()
         self.last = Report(shard, "running", socket.gethostname(), os.getpid(), now, now)
         self._due = 0.0
@@ -100,6 +106,19 @@ class Reporter:
         self.last = replace(self.last, told=time.time(), **same)
         if time.monotonic() > self._due:
             self._write()
+        if self._show is not None:
+            self._show(progress)
+
+    def __enter__(self) -> Reporter:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None or isinstance(error, BusyError):  # then another run tells of it
+            return
+        if isinstance(error, TokpackError):
+            self.end("failed", str(error))
+        else:
+            self.end("stopped")
 
     def end(self, state: State, message: str = "", **counts: int) -> None:
         """Say how it ended."""

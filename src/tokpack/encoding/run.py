@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from tokpack.encoding.options import EncodeOptions
     from tokpack.encoding.planned import Planned
-    from tokpack.progress import Progress, Show
+    from tokpack.progress import Show
     from tokpack.tokenizers import Frame, Tokenizer
 
 _log = logging.getLogger(__name__)
@@ -111,7 +111,7 @@ def _encode(
                 *(tokenizer.name, tokenizer.why_not_native),
             )
         with (
-            _told(folder, progress) as show,
+            _reporter(folder, progress) as show,
             Run(job, plan, touched, workers=workers, show=show, beat=beat) as run,
         ):
             try:
@@ -136,32 +136,14 @@ def _tell_of_frame(tokenizer: Tokenizer, frame: Frame, options: EncodeOptions) -
         )
 
 
-@contextlib.contextmanager
-def _told(folder: WorkFolder, progress: Show | None) -> Iterator[Show]:
-    """Leave word in the work folder, as long as it is there, of how far the run is and how it ends.
-
-    Gives what is to be shown the progress, and passes it on.
-    """
+def _reporter(folder: WorkFolder, progress: Show | None) -> Reporter:
+    """Who leaves word in the work folder, as long as it is there, of how far the run is."""
 
     def write(content: bytes) -> None:
         if os.path.exists(folder.path):
             replace_file(folder(NAME), [content], fsync=False)
 
-    reporter = Reporter(write)
-
-    def show(state: Progress) -> None:
-        reporter(state)
-        if progress is not None:
-            progress(state)
-
-    try:
-        yield show
-    except TokpackError as error:
-        reporter.end("failed", str(error))
-        raise
-    except BaseException:
-        reporter.end("stopped")
-        raise
+    return Reporter(write, progress)
 
 
 @contextlib.contextmanager

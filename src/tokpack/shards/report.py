@@ -17,13 +17,15 @@ if TYPE_CHECKING:
 
     from tokpack.encoding.report import Report
     from tokpack.indexed import Manifest
+    from tokpack.progress import Show
 
 
-def reporter_of(prefix: str, number: int) -> Reporter:
-    """Who tells of a shard that this process makes."""
+def reporter_of(prefix: str, number: int, show: Show | None) -> Reporter:
+    """Who tells of a shard that this process makes, and passes on to ``show`` what it is shown."""
     path = report_path(prefix, number)
     return Reporter(
         lambda content: storage.write(path, content),
+        show,
         shard=number,
         beat=BEAT_SECONDS if is_url(prefix) else LOCAL_BEAT_SECONDS,
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tokpack.encoding.options import worker_count
 from tokpack.encoding.planned import Planned, load_means
 from tokpack.encoding.run import encode_planned, ends_on_sigterm
-from tokpack.errors import BusyError, InputError, TokpackError
+from tokpack.errors import InputError
 from tokpack.shards.plan import check_means
 from tokpack.shards.report import finish, reporter_of
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tokpack.encoding.options import EncodeOptions
     from tokpack.encoding.plan import Plan
     from tokpack.indexed import Manifest
-    from tokpack.progress import Progress, Show
+    from tokpack.progress import Show
     from tokpack.shards.plan import ShardPlan
     from tokpack.sources import Source
 
@@ -39,26 +39,11 @@ def encode_shard(
     """
     shard = plan.shard(number)
     options = plan.encode_options(prefix, number, workers=workers, scratch=scratch)
-    reporter = reporter_of(prefix, number)
-
-    def show(state: Progress) -> None:
-        reporter(state)
-        if progress is not None:
-            progress(state)
-
-    with ends_on_sigterm():  # whoever waits for the shard is told
-        try:
-            made = encode_planned(
-                lambda: _planned(plan, shard, options), options, progress=show, is_shard=True
-            )
-        except BusyError:  # the one that makes it tells of it
-            raise
-        except TokpackError as error:
-            reporter.end("failed", str(error))
-            raise
-        except BaseException:
-            reporter.end("stopped")
-            raise
+    # Whoever waits for the shard is told of a signal too.
+    with ends_on_sigterm(), reporter_of(prefix, number, progress) as reporter:
+        made = encode_planned(
+            lambda: _planned(plan, shard, options), options, progress=reporter, is_shard=True
+        )
     finish(reporter, made[0])
     return made
 
