@@ -5,9 +5,10 @@
 
 Parity: kernels and types on the device against fp32 on the CPU. Waiting: steps in which torch calls
 a synchronisation with the device an error. Compilation: graph breaks, and what is compiled again
-after the first step. Profile: where the time of a step goes. Sizes: tokens/s, MFU and memory, with
-micro batches to the memory's limit. Nothing is downloaded. The exit code is 1 where something is
-wrong.
+after the first step. Layouts: ZeRO, tensor ranks and stages against one process, where there are
+enough GPUs or NCCL may put several ranks on one (``gpu_layouts.py``). Profile: where the time of a
+step goes. Sizes: tokens/s, MFU and memory, with micro batches to the memory's limit. What is not
+timed runs side by side. Nothing is downloaded. The exit code is 1 where something is wrong.
 """
 
 from __future__ import annotations
@@ -15,16 +16,20 @@ from __future__ import annotations
 import argparse
 import contextlib
 import multiprocessing as mp
+import os
 import pickle
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 import torch
-from common import append_rows, machine, versions
+from common import append_rows, versions
+from gpu_layouts import LAYOUTS, layout
+from gpu_report import PARTS, write_report
 from torch import Tensor
 
 from tokpack.configuration.config import Config
@@ -50,21 +55,23 @@ LLAMA = {
     "add_bias_linear": False,
     "qk_layernorm": True,
 }
-# What is compared with fp32 on the CPU: settings, documents, rows of logits at a time, and how far
-# a loss may be from there, relative to it; a norm of gradients thirty times as far.
-CASES: dict[str, tuple[Settings, bool, int, float]] = {
-    "fp32": ({"precision": "fp32"}, False, 0, 1e-5),
-    "fp32, documents, dense mask": ({"precision": "fp32", "compile": False}, True, 0, 1e-5),
-    "bf16": ({}, False, 0, 1e-3),
-    "bf16, not compiled": ({"compile": False}, False, 0, 1e-3),
-    "bf16, documents": ({}, True, 0, 1e-3),
-    "bf16, documents, dense mask": ({"compile": False}, True, 0, 1e-3),
-    "bf16, head in chunks": ({}, False, 100, 1e-3),
-    "bf16, recomputed": ({"checkpoint_activations": True}, False, 0, 1e-3),
-    "bf16, Llama's shape, norms of heads": (LLAMA, True, 0, 1e-3),
-    "bf16, Muon": ({"optimizer": "muon", "muon_extra_scale_factor": 0.2}, False, 0, 1e-3),
-    "fp16, dynamic loss scale": ({"precision": "fp16", "loss_scale_window": 2}, False, 0, 2e-4),
+# What is compared with fp32 on the CPU: settings, documents, and rows of logits at a time.
+CASES: dict[str, tuple[Settings, bool, int]] = {
+    "fp32": ({"precision": "fp32"}, False, 0),
+    "fp32, documents, dense mask": ({"precision": "fp32", "compile": False}, True, 0),
+    "bf16": ({}, False, 0),
+    "bf16, not compiled": ({"compile": False}, False, 0),
+    "bf16, documents": ({}, True, 0),
+    "bf16, documents, dense mask": ({"compile": False}, True, 0),
+    "bf16, head in chunks": ({}, False, 100),
+    "bf16, recomputed": ({"checkpoint_activations": True}, False, 0),
+    "bf16, Llama's shape, norms of heads": (LLAMA, True, 0),
+    "bf16, Muon": ({"optimizer": "muon", "muon_extra_scale_factor": 0.2}, False, 0),
+    "fp16, dynamic loss scale": ({"precision": "fp16", "loss_scale_window": 2}, False, 0),
 }
+# How far a device may be from fp32 on the CPU: so many times as far as its precision takes the CPU
+# itself in the same steps, and what two orders of a sum in fp32 come to.
+TIMES, ROUNDING = 5, 1e-5
 # Layers, hidden size, heads, vocabulary, sequence.
 SIZES = {
     "124M": (12, 768, 12, 50257, 2048),
@@ -73,12 +80,6 @@ SIZES = {
     "toy": (2, 64, 4, 500, 64),
 }
 SMALL = (2, 256, 4, 4096, 512)  # for parity
-PARTS = {  # what belongs to a part of the profile, by words in the names of kernels
-    "attention": ("flash", "fmha", "sdpa", "flex", "scaled_dot"),
-    "matrix products": ("gemm", "nvjet", "cutlass", "aten::mm", "addmm", "bmm", "matmul"),
-    "optimizer": ("adam", "multi_tensor", "foreach"),
-    "copies": ("memcpy", "memset", "copy_", "fill_", "zero_"),
-}
 WARM_UP = 3
 
 
@@ -124,30 +125,38 @@ def batches(config: Config, step: int, documents: bool = False) -> list[dict[str
 
 
 def parity(name: str, size: tuple[int, ...], device: str) -> Row:
-    """How far the losses of four steps are from those of fp32 on the CPU."""
-    settings, documents, chunk, bound = CASES[name]
-    reference = {**settings, "precision": "fp32", "compile": False}
-    losses, norms = list[list[float]](), list[list[float]]()
-    kernel = ""
-    for where, what, rows in (("cpu", reference, 0), (device, settings, chunk)):
+    """How far losses and norms of four steps are from those of fp32 on the CPU."""
+    settings, documents, chunk = CASES[name]
+    plain = {**settings, "compile": False}
+    runs = [("cpu", {**plain, "precision": "fp32"}, 0), ("cpu", plain, chunk)]
+    found, kernel = list[list[float]](), ""
+    for where, what, rows in (*runs, (device, settings, chunk)):
         config = config_of(size, where, 2, **what)
         engine = open_engine(config)
         chunks = {where: rows} if rows else {}
         with patch.dict(vocabulary.CHUNKS, chunks), fastest_kernel(engine.topology.device):
             data = batches(config, 0, documents)  # the same, so that something is learned
-            steps = [engine.train_batch(data, 3e-3) for _ in range(4)]
-        losses.append([float(step.loss) for step in steps])
-        norms.append([float(step.grad_norm) for step in steps])
+            steps = [engine.train_batch(data, 3e-4) for _ in range(4)]
+        found += [[float(step.loss) for step in steps], [float(step.grad_norm) for step in steps]]
         kernel = kernel_of(engine.model, engine.dtype, 2, documents)  # type: ignore[attr-defined]
-    apart = max(abs(a - b) / b for a, b in zip(losses[1], losses[0], strict=True))
-    norm = max(abs(a - b) / b for a, b in zip(norms[1], norms[0], strict=True))
-    row = {"case": name, "attention": kernel, "loss": losses[1][-1], "apart": apart, "norm": norm}
-    return {**row, "bound": bound, "right": apart <= bound and norm <= 30 * bound}
+    row: Row = {"case": name, "attention": kernel, "loss": found[4][-1], "right": True}
+    for what, exact, cpu, here in zip(
+        ("loss", "norm"), found[:2], found[2:4], found[4:], strict=True
+    ):
+        bound = ROUNDING + TIMES * furthest(cpu, exact)
+        row |= {f"{what}_apart": furthest(here, exact), f"{what}_bound": bound}
+        row["right"] &= row[f"{what}_apart"] <= bound
+    return row
+
+
+def furthest(found: list[float], exact: list[float]) -> float:
+    """The largest relative difference."""
+    return max(abs(a - b) / b for a, b in zip(found, exact, strict=True))
 
 
 def waiting(name: str, size: tuple[int, ...], device: str) -> Row:
     """Whether a step waits for the device: torch raises where it does."""
-    settings, documents, _, _ = CASES[name]
+    settings, documents, _ = CASES[name]
     config = config_of(size, device, 2, **settings)
     engine = open_engine(config)
     data = [batches(config, step, documents) for step in range(WARM_UP)]
@@ -171,7 +180,7 @@ def compilation(name: str, size: tuple[int, ...], device: str) -> Row:
     """Graph breaks, and graphs that are compiled after the first step and the first evaluation."""
     from torch._dynamo.utils import counters
 
-    settings, documents, _, _ = CASES[name]
+    settings, documents, _ = CASES[name]
     config = config_of(size, device, 2, **{**settings, "compile": True})
     engine = open_engine(config)
     counters.clear()
@@ -254,23 +263,40 @@ def at_once(function: Callable[..., Row], name: str, *arguments: Any) -> Row:
     return result
 
 
-def measure(call: Callable[..., Row], device: str, toy: bool, deadline: float) -> dict[str, Any]:
-    """All sections: lists of rows by name."""
+def untimed(call: Callable[..., Row], device: str, toy: bool, jobs: int) -> dict[str, list[Row]]:
+    """What is right or wrong, ``jobs`` at a time: lists of rows by section."""
     small = SIZES["toy"] if toy else SMALL
-    found: dict[str, list[Row]] = {name: [] for name in ("parity", "waiting", "compilation")}
-    for name in CASES:
-        found["parity"].append(_shown(call(parity, name, small, device)))
-    for name in ("bf16", "bf16, documents", "bf16, Muon"):
-        found["waiting"].append(_shown(call(waiting, name, small, device)))
     compiled = ("bf16", "bf16, documents", "bf16, Llama's shape, norms of heads")
-    for name in compiled[-1:] if toy else compiled:
-        found["compilation"].append(_shown(call(compilation, name, small, device)))
-    found["sizes"], found["profile"] = [], []
+    work: list[tuple[str, Callable[..., Row], str]] = [("parity", parity, name) for name in CASES]
+    work += [("waiting", waiting, name) for name in ("bf16", "bf16, documents", "bf16, Muon")]
+    work += [("compilation", compilation, name) for name in (compiled[-1:] if toy else compiled)]
+    shared = os.environ.get("NCCL_MULTI_RANK_GPU_ENABLE") == "1"
+    room = 4 if toy or shared else torch.cuda.device_count()
+    layouts = [name for name, (_, ranks) in LAYOUTS.items() if ranks <= room]
+    found: dict[str, list[Row]] = {"parity": [], "waiting": [], "compilation": [], "layouts": []}
+    with ThreadPoolExecutor(jobs) as pool:
+        rows = [
+            (section, pool.submit(call, what, name, small, device)) for section, what, name in work
+        ]
+        rows += [
+            ("layouts", pool.submit(layout, name, small, device))
+            for name in (layouts[-1:] if toy else layouts)
+        ]
+        for section, row in rows:
+            found[section].append(_shown(row.result()))
+    return found
+
+
+def measure(
+    call: Callable[..., Row], device: str, toy: bool, deadline: float, micro_batches: list[int]
+) -> dict[str, Any]:
+    """Tokens a second and profiles, one after the other: lists of rows by section."""
+    found: dict[str, list[Row]] = {"sizes": [], "profile": []}
     for name, size in SIZES.items():
         if (name == "toy") is not toy:
             continue
         best: Row = {}
-        for micro in (1, 2) if toy else (2, 4, 8, 16, 32, 64, 128):
+        for micro in (1, 2) if toy else micro_batches:
             row: Row = {"size": name, "micro_batch": micro, "failed": "not measured: no time left"}
             if time.monotonic() < deadline:
                 row = call(speed, name, size, device, micro, 2 if toy else 10)
@@ -289,87 +315,17 @@ def _shown(row: Row) -> Row:
     return row
 
 
-def best_rows(found: dict[str, Any]) -> list[Row]:
-    """Of each size that was measured, the row with the most tokens a second."""
-    best: dict[str, Row] = {}
-    for row in found["sizes"]:
-        if "failed" not in row:
-            before = best.get(row["size"], row)
-            best[row["size"]] = max(before, row, key=lambda one: one["tokens_per_second"])
-    return list(best.values())
-
-
-def write_report(folder: Path, found: dict[str, Any], device: str) -> None:
-    """FOLDER/report.md, and FOLDER/report.png where matplotlib is installed."""
-    name = torch.cuda.get_device_name() if device == "cuda" else machine()["cpu"]
-    lines = [f"# The trainer on {name}", "", f"torch {torch.__version__}", ""]
-    for row in best_rows(found):
-        mfu = "MFU not known" if row["mfu"] is None else f"{row['mfu']:.1%} MFU"
-        lines += [
-            f"- {row['size']}: {row['tokens_per_second']:,.0f} tokens/s, {mfu}, "
-            f"{row['peak_memory'] / 1e9:.1f} GB with a micro batch of {row['micro_batch']}."
-        ]
-    for row in found["profile"]:
-        if "failed" in row:
-            continue
-        shares = sorted(row["shares"].items(), key=lambda item: -item[1])
-        idle = "" if row["idle"] is None else f"; the GPU has nothing to do {row['idle']:.0%} of it"
-        words = ", ".join(f"{share:.0%} {part}" for part, share in shares)
-        lines += [
-            f"- What limits {row['size']}: of a step of {row['seconds']:.3g} s {words}{idle}."
-        ]
-    for section in ("parity", "waiting", "compilation", "sizes"):
-        lines += ["", f"## {section.capitalize()}", "", *_table(found[section])]
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "report.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    with contextlib.suppress(ImportError):
-        _draw(folder / "report.png", found)
-
-
-def _table(rows: list[Row]) -> list[str]:
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    texts = [[_cell(row.get(name)) for name in names] for row in rows]
-    return [f"| {' | '.join(cells)} |" for cells in (names, ["---"] * len(names), *texts)]
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, float):
-        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
-    return str(value)
-
-
-def _draw(path: Path, found: dict[str, Any]) -> None:
-    """Tokens/s by micro batch, and shares of a step."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(10, 4), layout="constrained")
-    speeds, shares = figure.subplots(1, 2)
-    for size in dict.fromkeys(row["size"] for row in found["sizes"]):
-        rows = [row for row in found["sizes"] if row["size"] == size and "failed" not in row]
-        pairs = [(row["micro_batch"], row["tokens_per_second"]) for row in rows]
-        if pairs:
-            speeds.plot(*zip(*pairs, strict=True), marker="o", label=size)
-    speeds.set(xlabel="micro batch", ylabel="tokens/s", xscale="log", yscale="log")
-    speeds.legend()
-    profiles = [row for row in found["profile"] if "failed" not in row]
-    ends = dict.fromkeys((row["size"] for row in profiles), 0.0)
-    for part in (*PARTS, "everything else"):
-        widths = [row["shares"][part] for row in profiles]
-        shares.barh(list(ends), widths, left=list(ends.values()), label=part)
-        ends = {size: end + width for (size, end), width in zip(ends.items(), widths, strict=True)}
-    shares.set(xlabel="share of a step")
-    shares.legend(fontsize="small")
-    figure.savefig(path, dpi=120)
-
-
 def main(argv: list[str] | None = None) -> int:
     """Measure everything, write the report, append rows; 1 where something is wrong."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("-o", "--output", type=Path, default=Path("report"), metavar="DIR")
     parser.add_argument("--toy", action="store_true", help="toy sizes, on whatever is here")
     parser.add_argument("--minutes", type=float, default=60, help="no new size after 3/4 of these")
+    parser.add_argument("--jobs", type=int, default=4, help="cases that are not timed, at once")
+    parser.add_argument("--untimed", action="store_true", help="only what is right or wrong")
+    parser.add_argument(
+        "--micro-batches", type=int, nargs="+", default=[2, 4, 8, 16, 32, 64, 128], metavar="N"
+    )
     parser.add_argument("--no-rows", action="store_true", help="append no rows")
     args = parser.parse_args(argv)
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -382,7 +338,10 @@ def main(argv: list[str] | None = None) -> int:
             stack.enter_context(patch("torch.compile", partial(torch.compile, backend="eager")))
             stack.callback(torch._dynamo.reset)  # type: ignore[no-untyped-call]
         deadline = time.monotonic() + 45 * args.minutes
-        found = measure(at_once if args.toy else in_process, device, args.toy, deadline)
+        call = at_once if args.toy else in_process
+        found = untimed(call, device, args.toy, 1 if args.toy else args.jobs)
+        if not args.untimed:
+            found |= measure(call, device, args.toy, deadline, args.micro_batches)
     write_report(args.output, found, device)
     rows = [{"benchmark": kind, "kind": device, **row} for kind in found for row in found[kind]]
     if not (args.no_rows or args.toy):

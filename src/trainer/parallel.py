@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from tokpack.errors import TokpackError, UsageError
 
+from .collectives import Group, all_gather, join, reduce_scatter
 from .network import VARIABLE, choose_interface
 
 if TYPE_CHECKING:
@@ -21,11 +22,7 @@ if TYPE_CHECKING:
     from tokpack.configuration.config import Config
 
 T = TypeVar("T")
-Group = dist.ProcessGroup
 CPU = torch.device("cpu")
-# Before torch 2.13 they have other names.
-reduce_scatter: Any = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
-all_gather: Any = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
 
 
 @dataclass
@@ -153,7 +150,10 @@ def _group(lines: Tensor, rank: int, timeout: datetime.timedelta) -> Group | Non
     if lines.shape[1] == 1:
         return None
     groups = {tuple(line): dist.new_group(line, timeout=timeout) for line in lines.tolist()}
-    return next((group for line, group in groups.items() if rank in line), None)
+    mine = next((group for line, group in groups.items() if rank in line), None)
+    if mine is not None:
+        join(mine)
+    return mine
 
 
 def rank_and_size() -> tuple[int, int]:

@@ -8,13 +8,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .parallel import Group, Topology, all_gather, own_part, reduce_scatter, total
+from .collectives import Group, gathered, summed, summed_part
+from .parallel import Topology, own_part
 
 
 def _summed(x: Tensor, group: Group | None) -> Tensor:
-    if group is None:
-        return x.view_as(x)
-    return total(x.clone(memory_format=torch.contiguous_format), group)
+    return x.view_as(x) if group is None else summed(x, group)
 
 
 class _Sum(torch.autograd.Function):
@@ -42,18 +41,12 @@ def shared(x: Tensor, group: Group | None) -> Tensor:
 
 def _gathered(x: Tensor, group: Group) -> Tensor:
     """The whole [B, S, H] of this rank's part [B, S / tensor_size, H]."""
-    part = x.movedim(1, 0).contiguous()
-    whole = part.new_empty((part.shape[0] * group.size(), *part.shape[1:]))
-    all_gather(whole, part, group=group)
-    return whole.movedim(0, 1)
+    return gathered(x.movedim(1, 0), group).movedim(0, 1)
 
 
 def _summed_part(x: Tensor, group: Group) -> Tensor:
     """This rank's part [B, S / tensor_size, H] of the sum of [B, S, H] over all."""
-    whole = x.movedim(1, 0).contiguous()
-    part = whole.new_empty((whole.shape[0] // group.size(), *whole.shape[1:]))
-    reduce_scatter(part, whole, group=group)
-    return part.movedim(0, 1)
+    return summed_part(x.movedim(1, 0), group).movedim(0, 1)
 
 
 class _Gather(torch.autograd.Function):

@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .parallel import Group, Topology, total
+from .collectives import Group, largest, summed
 from .tensor import leave, sharded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from .parallel import Topology
 
 CHUNKS = {"cpu": 1024, "cuda": 4096}  # rows of logits that exist at a time
 
@@ -101,9 +102,9 @@ def softmax(  # noqa: PLR0917
     x = logits.to(torch.promote_types(logits.dtype, torch.float32))
     x[:, padding:] = -torch.inf
     top = x.amax(1, keepdim=True)
+    x.sub_(top if group is None else largest(top, group))
+    label = x.gather(1, row).where(mine, 0)
+    norm = x.exp_().sum(1, keepdim=True)
     if group is not None:
-        dist.all_reduce(top, dist.ReduceOp.MAX, group=group)
-    x.sub_(top)
-    label = total(x.gather(1, row).where(mine, 0), group)
-    norm = total(x.exp_().sum(1, keepdim=True), group)
+        label, norm = summed(label, group), summed(norm, group)
     return norm.log() - label, x.mul_(mask / norm).to(logits.dtype)
