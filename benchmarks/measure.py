@@ -6,6 +6,7 @@ each, so that the sum over the processes is what the command takes from the mach
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import subprocess
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SAMPLE_SECONDS = 0.05
+SAMPLE_SHARE = 20  # many processes take long to look at: no more than this part of the time
 WATCH_SECONDS = 0.002  # while a first result is waited for
 BUSY = 0.1  # of a core taken by other programs, from which on a run says less
 _LOG_TAIL = 2000
@@ -45,25 +47,23 @@ def run(
     cores: int | None = None,
     timeout: float = 3600.0,
 ) -> Measured:
-    """Run ``command`` with its output in ``log``, perhaps on the first ``cores`` cores only.
+    """Run ``command`` with its output in ``log``, perhaps on as many processors as ``cores``.
 
     Raises CommandError with the log's end when it fails or takes longer than ``timeout``.
     """
-    everywhere = os.sched_getaffinity(0)
     with open(log, "wb") as output:
         busy = _busy()
-        os.sched_setaffinity(0, sorted(everywhere)[:cores])  # a new process inherits it
-        began = time.perf_counter()
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            cwd=cwd,
-            env={**os.environ, **(environment or {})},
-            start_new_session=True,
-        )
-        os.sched_setaffinity(0, everywhere)
+        with on_cores(cores):
+            began = time.perf_counter()
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=cwd,
+                env={**os.environ, **(environment or {})},
+                start_new_session=True,
+            )
         ended = os.pidfd_open(process.pid)
         try:
             watched = _watch(process.pid, ended, has_result, began, timeout)
@@ -90,6 +90,45 @@ def run(
         first,
         round(others, 2),
     )
+
+
+@contextlib.contextmanager
+def on_cores(number: int | None) -> Iterator[None]:
+    """What is started meanwhile has so many processors, of as many cores as there are; None: all.
+
+    Ends the benchmark where there are fewer.
+    """
+    everywhere = os.sched_getaffinity(0)
+    chosen = _spread(everywhere)[:number]
+    if number is not None and len(chosen) < number:
+        raise SystemExit(f"{number} processors are asked for, and there are {len(chosen)}")
+    os.sched_setaffinity(0, chosen)  # a new process inherits it
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, everywhere)
+
+
+def physical_cores() -> int:
+    """Cores of the processors that this process may run on; a core may be two of them."""
+    return len({_siblings(processor) for processor in os.sched_getaffinity(0)})
+
+
+def _spread(processors: set[int]) -> list[int]:
+    """One processor of each core, then the second ones, and so on."""
+    seen: dict[str, int] = {}
+    turns = []
+    for processor in sorted(processors):
+        core = _siblings(processor)
+        turns.append((seen.get(core, 0), processor))
+        seen[core] = seen.get(core, 0) + 1
+    return [processor for _, processor in sorted(turns)]
+
+
+def _siblings(processor: int) -> str:
+    """The processors that are threads of the same core, as the system names them."""
+    path = f"/sys/devices/system/cpu/cpu{processor}/topology/thread_siblings_list"
+    return _read(path).strip() or str(processor)
 
 
 def warn_if_busy(rows: Sequence[Mapping[str, Any]]) -> None:
@@ -132,7 +171,7 @@ def _watch(
     poll = select.poll()
     poll.register(ended, select.POLLIN)
     watched = _Watched()
-    sampled = 0.0
+    next_sample = 0.0
     while True:
         waiting = has_result is not None and watched.first is None
         if poll.poll(1000 * (WATCH_SECONDS if waiting else SAMPLE_SECONDS)):
@@ -140,9 +179,10 @@ def _watch(
         now = time.perf_counter()
         if waiting and has_result is not None and has_result():
             watched.first = now - began
-        if now - sampled >= SAMPLE_SECONDS:
-            sampled = now
+        if now >= next_sample:
             watched.sample(pid)
+            took = time.perf_counter() - now
+            next_sample = now + max(SAMPLE_SECONDS, SAMPLE_SHARE * took)
         if now - began > timeout:
             raise CommandError(f"not finished after {timeout:.0f} s")
 

@@ -1,6 +1,8 @@
-"""What `tokpack encode` costs beside encoding, and from that a model of machines with many cores.
+"""What `tokpack encode` costs beside encoding, a model of machines with many cores, and its proof.
 
-    python benchmarks/scale.py                  1, 2, 8 and 32 workers that replay ready ids
+    python benchmarks/scale.py                             on this machine's cores
+    python benchmarks/scale.py --workers 1 16 32 64 --text 32 --pin --work /dev/shm
+    python benchmarks/scale.py --replay 1 2 8 32 --workers 1
 
 Encoders share nothing, so what decides on a large machine is the rest. Here each worker's reading
 and encoding is replaced by one that hands out ready ids of the same size: 32 of them, on 2 cores,
@@ -15,8 +17,13 @@ crowded machine does not change much:
     write lock  what one write call after the other takes: a file has one writer at a time. From
                 MANY_WORKERS on pieces are copied into maps instead, and there is no such lock
 
-The model: with W cores a GB of ids takes max(all work / W, parent, write lock) seconds.
-It knows nothing of memory bandwidth and disks: docs/performance.md has the limits.
+The model: with W cores a GB of ids takes max(all work / W, parent, write lock) seconds, and no less
+than memory and disk allow: the text is read once, and the ids are written to memory twice and to
+the disk once. What this machine's memory copies with W processes, and its disk takes, is measured.
+
+Then the real command runs with each of --workers, and stands beside the model. --pin gives it as
+many processors as workers, of different cores first. A disk that is slower than the cores decides
+alone; --work /dev/shm leaves it out.
 """
 
 from __future__ import annotations
@@ -37,6 +44,8 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
 import common
+import measure
+import scale_real
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -169,6 +178,8 @@ def slope(workers: int, dtype: str, text: int, runs: int, folder: str) -> dict[s
     found = {
         key: (least[1][key] - least[0][key]) * GB / ids for key in ("parent", "workers", "messages")
     }
+    if workers == 1:  # there is one process: how much of it a parent would do is not known
+        found = {**found, "parent": 0.0, "workers": found["parent"]}
     return {
         "workers_running": workers,
         "dtype": dtype,
@@ -195,56 +206,38 @@ def write_lock(folder: str) -> float:
     return min(times)
 
 
-def encoding(data: common.Data, dtype: str, runs: int, folder: str) -> float:
-    """Processor seconds for a further GB of ids of real text, English with GPT-2's vocabulary."""
-    lines = data.lines("english")
-    words = [sys.executable, "-m", "tokpack", "encode", f"{folder}/real.jsonl", "-o"]
-    words += [f"{folder}/real", "--vocab-file", str(data.find("gpt2-vocab.json")), "--merge-file"]
-    words += [str(data.find("gpt2-merges.txt")), "--workers", "1", "--dtype", dtype, "--overwrite"]
-    spent, ids = [], []
-    for rounds in (1, 6):
-        Path(folder, "real.jsonl").write_bytes(lines * rounds)
-        times = []
-        for _ in range(runs):
-            before = resource.getrusage(resource.RUSAGE_CHILDREN)
-            subprocess.run(words, capture_output=True, check=True)
-            after = resource.getrusage(resource.RUSAGE_CHILDREN)
-            times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-        spent.append(min(times))
-        ids.append(os.path.getsize(f"{folder}/real.bin"))
-    return (spent[1] - spent[0]) * GB / (ids[1] - ids[0])
-
-
-def model(rows: list[dict[str, Any]], lock: float) -> dict[str, list[float]]:
-    """GB of ids a second for CORES, from the terms measured with the most workers up to each."""
+def model(own: list[dict[str, Any]], encoding: float, lock: float, cores: int) -> float:
+    """GB of ids a second, from the terms measured with the most workers up to ``cores``."""
     from tokpack.encoding.engine import MANY_WORKERS
 
-    curves = {}
-    for dtype in dict.fromkeys(row["dtype"] for row in rows):
-        own = [row for row in rows if row["dtype"] == dtype]
-        # What one worker takes beside placing, whose cost depends on how many there are.
-        alone = own[0]["encoding"] - own[0]["parent"] - own[0]["workers"]
-        curves[dtype] = []
-        for cores in CORES:
-            fitting = [row for row in own if row["workers_running"] <= cores] or own[:1]
-            term = max(fitting, key=lambda row: row["workers_running"])
-            if cores == 1:
-                curves[dtype].append(1 / own[0]["encoding"])
-                continue
-            serial = max(term["parent"], lock if cores < MANY_WORKERS else 0.0)
-            curves[dtype].append(1 / max((alone + term["workers"]) / cores, serial))
-    return curves
+    if cores == 1:
+        return 1 / encoding
+    # What one worker takes beside placing, whose cost depends on how many there are.
+    alone = encoding - own[0]["parent"] - own[0]["workers"]
+    fitting = [row for row in own if row["workers_running"] <= cores] or own[:1]
+    term = max(fitting, key=lambda row: row["workers_running"])
+    serial = max(term["parent"], lock if cores < MANY_WORKERS else 0.0)
+    return 1 / max((alone + term["workers"]) / cores, serial)
 
 
-def plot(curves: dict[str, list[float]], before: float, path: Path) -> None:
-    """Draw the curves, and where one thread that copies all ids would end them."""
+def copies(dtype: str) -> float:
+    """Bytes that are copied through memory for each byte of ids: the text, and the ids twice."""
+    return BYTES_A_TOKEN / np.dtype(dtype).itemsize + 2
+
+
+def plot(curves: dict[str, list[float]], measured: list[dict[str, Any]], path: Path) -> None:
+    """Draw the curves, what was measured, and where one thread that copies all ids would end."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 4))
     axes = figure.add_subplot()
     for dtype, speeds in curves.items():
-        axes.plot(CORES, speeds, marker="o", label=f"model, ids as {dtype}")
-    axes.axhline(1 / before, linestyle="--", color="gray", label="one thread copies all ids")
+        (line,) = axes.plot(CORES, speeds, label=f"model, ids as {dtype}")
+        points = [(row["workers"], 1 / row["seconds"]) for row in measured if row["dtype"] == dtype]
+        axes.plot(
+            *zip(*points, strict=True), "o", color=line.get_color(), label=f"measured, {dtype}"
+        )
+    axes.axhline(1 / BEFORE, linestyle="--", color="gray", label="one thread copies all ids")
     axes.set(xscale="log", yscale="log", xlabel="cores", ylabel="GB of ids a second")
     axes.set_xticks(CORES, map(str, CORES))
     axes.legend()
@@ -252,67 +245,128 @@ def plot(curves: dict[str, list[float]], before: float, path: Path) -> None:
     figure.savefig(path, metadata={"Date": None})
 
 
-def main() -> None:
-    """Measure, print and append rows."""
+def parse() -> argparse.Namespace:
+    """The arguments."""
+    from tokpack.machine import affine_cores
+
+    cores = affine_cores()
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     common.add_data_argument(parser)
-    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 8, 32])
+    parser.add_argument(
+        "--workers",
+        type=int,
+        nargs="+",
+        metavar="N",
+        default=[1 << n for n in range(cores.bit_length())],
+        help="of the real command, beside 1 (2, 4, 8, ... as many as there are processors)",
+    )
+    parser.add_argument("--pin", action="store_true", help="as many processors as workers")
+    parser.add_argument(
+        "--replay",
+        type=int,
+        nargs="+",
+        metavar="N",
+        default=[1, 2, 8, 32],
+        help="workers with ready ids (1 2 8 32)",
+    )
     parser.add_argument("--dtype", nargs="+", default=["uint16", "int32"])
-    parser.add_argument("--text", type=int, default=2, metavar="GB", help="of the larger run")
-    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--text", type=int, default=2, metavar="GB", help="of the larger run (2)")
+    parser.add_argument("--runs", type=int, default=3, help="of each size; the least counts (3)")
     parser.add_argument("--work", type=Path, help="where to write (a temporary folder)")
-    parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw the model")
-    parser.add_argument("--no-rows", action="store_true")
+    parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw model and measurement")
+    parser.add_argument("--no-rows", action="store_true", help="append no rows to the results")
     parser.add_argument("--one", nargs=4, help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
+    return parser.parse_args()
+
+
+def show_terms(rows: list[dict[str, Any]]) -> None:
+    """Print what the replays took."""
+    cells = [
+        (
+            *(row["dtype"], row["workers_running"], f"{row['parent']:.3f}"),
+            *(f"{row['workers']:.3f}", f"{row['messages']:.0f}"),
+            *(row["parent_mb"], row["worker_mb"]),
+        )
+        for row in rows
+    ]
+    names = ("ids", "replaying", "parent s/GB", "workers s/GB", "messages/GB", "parent MB")
+    common.print_table((*names, "MB each"), cells)
+
+
+def show_measured(rows: list[dict[str, Any]]) -> None:
+    """Print what the real command took, beside the model."""
+    cells = []
+    for row in rows:
+        fewest = min((r for r in rows if r["dtype"] == row["dtype"]), key=lambda r: r["workers"])
+        cells.append(
+            (
+                *(row["dtype"], row["workers"], f"{row['wall']:.2f}"),
+                f"{row['text_bytes'] / row['wall'] / 1e6:.0f}",
+                f"{fewest['wall'] / row['wall']:.2f}x",
+                *(f"{1 / row['seconds']:.3f}", f"{fewest['seconds'] / row['seconds']:.2f}x"),
+                *(f"{row['model']:.3f}", f"{row['limit']:.2f}", f"{row['processor_seconds']:.2f}"),
+            )
+        )
+    names = ("ids", "workers", "wall s", "MB/s of text", "speed-up", "GB/s of ids", "speed-up")
+    common.print_table((*names, "model", "memory, disk allow", "CPU s/GB"), cells)
+    print(
+        "wall, text: the whole command; GB/s of ids: of a further GB, without start and end; "
+        f"{'as many processors as workers' if rows[0]['pinned'] else 'all processors for each'}, "
+        f"which are {os.cpu_count()} of {measure.physical_cores()} cores"
+    )
+
+
+def main() -> None:
+    """Measure, print and append rows."""
+    arguments = parse()
     if arguments.one:
         folder, size, workers, dtype = arguments.one
         one(folder, int(size), int(workers), dtype)
         return
-    data = common.find_data(arguments.data)
+    data, runs, size = common.find_data(arguments.data), arguments.runs, arguments.text * GB
     with tempfile.TemporaryDirectory(dir=arguments.work) as folder:
-        lock = write_lock(folder)
-        rows = [
-            {
-                **slope(workers, dtype, arguments.text * GB, arguments.runs, folder),
-                "encoding": spent,
-            }
+        lock, disk = write_lock(folder), scale_real.disk_speed(folder)
+        memory = scale_real.memory_speed(sorted({1, *arguments.workers}))
+        replays = [
+            slope(workers, dtype, size, runs, folder)
             for dtype in arguments.dtype
-            for spent in [encoding(data, dtype, arguments.runs, folder)]
-            for workers in arguments.workers
+            for workers in arguments.replay
         ]
-    cells = [
-        (
-            row["dtype"],
-            row["workers_running"],
-            *(f"{row[key]:.3f}" for key in ("encoding", "parent", "workers")),
-            f"{row['messages']:.0f}",
-            row["parent_mb"],
-            row["worker_mb"],
-        )
-        for row in rows
-    ]
-    names = (
-        "ids",
-        "workers",
-        "all s/GB",
-        "parent s/GB",
-        "workers s/GB",
-        "messages/GB",
-        "parent MB",
-        "MB each",
-    )
-    common.print_table(names, cells)
-    print(f"write lock: {lock:.3f} s/GB")
-    curves = model(rows, lock)
+        texts = scale_real.Texts(data, size, folder)
+        real = scale_real.Real(data, texts, folder, pinned=arguments.pin)
+        measured = [
+            real.measured(workers, dtype, runs)
+            for dtype in arguments.dtype
+            for workers in sorted({1, *arguments.workers})
+        ]
+    encoding = {row["dtype"]: row["processor_seconds"] for row in measured if row["workers"] == 1}
+    terms = {dtype: [row for row in replays if row["dtype"] == dtype] for dtype in encoding}
+    for row in measured:
+        dtype, workers = row["dtype"], row["workers"]
+        row["model"] = model(terms[dtype], encoding[dtype], lock, workers)
+        row["limit"] = min(disk, memory[workers] / copies(dtype))
+    curves = {
+        dtype: [model(terms[dtype], spent, lock, cores) for cores in CORES]
+        for dtype, spent in encoding.items()
+    }
+    show_terms(replays)
+    for dtype, spent in encoding.items():
+        print(f"encoding, all work of one worker, {dtype}: {spent:.2f} s/GB")
+    copied = ", ".join(f"{speed:.1f} with {count}" for count, speed in memory.items())
+    print(f"write lock: {lock:.3f} s/GB; disk: {disk:.2f} GB/s; memory copies GB/s: {copied}")
+    show_measured(measured)
     cells = [(dtype, *(f"{speed:.2f}" for speed in curve)) for dtype, curve in curves.items()]
     common.print_table(("model: GB/s of ids", *map(str, CORES)), cells)
     if arguments.plot:
-        plot(curves, BEFORE, arguments.plot)
+        plot(curves, measured, arguments.plot)
     if not arguments.no_rows:
-        rows = [{"benchmark": "scale", "write_lock": lock, **row} for row in rows]
+        common_terms = {"benchmark": "scale", "write_lock": lock, "disk": disk}
+        rows = [
+            {**common_terms, **row, "encoding": encoding[row["dtype"]]}
+            for row in (*replays, *measured)
+        ]
         path = common.append_rows("scale", rows, common.versions("xxhash"))
         print(f"rows appended to {path.relative_to(common.ROOT)}")
 
