@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from tokpack.encoding.part import no_memory
+from tokpack.encoding.part import BESIDE_BYTES, no_memory
 from tokpack.errors import InputError
 from tokpack.sources import read
 from tokpack.tokenizers import self_check
@@ -19,7 +19,8 @@ _BATCHES = 8  # how many batches are searched for one that has documents
 class SelfCheck:
     """Runs beside the first parts, so that none waits for it; nothing is committed before its end.
 
-    Documents that come through a pipe can be read only once: there the encoder checks them itself.
+    Documents that come through a pipe can be read only once, and those over BESIDE_BYTES would take
+    their memory twice: the encoder checks these itself.
     """
 
     def __init__(self, job: Job) -> None:
@@ -66,7 +67,7 @@ class SelfCheck:
             job.sources[part.source],
             part,
             job.options.keys,
-            max_document_bytes=job.options.max_document_bytes,
+            max_document_bytes=min(job.options.max_document_bytes, BESIDE_BYTES),
         )
         for _, batch in zip(range(_BATCHES), batches, strict=False):
             documents = batch.documents[key]

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from tokpack.sources import Block, Source
     from tokpack.tokenizers import Encoded
 
+BESIDE_BYTES = 1 << 24  # of a document that the self-check reads beside the first parts
 _READ, _ENCODE, _WRITE = range(3)
 _SPECIAL = (
     "the document contains a special token of the tokenizer "
@@ -77,6 +78,7 @@ class PartEncoder:
         self._counters = counters
         self._attend = attend
         self._transform = make_transform(options)
+        self._is_checked = False  # what only an encoder can check
         self._sentences = options.split_sentences
         self._encoder = job.tokenizer.encoder(
             dtype=job.dtype,
@@ -127,7 +129,7 @@ class PartEncoder:
         source = self.job.sources[self.job.parts[piece.number].source]
         batches = parse(source, options.keys, blocks, options.max_document_bytes)
         if source.is_pipe and not piece.segment:
-            batches = self._checked(batches)
+            batches = self._checked(batches, 0)
         origin = _Origin(source, line, self.job.parts[piece.number])
         self._encode(piece, piece.counts[0], tracks, _first(batches, limit), origin)
 
@@ -142,7 +144,7 @@ class PartEncoder:
         """Encode what is read of one source of a piece, and count it."""
         try:
             self._counters.start()
-            for batch in batches:
+            for batch in self._checked(batches, BESIDE_BYTES):
                 self._counters.spent(_READ)
                 self._encode_batch(counts, tracks, batch, origin)
                 self._counters.spent(_WRITE)
@@ -173,15 +175,17 @@ class PartEncoder:
                 tracks.write(track, values)
         self._counters.add(batch, documents, tokens)
 
-    def _checked(self, batches: Iterable[Batch]) -> Iterator[Batch]:
-        """The batches of a pipe, which SelfCheck cannot read: it can be read once only."""
-        unchecked = True
+    def _checked(self, batches: Iterable[Batch], over: int) -> Iterator[Batch]:
+        """The batches; the first with a document over so many bytes goes through the self-check."""
+        job = self.job
         for batch in batches:
-            documents = batch.documents[self.job.options.keys[0]]
-            if unchecked and len(documents):
-                mode = self.job.options.special_tokens
-                self_check(self.job.tokenizer, documents.data, documents.spans, special_tokens=mode)
-                unchecked = False
+            documents = batch.documents[job.options.keys[0]]
+            if not self._is_checked and len(documents) and len(documents.data) > over:
+                begins, ends = documents.spans.T
+                if (ends - begins).max() > over:
+                    mode = job.options.special_tokens
+                    self_check(job.tokenizer, documents.data, documents.spans, special_tokens=mode)
+                    self._is_checked = True
             yield batch
 
     def _encodable(self, batch: Batch, origin: _Origin) -> tuple[Batch, list[_Text]]:
