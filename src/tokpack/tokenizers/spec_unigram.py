@@ -27,9 +27,8 @@ if TYPE_CHECKING:
 _MODEL_KEYS = {"type", "unk_id", "vocab", "byte_fallback"}
 _BY_CHARACTER = {"NFD", "NFKD", "StripAccents", "Lowercase"}
 _LONGEST = 512  # bytes of a token: a hostile one would take quadratic time
-# What these may change: behind it no character is assigned, but for private ones.
+# What these may change, but a line feed, never: behind it only private characters are assigned.
 _RANGES = (range(0x0A), range(0x0B, 0xD800), range(0xE000, 0x32000), range(0xE0000, 0xE0200))
-_CHANGEABLE = [chr(c) for characters in _RANGES for c in characters]  # but a line feed, never
 _SPACES = (("space runs", b""), ("replace", b" "))
 _REGEX = {
     " {2,}": "space runs",
@@ -224,8 +223,9 @@ def _characters(nodes: list[dict[str, Any]]) -> list[NormalizerStep]:
     ):
         raise NotNativeError(f"its normalizer is {kinds[0]}")
     normalizer = _library_normalizer({"type": "Sequence", "normalizers": nodes})
-    becomes = normalizer.normalize_str("\n".join(_CHANGEABLE)).split("\n")
-    changed = [(c, to) for c, to in zip(_CHANGEABLE, becomes, strict=True) if to != c]
+    changeable = [chr(c) for characters in _RANGES for c in characters]
+    becomes = normalizer.normalize_str("\n".join(changeable)).split("\n")
+    changed = [(c, to) for c, to in zip(changeable, becomes, strict=True) if to != c]
     return [
         _named(
             "characters",
