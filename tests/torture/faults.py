@@ -35,7 +35,8 @@ KINDS = {"EIO": 1, "ENOSPC": 2, "short": 3, "kill": 4}
 # What a run may pass over when it fails: the removal of what nobody reads, and what is only hasty.
 CLEANING = ("unlink", "rmdir", "unlinkat", "ftruncate", "ftruncate64", "link", "linkat")
 CLEANING += ("sync_file_range",)
-REPORT = re.compile(r"\w+ report\.json")  # nor need a run be able to tell how far it is
+# Nor need a run be able to tell how far it is; of its log it says so, and writes it later.
+REPORT = re.compile(r"\w+ (report\.json|log\.jsonl|loss\.png|\d{5}\.json)|fsync x\.plan$")
 TORCH = ("torch", "safetensors.torch", "tokpack.checkpoints.export", "tokpack.trainer.loop")
 EVERY = 50  # rounds, from which on there is one for every call
 DATED = (rb'"created": "[^"]*"', rb"Made by tokpack [^<]*<")
@@ -108,8 +109,9 @@ class Case:
     """A command, and what belongs together of what it writes into ``{out}``.
 
     Of each of ``groups`` all files are read together, and so are of one run; any other file is one
-    by itself. ``again`` is a command that makes an old output first, which ``argv`` replaces. Where
-    ``only`` is given, the files whose names it matches are compared, and belong together.
+    by itself. ``again`` are commands (between them ";") that make an old output first, which
+    ``argv`` replaces or adds to. Where ``only`` is given, the files whose names it matches are
+    compared, and belong together.
     """
 
     name: str
@@ -130,6 +132,8 @@ def dataset(name: str) -> tuple[str, ...]:
 KILLED = ("EIO", "ENOSPC", "short", "kill")
 SHARDS = tuple(dataset(f"x_{number:05d}") for number in range(3))
 ENCODE = "encode {inputs}/text.jsonl -o {out}/x --tokenizer {inputs}/tokenizer.json --workers 1 -q"
+PLAN = "plan {inputs}/text.jsonl -o {out}/x --tokenizer {inputs}/tokenizer.json -q"
+SHARD = "encode --plan {out}/x --shard 0 --workers 1 -q"
 CASES = (
     Case("encode", ENCODE, only=r"^x\.(bin|idx|json)$", kinds=KILLED),
     Case(
@@ -139,6 +143,17 @@ CASES = (
         only=r"^x\.(bin|idx|json)$",
         kinds=KILLED,
     ),
+    Case(
+        "encode keys, traces and rejects",
+        "encode {inputs}/bad.jsonl -o {out}/x --tokenizer {inputs}/tokenizer.json --workers 1 -q "
+        "--json-keys text title --trace --on-error skip",
+        tuple((f"x_{key}.bin", f"x_{key}.idx", f"x_{key}.trace") for key in ("text", "title")),
+        only=r"^x[^/]*\.(bin|idx|json|trace|jsonl)$",
+        kinds=KILLED,
+    ),
+    Case("plan", PLAN, only=r"^x\.plan/plan", kinds=KILLED),
+    Case("encode a shard", SHARD, again=PLAN, only=r"^x-\d+\.(bin|idx|json)$", kinds=KILLED),
+    Case("commit", "commit {out}/x -q", again=f"{PLAN};{SHARD}", only=r"^x\.json", kinds=KILLED),
     Case("merge", "merge {inputs}/a {inputs}/b -o {out}/x -q", (dataset("x"),), kinds=KILLED),
     Case(
         "merge over another",
@@ -231,6 +246,7 @@ TRAINED = (
 HEAVY_CASES = (
     Case("train", TRAINED, only=r"step_\d{8}/.*\.safetensors$"),
     Case("export", "export {inputs}/run -o {out}/m -q", only="^m/", kinds=KILLED),
+    Case("import", "import {inputs}/model -o {out}/m -q", only="^m/", kinds=KILLED),
     Case(
         "export over another",
         "export {inputs}/run -o {out}/m --overwrite --dtype bf16 -q",
@@ -242,14 +258,15 @@ HEAVY_CASES = (
 
 
 def train_once(server: Server, inputs: Path) -> None:
-    """The checkpoint that ``export`` writes as a model."""
-    words = [word.format(inputs=inputs, out=inputs / "run") for word in TRAINED.split()]
-    done = server.run(words, inputs / "run")
-    assert done["code"] == 0, done
+    """The checkpoint that ``export`` writes as a model, and the model that ``import`` reads."""
+    for command in (TRAINED, "export {inputs}/run -o {inputs}/model -q"):
+        words = [word.format(inputs=inputs, out=inputs / "run") for word in command.split()]
+        done = server.run(words, inputs / "run")
+        assert done["code"] == 0, done
 
 
 def make_inputs(folder: Path) -> None:
-    """Two datasets, a broken one, text and an array, a few kilobytes each."""
+    """Two datasets, a broken one, text, records of which some are bad, an array: kilobytes each."""
     folder.mkdir()
     tokenizer = str(byte_tokenizer(folder / "tokenizer.json"))
     for seed, name in enumerate("ab"):
@@ -261,6 +278,8 @@ def make_inputs(folder: Path) -> None:
     for suffix in ("bin", "idx"):  # without a manifest
         shutil.copy(folder / f"a.{suffix}", folder / f"ids.{suffix}")
     tokpack.convert(folder / "a", folder / "ids.npy")
+    records = [json.dumps({"text": text, "title": text[:9]}) for text in documents(20, words=30)]
+    (folder / "bad.jsonl").write_text("\n".join([*records, '{"text": 1}', ""]))
 
 
 def read(folder: Path, only: str = "") -> State:
@@ -290,8 +309,8 @@ class Trial:
         self._argv = case.words(case.argv, inputs, self.out)
         self._backup.mkdir()
         self.out.mkdir()
-        if case.again:
-            done = server.run(case.words(case.again, inputs, self.out), self.out)
+        for command in filter(None, case.again.split(";")):
+            done = server.run(case.words(command, inputs, self.out), self.out)
             assert done["code"] == 0, done
         self.old = read(self.out, self._case.only)
         shutil.copytree(self.out, self._backup, dirs_exist_ok=True, copy_function=shutil.copy2)

@@ -59,6 +59,28 @@ def replace_file(
         staged.commit(fsync=fsync)
 
 
+def create_file(path: str, content: bytes) -> bool:
+    """Write a file, whole and durably, where there is none; False where there is one already.
+
+    Of any number of programs, on any machines, one does. Raises OutputError.
+    """
+    own = f"{path}.{os.urandom(4).hex()}"
+    with Staged() as staged:
+        file = staged.create(own)
+        with cannot_write(path):
+            file.write(content)
+        staged.seal()
+        with cannot_write(path):
+            try:
+                if not link(own + UNFINISHED, path):  # a file system without links
+                    if os.path.lexists(path):
+                        return False
+                    rename(own + UNFINISHED, path)
+            except FileExistsError:
+                return False
+    return True
+
+
 def replace_json(path: str | os.PathLike[str], value: Any, *, fsync: bool = True) -> None:
     """Make ``path`` hold ``value`` as ASCII JSON, as ``replace_file`` does."""
     replace_file(path, [json.dumps(value, ensure_ascii=True).encode()], fsync=fsync)

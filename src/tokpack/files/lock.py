@@ -1,4 +1,4 @@
-"""One run at a time in a folder."""
+"""One run at a time in a folder, and one process at a time at what many could make."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import errno
 import json
+import math
 import os
 import socket
 import threading
@@ -13,10 +14,11 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from tokpack.errors import BusyError
-from tokpack.files.durable import cannot_write
+from tokpack.files.durable import Identity, cannot_write, same_file
 from tokpack.machine import is_alive
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 try:
@@ -27,6 +29,7 @@ except ImportError:  # not a POSIX system
 HEARTBEAT_SECONDS = 10.0
 FOREIGN_SECONDS = 60.0  # silence after which the owner on another host is taken for dead
 ORPHAN_SECONDS = 10.0  # how long workers of a killed run may take to notice
+_POLL_SECONDS = 0.05
 _NOT_A_LINK = getattr(os, "O_NOFOLLOW", 0)
 _RECORD_BYTES = 1 << 16
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
@@ -53,7 +56,7 @@ class Lock:
             owner = self._owner()
             if _is_alive(owner) or time.monotonic() > deadline:
                 raise self._held(owner)
-            time.sleep(0.05)
+            time.sleep(_POLL_SECONDS)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -97,12 +100,7 @@ class Lock:
 
     def _is_ours(self, file: int) -> bool:
         """Whether the locked file is still the one of that name: a run that ends removes it."""
-        try:
-            found = os.stat(self._path)
-        except FileNotFoundError:
-            return False
-        mine = os.fstat(file)
-        return (found.st_dev, found.st_ino) == (mine.st_dev, mine.st_ino)
+        return same_file(self._path) == Identity.of(os.fstat(file))[:2]
 
     def _owner(self) -> dict[str, Any]:
         try:
@@ -194,6 +192,32 @@ def try_flock(file: int) -> bool | None:
             raise
         return None
     return True
+
+
+@contextlib.contextmanager
+def turn(path: str, seconds: float = math.inf) -> Iterator[bool]:
+    """Wait until no other process holds the file ``path``, which is made; whether that took time.
+
+    Whoever holds it may remove it, or its folder. This only saves work: without locks, and after
+    ``seconds``, one goes on. Raises OSError where the file cannot be made.
+    """
+    deadline = time.monotonic() + seconds
+    waited = False
+    while True:
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        try:
+            file = open(path, "ab")  # noqa: SIM115
+        except FileNotFoundError:  # another process has removed the folder
+            continue
+        with file:
+            while try_flock(file.fileno()) is False and time.monotonic() < deadline:
+                waited = True
+                time.sleep(_POLL_SECONDS)
+            own = Identity.of(os.fstat(file.fileno()))
+            if same_file(path) == own[:2] or time.monotonic() >= deadline:
+                yield waited
+                return
+            waited = True
 
 
 def _is_alive(owner: dict[str, Any]) -> bool:

@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING
 from tokpack import stores
 from tokpack.errors import InputError
 from tokpack.files.durable import (
-    cannot_write,
-    link,
+    create_file,
     make_folder_of,
     open_regular,
     remove_file,
-    rename,
     replace_file,
 )
 from tokpack.files.foreign import MAX_BYTES
@@ -50,15 +48,7 @@ def create(path: str, content: bytes) -> bool:
     if is_url(path):
         return upload.create(content, path)
     make_folder_of(path)
-    own = f"{path}.{os.getpid()}"
-    replace_file(own, [content])
-    try:
-        with cannot_write(path), suppress(FileExistsError):
-            if not link(own, path) and not os.path.lexists(path):  # a file system without links
-                rename(own, path)
-    finally:
-        remove_file(own)
-    return _read(path) == content
+    return create_file(path, content) or _read(path) == content
 
 
 def remove(path: str) -> None:

@@ -14,8 +14,7 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-import time
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,8 +23,8 @@ import xxhash
 from tokpack.errors import OutputError, UsageError
 from tokpack.files.blocks import BlockSums, checksum_of_sums, sums_of
 from tokpack.files.cache_root import cache_root
-from tokpack.files.durable import Identity, Staged, cannot_write, same_file
-from tokpack.files.lock import try_flock
+from tokpack.files.durable import Staged, cannot_write
+from tokpack.files.lock import try_flock, turn
 from tokpack.quantities import size_of
 from tokpack.stores.access import Reader
 from tokpack.stores.urls import shown
@@ -42,7 +41,6 @@ _DEFAULT_BYTES = 50 * 10**9
 _SUM, _LOCK = ".sum", ".lock"
 _LONGEST_NAME = 200
 _READ = 4 << 20
-_POLL_SECONDS = 0.05
 _LOOKS = 64  # at the whole cache, in the time in which it is filled once
 
 _checked: set[tuple[str, int, int]] = set()  # copies whose checksums this process has seen
@@ -88,7 +86,7 @@ def _keep(
     if known and _is_whole(path):
         return
     try:
-        with _turn(path.parent):
+        with cannot_write(path.parent), turn(str(path.parent / _LOCK)):
             if not (known and _is_whole(path)):
                 _make_room(found, size, path.parent)
                 _fetch(content(), path)
@@ -138,25 +136,6 @@ def _is_whole(path: Path) -> bool:
             return True
     except (OSError, UnicodeDecodeError):
         return False
-
-
-@contextmanager
-def _turn(folder: Path) -> Iterator[None]:
-    """Wait until no other process fetches into ``folder``; where there are no locks, go on."""
-    path = folder / _LOCK
-    while True:
-        with cannot_write(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-            try:
-                file = open(path, "ab")  # noqa: SIM115
-            except FileNotFoundError:  # another process has removed the entry
-                continue
-        with file:
-            while try_flock(file.fileno()) is False:
-                time.sleep(_POLL_SECONDS)
-            if same_file(str(path)) == Identity.of(os.fstat(file.fileno()))[:2]:
-                yield
-                return
 
 
 def _fetch(content: Iterable[bytes], path: Path) -> None:

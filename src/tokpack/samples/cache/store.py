@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokpack.files.durable import rename, sync_data
-from tokpack.files.lock import try_flock
+from tokpack.files.lock import try_flock, turn
 from tokpack.samples.cache import format as cache_format
 from tokpack.samples.cache.format import CacheError
 
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 __all__ = ["CacheFile", "ChunkedArray", "IndexCache", "collect"]
 
 _SUFFIX = ".tokindex"
-_POLL_SECONDS = 0.05
 _WAIT_SECONDS = 1800.0  # for another process that builds the same; then build it here too
 _LEFT_SECONDS = 60.0  # after which an unlocked temporary file is what a crash left
 _LEFT_UNLOCKABLE_SECONDS = 86400.0  # the same where the file system has no locks
@@ -182,7 +181,6 @@ class IndexCache:
         settings: Mapping[str, Any],
         build: Callable[[], Iterable[ChunkedArray] | Mapping[str, npt.NDArray[Any]]],
     ) -> tuple[Arrays, bool]:
-        os.makedirs(self.folder, exist_ok=True)
         with _turn(path) as waited:
             if waited and (found := self._open(path, kind, settings)) is not None:
                 return found, False
@@ -208,7 +206,7 @@ def _write(
     temporary = os.path.join(folder, f".{name}.{unique}.tmp")
     with open(temporary, "xb", buffering=0) as file:
         try:
-            _lock(file.fileno())  # so that nobody takes it for a leftover
+            try_flock(file.fileno())  # so that nobody takes it for a leftover
             cache_format.write(file, kind, settings, parts)
             sync_data(file.fileno())
             rename(temporary, path)
@@ -220,27 +218,15 @@ def _write(
 
 @contextmanager
 def _turn(path: str) -> Iterator[bool]:
-    """Wait until no other process builds ``path``; True when that took any time.
-
-    This only saves work: without locks, or after a long wait, every process builds for itself.
-    """
+    """Wait until no other process builds ``path``; True where one has, and may have made it."""
     folder, name = os.path.split(path)
     lock = os.path.join(folder, f".{name}.lock")
-    with open(lock, "ab") as file:
-        waited = not _lock(file.fileno())
-        deadline = time.monotonic() + _WAIT_SECONDS
-        while waited and not _lock(file.fileno()) and time.monotonic() < deadline:
-            time.sleep(_POLL_SECONDS)
+    with turn(lock, _WAIT_SECONDS) as waited:
         try:
             yield waited or os.path.exists(path)
         finally:
             with suppress(OSError):
-                os.unlink(lock)  # whoever waits for it looks at ``path`` next
-
-
-def _lock(number: int) -> bool:
-    """Whether this process may go on: the lock is its own, or there are no locks here."""
-    return try_flock(number) is not False
+                os.unlink(lock)
 
 
 def _remove_leftovers(folder: str) -> None:
