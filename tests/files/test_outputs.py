@@ -327,6 +327,14 @@ def test_whole_folders_go_only_where_they_are_ours(made: Path) -> None:
     assert not whole_folder.is_ours(made, "model")
 
 
+def test_a_folder_whose_marker_was_not_finished_is_begun_again(tmp_path: Path) -> None:
+    left = tmp_path / "m.tokpack.tmp"
+    left.mkdir()
+    (left / ".tokpack-folder.json.tokpack.tmp").write_bytes(b'{"tok')  # killed there
+    work = whole_folder.begin(tmp_path / "m", "model")
+    assert [path.name for path in work.iterdir()] == [".tokpack-folder.json"]
+
+
 def test_folders_under_our_names_that_are_not_ours_stay(tmp_path: Path) -> None:
     for ending in (".tokpack.tmp", ".tokpack.old"):
         foreign = tmp_path / f"m{ending}"

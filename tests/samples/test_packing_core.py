@@ -18,6 +18,7 @@ from support.golden_orders import golden
 from tokpack import _core
 from tokpack.errors import UsageError
 from tokpack.samples.cache.store import IndexCache
+from tokpack.samples.orders.epochs import Cut
 from tokpack.samples.orders.packing import PackedOrder
 
 if TYPE_CHECKING:
@@ -72,16 +73,8 @@ def test_equals_the_twin_in_several_windows(count: int) -> None:
 def order(
     lengths: list[int], seq_length: int, extra: int = 1, seed: int = 1, **options: Any
 ) -> PackedOrder:
-    return PackedOrder(
-        np.array(lengths, np.int32),
-        0,
-        len(lengths),
-        seq_length,
-        extra=extra,
-        seed=seed,
-        fingerprint=5,
-        **options,
-    )
+    array = np.array(lengths, np.int32)
+    return PackedOrder(Cut(array, 0, len(array), seq_length, extra, seed, 5), **options)
 
 
 @given(LENGTHS, st.integers(1, 70), st.sampled_from((0, 1)), st.sampled_from((0, 3)), st.data())
@@ -187,7 +180,7 @@ def test_lengths_may_be_unaligned_and_must_not_be_negative() -> None:
     raw = np.zeros(4 * 50 + 1, np.uint8)
     lengths = raw[1:].view(np.dtype("i4"))
     lengths[:] = np.arange(50)
-    rows = PackedOrder(lengths, 3, 40, 16, extra=1, seed=1, fingerprint=1).locate_many(range(20))[0]
+    rows = PackedOrder(Cut(lengths, 3, 40, 16, 1, 1, 1)).locate_many(range(20))[0]
     assert rows[:, 0].min() >= 3
     assert rows[:, 0].max() < 40
     assert (rows[:, 1] + rows[:, 2] <= rows[:, 0]).all()

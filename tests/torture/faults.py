@@ -246,7 +246,7 @@ TRAINED = (
 HEAVY_CASES = (
     Case("train", TRAINED, only=r"step_\d{8}/.*\.safetensors$"),
     Case("export", "export {inputs}/run -o {out}/m -q", only="^m/", kinds=KILLED),
-    Case("import", "import {inputs}/model -o {out}/m -q", only="^m/", kinds=KILLED),
+    Case("import", "import {inputs}/model -o {out}/m -q", only="^m/(?!lock)", kinds=KILLED),
     Case(
         "export over another",
         "export {inputs}/run -o {out}/m --overwrite --dtype bf16 -q",
@@ -330,6 +330,7 @@ class Trial:
             assert done["code"] == -9, where
         elif done["code"] == 0:
             passed_over = done["met"].startswith(CLEANING) or REPORT.match(done["met"])
+            passed_over = passed_over or "no loss.png: cannot write" in done["errors"]
             assert kind == "short" or passed_over or not done["met"], where
             self._same(read(self.out, self._case.only), where)
         else:

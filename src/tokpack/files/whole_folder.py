@@ -138,7 +138,10 @@ def _files(path: Path, kind: str) -> list[str] | None:
 
 
 def _is_empty(path: Path) -> bool:
-    return path.is_dir() and not path.is_symlink() and not os.listdir(path)
+    """Whether a folder has nothing in it, or no more than a marker that was not finished."""
+    return (
+        path.is_dir() and not path.is_symlink() and set(os.listdir(path)) <= {MARKER + UNFINISHED}
+    )
 
 
 def _remove(folder: Path) -> None:

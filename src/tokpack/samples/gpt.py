@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -25,6 +24,7 @@ from tokpack.samples.settings import OWN_ORDERS, Settings
 from tokpack.samples.split_string import parse_split, split_tokens
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Iterator
 
     import numpy.typing as npt
@@ -118,28 +118,8 @@ class GPTDataset(MapStyle):
         labels: MMapIndexedDataset | str | os.PathLike[str] | None = None,
         cache: str | os.PathLike[str] | None = None,
     ) -> None:
-        self._settings = Settings(
-            seq_length=seq_length,
-            order=order,
-            seed=seed,
-            split=split,
-            split_index=split_index,
-            sequences=sequences,
-            split_rule=split_rule,
-            split_by=split_by,
-            epochs=epochs,
-            num_samples=num_samples,
-            add_extra_token=add_extra_token,
-            drop_last=drop_last,
-            eod_id=eod_id,
-            eod_mask_loss=eod_mask_loss,
-            reset_position_ids=reset_position_ids,
-            reset_attention_mask=reset_attention_mask,
-            document_boundaries=document_boundaries,
-            packing=packing,
-            fim=fim,
-            cache=None if cache is None else os.fspath(cache),
-        )
+        options = locals()  # before anything else is: the parameters
+        self._settings = Settings(**{known.name: options[known.name] for known in fields(Settings)})
         if fim is not None and labels is not None:
             raise UsageError("fim moves tokens away from their labels: give fim or labels")
         if not isinstance(dataset, MMapIndexedDataset):

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from operator import index as as_integer
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from tokpack.errors import UsageError
 from tokpack.samples.fim import FIM
 from tokpack.samples.megatron.flavours import FLAVOURS, FlavourName
 from tokpack.samples.megatron.neox_packing import NEOX_PACKED, NeoxPackingName
 from tokpack.samples.orders.packing import LONGEST_SAMPLE, OwnPackingName
+
+if TYPE_CHECKING:
+    import os
 
 MOST_SAMPLES = 2**62  # that an order counts
 OwnOrderName = Literal["stateless", "stateless-blocks"]
@@ -46,7 +49,7 @@ class Settings:
     document_boundaries: bool = False
     packing: PackingName = "none"
     fim: FIM | None = None
-    cache: str | None = None
+    cache: str | os.PathLike[str] | None = None
 
     def __post_init__(self) -> None:
         self._check_kinds()

@@ -14,12 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tokpack import _core
-from tokpack.samples.orders.epochs import Epochs
+from tokpack.samples.orders.epochs import Cut, EpochOrder, Epochs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-    from tokpack.samples.orders.rows import Counts, Numbers, Rows
+    from tokpack.samples.orders.rows import Counts, Rows
 
     Int64s = npt.NDArray[np.int64]
 
@@ -50,89 +50,57 @@ class _Window(NamedTuple):
     samples: _core.Permutation
 
 
-class BlockOrder:
-    """The samples of the sequences [begin, end), epoch after epoch without end.
+class BlockOrder(EpochOrder):
+    """The samples of a cut, epoch after epoch without end.
 
-    ``lengths`` int32 [n] are the tokens of every sequence of the dataset. A block is the sequences
-    that begin in the same ``block_tokens`` tokens, a window ``window_blocks`` of them or fewer, all
-    windows of an epoch about as many. An epoch has ``samples`` samples, cut from ``tokens``
-    tokens, as one of StatelessOrder has. A sample that begins in a window may end in the next.
+    A block is the sequences that begin in the same ``block_tokens`` tokens, a window
+    ``window_blocks`` of them or fewer, all windows of an epoch about as many. An epoch has
+    ``samples`` samples, cut from ``tokens`` tokens, as one of StatelessOrder has. A sample that
+    begins in a window may end in the next.
 
-    ``blocks`` int64 [B + 1] are the first sequences of the blocks, and ``end``.
+    ``blocks`` int64 [B + 1] are the first sequences of the blocks, and the end.
     """
 
     joined = True
 
-    def __init__(
-        self,
-        lengths: npt.NDArray[np.int32],
-        begin: int,
-        end: int,
-        seq_length: int,
-        *,
-        extra: int,
-        seed: int,
-        fingerprint: int,
-        block_tokens: int,
-        window_blocks: int = WINDOW_BLOCKS,
-    ) -> None:
-        self._lengths, self._seq_length, self._extra = lengths, seq_length, extra
-        self._key = (seed, fingerprint, begin, end)
-        self.blocks, self._before = _cut(lengths, begin, end, block_tokens)
+    def __init__(self, cut: Cut, block_tokens: int, *, window_blocks: int = WINDOW_BLOCKS) -> None:
+        self._cut = cut
+        self.blocks, self._before = _blocks(cut, block_tokens)
         self.tokens = int(self._before[-1])
-        self.samples = max(self.tokens - extra, 0) // seq_length
+        self.samples = max(self.tokens - cut.extra, 0) // cut.seq_length
         count = len(self.blocks) - 1
         self._windows_each = windows = -(-count // window_blocks)
         self._edges = np.arange(windows + 1) * count // max(windows, 1)
         self._epochs = Epochs(self._epoch)
         self._windows = Epochs(self._window)  # counted through all epochs
 
-    def locate(self, sample: int) -> Rows:
-        """Where the tokens of sample ``sample`` >= 0 lie: int64 [k, 3], in their order.
+    def _locate_one(self, epoch: int, place: int) -> Rows:
+        return self._locate_in(epoch, np.array([place]))[0]
 
-        A row is a sequence of the dataset, the first of its tokens and their number, which is not
-        0; the numbers add up to ``seq_length + extra``.
-        """
-        return self.locate_many([sample])[0]
-
-    def locate_many(self, samples: Numbers) -> tuple[Rows, Counts]:
-        """``locate`` of each: all rows, one after the other, and how many each sample has."""
-        numbers = np.asarray(samples, np.int64)
-        lowest = int(numbers.min(initial=0))
-        if lowest < 0:
-            raise IndexError(f"sample {lowest}: they are counted from 0")
-        epochs, places = np.divmod(numbers, self.samples)
-        found: list[Rows] = [np.empty((0, 3), np.int64)]
-        owners: list[Int64s] = [np.empty(0, np.int64)]
-        for epoch in np.unique(epochs).tolist():
-            chosen = np.flatnonzero(epochs == epoch)
-            for rows, own in self._locate_in(epoch, places[chosen]):
-                found.append(rows)
-                owners.append(chosen[own])
+    def _locate_in(self, epoch: int, places: Int64s) -> tuple[Rows, Counts]:
+        found, owners = zip(*self._runs(epoch, places), strict=True)
         owner = np.concatenate(owners)
         # What a sample has in the next window comes behind what it has in its own.
         rows = np.concatenate(found)[np.argsort(owner, kind="stable")]
-        return rows, np.bincount(owner, minlength=len(numbers))
+        return rows, np.bincount(owner, minlength=len(places))
 
-    def find(self, sequences: range, samples: int) -> Iterator[int]:
-        """Which of the first ``samples`` have tokens of any of ``sequences``, in order.
+    def _finder(self, sequences: range) -> Callable[[int], Iterator[int]]:
+        own = range(max(sequences.start, self._cut.begin), min(sequences.stop, self._cut.end))
 
-        By the inverses of the permutations: an epoch takes the windows of the sequences.
-        """
-        begin, end = self._key[2:]
-        wanted = range(max(sequences.start, begin), min(sequences.stop, end))
-        for epoch in range(-(-samples // self.samples)):
-            cut = {number for one in wanted for number in self._cut_from(one, epoch)}
-            found = sorted(epoch * self.samples + self._taken_as(number, epoch) for number in cut)
-            yield from (number for number in found if number < samples)
+        def places_in(epoch: int) -> Iterator[int]:
+            for sequence in own:
+                for number in self._cut_from(sequence, epoch):
+                    yield self._taken_as(number, epoch)
+
+        return places_in
 
     def _epoch(self, epoch: int) -> _Epoch:
         count = len(self.blocks) - 1
-        order = _core.Permutation(count, _core.mix(*self._key, epoch, _BLOCKS))
+        order = _core.Permutation(count, _core.mix(*self._cut.key, epoch, _BLOCKS))
         blocks = order.many(np.arange(count))
         sums = np.concatenate([[0], np.cumsum(np.diff(self._before)[blocks])])
         tokens = sums[self._edges]
-        samples = np.minimum(-(-tokens // self._seq_length), self.samples)
+        samples = np.minimum(-(-tokens // self._cut.seq_length), self.samples)
         samples[-1] = self.samples  # what is left out at the end begins none
         return _Epoch(blocks, self._edges, tokens, samples)
 
@@ -143,18 +111,18 @@ class BlockOrder:
         firsts, counts = self.blocks[blocks], self.blocks[blocks + 1] - self.blocks[blocks]
         behind = np.cumsum(counts)
         total = int(behind[-1])
-        key = (*self._key, epoch, window)
+        key = (*self._cut.key, epoch, window)
         order = _core.Permutation(total, _core.mix(*key, _SEQUENCES))
         sequences = np.repeat(firsts - (behind - counts), counts) + np.arange(total)
         sequences = sequences[order.many(np.arange(total))]
-        ends = np.cumsum(self._lengths[sequences], dtype=np.int64)
+        ends = np.cumsum(self._cut.lengths[sequences], dtype=np.int64)
         if ends[-1] != made.tokens[window + 1] - made.tokens[window]:
             raise ValueError("the lengths of the documents have changed")
         begun = int(made.samples[window + 1] - made.samples[window])
         samples = _core.Permutation(begun, _core.mix(*key, _SAMPLES))
         return _Window(sequences, ends, order, samples)
 
-    def _locate_in(self, epoch: int, places: Int64s) -> Iterator[tuple[Rows, Int64s]]:
+    def _runs(self, epoch: int, places: Int64s) -> Iterator[tuple[Rows, Int64s]]:
         """Rows of samples of an epoch, and which of ``places`` each belongs to, in any order."""
         made, first = self._epochs[epoch], epoch * self._windows_each
         cut = np.empty_like(places)
@@ -162,8 +130,8 @@ class BlockOrder:
         for window in np.unique(windows).tolist():
             here, before = windows == window, made.samples[window]
             cut[here] = before + self._windows[first + window].samples.many(places[here] - before)
-        at, own = cut * self._seq_length, np.arange(len(places))
-        ends = at + self._seq_length + self._extra
+        at, own = cut * self._cut.seq_length, np.arange(len(places))
+        ends = at + self._cut.seq_length + self._cut.extra
         while len(at):
             windows = np.searchsorted(made.tokens, at, side="right") - 1
             stops = np.minimum(ends, made.tokens[windows + 1])
@@ -180,7 +148,7 @@ class BlockOrder:
         """The samples of an epoch, as they were cut, that hold a sequence."""
         made = self._epochs[epoch]
         block = int(np.searchsorted(self.blocks, sequence, side="right")) - 1
-        order = _core.Permutation(len(made.blocks), _core.mix(*self._key, epoch, _BLOCKS))
+        order = _core.Permutation(len(made.blocks), _core.mix(*self._cut.key, epoch, _BLOCKS))
         place = order.inverse(block)
         window = int(np.searchsorted(made.edges, place, side="right")) - 1
         before = made.blocks[made.edges[window] : place]
@@ -188,10 +156,10 @@ class BlockOrder:
         found = self._windows[epoch * self._windows_each + window]
         place = found.order.inverse(inside + sequence - int(self.blocks[block]))
         end = int(made.tokens[window] + found.ends[place])
-        begin = end - int(self._lengths[sequence])
+        begin = end - int(self._cut.lengths[sequence])
         if begin < end:
-            first = max((begin - self._extra) // self._seq_length, 0)
-            yield from range(first, min((end - 1) // self._seq_length + 1, self.samples))
+            first = max((begin - self._cut.extra) // self._cut.seq_length, 0)
+            yield from range(first, min((end - 1) // self._cut.seq_length + 1, self.samples))
 
     def _taken_as(self, number: int, epoch: int) -> int:
         """When a sample of an epoch, as it was cut, is taken."""
@@ -202,17 +170,15 @@ class BlockOrder:
         return before + found.samples.inverse(number - before)
 
 
-def _cut(
-    lengths: npt.NDArray[np.int32], begin: int, end: int, block_tokens: int
-) -> tuple[Int64s, Int64s]:
+def _blocks(cut: Cut, block_tokens: int) -> tuple[Int64s, Int64s]:
     """First sequences of the blocks, and the tokens before them; each with its end."""
     firsts, befores = [], []
     total, last = 0, -1
-    for start in range(begin, end, _STEP):
-        part = lengths[start : min(start + _STEP, end)]
+    for start in range(cut.begin, cut.end, _STEP):
+        part = cut.lengths[start : min(start + _STEP, cut.end)]
         if len(part) and int(part.min()) < 0:
             wrong = start + int(np.argmax(part < 0))
-            raise ValueError(f"document {wrong} has {lengths[wrong]} tokens")
+            raise ValueError(f"document {wrong} has {cut.lengths[wrong]} tokens")
         ends = total + np.cumsum(part, dtype=np.int64)
         begins = ends - part
         blocks = begins // block_tokens
@@ -220,7 +186,7 @@ def _cut(
         firsts.append(start + new)
         befores.append(begins[new])
         total, last = int(ends[-1]), int(blocks[-1])
-    return np.concatenate([*firsts, [end]]), np.concatenate([*befores, [total]])
+    return np.concatenate([*firsts, [cut.end]]), np.concatenate([*befores, [total]])
 
 
 def _rows(window: _Window, begins: Int64s, ends: Int64s) -> tuple[Rows, Counts]:

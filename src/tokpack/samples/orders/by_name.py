@@ -9,6 +9,7 @@ from tokpack.samples.cache.store import IndexCache
 from tokpack.samples.megatron.neox_packing import NEOX_PACKED, NeoxPackedOrder
 from tokpack.samples.megatron.orders import MegatronOrder
 from tokpack.samples.orders.blocks import BLOCK_BYTES, BlockOrder
+from tokpack.samples.orders.epochs import Cut
 from tokpack.samples.orders.packing import PACKED, PackedOrder
 from tokpack.samples.orders.stateless import StatelessOrder
 from tokpack.samples.settings import OWN_ORDERS
@@ -70,13 +71,11 @@ def make_order(
     sizes, fingerprint, name = dataset.sizes, dataset.fingerprint, dataset.path_prefix
     tokens = dataset.tokens_in(begin, end)
     length, extra = settings.seq_length, settings.extra
-    common = {"extra": extra, "seed": settings.seed, "fingerprint": fingerprint}
+    cut = Cut(sizes, begin, end, length, extra, settings.seed, fingerprint)
     # The other programs let one sample run on from one epoch into the next.
     if settings.packing in PACKED:
         try:
-            return PackedOrder(
-                sizes, begin, end, length, **common, packing=settings.packing, cache=cache
-            )
+            return PackedOrder(cut, settings.packing, cache)
         except UsageError as error:
             raise UsageError(f"{name}: {error}") from None
     if settings.packing in NEOX_PACKED:
@@ -88,10 +87,9 @@ def make_order(
             "or more data"
         )
     if settings.order == "stateless":
-        return StatelessOrder(sizes, begin, end, length, **common, tokens=tokens)
+        return StatelessOrder(cut, tokens)
     if settings.order == "stateless-blocks":
-        block = BLOCK_BYTES // dataset.dtype.itemsize
-        return BlockOrder(sizes, begin, end, length, **common, block_tokens=block)
+        return BlockOrder(cut, BLOCK_BYTES // dataset.dtype.itemsize)
     wanted = settings.num_samples
     if settings.epochs is not None:
         wanted = (settings.epochs * tokens - extra) // length

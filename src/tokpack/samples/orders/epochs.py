@@ -1,11 +1,19 @@
-"""The orders of the epochs that are read now."""
+"""What orders have in common that go on epoch after epoch: sample k is of epoch k // samples."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+import numpy as np
+import numpy.typing as npt
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
+
+    from tokpack.samples.orders.rows import Counts, Numbers, Rows
 
 T = TypeVar("T")
 KEPT = 2  # one ends while the next begins
@@ -24,3 +32,89 @@ class Epochs(Generic[T]):
             before = list(kept.items())[1 - KEPT :]
             self._kept = kept = {**dict(before), epoch: self._make(epoch)}
         return kept[epoch]
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Sequences [begin, end) of a dataset, that samples of ``seq_length`` tokens are cut from.
+
+    ``lengths`` int32 [n] are the tokens of every sequence of the dataset; a sample reads ``extra``
+    tokens more, 0 or 1.
+    """
+
+    lengths: npt.NDArray[np.int32]
+    begin: int
+    end: int
+    seq_length: int
+    extra: int
+    seed: int
+    fingerprint: int  # of the data
+
+    @property
+    def key(self) -> tuple[int, int, int, int]:
+        """What decides every permutation, with the epoch and a number for its use."""
+        return self.seed, self.fingerprint, self.begin, self.end
+
+
+class EpochOrder(ABC):
+    """Samples without end: those of an epoch, ``samples`` of them, then those of the next.
+
+    An epoch reads the same sequences as another, in its own order.
+    """
+
+    samples: int
+
+    def locate(self, sample: int) -> Rows:
+        """Where the tokens of sample ``sample`` >= 0 lie: int64 [k, 3], in their order.
+
+        A row is a sequence of the dataset, the first of its tokens and their number, which is not
+        0; the numbers add up to ``seq_length + extra``, or less where samples are padded.
+        """
+        if sample < 0:
+            raise IndexError(f"sample {sample}: they are counted from 0")
+        return self._locate_one(*divmod(sample, self.samples))
+
+    def locate_many(self, samples: Numbers) -> tuple[Rows, Counts]:
+        """``locate`` of each sample: all rows, one after the other, and int64 [B], rows of each."""
+        if len(samples) == 1:
+            rows = self.locate(int(samples[0]))
+            return rows, np.array([len(rows)], np.int64)
+        numbers = np.asarray(samples, np.int64)
+        if not len(numbers):
+            return np.empty((0, 3), np.int64), np.empty(0, np.int64)
+        lowest = int(numbers.min())
+        if lowest < 0:
+            raise IndexError(f"sample {lowest}: they are counted from 0")
+        epoch = lowest // self.samples
+        if int(numbers.max()) < (epoch + 1) * self.samples:
+            return self._locate_in(epoch, numbers - epoch * self.samples)
+        epochs, places = np.divmod(numbers, self.samples)
+        edges = [0, *(np.flatnonzero(np.diff(epochs)) + 1).tolist(), len(numbers)]
+        runs = (
+            self._locate_in(int(epochs[begin]), places[begin:end]) for begin, end in pairwise(edges)
+        )
+        located, counts = zip(*runs, strict=True)
+        return np.concatenate(located), np.concatenate(counts)
+
+    def find(self, sequences: range, samples: int) -> Iterator[int]:
+        """Which of the first ``samples`` have tokens of any of ``sequences``, in order.
+
+        By the inverses of the permutations.
+        """
+        places_in = self._finder(sequences)
+        for epoch in range(-(-samples // self.samples)):
+            first = epoch * self.samples
+            found = sorted({first + place for place in places_in(epoch)})
+            yield from (number for number in found if number < samples)
+
+    @abstractmethod
+    def _locate_one(self, epoch: int, place: int) -> Rows:
+        """The rows of the sample at ``place`` in an epoch."""
+
+    @abstractmethod
+    def _locate_in(self, epoch: int, places: npt.NDArray[np.int64]) -> tuple[Rows, Counts]:
+        """The rows of several, and how many each has."""
+
+    @abstractmethod
+    def _finder(self, sequences: range) -> Callable[[int], Iterable[int]]:
+        """Epoch -> the places in it of the samples that have tokens of ``sequences``."""

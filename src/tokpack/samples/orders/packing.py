@@ -10,19 +10,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-import numpy as np
-import numpy.typing as npt
-
 from tokpack import _core
 from tokpack.errors import FormatError, UsageError
-from tokpack.samples.orders.epochs import Epochs
+from tokpack.samples.orders.epochs import Cut, EpochOrder, Epochs
 from tokpack.samples.orders.rows import scan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
+
+    import numpy as np
+    import numpy.typing as npt
 
     from tokpack.samples.cache.store import CacheFile, IndexCache
-    from tokpack.samples.orders.rows import Counts, Numbers, Rows
+    from tokpack.samples.orders.rows import Counts, Rows
 
 OwnPackingName = Literal["best_fit", "document"]
 PACKED: tuple[str, ...] = get_args(OwnPackingName)
@@ -55,12 +55,12 @@ class PackingStats:
         return self.placed / (self.placed + self.padding)
 
 
-class PackedOrder:
-    """The samples of the sequences [begin, end), epoch after epoch without end.
+class PackedOrder(EpochOrder):
+    """The samples of a cut, epoch after epoch without end.
 
-    ``lengths`` int32 [n] are the tokens of every sequence of the dataset. A sequence of more than
-    ``seq_length + extra`` tokens is cut: piece k is its tokens from ``k * seq_length`` on. So with
-    ``extra`` 1 each token but a sequence's first is a label exactly once in an epoch.
+    A sequence of more than ``seq_length + extra`` tokens is cut: piece k is its tokens from
+    ``k * seq_length`` on. So with ``extra`` 1 each token but a sequence's first is a label exactly
+    once in an epoch.
 
     ``packing`` is "best_fit": within windows of 32,768 sequences in random order the longest
     piece goes first, to the sample with the least room that it fits in; or "document": one piece a
@@ -73,34 +73,23 @@ class PackedOrder:
     joined = False
 
     def __init__(
-        self,
-        lengths: npt.NDArray[np.int32],
-        begin: int,
-        end: int,
-        seq_length: int,
-        *,
-        extra: int,
-        seed: int,
-        fingerprint: int,
-        packing: str = "best_fit",
-        cache: IndexCache | None = None,
+        self, cut: Cut, packing: str = "best_fit", cache: IndexCache | None = None
     ) -> None:
-        part = lengths[begin:end]
-        self._begin = begin
-        identity = (seed, fingerprint, begin, end)
-        key = _core.mix(*identity, _WINDOWS)
+        part, seq_length, extra = cut.lengths[cut.begin : cut.end], cut.seq_length, cut.extra
+        self._begin = cut.begin
+        key = _core.mix(*cut.key, _WINDOWS)
 
         def build() -> Mapping[str, npt.NDArray[Any]]:
             return _core.pack(part, seq_length, extra, key, together=packing == "best_fit")
 
         settings = {
             "layout": 1,  # of the arrays; another one is another file
-            "data": fingerprint,
-            "begin": begin,
-            "end": end,
+            "data": cut.fingerprint,
+            "begin": cut.begin,
+            "end": cut.end,
             "seq_length": seq_length,
             "extra": extra,
-            "seed": seed,
+            "seed": cut.seed,
             "packing": packing,
         }
         self.cached: CacheFile | None = None
@@ -126,62 +115,31 @@ class PackedOrder:
         self.samples = samples = len(self._packing)
         if self.samples == 0:
             raise UsageError(
-                f"sequences {begin} to {end}: none has two tokens in a sample of "
+                f"sequences {cut.begin} to {cut.end}: none has two tokens in a sample of "
                 f"{seq_length + extra}, so there is nothing to predict"
             )
         self.stats = _stats(arrays["totals"], self.samples, seq_length + extra)
         self.tokens = self.stats.tokens
         self._orders = Epochs(
-            lambda epoch: _core.Permutation(samples, _core.mix(*identity, epoch, _SAMPLES))
+            lambda epoch: _core.Permutation(samples, _core.mix(*cut.key, epoch, _SAMPLES))
         )
 
-    def locate(self, sample: int) -> Rows:
-        """Where the tokens of sample ``sample`` >= 0 lie: int64 [k, 3].
-
-        A row is a sequence of the dataset, the first of its tokens and their number, 2 or more; the
-        numbers add up to ``seq_length + extra`` or less.
-        """
-        if sample < 0:
-            raise IndexError(f"sample {sample}: they are counted from 0")
-        rows: Rows = self._packing.locate(self._place(sample))
+    def _locate_one(self, epoch: int, place: int) -> Rows:
+        rows: Rows = self._packing.locate(self._orders[epoch].at(place))
         if self._begin:
             rows[:, 0] += self._begin
         return rows
 
-    def locate_many(self, samples: Numbers) -> tuple[Rows, Counts]:
-        """``locate`` of each sample: all rows, one after the other, and int64 [B], rows of each."""
-        if len(samples) == 1:
-            rows = self.locate(int(samples[0]))
-            return rows, np.array([len(rows)], np.int64)
-        numbers = np.asarray(samples, np.int64)
-        lowest, highest = (int(numbers.min()), int(numbers.max())) if len(numbers) else (0, 0)
-        if lowest < 0:
-            raise IndexError(f"sample {lowest}: they are counted from 0")
-        epoch = lowest // self.samples
-        if highest < (epoch + 1) * self.samples:
-            places = self._orders[epoch].many(numbers - epoch * self.samples)
-        else:
-            places = np.array([self._place(number) for number in numbers.tolist()], np.int64)
-        rows, counts = self._packing.locate_many(places)
+    def _locate_in(self, epoch: int, places: npt.NDArray[np.int64]) -> tuple[Rows, Counts]:
+        rows, counts = self._packing.locate_many(self._orders[epoch].many(places))
         if self._begin:
             rows[:, 0] += self._begin
         return rows, counts
 
-    def find(self, sequences: range, samples: int) -> Iterator[int]:
-        """Which of the first ``samples`` have tokens of any of ``sequences``, in order.
-
-        The samples of one epoch are all looked at; those of the others follow.
-        """
-        kept = [self._place(number) for number in scan(self.locate_many, sequences, self.samples)]
-        for epoch in range(-(-samples // self.samples)):
-            order, first = self._orders[epoch], epoch * self.samples
-            found = sorted(first + order.inverse(place) for place in kept)
-            yield from (number for number in found if number < samples)
-
-    def _place(self, sample: int) -> int:
-        """Which of the stored samples this is."""
-        epoch, place = divmod(sample, self.samples)
-        return self._orders[epoch].at(place)
+    def _finder(self, sequences: range) -> Callable[[int], Iterator[int]]:
+        order = self._orders[0]  # one epoch is looked at; the others follow
+        stored = [order.at(number) for number in scan(self.locate_many, sequences, self.samples)]
+        return lambda epoch: map(self._orders[epoch].inverse, stored)
 
 
 def _stats(totals: npt.NDArray[np.int64], samples: int, capacity: int) -> PackingStats:
