@@ -6,7 +6,8 @@
 #   make lint      ruff, mypy --strict and clang-format
 #   make sanitize  the core's own tests under ASan and UBSan
 #   make neon      the core's own tests on 64-bit ARM: with a cross compiler, in QEMU
-#   make torture   kill, cut the power of and fill the disk of real runs, for ROUNDS rounds from SEED
+#   make torture   kill, cut the power of and fill the disk of real runs, for ROUNDS rounds from SEED;
+#                  MEGABYTES of text for each family of tokenizers beside their libraries, in MINUTES
 #   make fuzz      fuzz the core (needs clang) and the readers, SECONDS for each target
 #   make bench     the benchmarks; rows go to benchmarks/results
 #   make docs      the documentation as a site, in site/; links and anchors are checked
@@ -98,8 +99,11 @@ neon: $(VENV)/created
 
 ROUNDS ?= 50
 SEED ?= 1
+MEGABYTES ?= 200
+MINUTES ?= 90
 torture: $(VENV)/developer
-	@PYTHONPATH=tests $(BIN)/python -m torture --rounds $(ROUNDS) --seed $(SEED)
+	@PYTHONPATH=tests $(BIN)/python -m torture --rounds $(ROUNDS) --seed $(SEED) \
+	  --megabytes $(MEGABYTES) --minutes $(MINUTES)
 
 SECONDS ?= 60
 fuzz: $(VENV)/developer

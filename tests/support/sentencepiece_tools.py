@@ -98,12 +98,14 @@ HOSTILE = [
 
 
 @functools.cache
-def trained(name: str) -> bytes:
+def trained(name: str, texts: tuple[str, ...] = (*TEXTS * 20,), size: int = 0) -> bytes:
+    """A model of so many pieces, or of as few as show everything."""
     model = io.BytesIO()
     options = {**MODELS, "folding unigram": FOLDING}[name]
-    options = {"vocab_size": 380 if "byte" in str(options) else 150, **options}
+    size = size or (380 if "byte" in str(options) else 150)
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(TEXTS * 20),
+        sentence_iterator=iter(texts),
+        vocab_size=size,
         model_writer=model,
         hard_vocab_limit=False,
         minloglevel=2,

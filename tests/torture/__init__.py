@@ -1,1 +1,1 @@
-"""Long rounds of faults: ``make torture``. Each module has a ``main``; CI runs a short round."""
+"""Long rounds, of faults and of ids: ``make torture``. Each has a ``main``; CI runs short ones."""

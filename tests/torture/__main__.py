@@ -9,21 +9,24 @@ import sys
 
 def main() -> None:
     """Run every kind of torture; end at the first that fails."""
-    parser = argparse.ArgumentParser(description="kill, cut the power of, fill the disk of runs")
+    parser = argparse.ArgumentParser(
+        description="kill, cut the power of, fill the disk of runs; compare ids"
+    )
     parser.add_argument("--rounds", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--megabytes", type=float, default=200, help="of text for each tokenizer")
+    parser.add_argument("--minutes", type=float, default=90, help="the most for all tokenizers")
     args = parser.parse_args()
     few = max(1, args.rounds // 10)
-    for kind, rounds in (
-        ("kill", args.rounds),
-        ("power", few),
-        ("disk", few),
-        ("faults", args.rounds),
-    ):
-        numbers = ["--rounds", str(rounds), "--seed", str(args.seed)]
-        done = subprocess.run([sys.executable, "-m", f"torture.{kind}", *numbers], check=False)
+    rounds = {"kill": args.rounds, "power": few, "disk": few, "faults": args.rounds}
+    flags = {kind: ["--rounds", str(number)] for kind, number in rounds.items()}
+    flags["ids"] = ["--megabytes", str(args.megabytes), "--minutes", str(args.minutes)]
+    for kind, more in flags.items():
+        command = [sys.executable, "-m", f"torture.{kind}", *more, "--seed", str(args.seed)]
+        done = subprocess.run(command, check=False)
         if done.returncode:
-            raise SystemExit(f"torture: {kind} failed with --seed {args.seed}; its folder is kept")
+            kept = "" if kind == "ids" else "; its folder is kept"
+            raise SystemExit(f"torture: {kind} failed with --seed {args.seed}{kept}")
 
 
 if __name__ == "__main__":
