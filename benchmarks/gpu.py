@@ -322,7 +322,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--toy", action="store_true", help="toy sizes, on whatever is here")
     parser.add_argument("--minutes", type=float, default=60, help="no new size after 3/4 of these")
     parser.add_argument("--jobs", type=int, default=4, help="cases that are not timed, at once")
-    parser.add_argument("--untimed", action="store_true", help="only what is right or wrong")
+    parser.add_argument("--only", choices=("right", "speed"), help="what is right, or how fast")
     parser.add_argument(
         "--micro-batches", type=int, nargs="+", default=[2, 4, 8, 16, 32, 64, 128], metavar="N"
     )
@@ -339,8 +339,10 @@ def main(argv: list[str] | None = None) -> int:
             stack.callback(torch._dynamo.reset)  # type: ignore[no-untyped-call]
         deadline = time.monotonic() + 45 * args.minutes
         call = at_once if args.toy else in_process
-        found = untimed(call, device, args.toy, 1 if args.toy else args.jobs)
-        if not args.untimed:
+        found: dict[str, list[Row]] = {}
+        if args.only != "speed":
+            found |= untimed(call, device, args.toy, 1 if args.toy else args.jobs)
+        if args.only != "right":
             found |= measure(call, device, args.toy, deadline, args.micro_batches)
     write_report(args.output, found, device)
     rows = [{"benchmark": kind, "kind": device, **row} for kind in found for row in found[kind]]
