@@ -345,7 +345,8 @@ def main(argv: list[str] | None = None) -> int:
         if args.only != "right":
             found |= measure(call, device, args.toy, deadline, args.micro_batches)
     write_report(args.output, found, device)
-    rows = [{"benchmark": kind, "kind": device, **row} for kind in found for row in found[kind]]
+    gpu = torch.cuda.get_device_name() if device == "cuda" else ""
+    rows = [{"benchmark": kind, "gpu": gpu, **row} for kind in found for row in found[kind]]
     if not (args.no_rows or args.toy):
         append_rows("gpu", rows, versions("torch"))
     wrong = [row for row in rows if row.get("right") is False]

@@ -122,6 +122,31 @@ def test_published_runs() -> None:
     assert "within 25% on H100" in page
 
 
+def test_own_runs() -> None:
+    """A line in docs/train-plan.md for each size that benchmarks/gpu.py measured on an H100."""
+    page = (ROOT / "docs/train-plan.md").read_text()
+    shapes = {"124M": (12, 768, 12), "345M": (24, 1024, 16), "1.3B": (24, 2048, 16)}
+    rows = map(json.loads, (ROOT / "benchmarks/results/gpu.jsonl").read_text().splitlines())
+    measured = [row for row in rows if "seconds_per_step" in row]
+    assert measured
+    for row in measured:
+        micro, seconds, used = (row[n] for n in ("micro_batch", "seconds_per_step", "peak_memory"))
+        shape, layout = (
+            model(*shapes[row["size"]], vocab_size=50257),
+            Layout(1, 1, 1, micro, 2 * micro),
+        )
+        time = time_of(shape, layout, replace(H100, gpus_per_node=1)).total
+        memory = memory_of(shape, layout)
+        inside = memory.states + memory.activations + memory.logits
+        line = (
+            f"| {row['size']} | {micro} | {seconds:.3f} | {time:.3f} | {time / seconds - 1:+.0%} "
+            f"| {used / 1e9:.1f} | {inside / 1e9:.1f} | {inside / used - 1:+.1%} |"
+        )
+        assert line in page, line
+        assert abs(time / seconds - 1) < 0.2
+        assert abs(inside / used - 1) < 0.03
+
+
 @pytest.mark.parametrize("name", [f"{K} {size}" for size in ("22B", "175B", "530B", "1T")])
 def test_without_recomputation_these_do_not_fit(name: str) -> None:
     """Figure 1 of Korthikanti et al.; with their formula for what a block keeps."""
