@@ -14,8 +14,7 @@ crowded machine does not change much:
     encoding    all that one worker takes with real text: English, GPT-2's vocabulary
     parent      the process that everything waits for: messages, arithmetic, syncs
     workers     writing pieces to their places, checksums, messages
-    write lock  what one write call after the other takes: a file has one writer at a time. From
-                MANY_WORKERS on pieces are copied into maps instead, and there is no such lock
+    write lock  what one write call after the other takes: a file has one writer at a time
 
 The model: with W cores a GB of ids takes max(all work / W, parent, write lock) seconds, and no less
 than memory and disk allow: the text is read once, and the ids are written to memory twice and to
@@ -208,16 +207,13 @@ def write_lock(folder: str) -> float:
 
 def model(own: list[dict[str, Any]], encoding: float, lock: float, cores: int) -> float:
     """GB of ids a second, from the terms measured with the most workers up to ``cores``."""
-    from tokpack.encoding.engine import MANY_WORKERS
-
     if cores == 1:
         return 1 / encoding
     # What one worker takes beside placing, whose cost depends on how many there are.
     alone = encoding - own[0]["parent"] - own[0]["workers"]
     fitting = [row for row in own if row["workers_running"] <= cores] or own[:1]
     term = max(fitting, key=lambda row: row["workers_running"])
-    serial = max(term["parent"], lock if cores < MANY_WORKERS else 0.0)
-    return 1 / max((alone + term["workers"]) / cores, serial)
+    return 1 / max((alone + term["workers"]) / cores, term["parent"], lock)
 
 
 def copies(dtype: str) -> float:

@@ -48,9 +48,7 @@ def patched(rng: random.Random) -> Iterator[None]:
         read = functools.partial(part.read, block_bytes=rng.choice((64, 1000)))
         patch.setattr(part, "read", read)
         patch.setattr(tracks, "_FIRST_BYTES", 16)
-        patch.setattr(tracks, "_LEAST_MAPPED", 100)
         patch.setattr(tracks.Place, "write", _interrupted(tracks.Place.write))
-        patch.setattr(tracks.Place, "map", _counted(tracks.Place.map))
         yield
 
 
@@ -67,16 +65,6 @@ def _interrupted(write: Callable[[tracks.Place, int, memoryview, int], None]) ->
     return interrupted
 
 
-def _counted(map_: Callable[[tracks.Place, int, int, int], memoryview | None]) -> Any:
-    def counted(self: tracks.Place, track: int, begin: int, size: int) -> memoryview | None:
-        mapped = map_(self, track, begin, size)
-        if mapped is not None:
-            _own.link.wrote(self, size)
-        return mapped
-
-    return counted
-
-
 class Killed(BaseException):
     """What ends the thread of a worker."""
 
@@ -84,9 +72,7 @@ class Killed(BaseException):
 class _Thread:
     """A worker, and its link to the run."""
 
-    def __init__(
-        self, job: Job, name: str, slots: Slots | None, rng: random.Random, *, many: bool
-    ) -> None:
+    def __init__(self, job: Job, name: str, slots: Slots | None, rng: random.Random) -> None:
         self.written: Counter[str] = Counter()  # bytes, by place
         self.inbox: deque[Task | Order] = deque()
         self.sent: deque[list[Event]] = deque()  # to the run, which takes it when it comes to it
@@ -97,7 +83,7 @@ class _Thread:
         self._killed = False
         self._go, self._stopped = threading.Semaphore(0), threading.Semaphore(0)
         counters = Counters((np.zeros(8, np.int64)).data)
-        self._worker = Worker(job, name, counters, self, slots=slots, many=many)
+        self._worker = Worker(job, name, counters, self, slots=slots)
         self._thread = threading.Thread(target=self._main, daemon=True)
         self._thread.start()
 
@@ -192,8 +178,7 @@ class Simulation:
         count = slots.count if slots else 0
         self.coordinator = Coordinator(job, found, journal, workers=workers, slots=count)
         names = [f"{found.runs}-{number}" for number in range(workers)]
-        many = self.rng.random() < 0.3
-        threads = [_Thread(job, name, slots, self.rng, many=many) for name in names]
+        threads = [_Thread(job, name, slots, self.rng) for name in names]
         try:
             if not self._go(threads, steps):
                 return False

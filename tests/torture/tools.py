@@ -38,8 +38,6 @@ def sizes(part_bytes: int) -> dict[str, Any]:
         },
         "tokpack.encoding.worker.HELD_BYTES": part_bytes // 2,
         "tokpack.encoding.worker.SPILL_BYTES": part_bytes,
-        "tokpack.encoding.engine.MANY_WORKERS": 3,
-        "tokpack.encoding.tracks._LEAST_MAPPED": part_bytes // 8,
         "tokpack.files.blocks.BLOCK_BYTES": part_bytes // 8,
     }
 

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 0.2
 START_SECONDS = 30.0  # of a thread
-MANY_WORKERS = 16  # who would wait for each other: docs/performance.md has the arithmetic
 
 
 class Engine(Protocol):
@@ -116,7 +115,6 @@ class Processes:
                 args=(self._job, name, counters, self._slots, theirs),
                 kwargs={
                     "parent": os.getpid(),
-                    "many": len(self._counters) >= MANY_WORKERS,
                     "inherited": inherited if forks else [],
                 },
                 daemon=True,
@@ -279,7 +277,6 @@ def _work(
     connection: Connection[Any, Any],
     *,
     parent: int,
-    many: bool,
     inherited: list[Connection[Any, Any]],
 ) -> None:
     """The main function of a worker process."""
@@ -292,7 +289,7 @@ def _work(
     link = _Piped(connection, parent)
     try:
         link.start()
-        Worker(job, name, Counters(counters), link, slots=slots, many=many).serve()
+        Worker(job, name, Counters(counters), link, slots=slots).serve()
     except (BrokenPipeError, EOFError):
         os._exit(1)  # the parent has died
     except TokpackError as error:

@@ -8,7 +8,6 @@ set of files of the worker in the work folder, and is copied from there.
 
 from __future__ import annotations
 
-import mmap
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,7 @@ import numpy as np
 from tokpack.encoding.folder import create_own, open_own
 from tokpack.encoding.piece import Stored
 from tokpack.files.blocks import BlockSums, read_blocks, spans, sums_of
-from tokpack.files.durable import cannot_write, reserve, start_writeback
+from tokpack.files.durable import cannot_write, start_writeback
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,28 +26,19 @@ if TYPE_CHECKING:
     from tokpack.encoding.folder import WorkFolder
 
 _FIRST_BYTES = 1 << 20  # of the memory of a track
-_LEAST_MAPPED = 1 << 20
 
 
 class Place:
     """The open files of all tracks, under one name in the work folder.
 
-    A file that is written by calls takes one writer at a time, since the system locks it for each.
-    ``mapped`` is for many writers: large pieces are copied into maps, which takes twice the time
-    for each of them, but all write side by side.
+    A file takes one writer at a time, since the system locks it for each call. Maps of it are no
+    way around that: docs/performance.md has the measure.
     """
 
     def __init__(
-        self,
-        folder: WorkFolder,
-        name: str,
-        tracks: Sequence[str],
-        *,
-        new: bool = False,
-        mapped: bool = False,
+        self, folder: WorkFolder, name: str, tracks: Sequence[str], *, new: bool = False
     ) -> None:
         self.name = name
-        self._mapped = mapped
         self.paths = [folder(f"{name}.{track}") for track in tracks]
         self.files: list[int] = []
         try:
@@ -65,21 +55,6 @@ class Place:
             while len(data):
                 count = os.pwrite(self.files[track], data, at)
                 data, at = data[count:], at + count
-
-    def map(self, track: int, begin: int, size: int) -> memoryview | None:
-        """Memory that is a range of a file, to be written; None where calls are better.
-
-        Its space is there: without, a full disk would end the process. Raises OutputError.
-        """
-        if not self._mapped or size < _LEAST_MAPPED:
-            return None
-        with cannot_write(self.paths[track]):
-            if not reserve(self.files[track], begin, size):
-                self._mapped = False
-                return None
-            first = begin - begin % mmap.ALLOCATIONGRANULARITY
-            memory = mmap.mmap(self.files[track], begin + size - first, offset=first)
-        return memoryview(memory)[begin - first :]
 
     def read(self, track: int, begin: int, end: int) -> memoryview | None:
         """Bytes [begin, end) of a block; None where the file is shorter. Raises OutputError."""
@@ -145,14 +120,8 @@ class Tracks:
         for track, size in enumerate(self.sizes):
             held = memory.buffers[track][:size].data
             begin = begins[track]
-            mapped = place.map(track, begin, size)
             for at, stop in spans(begin, begin + size):  # a block is hashed while it is hot
-                block = held[at - begin : stop - begin]
-                if mapped is None:
-                    self._write(track, block)
-                else:
-                    self._sums[track].add(block)
-                    mapped[at - begin : stop - begin] = block
+                self._write(track, held[at - begin : stop - begin])
 
     def stored(self) -> Stored:
         """Where the piece lies, which is complete."""

@@ -72,10 +72,7 @@ class Slots:
 
 
 class Worker:
-    """``name`` distinguishes its spills from those of others, in this run and in earlier ones.
-
-    ``many`` says that there are so many others that they would wait for each other's writing.
-    """
+    """``name`` distinguishes its spills from those of others, in this run and in earlier ones."""
 
     def __init__(
         self,
@@ -85,7 +82,6 @@ class Worker:
         link: Link,
         *,
         slots: Slots | None = None,
-        many: bool = False,
     ) -> None:
         self._job = job
         self._name = name
@@ -95,7 +91,7 @@ class Worker:
         self._reads = False  # a stream
         self._granted: deque[int] = deque()  # slots for its next segments
         self._encoder = PartEncoder(job, counters, self._attend)
-        self._joined = Place(job.folder, JOINED, job.tracks, mapped=many)
+        self._joined = Place(job.folder, JOINED, job.tracks)
         self._memories: list[Memory] = []  # that are free
         self._held: dict[PieceId, tuple[Tracks, Memory]] = {}
         self._spill: Place | None = None

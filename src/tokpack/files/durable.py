@@ -20,12 +20,11 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 from tokpack.errors import OutputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 UNFINISHED = ".tokpack.tmp"  # behind the name of a file in the making
 NAMES = ".tokpack.names"  # behind the name of the last of several, while they get their names
 _BUFFER = 1 << 20
-_NO_RESERVE = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.ENODEV, errno.EPERM)
 _SYNC_FILE_RANGE_WRITE = 2  # Linux, man 2 sync_file_range
 _NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP)
 
@@ -273,48 +272,23 @@ def start_writeback(file: int, begin: int, size: int) -> None:
 
     Nothing is durable before it is synced, which then takes less time.
     """
-    if size and (call := _linux_calls()) is not None:
-        call.sync_file_range(file, begin, size, _SYNC_FILE_RANGE_WRITE)
-
-
-def reserve(file: int, begin: int, size: int) -> bool:
-    """Give a range of an open file its space on the disk, so that it can be written through a map.
-
-    False where the file system cannot. Raises OSError where there is no space.
-    """
-    if (call := _linux_calls()) is None:
-        return False
-    while call.fallocate(file, 0, begin, size):
-        error = call.errno()
-        if error in _NO_RESERVE:
-            return False
-        if error != errno.EINTR:
-            raise OSError(error, os.strerror(error))
-    return True
-
-
-class _LinuxCalls:
-    """Calls on ranges of files that Python has not."""
-
-    def __init__(self) -> None:
-        import ctypes  # 3 ms
-
-        library = ctypes.CDLL(None, use_errno=True)
-        number, offset = ctypes.c_int, ctypes.c_int64
-        self.errno = ctypes.get_errno
-        self.fallocate = library.fallocate
-        self.fallocate.argtypes = (number, number, offset, offset)
-        self.sync_file_range = library.sync_file_range
-        self.sync_file_range.argtypes = (number, offset, offset, ctypes.c_uint)
+    if size and (call := _sync_file_range()) is not None:
+        call(file, begin, size, _SYNC_FILE_RANGE_WRITE)
 
 
 @functools.cache
-def _linux_calls() -> _LinuxCalls | None:
-    """The calls; None where the system is another, or its C library has not all of them."""
+def _sync_file_range() -> Callable[[int, int, int, int], int] | None:
+    """The call; None where the system is another, or its C library has it not."""
+    if sys.platform != "linux":
+        return None
+    import ctypes  # 3 ms
+
     try:
-        return _LinuxCalls() if sys.platform == "linux" else None
+        call = ctypes.CDLL(None).sync_file_range
     except AttributeError:
         return None
+    call.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
+    return call
 
 
 def sync_data(file: int) -> None:
