@@ -27,7 +27,7 @@ from tokpack.files.foreign import MAX_BYTES
 from tokpack.files.whole_folder import UNFINISHED_FOLDER
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 SUFFIX = UNFINISHED_FOLDER
 _SEAL = "xxh3_128"  # the key of a JSON file's checksum
@@ -105,26 +105,32 @@ class WorkFolder:
         """Write an object that ``sorted_json`` takes, and its checksum, whole or not at all."""
         replace_file(self(name), _sealed(value), fsync=sync)
 
-    def read_json(self, name: str) -> dict[str, Any] | None:
+    def read_json(
+        self, name: str, made_of: Callable[[dict[str, Any]], Any] | None = None
+    ) -> dict[str, Any] | None:
         """The object that ``write_json`` wrote; None where it is missing or damaged.
 
-        Raises OutputError where it cannot be read.
+        ``made_of`` is given every object in it, and makes what takes its place: of a long list
+        there are never all objects. Raises OutputError where the file cannot be read, and what
+        ``made_of`` raises.
         """
         try:
             with open(open_own(self(name), os.O_RDONLY), "rb") as file:
-                text = file.read(MAX_BYTES)
-            # It takes more than JSON, and the checksum only what was written.
-            value = ujson.loads(text)
-            seal = value.pop(_SEAL, None) if isinstance(value, dict) else None
-            whole = isinstance(seal, str) and (
-                seal == _checksum_in(text, seal) or seal == _checksum(value)
-            )
+                raw = file.read(MAX_BYTES)
+            if not _is_sealed(raw):
+                return None
         except (FileNotFoundError, ValueError, RecursionError):
             return None
         except OSError as error:
             reason = error.strerror or error
             raise OutputError(f"{self(name)}: cannot be read: {reason}") from error
-        return value if whole else None
+        text = raw.decode()
+        del raw
+        # The checksum is of what was written, so ujson, which takes more than JSON, reads the same.
+        value = ujson.loads(text) if made_of is None else json.loads(text, object_hook=made_of)
+        del value[_SEAL]
+        found: dict[str, Any] = value
+        return found
 
     def remove_file(self, name: str) -> None:
         """Remove a file that may be gone already."""
@@ -190,19 +196,22 @@ def _seal(checksum: str) -> bytes:
     return f', "{_SEAL}": "{checksum}"}}'.encode()
 
 
-def _checksum_in(text: bytes, seal: str) -> str:
-    """The checksum of what ``_sealed`` gave, of its text; "" where it was not written so."""
-    end = _seal(seal)
-    if not text.endswith(end):
-        return ""
-    state = xxhash.xxh3_128(memoryview(text)[: -len(end)])
-    state.update(b"}")
-    return state.hexdigest()
-
-
-def _checksum(value: dict[str, Any]) -> str:
-    """The same of an object that was written with its keys in another order."""
-    return xxhash.xxh3_128_hexdigest(json.dumps(value, sort_keys=True).encode())
+def _is_sealed(text: bytes) -> bool:
+    """Whether a text has its checksum, which is that of the sorted text: its keys may be in another
+    order. ValueError, RecursionError for what is no JSON.
+    """
+    end = len(_seal("0" * 32))
+    seal = text[-2 - 32 : -2].decode()
+    if text.endswith(_seal(seal)):
+        state = xxhash.xxh3_128(memoryview(text)[:-end])
+        state.update(b"}")
+        if state.hexdigest() == seal:
+            return True
+    value = ujson.loads(text)
+    if not isinstance(value, dict):
+        return False
+    own = value.pop(_SEAL, None)
+    return bool(own == xxhash.xxh3_128_hexdigest(json.dumps(value, sort_keys=True).encode()))
 
 
 def _owner_in(folder: str) -> int:

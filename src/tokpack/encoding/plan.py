@@ -17,10 +17,12 @@ from tokpack.sources import Part, Source, make_parts
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from tokpack.encoding.folder import WorkFolder
     from tokpack.encoding.options import EncodeOptions
     from tokpack.indexed import Manifest
     from tokpack.tokenizers import Frame, Tokenizer
 
+NAME = "plan.json"  # in a work folder
 PLAN_FORMAT = 3
 RANGES = ("bytes", "frames")  # kinds of parts that have a range of stored bytes
 # Of an input:
@@ -94,30 +96,30 @@ class Plan:
         }
 
     @classmethod
-    def from_json(cls, value: dict[str, Any] | None) -> Plan:
-        """The plan written by ``to_json``; None is one that could not be read.
+    def read(cls, folder: WorkFolder, like: Plan | None = None) -> Plan:
+        """The plan in a work folder; what it has in common with ``like`` takes no memory.
 
         Raises ResumeError where it is damaged, or of another format.
         """
-        if value is None:
-            raise ResumeError("its plan.json is damaged, or of another version of tokpack")
-        if value.get("format") != PLAN_FORMAT:
-            raise ResumeError(f"its plan has format {value.get('format')!r}, not {PLAN_FORMAT}")
         try:
-            inputs = value["inputs"]
+            value = folder.read_json(NAME, _Entries(like))
+            if value is None:
+                raise ResumeError(f"its {NAME} is damaged, or of another version of tokpack")
+            if value.get("format") != PLAN_FORMAT:
+                raise ResumeError(f"its plan has format {value.get('format')!r}, not {PLAN_FORMAT}")
             plan = cls(
                 version=value["tokpack"],
-                fingerprints=tuple(entry.pop("fingerprint") for entry in inputs),
-                sources=tuple(Source.from_json(inputs.pop()) for _ in range(len(inputs)))[::-1],
+                fingerprints=tuple(fingerprint for fingerprint, _ in value["inputs"]),
+                sources=tuple(source for _, source in value["inputs"]),
                 tokenizer=value["tokenizer"],
                 options=value["options"],
-                parts=tuple(Part.from_json(part) for part in value["parts"]),
+                parts=tuple(value["parts"]),
             )
             whole = value["fingerprint"] == plan.fingerprint
         except (KeyError, TypeError, ValueError, AttributeError):
             whole = False
         if not whole:
-            raise ResumeError("its plan.json cannot be understood")
+            raise ResumeError(f"its {NAME} cannot be understood")
         return plan
 
     def difference_of(self, manifest: Manifest) -> str:
@@ -178,6 +180,25 @@ class Plan:
                 name = _SHOWN.get(key, "--" + key.replace("_", "-"))
                 return f"it has {name} = {before!r}, this run has {now!r}"
         return ""
+
+
+class _Entries:
+    """What the objects of a plan's JSON stand for: of ``like`` where that has the same there."""
+
+    def __init__(self, like: Plan | None) -> None:
+        self._inputs = zip(like.fingerprints, like.sources, strict=True) if like else iter(())
+        self._parts = iter(like.parts if like else ())
+
+    def __call__(self, entry: dict[str, Any]) -> Any:
+        if "mtime_ns" in entry:
+            found = entry.pop("fingerprint"), Source.from_json(entry)
+            known = next(self._inputs, None)
+            return known if known == found else found
+        if "weight" in entry:
+            part = Part.from_json(entry)
+            same = next(self._parts, None)
+            return same if same == part else part
+        return entry
 
 
 class Means(NamedTuple):

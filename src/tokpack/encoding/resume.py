@@ -84,7 +84,7 @@ def open_plan(folder: WorkFolder, plan: Plan, options: EncodeOptions) -> tuple[P
     """
     if os.path.lexists(folder("plan.json")):
         try:
-            old = Plan.from_json(folder.read_json("plan.json"))
+            old = Plan.read(folder, plan)
             difference = old.difference(plan)
         except ResumeError as error:
             difference = str(error)

@@ -65,7 +65,7 @@ def unfinished(text: str) -> Unfinished | None:
         return None
     folder = WorkFolder(prefix + SUFFIX)
     try:
-        plan: Plan | None = Plan.from_json(folder.read_json("plan.json"))
+        plan: Plan | None = Plan.read(folder)
     except ResumeError:
         plan = None
     except OutputError as error:  # it is not to be written here
