@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 from support.sources_twin import COMPRESS, WHOLE, one_source, read_parts, write
 
 from tokpack.errors import InputError, UsageError
-from tokpack.sources import Part, Source, discover, line_base, make_parts, read
+from tokpack.files import blocks
+from tokpack.sources import (
+    Part,
+    Source,
+    block_checksums,
+    discover,
+    line_base,
+    make_parts,
+    read,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -187,3 +196,40 @@ def test_ways_is_checked() -> None:
     with pytest.raises(UsageError, match="ways"):
         make_parts([], ways=0)
     assert make_parts([], ways=1) == []
+
+
+def test_reading_gives_the_checksums_that_a_second_pass_would(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of parts that begin where a block does, for lines shorter and longer than blocks."""
+    block = 1 << 12
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", block)
+    rng = random.Random(0)
+    path = tmp_path / "a.txt"
+    for size in (1, block - 1, block, block + 1, *(rng.randrange(9 * block) for _ in range(40))):
+        content = bytearray(b"x" * size)
+        for _ in range(size // rng.choice((10, block, 4 * block))):
+            content[rng.randrange(size)] = 0x0A
+        path.write_bytes(content)
+        (source,) = discover([str(path)])
+        cuts = {min(size, rng.randrange(9) * block + rng.choice((0, 100))) for _ in range(4)}
+        for begin, end in pairwise(sorted({0, size, *cuts})):
+            told: list[str] = []
+            longest = rng.choice((1 << 30, 3 * block))
+            part = Part(0, "bytes", begin, end, 0)
+            for _ in read(
+                *(source, part, ["text"]), max_document_bytes=longest, tell_sums=told.append
+            ):
+                pass
+            right = block_checksums(source, begin, end, to_newline=True)
+            assert told == ([] if begin % block else [right])
+        told = []
+        for _ in read(source, Part(0, "whole", 0, 0, 0), ["text"], tell_sums=told.append):
+            pass
+        assert told == [block_checksums(source, 0, size)]
+
+
+def test_ranges_of_bytes_begin_where_blocks_do() -> None:
+    parts = make_parts([stored(1000 * MB + 7)], ways=3)
+    assert not any(part.begin % blocks.BLOCK_BYTES for part in parts)
+    assert parts[-1].end == 1000 * MB + 7

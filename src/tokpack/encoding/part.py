@@ -99,14 +99,22 @@ class PartEncoder:
         for row, number in enumerate(job.sources_of(piece.number)):
             source = job.sources[number]
             own = Part(number, "whole", 0, 0, 0) if whole else part
+            sums: list[str] = []
             batches = read(
-                source, own, job.options.keys, max_document_bytes=job.options.max_document_bytes
+                source,
+                own,
+                job.options.keys,
+                max_document_bytes=job.options.max_document_bytes,
+                # Of an object all would have to be fetched; a limit leaves some of it out.
+                tell_sums=None if source.is_remote or limit is not None else sums.append,
             )
             origin = _Origin(source, None, own)
             self._encode(piece, piece.counts[row], tracks, _first(batches, limit), origin)
             if limit is not None:
                 limit -= int(piece.counts[row, 0])
-            elif not source.is_remote:  # of an object all would have to be fetched again
+            elif sums:
+                piece.blocks[row] = sums[0]
+            elif not source.is_remote:
                 piece.blocks[row] = (
                     block_checksums(source, 0, source.size)
                     if whole

@@ -79,16 +79,16 @@ class LineReader:
         """The blocks of the region, of which there may be none."""
         if not region.skips_first_line:
             self._skip_bom()
-        elif not self._skip_line_at(0) or self._position > region.end:
+        elif not self._skip_line_at(0) or self.position > region.end:
             return
-        begin = self._position  # a BOM can push it beyond the region's end
+        begin = self.position  # a BOM can push it beyond the region's end
         while True:
             newline = self._last_newline(region)
             if newline >= 0:
                 yield self._take(newline + 1)
             elif self._filled - self._cursor == self._most:
                 yield self._pass_over_line()
-            if self._position > max(region.end, begin):
+            if self.position > max(region.end, begin):
                 return
             if self._at_end:
                 if self._cursor < self._filled:
@@ -97,7 +97,8 @@ class LineReader:
             self._refill()
 
     @property
-    def _position(self) -> int:
+    def position(self) -> int:
+        """Where in the stream the last block ended."""
         return self._base + self._cursor
 
     def _last_newline(self, region: Region) -> int:
@@ -115,10 +116,10 @@ class LineReader:
         return Block(data, len(data), len(data))
 
     def _pass_over_line(self) -> Block:
-        begin = self._position
+        begin = self.position
         raw = bytes(self._view[self._cursor : self._cursor + RAW_BYTES_KEPT])
         self._skip_line_at(self._base + self._filled)
-        length = self._position - begin
+        length = self.position - begin
         return Block(memoryview(raw), length, length, too_long=True)
 
     def _skip_line_at(self, position: int) -> bool:

@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from tokpack.errors import InputError, UsageError
+from tokpack.files import blocks
 from tokpack.sources.base import Part
 from tokpack.sources.columns import row_weights
 from tokpack.sources.compression import COMPRESSIONS
@@ -106,7 +107,9 @@ def _ranges(source: Source, size: int, fair: int, ways: int, segment: int) -> Se
 
 def _byte_ranges(total: int, size: int) -> Iterable[_Range]:
     count = max(1, round(total / size))
-    bounds = [total * i // count for i in range(count + 1)]
+    block = blocks.BLOCK_BYTES
+    step = block if size >= 2 * block else 1  # of whole blocks reading gives the sums
+    bounds = [total * i // count // step * step for i in range(count)] + [total]
     for begin, end in pairwise(bounds):
         yield "bytes", begin, end, int((end - begin) * (1 + COMPRESSIONS[""].decoding))
 

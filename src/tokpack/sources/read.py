@@ -14,7 +14,7 @@ from tokpack.sources.records import JsonLinesParser, Parser, TextParser, only_ba
 from tokpack.sources.streams import FileStream, FramesStream, Stream, fill, open_stream
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from tokpack.sources.base import Batch, Part, Source
     from tokpack.sources.lines import Block
@@ -30,8 +30,12 @@ def read(
     *,
     block_bytes: int = BLOCK_BYTES,
     max_document_bytes: int = 1 << 30,
+    tell_sums: Callable[[str], None] | None = None,
 ) -> Iterator[Batch]:
     """Yield the documents of a part, in order, about ``block_bytes`` at a time.
+
+    ``tell_sums`` is given, at the end, the checksums that ``block_checksums`` would find: of all of
+    a source, or to the line that ends a range of bytes; where no second pass over it is needed.
 
     A part of several files is read file by file, each as a whole one. A record over
     ``max_document_bytes`` is a bad one. InputError where the source cannot be read, is cut off or
@@ -41,7 +45,7 @@ def read(
         raise UsageError(f"the keys must be different ones, not {', '.join(keys) or 'none'}")
     limits = Limits(block_bytes, max_document_bytes)
     if source.format in LINE_FORMATS:
-        return _read_lines(source, part, keys, limits)
+        return _read_lines(source, part, keys, limits, tell_sums)
     if source.format in ("parquet", "arrow"):
         return read_columns(source, part, keys, limits)
     if source.format == "archive":
@@ -139,8 +143,9 @@ def _read_lines(
     part: Part,
     keys: Sequence[str],
     limits: Limits,
+    tell_sums: Callable[[str], None] | None,
 ) -> Iterator[Batch]:
-    stream, region = _open_part(source, part)
+    file, stream, region = _open_part(source, part, sums=tell_sums is not None)
     block_bytes = limits.block_bytes
     if part.kind == "whole" and source.size and not source.compression:
         block_bytes = min(
@@ -152,6 +157,12 @@ def _read_lines(
         if part.kind != "bytes":  # a line of many parts counts in the part that reads it
             blocks = _with_stored(blocks, stream, source.size or FOREVER)
         yield from parse(source, keys, blocks, limits.max_document_bytes)
+        if tell_sums is not None and file is not None:
+            last = part.begin + reader.position - 1
+            ranged = part.kind == "bytes"
+            sums = file.block_checksums_through(last) if ranged else file.block_checksums()
+            if sums is not None:
+                tell_sums(sums)
 
 
 def _with_stored(blocks: Iterable[Block], stream: Stream, most: int) -> Iterator[Block]:
@@ -163,16 +174,21 @@ def _with_stored(blocks: Iterable[Block], stream: Stream, most: int) -> Iterator
         yield block
 
 
-def _open_part(source: Source, part: Part) -> tuple[Stream, Region]:
+def _open_part(
+    source: Source, part: Part, *, sums: bool
+) -> tuple[FileStream | None, Stream, Region]:
+    """What takes the ``sums`` of a file, if anything does; the stream of a part, and its region."""
     inside = part.begin > 0
     if part.kind == "bytes":
         size = part.end - part.begin
         # Reads on behind the range: the last line ends there.
-        return FileStream(source, part.begin, until=part.end), Region(size, inside)
+        file = FileStream(source, part.begin, until=part.end, sums=sums)
+        return file, file, Region(size, inside)
     if part.kind == "frames":
         region = Region(skips_first_line=inside)
-        return FramesStream(source, part.begin, part.end, region), region
-    stream = open_stream(source)
+        return None, FramesStream(source, part.begin, part.end, region), region
+    file = FileStream(source, sums=sums)
+    stream = open_stream(source, file=file)
     if source.format == "json":
         stream = JsonArrayStream(stream, source.name)
-    return stream, Region()
+    return file, stream, Region()

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import zstandard
 
 from tokpack.errors import InputError
-from tokpack.files.blocks import BlockSums
+from tokpack.files import blocks
+from tokpack.files.blocks import SUM_BYTES, BlockSums
 from tokpack.sources.compression import COMPRESSIONS
 from tokpack.sources.gzip_members import gzip_errors
 from tokpack.sources.pipes import open_pipe
@@ -40,7 +41,7 @@ class RawStream(Stream, Protocol):
 
 
 class FileStream:
-    """Bytes [begin, end) of a file, or all of a pipe; with ``sums``, checksums of its blocks.
+    """Bytes [begin, end) of a file, or all of a pipe; with ``sums``, checksums of whole blocks.
 
     ``until`` is how far it will probably be read, where that is not to the end.
     """
@@ -55,8 +56,9 @@ class FileStream:
         sums: bool = False,
     ) -> None:
         self.stored = 0
+        self._begin = begin
         self._size = source.size
-        self._sums = BlockSums(begin) if sums else None
+        self._sums = BlockSums(begin) if sums and not begin % blocks.BLOCK_BYTES else None
         self._name = source.name
         self._left = end - begin if end is not None else 1 << 62
         try:
@@ -87,6 +89,25 @@ class FileStream:
         if self._sums is None or self._sums.at != self._size:
             return None
         return self._sums.finish().hex()
+
+    def block_checksums_through(self, byte: int) -> str | None:
+        """The checksums of the blocks from ``begin`` on up to the one that has a byte of the file.
+
+        Reads what lacks of that block. None where there is less, and where ``begin`` lies inside of
+        a block.
+        """
+        if self._sums is None:
+            return None
+        size = blocks.BLOCK_BYTES
+        stop = min(self._size, byte - byte % size + size)
+        rest = memoryview(bytearray(max(stop - self._sums.at, 0)))
+        while rest:
+            count = self.readinto(rest)
+            if not count:
+                return None
+            rest = rest[count:]
+        sums = self._sums.finish()
+        return sums[: -(-(stop - self._begin) // size) * SUM_BYTES].hex()
 
     def close(self) -> None:
         self._file.close()
