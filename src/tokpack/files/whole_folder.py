@@ -19,7 +19,6 @@ from tokpack.files.durable import (
     rename,
     replace_json,
     sync_file,
-    sync_folder,
 )
 
 if TYPE_CHECKING:
@@ -62,7 +61,10 @@ def begin(target: Path, kind: str) -> Path:
 
 
 def finish(target: Path, kind: str) -> None:
-    """Give what was made its name, durably; another folder of the name is replaced. OutputError."""
+    """Give what was made its name, durably; another folder of the name is replaced.
+
+    OutputError, and then the old folder is there, or none.
+    """
     work = unfinished(target)
     names = sorted(path.name for path in work.iterdir() if path.name != MARKER)
     for name in names:
@@ -75,13 +77,14 @@ def finish(target: Path, kind: str) -> None:
         if replaced:
             rename(target, old, fsync=False)
         try:
-            rename(work, target, fsync=False)
+            rename(work, target)
         except OSError:
-            if replaced:
-                with suppress(OSError):
+            with suppress(OSError):
+                if not work.exists():  # it was the sync that failed
+                    rename(target, work, fsync=False)
+                if replaced:
                     rename(old, target, fsync=False)
             raise
-        sync_folder(str(target.parent))
     _remove_if_possible(old)
 
 

@@ -1,4 +1,4 @@
-"""What orders have in common that go on epoch after epoch: sample k is of epoch k // samples."""
+"""What orders share that go on epoch after epoch: sample k is one of epoch k // samples."""
 
 from __future__ import annotations
 
