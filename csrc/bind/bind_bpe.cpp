@@ -106,7 +106,30 @@ std::vector<std::string> fold(const Vocab& vocab) {
   return tokens;
 }
 
-class MetaspaceBpeBinding final : public EncoderBinding {
+void check_byte_ids(const std::vector<std::uint32_t>& byte_ids) {
+  if (!byte_ids.empty() && byte_ids.size() != 256) throw py::value_error("256 bytes have ids");
+}
+
+class MetaspaceBinding : public EncoderBinding {
+ protected:
+  using EncoderBinding::EncoderBinding;
+
+  // `model` has all but what both kinds of models say in the same words.
+  void make(MetaspaceModel model, const Vocab& vocab, const std::string& prefix,
+            const std::vector<StrippingTuple>& added, const std::string& special_tokens,
+            std::size_t cache_bytes, const std::string& level) {
+    model.tokens = fold(vocab);
+    model.prefix = parse_prefix(prefix);
+    model.encode_specials = encodes_specials(special_tokens);
+    std::size_t vocab_size = 0;
+    std::tie(model.added, vocab_size) = parse_added(added, vocab.size());
+    const Level chosen = parse_level(level);
+    const py::gil_scoped_release release;
+    encoder_ = make_metaspace_encoder(std::move(model), vocab_size, wide_, cache_bytes, chosen);
+  }
+};
+
+class MetaspaceBpeBinding final : public MetaspaceBinding {
  public:
   MetaspaceBpeBinding(const Vocab& vocab, const MergeRows& merges,
                       std::vector<std::uint32_t> byte_ids, std::uint32_t unknown, bool fuse_unknown,
@@ -114,16 +137,15 @@ class MetaspaceBpeBinding final : public EncoderBinding {
                       bool cuts_at_spaces, const std::vector<StrippingTuple>& added,
                       const std::string& special_tokens, const std::string& dtype,
                       std::size_t cache_bytes, const std::string& level)
-      : EncoderBinding(dtype) {
+      : MetaspaceBinding(dtype) {
     MetaspaceModel model;
-    model.tokens = fold(vocab);
     model.merges = parse_merges(merges);
     for (const Merge& merge : model.merges) {
       if (std::max({merge.left, merge.right, merge.product}) >= vocab.size()) {
         throw py::value_error("a merge has an id outside of the vocabulary");
       }
     }
-    if (!byte_ids.empty() && byte_ids.size() != 256) throw py::value_error("256 bytes have ids");
+    check_byte_ids(byte_ids);
     if (ignore_merges && cuts_at_spaces) {
       throw py::value_error("ignore_merges is for texts that are not cut at spaces");
     }
@@ -133,14 +155,8 @@ class MetaspaceBpeBinding final : public EncoderBinding {
     model.ignore_merges = ignore_merges;
     model.normalizes = normalizes;
     model.prepends = prepends;
-    model.prefix = parse_prefix(prefix);
     model.cuts_at_spaces = cuts_at_spaces;
-    model.encode_specials = encodes_specials(special_tokens);
-    std::size_t vocab_size = 0;
-    std::tie(model.added, vocab_size) = parse_added(added, vocab.size());
-    const Level chosen = parse_level(level);
-    const py::gil_scoped_release release;
-    encoder_ = make_metaspace_encoder(std::move(model), vocab_size, wide_, cache_bytes, chosen);
+    make(std::move(model), vocab, prefix, added, special_tokens, cache_bytes, level);
   }
 };
 
@@ -163,7 +179,7 @@ std::vector<NormalizerStep> parse_steps(const std::vector<StepTuple>& steps) {
   return parsed;
 }
 
-class MetaspaceUnigramBinding final : public EncoderBinding {
+class MetaspaceUnigramBinding final : public MetaspaceBinding {
  public:
   MetaspaceUnigramBinding(const Vocab& vocab, std::vector<double> scores,
                           std::vector<std::uint32_t> byte_ids, std::uint32_t unknown,
@@ -171,26 +187,19 @@ class MetaspaceUnigramBinding final : public EncoderBinding {
                           const std::string& prefix, const std::vector<StrippingTuple>& added,
                           const std::string& special_tokens, const std::string& dtype,
                           std::size_t cache_bytes, const std::string& level)
-      : EncoderBinding(dtype) {
-    if (!byte_ids.empty() && byte_ids.size() != 256) throw py::value_error("256 bytes have ids");
+      : MetaspaceBinding(dtype) {
+    check_byte_ids(byte_ids);
     if (scores.size() > vocab.size() || unknown >= scores.size()) {
       throw py::value_error("a score or the unknown token is outside of the vocabulary");
     }
     MetaspaceModel model;
-    model.tokens = fold(vocab);
     model.scores = UnigramScores{std::move(scores), unknown, std::move(byte_ids)};
     model.unknown = unknown;
     model.fuse_unknown = model.scores->byte_ids.empty();
     model.steps = parse_steps(steps);
     model.splits_white_space = splits_white_space;
-    model.prefix = parse_prefix(prefix);
     model.cuts_at_spaces = true;
-    model.encode_specials = encodes_specials(special_tokens);
-    std::size_t vocab_size = 0;
-    std::tie(model.added, vocab_size) = parse_added(added, vocab.size());
-    const Level chosen = parse_level(level);
-    const py::gil_scoped_release release;
-    encoder_ = make_metaspace_encoder(std::move(model), vocab_size, wide_, cache_bytes, chosen);
+    make(std::move(model), vocab, prefix, added, special_tokens, cache_bytes, level);
   }
 };
 
@@ -223,19 +232,20 @@ void bind_bpe(py::module_& module) {
       .def_readonly("ids", &Encoded::ids)
       .def_readonly("lengths", &Encoded::lengths)
       .def_readonly("special", &Encoded::special);
-  py::class_<ByteLevelBpeBinding>(module, "ByteLevelBPE")
+  py::class_<EncoderBinding>(module, "AnyEncoder")
+      .def("encode", &EncoderBinding::encode, py::arg("data"), py::arg("spans"),
+           py::arg("before") = std::vector<std::uint32_t>{},
+           py::arg("after") = std::vector<std::uint32_t>{})
+      .def("cache_info", &EncoderBinding::cache_info);
+  py::class_<ByteLevelBpeBinding, EncoderBinding>(module, "ByteLevelBPE")
       .def(py::init<const Vocab&, const MergeRows&, const std::string&,
                     const std::vector<AddedTuple>&, const std::string&, bool, bool,
                     const std::string&, std::size_t, const std::string&>(),
            py::kw_only(), py::arg("vocab"), py::arg("merges"), py::arg("pattern"), py::arg("added"),
            py::arg("special_tokens"), py::arg("nfc") = false, py::arg("ignore_merges") = false,
            py::arg("dtype") = "uint16", py::arg("cache_bytes") = std::size_t{64} << 20,
-           py::arg("level") = "auto")
-      .def("encode", &ByteLevelBpeBinding::encode, py::arg("data"), py::arg("spans"),
-           py::arg("before") = std::vector<std::uint32_t>{},
-           py::arg("after") = std::vector<std::uint32_t>{})
-      .def("cache_info", &ByteLevelBpeBinding::cache_info);
-  py::class_<MetaspaceBpeBinding>(module, "MetaspaceBPE")
+           py::arg("level") = "auto");
+  py::class_<MetaspaceBpeBinding, EncoderBinding>(module, "MetaspaceBPE")
       .def(py::init<const Vocab&, const MergeRows&, std::vector<std::uint32_t>, std::uint32_t, bool,
                     bool, bool, bool, const std::string&, bool, const std::vector<StrippingTuple>&,
                     const std::string&, const std::string&, std::size_t, const std::string&>(),
@@ -243,12 +253,8 @@ void bind_bpe(py::module_& module) {
            py::arg("unknown"), py::arg("fuse_unknown"), py::arg("ignore_merges"),
            py::arg("normalizes"), py::arg("prepends"), py::arg("prefix"), py::arg("cuts_at_spaces"),
            py::arg("added"), py::arg("special_tokens"), py::arg("dtype") = "uint16",
-           py::arg("cache_bytes") = std::size_t{64} << 20, py::arg("level") = "auto")
-      .def("encode", &MetaspaceBpeBinding::encode, py::arg("data"), py::arg("spans"),
-           py::arg("before") = std::vector<std::uint32_t>{},
-           py::arg("after") = std::vector<std::uint32_t>{})
-      .def("cache_info", &MetaspaceBpeBinding::cache_info);
-  py::class_<MetaspaceUnigramBinding>(module, "MetaspaceUnigram")
+           py::arg("cache_bytes") = std::size_t{64} << 20, py::arg("level") = "auto");
+  py::class_<MetaspaceUnigramBinding, EncoderBinding>(module, "MetaspaceUnigram")
       .def(py::init<const Vocab&, std::vector<double>, std::vector<std::uint32_t>, std::uint32_t,
                     const std::vector<StepTuple>&, bool, const std::string&,
                     const std::vector<StrippingTuple>&, const std::string&, const std::string&,
@@ -256,11 +262,7 @@ void bind_bpe(py::module_& module) {
            py::kw_only(), py::arg("vocab"), py::arg("scores"), py::arg("byte_ids"),
            py::arg("unknown"), py::arg("steps"), py::arg("splits_white_space"), py::arg("prefix"),
            py::arg("added"), py::arg("special_tokens"), py::arg("dtype") = "uint16",
-           py::arg("cache_bytes") = std::size_t{64} << 20, py::arg("level") = "auto")
-      .def("encode", &MetaspaceUnigramBinding::encode, py::arg("data"), py::arg("spans"),
-           py::arg("before") = std::vector<std::uint32_t>{},
-           py::arg("after") = std::vector<std::uint32_t>{})
-      .def("cache_info", &MetaspaceUnigramBinding::cache_info);
+           py::arg("cache_bytes") = std::size_t{64} << 20, py::arg("level") = "auto");
 }
 
 }  // namespace tokpack

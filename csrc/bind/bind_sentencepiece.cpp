@@ -53,14 +53,10 @@ void bind_sentencepiece(py::module_& module) {
       .def_readonly("remove_extra_whitespace", &PieceModelFile::remove_extra_whitespace)
       .def_readonly("denormalizes", &PieceModelFile::denormalizes)
       .def_property_readonly("why_not_native", &PieceModelFile::why_not_native);
-  py::class_<PieceEncoderBinding>(module, "PieceEncoder")
+  py::class_<PieceEncoderBinding, EncoderBinding>(module, "PieceEncoder")
       .def(py::init<const PieceModelFile&, const std::string&, std::size_t, const std::string&>(),
            py::arg("model"), py::kw_only(), py::arg("dtype") = "uint16",
-           py::arg("cache_bytes") = std::size_t{64} << 20, py::arg("level") = "auto")
-      .def("encode", &PieceEncoderBinding::encode, py::arg("data"), py::arg("spans"),
-           py::arg("before") = std::vector<std::uint32_t>{},
-           py::arg("after") = std::vector<std::uint32_t>{})
-      .def("cache_info", &PieceEncoderBinding::cache_info);
+           py::arg("cache_bytes") = std::size_t{64} << 20, py::arg("level") = "auto");
 }
 
 }  // namespace tokpack

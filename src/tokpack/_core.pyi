@@ -55,8 +55,22 @@ class Encoded:
     lengths: npt.NDArray[np.int32]  # [n] tokens of document i with EOD; 0 when it has none
     special: npt.NDArray[np.int64]  # document index of every special token found in the text
 
-class ByteLevelBPE:
-    """A byte-level BPE encoder with its own cache: one for each process, one thread at a time."""
+class AnyEncoder:
+    """Text -> ids, with a cache of words: one for each process, one thread at a time."""
+
+    def encode(
+        self,
+        data: Buffer,
+        spans: npt.NDArray[np.int64],
+        before: Sequence[int] = (),
+        after: Sequence[int] = (),
+    ) -> Encoded:
+        """Encode valid UTF-8 documents; ``before`` and ``after`` go around each with a token."""
+
+    def cache_info(self) -> dict[str, int]: ...
+
+class ByteLevelBPE(AnyEncoder):
+    """A byte-level BPE."""
 
     def __init__(
         self,
@@ -72,19 +86,9 @@ class ByteLevelBPE:
         cache_bytes: int = ...,
         level: Level = "auto",
     ) -> None: ...
-    def encode(
-        self,
-        data: Buffer,
-        spans: npt.NDArray[np.int64],
-        before: Sequence[int] = (),
-        after: Sequence[int] = (),
-    ) -> Encoded:
-        """Encode valid UTF-8 documents; ``before`` and ``after`` go around each with a token."""
 
-    def cache_info(self) -> dict[str, int]: ...
-
-class MetaspaceBPE:
-    """The ids of a BPE over characters with U+2581 for a space: one for each process and thread."""
+class MetaspaceBPE(AnyEncoder):
+    """A BPE over characters with U+2581 for a space."""
 
     def __init__(
         self,
@@ -106,19 +110,9 @@ class MetaspaceBPE:
         cache_bytes: int = ...,
         level: Level = "auto",
     ) -> None: ...
-    def encode(
-        self,
-        data: Buffer,
-        spans: npt.NDArray[np.int64],
-        before: Sequence[int] = (),
-        after: Sequence[int] = (),
-    ) -> Encoded:
-        """Encode valid UTF-8 documents; ``before`` and ``after`` go around each with a token."""
 
-    def cache_info(self) -> dict[str, int]: ...
-
-class MetaspaceUnigram:
-    """The ids of a Unigram with U+2581 for a space: one for each process and thread."""
+class MetaspaceUnigram(AnyEncoder):
+    """A Unigram with U+2581 for a space."""
 
     def __init__(
         self,
@@ -138,16 +132,6 @@ class MetaspaceUnigram:
         cache_bytes: int = ...,
         level: Level = "auto",
     ) -> None: ...
-    def encode(
-        self,
-        data: Buffer,
-        spans: npt.NDArray[np.int64],
-        before: Sequence[int] = (),
-        after: Sequence[int] = (),
-    ) -> Encoded:
-        """Encode valid UTF-8 documents; ``before`` and ``after`` go around each with a token."""
-
-    def cache_info(self) -> dict[str, int]: ...
 
 def ranked_merges(vocab: Sequence[bytes | None]) -> tuple[npt.NDArray[np.int32], list[int]]:
     """The merges by which tiktoken makes the tokens of ``vocab``, bytes by rank, each once.
@@ -169,8 +153,8 @@ class PieceModel:
     denormalizes: bool  # decoding has rules of its own
     why_not_native: str  # why PieceEncoder does not take it; "" when it does
 
-class PieceEncoder:
-    """The ids of a SentencePiece model: one for each process, one thread at a time."""
+class PieceEncoder(AnyEncoder):
+    """A SentencePiece model, whose ids go around each document that has a token."""
 
     def __init__(
         self,
@@ -180,18 +164,6 @@ class PieceEncoder:
         cache_bytes: int = ...,
         level: Level = "auto",
     ) -> None: ...
-    def encode(
-        self,
-        data: Buffer,
-        spans: npt.NDArray[np.int64],
-        before: Sequence[int] = (),
-        after: Sequence[int] = (),
-    ) -> Encoded:
-        """Encode valid UTF-8 documents; the ids go around each that has a token."""
-
-    def cache_info(self) -> dict[str, int]: ...
-
-AnyEncoder = ByteLevelBPE | MetaspaceBPE | MetaspaceUnigram | PieceEncoder
 
 def patterns() -> list[str]:
     """Names of the pretokenizers that the core knows."""

@@ -7,9 +7,11 @@ into tests/fuzz/corpus once it is mended.
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -28,9 +30,14 @@ def fuzz(name: str, command: list[str], folder: Path, seconds: int) -> int:
     options = [f"-max_total_time={seconds}", "-print_final_stats=1", "-timeout=30"]
     options += ["-rss_limit_mb=6000", f"-artifact_prefix={folder / name}-"]
     committed = [str(CORPUS / name)] if (CORPUS / name).is_dir() else []
-    done = subprocess.run(
-        [*command, str(found), *committed, *options], capture_output=True, text=True, check=False
-    )
+    with tempfile.TemporaryDirectory(prefix="fuzz-", dir=targets.MEMORY) as work:
+        done = subprocess.run(
+            [*command, str(found), *committed, *options],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "FUZZ_FOLDER": work},
+        )
     tried = re.search(r"number_of_executed_units: (\d+)", done.stderr)
     if done.returncode:
         print(done.stderr[-6000:], file=sys.stderr)
@@ -52,7 +59,6 @@ def main() -> None:
         commands[source.stem] = [str(args.binaries / source.stem), f"-max_len={NATIVE_BYTES}"]
         commands[source.stem] += [f"-dict={words}"] if words.exists() else []
     targets.seeds(args.folder)
-    targets.clean()
     for name in targets.TARGETS:
         commands[name] = [sys.executable, str(TESTS / "fuzz" / "harness.py"), name]
     for name in args.targets or commands:

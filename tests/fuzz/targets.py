@@ -5,6 +5,7 @@ An input of several files is their bytes one behind the other, each after its le
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import copy
 import functools
@@ -41,8 +42,15 @@ SUFFIXES = (
     *("jsonl", "json", "txt", "jsonl.zst", "jsonl.gz", "jsonl.xz", "jsonl.bz2"),
     *("parquet", "arrow", "tar", "zip", "dat", "bin"),
 )
-_MEMORY = Path("/dev/shm")
-_FOLDER = Path(tempfile.mkdtemp(prefix="fuzz-", dir=_MEMORY if _MEMORY.is_dir() else None))
+MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
+
+
+@functools.cache
+def _folder() -> Path:
+    """Where the targets work; it goes when Python ends, of which libFuzzer gives it no time."""
+    made = tempfile.mkdtemp(prefix="fuzz-", dir=os.environ.get("FUZZ_FOLDER", MEMORY))
+    atexit.register(shutil.rmtree, made, ignore_errors=True)
+    return Path(made)
 
 
 def joined(*files: bytes) -> bytes:
@@ -63,7 +71,7 @@ def parted(data: bytes, count: int) -> list[bytes]:
 def dataset(data: bytes) -> None:
     """.idx, .bin and manifest: refused, or read as one sequence after the other."""
     idx, tokens, manifest = parted(data, 3)
-    prefix = str(_FOLDER / "d")
+    prefix = str(_folder() / "d")
     for suffix, content in (("idx", idx), ("bin", tokens), ("json", manifest)):
         Path(f"{prefix}.{suffix}").write_bytes(content)
     with contextlib.suppress(FormatError, InputError):
@@ -83,7 +91,7 @@ def dataset(data: bytes) -> None:
 
 def trace(data: bytes) -> None:
     """A trace: refused, or every document has a place that leads back to it."""
-    path = _FOLDER / "t.trace"
+    path = _folder() / "t.trace"
     path.write_bytes(data)
     try:
         opened = Trace(path)
@@ -103,7 +111,7 @@ def imported(data: bytes) -> None:
     """A dataset of another program, its index and its tokens: refused, or converted whole."""
     kind, suffix = FOREIGN[data[0] % len(FOREIGN) if data else 0]
     first, second = parted(data[1:], 2)
-    folder = _FOLDER / "foreign"
+    folder = _folder() / "foreign"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     (folder / f"a.{suffix}").write_bytes(first)
@@ -126,7 +134,7 @@ def imported(data: bytes) -> None:
 
 def tokenizer(data: bytes) -> None:
     """A tokenizer.json, or edits of a right one: refused, or one that encodes."""
-    path = _FOLDER / "tokenizer.json"
+    path = _folder() / "tokenizer.json"
     path.write_bytes(data if data.startswith(b"{") else _edited(data))
     text = np.frombuffer("the  cat's é 12 <|endoftext|>\n".encode(), np.uint8)
     try:
@@ -148,7 +156,7 @@ _VALUES = (
 def _tokenizer_json() -> str:
     from support import encoding_tools
 
-    return encoding_tools.byte_tokenizer(_FOLDER / "right.json").read_text()
+    return encoding_tools.byte_tokenizer(_folder() / "right.json").read_text()
 
 
 def _edited(script: bytes) -> bytes:
@@ -175,7 +183,7 @@ def discovered(data: bytes) -> None:
     """A file of any name: refused, or the same documents however it is cut."""
     if not data:
         return
-    path = _FOLDER / f"f.{SUFFIXES[data[0] % len(SUFFIXES)]}"
+    path = _folder() / f"f.{SUFFIXES[data[0] % len(SUFFIXES)]}"
     path.write_bytes(data[1:])
     os.utime(path, (1, 1))
     try:
@@ -220,7 +228,7 @@ def foreign(data: bytes) -> None:
 
 def blend_file(data: bytes) -> None:
     """A blend file, as YAML: refused, or a blend whose datasets are looked for."""
-    path = _FOLDER / "b.yaml"
+    path = _folder() / "b.yaml"
     path.write_bytes(data)
     with contextlib.suppress(TokpackError):
         load_blend(path)
@@ -228,7 +236,7 @@ def blend_file(data: bytes) -> None:
 
 def flags_file(data: bytes) -> None:
     """A configuration in YAML and DeepSpeed's JSON: refused, or a configuration."""
-    path = _FOLDER / "c.yaml"
+    path = _folder() / "c.yaml"
     path.write_bytes(data)
     for words in ([str(path)], ["--deepspeed_config", str(path)]):
         with contextlib.suppress(TokpackError):
@@ -238,12 +246,12 @@ def flags_file(data: bytes) -> None:
 def merges(data: bytes) -> None:
     """GPT-2's pair of files, and a vocabulary of words: refused, or a tokenizer."""
     vocab, lines = parted(data, 2)
-    (_FOLDER / "vocab.json").write_bytes(vocab)
-    (_FOLDER / "merges.txt").write_bytes(lines)
+    (_folder() / "vocab.json").write_bytes(vocab)
+    (_folder() / "merges.txt").write_bytes(lines)
     with contextlib.suppress(TokpackError):
-        count_ids(str(_FOLDER / "vocab.json"))
-    pair = {"vocab_file": _FOLDER / "vocab.json", "merge_file": _FOLDER / "merges.txt"}
-    alone = {"vocab_file": _FOLDER / "vocab.json", "tokenizer_type": "Whitespace"}
+        count_ids(str(_folder() / "vocab.json"))
+    pair = {"vocab_file": _folder() / "vocab.json", "merge_file": _folder() / "merges.txt"}
+    alone = {"vocab_file": _folder() / "vocab.json", "tokenizer_type": "Whitespace"}
     for files in (pair, alone):
         with contextlib.suppress(TokpackError):
             tokpack.load_tokenizer(**files).fingerprint  # noqa: B018
@@ -256,7 +264,7 @@ def cache_header(data: bytes) -> None:
     start = cache_format._PREAMBLE.pack(
         cache_format._MAGIC, cache_format.VERSION, 0, begin, len(data), digest
     )
-    path = _FOLDER / "cache"
+    path = _folder() / "cache"
     path.write_bytes(start + bytes(begin - len(start)) + data)
     with path.open("rb") as file, contextlib.suppress(cache_format.CacheError):
         found = cache_format.read(file, "k", {"a": 1})
@@ -265,7 +273,7 @@ def cache_header(data: bytes) -> None:
 
 def zstd(data: bytes) -> None:
     """Headers of zstd frames, walked without decompressing: ends that ascend, inside the file."""
-    path = _FOLDER / "z.zst"
+    path = _folder() / "z.zst"
     path.write_bytes(data)
     with path.open("rb") as file:
         ends = list(frame_ends(file.fileno(), len(data)))
@@ -314,7 +322,7 @@ def seeds(folder: Path) -> None:
     for kind in ("byte", "word"):
         from support import encoding_tools
 
-        made = getattr(encoding_tools, f"{kind}_tokenizer")(_FOLDER / "made.json")
+        made = getattr(encoding_tools, f"{kind}_tokenizer")(_folder() / "made.json")
         put("tokenizer", made.read_bytes())
     _put_texts(put)
     for first in range(0, 250, 10):
@@ -397,8 +405,3 @@ def _samples() -> list[bytes]:
         *(zipped.getvalue(), b"0000000000000003one0000000000000003two", lines),
     )
     return [bytes([kind]) + content for kind, content in enumerate(contents)]
-
-
-def clean() -> None:
-    """Remove the folder in which the targets work."""
-    shutil.rmtree(_FOLDER, ignore_errors=True)

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
     from .tensor_file import Floats
 
+_FIRST = "step_00000000"
+
 
 class Weights(Protocol):
     """What can be imported: ``notes`` are to be said, ``read`` gives the fp32 array of a name."""
@@ -120,7 +122,7 @@ def import_model(
         raise OutputError(f"{found} exists: choose another output")
     with cannot_write(root):
         root.mkdir(parents=True, exist_ok=True)
-    target, config = root / "step_00000000", root / "config.yaml"
+    target, config = root / _FIRST, root / "config.yaml"
     work, model = folders.begin(target), asdict(weights.model)
     try:
         files = {}
@@ -159,9 +161,11 @@ def flags_of(model: ModelConfig) -> str:
 def _occupied(root: Path) -> Path | None:
     """What is in the way of a first checkpoint; nothing where another import died."""
     try:
-        return folders.find(root)
+        found = folders.find(root)
     except InputError:
         return root
+    died = found == root / _FIRST and not (root / "latest").exists()
+    return None if died else found
 
 
 def _read(weights: Weights, names: Iterable[str]) -> Iterator[tuple[str, Floats]]:

@@ -209,7 +209,7 @@ class Coordinator:
     def _encode_again(self) -> EncodePart:
         part, segments = self._damaged.popitem()
         first, limit = (part, min(segments)), self._job.options.limit
-        if limit is not None:  # as it was: what the pieces before have left of it
+        if limit is not None:  # the limit that the part had: less what earlier pieces have
             limit -= sum(p.total(_RECORDS) for key, p in self.pieces.by_id.items() if key < first)
             if rest := segments - {first[1]}:
                 self._damaged[part] = rest
@@ -403,7 +403,7 @@ class Coordinator:
         if place == JOINED:
             return
         self._in_spill[place] -= 1
-        # A worker goes on with its newest one.
+        # A worker still writes to its newest spill, so that one stays.
         if not self._in_spill[place] and self._newest_spill.get(place.rpartition("-")[0]) != place:
             self._remove_spill(place)
 

@@ -141,7 +141,7 @@ class Delivery:
         if create(content, manifest_path(prefix)) or _same(prefix, manifest):
             return
         error = self._differs(prefix, manifest)
-        if self._is_shard:  # its data may be of both: nothing must vouch for it
+        if self._is_shard:  # its files may be a mix of both runs: no manifest may stay
             remove(manifest_path(prefix))
         raise error
 

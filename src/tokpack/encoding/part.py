@@ -343,7 +343,7 @@ def _advice(batch: Batch) -> str:
     if not keys:
         return _SKIP
     advice = f"{keys}: name one with --json-keys (keys=)"
-    # Where no other record has the key either, to skip such records would leave nothing.
+    # If no record so far has the key, skipping is no help: it would skip them all.
     others_have_it = any(len(documents) for documents in batch.documents.values())
     return f"{advice}, or {_SKIP}" if others_have_it else advice
 

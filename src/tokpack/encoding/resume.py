@@ -211,7 +211,7 @@ def _forget_unknown(job: Job, found: Found, source: int) -> None:
     """Leave out the pieces of a source with another time of whose content nobody can tell."""
     parts = job.parts_of[source]
     told = [part for part in parts if _has_sums(job, found, source, part)]
-    # A range of bytes has the checksums of all that it depends on, other parts only together.
+    # A byte range can be checked by its own blocks; other kinds of parts only all together.
     if len(told) < len(parts) and job.parts[parts.start].kind != "bytes":
         told = []
     _forget(found, sorted(set(parts) - set(told)))

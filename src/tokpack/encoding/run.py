@@ -61,7 +61,7 @@ def encode_planned(
     just sends to a store, another may replace.
     """
     if not is_url(options.output):
-        # Of a shard, only parts of the same can be there where no manifest is.
+        # Without a manifest, what is there of a shard is an unfinished copy of the same bytes.
         paths = map(manifest_path, options.output_names.values())
         replaces = is_shard and not any(map(os.path.lexists, paths))
         return _encode(plan(), options, progress, replaces=replaces)

@@ -75,6 +75,6 @@ def release(array: npt.NDArray[Any]) -> None:
     base: Any = array
     while isinstance(base, (np.ndarray, memoryview)):
         base = base.obj if isinstance(base, memoryview) else base.base
-    # Only for a shared map of a file: any other memory would lose its contents.
+    # Only for a read-only map of a file: any other memory would lose its contents.
     if isinstance(base, mmap.mmap) and memoryview(base).readonly and hasattr(base, "madvise"):
         base.madvise(mmap.MADV_DONTNEED)

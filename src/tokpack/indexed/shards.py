@@ -61,7 +61,7 @@ def open_shards(prefix: str) -> Shards:
     counts = [record.sequences for record in records]
     starts = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
     recorded = _Recorded(prefix, dtype, records)
-    # The cache of functools may be used from threads and across fork: it holds no lock meanwhile.
+    # lru_cache holds no lock while it opens, so threads and forked processes may use it.
     opener, total = lru_cache(OPEN_SHARDS)(recorded.open), int(starts[-1])
     return Shards(
         dtype, starts, total, opener, recorded.look_at, manifest=manifest, records=records

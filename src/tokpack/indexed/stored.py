@@ -50,7 +50,7 @@ class StoredTokens:
         if begin == end:
             return b""
         if not at <= begin <= end <= at + len(data):
-            # Who reads on from the end of the last window, or from inside it, is read ahead for.
+            # A read that goes on from the last window doubles what is read ahead.
             ahead = 2 * len(data) if at < begin <= at + len(data) else LEAST_BYTES
             size = max(end - begin, min(ahead, MOST_BYTES))
             data = read(self.found, begin, min(begin + size, self.nbytes))

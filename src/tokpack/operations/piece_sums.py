@@ -21,7 +21,7 @@ class Piece(NamedTuple):
     end: int
     digest: FileDigest
     checksum: str
-    is_all: bool  # whether the .bin has no other
+    is_all: bool  # whether it is the only piece of the .bin
 
 
 class PieceSums:

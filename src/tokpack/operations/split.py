@@ -123,7 +123,7 @@ def _by_parts(ends: npt.NDArray[np.int64], parts: int) -> list[int]:
         right = int(np.searchsorted(ends, goal))
         left = max(right - 1, 0)
         near = left if goal - ends[left] < ends[right] - goal else right
-        # Every dataset gets a document, and leaves one for each that follows.
+        # At least one document for this dataset, and at least one for each that follows.
         bounds.append(min(max(near, bounds[-1] + 1), count - (parts - number)))
     return [*bounds, count]
 

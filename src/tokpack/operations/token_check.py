@@ -81,7 +81,7 @@ class TokenCheck:
         index, itemsize = self.index, self.index.header.dtype.itemsize
         tokens = block.view(index.header.dtype)
         numbers = range(index.header.entries - 1)
-        # Documents of which the bound that the place counts from lies so that it is in this chunk.
+        # The documents whose token at ``place``, counted from their begin or end, is in this chunk.
         shift = place * itemsize
         bound = self._end_of if place < 0 else self._begin_of
         first = bisect_left(numbers, begin - shift, key=bound)

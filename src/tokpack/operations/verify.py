@@ -286,7 +286,7 @@ def _kept(manifest: Manifest, index: Index) -> int:
     """Documents without tokens that have a place in the index: all of them or none."""
     if "empty" in manifest.options:
         return manifest.empty if manifest.options["empty"] == "document" else 0
-    # Merged of both kinds: as many as there are.
+    # A merge of datasets that keep empty documents and of some that do not: the index counts them.
     return min(max(0, index.header.entries - 1 - manifest.documents), manifest.empty)
 
 

@@ -111,7 +111,7 @@ def source_rows(sources: Sequence[Share], most: int = MOST_SOURCES) -> list[Row]
 
 def common_folder(sources: Sequence[Share]) -> str:
     """The folder that all sources are in, with its slash; "" for none."""
-    # Names rather than paths, perhaps of different kinds: cut at a slash, they may be compared so.
+    # os.path.commonpath would refuse to mix paths and URLs: their text is compared.
     shared = os.path.commonprefix([source.name for source in sources])  # noqa: RUF071
     folder, slash, _ = shared.rpartition("/")
     return folder + slash

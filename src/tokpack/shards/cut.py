@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tokpack.encoding.options import EncodeOptions
 
 _PARTS_A_SHARD = 256  # so that a shard can keep many workers busy
-# Options that are those of a machine, or that the plan says otherwise.
+# Options that belong to one machine, or stand elsewhere in the plan.
 _LOCAL = ("inputs", "output", "output_names", "workers", "overwrite", "scratch", "limit")
 _FILES = ("tokenizer", "vocab_file", "merge_file", "tokenizer_model")
 
@@ -106,7 +106,7 @@ def _shards(sources: Sequence[Source], shard_bytes: int) -> Iterator[list[Part]]
     """Runs of parts, each of about ``shard_bytes`` of text."""
     size = min(max(shard_bytes // _PARTS_A_SHARD, MIN_PART_BYTES), MAX_PART_BYTES)
     total = sum(source.size for source in sources)
-    # Frames are looked for in files that are a part of a shard for themselves.
+    # As many ways as shards: so only a file of about a shard or more is searched for frames.
     ways = max(1, -(-total // shard_bytes))
     parts = make_parts(sources, ways=ways, target_bytes=size)
     shard: list[Part] = []

@@ -62,7 +62,7 @@ class RayEngine:
                 f"--workers {self.cpus}: the largest node of the cluster has "
                 f"{max(nodes, default=0):.0f} CPUs, so no task could begin"
             )
-        # What fails is tried again by who knows why it failed.
+        # Ray does not retry: `drive` does, which knows why a task failed.
         self._task = ray.remote(num_cpus=self.cpus, max_retries=0)(run_command)
 
     def start(self, arguments: Sequence[str]) -> Any:

@@ -13,8 +13,8 @@ _FIELDS = (0, 4, 8, 16)  # nothing, extra bytes, a name, a comment
 
 def gzip_decoder(head: bytes) -> Any:
     """A decoder of one member, which begins with ``head``, with the methods of zlib's."""
-    # Of what begins no member zlib knows why; ISA-L takes what is shorter for one that is cut off.
-    # Where two reads cut a header with several fields or a checksum it refuses what is whole.
+    # zlib says what is wrong with bytes that begin no member; ISA-L calls them cut off. And ISA-L
+    # refuses whole members whose header has several fields, or a checksum, cut by two reads.
     fits = len(head) > len(_BEGIN) and head.startswith(_BEGIN) and head[3] & ~_TEXT in _FIELDS
     library = _isal() if fits else zlib
     return library.decompressobj(wbits=31)

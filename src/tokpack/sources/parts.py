@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from tokpack.sources.base import Source
 
 _SMALL_PART = 4 << 20  # below this a range of a file is not worth its own part
-_SMALL_GROUP = 256 << 10  # below this small files are worth none, each with so much
-_FILE_COST = 16 << 10  # of text, which takes as long as to open a file
+_SMALL_GROUP = 256 << 10  # below this small files share a part;
+_FILE_COST = 16 << 10  # bytes of text that take as long as opening a file, added to each
 _PARTS_A_WORKER = 8  # enough for the last ones to end together
 _SECOND_FRAME_WITHIN = 256 << 20
 _LARGE_STREAM = 1 << 30  # of text: its segments are larger, so that there are not too many
@@ -94,7 +94,7 @@ def _ranges(source: Source, size: int, fair: int, ways: int, segment: int) -> Se
         if source.compression == "":
             ranges = list(_byte_ranges(source.size, size))
         elif source.compression == "zst" and text > fair and not source.is_remote:
-            # Of an object the headers cost as much as all of it.
+            # Finding frames reads headers all over: on a store that costs as much as the file.
             ranges = _frame_ranges(source, size, ways)
     if ranges:
         return ranges

@@ -65,8 +65,8 @@ def line_base(source: Source, part: Part) -> int:
     if part.kind not in ("bytes", "frames") or part.begin == 0:
         return 0
     view = memoryview(bytearray(1 << 20))
-    lines = 1  # the one that the part begins within is not its own
-    # The bytes before a range are plain ones, or whole frames.
+    lines = 1  # the line that runs into the part belongs to the part before
+    # A range begins in plain bytes or at a frame, so all before it can be read alone.
     with closing(open_stream(source, part.begin)) as stream:
         while count := fill(stream, view):
             lines += count_newlines(view[:count])

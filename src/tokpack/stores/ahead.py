@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 REQUEST_BYTES = 4 << 20
 _MOST = 6  # requests under way: with their size, the bound of what is held in memory
 _FIRST_BYTES = 1 << 20
-# Where nobody has said how much will be read: the least of a request, and how many come one by one
-# before one goes ahead, and again before the next does.
+# Where it is not known how much will be read: the smallest request, after how many of them one more
+# is sent ahead, and how many may be under way.
 _LEAST_BYTES = 64 << 10
 _UNSAID_BEFORE, _MOST_UNSAID = 3, 3
 
@@ -35,7 +35,7 @@ class Ahead:
         self._next, self._until, self._size = begin, min(until, size), size
         self._pending: deque[Future[Any]] = deque()
         self._taken = 0  # requests whose bytes are used
-        self._unsaid = 0  # requests that nobody had spoken of
+        self._unsaid = 0  # requests beyond ``until``
 
     def next(self, wanted: int) -> Any:
         """The next bytes, any number of them; none at the end. Raises what ``fetch`` raises.
@@ -61,7 +61,7 @@ class Ahead:
         self._pending.clear()
 
     def _ask(self) -> None:
-        # Slowly at first: who looks at a beginning only must not cost much.
+        # Few and small at first: a caller that only looks at the beginning should not fetch much.
         size = min(REQUEST_BYTES, _FIRST_BYTES << min(self._taken, 8))
         while self._next < self._until and len(self._pending) < min(_MOST, self._taken + 1):
             self._request(min(size, self._until - self._next))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 LEAST_PART, MOST_PART, MOST_PARTS = 5 << 20, 5 << 30, 10_000  # of S3; the last part may be smaller
 COPY_BYTES = 512 << 20  # of a part that is copied, so that many are copied at a time
 _AT_ONCE = 16
-_DOUBLED = 4  # times, that parts grow where there are too many, each of which is held in memory
+_DOUBLED = 4  # times that parts may double where they are too many; each is held in memory
 
 
 class Part(NamedTuple):

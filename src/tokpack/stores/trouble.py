@@ -88,7 +88,7 @@ def explained(number: int, code: str, text: str, url: str) -> str:
 def _passing(name: str, text: str, number: int, said: str, place: Place) -> str:
     """Why it may succeed the next time; "" where it will not."""
     if number:
-        # The rest of a body that stopped just before its end is an empty range, which is asked for.
+        # 416: a body broke off at its very end, and the empty range behind it was asked for.
         passes = number >= 500 or number in _RETRIED or (number == 416 and place.kind != "http")
         return f"the store answers {said}" if passes else ""
     if name != "GenericError" or "HTTP error" not in text:

@@ -68,7 +68,7 @@ def check_writable(url: str) -> None:
     """Write an object without bytes, and remove it. Raises OutputError."""
     with cannot_write(url):
         access.put(url, b"")
-    with suppress(StoreError):  # who may only write leaves it there
+    with suppress(StoreError):  # without the right to delete, the empty object stays
         access.delete(url)
 
 

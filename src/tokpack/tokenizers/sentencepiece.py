@@ -166,8 +166,8 @@ class SentencePieceTokenizer(Tokenizer):
             elif kind == _UNKNOWN:
                 text += _UNKNOWN_SURFACE if unknown is None else unknown
             elif kind != _CONTROL:
-                # One space before the text is not its own; of several, unless all are extra,
-                # the others are.
+                # The model has put one space before the text, which goes; further ones are the
+                # text's, unless the model removes extra ones.
                 prefix = begin and piece.startswith(_SPACE)
                 text += (piece[len(_SPACE) :] if prefix else piece).replace(_SPACE, b" ")
                 begin = begin and not (prefix and not self._model.remove_extra_whitespace)

@@ -15,7 +15,7 @@ DEFAULT_VOCAB_SIZE = 1 << 17
 DEFAULT_SPECIAL_TOKENS = 1000
 _KEYS = {"rank", "token_bytes", "token_str"}
 _MEGATRON_SPECIAL = ("<unk>", "<s>", "</s>", "<mask>", "<pad>", "<cls>", "<sep>")
-# What a tekken.json of the versions before 11 does not list.
+# Special tokens that a tekken.json before version 11 does not list.
 _MISTRAL_SPECIAL = (
     *("<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]"),
     *("[TOOL_RESULTS]", "[/TOOL_RESULTS]", "[TOOL_CALLS]", "[IMG]", "<pad>", "[IMG_BREAK]"),

@@ -145,6 +145,6 @@ class _Opener:
             self._dataset(portion, count)
             for portion, count in zip(mixture.portions, request.samples, strict=True)
         ]
-        # Where the program takes all that its datasets came to have, a run reads no more than this.
+        # A program without a size takes all samples of its datasets; here those asked for.
         size = asked if request.size is None else request.size
         return BlendedDataset(datasets, request.weights.tolist(), size)
