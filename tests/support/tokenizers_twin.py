@@ -93,7 +93,7 @@ def _lines(path: Path, limit: int) -> Iterator[bytes]:
     with path.with_suffix(".jsonl.zst").open("rb") as file:
         reader = zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(file)
         rest, seen = b"", 0
-        while seen < limit and (chunk := reader.read(1 << 20)):
+        while seen < limit and (chunk := reader.read(min(limit, 1 << 20))):
             *lines, rest = (rest + chunk).split(b"\n")
             yield from lines
             seen += len(chunk)

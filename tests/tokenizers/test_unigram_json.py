@@ -51,7 +51,8 @@ def made_of(pieces: list[str], count: int, seed: str) -> list[str]:
 @pytest.mark.parametrize("form", CONVERTED)
 def test_converted_models(tmp_path: Path, shared: Path, form: str) -> None:
     both = twin(tmp_path, unigram_json(trained("folding unigram"), form))
-    documents = [t[:1500] for of in ("code", "multi", "nasty") for t in corpus(shared, of, 1)[:12]]
+    corpora = [corpus(shared, of, 300_000) for of in ("code", "multi", "nasty")]
+    documents = [text[:1500] for texts in corpora for text in texts[:12]]
     both.compare([*TEXTS, *HOSTILE, *documents, *made_of(PIECES, 250, form)])
 
 
