@@ -30,6 +30,9 @@ NATIVE := CMakeLists.txt $(sort $(call cpp_files,csrc))
 # Every process that the tests start would compile tokpack again.
 unexport PYTHONDONTWRITEBYTECODE
 
+# The compiler and pip work side by side.
+MAKEFLAGS += --jobs=2
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-slow lint sanitize neon torture fuzz bench docs dist wheels clean
 
@@ -44,22 +47,25 @@ $(VENV)/created:
 	@$(INSTALL) $(BUILD_NEEDS)
 	@touch $@
 
+# What it depends on comes with what it is installed for, below.
 $(VENV)/installed: $(VENV)/created pyproject.toml $(NATIVE)
 	@echo "building tokpack"
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(INSTALL) --no-build-isolation --editable .
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(INSTALL) --no-deps --no-build-isolation --editable .
 	@touch $@
 
-# torch first and by itself, so that nothing that depends on it chooses another one.
-$(VENV)/trainer: pyproject.toml | $(VENV)/installed
-	@echo "installing $(TORCH) and what training needs; this may be a large download"
+# By itself, so that nothing that depends on it chooses another one; and beside the compiler.
+$(VENV)/torch: | $(VENV)/created
+	@echo "installing $(TORCH), and then what is still needed; this may be a large download"
 	@$(INSTALL) $(TORCH)
+	@touch $@
+
+$(VENV)/trainer: pyproject.toml | $(VENV)/torch $(VENV)/installed
 	@$(INSTALL) "tokpack[train]"
 	@touch $@
 
-$(VENV)/developer: pyproject.toml | $(VENV)/trainer
-	@echo "installing what the tests need"
+$(VENV)/developer: pyproject.toml | $(VENV)/torch $(VENV)/installed
 	@$(INSTALL) "tokpack[dev]"
-	@touch $@
+	@touch $(VENV)/trainer $@
 
 demo: $(VENV)/trainer
 	@$(BIN)/python examples/demo.py
