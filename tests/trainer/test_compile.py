@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from support.parallel_tools import NEOX, Run, check, in_processes, rounding, train
+from support.parallel_tools import EXACT, NEOX, Run, check, difference, in_processes, train
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs g++")
 DROPOUT = {"hidden_dropout": 0.1, "attention_dropout": 0.1}
@@ -17,9 +17,7 @@ RECOMPUTE = {"checkpoint_activations": True, "checkpoint_num_layers": 3}
 
 
 def test_compiled_steps_are_those_of_the_interpreter() -> None:
-    model = {**NEOX, "num_layers": 2}
-    compiled = {**model, "compile": True}
-    check([Run(settings, documents=True) for settings in (model, compiled)])
+    check([Run(settings, documents=True) for settings in (NEOX, {**NEOX, "compile": True})])
 
 
 def compiled_once(run: Run) -> dict[str, Any]:
@@ -33,10 +31,13 @@ def compiled_once(run: Run) -> dict[str, Any]:
 
 @pytest.mark.slow
 def test_blocks_that_drop_share_their_code_and_repeat_themselves() -> None:
-    """Five blocks, whose seeds change with each of them and each micro batch."""
-    runs = [Run({"num_layers": 5, "compile": True, **DROPOUT, **more}) for more in ({}, RECOMPUTE)]
-    found = in_processes([(1, compiled_once, run) for run in (runs[0], *runs)])
-    assert found[0] == found[1]
-    dropped, again = found[1][0]["loss"], found[2][0]["loss"]
-    allowed = rounding(runs[0].steps) * dropped[0]
-    assert max(abs(a - b) for a, b in zip(dropped, again, strict=True)) < allowed
+    """Five blocks, whose seeds change with each of them and each micro batch.
+
+    They are those of the test above but for dropout: what the C++ compiler made of it serves here.
+    """
+    model = {**NEOX, "num_layers": 5, "compile": True, **DROPOUT}
+    runs = [Run({**model, **more}, documents=True) for more in ({}, RECOMPUTE)]
+    jobs = [(1, compiled_once, run) for run in (runs[0], *runs)]
+    (dropped,), (repeated,), (again,) = in_processes(jobs, float64=True)
+    assert dropped == repeated
+    assert difference(dropped, again) < EXACT
