@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import tokenizers
+from support.rank_files import BYTES, save_lines
 from support.tiny_tokenizers import added, tiny
 
 import tokpack
 from tokpack.errors import RecordError, TokenizerError
+from tokpack.tokenizers import huggingface
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -120,6 +122,35 @@ def test_a_text_at_which_the_library_fails(make: Any, good: str, bad: str, tmp_p
     rejects = (tmp_path / "skip.rejects.jsonl").read_text().splitlines()
     found = [(record["line"], record["record"]) for record in map(json.loads, rejects)]
     assert found == [(3, bad), (5, bad)]
+
+
+@pytest.mark.parametrize("pattern", [r".*x|[\s\S]", None])
+def test_a_text_at_which_a_pattern_runs_away(
+    pattern: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each match is short, and the sum of them grows with the square: no bad record, the end."""
+    path = save_lines(tmp_path, BYTES)
+    if pattern is None:
+        split = {"Regex": r".*x|[\s\S]"}
+        steps = {"type": "Split", "pattern": split, "behavior": "Isolated", "invert": False}
+        path = write(tmp_path / "t.json", {**tiny(), "pre_tokenizer": steps})
+    source = tmp_path / "d.jsonl"
+    texts = ["aa", "ab", "a" * 12_000, "b"]  # a second, of which the test waits for a part
+    source.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    monkeypatch.setattr(huggingface, "MOST_SECONDS", 0.05)
+    what = "the tokenizers library" if pattern is None else r"the pattern '\.\*x"
+    with pytest.raises(
+        RecordError, match=rf"d\.jsonl:3: {what}.* runs away .*for 12,000 bytes\): leave the doc"
+    ) as caught:
+        tokpack.encode(
+            [str(source)],
+            str(tmp_path / "out"),
+            tokenizer=str(path),
+            pattern=pattern,
+            on_error="skip",
+            workers=1,
+        )
+    assert ("another pattern" in str(caught.value)) == bool(pattern)
 
 
 def test_a_panic_while_a_tokenizer_is_loaded(tmp_path: Path) -> None:

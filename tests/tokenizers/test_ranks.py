@@ -276,7 +276,7 @@ def test_a_pattern_that_is_none(tmp_path: Path, pattern: str, reason: str) -> No
 
 def test_a_pattern_that_runs_away_ends_with_an_error(tmp_path: Path) -> None:
     tokenizer = load_tokenizer(save_lines(tmp_path, OWN), pattern=r"(a+)+$|\s+")
-    with pytest.raises(TokenizerError, match="retry-limit"):
+    with pytest.raises(TokenizerError, match=r"the pattern .*retry-limit"):
         ids(tokenizer, ["a" * 40 + "b"])
 
 

@@ -18,7 +18,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 
 from tokpack.errors import InputError, TokenizerError, UsageError
 from tokpack.tokenizers import (
-    UnknownWordError,
+    UnencodableError,
     load_tokenizer,
     self_check,
     train_bpe,
@@ -58,7 +58,7 @@ def test_a_word_that_a_vocabulary_cannot_express(tmp_path: Path) -> None:
         dtype="int32", append_eod=True
     )
     assert rows(encoder.encode(*block(["cat cat"]))) == [[1, 1, 0]]
-    with pytest.raises(UnknownWordError, match=r"'dog' of document 3 .* has no <unk>") as caught:
+    with pytest.raises(UnencodableError, match=r"'dog' of document 3 .* has no <unk>") as caught:
         encoder.encode(*block(["cat", "", "cat dog"]))
     assert pickle.loads(pickle.dumps(caught.value)).document == 2
 

@@ -24,7 +24,7 @@ from tokpack.sources import (
     read,
 )
 from tokpack.sources.base import RAW_BYTES_KEPT
-from tokpack.tokenizers import DocumentsError, Frame, UnknownWordError, self_check
+from tokpack.tokenizers import DocumentsError, Frame, UnencodableError, self_check
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -206,7 +206,7 @@ class PartEncoder:
                 data, spans, per_document = self._transform(data, spans)
             try:
                 texts.append(_Text(self._encoder.encode(data, spans), per_document))
-            except UnknownWordError as error:
+            except UnencodableError as error:
                 line = _line(documents, error.document, per_document)
                 raise _record_error(origin, line, str(error)) from None
             except DocumentsError as error:

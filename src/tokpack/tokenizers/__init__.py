@@ -5,7 +5,7 @@ from tokpack.tokenizers.base import (
     Encoded,
     Encoder,
     Tokenizer,
-    UnknownWordError,
+    UnencodableError,
 )
 from tokpack.tokenizers.check import self_check
 from tokpack.tokenizers.frame import Frame, frame_of
@@ -18,7 +18,7 @@ __all__ = [
     "Encoder",
     "Frame",
     "Tokenizer",
-    "UnknownWordError",
+    "UnencodableError",
     "frame_of",
     "load_tokenizer",
     "self_check",

@@ -71,8 +71,8 @@ class DocumentsError(TokenizerError):
         return type(self), (self.reasons,)
 
 
-class UnknownWordError(TokenizerError):
-    """A document has a word that a vocabulary without an unknown token cannot express.
+class UnencodableError(TokenizerError):
+    """A document that shows a tokenizer to be the wrong one; it is no bad record.
 
     ``document`` is the document's index in the block, so that a caller can name the line.
     """
@@ -81,7 +81,7 @@ class UnknownWordError(TokenizerError):
         super().__init__(message)
         self.document = document
 
-    def __reduce__(self) -> tuple[type[UnknownWordError], tuple[str, int]]:
+    def __reduce__(self) -> tuple[type[UnencodableError], tuple[str, int]]:
         return type(self), (str(self), self.document)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import itertools
 import json
@@ -13,15 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 import ujson
 
-from tokpack.display import message
+from tokpack.display import brief, message
 from tokpack.errors import TokenizerError
 from tokpack.tokenizers.base import (
     DocumentsError,
     SpecialFinder,
     Tokenizer,
+    UnencodableError,
     pack,
     texts_of,
 )
+from tokpack.tokenizers.bounded import TooLongError, bounded
 from tokpack.tokenizers.frame import Frame, find_eod
 
 if TYPE_CHECKING:
@@ -37,6 +40,10 @@ _BATCH_CHARACTERS = 1 << 18  # the library's results take some 50 bytes a token
 _PREFIXED = re.compile(rb'"continuing_subword_prefix"\s*:\s*"[^"]')
 _INSIDE = {bytes([byte]) for byte in range(0x80, 0xC0)}  # UTF-8's bytes within a character
 _TRIED = 1000  # ids, for a text that has a token
+# Processor time for a text, and as much for each megabyte of it: far more than any needs. A batch
+# that takes a fraction of it is looked at text by text.
+MOST_SECONDS = 30.0
+_PATIENCE = 0.1
 _IDS_DO_NOT_DEPEND_ON = ("decoder", "padding", "post_processor", "truncation", "version")
 
 
@@ -110,26 +117,40 @@ def _check_prefix(raw: bytes, where: str) -> None:
 def encode_batch(tokenizer: tokenizers.Tokenizer, texts: list[str]) -> list[list[int]]:
     """Plain ids of texts: nothing that a post_processor would add.
 
-    DocumentsError names the texts at which the library fails or panics.
+    DocumentsError names the texts at which the library fails or panics, UnencodableError the first
+    one that takes it too long.
     """
-    try:
-        return _ids(tokenizer, texts)
-    except TokenizerError:
-        reasons: dict[int, str] = {}
-        for number, text in enumerate(texts):
-            try:
-                _ids(tokenizer, [text])
-            except TokenizerError as error:
-                reasons[number] = str(error)
-        if not reasons:
-            raise
-        raise DocumentsError(reasons) from None
+    with contextlib.suppress(TokenizerError, TooLongError):
+        return _ids(tokenizer, texts, _most_seconds(texts) * _PATIENCE)
+    rows: list[list[int]] = []
+    reasons: dict[int, str] = {}
+    for number, text in enumerate(texts):
+        try:
+            rows += _ids(tokenizer, [text], _most_seconds([text]))
+        except TokenizerError as error:
+            reasons[number] = str(error)
+        except TooLongError:
+            raise UnencodableError(
+                f"more than {_most_seconds([text]):.0f} s of processor time for "
+                f"{len(text.encode()):,} bytes",
+                number,
+            ) from None
+    if reasons:
+        raise DocumentsError(reasons)
+    return rows
 
 
-def _ids(tokenizer: tokenizers.Tokenizer, texts: list[str]) -> list[list[int]]:
+def _ids(
+    tokenizer: tokenizers.Tokenizer, texts: list[str], seconds: float = MOST_SECONDS
+) -> list[list[int]]:
     encode = getattr(tokenizer, "encode_batch_fast", tokenizer.encode_batch)
     with _failures("the tokenizers library cannot encode a text"):
-        return [encoding.ids for encoding in encode(texts, add_special_tokens=False)]
+        call = functools.partial(encode, texts, add_special_tokens=False)
+        return [encoding.ids for encoding in bounded(call, seconds)]
+
+
+def _most_seconds(texts: list[str]) -> float:
+    return MOST_SECONDS * (1 + sum(map(len, texts)) / 1e6)
 
 
 def post_processed(raw: bytes, *, where: str) -> Frame:
@@ -200,6 +221,7 @@ class HuggingFaceTokenizer(Tokenizer):
             dtype=dtype,
             frame=frame,
             special=SpecialFinder(self.special_ids),
+            pattern=self.arguments.get("pattern"),
         )
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
@@ -225,11 +247,13 @@ class HuggingFaceEncoder:
         dtype: str,
         frame: Frame,
         special: SpecialFinder,
+        pattern: str | int | None,
     ) -> None:
         self._tokenizer = tokenizer
         self._dtype = dtype
         self._frame = frame
         self._special = special
+        self._pattern = "" if pattern is None else f"the pattern {brief(str(pattern))}"
 
     def encode(self, data: npt.NDArray[np.uint8], spans: npt.NDArray[np.int64]) -> PackedIds:
         rows: list[list[int]] = []
@@ -238,8 +262,17 @@ class HuggingFaceEncoder:
             try:
                 rows.extend(encode_batch(self._tokenizer, batch))
             except DocumentsError as error:
-                reasons |= {len(rows) + number: text for number, text in error.reasons.items()}
+                for number, reason in error.reasons.items():
+                    by_pattern = f"{self._pattern}: " if self._pattern else ""
+                    reasons[len(rows) + number] = by_pattern + reason
                 rows.extend([] for _ in batch)
+            except UnencodableError as error:
+                reason = (
+                    f"{self._pattern or 'the tokenizers library'} runs away at this document "
+                    f"({error}): leave the document out, or use another "
+                    f"{'pattern' if self._pattern else 'tokenizer'}"
+                )
+                raise UnencodableError(reason, len(rows) + error.document) from None
         if reasons:
             raise DocumentsError(reasons)
         special = self._special.find(data, spans)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tokpack.errors import TokenizerError
-from tokpack.tokenizers.base import Tokenizer, UnknownWordError, pack, texts_of
+from tokpack.tokenizers.base import Tokenizer, UnencodableError, pack, texts_of
 from tokpack.tokenizers.frame import Frame, find_eod
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ EOD = "<|endoftext|>"
 class WhitespaceTokenizer(Tokenizer):
     """Words between white space (as Python's ``str.split`` sees it), ids from ``vocab``.
 
-    A word that is not in the vocabulary becomes ``<unk>``, and is an UnknownWordError when the
+    A word that is not in the vocabulary becomes ``<unk>``, and is an UnencodableError when the
     vocabulary has none. Special tokens are ``<unk>`` and the end-of-document token; with
     ``special_tokens="text"`` a word of the text that looks like one is an unknown word.
     """
@@ -104,7 +104,7 @@ class WhitespaceEncoder:
         try:
             return [table[word] for word in words]
         except KeyError as error:
-            raise UnknownWordError(
+            raise UnencodableError(
                 f"tokenizer {self._name}: the word {error.args[0][:80]!r} of document "
                 f"{document + 1} of this block is not in the vocabulary, which has no {UNKNOWN} "
                 "for such words: add one, or add the word",
