@@ -15,7 +15,7 @@ from support.tiny_tokenizers import added, tiny
 
 import tokpack
 from tokpack.errors import RecordError, TokenizerError
-from tokpack.tokenizers import huggingface
+from tokpack.tokenizers import huggingface, train_bpe
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -151,6 +151,14 @@ def test_a_text_at_which_a_pattern_runs_away(
             workers=1,
         )
     assert ("another pattern" in str(caught.value)) == bool(pattern)
+
+
+def test_a_training_at_which_a_pattern_runs_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(TokenizerError, match=r"the pattern '\(a\+\)\+\$\|.*: .*retry-limit"):
+        train_bpe(["b", "a" * 40 + "b"], vocab_size=300, pattern=r"(a+)+$|\s+")
+    monkeypatch.setattr(huggingface, "MOST_SECONDS", 0.05)
+    with pytest.raises(TokenizerError, match=r"number 2 of those read\): .*for 17,000 bytes"):
+        train_bpe(["b", "a" * 17_000], vocab_size=300, pattern=r".*x|[\s\S]")
 
 
 def test_a_panic_while_a_tokenizer_is_loaded(tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ def _is_panic(error: BaseException) -> bool:
 
 
 @contextlib.contextmanager
-def _failures(what: str) -> Iterator[None]:
+def failures(what: str) -> Iterator[None]:
     """Raise TokenizerError, which begins with ``what``, where the library fails or panics."""
     try:
         yield
@@ -144,7 +144,7 @@ def _ids(
     tokenizer: tokenizers.Tokenizer, texts: list[str], seconds: float = MOST_SECONDS
 ) -> list[list[int]]:
     encode = getattr(tokenizer, "encode_batch_fast", tokenizer.encode_batch)
-    with _failures("the tokenizers library cannot encode a text"):
+    with failures("the tokenizers library cannot encode a text"):
         call = functools.partial(encode, texts, add_special_tokens=False)
         return [encoding.ids for encoding in bounded(call, seconds)]
 
@@ -156,7 +156,7 @@ def _most_seconds(texts: list[str]) -> float:
 def post_processed(raw: bytes, *, where: str) -> Frame:
     """What the post_processor of a tokenizer.json adds around a text. TokenizerError."""
     library = build(raw, special_tokens="encode", where=where)
-    with _failures(f"{where}: the tokenizers library cannot add its special tokens"):
+    with failures(f"{where}: the tokenizers library cannot add its special tokens"):
         # Any text with a token of its own shows it; a vocabulary of few words may lack the first.
         some = (library.decode([i], skip_special_tokens=False) for i in range(_TRIED))
         plain = ((text, _ids(library, [text])[0]) for text in itertools.chain("a0", some))
@@ -229,7 +229,7 @@ class HuggingFaceTokenizer(Tokenizer):
         for token_id in known:
             if not 0 <= token_id < self.vocab_size:
                 raise self.no_such_id(token_id)
-        with _failures(f"tokenizer {self.name}: the tokenizers library cannot decode ids"):
+        with failures(f"tokenizer {self.name}: the tokenizers library cannot decode ids"):
             text: str = self._library.decode(known, skip_special_tokens=False)
         return text.encode()
 

@@ -8,14 +8,16 @@ from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from tokpack.errors import InputError, UsageError
-from tokpack.tokenizers.huggingface import load_library
-from tokpack.tokenizers.patterns import pre_tokenizer_of
+from tokpack.display import brief
+from tokpack.errors import InputError, TokenizerError, UsageError
+from tokpack.tokenizers.huggingface import encode_batch, failures, load_library
+from tokpack.tokenizers.patterns import pre_tokenizer_of, recognize
 from tokpack.tokenizers.whitespace import EOD, UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+_LONG = 1 << 14  # characters; at fewer a pattern may take long, and ends
 BYTE_TOKENS = tuple(f"<0x{byte:02X}>" for byte in range(256))
 
 
@@ -59,7 +61,8 @@ def train_bpe(
     an upper bound: a small corpus has fewer pairs that occur ``min_count`` times. The trainer is
     the Hugging Face library's, with so many ``threads``, or one for each core; the result is the
     same for any number of them. UsageError for a vocabulary that is too small, for a pattern that
-    cannot be compiled, and for special tokens that are empty or there twice.
+    cannot be compiled, and for special tokens that are empty or there twice; TokenizerError for a
+    pattern that runs away at a text.
     """
     _check_special(special_tokens)
     least = 256 + len(special_tokens)
@@ -77,10 +80,29 @@ def train_bpe(
         initial_alphabet=sorted(library.pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
-    with _threads(threads):
-        tokenizer.train_from_iterator(iter(texts), trainer)
+    what = f"the pattern {brief(pattern)} cannot cut a text"
+    with _threads(threads), failures(what):
+        tokenizer.train_from_iterator(_cut(texts, pattern, what), trainer)
     text: str = tokenizer.to_str(pretty=True)
     return text
+
+
+def _cut(texts: Iterable[str], pattern: str, what: str) -> Iterator[str]:
+    """The texts; TokenizerError for a long one that takes a pattern of the user's too long to cut.
+
+    In a training nobody could end that.
+    """
+    if recognize(pre_tokenizer_of(pattern)):
+        yield from texts
+        return
+    cutter = _untrained(load_library(), pattern)  # another one: that in training is locked
+    for number, text in enumerate(texts, 1):
+        if len(text) > _LONG:
+            try:
+                encode_batch(cutter, [text])
+            except TokenizerError as error:
+                raise TokenizerError(f"{what} (number {number} of those read): {error}") from None
+        yield text
 
 
 def _untrained(library: Any, pattern: str) -> Any:
