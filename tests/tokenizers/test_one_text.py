@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 from support.tiny_tokenizers import EOD, save, tiny
 
+from tokpack.errors import TokenizerError, UsageError
 from tokpack.tokenizers import load_tokenizer
 
 if TYPE_CHECKING:
@@ -31,3 +33,23 @@ def test_any_other(tmp_path: Path) -> None:
     tokenizer = load_tokenizer(str(save(tmp_path, tiny())))
     for text in ("a b", "b\n a"):
         assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+@pytest.mark.parametrize("wrong", [b"a", None, 5, ["a", "b"]])
+def test_what_is_no_text(tmp_path: Path, wrong: Any) -> None:
+    tokenizer = load_tokenizer(save(tmp_path, tiny()))
+    with pytest.raises(UsageError, match=f"a str, not {type(wrong).__name__}: "):
+        tokenizer.encode(wrong)
+
+
+@pytest.mark.parametrize("words", [False, True])
+def test_what_is_no_row_of_ids(tmp_path: Path, words: bool) -> None:
+    path = save(tmp_path, {"a": 0, "b": 2} if words else tiny())
+    tokenizer = load_tokenizer(path, tokenizer_type="Whitespace" if words else None)
+    for wrong in ("a", None, 5, [1.5], ["1"], [[1]], np.zeros((2, 2), int)):
+        with pytest.raises(UsageError, match="decode takes whole numbers in a row"):
+            tokenizer.decode(wrong)  # type: ignore[arg-type]
+    for unknown in (-1, 10**9, *([1] if words else [])):
+        with pytest.raises(TokenizerError, match=f"has no token {unknown}: "):
+            tokenizer.decode([unknown])
+    assert tokenizer.decode(np.array([0, 2], np.uint16)) == tokenizer.decode([0, 2])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import operator
 import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 import numpy as np
 
+from tokpack.display import brief
 from tokpack.errors import TokenizerError, UsageError
 from tokpack.tokenizers.frame import Frame, frame_of
 
@@ -132,8 +134,14 @@ class Tokenizer(ABC):
     def encode(self, text: str, *, special_tokens: str = "auto") -> list[int]:
         """The ids of one text, without an EOD; ``encoder`` is for many. TokenizerError.
 
-        ValueError (UnicodeEncodeError) for a lone surrogate, which no UTF-8 text has.
+        UsageError for what is no text; ValueError (UnicodeEncodeError) for a lone surrogate, which
+        no UTF-8 text has.
         """
+        if not isinstance(text, str):
+            raise UsageError(
+                f"encode takes one text, a str, not {type(text).__name__}: decode bytes first, and "
+                "give several texts one by one, or to an encoder(...)"
+            )
         data = np.frombuffer(text.encode(), np.uint8)
         spans = np.array([[0, len(data)]], np.int64)
         encoder = self.encoder(dtype="int32", append_eod=False, special_tokens=special_tokens)
@@ -148,9 +156,25 @@ class Tokenizer(ABC):
         """What the tokenizer's own post-processor adds around a text; TokenizerError."""
         return Frame()
 
-    @abstractmethod
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
-        """The text of ids as UTF-8, which may be cut inside a character at either end."""
+        """The text of ids as UTF-8, which may be cut inside a character at either end.
+
+        TokenizerError for an id that no token has, UsageError for what is no row of ids.
+        """
+        try:
+            known = list(map(operator.index, ids))
+        except TypeError:
+            raise UsageError(
+                f"decode takes whole numbers in a row, as [464, 3797], not {brief(ids)}"
+            ) from None
+        for token_id in known:
+            if not 0 <= token_id < self.vocab_size:
+                raise self.no_such_id(token_id)
+        return self._decode_bytes(known)
+
+    @abstractmethod
+    def _decode_bytes(self, ids: list[int]) -> bytes:
+        """The text of ids below ``vocab_size``; TokenizerError for one that is unused."""
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of ids; bytes that are no character become U+FFFD."""

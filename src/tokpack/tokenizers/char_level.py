@@ -11,8 +11,6 @@ from tokpack.tokenizers.base import PackedIds, Tokenizer
 from tokpack.tokenizers.frame import token_id
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     import numpy.typing as npt
 
     from tokpack.tokenizers.base import Encoder, IdType, SpecialTokens
@@ -44,12 +42,8 @@ class CharLevelTokenizer(Tokenizer):
         raw = token.encode("utf-8", "surrogatepass")
         return raw[0] if len(raw) == 1 else None
 
-    def decode_bytes(self, ids: Iterable[int]) -> bytes:
-        known = list(map(int, ids))
-        for known_id in known:
-            if not 0 <= known_id < self.vocab_size:
-                raise self.no_such_id(known_id)
-        return bytes(token_id for token_id in known if token_id < 256)
+    def _decode_bytes(self, ids: list[int]) -> bytes:
+        return bytes(token_id for token_id in ids if token_id < 256)
 
     def definition_digest(self) -> str:
         return hashlib.sha256(f"{NAME} {_IDS}".encode()).hexdigest()

@@ -28,7 +28,7 @@ from tokpack.tokenizers.bounded import TooLongError, bounded
 from tokpack.tokenizers.frame import Frame, find_eod
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     import numpy as np
     import numpy.typing as npt
@@ -224,13 +224,9 @@ class HuggingFaceTokenizer(Tokenizer):
             pattern=self.arguments.get("pattern"),
         )
 
-    def decode_bytes(self, ids: Iterable[int]) -> bytes:
-        known = list(map(int, ids))
-        for token_id in known:
-            if not 0 <= token_id < self.vocab_size:
-                raise self.no_such_id(token_id)
+    def _decode_bytes(self, ids: list[int]) -> bytes:
         with failures(f"tokenizer {self.name}: the tokenizers library cannot decode ids"):
-            text: str = self._library.decode(known, skip_special_tokens=False)
+            text: str = self._library.decode(ids, skip_special_tokens=False)
         return text.encode()
 
     def definition_digest(self) -> str:

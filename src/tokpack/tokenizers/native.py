@@ -14,8 +14,6 @@ from tokpack.tokenizers.huggingface import post_processed
 from tokpack.tokenizers.patterns import pre_tokenizer_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     import numpy as np
     import numpy.typing as npt
 
@@ -99,12 +97,12 @@ class NativeTokenizer(Tokenizer):
         except ValueError as error:
             raise TokenizerError(f"tokenizer {self.name}: {error}") from None
 
-    def decode_bytes(self, ids: Iterable[int]) -> bytes:
+    def _decode_bytes(self, ids: list[int]) -> bytes:
         pieces = []
         for token_id in ids:
-            piece = self._decode_table[token_id] if 0 <= token_id < self.vocab_size else None
+            piece = self._decode_table[token_id]
             if piece is None:
-                raise self.no_such_id(int(token_id))
+                raise self.no_such_id(token_id)
             pieces.append(piece)
         return b"".join(pieces)
 

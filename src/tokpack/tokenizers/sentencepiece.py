@@ -15,7 +15,7 @@ from tokpack.tokenizers.frame import Frame, find_eod
 from tokpack.tokenizers.native import NativeEncoder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     import numpy as np
     import numpy.typing as npt
@@ -147,18 +147,14 @@ class SentencePieceTokenizer(Tokenizer):
             self._model, dtype=self.check_dtype(dtype), cache_bytes=cache_bytes, level=level
         )
 
-    def decode_bytes(self, ids: Iterable[int]) -> bytes:
+    def _decode_bytes(self, ids: list[int]) -> bytes:
         """The text as the library has it, but bytes that are no character stay what they are."""
-        known = list(map(int, ids))
-        for token_id in known:
-            if not 0 <= token_id < self.vocab_size:
-                raise self.no_such_id(token_id)
         if self._model.denormalizes:
-            return str(self.library_model().decode(known)).encode()
+            return str(self.library_model().decode(ids)).encode()
         unknown = self._model.unknown_surface
         text = bytearray()
         begin = self._model.dummy_prefix or self._model.remove_extra_whitespace
-        for token_id in known:
+        for token_id in ids:
             piece, kind = self._pieces[token_id]
             begin = begin and not text
             if kind == _BYTE:

@@ -13,7 +13,7 @@ from tokpack.tokenizers.base import Tokenizer, UnencodableError, pack, texts_of
 from tokpack.tokenizers.frame import Frame, find_eod
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     import numpy.typing as npt
 
@@ -55,13 +55,12 @@ class WhitespaceTokenizer(Tokenizer):
     def token_to_id(self, token: str) -> int | None:
         return self.vocab.get(token)
 
-    def decode_bytes(self, ids: Iterable[int]) -> bytes:
+    def _decode_bytes(self, ids: list[int]) -> bytes:
         words = {i: word for word, i in self.vocab.items()}
-        known = list(map(int, ids))
-        for token_id in known:
+        for token_id in ids:
             if token_id not in words:
                 raise self.no_such_id(token_id)
-        return " ".join(words[token_id] for token_id in known).encode()
+        return " ".join(words[token_id] for token_id in ids).encode()
 
     def definition_digest(self) -> str:
         return hashlib.sha256(json.dumps(self.vocab, sort_keys=True).encode()).hexdigest()
