@@ -143,9 +143,17 @@ def dropout(x: Tensor, share: float, topology: Topology) -> Tensor:
     return x * sequence_part(functional.dropout(whole, share), topology)
 
 
+class RMSNorm(nn.RMSNorm):
+    """In the type of its weight, fp32: for two types torch warns, and computes in small steps."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        assert self.weight is not None
+        return super().forward(x.to(self.weight.dtype)).to(x.dtype)
+
+
 def norm_of(model: ModelConfig) -> nn.Module:
     """A fresh norm over the hidden size."""
-    kind = nn.LayerNorm if model.normalization == "LayerNorm" else nn.RMSNorm
+    kind = nn.LayerNorm if model.normalization == "LayerNorm" else RMSNorm
     return kind(model.hidden_size, eps=model.layernorm_epsilon)
 
 
