@@ -61,10 +61,7 @@ def test_the_notebook(encoded: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_trainer_of_hugging_face(encoded: Path) -> None:
-    assert "'loss'" in output(running("hf_trainer.py"), encoded)
-
-
-@pytest.mark.slow
-def test_the_checkpoints_of_lightning(encoded: Path) -> None:
-    assert "goes on with step 6 of 10" in output(running("lightning_data.py"), encoded)
+def test_the_trainer_of_hugging_face_and_the_checkpoints_of_lightning(encoded: Path) -> None:
+    printed = output(running("hf_trainer.py", "lightning_data.py"), encoded)
+    assert "'loss'" in printed
+    assert "goes on with step 6 of 10" in printed

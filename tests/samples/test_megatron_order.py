@@ -465,12 +465,16 @@ def test_too_many_datasets_for_the_flavour() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 def test_positions_beyond_31_bits() -> None:
     """More entries than int32 can number; programs that write them as int32 go negative here."""
     count = 2**31 + 10_000_000
     # Never written, and not reserved: one page of zeros, which a machine of any size has.
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NORESERVE
-    entries = np.frombuffer(mmap.mmap(-1, count * ENTRY.itemsize, flags=flags), ENTRY)
+    zeros = mmap.mmap(-1, count * ENTRY.itemsize, flags=flags)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        zeros.madvise(mmap.MADV_HUGEPAGE)  # one fault for 2 MiB of it
+    entries = np.frombuffer(zeros, ENTRY)
     samples = (count - 1) // 2048
     walk = _core.SampleWalk(entries, np.ones(1, np.int32), 0, 2048, extra=True)
     index = walk.rows(samples + 1, wide=True)

@@ -27,6 +27,7 @@ def run_toy(folder: str) -> tuple[int, str]:
     return code, said.getvalue()
 
 
+@pytest.mark.slow
 def test_it_ends_with_a_report(tmp_path: Path) -> None:
     (found,) = in_processes([(1, run_toy, str(tmp_path / "report"))])
     code, said = found[0]
