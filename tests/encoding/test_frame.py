@@ -254,6 +254,42 @@ def test_the_flags_of_other_programs() -> None:
         assert any("no BOS" in note for note in notes) == told
 
 
+def test_special_tokens_of_the_flags_of_other_programs() -> None:
+    def said(*words: str) -> tuple[Any, list[str]]:
+        arguments = parse(PAGE, ["a.jsonl", "-o", "b", *words])
+        assert arguments is not None
+        return resolve(arguments)
+
+    options, notes = said("--tokenizer-hf-no-include-special-tokens", "--chat-template", "x")
+    assert not options.add_special_tokens
+    assert [note.partition(" is not needed: ")[0] for note in notes] == [
+        "--tokenizer-hf-no-include-special-tokens",
+        "--chat-template",
+    ]
+    with pytest.raises(UsageError, match="contradict each other"):
+        said("--add-special-tokens", "--tokenizer-hf-no-include-special-tokens")
+    with pytest.raises(UsageError, match="--tokenizer-special-tokens: special tokens are those of"):
+        said("--tiktoken-special-tokens", "<unk>", "<x>")
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ({"tokenizer_type": "HFTokenizer"}, True),
+        ({"tokenizer_type": "HuggingFaceTokenizer"}, True),
+        ({"tokenizer_type": "HFTokenizer", "add_special_tokens": True}, False),
+        ({"tokenizer_type": "HFTokenizer", "prepend_bos": True}, False),
+        ({}, False),
+    ],
+)
+def test_what_other_programs_add_unasked(
+    tmp_path: Path, bpe: Path, caplog: pytest.LogCaptureFixture, more: dict[str, Any], told: bool
+) -> None:
+    source = write_jsonl(tmp_path / "a.jsonl", ["the"])
+    tokpack.encode(source, tmp_path / "out", tokenizer=str(bpe), workers=1, **more)
+    assert ("without the special tokens that" in caplog.text) == told
+
+
 def test_a_tokenizer_that_adds_nothing(tmp_path: Path, source: Path) -> None:
     plain = byte_tokenizer(tmp_path / "tokenizer.json")
     base = ("encode", str(source), "--tokenizer", str(plain), "-o")

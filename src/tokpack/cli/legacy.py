@@ -16,6 +16,7 @@ _CORES = "one run keeps all --workers busy on any number of files"
 _TOKENIZER = "the tokenizer's files say it"
 _NO_NEED = "nothing to do here"
 _VOCAB_SIZE = "--vocab-size"  # which a TikTokenizer needs
+_NONE_ADDED = "--tokenizer-hf-no-include-special-tokens"
 
 # Flags that ask for nothing that would change the files: name, number of values, why.
 IGNORED: dict[str, tuple[int | str | None, str]] = {
@@ -38,6 +39,10 @@ IGNORED: dict[str, tuple[int | str | None, str]] = {
     "--use-gigatoken": (0, "tokpack has an engine of its own"),
     "--legacy-tokenizer": (0, _NO_NEED),
     "--tokenizer-hf-use-fast": (0, _NO_NEED),
+    "--tokenizer-hf-no-use-fast": (0, _NO_NEED),
+    _NONE_ADDED: (0, "none are added where --add-special-tokens is not given"),
+    "--tokenizer-sentencepiece-ignore-extra-whitespaces": (0, "the model says it"),
+    "--chat-template": (None, "documents are text, not conversations"),
     "--trust-remote-code": (0, "no code of a tokenizer's repository is run"),
 }
 
@@ -64,6 +69,7 @@ GROUP = Group(
         flag("--tokenizer-name-or-path"),
         flag(_VOCAB_SIZE, type=number(1), action=_Ignore),
         flag("--tiktoken-num-special-tokens", type=number(0)),
+        flag("--tokenizer-special-tokens", "--tiktoken-special-tokens", nargs="+"),
         *(
             flag(name, action=_Ignore, nargs=values, dest="ignored", default=[])
             for name, (values, _) in IGNORED.items()
@@ -88,6 +94,14 @@ def check(arguments: argparse.Namespace) -> None:
         )
     if arguments.tokenizer and arguments.tokenizer_name_or_path:
         raise UsageError("--tokenizer and --tokenizer-name-or-path are both given: keep one")
+    if arguments.add_special_tokens and _NONE_ADDED in arguments.ignored:
+        raise UsageError(f"--add-special-tokens and {_NONE_ADDED} contradict each other: keep one")
+    if arguments.tokenizer_special_tokens:
+        raise UsageError(
+            "--tokenizer-special-tokens: special tokens are those of the tokenizer's files, and of "
+            "a TikTokenizer the seven that Megatron-LM gives it: leave the flag out, or give a "
+            "tokenizer.json that has them with --tokenizer"
+        )
 
 
 def notes(arguments: argparse.Namespace) -> list[str]:
@@ -104,7 +118,8 @@ def bos_notes(arguments: argparse.Namespace) -> list[str]:
     """One line where the script that has the tokenizer type begins each document with BOS."""
     if (arguments.tokenizer_type or "").lower() != "llama2tokenizer":
         return []
-    return ["no BOS before documents, as Megatron-LM puts it with Llama2Tokenizer; --bos adds it"]
+    before = "no BOS before documents, as Megatron-LM before 2026 puts it with Llama2Tokenizer"
+    return [f"{before}; --bos adds it"]
 
 
 def is_whitespace(arguments: argparse.Namespace) -> bool:

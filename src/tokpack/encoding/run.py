@@ -24,6 +24,7 @@ from tokpack.files.durable import replace_file
 from tokpack.files.lock import Lock
 from tokpack.indexed import Manifest, manifest_path
 from tokpack.stores import is_url
+from tokpack.tokenizers import is_framed_elsewhere
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -127,8 +128,15 @@ def _encode(
 
 def _tell_of_frame(tokenizer: Tokenizer, frame: Frame, options: EncodeOptions) -> None:
     """Say what is probably not what was meant."""
-    if options.add_special_tokens and frame == tokenizer.framing(options.append_eod, None):
+    is_plain = frame == tokenizer.framing(options.append_eod, None)
+    if is_plain and options.add_special_tokens:
         _log.warning("the tokenizer %s adds no special tokens of its own", tokenizer.name)
+    elif is_plain and is_framed_elsewhere(tokenizer, options.tokenizer_type):
+        _log.warning(
+            "documents are without the special tokens that %s puts around them in other programs; "
+            "--add-special-tokens (add_special_tokens=True) adds them",
+            options.tokenizer_type,
+        )
     if tokenizer.eod_id in frame.before:
         _log.warning(
             "documents begin with the EOD %d: masks and positions that look for EOD see it there",

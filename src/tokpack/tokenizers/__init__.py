@@ -8,7 +8,7 @@ from tokpack.tokenizers.base import (
     UnencodableError,
 )
 from tokpack.tokenizers.check import self_check
-from tokpack.tokenizers.frame import Frame, frame_of
+from tokpack.tokenizers.frame import Frame, frame_of, is_framed_elsewhere
 from tokpack.tokenizers.load import load_tokenizer
 from tokpack.tokenizers.train import train_bpe, train_byte_fallback, train_whitespace_vocab
 
@@ -20,6 +20,7 @@ __all__ = [
     "Tokenizer",
     "UnencodableError",
     "frame_of",
+    "is_framed_elsewhere",
     "load_tokenizer",
     "self_check",
     "train_bpe",

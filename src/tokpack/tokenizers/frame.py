@@ -38,6 +38,8 @@ BOS_NAMES = (
     "<\uff5cbegin\u2581of\u2581sentence\uff5c>",
     "[BOS]",
 )
+# The types of other programs that put around a text what its post-processor adds.
+_ADDING_TYPES = ("hftokenizer", "huggingfacetokenizer", "pretrainedfromhf")
 _WORDS = {"EOD": "end-of-document", "BOS": "beginning-of-document"}
 _NAMED = 6  # tokens in a message
 _DIGITS = 19  # fewer are an id
@@ -82,6 +84,16 @@ def frame_of(
         eod = eod_of(tokenizer)
         after = after if after[-1:] == (eod,) else (*after, eod)
     return Frame(before, after)
+
+
+def is_framed_elsewhere(tokenizer: Tokenizer, tokenizer_type: str | None) -> bool:
+    """Whether the program that has this type would add special tokens to a text unasked."""
+    if (tokenizer_type or "").lower() not in _ADDING_TYPES:
+        return False
+    try:
+        return tokenizer.special_frame() != Frame()
+    except TokenizerError:  # it adds something else
+        return True
 
 
 def eod_of(tokenizer: Tokenizer) -> int:

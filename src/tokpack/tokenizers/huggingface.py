@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 _BATCH_CHARACTERS = 1 << 18  # the library's results take some 50 bytes a token
 _PREFIXED = re.compile(rb'"continuing_subword_prefix"\s*:\s*"[^"]')
+_ADDS = re.compile(rb'"(Template|Bert|Roberta)Processing"')
 _INSIDE = {bytes([byte]) for byte in range(0x80, 0xC0)}  # UTF-8's bytes within a character
 _TRIED = 1000  # ids, for a text that has a token
 # Processor time for a text, and as much for each megabyte of it: far more than any needs. A batch
@@ -155,6 +156,8 @@ def _most_seconds(texts: list[str]) -> float:
 
 def post_processed(raw: bytes, *, where: str) -> Frame:
     """What the post_processor of a tokenizer.json adds around a text. TokenizerError."""
+    if _ADDS.search(raw) is None:
+        return Frame()
     library = build(raw, special_tokens="encode", where=where)
     with failures(f"{where}: the tokenizers library cannot add its special tokens"):
         # Any text with a token of its own shows it; a vocabulary of few words may lack the first.
