@@ -257,6 +257,26 @@ def test_other_formats(tmp_path: Path, bpe: Path, name: str, workers: int) -> No
     assert manifest.records == 800
 
 
+def test_small_files_are_opened_twice(tmp_path: Path, bpe: Path) -> None:
+    """Once to see what they are, once to read them: each is a round trip on a network's disk."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for number in range(30):
+        write_jsonl(folder / f"{number}.jsonl", documents(3))
+    script = (
+        "import sys\n"
+        "opened = []\n"
+        "sys.addaudithook(lambda name, given: opened.append(given[0]) if name == 'open' else None)\n"
+        + DRIVER
+        + "print(sum(str(path).endswith('.jsonl') for path in opened))\n"
+    )
+    options = {"inputs": str(folder), "output": str(tmp_path / "out"), "tokenizer": str(bpe)}
+    options |= {"workers": 1}
+    command = [sys.executable, "-c", script, json.dumps(options)]
+    out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert 60 <= int(out.split()[-1]) < 70  # and the self-check reads one
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("workers", [1, 2])
 def test_memory_does_not_grow_with_the_input(tmp_path: Path, bpe: Path, workers: int) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -140,8 +141,8 @@ def check_not_inputs(outputs: Iterable[str], inputs: Iterable[str]) -> None:
     if not written:
         return
     for name in inputs:
-        for path in _files(name):
-            output = written.get(same_file(path) or (-1, -1))
+        for path, found in _files(name):
+            output = None if found is None else written.get(found)
             if output is None:
                 continue
             other = "" if output == path else f" under the name {path}"
@@ -215,8 +216,13 @@ def _same_bytes(path: str, file: BinaryIO) -> bool:
     return True
 
 
-def _files(name: str) -> Iterator[str]:
-    yield name
-    if os.path.isdir(name):
+def _files(name: str) -> Iterator[tuple[str, tuple[int, int] | None]]:
+    """A file, or a folder and the files in it, with what ``same_file`` says of each."""
+    try:
+        status = os.stat(name)  # once: there may be a million, and far away
+    except (OSError, ValueError):
+        return
+    yield name, (status.st_dev, status.st_ino)
+    if stat.S_ISDIR(status.st_mode):
         with os.scandir(name) as entries:
-            yield from (entry.path for entry in entries)
+            yield from ((entry.path, same_file(entry.path)) for entry in entries)

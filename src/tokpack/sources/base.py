@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import xxhash
@@ -36,7 +36,7 @@ class Source:
     ``os.fsdecode`` gives it, ``-`` for the standard input, or a URL, which may hold a secret.
     ``format`` is one of FORMATS, ``compression`` a key of COMPRESSIONS, ``size`` in bytes as
     stored, 0 for a pipe. ``etag`` is what a store calls this content; where it is known,
-    ``mtime_ns`` is 0.
+    ``mtime_ns`` is 0. ``seen`` is the fingerprint, where all of the file was read to find it.
     """
 
     name: str
@@ -46,6 +46,7 @@ class Source:
     size: int
     mtime_ns: int
     etag: str = ""
+    seen: str = field(default="", compare=False)
 
     @property
     def is_remote(self) -> bool:
@@ -65,20 +66,28 @@ class Source:
         Two files of one size that differ elsewhere have the same fingerprint. That of an object
         with an ETag comes from this. A pipe has none: "".
         """
-        if self.is_pipe:
-            return ""
+        if self.seen or self.is_pipe:
+            return self.seen
         if self.etag:
             return xxhash.xxh3_128_hexdigest(f"{self.size} {self.etag}".encode())
         try:
             with self.open() as file:
                 size = file.seek(0, os.SEEK_END)
-                digest = xxhash.xxh3_128(size.to_bytes(8, "little"))
+                digest = _of_size(size)
                 last = max(0, size - _SAMPLE_BYTES)
                 for at in sorted({0, last // 2, last}):
                     file.seek(at)
                     digest.update(file.read(_SAMPLE_BYTES))
         except OSError as error:
             raise InputError(f"{self.name}: {error.strerror}") from error
+        return digest.hexdigest()
+
+    def fingerprint_of(self, head: bytes) -> str:
+        """The same from the first bytes; "" where these are not all."""
+        if len(head) != self.size or self.size > _SAMPLE_BYTES or not head:
+            return ""
+        digest = _of_size(self.size)
+        digest.update(head)
         return digest.hexdigest()
 
     def open(self) -> BinaryIO:
@@ -93,7 +102,8 @@ class Source:
         if self.is_remote:
             return stores.open_reader(self._object, begin, self.size if until is None else until)
         file = open(self.path, "rb", buffering=0)  # noqa: SIM115
-        file.seek(begin)
+        if begin:
+            file.seek(begin)
         return file
 
     @property
@@ -239,6 +249,11 @@ class Batch:
     lines: int
     bytes_read: int
     text_bytes: int
+
+
+def _of_size(size: int) -> xxhash.xxh3_128:
+    """A fingerprint that is begun."""
+    return xxhash.xxh3_128(size.to_bytes(8, "little"))
 
 
 def printable(path: str) -> str:

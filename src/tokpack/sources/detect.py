@@ -80,6 +80,11 @@ def _text_format(head: bytes, name: str, bare: str) -> str:
     return "text"
 
 
+def first_bytes(source: Source) -> bytes:
+    """The first HEAD_BYTES of a file as they are stored, or all that there are. InputError."""
+    return _head(FileStream(source), "", source.name)
+
+
 def detect(
     source: Source, input_format: str = "auto", stored: bytes | None = None
 ) -> tuple[str, str]:
@@ -87,7 +92,7 @@ def detect(
 
     ``stored`` are its first bytes, HEAD_BYTES at most, where somebody has them.
     """
-    head = _head(FileStream(source), "", source.name) if stored is None else stored
+    head = first_bytes(source) if stored is None else stored
     compression = compression_of(head)
     if input_format != "auto":
         return input_format, compression

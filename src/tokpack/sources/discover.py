@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tokpack.errors import InputError, UsageError
 from tokpack.sources.base import FORMATS, STDIN, Source, printable
 from tokpack.sources.compression import bare_name
-from tokpack.sources.detect import detect
+from tokpack.sources.detect import detect, first_bytes
 from tokpack.sources.folders import (
     files_below,
     has_document_name,
@@ -241,10 +241,13 @@ def _source(path: str, input_format: str) -> Source:
             raise InputError(f"{printable(path)}: neither a file nor a pipe")
         size = status.st_size if stat.S_ISREG(status.st_mode) else 0
         source = Source(printable(path), path, "", "", size, status.st_mtime_ns)
-    format_, compression = detect(source, input_format)
-    if format_ in ("parquet", "arrow") and source.is_pipe:
+    head = None if source.is_pipe else first_bytes(source)
+    format_, compression = detect(source, input_format, head)
+    if format_ in ("parquet", "arrow") and head is None:
         raise InputError(f"{source.name}: {format_} cannot be read from a pipe; give the file")
-    return Source(source.name, path, format_, compression, source.size, source.mtime_ns)
+    seen = "" if head is None else source.fingerprint_of(head)
+    named = source.name, path, format_, compression
+    return Source(*named, source.size, source.mtime_ns, seen=seen)
 
 
 def _arrow_files(name: str, paths: list[str]) -> Iterator[Source]:
