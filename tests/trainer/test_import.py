@@ -284,7 +284,13 @@ def test_hostile_folders(tmp_path: Path) -> None:
 def test_a_run_goes_on_from_it(tmp_path: Path) -> None:
     """Without --finetune too: there are no moments to load, and the first step is step 1."""
     make(tmp_path / "model", "GPTNeoX", HF)
-    import_model(open_model(tmp_path / "model"), tmp_path / "out")
+    model = open_model(tmp_path / "model")
+    for _ in range(2):  # killed before its last file, an import begins anew
+        import_model(model, tmp_path / "out")
+        (tmp_path / "out/latest").rename(tmp_path / "latest")
+    (tmp_path / "latest").rename(tmp_path / "out/latest")
+    with pytest.raises(OutputError, match="exists: choose another output"):
+        import_model(model, tmp_path / "out")
     words = [str(tmp_path / "out/config.yaml"), "--micro-batch-size", "2", "--device", "cpu"]
     config, _ = resolve(words)
     engine = make_engine(config, ModelConfig.of(config, VOCAB), Topology())
