@@ -18,7 +18,7 @@ import common
 import numpy as np
 import numpy.typing as npt
 
-from tokpack.samples.orders.epochs import Cut
+from tokpack.samples.orders.epochs import EpochData
 from tokpack.samples.orders.packing import PackedOrder
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def measure(documents: int, seq_lengths: list[int], runs: int) -> Iterator[dict[
     for run in range(runs):
         for seq_length in seq_lengths:
             began = time.process_time()
-            order = PackedOrder(Cut(lengths, 0, documents, seq_length, 1, run, 1))
+            order = PackedOrder(EpochData(lengths, 0, documents, seq_length, 1, run, 1))
             seconds = time.process_time() - began
             stats = order.stats
             pieces, tokens, locating = located(order)

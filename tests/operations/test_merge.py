@@ -30,7 +30,7 @@ from tokpack.indexed import (
 from tokpack.indexed.prefix import prefixes_of
 from tokpack.indexed.trace import MAGIC
 from tokpack.operations.merge import merge, plain_facts
-from tokpack.operations.output import Output
+from tokpack.operations.output import NewDataset
 from tokpack.operations.split import Cut, split
 
 
@@ -187,17 +187,17 @@ def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
     out = str(tmp_path / "out")
     Path(f"{out}.bin.tokpack.tmp").write_text("left by a crash")
     with Staged() as staged:
-        making = Output(out, staged)
+        making = NewDataset(out, staged)
         making.append(np.arange(9))
         assert Path(f"{out}.bin.tokpack.tmp").stat().st_size == 72
     with Staged() as staged:
-        making = Output(out, staged)
+        making = NewDataset(out, staged)
         making.append(np.zeros(1, np.uint16))
         with pytest.raises(OutputError, match="2 bytes were written, expected 4"):
             making.complete(np.uint16, np.array([2]), np.array([0, 1]), {})
     facts = plain_facts(out, 0, 0, 0)
     with Staged() as staged, Staged() as others:
-        making, other = Output(out, staged), Output(out, others)
+        making, other = NewDataset(out, staged), NewDataset(out, others)
         other.append(np.zeros(1, np.uint16))
         making.complete(np.uint16, np.zeros(0, np.int32), np.array([0]), facts)
         with pytest.raises(OutputError, match=r"out\.bin\.tokpack\.tmp: another program"):
@@ -237,7 +237,7 @@ def test_large_scratch_arrays_lie_in_a_file_without_a_name(
     merge([str(tmp_path / "0"), str(tmp_path / "1")], str(tmp_path / "all"))
     assert documents_of(tmp_path / "all") == parts[0] + parts[1]
     with Staged() as staged:
-        making = Output(str(tmp_path / "more"), staged)
+        making = NewDataset(str(tmp_path / "more"), staged)
         assert isinstance(making.scratch(100, np.int64), np.memmap)
         assert making.one_each(1000).tolist() == list(range(1001))
     assert not list(tmp_path.glob("more*"))

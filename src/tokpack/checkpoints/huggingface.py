@@ -34,7 +34,7 @@ from .tensor_file import read_header
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from .tensor_file import Floats, Stored
+    from .tensor_file import Floats, TensorEntry
 
 CONFIG = "config.json"
 _WHOLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -285,7 +285,7 @@ def _window(path: Path, values: dict[str, Any], found: dict[str, Any]) -> list[s
     ]
 
 
-def _open(folder: Path) -> dict[str, Stored]:
+def _open(folder: Path) -> dict[str, TensorEntry]:
     """The tensors of all files of a folder. InputError, FormatError."""
     if (folder / _WHOLE).exists():
         return read_header(folder / _WHOLE)
@@ -298,7 +298,7 @@ def _open(folder: Path) -> dict[str, Stored]:
     where = read_object(folder / _INDEX).get("weight_map")
     if not isinstance(where, dict) or not all(map(_is_name, where.values())):
         raise FormatError(f"{folder / _INDEX}: its weight_map has to give the file of each tensor")
-    found: dict[str, Stored] = {}
+    found: dict[str, TensorEntry] = {}
     for name in sorted(set(where.values())):
         for key, stored in read_header(folder / name).items():
             if key in found:
@@ -314,6 +314,6 @@ def _is_name(value: Any) -> bool:
     return isinstance(value, str) and os.path.basename(value) == value not in ("", ".", "..")
 
 
-def _without_prefix(stored: dict[str, Stored], family: int) -> dict[str, Stored]:
+def _without_prefix(stored: dict[str, TensorEntry], family: int) -> dict[str, TensorEntry]:
     """The tensors by their names without the prefix of the class with a head."""
     return {name.removeprefix(_PREFIXES[min(family, LLAMA)]): one for name, one in stored.items()}

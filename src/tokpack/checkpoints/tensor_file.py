@@ -28,7 +28,7 @@ _MAX_HEADER = 100_000_000  # as the format has it
 _KINDS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 
 
-class Stored(NamedTuple):
+class TensorEntry(NamedTuple):
     """A tensor in a file."""
 
     path: Path
@@ -59,7 +59,7 @@ class Stored(NamedTuple):
             return raw.astype("<f4", copy=False)
 
 
-def read_header(path: Path) -> dict[str, Stored]:
+def read_header(path: Path) -> dict[str, TensorEntry]:
     """All tensors of a file by name; none is read yet.
 
     InputError where it cannot be opened, FormatError for a file that is cut off or contradicts
@@ -85,7 +85,7 @@ def read_header(path: Path) -> dict[str, Stored]:
     return found
 
 
-def _stored(path: Path, name: str, entry: Any, base: int, total: int) -> Stored:
+def _stored(path: Path, name: str, entry: Any, base: int, total: int) -> TensorEntry:
     """A tensor as the header has it. FormatError where it cannot be."""
     known = entry if isinstance(entry, dict) else {}
     kind, shape, offsets = (known.get(key, ()) for key in ("dtype", "shape", "data_offsets"))
@@ -106,7 +106,7 @@ def _stored(path: Path, name: str, entry: Any, base: int, total: int) -> Stored:
             f"{path}: {name} of shape {list(shape)} as {kind} takes {size:,} bytes, not "
             f"{end - begin:,}"
         )
-    return Stored(path, name, kind, tuple(shape), base + begin, end - begin)
+    return TensorEntry(path, name, kind, tuple(shape), base + begin, end - begin)
 
 
 def _are_counts(values: Any, size: int | None = None) -> bool:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tokpack.configuration.hardware import Cluster
-    from tokpack.configuration.layouts import Estimate, Plan
+    from tokpack.configuration.layouts import Estimate, LayoutPlan
 
 SHOWN = 12
 COLUMNS = 80
@@ -86,7 +86,7 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(f"{message}; see `tokpack train --help`")
 
 
-def _as_json(plan: Plan) -> dict[str, Any]:
+def _as_json(plan: LayoutPlan) -> dict[str, Any]:
     tokens = plan.estimates[0].layout.batch * plan.model.seq_length
     return {
         "estimated": True,
@@ -98,7 +98,7 @@ def _as_json(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _table(plan: Plan) -> list[str]:
+def _table(plan: LayoutPlan) -> list[str]:
     """Lines of at most 80 columns: what is planned, the best layouts, parts of the first."""
     cluster, fitting = plan.cluster, [one for one in plan.estimates if one.fits]
     best, layout = plan.estimates[0], plan.estimates[0].layout

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tokpack.report import Spelling
     from tokpack.samples.blend.plan import BlendPlan
-    from tokpack.samples.look import Looked, Piece
+    from tokpack.samples.look import Looked, SamplePiece
 
 _LEAST = 8  # tokens
 
@@ -77,7 +77,7 @@ def heading(sample: Looked, more: str = "") -> str:
 
 
 def print_pieces(
-    sample: Looked, spelling: Spelling | None, most: int | None, of: Callable[[Piece], str]
+    sample: Looked, spelling: Spelling | None, most: int | None, of: Callable[[SamplePiece], str]
 ) -> None:
     """Print the documents of a sample, of ``most`` tokens in all (0: all; None: a line of each).
 
@@ -103,7 +103,7 @@ def origin(kind: str, number: int, first: int) -> str:
     return f"{kind} {number}" + (f" from token {first:,} on" if first else "")
 
 
-def _of_sequence(piece: Piece) -> str:
+def _of_sequence(piece: SamplePiece) -> str:
     return origin("sequence", piece.sequence, piece.first)
 
 
@@ -118,7 +118,7 @@ def sample_json(sample: Looked) -> dict[str, Any]:
 
 
 def piece_json(
-    sample: Looked, piece: Piece, most: int | None, spelling: Spelling | None
+    sample: Looked, piece: SamplePiece, most: int | None, spelling: Spelling | None
 ) -> dict[str, Any]:
     """The tokens of a document in a sample, where ``most`` tokens are shown of all of them."""
     ids = sample.ids(piece)

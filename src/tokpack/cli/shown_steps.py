@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tokpack.indexed import MMapIndexedDataset
     from tokpack.report import Spelling
     from tokpack.samples.blend.portions import Portion
-    from tokpack.samples.look import Looked, Piece
+    from tokpack.samples.look import Looked, SamplePiece
 
 _MOST_LISTED = 12
 
@@ -71,7 +71,7 @@ def show_samples(course: Course, arguments: argparse.Namespace, numbers: Sequenc
             terminal.put_json(_as_json(sample, step, sources, spelling, arguments.max_tokens))
             continue
 
-        def of(piece: Piece, dataset: MMapIndexedDataset = sample.dataset) -> str:
+        def of(piece: SamplePiece, dataset: MMapIndexedDataset = sample.dataset) -> str:
             source = sources.text(dataset, piece.document)
             return origin("document", piece.document, piece.offset) + source
 

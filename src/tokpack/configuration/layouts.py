@@ -66,7 +66,7 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class Plan:
+class LayoutPlan:
     """What ``estimates`` are of; ``notes`` say what was assumed."""
 
     model: ModelConfig
@@ -75,7 +75,7 @@ class Plan:
     notes: list[str]
 
 
-def plan_of(argv: Sequence[str], cluster: Cluster) -> Plan:
+def plan_of(argv: Sequence[str], cluster: Cluster) -> LayoutPlan:
     """The layouts of the run that flags and files ask for: those that fit, the fastest first.
 
     Behind them are those that do not fit, the smallest first. UsageError where nothing can be
@@ -95,7 +95,7 @@ def plan_of(argv: Sequence[str], cluster: Cluster) -> Plan:
             f"{config.num_attention_heads} heads cannot be shared among {cluster.world_size} GPUs"
         )
     found.sort(key=_rank)
-    return Plan(model, cluster, found, notes)
+    return LayoutPlan(model, cluster, found, notes)
 
 
 def _rank(one: Estimate) -> tuple[Any, ...]:

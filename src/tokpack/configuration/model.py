@@ -17,7 +17,7 @@ LLAMA_3_POSITIONS = 8192  # from which its successors scale rope
 VOCABULARY = ("embedding.word.weight", "head.weight")  # parameters with padding
 
 
-class Layout(NamedTuple):
+class ParameterShape(NamedTuple):
     """Shape of a parameter, and the dimension that tensor parallelism splits: None if none."""
 
     shape: tuple[int, ...]
@@ -99,33 +99,33 @@ class ModelConfig:
         return -(-self.vocab_size // multiple) * multiple
 
     @cached_property
-    def layout(self) -> dict[str, Layout]:
+    def layout(self) -> dict[str, ParameterShape]:
         """Every parameter by its global name, whole and without padding, in the model's order."""
         return dict(self._layout())
 
-    def _layout(self) -> Iterator[tuple[str, Layout]]:
+    def _layout(self) -> Iterator[tuple[str, ParameterShape]]:
         width = self.hidden_size
         rows = (self.num_attention_heads + 2 * self.num_query_groups) * self.head_width
         up = self.ffn_hidden_size * (2 if self.activation == "swiglu" else 1)
 
-        def norm(name: str, over: int = width) -> Iterator[tuple[str, Layout]]:
-            yield f"{name}.weight", Layout((over,))
+        def norm(name: str, over: int = width) -> Iterator[tuple[str, ParameterShape]]:
+            yield f"{name}.weight", ParameterShape((over,))
             if self.normalization == "LayerNorm":
-                yield f"{name}.bias", Layout((over,))
+                yield f"{name}.bias", ParameterShape((over,))
 
         def linear(
             name: str, *shape: int, split: int, bias: bool = self.add_bias_linear
-        ) -> Iterator[tuple[str, Layout]]:
-            yield f"{name}.weight", Layout(shape, split)
+        ) -> Iterator[tuple[str, ParameterShape]]:
+            yield f"{name}.weight", ParameterShape(shape, split)
             if bias:  # of split inputs every tensor rank has the whole bias
-                yield f"{name}.bias", Layout(shape[:1], None if split else 0)
+                yield f"{name}.bias", ParameterShape(shape[:1], None if split else 0)
 
-        words = Layout((self.vocab_size, width), 0)
+        words = ParameterShape((self.vocab_size, width), 0)
         yield "embedding.word.weight", words
         if self.embed_layernorm:
             yield from norm("embedding.norm")
         if self.position_embedding_type == "learned_absolute":
-            yield "embedding.position.weight", Layout((self.max_position_embeddings, width))
+            yield "embedding.position.weight", ParameterShape((self.max_position_embeddings, width))
         for block in (f"blocks.{number}" for number in range(self.num_layers)):
             yield from norm(f"{block}.attention_norm")
             yield from linear(f"{block}.attention.qkv", rows, width, split=0, bias=self.qkv_bias)

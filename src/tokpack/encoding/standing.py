@@ -19,7 +19,7 @@ from tokpack.stores import is_url
 if TYPE_CHECKING:
     from tokpack.encoding.report import Report
 
-RunState = Literal["running", "lost", "failed", "stopped", "starting"]
+Condition = Literal["running", "lost", "failed", "stopped", "starting"]
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Unfinished:
     report: Report | None
 
     @property
-    def state(self) -> RunState:
+    def state(self) -> Condition:
         """``lost`` where the run has fallen silent, ``starting`` where it has said nothing yet."""
         report = self.report
         if report is None or report.state == "done":

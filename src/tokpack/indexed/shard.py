@@ -121,14 +121,14 @@ class Shard:
             raise InputError(f"{self.prefix}: was replaced while it was {doing}: run again")
 
 
-class Stored(NamedTuple):
+class StoredFiles(NamedTuple):
     """The objects of a dataset on a store, which belong together."""
 
     idx: StoredObject
     bin: StoredObject
 
 
-def look_at(prefixes: Sequence[str]) -> list[Stored | None]:
+def look_at(prefixes: Sequence[str]) -> list[StoredFiles | None]:
     """The objects of datasets on stores, whose .idx are copied to this machine, many at a time.
 
     None where they are missing, or replaced meanwhile. InputError.
@@ -136,14 +136,14 @@ def look_at(prefixes: Sequence[str]) -> list[Stored | None]:
     indices = [idx_path(prefix) for prefix in prefixes]
     before, data = stats(indices), stats([bin_path(prefix) for prefix in prefixes])
     found = [
-        Stored(idx, one) if idx is not None and one is not None and idx == after else None
+        StoredFiles(idx, one) if idx is not None and one is not None and idx == after else None
         for idx, one, after in zip(before, data, stats(indices), strict=True)
     ]
     copies([one.idx for one in found if one is not None])
     return found
 
 
-def open_shard(prefix: str, found: Stored | None = None) -> Shard:
+def open_shard(prefix: str, found: StoredFiles | None = None) -> Shard:
     """Map both files of a dataset, which belong together even while a writer replaces them.
 
     Those that were ``found`` before are not looked for. InputError where one is missing,

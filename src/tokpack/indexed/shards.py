@@ -14,7 +14,7 @@ from tokpack.errors import FormatError, InputError
 from tokpack.indexed.format import bin_path, idx_path, storage_dtype
 from tokpack.indexed.manifest import Manifest, checksum_of, is_manifest, manifest_path
 from tokpack.indexed.records import ShardRecord
-from tokpack.indexed.shard import Shard, Stored, look_at, open_shard
+from tokpack.indexed.shard import Shard, StoredFiles, look_at, open_shard
 from tokpack.stores import exists, is_url, joined
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class _Recorded:
 
     def __init__(self, prefix: str, dtype: np.dtype[Any], records: tuple[ShardRecord, ...]) -> None:
         self._prefix, self._dtype, self._records = prefix, dtype, records
-        self._stored: dict[int, Stored | None] = {}
+        self._stored: dict[int, StoredFiles | None] = {}
 
     def look_at(self, numbers: range) -> None:
         """Look where shards on a store are, all at once. InputError."""

@@ -19,7 +19,7 @@ from tokpack.indexed.prefix import prefix_of
 from tokpack.operations import foreign, parquet, tntidx
 from tokpack.operations.export import EXPORTS, cast, export, place_of_export
 from tokpack.operations.merge import plain_facts
-from tokpack.operations.output import Output
+from tokpack.operations.output import NewDataset
 from tokpack.operations.place import place_of_datasets, scratch_folder
 from tokpack.progress import Stage
 from tokpack.stores import exists, head, identity, is_file, is_url, open_file
@@ -194,7 +194,7 @@ def _import(options: ConvertOptions, name: str, source: str, progress: Show | No
         place_of_datasets([prefix], files, overwrite=options.overwrite) as place,
         Staged() as staged,
     ):
-        out = Output(place.here(prefix), staged)
+        out = NewDataset(place.here(prefix), staged)
         lengths = out.scratch(opened.sequences, np.int32)
         stage = Stage(progress, "convert", opened.sequences, "sequences")
         at = tokens = 0

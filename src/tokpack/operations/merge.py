@@ -18,7 +18,7 @@ from tokpack.indexed.outputs import dataset_files
 from tokpack.indexed.prefix import prefixes_of
 from tokpack.indexed.records import MAX_TOTAL, ShardRecord
 from tokpack.indexed.shard import open_shard
-from tokpack.operations.output import JoinedOutput, Output
+from tokpack.operations.output import JoinedDataset, NewDataset
 from tokpack.operations.place import Place, place_of_datasets
 from tokpack.progress import Stage
 from tokpack.stores import is_url
@@ -169,7 +169,7 @@ def _write(inputs: list[_Input], output: str, place: Place, *, progress: Show | 
     digests = [digest for found in inputs for digest in found.digests]
     stage = Stage(progress, "merge", sum(record.bin_bytes for record in records))
     with Staged() as staged:
-        out = (JoinedOutput if is_url(output) else Output)(place.here(output), staged)
+        out = (JoinedDataset if is_url(output) else NewDataset)(place.here(output), staged)
         lengths = out.scratch(sum(record.sequences for record in records), np.int32)
         doc_idx = out.scratch(sum(record.documents for record in records) + 1, np.int64)
         sequence = document = 0
@@ -178,14 +178,14 @@ def _write(inputs: list[_Input], output: str, place: Place, *, progress: Show | 
             if shard.identity != identity:
                 raise FormatError(f"{record.prefix}: changed while it was merged; run again")
             _append(shard, lengths, doc_idx, sequence, document)
-            if isinstance(out, JoinedOutput):
+            if isinstance(out, JoinedDataset):
                 out.join(shard, digest)
             else:
                 out.copy(shard, 0, record.bin_bytes, "merged", stage.add)
             sequence += record.sequences
             document += record.documents
         manifest = out.complete(inputs[0].dtype, lengths, doc_idx, _facts(inputs))
-        joined = {bin_path(output): out.ranges} if isinstance(out, JoinedOutput) else {}
+        joined = {bin_path(output): out.ranges} if isinstance(out, JoinedDataset) else {}
         place.commit(staged, joined=joined, told=stage.add)
         return manifest
 

@@ -43,7 +43,7 @@ _FETCH = 4 << 20
 _CHUNK = 1 << 20
 
 
-class Output:
+class NewDataset:
     """The dataset ``prefix`` in the making: ids are appended or copied, then ``complete`` ends it.
 
     Its files are those of ``staged``, in the order .bin, .idx, manifest.
@@ -178,8 +178,8 @@ class Output:
         return manifest
 
 
-class JoinedOutput(Output):
-    """As Output, for a dataset on a store, which makes the .bin of the ``ranges`` of others."""
+class JoinedDataset(NewDataset):
+    """As NewDataset, for a dataset on a store, which makes the .bin of the ``ranges`` of others."""
 
     _version = PIECES_VERSION
 

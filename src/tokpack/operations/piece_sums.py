@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tokpack.indexed.manifest import FileDigest
 
 
-class Piece(NamedTuple):
+class SummedPiece(NamedTuple):
     """Bytes [begin, end) of a .bin: what the manifest says of them, and the checksum they have."""
 
     begin: int
@@ -32,7 +32,7 @@ class PieceSums:
         self._number = self._begin = self._at = 0
         self._state = self._new_state()
 
-    def add(self, data: memoryview) -> Iterator[Piece]:
+    def add(self, data: memoryview) -> Iterator[SummedPiece]:
         """Take the next bytes."""
         while len(data):
             yield from self.finish()
@@ -46,7 +46,7 @@ class PieceSums:
             self._at += len(some)
             data = data[len(some) :]
 
-    def finish(self) -> Iterator[Piece]:
+    def finish(self) -> Iterator[SummedPiece]:
         """The pieces that end here, those without bytes among them."""
         while self._number < len(self._digests) and self._at == self._end:
             state, digest = self._state, self._digests[self._number]
@@ -55,7 +55,7 @@ class PieceSums:
                 if isinstance(state, BlockSums)
                 else state.hexdigest()
             )
-            yield Piece(self._begin, self._at, digest, checksum, len(self._digests) == 1)
+            yield SummedPiece(self._begin, self._at, digest, checksum, len(self._digests) == 1)
             self._number, self._begin = self._number + 1, self._at
             self._state = self._new_state()
 

@@ -15,7 +15,7 @@ from tokpack.indexed.lengths import document_ends
 from tokpack.indexed.manifest import checksum_of
 from tokpack.indexed.outputs import dataset_files
 from tokpack.operations.merge import plain_facts
-from tokpack.operations.output import Output
+from tokpack.operations.output import NewDataset
 from tokpack.operations.place import place_of_datasets
 from tokpack.progress import Stage
 
@@ -82,7 +82,7 @@ def split(
         files = dataset_files(dataset.path_prefix)
         with place_of_datasets(names, files, overwrite=overwrite) as place, Staged() as staged:
             for name, documents in zip(names, ranges, strict=True):
-                out = Output(place.here(name), staged)
+                out = NewDataset(place.here(name), staged)
                 results.append((name, _write(dataset, out, documents, ends, stage)))
             place.commit(staged)
     return results
@@ -153,7 +153,7 @@ def _names(output: str, cut: Cut, ranges: list[tuple[int, int]]) -> list[str]:
 
 def _write(
     dataset: MMapIndexedDataset,
-    out: Output,
+    out: NewDataset,
     documents: tuple[int, int],
     ends: npt.NDArray[np.int64],
     stage: Stage,

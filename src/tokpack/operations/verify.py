@@ -33,7 +33,7 @@ from tokpack.indexed.scan import Block, scan
 from tokpack.indexed.shard import map_file
 from tokpack.indexed.shards import piece_prefix
 from tokpack.indexed.trace import trace_path
-from tokpack.operations.piece_sums import Piece, PieceSums
+from tokpack.operations.piece_sums import PieceSums, SummedPiece
 from tokpack.operations.token_check import TokenCheck
 from tokpack.progress import Stage
 from tokpack.stores import exists, identity, is_url, located, near
@@ -312,7 +312,7 @@ def _check_digest(path: str, found: str, digest: FileDigest) -> None:
         )
 
 
-def _check_piece(path: str, piece: Piece) -> None:
+def _check_piece(path: str, piece: SummedPiece) -> None:
     where = "" if piece.is_all else f", bytes {piece.begin:,} to {piece.end:,}"
     _check_digest(path + where, piece.checksum, piece.digest)
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Piece:
+class SamplePiece:
     """Tokens in a row of a sample that come from one sequence.
 
     Its tokens ``at`` to ``at + tokens - 1`` are those of ``sequence`` from token ``first`` on,
@@ -51,7 +51,7 @@ class Looked:
     dataset: MMapIndexedDataset
     own: int
     epoch: int | None
-    pieces: list[Piece]
+    pieces: list[SamplePiece]
     arrays: Sample = field(repr=False)
 
     @property
@@ -59,7 +59,7 @@ class Looked:
         """How many of its tokens come from documents; padding comes after them."""
         return max((piece.at + piece.tokens for piece in self.pieces), default=0)
 
-    def ids(self, piece: Piece) -> list[int]:
+    def ids(self, piece: SamplePiece) -> list[int]:
         """The tokens of a piece."""
         ids: list[int] = self.arrays["tokens"][piece.at : piece.at + piece.tokens].tolist()
         return ids
@@ -97,7 +97,7 @@ def look(samples: GPTDataset | BlendedDataset, number: int) -> Looked:
             document = bisect_right(dataset.dataset.doc_idx, sequence) - 1
             begin = int(dataset.dataset.doc_idx[document])
             offset = first + int(np.sum(dataset.dataset.sizes[begin:sequence], dtype=np.int64))
-            pieces.append(Piece(document, offset, sequence, first, at, shown))
+            pieces.append(SamplePiece(document, offset, sequence, first, at, shown))
         at += count
     return Looked(number, dataset.dataset, own, epoch, pieces, arrays)
 

@@ -26,7 +26,7 @@ _AT_ONCE = 16
 _DOUBLED = 4  # times that parts may double where they are too many; each is held in memory
 
 
-class Part(NamedTuple):
+class UploadPart(NamedTuple):
     """A part of an upload: one range that the store copies, or several that pass through here."""
 
     ranges: list[Range]
@@ -67,7 +67,7 @@ def compose(url: str, ranges: Sequence[Range], told: Callable[[int], None]) -> N
     access.check_same(*(one for one in sources if isinstance(one, StoredObject)))
 
 
-def parts_of(ranges: Sequence[Range], url: str) -> list[Part]:
+def parts_of(ranges: Sequence[Range], url: str) -> list[UploadPart]:
     """The parts of an upload to S3 within its limits. UsageError where there are too many ranges.
 
     What is smaller than a part is joined with its neighbours, here; so is what is not on S3.
@@ -84,7 +84,7 @@ def parts_of(ranges: Sequence[Range], url: str) -> list[Part]:
     )
 
 
-def _parts(ranges: Sequence[Range], least: int, most: int) -> Iterator[Part]:
+def _parts(ranges: Sequence[Range], least: int, most: int) -> Iterator[UploadPart]:
     joined: list[Range] = []
     held, on_s3 = 0, False  # bytes in them; whether the last one is
     for source, first, end in ranges:
@@ -96,23 +96,25 @@ def _parts(ranges: Sequence[Range], least: int, most: int) -> Iterator[Part]:
             full = least if alone else max(least, PART_BYTES)
             if alone and not held:
                 size = -(-left // -(-left // most))  # parts of one size, none of which is small
-                yield Part([Range(source, begin, begin + size)], copied=True)
+                yield UploadPart([Range(source, begin, begin + size)], copied=True)
             else:
                 size = max(min(left, full - held), 0)
                 joined.append(Range(source, begin, begin + size))
                 held += size
                 if held >= full:
-                    yield Part(joined, copied=False)
+                    yield UploadPart(joined, copied=False)
                     joined, held = [], 0
             begin += size
     if joined:  # the last part may be small
-        yield Part(joined, copied=len(joined) == 1 and on_s3 and _is_whole(joined[0]))
+        yield UploadPart(joined, copied=len(joined) == 1 and on_s3 and _is_whole(joined[0]))
 
 
-def _maker(url: str, told: Callable[[int], None]) -> Callable[[Any, dict[str, Any], Part], str]:
+def _maker(
+    url: str, told: Callable[[int], None]
+) -> Callable[[Any, dict[str, Any], UploadPart], str]:
     telling = threading.Lock()
 
-    def make(client: Any, named: dict[str, Any], part: Part) -> str:
+    def make(client: Any, named: dict[str, Any], part: UploadPart) -> str:
         if part.copied:
             etag = _copy(client, named, part.ranges[0])
         else:

@@ -20,7 +20,7 @@ from tokpack.stores.urls import StoredObject, azure_names, place_of, shown, url_
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tokpack.stores.urls import Place
+    from tokpack.stores.urls import Location
 
 EXTRAS = {"s3": "s3", "gs": "gcs", "az": "azure", "http": "remote"}
 _TRIES = 3  # by obstore itself; ``access`` tries again, and knows when to give up
@@ -150,7 +150,7 @@ def _object(url: str, found: Any) -> StoredObject:
 
 
 @functools.cache
-def _opened(place: Place) -> Any:
+def _opened(place: Location) -> Any:
     from obstore import store
 
     retry: Any = {

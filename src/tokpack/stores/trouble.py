@@ -6,7 +6,7 @@ import os
 import re
 
 from tokpack.errors import StoreError
-from tokpack.stores.urls import Place, place_of, scrubbed, shown
+from tokpack.stores.urls import Location, place_of, scrubbed, shown
 
 _STATUS = re.compile(r"status code: (\d{3})([^:<]*)")
 _CODE = re.compile(r"<Code>(\w+)</Code>")
@@ -85,7 +85,7 @@ def explained(number: int, code: str, text: str, url: str) -> str:
     return _lasting(text, number, f"{number} {code}", place)
 
 
-def _passing(name: str, text: str, number: int, said: str, place: Place) -> str:
+def _passing(name: str, text: str, number: int, said: str, place: Location) -> str:
     """Why it may succeed the next time; "" where it will not."""
     if number:
         # 416: a body broke off at its very end, and the empty range behind it was asked for.
@@ -103,7 +103,7 @@ def _passing(name: str, text: str, number: int, said: str, place: Place) -> str:
     return f"{_server(place)} {why}: {_settings_of_endpoint(place)}"
 
 
-def _lasting(text: str, number: int, said: str, place: Place) -> str:
+def _lasting(text: str, number: int, said: str, place: Location) -> str:
     """What is wrong, and which setting says so."""
     settings = _CREDENTIALS[place.kind]
     reasons = (
@@ -141,24 +141,24 @@ def _lasting(text: str, number: int, said: str, place: Place) -> str:
     return next((reason for holds, reason in reasons if holds), scrubbed(text)[:_MOST])
 
 
-def _endpoint(place: Place) -> tuple[str, str]:
+def _endpoint(place: Location) -> tuple[str, str]:
     """The variable that names the endpoint, and the endpoint; that is "" where none is set."""
     names = _ENDPOINT.get(place.kind, ())
     return next(((name, os.environ[name]) for name in names if os.environ.get(name)), ("", ""))
 
 
-def _at(place: Place) -> str:
+def _at(place: Location) -> str:
     name, value = _endpoint(place)
     return f" at {name}={shown(value)}" if name else ""
 
 
-def _server(place: Place) -> str:
+def _server(place: Location) -> str:
     if place.kind == "http":
         return shown(place.root)
     return f"the store{_at(place)}" if place.kind else "the store"
 
 
-def _settings_of_endpoint(place: Place) -> str:
+def _settings_of_endpoint(place: Location) -> str:
     names = _ENDPOINT.get(place.kind)
     if not names:
         return "check the address, and HTTPS_PROXY where there is a proxy"

@@ -24,7 +24,7 @@ from tokpack.stores.urls import place_of, shown
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-Part = TypeVar("Part")
+T = TypeVar("T")
 
 _AT_ONCE = 4
 _TRIES = 8
@@ -103,8 +103,8 @@ def _send_parts(path: str, url: str, size: int, begun: Callable[[str], None]) ->
 
 def in_parts(
     url: str,
-    parts: Sequence[Part],
-    make: Callable[[Any, dict[str, Any], Part], str],
+    parts: Sequence[T],
+    make: Callable[[Any, dict[str, Any], T], str],
     *,
     begun: Callable[[str], None] = lambda upload: None,
     at_once: int = _AT_ONCE,
@@ -124,7 +124,7 @@ def in_parts(
     if created["ResponseMetadata"].get("RetryAttempts"):
         _abort_twin(client, where, upload)
 
-    def part(number: int, what: Part) -> dict[str, Any]:
+    def part(number: int, what: T) -> dict[str, Any]:
         named = {**where, "UploadId": upload, "PartNumber": number}
         return {"PartNumber": number, "ETag": make(client, named, what)}
 

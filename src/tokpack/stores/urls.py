@@ -40,7 +40,7 @@ class StoredObject:
         return self.etag == other.etag if self.etag else self.modified_ns == other.modified_ns
 
 
-class Place(NamedTuple):
+class Location(NamedTuple):
     """Where an object lies: ``root`` names the bucket, container or host; ``key`` the object.
 
     ``kind`` is s3, gs, az, http, or "" for what fsspec opens; then root is "" and key the URL.
@@ -71,12 +71,12 @@ def scrubbed(text: str) -> str:
     return _PASSWORD.sub(r"\1", _QUERY.sub(r"\1", line))
 
 
-def place_of(url: str) -> Place:
+def place_of(url: str) -> Location:
     """Take a URL apart. InputError for one without a bucket, container or host."""
     scheme, _, rest = url.partition("://")
     kind = _KINDS.get(scheme.lower(), "")
     if not kind:
-        return Place("", "", url)
+        return Location("", "", url)
     if kind == "http":
         parts = urlsplit(url)
         query = f"?{parts.query}" if parts.query else ""
@@ -87,7 +87,7 @@ def place_of(url: str) -> Place:
     if not (parts.netloc if kind == "http" else root):
         what = {"s3": "bucket", "gs": "bucket", "az": "container"}.get(kind, "host")
         raise InputError(f"{shown(url)}: the URL names no {what}: {scheme}://{what.upper()}/...")
-    return Place(kind, root, key)
+    return Location(kind, root, key)
 
 
 def same_object(url: str, other: str) -> bool:
@@ -95,7 +95,7 @@ def same_object(url: str, other: str) -> bool:
     return _object_of(url) == _object_of(other)
 
 
-def _object_of(url: str) -> Place:
+def _object_of(url: str) -> Location:
     place = place_of(url)
     if place.kind != "az":
         return place

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tokpack.checkpoints.course import Course
     from tokpack.checkpoints.run_log import Record, RunLog
     from tokpack.configuration.steps import Step
-    from tokpack.samples.look import Looked, Piece
+    from tokpack.samples.look import Looked, SamplePiece
     from tokpack.view.items import BlendItem, DatasetItem, RunItem
     from tokpack.view.site import Query, Site
 
@@ -237,7 +237,7 @@ def _pieces(
         yield token_text(ids, spelling, begin, with_ids=with_ids, silent=silent)
 
 
-def _heading(site: Site, number: int, sample: Looked, piece: Piece) -> Iterator[object]:
+def _heading(site: Site, number: int, sample: Looked, piece: SamplePiece) -> Iterator[object]:
     named, found = f"document {piece.document:,}", site.number_of(sample.dataset.path_prefix)
     member = _dataset_of(site, sample)
     if found is None or member is None:

@@ -46,7 +46,7 @@ class CacheError(Exception):
 
 
 @dataclass(frozen=True)
-class Stored:
+class ArrayEntry:
     """One array of a file."""
 
     name: str
@@ -70,7 +70,7 @@ class Stored:
 class Header:
     """What a file holds; ``size`` is that of the file."""
 
-    arrays: tuple[Stored, ...]
+    arrays: tuple[ArrayEntry, ...]
     size: int
 
 
@@ -97,7 +97,7 @@ def write(
             state.update(data)
             _write_all(file, data)
             position += len(data)
-        arrays.append(Stored(part.name, dtype, part.shape, offset, state.hexdigest()))
+        arrays.append(ArrayEntry(part.name, dtype, part.shape, offset, state.hexdigest()))
         if arrays[-1].end != position:
             raise ValueError(f"{part.name}: its chunks are not of the shape {part.shape}")
     header = _canonical({"kind": kind, "settings": settings, "arrays": [*map(_describe, arrays)]})
@@ -154,7 +154,7 @@ def verify(file: BinaryIO, header: Header) -> None:
             raise CacheError(f"the checksum of {stored.name} is wrong")
 
 
-def _describe(stored: Stored) -> dict[str, Any]:
+def _describe(stored: ArrayEntry) -> dict[str, Any]:
     return {
         "name": stored.name,
         "dtype": stored.dtype.str,
@@ -164,14 +164,14 @@ def _describe(stored: Stored) -> dict[str, Any]:
     }
 
 
-def _stored(entry: Mapping[str, Any]) -> Stored:
+def _stored(entry: Mapping[str, Any]) -> ArrayEntry:
     dtype = np.dtype(entry["dtype"])
     if dtype.kind not in _KINDS:
         raise CacheError(f"{entry['name']}: its dtype is {dtype}")
     shape = tuple(int(size) for size in entry["shape"])
     if any(size < 0 for size in shape):
         raise CacheError(f"{entry['name']}: its shape is {shape}")
-    return Stored(entry["name"], dtype, shape, int(entry["offset"]), entry["xxh3_128"])
+    return ArrayEntry(entry["name"], dtype, shape, int(entry["offset"]), entry["xxh3_128"])
 
 
 def _canonical(value: Any) -> bytes:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokpack import _core
-from tokpack.samples.orders.epochs import Cut, EpochOrder, Epochs
+from tokpack.samples.orders.epochs import EpochData, EpochOrder, Epochs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -51,7 +51,7 @@ class _Window(NamedTuple):
 
 
 class BlockOrder(EpochOrder):
-    """The samples of a cut, epoch after epoch without end.
+    """The samples of its data, epoch after epoch without end.
 
     A block is the sequences that begin in the same ``block_tokens`` tokens, a window
     ``window_blocks`` of them or fewer, all windows of an epoch about as many. An epoch has
@@ -63,11 +63,13 @@ class BlockOrder(EpochOrder):
 
     joined = True
 
-    def __init__(self, cut: Cut, block_tokens: int, *, window_blocks: int = WINDOW_BLOCKS) -> None:
-        self._cut = cut
-        self.blocks, self._before = _blocks(cut, block_tokens)
+    def __init__(
+        self, data: EpochData, block_tokens: int, *, window_blocks: int = WINDOW_BLOCKS
+    ) -> None:
+        self._data = data
+        self.blocks, self._before = _blocks(data, block_tokens)
         self.tokens = int(self._before[-1])
-        self.samples = max(self.tokens - cut.extra, 0) // cut.seq_length
+        self.samples = max(self.tokens - data.extra, 0) // data.seq_length
         count = len(self.blocks) - 1
         self._windows_each = windows = -(-count // window_blocks)
         self._edges = np.arange(windows + 1) * count // max(windows, 1)
@@ -85,7 +87,7 @@ class BlockOrder(EpochOrder):
         return rows, np.bincount(owner, minlength=len(places))
 
     def _finder(self, sequences: range) -> Callable[[int], Iterator[int]]:
-        own = range(max(sequences.start, self._cut.begin), min(sequences.stop, self._cut.end))
+        own = range(max(sequences.start, self._data.begin), min(sequences.stop, self._data.end))
 
         def places_in(epoch: int) -> Iterator[int]:
             for sequence in own:
@@ -96,11 +98,11 @@ class BlockOrder(EpochOrder):
 
     def _epoch(self, epoch: int) -> _Epoch:
         count = len(self.blocks) - 1
-        order = _core.Permutation(count, _core.mix(*self._cut.key, epoch, _BLOCKS))
+        order = _core.Permutation(count, _core.mix(*self._data.key, epoch, _BLOCKS))
         blocks = order.many(np.arange(count))
         sums = np.concatenate([[0], np.cumsum(np.diff(self._before)[blocks])])
         tokens = sums[self._edges]
-        samples = np.minimum(-(-tokens // self._cut.seq_length), self.samples)
+        samples = np.minimum(-(-tokens // self._data.seq_length), self.samples)
         samples[-1] = self.samples  # what is left out at the end begins none
         return _Epoch(blocks, self._edges, tokens, samples)
 
@@ -111,11 +113,11 @@ class BlockOrder(EpochOrder):
         firsts, counts = self.blocks[blocks], self.blocks[blocks + 1] - self.blocks[blocks]
         behind = np.cumsum(counts)
         total = int(behind[-1])
-        key = (*self._cut.key, epoch, window)
+        key = (*self._data.key, epoch, window)
         order = _core.Permutation(total, _core.mix(*key, _SEQUENCES))
         sequences = np.repeat(firsts - (behind - counts), counts) + np.arange(total)
         sequences = sequences[order.many(np.arange(total))]
-        ends = np.cumsum(self._cut.lengths[sequences], dtype=np.int64)
+        ends = np.cumsum(self._data.lengths[sequences], dtype=np.int64)
         if ends[-1] != made.tokens[window + 1] - made.tokens[window]:
             raise ValueError("the lengths of the documents have changed")
         begun = int(made.samples[window + 1] - made.samples[window])
@@ -130,8 +132,8 @@ class BlockOrder(EpochOrder):
         for window in np.unique(windows).tolist():
             here, before = windows == window, made.samples[window]
             cut[here] = before + self._windows[first + window].samples.many(places[here] - before)
-        at, own = cut * self._cut.seq_length, np.arange(len(places))
-        ends = at + self._cut.seq_length + self._cut.extra
+        at, own = cut * self._data.seq_length, np.arange(len(places))
+        ends = at + self._data.seq_length + self._data.extra
         while len(at):
             windows = np.searchsorted(made.tokens, at, side="right") - 1
             stops = np.minimum(ends, made.tokens[windows + 1])
@@ -148,7 +150,7 @@ class BlockOrder(EpochOrder):
         """The samples of an epoch, as they were cut, that hold a sequence."""
         made = self._epochs[epoch]
         block = int(np.searchsorted(self.blocks, sequence, side="right")) - 1
-        order = _core.Permutation(len(made.blocks), _core.mix(*self._cut.key, epoch, _BLOCKS))
+        order = _core.Permutation(len(made.blocks), _core.mix(*self._data.key, epoch, _BLOCKS))
         place = order.inverse(block)
         window = int(np.searchsorted(made.edges, place, side="right")) - 1
         before = made.blocks[made.edges[window] : place]
@@ -156,10 +158,10 @@ class BlockOrder(EpochOrder):
         found = self._windows[epoch * self._windows_each + window]
         place = found.order.inverse(inside + sequence - int(self.blocks[block]))
         end = int(made.tokens[window] + found.ends[place])
-        begin = end - int(self._cut.lengths[sequence])
+        begin = end - int(self._data.lengths[sequence])
         if begin < end:
-            first = max((begin - self._cut.extra) // self._cut.seq_length, 0)
-            yield from range(first, min((end - 1) // self._cut.seq_length + 1, self.samples))
+            first = max((begin - self._data.extra) // self._data.seq_length, 0)
+            yield from range(first, min((end - 1) // self._data.seq_length + 1, self.samples))
 
     def _taken_as(self, number: int, epoch: int) -> int:
         """When a sample of an epoch, as it was cut, is taken."""
@@ -170,15 +172,15 @@ class BlockOrder(EpochOrder):
         return before + found.samples.inverse(number - before)
 
 
-def _blocks(cut: Cut, block_tokens: int) -> tuple[Int64s, Int64s]:
+def _blocks(data: EpochData, block_tokens: int) -> tuple[Int64s, Int64s]:
     """First sequences of the blocks, and the tokens before them; each with its end."""
     firsts, befores = [], []
     total, last = 0, -1
-    for start in range(cut.begin, cut.end, _STEP):
-        part = cut.lengths[start : min(start + _STEP, cut.end)]
+    for start in range(data.begin, data.end, _STEP):
+        part = data.lengths[start : min(start + _STEP, data.end)]
         if len(part) and int(part.min()) < 0:
             wrong = start + int(np.argmax(part < 0))
-            raise ValueError(f"document {wrong} has {cut.lengths[wrong]} tokens")
+            raise ValueError(f"document {wrong} has {data.lengths[wrong]} tokens")
         ends = total + np.cumsum(part, dtype=np.int64)
         begins = ends - part
         blocks = begins // block_tokens
@@ -186,7 +188,7 @@ def _blocks(cut: Cut, block_tokens: int) -> tuple[Int64s, Int64s]:
         firsts.append(start + new)
         befores.append(begins[new])
         total, last = int(ends[-1]), int(blocks[-1])
-    return np.concatenate([*firsts, [cut.end]]), np.concatenate([*befores, [total]])
+    return np.concatenate([*firsts, [data.end]]), np.concatenate([*befores, [total]])
 
 
 def _rows(window: _Window, begins: Int64s, ends: Int64s) -> tuple[Rows, Counts]:

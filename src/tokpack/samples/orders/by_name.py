@@ -9,7 +9,7 @@ from tokpack.samples.cache.store import IndexCache
 from tokpack.samples.megatron.neox_packing import NEOX_PACKED, NeoxPackedOrder
 from tokpack.samples.megatron.orders import MegatronOrder
 from tokpack.samples.orders.blocks import BLOCK_BYTES, BlockOrder
-from tokpack.samples.orders.epochs import Cut
+from tokpack.samples.orders.epochs import EpochData
 from tokpack.samples.orders.packing import PACKED, PackedOrder
 from tokpack.samples.orders.stateless import StatelessOrder
 from tokpack.samples.settings import OWN_ORDERS
@@ -71,11 +71,11 @@ def make_order(
     sizes, fingerprint, name = dataset.sizes, dataset.fingerprint, dataset.path_prefix
     tokens = dataset.tokens_in(begin, end)
     length, extra = settings.seq_length, settings.extra
-    cut = Cut(sizes, begin, end, length, extra, settings.seed, fingerprint)
+    data = EpochData(sizes, begin, end, length, extra, settings.seed, fingerprint)
     # The other programs let one sample run on from one epoch into the next.
     if settings.packing in PACKED:
         try:
-            return PackedOrder(cut, settings.packing, cache)
+            return PackedOrder(data, settings.packing, cache)
         except UsageError as error:
             raise UsageError(f"{name}: {error}") from None
     if settings.packing in NEOX_PACKED:
@@ -87,9 +87,9 @@ def make_order(
             "or more data"
         )
     if settings.order == "stateless":
-        return StatelessOrder(cut, tokens)
+        return StatelessOrder(data, tokens)
     if settings.order == "stateless-blocks":
-        return BlockOrder(cut, BLOCK_BYTES // dataset.dtype.itemsize)
+        return BlockOrder(data, BLOCK_BYTES // dataset.dtype.itemsize)
     wanted = settings.num_samples
     if settings.epochs is not None:
         wanted = (settings.epochs * tokens - extra) // length

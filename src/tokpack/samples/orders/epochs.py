@@ -35,7 +35,7 @@ class Epochs(Generic[T]):
 
 
 @dataclass(frozen=True)
-class Cut:
+class EpochData:
     """Sequences [begin, end) of a dataset, that samples of ``seq_length`` tokens are cut from.
 
     ``lengths`` int32 [n] are the tokens of every sequence of the dataset; a sample reads ``extra``

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from tokpack import _core
 from tokpack.errors import FormatError, UsageError
-from tokpack.samples.orders.epochs import Cut, EpochOrder, Epochs
+from tokpack.samples.orders.epochs import EpochData, EpochOrder, Epochs
 from tokpack.samples.orders.rows import scan
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class PackingStats:
 
 
 class PackedOrder(EpochOrder):
-    """The samples of a cut, epoch after epoch without end.
+    """The samples of its data, epoch after epoch without end.
 
     A sequence of more than ``seq_length + extra`` tokens is cut: piece k is its tokens from
     ``k * seq_length`` on. So with ``extra`` 1 each token but a sequence's first is a label exactly
@@ -73,23 +73,23 @@ class PackedOrder(EpochOrder):
     joined = False
 
     def __init__(
-        self, cut: Cut, packing: str = "best_fit", cache: IndexCache | None = None
+        self, data: EpochData, packing: str = "best_fit", cache: IndexCache | None = None
     ) -> None:
-        part, seq_length, extra = cut.lengths[cut.begin : cut.end], cut.seq_length, cut.extra
-        self._begin = cut.begin
-        key = _core.mix(*cut.key, _WINDOWS)
+        part, seq_length, extra = data.lengths[data.begin : data.end], data.seq_length, data.extra
+        self._begin = data.begin
+        key = _core.mix(*data.key, _WINDOWS)
 
         def build() -> Mapping[str, npt.NDArray[Any]]:
             return _core.pack(part, seq_length, extra, key, together=packing == "best_fit")
 
         settings = {
             "layout": 1,  # of the arrays; another one is another file
-            "data": cut.fingerprint,
-            "begin": cut.begin,
-            "end": cut.end,
+            "data": data.fingerprint,
+            "begin": data.begin,
+            "end": data.end,
             "seq_length": seq_length,
             "extra": extra,
-            "seed": cut.seed,
+            "seed": data.seed,
             "packing": packing,
         }
         self.cached: CacheFile | None = None
@@ -115,13 +115,13 @@ class PackedOrder(EpochOrder):
         self.samples = samples = len(self._packing)
         if self.samples == 0:
             raise UsageError(
-                f"sequences {cut.begin} to {cut.end}: none has two tokens in a sample of "
+                f"sequences {data.begin} to {data.end}: none has two tokens in a sample of "
                 f"{seq_length + extra}, so there is nothing to predict"
             )
         self.stats = _stats(arrays["totals"], self.samples, seq_length + extra)
         self.tokens = self.stats.tokens
         self._orders = Epochs(
-            lambda epoch: _core.Permutation(samples, _core.mix(*cut.key, epoch, _SAMPLES))
+            lambda epoch: _core.Permutation(samples, _core.mix(*data.key, epoch, _SAMPLES))
         )
 
     def _locate_one(self, epoch: int, place: int) -> Rows:

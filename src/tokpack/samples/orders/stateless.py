@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokpack import _core
-from tokpack.samples.orders.epochs import Cut, EpochOrder, Epochs
+from tokpack.samples.orders.epochs import EpochData, EpochOrder, Epochs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ _SEQUENCES, _SAMPLES = 0, 1  # what a key is for
 
 
 class StatelessOrder(EpochOrder):
-    """The samples of a cut, epoch after epoch without end.
+    """The samples of its data, epoch after epoch without end.
 
     ``tokens`` are those of its sequences, if known. An epoch has ``samples`` samples; no token
     comes twice in one, except that the last token of a sample is the first of another where
@@ -35,21 +35,21 @@ class StatelessOrder(EpochOrder):
 
     joined = True
 
-    def __init__(self, cut: Cut, tokens: int | None = None) -> None:
-        part, extra = cut.lengths[cut.begin : cut.end], cut.extra
-        self._begin, self._count = cut.begin, cut.end - cut.begin
+    def __init__(self, data: EpochData, tokens: int | None = None) -> None:
+        part, extra = data.lengths[data.begin : data.end], data.extra
+        self._begin, self._count = data.begin, data.end - data.begin
         self.tokens = int(np.sum(part, dtype=np.int64)) if tokens is None else tokens
-        self.samples = samples = max(self.tokens - extra, 0) // cut.seq_length
+        self.samples = samples = max(self.tokens - extra, 0) // data.seq_length
 
         def make(epoch: int) -> tuple[_core.DocumentOrder, _core.Permutation]:
             """The sequences of an epoch, one behind the other, and the order of their samples."""
-            sequences = _core.mix(*cut.key, epoch, _SEQUENCES)
-            order = _core.Permutation(samples, _core.mix(*cut.key, epoch, _SAMPLES))
-            return _core.DocumentOrder(part, cut.seq_length, extra, sequences), order
+            sequences = _core.mix(*data.key, epoch, _SEQUENCES)
+            order = _core.Permutation(samples, _core.mix(*data.key, epoch, _SAMPLES))
+            return _core.DocumentOrder(part, data.seq_length, extra, sequences), order
 
         self._orders = Epochs(make)
         self._sequences = Epochs(
-            lambda epoch: _core.Permutation(len(part), _core.mix(*cut.key, epoch, _SEQUENCES))
+            lambda epoch: _core.Permutation(len(part), _core.mix(*data.key, epoch, _SEQUENCES))
         )
 
     def _locate_one(self, epoch: int, place: int) -> Rows:
