@@ -223,6 +223,7 @@ def test_flags_of_megatrons_tik_tokenizer(tmp_path: Path) -> None:
     dataset = MMapIndexedDataset(str(tmp_path / "a_text_document"))
     assert dataset.document(0).tolist() == [267, 1, 2]
     assert find_tokenizer(dataset).note == ""
+    assert run_json("tokenizer", *flags, "--text", "the<s>")["ids"] == [267, 1]
 
 
 def test_char_level_dataset(tmp_path: Path) -> None:

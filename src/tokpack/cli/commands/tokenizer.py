@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from tokpack.cli import terminal
-from tokpack.cli.parser import Group, Page, flag, parse, size
+from tokpack.cli.parser import Group, Page, flag, number, parse, size
 from tokpack.display import shown
 from tokpack.errors import UsageError
 from tokpack.quantities import bytes_text, counted
@@ -73,6 +73,13 @@ PAGE = Page(
                     metavar="NAME|REGEX",
                     help="as for encode, of a .tiktoken file",
                 ),
+                flag("--vocab-size", type=number(1), metavar="N", help="ids of a TikTokenizer"),
+                flag(
+                    "--tiktoken-num-special-tokens",
+                    type=number(0),
+                    metavar="N",
+                    help="special tokens of a TikTokenizer",
+                ),
             ),
         ),
     ),
@@ -134,6 +141,8 @@ def _load(arguments: argparse.Namespace) -> Tokenizer:
         tokenizer_type=arguments.tokenizer_type,
         tokenizer_model=arguments.tokenizer_model,
         pattern=arguments.pattern,
+        vocab_size=arguments.vocab_size,
+        special_tokens_count=arguments.tiktoken_num_special_tokens,
     )
 
 
