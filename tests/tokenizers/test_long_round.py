@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def test_a_short_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Equal ids pass, and one id that is not equal is shown with all that repeats it."""
-    monkeypatch.setattr(texts, "BYTES_OF_CORPUS", 1)
+    monkeypatch.setattr(texts, "BYTES_OF_CORPUS", 1 << 18)
     subject = ids.beside_hugging_face(load_tokenizer(save(tmp_path, tiny())))
     assert ids.family("tiny", [subject], 5, 40_000, math.inf) >= 40_000
     assert ids.family("tiny", [subject], 5, 40_000, 0) == 0
