@@ -1,11 +1,12 @@
 """Where the time of a worker goes: each stage of its work, in one thread, for a byte of text.
 
 A worker is a loop over blocks of about a megabyte: read (and decompress) one, find its documents,
-encode them, write the tokens. The loop here is the same one with a clock between the stages, and
-the join behind it, which a thread of the command does beside the workers. The share of the
-pretokenizer is measured by running it by itself over the same blocks. It writes down every boundary
-then, which the encoder does not, so that its share is a little overstated, and that of the rest of
-the encoder (finding a word in the cache, merging one that is not there) understated.
+encode them, keep the tokens until the piece has its place, write them there. The loop here is the
+same one with a clock between the stages; checksums of the input are of reading, those of the output
+of writing. The share of the pretokenizer is measured by running it by itself over the same blocks.
+It writes down every boundary then, which the encoder does not, so that its share is a little
+overstated, and that of the rest of the encoder (finding a word in the cache, merging one that is
+not there) understated.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from typing import TYPE_CHECKING, Any
 
 import common
 import numpy as np
-import xxhash
 
 from tokpack import _core, load_tokenizer
-from tokpack.files.copying import Digest, copy_range
+from tokpack.encoding.folder import WorkFolder
+from tokpack.encoding.tracks import Memory, Place, Tracks
 from tokpack.sources import discover
 from tokpack.sources.lines import LineReader, Region
 from tokpack.sources.records import JsonLinesParser
-from tokpack.sources.streams import open_stream
+from tokpack.sources.streams import FileStream, open_stream
 from tokpack.tokenizers.native import NativeTokenizer
 
 if TYPE_CHECKING:
@@ -38,8 +39,9 @@ if TYPE_CHECKING:
 
 _BLOCK = 1 << 20
 _LONGEST = 1 << 30
+_PIECE = 16 << 20  # of ids
 _ORDER = (
-    *("read", "read and decompress", "JSON", "pretokens", "words and merges", "write", "join"),
+    *("read", "read and decompress", "JSON", "pretokens", "words and merges", "keep", "write"),
     "all",
 )
 
@@ -92,36 +94,42 @@ class _Clock:
 
 def _once(tokenizer: NativeTokenizer, source: Source, work: Path) -> tuple[dict[str, float], int]:
     """Seconds of each stage over one source, and the bytes of its text."""
-    path, joined = work / "stages.ids", work / "stages.bin"
     encoder = tokenizer.encoder(dtype="uint16", append_eod=True)
-    text_bytes = written = 0
-    track, target = (os.open(p, os.O_RDWR | os.O_CREAT | os.O_TRUNC) for p in (path, joined))
-    checksum = xxhash.xxh3_64()
+    place = Place(WorkFolder(str(work)), "stages", ["ids"], new=True)
+    memory = Memory(1)
+    tracks, text_bytes, end = Tracks(memory, lambda *_: None), 0, 0
     clock = _Clock()
     for block, documents in _documents(source, clock):
         text_bytes += block
         ids = encoder.encode(documents.data, documents.spans).ids
         clock.lap("words and merges")
-        content = ids.data.cast("B")
-        checksum.update(content)
-        written += os.write(track, content)
-        clock.lap("write")
-    copy_range(track, target, 0, written, 0)
-    Digest().follow(target, written, written)
-    clock.lap("join")
-    for file in (track, target):
-        os.close(file)
-    path.unlink()
-    joined.unlink()
+        tracks.write(0, ids)
+        clock.lap("keep")
+        if tracks.in_memory >= _PIECE:
+            end = _stored(tracks, place, end)
+            tracks = Tracks(memory, lambda *_: None)
+            clock.lap("write")
+    _stored(tracks, place, end)
+    clock.lap("write")
+    place.close()
+    for path in place.paths:
+        os.unlink(path)
     return clock.seconds | {"pretokens": _pretokens(tokenizer, source)}, text_bytes
+
+
+def _stored(tracks: Tracks, place: Place, at: int) -> int:
+    """Write a piece to its place, as workers do; where it ends."""
+    tracks.store(place, (at,))
+    tracks.stored()
+    return tracks.ends[0]
 
 
 def _documents(source: Source, clock: _Clock) -> Iterator[tuple[int, Documents]]:
     """The blocks of a source as documents, with the bytes of their text."""
     read = "read and decompress" if source.compression else "read"
     parser = JsonLinesParser(["text"])
-    with closing(open_stream(source)) as stream:
-        for block in LineReader(stream, _BLOCK, _LONGEST).blocks([Region()]):
+    with closing(open_stream(source, file=FileStream(source, sums=True))) as stream:
+        for block in LineReader(stream, _BLOCK, _LONGEST).blocks(Region()):
             clock.lap(read)
             documents = parser.parse(block.data, 0).documents["text"]
             clock.lap("JSON")

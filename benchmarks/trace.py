@@ -4,8 +4,8 @@
 
 One worker, in this process. The clocks are around the making and writing of the runs of lines and
 around the trace's own file at the end, which is mostly a sync. The medians are printed. Not
-counted: the join of one more track, which a thread does beside the worker. Comparing runs with and
-without a trace instead showed nothing but what else the machine did, some percent either way.
+counted: placing one more track. Comparing runs with and without a trace instead showed nothing but
+what else the machine did, some percent either way.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import tokpack
 from tokpack.encoding import commit, part
-from tokpack.encoding.piece import Tracks
+from tokpack.encoding.tracks import Tracks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
