@@ -17,6 +17,7 @@ from support.places import GOLDEN, SHARED
 
 from tokpack import MMapIndexedDataset, _core
 from tokpack.errors import UsageError
+from tokpack.samples.megatron.build import megatron_recipe
 from tokpack.samples.megatron.orders import FLAVOURS, MegatronOrder, blend_request, megatron_blend
 from tokpack.samples.split_string import parse_split
 
@@ -81,6 +82,12 @@ def single_settings(name: str) -> dict[str, Any]:
     return result
 
 
+def megatron_order(lengths: np.ndarray[Any, Any], *given: Any, **options: Any) -> MegatronOrder:
+    """The order of a recipe of these arguments."""
+    recipe = megatron_recipe(lengths, *given, **options)
+    return MegatronOrder(lengths, recipe, flavour=options.get("flavour", "megatron"))
+
+
 def tokens(source: MMapIndexedDataset, order: MegatronOrder, k: int) -> np.ndarray[Any, Any]:
     return np.concatenate([source.get(*row) for row in order.locate(k).tolist()])
 
@@ -105,7 +112,7 @@ def test_the_same_index_and_tokens(file: Path, lengths_only: Path) -> None:
         place = PARTS.index(part)
         limits = ranges[place]
         assert limits is not None
-        order = MegatronOrder(
+        order = megatron_order(
             source.sizes,
             *limits,
             case["seq_length"],
@@ -160,7 +167,7 @@ def test_the_same_blend_and_tokens(file: Path, lengths_only: Path) -> None:
             limits = ranges[0 if flavour == "neox" else PARTS.index(part)]
             assert limits is not None
             orders.append(
-                MegatronOrder(
+                megatron_order(
                     source.sizes, *limits, seq_length, samples, seed=seed, flavour=flavour
                 )
             )
@@ -306,7 +313,7 @@ def test_locate_reads_on_where_the_last_sample_ended(
     drop_last: bool,
 ) -> None:
     try:
-        order = MegatronOrder(
+        order = megatron_order(
             np.array(lengths, np.int32),
             0,
             len(lengths),
@@ -362,7 +369,7 @@ def test_a_fused_multiply_breaks_ties_otherwise() -> None:
 def test_samples_are_counted_in_whole_numbers() -> None:
     """A count in float32 has one sample fewer here."""
     lengths = np.array([1073745923], np.int32)
-    order = MegatronOrder(lengths, 0, 1, 4096, None, seed=1, drop_last=False)
+    order = megatron_order(lengths, 0, 1, 4096, None, seed=1, drop_last=False)
     assert len(order) == 262146
     last = int(np.flatnonzero(order.shuffle_index == 262145)[0])
     assert order.locate(last).tolist() == [[0, 262145 * 4096, 1073745923 - 262145 * 4096]]
@@ -372,7 +379,9 @@ def test_lengths_need_not_be_aligned() -> None:
     lengths = np.random.default_rng(1).integers(0, 50, 500, np.int32)
     shifted = np.frombuffer(b"\0\0" + lengths.tobytes(), np.int32, offset=2)
     assert not shifted.flags.aligned
-    plain, moved = (MegatronOrder(values, 0, 500, 16, 900, seed=3) for values in (lengths, shifted))
+    plain, moved = (
+        megatron_order(values, 0, 500, 16, 900, seed=3) for values in (lengths, shifted)
+    )
     np.testing.assert_array_equal(plain.sample_index, moved.sample_index)
     np.testing.assert_array_equal(plain.locate(7), moved.locate(7))
 
@@ -438,15 +447,15 @@ def test_settings_that_cannot_work(
     arguments: tuple[Any, ...], options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UsageError, match=message):
-        MegatronOrder(*arguments, **options)
+        megatron_order(*arguments, **options)
 
 
 def test_bigscience_stops_where_the_program_does() -> None:
     lengths = np.full(10, 10, np.int32)  # 100 tokens: 24 samples of 4 with one to spare
     wanted = (2 * 100 - 1) // 4  # 49 = 24 + 25
-    assert len(MegatronOrder(lengths, 0, 10, 4, wanted, seed=1, flavour="microsoft")) == wanted
+    assert len(megatron_order(lengths, 0, 10, 4, wanted, seed=1, flavour="microsoft")) == wanted
     with pytest.raises(UsageError, match="it stops; ask for one fewer"):
-        MegatronOrder(lengths, 0, 10, 4, wanted, seed=1, flavour="bigscience")
+        megatron_order(lengths, 0, 10, 4, wanted, seed=1, flavour="bigscience")
 
 
 @pytest.mark.parametrize("weights", [[], [0.5, 0], [0.5, -1], [float("nan")], [float("inf"), 1]])

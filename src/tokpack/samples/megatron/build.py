@@ -12,11 +12,10 @@ from tokpack import _core
 from tokpack.errors import UsageError
 from tokpack.indexed.lengths import release
 from tokpack.samples.cache.store import ChunkedArray
+from tokpack.samples.megatron.flavours import flavour_named
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from tokpack.samples.megatron.flavours import Flavour
 
 _UINT32_MAX = 2**32 - 1
 _INT32_MAX = 2**31 - 1
@@ -40,19 +39,35 @@ class Recipe:
     wide: bool  # the sample index is int64
 
 
-def count_epochs(
-    rules: Flavour,
-    tokens: int,
+def megatron_recipe(
+    lengths: npt.NDArray[np.int32],
     begin: int,
     end: int,
-    *,
     seq_length: int,
     num_samples: int | None,
+    *,
     seed: int,
-    extra: int,
-    drop_last: bool,
+    flavour: str = "megatron",
+    add_extra_token: bool = True,
+    drop_last: bool = True,
+    tokens: int | None = None,
 ) -> Recipe:
-    """How many samples there are, and which belong to epochs that are shuffled apart."""
+    """What is made of sequences [begin, end) of a dataset with ``lengths`` int32 [n].
+
+    ``num_samples`` is what the run asks for, None one epoch. ``seed`` is 0 to 2^32 - 1. ``flavour``
+    is a name of FLAVOURS. ``add_extra_token`` is Megatron-core's ``add_extra_token_to_sequence``;
+    ``drop_last=False`` keeps a last, shorter sample, as Megatron-core does for validation with
+    ``drop_last_partial_validation_sequence`` off. ``tokens`` is the sum of their lengths, if known.
+
+    UsageError for settings that leave nothing, or with which the program itself stops.
+    """
+    rules = flavour_named(flavour)
+    _check(lengths, begin, end, seq_length, num_samples, seed=seed)
+    if tokens is None:
+        tokens = int(lengths[begin:end].sum(dtype=np.int64))
+    if tokens == 0:
+        raise UsageError(f"sequences {begin} to {end} have no tokens: there is no sample in it")
+    extra = int(add_extra_token)
     epochs = 1
     if num_samples is not None:
         epochs = max(1, -(-(num_samples * seq_length + extra) // tokens))
@@ -79,6 +94,29 @@ def count_epochs(
     positions = epochs * (end - begin)
     wide = positions > _INT32_MAX or rules.is_wide(samples + 1, positions)
     return Recipe(begin, end, seq_length, extra, seed, epochs, samples, partial, apart, wide)
+
+
+def _check(
+    lengths: npt.NDArray[np.int32],
+    begin: int,
+    end: int,
+    seq_length: int,
+    num_samples: int | None,
+    *,
+    seed: int,
+) -> None:
+    if not 0 <= begin < end <= len(lengths):
+        raise UsageError(f"sequences {begin} to {end} of {len(lengths)}: there is none in it")
+    if end > _INT32_MAX:
+        raise UsageError(
+            f"{end} sequences: these orders number them with 31 bits; use order='stateless'"
+        )
+    if seq_length < 1:
+        raise UsageError(f"a sequence length of {seq_length}: use 1 or more")
+    if num_samples is not None and num_samples < 0:
+        raise UsageError(f"{num_samples} samples: ask for 0 or more")
+    if not 0 <= seed <= _UINT32_MAX:
+        raise UsageError(f"seed {seed}: these orders know 0 to {_UINT32_MAX}")
 
 
 def build_parts(lengths: npt.NDArray[np.int32], recipe: Recipe) -> Iterator[ChunkedArray]:

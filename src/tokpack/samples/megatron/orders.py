@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from tokpack import _core
 from tokpack.errors import FormatError, UsageError
-from tokpack.samples.megatron.build import build_arrays, build_parts, count_epochs
+from tokpack.samples.megatron.build import build_arrays, build_parts
 from tokpack.samples.megatron.flavours import FLAVOURS, flavour_named
 from tokpack.samples.orders.rows import scan
 
@@ -31,22 +31,15 @@ __all__ = [
     "MegatronOrder",
     "blend_request",
     "megatron_blend",
-    "megatron_recipe",
     "normalise",
 ]
 
-_INT32_MAX = 2**31 - 1
-_UINT32_MAX = 2**32 - 1
-
 
 class MegatronOrder:
-    """The samples of sequences [begin, end), in the order that ``flavour`` gives them.
+    """The samples of some sequences, in the order of ``flavour``, of which ``recipe`` was made.
 
     ``lengths`` int32 [n], the tokens of every sequence of the dataset, aligned or not, is kept, not
-    copied. ``num_samples`` is what the run asks for, None one epoch. ``seed`` is 0 to 2^32 - 1.
-    ``flavour`` is a name of FLAVOURS. ``add_extra_token`` is Megatron-core's
-    ``add_extra_token_to_sequence``; ``drop_last=False`` keeps a last, shorter sample, as
-    Megatron-core does for validation with ``drop_last_partial_validation_sequence`` off.
+    copied.
 
     - ``document_index`` int32 [epochs * (end - begin)]: sequences, shuffled
     - ``sample_index`` [samples + 1, 2], int32 or int64: position in it, offset in tokens
@@ -54,8 +47,6 @@ class MegatronOrder:
 
     ``tokens`` is the sum of the lengths, where it is known. With a ``cache`` the arrays are mapped
     from a file in it, built when it is absent; ``fingerprint`` tells the data from other data.
-
-    UsageError for settings that leave nothing, or with which the program itself stops.
     """
 
     document_index: npt.NDArray[np.int32]
@@ -67,36 +58,19 @@ class MegatronOrder:
     def __init__(
         self,
         lengths: npt.NDArray[np.int32],
-        begin: int,
-        end: int,
-        seq_length: int,
-        num_samples: int | None,
+        recipe: Recipe,
         *,
-        seed: int,
         flavour: str = "megatron",
-        add_extra_token: bool = True,
-        drop_last: bool = True,
         tokens: int | None = None,
         cache: IndexCache | None = None,
         fingerprint: int | None = None,
     ) -> None:
         self.flavour = flavour_named(flavour).name
         self._lengths = lengths
-        self._extra = int(add_extra_token)
         self._listed: _core.ListedSamples | None = None
-        self.tokens = int(lengths[begin:end].sum(dtype=np.int64)) if tokens is None else tokens
-        self.recipe = recipe = megatron_recipe(
-            lengths,
-            begin,
-            end,
-            seq_length,
-            num_samples,
-            seed=seed,
-            flavour=flavour,
-            add_extra_token=add_extra_token,
-            drop_last=drop_last,
-            tokens=self.tokens,
-        )
+        part = lengths[recipe.begin : recipe.end]
+        self.tokens = int(part.sum(dtype=np.int64)) if tokens is None else tokens
+        self.recipe = recipe
         self.epochs = recipe.epochs
         self.cached: CacheFile | None = None
         if cache is None:
@@ -135,7 +109,7 @@ class MegatronOrder:
         rows = np.zeros((last - first + 1, 3), np.int64)
         rows[:, 0] = self.document_index[first : last + 1]
         rows[:, 2] = self._lengths[rows[:, 0]]
-        rows[-1, 2] = max(end + self._extra, 0)
+        rows[-1, 2] = max(end + self.recipe.extra, 0)
         rows[0, 1] = begin
         rows[0, 2] -= begin
         return rows
@@ -152,7 +126,7 @@ class MegatronOrder:
                 self.document_index,
                 self.sample_index,
                 self.shuffle_index,
-                bool(self._extra),
+                bool(self.recipe.extra),
             )
         try:
             return self._listed.locate_many(numbers)
@@ -162,39 +136,6 @@ class MegatronOrder:
     def find(self, sequences: range, samples: int) -> Iterator[int]:
         """Which of the first ``samples`` have tokens of any of ``sequences``, in order."""
         return scan(self.locate_many, sequences, min(samples, len(self)))
-
-
-def megatron_recipe(
-    lengths: npt.NDArray[np.int32],
-    begin: int,
-    end: int,
-    seq_length: int,
-    num_samples: int | None,
-    *,
-    seed: int,
-    flavour: str = "megatron",
-    add_extra_token: bool = True,
-    drop_last: bool = True,
-    tokens: int | None = None,
-) -> Recipe:
-    """What a MegatronOrder of these arguments is built from; see there."""
-    rules = flavour_named(flavour)
-    _check(lengths, begin, end, seq_length, num_samples, seed=seed)
-    if tokens is None:
-        tokens = int(lengths[begin:end].sum(dtype=np.int64))
-    if tokens == 0:
-        raise UsageError(f"sequences {begin} to {end} have no tokens: there is no sample in it")
-    return count_epochs(
-        rules,
-        tokens,
-        begin,
-        end,
-        seq_length=seq_length,
-        num_samples=num_samples,
-        seed=seed,
-        extra=int(add_extra_token),
-        drop_last=drop_last,
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,29 +212,6 @@ def megatron_blend(
         raise UsageError(f"a blend of {size} samples: ask for 0 or more")
     datasets, samples = _core.megatron_blend(shares, size, limits=limits, fused=fused)
     return datasets.astype(rules.blend_dtype, copy=False), samples
-
-
-def _check(
-    lengths: npt.NDArray[np.int32],
-    begin: int,
-    end: int,
-    seq_length: int,
-    num_samples: int | None,
-    *,
-    seed: int,
-) -> None:
-    if not 0 <= begin < end <= len(lengths):
-        raise UsageError(f"sequences {begin} to {end} of {len(lengths)}: there is none in it")
-    if end > _INT32_MAX:
-        raise UsageError(
-            f"{end} sequences: these orders number them with 31 bits; use order='stateless'"
-        )
-    if seq_length < 1:
-        raise UsageError(f"a sequence length of {seq_length}: use 1 or more")
-    if num_samples is not None and num_samples < 0:
-        raise UsageError(f"{num_samples} samples: ask for 0 or more")
-    if not 0 <= seed <= _UINT32_MAX:
-        raise UsageError(f"seed {seed}: these orders know 0 to {_UINT32_MAX}")
 
 
 def normalise(weights: Sequence[float] | npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from tokpack.errors import UsageError
 from tokpack.samples.cache.store import IndexCache
+from tokpack.samples.megatron.build import megatron_recipe
 from tokpack.samples.megatron.neox_packing import NEOX_PACKED, NeoxPackedOrder
 from tokpack.samples.megatron.orders import MegatronOrder
 from tokpack.samples.orders.blocks import BLOCK_BYTES, BlockOrder
@@ -93,7 +94,7 @@ def make_order(
     wanted = settings.num_samples
     if settings.epochs is not None:
         wanted = (settings.epochs * tokens - extra) // length
-    return MegatronOrder(
+    recipe = megatron_recipe(
         sizes,
         begin,
         end,
@@ -103,6 +104,12 @@ def make_order(
         flavour=settings.order,
         add_extra_token=settings.add_extra_token,
         drop_last=settings.drop_last,
+        tokens=tokens,
+    )
+    return MegatronOrder(
+        sizes,
+        recipe,
+        flavour=settings.order,
         tokens=tokens,
         cache=cache,
         fingerprint=fingerprint,
