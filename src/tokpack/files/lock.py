@@ -30,6 +30,7 @@ HEARTBEAT_SECONDS = 10.0
 FOREIGN_SECONDS = 60.0  # silence after which the owner on another host is taken for dead
 ORPHAN_SECONDS = 10.0  # how long workers of a killed run may take to notice
 _POLL_SECONDS = 0.05
+_REMOVED = 100  # times that a folder may be removed by others before a lock is in it
 _NOT_A_LINK = getattr(os, "O_NOFOLLOW", 0)
 _RECORD_BYTES = 1 << 16
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
@@ -202,12 +203,15 @@ def turn(path: str, seconds: float = math.inf) -> Iterator[bool]:
     ``seconds``, one goes on. Raises OSError where the file cannot be made.
     """
     deadline = time.monotonic() + seconds
-    waited = False
+    waited, failed = False, 0
     while True:
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
         try:
             file = open(path, "ab")  # noqa: SIM115
-        except FileNotFoundError:  # another process has removed the folder
+        except FileNotFoundError:  # another process has removed the folder, or no file can be in it
+            failed += 1
+            if failed > _REMOVED:
+                raise
             continue
         with file:
             while try_flock(file.fileno()) is False and time.monotonic() < deadline:
