@@ -87,7 +87,7 @@ lint: $(VENV)/developer
 
 sanitize: $(VENV)/created
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh -ec ' \
-	  cmake -S . -B build/sanitize -G Ninja -DCMAKE_BUILD_TYPE= -DCMAKE_CXX_FLAGS="-Og -g1" \
+	  cmake -S . -B build/sanitize -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG="-Og -g1" \
 	    -DTOKPACK_CORE_TESTS=ON -DTOKPACK_SANITIZE=address,undefined >/dev/null; \
 	  cmake --build build/sanitize -- --quiet; \
 	  ctest --test-dir build/sanitize --parallel 2 --output-on-failure --no-tests=error'
