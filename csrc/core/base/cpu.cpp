@@ -2,7 +2,19 @@
 
 #include <cstddef>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 namespace tokpack {
+
+#if defined(__x86_64__)
+// AES on wide registers, of which not every compiler's __builtin_cpu_supports() knows.
+static bool has_vaes() {
+  unsigned eax, ebx, ecx, edx;
+  return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 && (ecx >> 9 & 1) != 0;
+}
+#endif
 
 std::span<const Level> levels() {
 #if defined(__x86_64__) && defined(__GNUC__)
@@ -17,7 +29,7 @@ std::span<const Level> levels() {
                         __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
                         __builtin_cpu_supports("avx512vl") &&
                         __builtin_cpu_supports("avx512vbmi") &&
-                        __builtin_cpu_supports("avx512vbmi2");
+                        __builtin_cpu_supports("avx512vbmi2") && has_vaes();
     return avx512 ? 3 : 2;
   }();
   return {kLevels, count};

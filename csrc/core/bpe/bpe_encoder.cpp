@@ -38,7 +38,8 @@ class Encoder final : public CachedEncoder<Id, Out> {
 
  private:
   using Base::append, Base::copy_ids, Base::data_end_, Base::ids_, Base::kernel_, Base::long_cache_,
-      Base::look_up, Base::misses_, Base::remember, Base::room;
+      Base::look_up, Base::misses_, Base::lookup_with, Base::mediums_, Base::remember, Base::room,
+      Base::run;
 
   void set_added(std::vector<AddedToken> added) {
     std::vector<AddedToken> raw, normalized, counted;
@@ -185,17 +186,32 @@ class Encoder final : public CachedEncoder<Id, Out> {
   void run_lookup(const std::uint8_t* text, const std::uint32_t* starts, std::size_t count) {
     const std::size_t longs = kernel_.find_long(starts, count, longs_);
     if (longs == 0) return look_up(text, starts, count);
-    const auto window =
-        long_word_cutter_.prepare(text, {starts, count}, {longs_, longs}, model_, long_cache_);
+    const auto window = long_word_cutter_.prepare(text, {starts, count, nullptr}, {longs_, longs},
+                                                  model_, mediums_, long_cache_);
+    Lookup<Id, Out> lookup = lookup_with(window.probes);
+    Out* out = ids_->data() + ids_->size();
     for (std::size_t at = 0; at < window.count; at += kMaxWindow) {
-      look_up(text, window.starts + at, std::min(kMaxWindow, window.count - at));
+      out = run(lookup, text, window.starts + at, std::min(kMaxWindow, window.count - at), out);
     }
+    ids_->resize(static_cast<std::size_t>(out - ids_->data()));
   }
 
   // A run of spaces is not looked for elsewhere.
   Out* find_rare(const std::uint8_t* text, std::size_t size, Out* out) override {
     if (longest_run_ != 0 && is_space_run(text, size)) return write_run(size, out);
+    if (MediumKey::fits(size)) return find_medium(text, size, out);
     return Base::find_rare(text, size, out);
+  }
+
+  // The cache of long words has it as well, for when its bucket is taken.
+  Out* find_medium(const std::uint8_t* text, std::size_t size, Out* out) {
+    const MediumKey key = MediumKey::of(text, size);
+    if (const auto* known = mediums_.find(key)) {
+      return std::copy_n(known->ids, known->count(), out);
+    }
+    Out* const end = Base::find_rare(text, size, out);
+    mediums_.insert(key, out, static_cast<std::size_t>(end - out));
+    return end;
   }
 
   std::optional<Ids> ids_of(const std::uint8_t* text, std::size_t size) override {

@@ -41,8 +41,8 @@ struct Isa {
   }
 
   template <class Id, class Out>
-  static void copy_ids(const Id* ids, Out* out) {
-    for (std::size_t i = 0; i < 16 / sizeof(Id); ++i) out[i] = static_cast<Out>(ids[i]);
+  static void copy_ids(const IdRow<Id>& ids, Out* out) {
+    for (std::size_t i = 0; i < (sizeof(Id) == 2 ? 7 : 4); ++i) out[i] = static_cast<Out>(ids[i]);
   }
 };
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "core/base/cpu.hpp"
+#include "core/bpe/medium_word_cache.hpp"
 #include "core/bpe/merge_table_16bit.hpp"
 #include "core/bpe/merge_table_32bit.hpp"
 #include "core/bpe/word_cache.hpp"
@@ -13,13 +14,16 @@
 
 namespace tokpack {
 
-// What a lookup works on: the buckets of the word cache, and `rare`, which is called with `owner`
-// for a pretoken that is not in its bucket. It writes the ids and returns the new end of the
-// output.
+// What a lookup works on: the buckets of the word cache; those of the cache of medium words, with a
+// probe for each medium one of the pretokens, in order, or null; and `rare`, which is
+// called with `owner` for a pretoken that is not in its bucket. It writes the ids and returns the
+// new end of the output.
 template <class Id, class Out>
 struct Lookup {
   const WordBucket<Id>* buckets;
   std::uint64_t mask;
+  const MediumBucket<Id>* mediums;
+  const MediumProbe* probes;
   void* owner;
   Out* (*rare)(void* owner, const std::uint8_t* text, std::size_t size, Out* out);
 };
@@ -27,7 +31,7 @@ struct Lookup {
 inline constexpr std::size_t kLongBlock = 16;      // pretokens whose sizes are compared together
 inline constexpr std::size_t kMerge16Limit = 255;  // the largest merge16_limit of a kernel
 inline constexpr std::size_t kKeySlack = 48;       // bytes readable from the start of a pretoken on
-inline constexpr std::size_t kOutputSlack = 128;   // bytes writable after the last id
+inline constexpr std::size_t kOutputSlack = 256;   // bytes writable after the last id
 
 // The hash of a key, given as two words, where the level has no AES.
 inline std::uint64_t hash_words(std::uint64_t low, std::uint64_t high) {

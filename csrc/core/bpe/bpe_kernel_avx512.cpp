@@ -19,17 +19,57 @@ namespace {
 #include "core/bpe/bpe_kernel_x86.inc.hpp"
 
 struct Isa : X86Isa {
+  // What load_key() does for one pretoken, for those that begin at starts[0] to starts[3].
+  template <class Id>
+  static void four_keys(const std::uint8_t* text, const std::uint32_t* starts, WordKey* keys,
+                        const WordBucket<Id>* first, std::uint64_t mask,
+                        const WordBucket<Id>** buckets) {
+    const auto load = [](const void* at) __attribute__((always_inline)) {
+      return _mm_loadu_si128(static_cast<const __m128i*>(at));
+    };
+    const __m128i size =
+        _mm_min_epu32(_mm_sub_epi32(load(starts + 1), load(starts)), _mm_set1_epi32(16));
+    const __m512i which = _mm512_set_epi32(
+        0x0C0C0C0C, 0x0C0C0C0C, 0x0C0C0C0C, 0x0C0C0C0C, 0x08080808, 0x08080808, 0x08080808,
+        0x08080808, 0x04040404, 0x04040404, 0x04040404, 0x04040404, 0, 0, 0, 0);
+    const __m512i sizes = _mm512_permutexvar_epi8(which, _mm512_castsi128_si512(size));
+    const __m512i place =
+        _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
+    // Of a pretoken of 16 bytes and more nothing is kept, and 16 is no word's size.
+    const __mmask64 keep =
+        _mm512_cmplt_epu8_mask(place, _mm512_and_si512(sizes, _mm512_set1_epi8(15)));
+    const __m256i low = _mm256_inserti128_si256(_mm256_castsi128_si256(load(text + starts[0])),
+                                                load(text + starts[1]), 1);
+    const __m256i high = _mm256_inserti128_si256(_mm256_castsi128_si256(load(text + starts[2])),
+                                                 load(text + starts[3]), 1);
+    const __m512i bytes = _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+    const __m512i key =
+        _mm512_mask_mov_epi8(_mm512_maskz_mov_epi8(keep, bytes), 0x8000800080008000, sizes);
+    _mm512_store_si512(keys, key);
+    const __m512i once = _mm512_aesenc_epi128(key, _mm512_set1_epi64(kRound[0]));
+    const __m512i hash = _mm512_aesenc_epi128(once, _mm512_set1_epi64(kRound[1]));
+    const __m512i at = _mm512_slli_epi64(
+        _mm512_and_si512(hash, _mm512_set1_epi64(static_cast<long long>(mask))), 6);
+    const __m512i addresses =
+        _mm512_add_epi64(at, _mm512_set1_epi64(reinterpret_cast<long long>(first)));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(buckets),
+                        _mm512_castsi512_si256(_mm512_permutexvar_epi64(
+                            _mm512_setr_epi64(0, 2, 4, 6, 0, 2, 4, 6), addresses)));
+  }
+
   // Both slots in one comparison.
   template <class Id>
   static const WordSlot<Id>* find(const WordBucket<Id>& bucket, const WordKey& key) {
     const __m512i line = _mm512_load_si512(&bucket);
     const __m512i wanted =
         _mm512_broadcast_i32x4(_mm_load_si128(reinterpret_cast<const __m128i*>(key.bytes)));
-    const unsigned equal = _mm512_cmpeq_epi64_mask(line, wanted);
-    const unsigned found = equal & (equal >> 1) & 0x11;
+    // Bits 0 and 1 are the first key's halves, 4 and 5 the second's; of two equal ones comes a
+    // carry.
+    const unsigned equal = _mm512_mask_cmpeq_epi64_mask(0x33, line, wanted);
+    const unsigned found = (equal + 0x11) & 0x44;
     if (found == 0) [[unlikely]]
       return nullptr;
-    return &bucket.slots[found >> 4];
+    return &bucket.slots[found >> 6];
   }
 
   // Bit i: pretoken i of kLongBlock is longer than a key.

@@ -53,17 +53,17 @@ struct Isa {
     return mask_neon(all, all) & 0xFFFF;
   }
 
-  // Copies 16 bytes of ids.
-  static void copy_ids(const std::uint16_t* ids, std::uint16_t* out) {
-    vst1q_u16(out, vld1q_u16(ids));
+  static void copy_ids(const IdRow<std::uint16_t>& ids, std::uint16_t* out) {
+    vst1q_u16(out, vreinterpretq_u16_u8(vld1q_u8(ids.bytes)));
   }
-  static void copy_ids(const std::uint16_t* ids, std::int32_t* out) {
-    const uint16x8_t all = vld1q_u16(ids);
+  static void copy_ids(const IdRow<std::uint16_t>& ids, std::int32_t* out) {
+    const uint16x8_t all = vreinterpretq_u16_u8(vld1q_u8(ids.bytes));
     vst1q_s32(out, vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(all))));
     vst1q_s32(out + 4, vreinterpretq_s32_u32(vmovl_high_u16(all)));
   }
-  static void copy_ids(const std::uint32_t* ids, std::int32_t* out) {
-    vst1q_s32(out, vreinterpretq_s32_u32(vld1q_u32(ids)));
+  static void copy_ids(const IdRow<std::uint32_t>& ids, std::int32_t* out) {
+    constexpr uint8x16_t kFour = {0, 1, 2, 255, 3, 4, 5, 255, 6, 7, 8, 255, 9, 10, 11, 255};
+    vst1q_s32(out, vreinterpretq_s32_u8(vqtbl1q_u8(vld1q_u8(ids.bytes), kFour)));
   }
 };
 

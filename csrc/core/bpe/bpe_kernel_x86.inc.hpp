@@ -2,10 +2,12 @@
 // of eight ranks. Included by each of them inside its own namespace.
 
 struct X86Isa {
+  static constexpr long long kRound[2] = {0x243F6A8885A308D3, 0x13198A2E03707344};
+
   static std::uint64_t mix(__m128i key) {
-    const __m128i once = _mm_aesenc_si128(key, _mm_set1_epi64x(0x243F6A8885A308D3));
+    const __m128i once = _mm_aesenc_si128(key, _mm_set1_epi64x(kRound[0]));
     return static_cast<std::uint64_t>(
-        _mm_cvtsi128_si64(_mm_aesenc_si128(once, _mm_set1_epi64x(0x13198A2E03707344))));
+        _mm_cvtsi128_si64(_mm_aesenc_si128(once, _mm_set1_epi64x(kRound[1]))));
   }
 
   static std::uint64_t hash(const WordKey& key) {
@@ -22,18 +24,19 @@ struct X86Isa {
     return mix(kept);
   }
 
-  // Copies 16 bytes of ids.
-  static __m128i load_ids(const void* ids) {
-    return _mm_load_si128(static_cast<const __m128i*>(ids));
+  template <class Id>
+  static __m128i load_ids(const IdRow<Id>& ids) {
+    return _mm_load_si128(reinterpret_cast<const __m128i*>(ids.bytes));
   }
-  static void copy_ids(const std::uint16_t* ids, std::uint16_t* out) {
+  static void copy_ids(const IdRow<std::uint16_t>& ids, std::uint16_t* out) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(out), load_ids(ids));
   }
-  static void copy_ids(const std::uint16_t* ids, std::int32_t* out) {
+  static void copy_ids(const IdRow<std::uint16_t>& ids, std::int32_t* out) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), _mm256_cvtepu16_epi32(load_ids(ids)));
   }
-  static void copy_ids(const std::uint32_t* ids, std::int32_t* out) {
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(out), load_ids(ids));
+  static void copy_ids(const IdRow<std::uint32_t>& ids, std::int32_t* out) {
+    const __m128i which = _mm_setr_epi8(0, 1, 2, -1, 3, 4, 5, -1, 6, 7, 8, -1, 9, 10, 11, -1);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out), _mm_shuffle_epi8(load_ids(ids), which));
   }
 };
 

@@ -46,7 +46,9 @@ class CachedEncoder : public BpeEncoder {
 
   CachedEncoder(Level level, std::size_t cache_bytes)
       : kernel_(bpe_kernel(level)),
-        cache_(cache_limit(cache_bytes) / kCacheGrowth, cache_limit(cache_bytes)) {}
+        cache_(cache_limit(cache_bytes) / kCacheGrowth, cache_limit(cache_bytes)),
+        mediums_(std::min(kFirstMediums, cache_limit(cache_bytes) / kMediumShare),
+                 cache_limit(cache_bytes) / kMediumShare) {}
 
   // Appends a document's ids to ids_. Returns how many special tokens are in the text.
   virtual std::size_t encode_document(const std::uint8_t* text, std::size_t size) = 0;
@@ -66,12 +68,10 @@ class CachedEncoder : public BpeEncoder {
     const WordKey key = WordKey::of(text, size);
     const std::uint64_t hash = kernel_.hash(key);
     const auto found = cache_.find_displaced(key, hash);
-    if (found.slot != nullptr) return copy_slot(*found.slot, out);
+    if (found.slot != nullptr) return WordBucket<Id>::copy_ids(*found.slot, out);
     if (found.elsewhere) return encode_long(text, size, out);
     const std::optional<Ids> ids = ids_of(text, size);
     remember(key, hash, ids);
-    lookup_->buckets = cache_.buckets();
-    lookup_->mask = cache_.mask();
     return ids ? copy_ids(*ids, out) : encode_long(text, size, out);
   }
 
@@ -83,17 +83,26 @@ class CachedEncoder : public BpeEncoder {
 
   // Appends the ids of words, as the kernel's lookup takes them.
   void look_up(const std::uint8_t* text, const std::uint32_t* starts, std::size_t count) {
-    Lookup<Id, Out> lookup{cache_.buckets(), cache_.mask(), this, &rare};
-    lookup_ = &lookup;
-    Out* end = ids_->data() + ids_->size();
-    if constexpr (std::is_same_v<Out, std::uint16_t>) {
-      end = kernel_.lookup16(lookup, text, starts, count, end);
-    } else if constexpr (std::is_same_v<Id, std::uint16_t>) {
-      end = kernel_.lookup16to32(lookup, text, starts, count, end);
-    } else {
-      end = kernel_.lookup32(lookup, text, starts, count, end);
-    }
+    Lookup<Id, Out> lookup = lookup_with(nullptr);
+    Out* const end = run(lookup, text, starts, count, ids_->data() + ids_->size());
     ids_->resize(static_cast<std::size_t>(end - ids_->data()));
+  }
+
+  Lookup<Id, Out> lookup_with(const MediumProbe* probes) {
+    return {cache_.buckets(), cache_.mask(), mediums_.buckets(), probes, this, &rare};
+  }
+
+  // Writes the ids of words and returns their end.
+  Out* run(Lookup<Id, Out>& lookup, const std::uint8_t* text, const std::uint32_t* starts,
+           std::size_t count, Out* out) {
+    lookup_ = &lookup;
+    if constexpr (std::is_same_v<Out, std::uint16_t>) {
+      return kernel_.lookup16(lookup, text, starts, count, out);
+    } else if constexpr (std::is_same_v<Id, std::uint16_t>) {
+      return kernel_.lookup16to32(lookup, text, starts, count, out);
+    } else {
+      return kernel_.lookup32(lookup, text, starts, count, out);
+    }
   }
 
   void append(std::uint32_t id) { ids_->push_back(static_cast<Out>(id)); }
@@ -118,6 +127,7 @@ class CachedEncoder : public BpeEncoder {
 
   const BpeKernel& kernel_;
   WordCache<Id> cache_;
+  MediumWordCache<Id> mediums_;
   LongWordCache long_cache_;
   Buffer<Out>* ids_ = nullptr;              // of the call of encode() that is running
   const std::uint8_t* data_end_ = nullptr;  // of its data
@@ -125,6 +135,8 @@ class CachedEncoder : public BpeEncoder {
 
  private:
   static constexpr std::size_t kCacheGrowth = 2;  // the cache grows to this many times its size
+  static constexpr std::size_t kMediumShare = 4;  // of the cache's size, at most
+  static constexpr std::size_t kFirstMediums = std::size_t{2} << 20;  // bytes
   // A number of ids that fits no bucket: the word is to be found in the cache of long words, where
   // no ids means that they depend on what is before the word.
   static constexpr std::size_t kElsewhere = std::numeric_limits<std::size_t>::max();
@@ -176,7 +188,13 @@ class CachedEncoder : public BpeEncoder {
   }
 
   static Out* rare(void* owner, const std::uint8_t* text, std::size_t size, Out* out) {
-    return static_cast<CachedEncoder*>(owner)->find_rare(text, size, out);
+    auto* const self = static_cast<CachedEncoder*>(owner);
+    out = self->find_rare(text, size, out);
+    // A cache may have grown and moved.
+    self->lookup_->buckets = self->cache_.buckets();
+    self->lookup_->mask = self->cache_.mask();
+    self->lookup_->mediums = self->mediums_.buckets();
+    return out;
   }
 
   // Encodes a word that does not fit the word cache.
@@ -193,13 +211,6 @@ class CachedEncoder : public BpeEncoder {
     return ids ? copy_ids(*ids, out) : encode_in_context(text, size, out);
   }
 
-  static Out* copy_slot(const WordSlot<Id>& slot, Out* out) {
-    constexpr std::size_t kFirst = WordSlot<Id>::kMaxIds;
-    const std::size_t count = slot.count();
-    out = std::copy_n(slot.ids, std::min(count, kFirst), out);
-    return count > kFirst ? std::copy_n((&slot)[1].ids, count - kFirst, out) : out;
-  }
-
   Lookup<Id, Out>* lookup_ = nullptr;  // of the call of look_up() that is running
 };
 
@@ -212,6 +223,10 @@ std::unique_ptr<BpeEncoder> make_cached_encoder(std::size_t vocab_size, bool wid
   if (!wide && !narrow_ids) {
     throw std::invalid_argument("a vocabulary of " + std::to_string(vocab_size) +
                                 " tokens does not fit uint16");
+  }
+  if (vocab_size > std::size_t{1} << 24) {
+    throw std::invalid_argument("a vocabulary of " + std::to_string(vocab_size) +
+                                " tokens is too large: ids have 24 bits");
   }
   if (!wide) {
     return std::make_unique<Derived<std::uint16_t, std::uint16_t>>(

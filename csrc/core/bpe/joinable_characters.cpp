@@ -8,6 +8,12 @@
 namespace tokpack {
 namespace {
 
+std::uint32_t packed(const std::uint8_t* bytes, std::size_t size) {
+  std::uint32_t all = 0;
+  for (std::size_t i = size; i-- > 0;) all = all << 8 | bytes[i];
+  return all;
+}
+
 // The first and the last bytes of what a symbol stands for, four of each at most.
 struct Ends {
   std::uint8_t size = 0;  // 0: not known; 4 stands for more, too
@@ -59,17 +65,18 @@ std::vector<Ends> ends_of(const std::array<std::uint32_t, 256>& byte_ids,
 
 JoinableCharacters::JoinableCharacters(const std::array<std::uint32_t, 256>& byte_ids,
                                        std::span<const Merge> merges)
-    : pairs_((std::size_t{1} << kPairBits) / 64) {
+    : bytes_(of_bytes(0xFF, 0xFF) + 1), pairs_((std::size_t{1} << kPairBits) / 64) {
   const std::vector<Ends> ends = ends_of(byte_ids, merges);
   if (ends.empty()) {
-    bytes_.bits.fill(~std::uint64_t{0});
-    parts_.bits.fill(~std::uint64_t{0});
+    std::fill(bytes_.begin(), bytes_.end(), std::uint8_t{kAny | kPart});
     return;
   }
   for (const Merge& merge : merges) {
     const Ends &left = ends[merge.left], &right = ends[merge.right];
     if (left.size == 0 || right.size == 0) continue;  // no text gives this symbol
-    bytes_.set(left.last[3], right.first[0]);
+    if (right.first[0] < 0xC0) continue;              // nothing is cut there
+    std::uint8_t& bytes = bytes_[of_bytes(left.last[3], right.first[0])];
+    bytes |= kAny;
     // The last character of the left symbol, if all of it is there.
     std::size_t left_size = 1;
     while (left_size < left.size && (left.last[4 - left_size] & 0xC0) == 0x80) ++left_size;
@@ -80,7 +87,7 @@ JoinableCharacters::JoinableCharacters(const std::array<std::uint32_t, 256>& byt
                                        packed(right.first.data(), right_size));
       pairs_[bit / 64] |= std::uint64_t{1} << bit % 64;
     } else {
-      parts_.set(left.last[3], right.first[0]);
+      bytes |= kPart;
     }
   }
 }

@@ -10,18 +10,21 @@
 #include "core/base/buffer.hpp"
 #include "core/bpe/bpe_kernel.hpp"
 #include "core/bpe/bpe_model.hpp"
+#include "core/bpe/medium_word_cache.hpp"
 #include "core/bpe/word_cache.hpp"
 
 namespace tokpack {
 
 // Cuts words that are longer than a key of the word cache, between bytes that no merge joins: what
-// they are cut into is seldom new. Prefetches what the LongWordCache knows of what is still long.
+// they are cut into is seldom new. Prefetches what the other caches know of what is still long.
 class LongWordCutter {
  public:
-  // The starts of what to look up; `starts[count]` is the end of the last one.
+  // The starts of what to look up; `starts[count]` is the end of the last one. `probes` are for the
+  // medium words among it.
   struct Window {
     const std::uint32_t* starts;
     std::size_t count;
+    const MediumProbe* probes;
   };
 
   // This word is a token that merging does not give (only with whole words). No word is cut where
@@ -34,13 +37,19 @@ class LongWordCutter {
 
   // `which` of the pretokens are longer than a key.
   // The answer is valid until the next call; it may be longer than kMaxWindow.
+  template <class Id>
   Window prepare(const std::uint8_t* text, Window window, std::span<const std::uint16_t> which,
-                 const BpeModel& model, const LongWordCache& cache) {
+                 const BpeModel& model, const MediumWordCache<Id>& mediums,
+                 const LongWordCache& cache) {
     cuts_.reserve(window.count + 1 + which.size() * kMaxCut);
+    probes_.clear();
     std::uint32_t* cuts = cuts_.data();
     std::size_t from = 0;  // pretokens copied to `cuts`
     std::size_t asked = 0;
     const auto ask = [&](std::uint32_t begin, std::uint32_t end) {
+      if (MediumKey::fits(end - begin)) {
+        return probes_.push_back(mediums.probe(text + begin, end - begin));
+      }
       if (end - begin > LongWordCache::kMaxSize || asked == kMaxWindow) return;
       hashes_[asked] = LongWordCache::hash(text + begin, end - begin);
       cache.prefetch(hashes_[asked++]);
@@ -48,10 +57,8 @@ class LongWordCutter {
     for (const std::size_t at : which) {
       const std::uint32_t begin = window.starts[at], end = window.starts[at + 1];
       std::uint32_t* pieces = cuts + (at - from);
-      const std::size_t count =
-          end - begin <= kMaxCut ? model.joinable().cut(text, begin, end, pieces) : 1;
-      if (count > 1 &&
-          (model.whole_words().empty() || may_cut(model.whole_words(), text, pieces, count))) {
+      const std::size_t count = cut(text, begin, end, model, pieces);
+      if (count > 1) {
         std::copy(window.starts + from, window.starts + at, cuts);
         cuts = pieces + count;
         from = at + 1;
@@ -63,15 +70,26 @@ class LongWordCutter {
       }
     }
     for (std::size_t i = 0; i < asked; ++i) cache.prefetch_word(hashes_[i]);
+    window.probes = probes_.data();
     if (from == 0) return window;
     cuts = std::copy(window.starts + from, window.starts + window.count, cuts);
     *cuts = window.starts[window.count];
-    return {cuts_.data(), static_cast<std::size_t>(cuts - cuts_.data())};
+    return {cuts_.data(), static_cast<std::size_t>(cuts - cuts_.data()), probes_.data()};
   }
 
  private:
   static constexpr std::uint32_t kMaxCut = 4096;  // bytes of a word that is cut
   static constexpr std::uint64_t kFilterBits = 1 << 16;
+
+  // Writes where the pieces of a word begin, and its end behind them. Returns their number: 1 when
+  // the word cannot be cut. `pieces` has room for one more than there are bytes.
+  std::size_t cut(const std::uint8_t* text, std::uint32_t begin, std::uint32_t end,
+                  const BpeModel& model, std::uint32_t* pieces) const {
+    if (end - begin > kMaxCut) return 1;
+    const std::size_t count = model.joinable().cut(text, begin, end, pieces);
+    const WholeWords& words = model.whole_words();
+    return count == 1 || words.empty() || may_cut(words, text, pieces, count) ? count : 1;
+  }
 
   // Whether neither the word is a token without merging, nor a piece one that merging does not
   // give. Sometimes false without need.
@@ -88,6 +106,7 @@ class LongWordCutter {
   std::array<std::uint64_t, kFilterBits / 64> unmerged_{};
   bool any_unmerged_ = false;
   Buffer<std::uint32_t> cuts_;
+  Buffer<MediumProbe> probes_;
   std::uint64_t hashes_[kMaxWindow];
 };
 

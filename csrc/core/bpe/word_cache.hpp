@@ -35,36 +35,77 @@ struct alignas(16) WordKey {
   bool empty() const { return bytes[15] == 0; }
 };
 
-// A pretoken and its ids. The ids and their number are 16 bytes, for one load.
+// Ids in 16 bytes, for one load: 7 of 16 bits, or 5 of 24. The last byte is for something else.
+template <class Id>
+struct alignas(16) IdRow {
+  static constexpr std::size_t kIdBytes = sizeof(Id) == 2 ? 2 : 3;
+  static constexpr std::size_t kMax = 15 / kIdBytes;
+  std::uint8_t bytes[16];
+
+  Id operator[](std::size_t i) const {
+    std::uint32_t id = 0;
+    for (std::size_t b = 0; b < kIdBytes; ++b) id |= bytes[i * kIdBytes + b] << 8 * b;
+    return static_cast<Id>(id);
+  }
+  void set(std::size_t i, std::uint32_t id) {
+    for (std::size_t b = 0; b < kIdBytes; ++b) {
+      bytes[i * kIdBytes + b] = static_cast<std::uint8_t>(id >> 8 * b);
+    }
+  }
+};
+
+// A pretoken and its ids, and in the row's last byte their number.
 template <class Id>
 struct alignas(32) WordSlot {
-  static constexpr std::size_t kMaxIds = 16 / sizeof(Id) - 1;
+  static constexpr std::size_t kMaxIds = IdRow<Id>::kMax;
   WordKey key;
-  Id ids[kMaxIds + 1];  // the last one is their number
+  IdRow<Id> ids;
 
-  Id count() const { return ids[kMaxIds]; }
+  std::size_t count() const { return ids.bytes[15]; }
 };
 
 // One cache line: two words, or one with more ids than a slot holds. The second slot is then the
-// rest of the first, all of its `ids` are ids, and its key is no word's.
+// rest of the first: a row of ids in its key, which is no word's, and one in its place.
 template <class Id>
 struct alignas(64) WordBucket {
-  static constexpr std::size_t kMaxIds = WordSlot<Id>::kMaxIds + 16 / sizeof(Id);
+  static constexpr std::size_t kMaxIds = 3 * IdRow<Id>::kMax;
   static constexpr std::uint8_t kRest = 0xFE;  // the last byte of that key
   WordSlot<Id> slots[2];
 
-  // REQUIRES: count <= kMaxIds.
+  // REQUIRES: count <= kMaxIds, ids of as many bits as a row holds.
   static WordBucket of(const WordKey& key, const std::uint32_t* ids, std::size_t count) {
-    constexpr std::size_t kFirst = WordSlot<Id>::kMaxIds;
+    IdRow<Id> rows[3] = {};
+    for (std::size_t i = 0; i < count; ++i) {
+      rows[i / IdRow<Id>::kMax].set(i % IdRow<Id>::kMax, ids[i]);
+    }
+    rows[0].bytes[15] = static_cast<std::uint8_t>(count);
     WordBucket line{};
-    line.slots[0].key = key;
-    std::copy_n(ids, std::min(count, kFirst), line.slots[0].ids);
-    line.slots[0].ids[kFirst] = static_cast<Id>(count);
-    if (count > kFirst) {
-      line.slots[1].key.bytes[15] = kRest;
-      std::copy_n(ids + kFirst, count - kFirst, line.slots[1].ids);
+    line.slots[0] = {key, rows[0]};
+    if (count > IdRow<Id>::kMax) {
+      rows[1].bytes[15] = kRest;
+      std::memcpy(line.slots[1].key.bytes, rows[1].bytes, sizeof rows[1]);
+      line.slots[1].ids = rows[2];
     }
     return line;
+  }
+
+  // Row 0 to 2 of the ids of a slot; the last two only where it holds so many.
+  static IdRow<Id> row(const WordSlot<Id>& slot, std::size_t which) {
+    if (which == 0) return slot.ids;
+    if (which == 2) return (&slot)[1].ids;
+    IdRow<Id> in_key;
+    std::memcpy(in_key.bytes, (&slot)[1].key.bytes, sizeof in_key);
+    return in_key;
+  }
+
+  // Writes all ids of a slot and returns their end.
+  template <class Out>
+  static Out* copy_ids(const WordSlot<Id>& slot, Out* out) {
+    constexpr std::size_t kRow = IdRow<Id>::kMax;
+    for (std::size_t i = 0; i < slot.count(); ++i) {
+      *out++ = static_cast<Out>(row(slot, i / kRow)[i % kRow]);
+    }
+    return out;
   }
 
   bool is_empty() const { return slots[0].key.empty() && slots[1].key.empty(); }

@@ -1,7 +1,8 @@
 // Looking pretokens up in the word cache, a window at a time. Included by each kernel inside its
 // own namespace, after a struct `Isa` of the instruction set's own operations: load_key() makes a
-// key and its hash, hash() only the hash, find() finds the key in a bucket, copy_ids() copies the
-// 16 bytes of ids of a slot, long_ones() compares sizes.
+// key and its hash, hash() only the hash, four_keys(), if it is there, four keys and where their
+// buckets are, find() finds the key in a bucket, copy_ids() copies kAtOnce ids of a row and
+// may write behind them, long_ones() compares sizes.
 
 // Keeps the first `size` bytes of a 16-byte load and puts the size last; one row for each size. A
 // pretoken of 16 bytes and more gets a key that no word has.
@@ -21,25 +22,62 @@ constexpr KeyMasks make_key_masks() {
 
 inline constexpr KeyMasks kKeyMasks = make_key_masks();
 
-// Copies all ids of a slot whatever their number, which saves a branch. Ids that do not fit a slot
-// are in the next one.
+// The ids of a row that Isa::copy_ids() copies.
+template <class Id>
+inline constexpr std::size_t kAtOnce = sizeof(Id) == 2 ? 7 : 4;
+
+// Copies the others.
+template <class Id, class Out>
+void copy_last(const IdRow<Id>& row, Out* out) {
+  for (std::size_t i = kAtOnce<Id>; i < IdRow<Id>::kMax; ++i) out[i] = static_cast<Out>(row[i]);
+}
+
+// Copies ids whatever their number, as far as one store goes, which saves a branch. A slot that has
+// more than a row is the first of two.
 template <class Id, class Out>
 Out* emit(const WordSlot<Id>& slot, Out* out) {
+  constexpr std::size_t kRow = IdRow<Id>::kMax;
   Isa::copy_ids(slot.ids, out);
   const std::size_t count = slot.count();
-  if (count > WordSlot<Id>::kMaxIds) [[unlikely]]
-    Isa::copy_ids((&slot)[1].ids, out + WordSlot<Id>::kMaxIds);
+  if (count > kAtOnce<Id>) [[unlikely]] {
+    copy_last(slot.ids, out);
+    if (count <= kRow) return out + count;
+    for (const std::size_t more : {1, 2}) {
+      const IdRow<Id> row = WordBucket<Id>::row(slot, more);
+      Isa::copy_ids(row, out + more * kRow);
+      copy_last(row, out + more * kRow);
+    }
+  }
   return out + count;
+}
+
+// The same for a medium word: all ids that its bucket has room for.
+template <class Id, class Out>
+Out* emit(const MediumBucket<Id>& bucket, Out* out) {
+  for (std::size_t i = 0; i < MediumBucket<Id>::kMaxIds; ++i) {
+    out[i] = static_cast<Out>(bucket.ids[i]);
+  }
+  return out + bucket.count();
 }
 
 // Two passes: the first makes keys and asks for their cache lines, the second finds them there. So
 // the latency of memory is paid once for a window, not once for a pretoken.
-template <class Id, class Out>
+template <class Id, class Out, class Set = Isa>
 Out* lookup_window(Lookup<Id, Out>& cache, const std::uint8_t* text, const std::uint32_t* starts,
                    std::size_t count, Out* out) {
   alignas(64) WordKey keys[kMaxWindow];
-  const WordBucket<Id>* buckets[kMaxWindow];
-  for (std::size_t i = 0; i < count; ++i) {
+  alignas(64) const WordBucket<Id>* buckets[kMaxWindow];
+  std::size_t ready = 0;
+  if constexpr (requires {
+                  Set::four_keys(text, starts, keys, cache.buckets, cache.mask, buckets);
+                }) {
+    for (; ready + 4 <= count; ready += 4) {
+      Set::four_keys(text, starts + ready, keys + ready, cache.buckets, cache.mask,
+                     buckets + ready);
+      for (std::size_t i = ready; i < ready + 4; ++i) __builtin_prefetch(buckets[i]);
+    }
+  }
+  for (std::size_t i = ready; i < count; ++i) {
     const std::size_t size = starts[i + 1] - starts[i];
     const std::size_t row = size < 16 ? size : 16;
     const std::uint64_t hash =
@@ -50,8 +88,17 @@ Out* lookup_window(Lookup<Id, Out>& cache, const std::uint8_t* text, const std::
   for (std::size_t i = 0; i < count; ++i) {
     const WordSlot<Id>* slot = Isa::find(*buckets[i], keys[i]);
     if (slot == nullptr) [[unlikely]] {
+      const std::size_t size = starts[i + 1] - starts[i];
+      if (cache.probes != nullptr && MediumKey::fits(size)) {
+        const MediumProbe& probe = *cache.probes++;
+        const MediumBucket<Id>& bucket = cache.mediums[probe.home];
+        if (bucket.key == probe.key) {
+          out = emit(bucket, out);
+          continue;
+        }
+      }
       const auto* generation = cache.buckets;
-      out = cache.rare(cache.owner, text + starts[i], starts[i + 1] - starts[i], out);
+      out = cache.rare(cache.owner, text + starts[i], size, out);
       if (cache.buckets != generation) [[unlikely]] {
         // The cache has grown and moved.
         for (std::size_t j = i + 1; j < count; ++j) {
