@@ -89,7 +89,7 @@ sanitize: $(VENV)/created
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh -ec ' \
 	  cmake -S . -B build/sanitize -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG="-Og -g1" \
 	    -DTOKPACK_CORE_TESTS=ON -DTOKPACK_SANITIZE=address,undefined >/dev/null; \
-	  cmake --build build/sanitize -- --quiet; \
+	  env -u MAKEFLAGS cmake --build build/sanitize -- --quiet; \
 	  ctest --test-dir build/sanitize --parallel 2 --output-on-failure --no-tests=error'
 
 neon: $(VENV)/created
@@ -101,7 +101,7 @@ neon: $(VENV)/created
 	  cmake -S . -B build/neon -G Ninja -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \
 	    -DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++ -DCMAKE_EXE_LINKER_FLAGS=-static \
 	    -DCMAKE_CROSSCOMPILING_EMULATOR=qemu-aarch64 -DTOKPACK_CORE_TESTS=ON >/dev/null; \
-	  cmake --build build/neon -- --quiet; \
+	  env -u MAKEFLAGS cmake --build build/neon -- --quiet; \
 	  ctest --test-dir build/neon --parallel 2 --output-on-failure --no-tests=error'
 	@$(BIN)/python benchmarks/instructions.py build/neon
 

@@ -75,7 +75,7 @@ struct alignas(64) WordBucket {
   // REQUIRES: count <= kMaxIds, ids of as many bits as a row holds.
   static WordBucket of(const WordKey& key, const std::uint32_t* ids, std::size_t count) {
     IdRow<Id> rows[3] = {};
-    for (std::size_t i = 0; i < count; ++i) {
+    for (std::size_t i = 0; i < std::min(count, kMaxIds); ++i) {  // a bound that compilers see
       rows[i / IdRow<Id>::kMax].set(i % IdRow<Id>::kMax, ids[i]);
     }
     rows[0].bytes[15] = static_cast<std::uint8_t>(count);
