@@ -25,6 +25,20 @@ py::object unknown_surface(const PieceModelFile& model) {
   return py::bytes(*model.unknown_surface);
 }
 
+const char* type_of(const PieceModelFile& model) {
+  switch (model.type) {
+    case PieceModelType::kUnigram:
+      return "Unigram";
+    case PieceModelType::kBpe:
+      return "BPE";
+    case PieceModelType::kWord:
+      return "word";
+    case PieceModelType::kChar:
+      return "char";
+  }
+  return "";
+}
+
 class PieceEncoderBinding final : public EncoderBinding {
  public:
   PieceEncoderBinding(const PieceModelFile& model, const std::string& dtype,
@@ -49,6 +63,10 @@ void bind_sentencepiece(py::module_& module) {
       .def_property_readonly("begin_piece",
                              [](const PieceModelFile& m) { return py::bytes(m.begin_piece); })
       .def_property_readonly("unknown_surface", &unknown_surface)
+      .def_property_readonly("type", &type_of)
+      .def_property_readonly("has_rules",
+                             [](const PieceModelFile& m) { return !m.charsmap.empty(); })
+      .def_readonly("byte_fallback", &PieceModelFile::byte_fallback)
       .def_readonly("dummy_prefix", &PieceModelFile::dummy_prefix)
       .def_readonly("remove_extra_whitespace", &PieceModelFile::remove_extra_whitespace)
       .def_readonly("denormalizes", &PieceModelFile::denormalizes)

@@ -148,6 +148,9 @@ class PieceModel:
     begin_piece: bytes  # name of the piece that begins a document
     end_piece: bytes  # name of the piece that ends a document
     unknown_surface: bytes | None  # what the unknown piece is decoded to; None: not said
+    type: Literal["Unigram", "BPE", "word", "char"]
+    has_rules: bool  # characters are normalized, by rules in the file
+    byte_fallback: bool  # characters without a piece become bytes
     dummy_prefix: bool  # a space is put before a text
     remove_extra_whitespace: bool
     denormalizes: bool  # decoding has rules of its own

@@ -41,6 +41,7 @@ def test_a_native_tokenizer(ranks: Path, tmp_path: Path) -> None:
     assert found == {
         "name": str(ranks),
         "kind": "byte-level BPE",
+        "model": "BPE",
         "native": True,
         "why_not_native": "",
         "pattern": "qwen2",
@@ -61,6 +62,21 @@ def test_a_native_tokenizer(ranks: Path, tmp_path: Path) -> None:
     said = run("tokenizer", ranks, "--pattern", "qwen2", "--on", texts).stdout
     assert "fast path      yes" in said
     assert "those of the Hugging Face library, on 600 B of text" in said
+
+
+def test_the_inside_of_a_sentencepiece_model(tmp_path: Path) -> None:
+    pytest.importorskip("sentencepiece")
+    from support.sentencepiece_tools import trained
+
+    said = {}
+    for name in ("llama", "folding unigram"):
+        path = tmp_path / f"{name}.model"
+        path.write_bytes(trained(name))
+        facts = tokenizer_facts(load_tokenizer(path))
+        said[name] = facts.model, facts.normalizer
+    assert said["llama"] == ("BPE with byte fallback", "a space before the text")
+    rules = "rules of the file, single spaces, a space before the text"
+    assert said["folding unigram"] == ("Unigram", rules)
 
 
 def test_a_tokenizer_that_is_not_native(ranks: Path, tmp_path: Path) -> None:

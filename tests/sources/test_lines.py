@@ -118,6 +118,19 @@ def test_every_split_gives_the_same(
             assert read_parts(source, [WHOLE], **options).records == []
 
 
+@pytest.mark.parametrize("length", range(LIMIT - 1, LIMIT + 3))
+def test_a_long_line_before_the_last_ones(tmp_path: Path, length: int) -> None:
+    """The part that passes over it ends between the lines that were read with its end."""
+    long = b'{"text": "' + b"a" * (length - 12) + b'"}\n'
+    raw = b'{"text": "b"}\n' + long + b'{"text": "c"}\n' * 3
+    source = one_source(write(tmp_path, "a.jsonl", raw), "jsonl")
+    wanted = [b"b", *([b"a" * (length - 12)] if length <= LIMIT else []), b"c", b"c", b"c"]
+    for cut in range(1, len(raw)):
+        parts = [Part(0, "bytes", 0, cut, 0), Part(0, "bytes", cut, len(raw), 0)]
+        got = read_parts(source, parts, block_bytes=LIMIT + 1, max_document_bytes=LIMIT)
+        assert got.texts == wanted
+
+
 @settings(max_examples=100, deadline=None)
 @given(
     lines=st.lists(st.binary(max_size=40).map(lambda b: b.replace(b"\n", b"")), max_size=20),

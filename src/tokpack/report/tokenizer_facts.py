@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tokpack.tokenizers.frame import find_bos
 from tokpack.tokenizers.huggingface import HuggingFaceTokenizer
 from tokpack.tokenizers.native import NativeTokenizer
+from tokpack.tokenizers.sentencepiece import SentencePieceTokenizer
 
 if TYPE_CHECKING:
     from tokpack.tokenizers import Tokenizer
@@ -23,6 +24,7 @@ class TokenizerFacts:
 
     name: str
     kind: str
+    model: str  # what makes ids of a word
     native: bool
     why_not_native: str
     pattern: str | None
@@ -44,13 +46,14 @@ class TokenizerFacts:
 
 def tokenizer_facts(tokenizer: Tokenizer) -> TokenizerFacts:
     """Look at a tokenizer; nothing is encoded."""
-    pattern, normalizer, merges, unused, whole_words = _inside(tokenizer)
+    model, pattern, normalizer, merges, unused, whole_words = _inside(tokenizer)
     eod = tokenizer.eod_id
     names = {token_id: text for text, token_id in tokenizer.special_ids.items()}
     bos = find_bos(tokenizer)
     return TokenizerFacts(
         name=tokenizer.name,
         kind=tokenizer.kind,
+        model=model,
         native=tokenizer.native,
         why_not_native=tokenizer.why_not_native,
         pattern=pattern,
@@ -67,25 +70,43 @@ def tokenizer_facts(tokenizer: Tokenizer) -> TokenizerFacts:
     )
 
 
-def _inside(tokenizer: Tokenizer) -> tuple[str | None, str | None, int | None, int | None, bool]:
+_Inside = tuple[str, str | None, str | None, int | None, int | None, bool]
+
+
+def _inside(tokenizer: Tokenizer) -> _Inside:
     if isinstance(tokenizer, NativeTokenizer):
         spec = tokenizer.spec
         used = {token.id for token in spec.added}
         unused = sum(token is None and i not in used for i, token in enumerate(spec.vocab))
         normalizer = "NFC" if spec.nfc else ""
-        return spec.pattern, normalizer, len(spec.merges), unused, spec.ignore_merges
+        merges = len(spec.merges)
+        return "BPE", spec.pattern, normalizer, merges, unused, spec.ignore_merges
     if isinstance(tokenizer, HuggingFaceTokenizer):
         definition = json.loads(tokenizer.raw)
         model = definition["model"]
         merges = model.get("merges")
         return (
+            _with_bytes(str(model.get("type", "")), bool(model.get("byte_fallback"))),
             _described(definition.get("pre_tokenizer"), "pretokenizers"),
             _described(definition.get("normalizer"), "normalizers"),
             len(merges) if isinstance(merges, list) else None,
             None,
             bool(model.get("ignore_merges", False)),
         )
-    return None, None, None, None, False
+    if isinstance(tokenizer, SentencePieceTokenizer):
+        pieces = tokenizer.model
+        steps = {
+            "rules of the file": pieces.has_rules,
+            "single spaces": pieces.remove_extra_whitespace,
+            "a space before the text": pieces.dummy_prefix,
+        }
+        normalizer = ", ".join(step for step, done in steps.items() if done)
+        return _with_bytes(pieces.type, pieces.byte_fallback), None, normalizer, None, None, False
+    return "", None, None, None, None, False
+
+
+def _with_bytes(model: str, byte_fallback: bool) -> str:
+    return f"{model} with byte fallback" if byte_fallback else model
 
 
 def _described(node: Any, children: str) -> str:

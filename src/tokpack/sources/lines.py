@@ -86,10 +86,13 @@ class LineReader:
             newline = self._last_newline(region)
             if newline >= 0:
                 yield self._take(newline + 1)
-            elif self._filled - self._cursor == self._most:
+            passes = newline < 0 and self._filled - self._cursor == self._most
+            if passes:
                 yield self._pass_over_line()
             if self.position > max(region.end, begin):
                 return
+            if passes:  # behind it there may be lines in the buffer, not all of them in the region
+                continue
             if self._at_end:
                 if self._cursor < self._filled:
                     yield self._take(self._filled)

@@ -54,6 +54,11 @@ class SentencePieceTokenizer(Tokenizer):
         if self.eod_id is None:
             self.eod_id = find_eod(self, eod_token)
 
+    @property
+    def model(self) -> _core.PieceModel:
+        """What the file says."""
+        return self._model
+
     @cached_property
     def _model(self) -> _core.PieceModel:
         try:

@@ -177,6 +177,7 @@ def _describe(facts: TokenizerFacts, trial: Trial, arguments: argparse.Namespace
     known = {"pattern": facts.pattern, "normalizer": facts.normalizer}
     rows = [
         ["kind", facts.kind],
+        *([] if facts.model in facts.kind else [["model", facts.model]]),
         ["vocabulary", ", ".join(ids)],
         ["special", _special(facts)],
         ["in documents", f"special tokens are {_IN_TEXT[facts.special_in_text]}"],
