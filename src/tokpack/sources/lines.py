@@ -82,22 +82,18 @@ class LineReader:
         elif not self._skip_line_at(0) or self.position > region.end:
             return
         begin = self.position  # a BOM can push it beyond the region's end
-        while True:
+        while self.position <= max(region.end, begin):
             newline = self._last_newline(region)
             if newline >= 0:
                 yield self._take(newline + 1)
-            passes = newline < 0 and self._filled - self._cursor == self._most
-            if passes:
+            elif self._filled - self._cursor == self._most:
                 yield self._pass_over_line()
-            if self.position > max(region.end, begin):
-                return
-            if passes:  # behind it there may be lines in the buffer, not all of them in the region
-                continue
-            if self._at_end:
+            elif not self._at_end:
+                self._refill()
+            else:
                 if self._cursor < self._filled:
                     yield self._take(self._filled)
                 return
-            self._refill()
 
     @property
     def position(self) -> int:

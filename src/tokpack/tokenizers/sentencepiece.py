@@ -40,7 +40,7 @@ class SentencePieceTokenizer(Tokenizer):
     def __init__(self, name: str, raw: bytes, *, eod_token: str | int | None = None) -> None:
         self.name = name
         self.raw = raw
-        self.why_not_native = self._model.why_not_native
+        self.why_not_native = self.model.why_not_native
         self.native = not self.why_not_native
         if not self.native:
             self.library_model()
@@ -50,17 +50,13 @@ class SentencePieceTokenizer(Tokenizer):
             for token_id, (piece, kind) in enumerate(self._pieces)
             if kind == _CONTROL
         }
-        self.eod_id = self._control(self._model.end_piece) if eod_token is None else None
+        self.eod_id = self._control(self.model.end_piece) if eod_token is None else None
         if self.eod_id is None:
             self.eod_id = find_eod(self, eod_token)
 
-    @property
-    def model(self) -> _core.PieceModel:
-        """What the file says."""
-        return self._model
-
     @cached_property
-    def _model(self) -> _core.PieceModel:
+    def model(self) -> _core.PieceModel:
+        """What the file says. TokenizerError."""
         try:
             return _core.PieceModel(self.raw)
         except ValueError as error:
@@ -70,7 +66,7 @@ class SentencePieceTokenizer(Tokenizer):
 
     @cached_property
     def _pieces(self) -> list[tuple[bytes, int]]:
-        return self._model.pieces
+        return self.model.pieces
 
     def library_model(self) -> Any:
         """The library's processor of this model."""
@@ -111,7 +107,7 @@ class SentencePieceTokenizer(Tokenizer):
                 "add_bos_token and add_eos_token): leave out --add-special-tokens, and use "
                 "--prepend-bos and --append-eod"
             )
-        begin, end = self._control(self._model.begin_piece), self._control(self._model.end_piece)
+        begin, end = self._control(self.model.begin_piece), self._control(self.model.end_piece)
         before = (begin,) if flags.get("add_bos_token") else ()
         after = (end,) if flags.get("add_eos_token") else ()
         if None in (*before, *after):
@@ -123,7 +119,7 @@ class SentencePieceTokenizer(Tokenizer):
         return self.special_ids.get(piece.decode(errors="replace"))
 
     def __getstate__(self) -> dict[str, Any]:
-        made = ("_model", "_pieces")
+        made = ("model", "_pieces")
         return {key: value for key, value in self.__dict__.items() if key not in made}
 
     def special_mode(self, special_tokens: str) -> SpecialTokens:
@@ -149,16 +145,16 @@ class SentencePieceTokenizer(Tokenizer):
     ) -> _core.PieceEncoder:
         """The native object itself; ``level`` chooses the instruction set."""
         return _core.PieceEncoder(
-            self._model, dtype=self.check_dtype(dtype), cache_bytes=cache_bytes, level=level
+            self.model, dtype=self.check_dtype(dtype), cache_bytes=cache_bytes, level=level
         )
 
     def _decode_bytes(self, ids: list[int]) -> bytes:
         """The text as the library has it, but bytes that are no character stay what they are."""
-        if self._model.denormalizes:
+        if self.model.denormalizes:
             return str(self.library_model().decode(ids)).encode()
-        unknown = self._model.unknown_surface
+        unknown = self.model.unknown_surface
         text = bytearray()
-        begin = self._model.dummy_prefix or self._model.remove_extra_whitespace
+        begin = self.model.dummy_prefix or self.model.remove_extra_whitespace
         for token_id in ids:
             piece, kind = self._pieces[token_id]
             begin = begin and not text
@@ -171,7 +167,7 @@ class SentencePieceTokenizer(Tokenizer):
                 # text's, unless the model removes extra ones.
                 prefix = begin and piece.startswith(_SPACE)
                 text += (piece[len(_SPACE) :] if prefix else piece).replace(_SPACE, b" ")
-                begin = begin and not (prefix and not self._model.remove_extra_whitespace)
+                begin = begin and not (prefix and not self.model.remove_extra_whitespace)
         return bytes(text)
 
     def definition_digest(self) -> str:
