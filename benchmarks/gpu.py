@@ -28,21 +28,17 @@ from unittest.mock import patch
 
 import torch
 from common import append_rows, versions
-from gpu_layouts import LAYOUTS, layout
+from gpu_layouts import LAYOUTS, in_ranks, layout
 from gpu_report import PARTS, write_report
-from torch import Tensor
+from gpu_steps import batches, config_of, furthest, open_engine, waits
 
-from tokpack.configuration.config import Config
-from tokpack.configuration.model import ModelConfig
-from tokpack.trainer import parallel, vocabulary
+from tokpack.trainer import vocabulary
 from tokpack.trainer.attention import fastest_kernel, kernel_of
-from tokpack.trainer.engine import make_engine
 from tokpack.trainer.metrics import Meter, peak_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tokpack.trainer.engine import Engine
 
 Row = dict[str, Any]
 Settings = dict[str, Any]
@@ -83,47 +79,6 @@ SMALL = (2, 256, 4, 4096, 512)  # for parity
 WARM_UP = 3
 
 
-def config_of(size: tuple[int, ...], device: str, micro: int, **more: Any) -> Config:
-    """A run of two micro batches a step."""
-    layers, hidden, heads, vocabulary_size, length = size
-    settings = {
-        "num_layers": layers,
-        "hidden_size": hidden,
-        "num_attention_heads": heads,
-        "vocab_size": vocabulary_size,
-        "seq_length": length,
-        "micro_batch_size": micro,
-        "global_batch_size": 2 * micro,
-        "device": device,
-    }
-    return Config(**{**settings, "precision": "bf16", **more})
-
-
-def open_engine(config: Config) -> Engine:
-    """An engine alone in its process."""
-    model = ModelConfig.of(config, config.vocab_size or 0)
-    return make_engine(config, model, parallel.start(config))
-
-
-def batches(config: Config, step: int, documents: bool = False) -> list[dict[str, Tensor]]:
-    """The micro batches of a step: random tokens, of three documents in a sample if asked."""
-    draw = torch.Generator().manual_seed(step)
-    found, length = [], config.seq_length
-    for _ in range(config.global_batch_size // config.micro_batch_size):
-        shape = (config.micro_batch_size, length + 1)
-        ids = torch.randint(config.vocab_size or 0, shape, generator=draw)
-        batch = {"tokens": ids[:, :-1].contiguous(), "labels": ids[:, 1:].contiguous()}
-        batch["loss_mask"] = torch.ones(batch["tokens"].shape)
-        if documents:
-            edges = torch.full(shape, length, dtype=torch.int32)
-            edges[:, :3] = torch.tensor([0, length // 3, length // 2])
-            batch["cu_seqlens"] = edges
-        if config.device == "cuda":
-            batch = {name: x.pin_memory() for name, x in batch.items()}
-        found.append(batch)
-    return found
-
-
 def parity(name: str, size: tuple[int, ...], device: str) -> Row:
     """How far losses and norms of four steps are from those of fp32 on the CPU."""
     settings, documents, chunk = CASES[name]
@@ -149,28 +104,16 @@ def parity(name: str, size: tuple[int, ...], device: str) -> Row:
     return row
 
 
-def furthest(found: list[float], exact: list[float]) -> float:
-    """The largest relative difference."""
-    return max(abs(a - b) / b for a, b in zip(found, exact, strict=True))
-
-
 def waiting(name: str, size: tuple[int, ...], device: str) -> Row:
     """Whether a step waits for the device: torch raises where it does."""
     settings, documents, _ = CASES[name]
     config = config_of(size, device, 2, **settings)
     engine = open_engine(config)
     data = [batches(config, step, documents) for step in range(WARM_UP)]
-    found = "never"
     with fastest_kernel(engine.topology.device):
         for batch in data:
             engine.train_batch(batch, 1e-3)
-        mode = torch.cuda.set_sync_debug_mode if device == "cuda" else (lambda _: None)
-        mode("error")
-        try:
-            engine.train_batch(data[0], 1e-3)
-        except RuntimeError as error:
-            found = str(error).splitlines()[0]
-        mode("default")
+        found = waits(lambda: engine.train_batch(data[0], 1e-3), device)
     if device != "cuda":
         return {"case": name, "waits": "not measured"}
     return {"case": name, "waits": found, "right": found == "never"}
@@ -278,8 +221,9 @@ def untimed(call: Callable[..., Row], device: str, toy: bool, jobs: int) -> dict
         rows = [
             (section, pool.submit(call, what, name, small, device)) for section, what, name in work
         ]
+        alone = pool.submit(in_ranks, {}, 1, small, device)  # before those that wait for it
         rows += [
-            ("layouts", pool.submit(layout, name, small, device))
+            ("layouts", pool.submit(layout, name, small, device, alone))
             for name in (layouts[-1:] if toy else layouts)
         ]
         for section, row in rows:

@@ -14,15 +14,12 @@ import traceback
 from typing import TYPE_CHECKING, Any
 
 import torch
+from gpu_steps import batches, config_of, furthest, open_engine, waits
 
-from tokpack.configuration.config import Config
-from tokpack.configuration.model import ModelConfig
-from tokpack.trainer import parallel
 from tokpack.trainer.attention import fastest_kernel
-from tokpack.trainer.engine import make_engine
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from concurrent.futures import Future
 
 Row = dict[str, Any]
 Settings = dict[str, Any]
@@ -46,16 +43,15 @@ STEPS = 4
 PATIENCE = 300.0  # seconds for all ranks of a layout, imports and compilation too
 
 
-def layout(name: str, size: tuple[int, ...], device: str) -> Row:
-    """How far the losses of a layout are from those of one process on the same device."""
+def layout(name: str, size: tuple[int, ...], device: str, alone: Future[Row]) -> Row:
+    """How far the losses of a layout are from those of one process ``alone`` on the device."""
     settings, ranks = LAYOUTS[name]
     row: Row = {"case": name, "ranks": ranks, "bound": BOUND}
     try:
-        one, many = in_ranks({}, 1, size, device), in_ranks(settings, ranks, size, device)
+        one, many = alone.result(), in_ranks(settings, ranks, size, device)
     except RuntimeError as error:
         return {**row, "failed": str(error), "right": False}
-    apart = max(abs(a - b) / b for a, b in zip(many["losses"], one["losses"], strict=True))
-    norm = max(abs(a - b) / b for a, b in zip(many["norms"], one["norms"], strict=True))
+    apart, norm = (furthest(many[key], one[key]) for key in ("losses", "norms"))
     row |= {"loss": many["losses"][-1], "apart": apart, "norm": norm, "waits": many["waits"]}
     return {**row, "right": apart <= BOUND and norm <= 30 * BOUND and many["waits"] == "never"}
 
@@ -104,47 +100,15 @@ def _rank(
 
 def _train(settings: Settings, size: tuple[int, ...], device: str) -> Row:
     """Losses and norms of some steps, then whether one step more waits for the device."""
-    layers, hidden, heads, vocabulary, length = size
-    shape = {"num_layers": layers, "hidden_size": hidden, "num_attention_heads": heads}
-    batch = {"vocab_size": vocabulary, "seq_length": length, "micro_batch_size": 2}
-    common = {**shape, **batch, "global_batch_size": 8, "precision": "fp32", "device": device}
-    config = Config(**{**common, **settings})
-    topology = parallel.start(config)
-    engine = make_engine(config, ModelConfig.of(config, vocabulary), topology)
-    mine = _batches(config)[topology.data_rank :: topology.data_size]
+    config = config_of(size, device, 2, **{"global_batch_size": 8, "precision": "fp32", **settings})
+    engine = open_engine(config)
+    topology = engine.topology
+    mine = batches(config, 1)[topology.data_rank :: topology.data_size]
     with fastest_kernel(topology.device):
         steps = [engine.train_batch(mine, 3e-3) for _ in range(STEPS)]
         found: Row = {"losses": [float(step.loss) for step in steps]}
         found["norms"] = [float(step.grad_norm) for step in steps]
-        found["waits"] = _waits(lambda: engine.train_batch(mine, 3e-3), device)
+        found["waits"] = waits(lambda: engine.train_batch(mine, 3e-3), device)
     if device == "cuda":
         torch.cuda.synchronize()
-    return found
-
-
-def _waits(step: Any, device: str) -> str:
-    if device != "cuda":
-        return "never"
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        step()
-    except RuntimeError as error:
-        return str(error).splitlines()[0]
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
-    return "never"
-
-
-def _batches(config: Config) -> list[dict[str, Tensor]]:
-    """The micro batches of the global batch, the same on every rank."""
-    draw = torch.Generator().manual_seed(1)
-    found = []
-    for _ in range(config.global_batch_size // config.micro_batch_size):
-        shape = (config.micro_batch_size, config.seq_length + 1)
-        ids = torch.randint(config.vocab_size or 0, shape, generator=draw)
-        batch = {"tokens": ids[:, :-1].contiguous(), "labels": ids[:, 1:].contiguous()}
-        batch["loss_mask"] = torch.ones(batch["tokens"].shape)
-        if config.device == "cuda":
-            batch = {name: x.pin_memory() for name, x in batch.items()}
-        found.append(batch)
     return found
