@@ -34,7 +34,7 @@ from gpu_steps import batches, config_of, furthest, open_engine, waits
 
 from tokpack.trainer import vocabulary
 from tokpack.trainer.attention import fastest_kernel, kernel_of
-from tokpack.trainer.metrics import Meter, peak_memory
+from tokpack.trainer.metrics import StepMeter, peak_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -172,7 +172,7 @@ def speed(name: str, size: tuple[int, ...], device: str, micro: int, steps: int)
     config = config_of(size, device, micro)
     try:
         engine, data = open_engine(config), batches(config, 0)
-        meter = Meter(engine.model.model.flops_per_token, size[-1], engine.topology)
+        meter = StepMeter(engine.model.model.flops_per_token, size[-1], engine.topology)
         with fastest_kernel(engine.topology.device):
             for step in range(WARM_UP + steps):
                 meter.add(engine.train_batch(data, 1e-4), 2 * micro, 1e-4)

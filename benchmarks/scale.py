@@ -75,7 +75,7 @@ class Replay:
 def replaced(dtype: str) -> None:
     """Replace reading, encoding, the self-check and the checksums of inputs."""
     from tokpack.encoding import check, part, piece
-    from tokpack.sources import Batch, Documents
+    from tokpack.sources import DocumentBatch, Documents
     from tokpack.tokenizers import native
 
     replay = Replay(dtype)
@@ -84,10 +84,10 @@ def replaced(dtype: str) -> None:
         np.empty(0, np.uint8), np.zeros((count, 2), np.int64), np.arange(count, dtype=np.int64)
     )
 
-    def read(_source: Any, own: Any, keys: Any, **_: Any) -> Iterator[Batch]:
+    def read(_source: Any, own: Any, keys: Any, **_: Any) -> Iterator[DocumentBatch]:
         for _batch in range((own.end - own.begin) // BATCH_BYTES):
             given = dict.fromkeys(keys, documents)
-            yield Batch(given, [], count, count, BATCH_BYTES, BATCH_BYTES)
+            yield DocumentBatch(given, [], count, count, BATCH_BYTES, BATCH_BYTES)
 
     names: dict[Any, tuple[str, Any]] = {
         part: ("read", read),
@@ -114,15 +114,15 @@ def one(folder: str, size: int, workers: int, dtype: str) -> None:
     Path(folder, "vocab.json").write_text(json.dumps({**vocabulary, "<|endoftext|>": 256}))
     Path(folder, "merges.txt").write_text("#version: 0.2\n")
     spent = [0.0]
-    encode = work.Run.encode
+    encode = work.EncodingRun.encode
 
-    def timed(run: work.Run) -> work.Finished:
+    def timed(run: work.EncodingRun) -> work.Finished:
         begun = time.process_time()
         finished = encode(run)
         spent[0] += time.process_time() - begun
         return finished
 
-    setattr(work.Run, "encode", timed)  # noqa: B010
+    setattr(work.EncodingRun, "encode", timed)  # noqa: B010
     messages = [0]
     receive = engine.Processes._receive
 

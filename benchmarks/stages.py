@@ -22,7 +22,7 @@ import numpy as np
 
 from tokpack import _core, load_tokenizer
 from tokpack.encoding.folder import WorkFolder
-from tokpack.encoding.tracks import Memory, Place, Tracks
+from tokpack.encoding.tracks import TrackBuffers, TrackFiles, Tracks
 from tokpack.sources import discover
 from tokpack.sources.lines import LineReader, Region
 from tokpack.sources.records import JsonLinesParser
@@ -95,8 +95,8 @@ class _Clock:
 def _once(tokenizer: NativeTokenizer, source: Source, work: Path) -> tuple[dict[str, float], int]:
     """Seconds of each stage over one source, and the bytes of its text."""
     encoder = tokenizer.encoder(dtype="uint16", append_eod=True)
-    place = Place(WorkFolder(str(work)), "stages", ["ids"], new=True)
-    memory = Memory(1)
+    place = TrackFiles(WorkFolder(str(work)), "stages", ["ids"], new=True)
+    memory = TrackBuffers(1)
     tracks, text_bytes, end = Tracks(memory, lambda *_: None), 0, 0
     clock = _Clock()
     for block, documents in _documents(source, clock):
@@ -117,7 +117,7 @@ def _once(tokenizer: NativeTokenizer, source: Source, work: Path) -> tuple[dict[
     return clock.seconds | {"pretokens": _pretokens(tokenizer, source)}, text_bytes
 
 
-def _stored(tracks: Tracks, place: Place, at: int) -> int:
+def _stored(tracks: Tracks, place: TrackFiles, at: int) -> int:
     """Write a piece to its place, as workers do; where it ends."""
     tracks.store(place, (at,))
     tracks.stored()

@@ -30,7 +30,7 @@ from tokpack.configuration.model import ModelConfig
 from tokpack.trainer import parallel
 from tokpack.trainer.data import open_data, stream
 from tokpack.trainer.engine import make_engine
-from tokpack.trainer.metrics import Meter, peak_memory
+from tokpack.trainer.metrics import StepMeter, peak_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -132,7 +132,7 @@ def measure(size: str, device: str, folder: str, steps: int) -> dict[str, Any]:
     model = ModelConfig.of(config, vocabulary)
     engine, data = make_engine(config, model, topology), open_data(config, micro)
     batches = iter(stream(data, data.train, config, topology))
-    meter = Meter(model.flops_per_token, length, topology)
+    meter = StepMeter(model.flops_per_token, length, topology)
     for step in range(WARM_UP + steps):
         begin = time.perf_counter()
         batch = list(islice(batches, 2))

@@ -11,7 +11,7 @@ from tokpack.cli.reference import commands
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tokpack.cli.reference import Command, Option
+    from tokpack.cli.reference import CommandPage, Option
 
 PAGE = Path(__file__).parents[1] / "docs" / "commands.md"
 HEAD = """\
@@ -30,7 +30,7 @@ def page() -> str:
     return "\n".join([HEAD, *(line for command in commands() for line in _command(command))])
 
 
-def _command(command: Command) -> Iterator[str]:
+def _command(command: CommandPage) -> Iterator[str]:
     yield f"## tokpack {command.name}\n"
     yield f"{command.summary}\n"
     yield f"    {command.usage}\n"

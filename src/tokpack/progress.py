@@ -31,7 +31,7 @@ class Progress:
 Show = Callable[[Progress], None]
 
 
-class Stage:
+class ProgressStage:
     """Tells ``show`` how far a stage is, of which only this is known: so much of ``total``."""
 
     def __init__(self, show: Show | None, name: str, total: int, unit: str = "bytes") -> None:

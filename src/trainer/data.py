@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .parallel import Topology
 
     Samples = GPTDataset | BlendedDataset
-    Batch = dict[str, torch.Tensor]
+    MicroBatch = dict[str, torch.Tensor]
 
 AHEAD = 2  # steps whose samples wait for their turn
 SCANNED = 1 << 28  # tokens that are looked at before a run where no manifest knows the vocabulary
@@ -137,7 +137,7 @@ def gather(samples: Samples, numbers: list[int], vocab_size: int) -> dict[str, n
     return arrays
 
 
-def weigh(batches: Sequence[Batch], topology: Topology) -> float:
+def weigh(batches: Sequence[MicroBatch], topology: Topology) -> float:
     """Give micro batches the weights that make a mean over them one over labels; collective.
 
     Over those of all data ranks, that is. Returns the number of labels that count.
@@ -158,7 +158,7 @@ def stream(
     A step takes as many as its batch size needs. Tensors are on the CPU, pinned for a GPU.
     """
 
-    def make(numbers: list[int]) -> Batch:
+    def make(numbers: list[int]) -> MicroBatch:
         arrays = gather(samples, numbers, data.vocab_size)
         batch = {name: torch.from_numpy(arrays[name]) for name in ARRAYS if name in arrays}
         if topology.device.type == "cuda":

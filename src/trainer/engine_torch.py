@@ -158,7 +158,7 @@ class TorchEngine:
 
     def _pipeline(
         self, micro_batches: Sequence[Batch]
-    ) -> tuple[pipeline.Link, pipeline.Forward, list[Tensor]]:
+    ) -> tuple[pipeline.StageLink, pipeline.Forward, list[Tensor]]:
         """The link to other stages, the way forward, and the list to which it adds the losses."""
         topology, found = self.topology, list[Tensor]()
 
@@ -174,7 +174,7 @@ class TorchEngine:
 
         tokens = sequence_part(micro_batches[0]["tokens"], topology)
         shape = (*tokens.shape, self.model.model.hidden_size)
-        return pipeline.Link(topology, shape, self.dtype), forward, found
+        return pipeline.StageLink(topology, shape, self.dtype), forward, found
 
     def _step(self, norm: Tensor, lr: float) -> None:
         factor = torch.full_like(norm, 1 / self._scale.value)

@@ -29,7 +29,7 @@ from .attention import described, fastest_kernel, kernel_of
 from .data import open_data, stream, weigh
 from .engine import make_engine
 from .log import Log
-from .metrics import Meter, peak_memory
+from .metrics import StepMeter, peak_memory
 from .parallel import agree, gather, on_main, start, stop
 from .report import describe
 
@@ -55,7 +55,7 @@ def train(config: Config, inputs: Sequence[str] = ()) -> int:
     """
     topology = start(config)
     try:
-        run = Run(config, topology, inputs)
+        run = TrainingRun(config, topology, inputs)
         if topology.is_main:
             for text in describe(run):
                 tell(text)
@@ -93,7 +93,7 @@ class Pending:
     begin: float
 
 
-class Run:
+class TrainingRun:
     """All that a run is made of, and how far it has come."""
 
     def __init__(self, config: Config, topology: Topology, inputs: Sequence[str] = ()) -> None:
@@ -105,7 +105,7 @@ class Run:
         samples = self.schedule.train_samples
         self.entropy = on_main(lambda: self.data.unigram_entropy(samples))
         self.model = ModelConfig.of(config, self.data.vocab_size)
-        self.meter = Meter(self.model.flops_per_token, config.seq_length, topology)
+        self.meter = StepMeter(self.model.flops_per_token, config.seq_length, topology)
         self.load, self.finetune = checkpoint.origin(config)
         if config.save:
             checkpoint.claim(config.save, self.load)
@@ -164,7 +164,7 @@ class Run:
         return {"iteration": self.step, "consumed_samples": self.consumed}
 
 
-def _make_steps(run: Run, signals: list[int]) -> str:
+def _make_steps(run: TrainingRun, signals: list[int]) -> str:
     """Train to the end, or until something asks to stop: what did, or an empty string."""
     config, begun, begin = run.config, run.step, time.monotonic()
 
@@ -202,7 +202,7 @@ def _make_steps(run: Run, signals: list[int]) -> str:
     return ""
 
 
-def _asked_to_stop(run: Run, signals: list[int], minutes: float) -> str:
+def _asked_to_stop(run: TrainingRun, signals: list[int], minutes: float) -> str:
     """Who asks to stop before the next step, if anybody; collective, the same on every rank.
 
     A checkpoint that by now is written by all ranks is completed here.
@@ -253,7 +253,7 @@ def _received_signals() -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-def _look(run: Run) -> None:
+def _look(run: TrainingRun) -> None:
     """Log the steps since the last look; TrainingError where a loss is not finite."""
     values = run.at() | run.meter.read()
     peak = max(gather(peak_memory(run.topology.device)))
@@ -261,7 +261,7 @@ def _look(run: Run) -> None:
     run.meter.restart()
 
 
-def _finish(run: Run, reason: str) -> None:
+def _finish(run: TrainingRun, reason: str) -> None:
     """Save, and evaluate a run that came to its end."""
     if reason:
         run.log.say(f"stopped at iteration {run.step:,} by {reason}")
@@ -276,7 +276,7 @@ def _finish(run: Run, reason: str) -> None:
         _evaluate(run, valid | run.data.test)
 
 
-def _evaluate(run: Run, sets: dict[str, Samples]) -> None:
+def _evaluate(run: TrainingRun, sets: dict[str, Samples]) -> None:
     """Loss of a label over the first samples of each set: eval_iters batches, or all it has."""
     size = run.config.global_batch_size
     for name, samples in sets.items():
@@ -291,7 +291,7 @@ def _evaluate(run: Run, sets: dict[str, Samples]) -> None:
     run.evaluated = run.step
 
 
-def _try_to_save(run: Run) -> None:
+def _try_to_save(run: TrainingRun) -> None:
     """Save; with async_save as far as it can be done now."""
     _try(run, _end_save)
     _try(run, _begin_save)
@@ -299,7 +299,7 @@ def _try_to_save(run: Run) -> None:
         _try(run, _end_save)
 
 
-def _try(run: Run, work: Callable[[Run], None]) -> None:
+def _try(run: TrainingRun, work: Callable[[TrainingRun], None]) -> None:
     """Begin or end saving, or go on without where there is no room: later there may be."""
     at = run.at() if run.saving is None else run.saving.at
     try:
@@ -315,7 +315,7 @@ def _try(run: Run, work: Callable[[Run], None]) -> None:
         run.log.record("not saved", folder=run.config.save, reason=str(error), **at)
 
 
-def _begin_save(run: Run) -> None:
+def _begin_save(run: TrainingRun) -> None:
     """Write a checkpoint, or begin to with async_save."""
     begin = time.perf_counter()
     state = RunState(
@@ -332,7 +332,7 @@ def _begin_save(run: Run) -> None:
     run.saved = run.step
 
 
-def _end_save(run: Run) -> None:
+def _end_save(run: TrainingRun) -> None:
     """Wait for what is being written, if anything is, and make it the latest checkpoint."""
     pending, run.saving = run.saving, None
     if pending is None:

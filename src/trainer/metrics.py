@@ -22,7 +22,7 @@ STREAK = 10  # skipped steps in a row, the loss scale not falling, that end a ru
 
 
 @dataclass
-class Meter:
+class StepMeter:
     """Adds up steps until somebody looks; results stay on the device till then.
 
     ``waited`` are the seconds that steps waited for samples.

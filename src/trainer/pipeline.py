@@ -24,7 +24,7 @@ Forward = Callable[[int, Tensor | None], Tensor]
 Backward = Callable[[int, Tensor, Tensor | None], None]
 
 
-class Link:
+class StageLink:
     """Sends hidden states of one shape to the next stage, and their gradients to the previous."""
 
     def __init__(self, topology: Topology, shape: tuple[int, ...], dtype: torch.dtype) -> None:
@@ -48,7 +48,7 @@ class Link:
         return received
 
 
-def train(link: Link, forward: Forward, backward: Backward, count: int) -> None:
+def train(link: StageLink, forward: Forward, backward: Backward, count: int) -> None:
     """Run ``count`` micro batches through this stage, forward and backward."""
     previous, following, stages = link.previous, link.next, link.topology.pipeline_size
     ahead = min(count, stages - 1 - link.topology.pipeline_rank)
@@ -74,7 +74,7 @@ def train(link: Link, forward: Forward, backward: Backward, count: int) -> None:
         x = link.swap(go_back(number, grad), previous, previous if more else None)
 
 
-def evaluate(link: Link, forward: Forward, count: int) -> None:
+def evaluate(link: StageLink, forward: Forward, count: int) -> None:
     """Run ``count`` micro batches through this stage, forward only."""
     for number in range(count):
         link.swap(forward(number, link.swap(source=link.previous)), to=link.next)

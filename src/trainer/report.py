@@ -10,7 +10,7 @@ from tokpack.configuration.cost import Layout, data_bytes, memory_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from .loop import Run
+    from .loop import TrainingRun
 
 LINE = (
     "iteration {iteration:,}/{steps:,} | {consumed_samples:,} samples | loss {loss:.4f} | "
@@ -35,7 +35,7 @@ def line(values: Mapping[str, Any], steps: int) -> str:
     return " | ".join(parts).format(**values, **more)
 
 
-def describe(run: Run) -> Iterator[str]:
+def describe(run: TrainingRun) -> Iterator[str]:
     """Every number that follows from the configuration and the data, before the first step."""
     config, model, schedule, t = run.config, run.model, run.schedule, run.topology
     batch = config.global_batch_size

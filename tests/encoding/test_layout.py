@@ -10,7 +10,7 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokpack.encoding.layout import FileSums, Layout
+from tokpack.encoding.layout import FileSums, PieceLayout
 from tokpack.errors import OutputError
 from tokpack.files import blocks
 
@@ -37,7 +37,7 @@ def test_places(parts: list[list[tuple[int, int]]], known: str, order: random.Ra
     ids = [(part, n) for part, own in enumerate(parts) for n in range(len(own))]
     each = [size for own in parts for size in own]
     ends = [list(accumulate((size[track] for size in each), initial=0)) for track in (0, 1)]
-    layout = Layout(len(parts), 2)
+    layout = PieceLayout(len(parts), 2)
     steps = [("piece", key) for key in ids]
     streams = [("segments", (part, len(own))) for part, own in enumerate(parts)]
     mixed = [*steps, *streams] if known == "in between" else steps
@@ -62,7 +62,7 @@ def test_places(parts: list[list[tuple[int, int]]], known: str, order: random.Ra
 
 
 def test_a_stream_that_changes_its_mind() -> None:
-    layout = Layout(1, 1)
+    layout = PieceLayout(1, 1)
     layout.ends_with(0, 3)
     layout.ends_with(0, 3)
     with pytest.raises(OutputError, match="had 3 segments and now has 4"):

@@ -16,7 +16,7 @@ def record(folder: Path) -> None:
     """From now on every run of this process writes its batches into ``folder``."""
     from tokpack.trainer import loop
 
-    begin = loop.Run.begin
+    begin = loop.TrainingRun.begin
 
     def begun(run: Any) -> None:
         begin(run)
@@ -30,7 +30,7 @@ def record(folder: Path) -> None:
 
         run.engine.train_batch = recorded
 
-    loop.Run.begin = begun  # type: ignore[method-assign]
+    loop.TrainingRun.begin = begun  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

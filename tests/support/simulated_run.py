@@ -31,7 +31,7 @@ from tokpack.sources import LineStream
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from tokpack.encoding.messages import Event, Order, Task
+    from tokpack.encoding.messages import Event, Placement, Task
 
 FOREVER = 1 << 60
 
@@ -48,15 +48,15 @@ def patched(rng: random.Random) -> Iterator[None]:
         read = functools.partial(part.read, block_bytes=rng.choice((64, 1000)))
         patch.setattr(part, "read", read)
         patch.setattr(tracks, "_FIRST_BYTES", 16)
-        patch.setattr(tracks.Place, "write", _interrupted(tracks.Place.write))
+        patch.setattr(tracks.TrackFiles, "write", _interrupted(tracks.TrackFiles.write))
         yield
 
 
 _own = threading.local()  # .link: of the worker of this thread
 
 
-def _interrupted(write: Callable[[tracks.Place, int, memoryview, int], None]) -> Any:
-    def interrupted(self: tracks.Place, track: int, data: memoryview, at: int) -> None:
+def _interrupted(write: Callable[[tracks.TrackFiles, int, memoryview, int], None]) -> Any:
+    def interrupted(self: tracks.TrackFiles, track: int, data: memoryview, at: int) -> None:
         half = len(data) // 2
         write(self, track, data[:half], at)
         _own.link.wrote(self, len(data))
@@ -74,7 +74,7 @@ class _Thread:
 
     def __init__(self, job: Job, name: str, slots: Slots | None, rng: random.Random) -> None:
         self.written: Counter[str] = Counter()  # bytes, by place
-        self.inbox: deque[Task | Order] = deque()
+        self.inbox: deque[Task | Placement] = deque()
         self.sent: deque[list[Event]] = deque()  # to the run, which takes it when it comes to it
         self.waits = False  # for something in the inbox
         self.error: BaseException | None = None
@@ -126,7 +126,7 @@ class _Thread:
         self._stopped.release()
         self._pause()
 
-    def wrote(self, place: tracks.Place, size: int) -> None:
+    def wrote(self, place: tracks.TrackFiles, size: int) -> None:
         self.written[place.name] += size
         if self._rng.random() < 0.3:
             self._talk()
@@ -134,14 +134,14 @@ class _Thread:
     def send(self, event: Event) -> None:
         self._outbox.append(event)
 
-    def poll(self) -> Task | Order | None:
+    def poll(self) -> Task | Placement | None:
         self._flush()
         self._talk()
         if not self.inbox or self._rng.random() < 0.3:  # what was sent is still on its way
             return None
         return self.inbox.popleft()
 
-    def wait(self) -> Task | Order | None:
+    def wait(self) -> Task | Placement | None:
         self._flush()
         self.waits = True
         self._talk()
@@ -244,7 +244,7 @@ class Simulation:
         left = {path.name.partition(".")[0] for path in folder.glob(f"{SPILL}*")}
         assert left <= newest, (left, newest)
 
-    def _check_bytes(self, joined: tracks.Place) -> None:
+    def _check_bytes(self, joined: tracks.TrackFiles) -> None:
         """The sums are those of the files."""
         for n, name in enumerate(self.job.tracks):
             os.ftruncate(joined.files[n], self.coordinator.ends[n])

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from tokpack.sources import Batch, Source
+    from tokpack.sources import DocumentBatch, Source
 
 WHOLE = Part(0, "whole", 0, 0, 0)
 SKIPPABLE_FRAME = b"\x50\x2a\x4d\x18\x05\0\0\0extra"
@@ -85,7 +85,7 @@ def _line(found: tuple[int, bytes | str]) -> int:
 
 def _batches(
     source: Source, part: Part, key: str, max_document_bytes: int = 1 << 30, **options: int
-) -> Iterator[tuple[int, Batch]]:
+) -> Iterator[tuple[int, DocumentBatch]]:
     """Batches, and the lines of the part before those from which theirs are counted."""
     if part.kind != "stream":
         for batch in read(source, part, [key], max_document_bytes=max_document_bytes, **options):

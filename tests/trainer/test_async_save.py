@@ -24,7 +24,7 @@ from tokpack.files.durable import cannot_write  # noqa: E402
 from tokpack.trainer import checkpoint  # noqa: E402
 from tokpack.trainer.checkpoint import Saving, load  # noqa: E402
 from tokpack.trainer.loop import train  # noqa: E402
-from tokpack.trainer.metrics import Meter  # noqa: E402
+from tokpack.trainer.metrics import StepMeter  # noqa: E402
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -97,7 +97,7 @@ def test_what_fails_in_the_background_is_said(
 def test_what_was_begun_is_finished_before_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prefix, add = write_tokens(tmp_path / "corpus"), Meter.add
+    prefix, add = write_tokens(tmp_path / "corpus"), StepMeter.add
     monkeypatch.setattr(Saving, "is_written", property(lambda _: False))
     more: dict[str, Any] = {"save": str(tmp_path / "run"), "async_save": True, "save_interval": 3}
 
@@ -106,7 +106,7 @@ def test_what_was_begun_is_finished_before_an_error(
             raise TrainingError("the loss is nan")
         add(self, *_)
 
-    monkeypatch.setattr(Meter, "add", diverge)
+    monkeypatch.setattr(StepMeter, "add", diverge)
     with pytest.raises(TrainingError, match="the loss is nan"):
         train(Config(**settings(prefix, train_samples=64, **more)))
     found = find(tmp_path / "run")

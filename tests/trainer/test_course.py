@@ -170,7 +170,7 @@ def test_runs_of_other_orders(
     path = str(tmp_path / "blend.yaml") if kind == "best_fit" else data[0]
     values = {"train_samples": 160, "lr_warmup_samples": 0, "seq_length": 16, "num_layers": 1}
     values |= {"data_path": (path,), "split": None, "save": str(tmp_path / "run")}
-    monkeypatch.setattr(loop.Run, "begin", loop.Run.begin)
+    monkeypatch.setattr(loop.TrainingRun, "begin", loop.TrainingRun.begin)
     recording_trainer.record(tmp_path)
     loop.train(Config(**settings("", **values, **more)))
     samples = check(tmp_path, tmp_path / "run", range(1, 21), 1)

@@ -24,8 +24,8 @@ def result(loss: float, norm: float = 1.0, scale: float = 1.0, skipped: bool = F
     return StepResult(torch.tensor(loss), torch.tensor(norm), scale, skipped, 5e8)
 
 
-def meter(**more: Any) -> metrics.Meter:
-    return metrics.Meter(1e9, 1024, replace(Topology(world_size=2, data_size=2), **more))
+def meter(**more: Any) -> metrics.StepMeter:
+    return metrics.StepMeter(1e9, 1024, replace(Topology(world_size=2, data_size=2), **more))
 
 
 def test_means_and_rates(monkeypatch: pytest.MonkeyPatch) -> None:

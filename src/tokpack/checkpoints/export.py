@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 KIND = "exported model"
 
 
-class Weights(Protocol):
+class ExportableWeights(Protocol):
     """What can be exported: a Checkpoint, NeoxWeights."""
 
     @property
@@ -93,7 +93,7 @@ def open_weights(
 
 
 def export(
-    weights: Weights,
+    weights: ExportableWeights,
     output: str | os.PathLike[str],
     *,
     tokenizer: Tokenizer | None = None,
@@ -186,7 +186,7 @@ def config_of(model: ModelConfig, family: int) -> dict[str, Any]:
 
 
 def _write_weights(
-    folder: Path, weights: Weights, family: int, dtype: torch.dtype, limit: int
+    folder: Path, weights: ExportableWeights, family: int, dtype: torch.dtype, limit: int
 ) -> None:
     """Write model.safetensors, or, beyond ``limit`` bytes, files of that size and their index."""
     shards: list[list[str]] = [[]]
@@ -215,7 +215,7 @@ def _write_weights(
         _write_json(folder / "model.safetensors.index.json", index)
 
 
-def _translated(weights: Weights, family: int, name: str) -> Iterator[tuple[str, Tensor]]:
+def _translated(weights: ExportableWeights, family: int, name: str) -> Iterator[tuple[str, Tensor]]:
     """What a family has in the place of one of our parameters."""
     model, tensor = weights.model, weights.read(name)["parameter"]
     module = module_of(name)
@@ -244,7 +244,7 @@ def _parts(model: ModelConfig, family: int, name: str, tensor: Tensor) -> list[T
     return [part.t() for part in parts] if is_transposed(family, name) else parts
 
 
-def _normalised(weights: Weights, words: Tensor) -> Tensor:
+def _normalised(weights: ExportableWeights, words: Tensor) -> Tensor:
     """The word embedding behind its norm."""
     model, scale = weights.model, weights.read("embedding.norm.weight")["parameter"]
     if model.normalization == "RMSNorm":

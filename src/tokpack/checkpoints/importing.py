@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _FIRST = "step_00000000"
 
 
-class Weights(Protocol):
+class ImportableWeights(Protocol):
     """What can be imported: ``notes`` are to be said, ``read`` gives the fp32 array of a name."""
 
     path: Path
@@ -57,7 +57,7 @@ class _Joined:
 
 def open_model(
     folder: str | os.PathLike[str], *, config: str | None = None, vocab_size: int | None = None
-) -> Weights:
+) -> ImportableWeights:
     """Open a model of another program: shapes and names are checked, no tensor is read.
 
     A folder with config.json of ``transformers``; with layer files of GPT-NeoX, whose YAML is
@@ -105,7 +105,7 @@ def describe_tokenizer(
 
 
 def import_model(
-    weights: Weights,
+    weights: ImportableWeights,
     output: str | os.PathLike[str],
     *,
     tokenizer: dict[str, Any] | None = None,
@@ -168,7 +168,7 @@ def _occupied(root: Path) -> Path | None:
     return None if died else found
 
 
-def _read(weights: Weights, names: Iterable[str]) -> Iterator[tuple[str, Floats]]:
+def _read(weights: ImportableWeights, names: Iterable[str]) -> Iterator[tuple[str, Floats]]:
     """The arrays of parameters, one by one. FormatError where one is not finite."""
     for name in names:
         array = weights.read(name)

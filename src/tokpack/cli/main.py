@@ -25,35 +25,35 @@ INTERRUPTED = 130
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-class Command(NamedTuple):
+class CommandEntry(NamedTuple):
     summary: str
     resumable: bool
 
 
 COMMANDS = {
-    "encode": Command("text -> token ids in .bin and .idx", True),
-    "plan": Command("a run -> shards for many machines", False),
-    "status": Command("which shards are done, failed, lost", False),
-    "commit": Command("all shards -> one dataset", False),
-    "verify": Command("is a dataset whole; mend its index", False),
-    "vocab": Command("text -> a vocabulary or a tokenizer.json", False),
-    "tokenizer": Command("what a tokenizer is, its speed, its tokens", False),
-    "inspect": Command("what a dataset is, and its documents", False),
-    "stats": Command("lengths, frequencies, duplicates, plots", False),
-    "trace": Command("document -> its input and line, and back", False),
-    "merge": Command("datasets -> one, or a manifest of them", False),
-    "split": Command("a dataset -> parts, train and valid", False),
-    "convert": Command("from and to other formats, other dtypes", False),
-    "blend": Command("datasets and weights -> the plan of a blend", False),
-    "index": Command("build what a blend needs beforehand", False),
-    "samples": Command("what a step of training saw, and when a document", False),
-    "train": Command("a blend -> a GPT, on one CPU or many GPUs", False),
-    "import": Command("a model of another program -> a checkpoint", False),
-    "view": Command("datasets, blends and runs in a browser", False),
-    "export": Command("a checkpoint -> a Hugging Face model", False),
-    "generate": Command("a checkpoint goes on with a text", False),
-    "completion": Command("complete commands and flags in a shell", False),
-    "doctor": Command("what is installed, what this machine can do", False),
+    "encode": CommandEntry("text -> token ids in .bin and .idx", True),
+    "plan": CommandEntry("a run -> shards for many machines", False),
+    "status": CommandEntry("which shards are done, failed, lost", False),
+    "commit": CommandEntry("all shards -> one dataset", False),
+    "verify": CommandEntry("is a dataset whole; mend its index", False),
+    "vocab": CommandEntry("text -> a vocabulary or a tokenizer.json", False),
+    "tokenizer": CommandEntry("what a tokenizer is, its speed, its tokens", False),
+    "inspect": CommandEntry("what a dataset is, and its documents", False),
+    "stats": CommandEntry("lengths, frequencies, duplicates, plots", False),
+    "trace": CommandEntry("document -> its input and line, and back", False),
+    "merge": CommandEntry("datasets -> one, or a manifest of them", False),
+    "split": CommandEntry("a dataset -> parts, train and valid", False),
+    "convert": CommandEntry("from and to other formats, other dtypes", False),
+    "blend": CommandEntry("datasets and weights -> the plan of a blend", False),
+    "index": CommandEntry("build what a blend needs beforehand", False),
+    "samples": CommandEntry("what a step of training saw, and when a document", False),
+    "train": CommandEntry("a blend -> a GPT, on one CPU or many GPUs", False),
+    "import": CommandEntry("a model of another program -> a checkpoint", False),
+    "view": CommandEntry("datasets, blends and runs in a browser", False),
+    "export": CommandEntry("a checkpoint -> a Hugging Face model", False),
+    "generate": CommandEntry("a checkpoint goes on with a text", False),
+    "completion": CommandEntry("complete commands and flags in a shell", False),
+    "doctor": CommandEntry("what is installed, what this machine can do", False),
 }
 
 HELP = """\

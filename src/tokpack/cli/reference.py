@@ -27,7 +27,7 @@ class Option(NamedTuple):
     help: str
 
 
-class Command(NamedTuple):
+class CommandPage(NamedTuple):
     """One command as its help page has it; ``groups`` are titles with options."""
 
     name: str
@@ -37,7 +37,7 @@ class Command(NamedTuple):
     epilog: str
 
 
-def commands() -> list[Command]:
+def commands() -> list[CommandPage]:
     """All commands, in the order of the help page."""
     found = []
     for name in COMMANDS:
@@ -46,14 +46,14 @@ def commands() -> list[Command]:
     return found
 
 
-def _of_page(page: Page) -> Command:
+def _of_page(page: Page) -> CommandPage:
     groups = [
         (group.title, [_option(flag) for flag in group.flags])
         for group in (*page.groups, COMMON)
         if not group.hidden
     ]
     usage = f"tokpack {page.command} {page.usage}"
-    return Command(page.command, page.summary, usage, groups, page.epilog)
+    return CommandPage(page.command, page.summary, usage, groups, page.epilog)
 
 
 def _option(flag: Flag) -> Option:
@@ -68,7 +68,7 @@ def _option(flag: Flag) -> Option:
     return Option(flag_text(*flag), names, aliases, value, choices, settings["help"])
 
 
-def _training(module: object) -> Command:
+def _training(module: object) -> CommandPage:
     """`tokpack train`, whose flags are settings of another program's kind."""
     from tokpack.cli.layout_table import PLAN
     from tokpack.configuration.config import GROUPS
@@ -90,4 +90,4 @@ def _training(module: object) -> Command:
         groups.append((title, options))
     groups.append((PLAN.title, [_option(flag) for flag in PLAN.flags]))
     usage = f"tokpack {module.USAGE}"  # type: ignore[attr-defined]
-    return Command("train", module.SUMMARY, usage, groups, module.EPILOG)  # type: ignore[attr-defined]
+    return CommandPage("train", module.SUMMARY, usage, groups, module.EPILOG)  # type: ignore[attr-defined]

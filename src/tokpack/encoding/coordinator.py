@@ -11,17 +11,17 @@ import logging
 from collections import Counter, deque
 from typing import TYPE_CHECKING
 
-from tokpack.encoding.layout import FileSums, Layout
+from tokpack.encoding.layout import FileSums, PieceLayout
 from tokpack.encoding.messages import (
     CheckPiece,
     CopyPiece,
     Damaged,
     Done,
     Edge,
-    Encoded,
     EncodePart,
     Event,
-    Order,
+    PieceEncoded,
+    Placement,
     Segment,
     SlotFree,
     StorePiece,
@@ -38,7 +38,7 @@ from tokpack.errors import OutputError
 if TYPE_CHECKING:
     from tokpack.encoding.journal import Journal
     from tokpack.encoding.piece import Job, PieceId
-    from tokpack.encoding.resume import Found
+    from tokpack.encoding.resume import EarlierWork
 
 _EDGES_AT_ONCE = 16
 _RECORDS, _REJECTED = (SOURCE_COLUMNS.index(name) for name in ("records", "rejected"))
@@ -53,17 +53,17 @@ class Coordinator:
     """
 
     def __init__(
-        self, job: Job, found: Found, journal: Journal, *, workers: int, slots: int
+        self, job: Job, found: EarlierWork, journal: Journal, *, workers: int, slots: int
     ) -> None:
         self.pieces = Pieces(job)
         self.blocks: dict[int, str | None] = dict(found.stream_blocks)  # of streams, by part
         self.rejected = 0  # bad records of all pieces
-        self.outbox: deque[tuple[int, Task | Order]] = deque()  # (worker, message)
+        self.outbox: deque[tuple[int, Task | Placement]] = deque()  # (worker, message)
         self._job = job
         self._journal = journal
         self._workers = workers
         self._limit = job.options.limit
-        self._layout = Layout(len(job.parts), len(job.tracks))
+        self._layout = PieceLayout(len(job.parts), len(job.tracks))
         self._sums = {n: FileSums(n) for n, name in enumerate(job.tracks) if name.endswith(".ids")}
         self._edges: list[Edge] = []
         self._edges_out = 0
@@ -88,7 +88,7 @@ class Coordinator:
 
     # -- what is there ---------------------------------------------------------------------------
 
-    def _take_over(self, found: Found) -> list[int]:
+    def _take_over(self, found: EarlierWork) -> list[int]:
         """Begin with the pieces that were found. Returns the parts that lack something."""
         for part in range(len(self._job.parts)):
             if self._job.parts[part].kind != "stream":
@@ -247,7 +247,7 @@ class Coordinator:
 
     def event(self, worker: int, event: Event) -> None:
         """Something has happened in a worker."""
-        if isinstance(event, Encoded):
+        if isinstance(event, PieceEncoded):
             self._encoded(worker, event.piece)
         elif isinstance(event, WasStored):
             self._stored(event.id, event.stored)

@@ -17,7 +17,7 @@ import warnings
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from tokpack.encoding.messages import CopyPiece, EncodePart, Event, Order, Segment, Task
+from tokpack.encoding.messages import CopyPiece, EncodePart, Event, Placement, Segment, Task
 from tokpack.encoding.meter import Counters
 from tokpack.encoding.part import no_memory
 from tokpack.encoding.worker import Worker
@@ -36,7 +36,7 @@ POLL_SECONDS = 0.2
 START_SECONDS = 30.0  # of a thread
 
 
-class Engine(Protocol):
+class WorkerEngine(Protocol):
     """Runs the workers of a job."""
 
     def run(self, coordinator: Coordinator, poll: Callable[[], None]) -> None:
@@ -72,12 +72,12 @@ class _Direct:
     def send(self, event: Event) -> None:
         self._coordinator.event(0, event)
 
-    def poll(self) -> Task | Order | None:
+    def poll(self) -> Task | Placement | None:
         self._look()
         outbox = self._coordinator.outbox
         return outbox.popleft()[1] if outbox else None
 
-    def wait(self) -> Task | Order | None:
+    def wait(self) -> Task | Placement | None:
         self._coordinator.feed()
         message = self.poll()
         if message is None and not self._coordinator.finished:
@@ -152,7 +152,7 @@ class Processes:
 
     def _send(self, coordinator: Coordinator) -> None:
         """Send what there is for the workers: to each of them all at once."""
-        messages: dict[int, list[Task | Order]] = {}
+        messages: dict[int, list[Task | Placement]] = {}
         while coordinator.outbox:
             number, message = coordinator.outbox.popleft()
             messages.setdefault(number, []).append(message)
@@ -216,7 +216,7 @@ class _Piped:
     def __init__(self, connection: Connection[Any, Any], parent: int) -> None:
         self._connection = connection
         self._parent = parent
-        self._inbox: queue.SimpleQueue[Task | Order] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[Task | Placement] = queue.SimpleQueue()
         self._outbox: list[Event] = []
 
     def start(self) -> None:
@@ -234,11 +234,11 @@ class _Piped:
     def send(self, event: Event) -> None:
         self._outbox.append(event)
 
-    def poll(self) -> Task | Order | None:
+    def poll(self) -> Task | Placement | None:
         self._flush()
         return None if self._inbox.empty() else self._inbox.get()
 
-    def wait(self) -> Task | Order | None:
+    def wait(self) -> Task | Placement | None:
         self._flush()
         while True:
             try:

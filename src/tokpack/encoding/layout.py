@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tokpack.encoding.piece import PieceId
 
 
-class Layout:
+class PieceLayout:
     """Gives each piece its place as soon as the sizes of all before it are known."""
 
     def __init__(self, parts: int, tracks: int) -> None:

@@ -79,7 +79,7 @@ class SumEdges(NamedTuple):
 
 Task = EncodePart | Segment | CopyPiece | CheckPiece | SumEdges
 
-# -- orders ------------------------------------------------------------
+# -- placements --------------------------------------------------------
 
 
 class StorePiece(NamedTuple):
@@ -95,12 +95,12 @@ class UseSlot(NamedTuple):
     slot: int
 
 
-Order = StorePiece | UseSlot
+Placement = StorePiece | UseSlot
 
 # -- events ------------------------------------------------------------
 
 
-class Encoded(NamedTuple):
+class PieceEncoded(NamedTuple):
     """A piece is complete, in memory or stored."""
 
     piece: Piece
@@ -144,4 +144,4 @@ class Done(NamedTuple):
     """The first task of the worker's queue is done."""
 
 
-Event = Encoded | WasStored | Damaged | Summed | StreamEnd | Segment | SlotFree | Done
+Event = PieceEncoded | WasStored | Damaged | Summed | StreamEnd | Segment | SlotFree | Done

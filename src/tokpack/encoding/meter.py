@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tokpack.encoding.piece import Piece
     from tokpack.progress import Show
-    from tokpack.sources import Batch
+    from tokpack.sources import DocumentBatch
 
 _COUNTS = 5  # bytes read, bytes of text, documents, tokens, bad records
 _STAGES = ("read", "encode", "write")  # and the nanoseconds of each
@@ -41,7 +41,7 @@ class Counters:
         self._values[_COUNTS + stage] += now - self._clock
         self._clock = now
 
-    def add(self, batch: Batch, documents: int, tokens: int) -> None:
+    def add(self, batch: DocumentBatch, documents: int, tokens: int) -> None:
         """Count a batch."""
         self._values[:_COUNTS] += (
             batch.bytes_read,

@@ -15,7 +15,7 @@ from tokpack.errors import RecordError, WorkerError
 from tokpack.indexed import runs_of
 from tokpack.sources import (
     BadRecord,
-    Batch,
+    DocumentBatch,
     Documents,
     Part,
     block_checksums,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from tokpack.encoding.meter import Counters
     from tokpack.encoding.tracks import Tracks
-    from tokpack.sources import Block, Source
+    from tokpack.sources import LineBlock, Source
     from tokpack.tokenizers import Encoded
 
 BESIDE_BYTES = 1 << 24  # of a document that the self-check reads beside the first parts
@@ -128,7 +128,7 @@ class PartEncoder:
         self,
         piece: Piece,
         tracks: Tracks,
-        blocks: Iterable[Block],
+        blocks: Iterable[LineBlock],
         line: int,
         limit: int | None,
     ) -> None:
@@ -146,7 +146,7 @@ class PartEncoder:
         piece: Piece,
         counts: npt.NDArray[np.int64],
         tracks: Tracks,
-        batches: Iterable[Batch],
+        batches: Iterable[DocumentBatch],
         origin: _Origin,
     ) -> None:
         """Encode what is read of one source of a piece, and count it."""
@@ -162,7 +162,7 @@ class PartEncoder:
             raise no_memory(self.job.describe(piece.number), error) from error
 
     def _encode_batch(
-        self, counts: npt.NDArray[np.int64], tracks: Tracks, batch: Batch, origin: _Origin
+        self, counts: npt.NDArray[np.int64], tracks: Tracks, batch: DocumentBatch, origin: _Origin
     ) -> None:
         batch, texts = self._encodable(batch, origin)
         if batch.bad:
@@ -183,7 +183,7 @@ class PartEncoder:
                 tracks.write(track, values)
         self._counters.add(batch, documents, tokens)
 
-    def _checked(self, batches: Iterable[Batch], over: int) -> Iterator[Batch]:
+    def _checked(self, batches: Iterable[DocumentBatch], over: int) -> Iterator[DocumentBatch]:
         """The batches; the first with a document over so many bytes goes through the self-check."""
         job = self.job
         for batch in batches:
@@ -196,7 +196,9 @@ class PartEncoder:
                     self._is_checked = True
             yield batch
 
-    def _encodable(self, batch: Batch, origin: _Origin) -> tuple[Batch, list[_Text]]:
+    def _encodable(
+        self, batch: DocumentBatch, origin: _Origin
+    ) -> tuple[DocumentBatch, list[_Text]]:
         """The batch without records that the tokenizer's library cannot encode, and its ids."""
         texts = []
         for key in self.job.options.keys:
@@ -247,7 +249,7 @@ class PartEncoder:
         counts = (with_tokens, kept, len(ids), empty, len(encoded.special), key_bytes, runs)
         return tuple(tracks), counts
 
-    def _check_allowed(self, batch: Batch, origin: _Origin) -> None:
+    def _check_allowed(self, batch: DocumentBatch, origin: _Origin) -> None:
         if self.job.options.on_error == "fail":
             bad = batch.bad[0]
             raise _record_error(origin, bad.line, bad.reason, _advice(batch))
@@ -257,7 +259,7 @@ def _record_error(origin: _Origin, line: int, reason: str, advice: str = "") -> 
     return RecordError(origin.source.name, origin.lines_before + line + 1, reason, advice)
 
 
-def _first(batches: Iterable[Batch], limit: int | None) -> Iterator[Batch]:
+def _first(batches: Iterable[DocumentBatch], limit: int | None) -> Iterator[DocumentBatch]:
     """The batches, until there were ``limit`` records."""
     for batch in batches:
         if limit is None:
@@ -297,7 +299,7 @@ def join_sentences(
     return ids, lengths, sequences
 
 
-def first_records(batch: Batch, limit: int) -> Batch:
+def first_records(batch: DocumentBatch, limit: int) -> DocumentBatch:
     """The batch cut after its first ``limit`` records."""
     if batch.records <= limit:
         return batch
@@ -313,7 +315,9 @@ def first_records(batch: Batch, limit: int) -> Batch:
     return replace(batch, documents=documents, bad=bad, records=limit)
 
 
-def without_records(batch: Batch, documents: Documents, reasons: dict[int, str]) -> Batch:
+def without_records(
+    batch: DocumentBatch, documents: Documents, reasons: dict[int, str]
+) -> DocumentBatch:
     """The batch with some lines as bad records; ``documents`` are those of the key at fault."""
     raw = {
         int(line): documents.text(index)[:RAW_BYTES_KEPT]
@@ -337,7 +341,7 @@ def no_memory(what: str, error: MemoryError) -> WorkerError:
     )
 
 
-def _advice(batch: Batch) -> str:
+def _advice(batch: DocumentBatch) -> str:
     """What to do about the first bad record of a batch."""
     keys = batch.bad[0].keys_there
     if not keys:

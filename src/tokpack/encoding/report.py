@@ -73,7 +73,7 @@ class Report:
         return is_dead or time.time() - self.told > LOST_SECONDS
 
 
-class Reporter:
+class RunReporter:
     """Tells of one run, now and then; a report that cannot be written is no failure.
 
     ``write`` writes the file whole, and may raise a TokpackError; ``beat`` seconds lie between two.
@@ -109,7 +109,7 @@ class Reporter:
         if self._show is not None:
             self._show(progress)
 
-    def __enter__(self) -> Reporter:
+    def __enter__(self) -> RunReporter:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:

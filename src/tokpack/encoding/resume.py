@@ -113,7 +113,7 @@ def _other_run(folder: WorkFolder, difference: str) -> ResumeError:
 
 
 @dataclass(frozen=True)
-class Found:
+class EarlierWork:
     """What earlier runs have left: pieces by their ids, and of streams that were read to their end
     the number of segments and the checksums of the file, by part. ``runs`` is how many there were.
     """
@@ -124,7 +124,7 @@ class Found:
     runs: int
 
 
-def found_pieces(job: Job, plan: Plan, touched: Sequence[int], journal: Journal) -> Found:
+def found_pieces(job: Job, plan: Plan, touched: Sequence[int], journal: Journal) -> EarlierWork:
     """What the journal tells, as far as it is of the inputs as they are now.
 
     What was read of a source that was ``touched`` is compared with the checksums of its blocks.
@@ -143,7 +143,7 @@ def found_pieces(job: Job, plan: Plan, touched: Sequence[int], journal: Journal)
                 job.folder.write_json("plan.json", plan.to_json())
                 journal.clear()
                 journal.write({"run": found.runs})
-                return Found({}, {}, {}, found.runs)
+                return EarlierWork({}, {}, {}, found.runs)
     for source in touched:
         _forget_unknown(job, found, source)
     if touched:
@@ -162,7 +162,7 @@ def found_pieces(job: Job, plan: Plan, touched: Sequence[int], journal: Journal)
     return found
 
 
-def _in_journal(job: Job, journal: Journal) -> Found:
+def _in_journal(job: Job, journal: Journal) -> EarlierWork:
     """The newest entry of every piece, and the ends of streams."""
     pieces: dict[PieceId, Piece] = {}
     segments: dict[int, int] = {}
@@ -188,10 +188,10 @@ def _in_journal(job: Job, journal: Journal) -> Found:
             except (LookupError, TypeError, ValueError, OverflowError, AssertionError):
                 break  # of another version of tokpack, or worse: what follows is as good as lost
     journal.write({"run": runs})
-    return Found(pieces, segments, stream_blocks, runs)
+    return EarlierWork(pieces, segments, stream_blocks, runs)
 
 
-def _is_as_it_was(job: Job, found: Found, source: int, part: int) -> bool:
+def _is_as_it_was(job: Job, found: EarlierWork, source: int, part: int) -> bool:
     """Whether what a part has read of a source is still there, as far as checksums tell."""
     row = source - job.sources_of(part).start
     own = job.sources[source]
@@ -207,7 +207,7 @@ def _is_as_it_was(job: Job, found: Found, source: int, part: int) -> bool:
     return sums == job.block_checksums(part)
 
 
-def _forget_unknown(job: Job, found: Found, source: int) -> None:
+def _forget_unknown(job: Job, found: EarlierWork, source: int) -> None:
     """Leave out the pieces of a source with another time of whose content nobody can tell."""
     parts = job.parts_of[source]
     told = [part for part in parts if _has_sums(job, found, source, part)]
@@ -217,14 +217,14 @@ def _forget_unknown(job: Job, found: Found, source: int) -> None:
     _forget(found, sorted(set(parts) - set(told)))
 
 
-def _has_sums(job: Job, found: Found, source: int, part: int) -> bool:
+def _has_sums(job: Job, found: EarlierWork, source: int, part: int) -> bool:
     if job.parts[part].kind == "stream":
         return found.stream_blocks.get(part) is not None
     piece = found.pieces.get((part, 0))
     return piece is not None and piece.blocks[source - job.sources_of(part).start] is not None
 
 
-def _forget(found: Found, parts: Sequence[int]) -> None:
+def _forget(found: EarlierWork, parts: Sequence[int]) -> None:
     gone = set(parts)
     for key in [key for key in found.pieces if key[0] in gone]:
         del found.pieces[key]
@@ -233,19 +233,19 @@ def _forget(found: Found, parts: Sequence[int]) -> None:
         found.stream_blocks.pop(part, None)
 
 
-def _parts_without(job: Job, found: Found) -> set[int]:
+def _parts_without(job: Job, found: EarlierWork) -> set[int]:
     """The parts of which nothing is known."""
     return set(range(len(job.parts))) - {number for number, _ in found.pieces}
 
 
-def _first_incomplete(job: Job, found: Found) -> int:
+def _first_incomplete(job: Job, found: EarlierWork) -> int:
     """The first part of which pieces lack; the number of parts where none does."""
     missing = _parts_without(job, found)
     missing |= {number for number, _ in found.pieces if _is_open(job, found, number)}
     return min(missing, default=len(job.parts))
 
 
-def _is_open(job: Job, found: Found, part: int) -> bool:
+def _is_open(job: Job, found: EarlierWork, part: int) -> bool:
     """Whether a part is a stream that was stopped in its middle."""
     return job.parts[part].kind == "stream" and part not in found.segments
 

@@ -16,9 +16,9 @@ from tokpack.encoding.outputs import check_replaced
 from tokpack.encoding.piece import Job
 from tokpack.encoding.planned import plan_run
 from tokpack.encoding.renames import finish
-from tokpack.encoding.report import NAME, Reporter
+from tokpack.encoding.report import NAME, RunReporter
 from tokpack.encoding.resume import existing, open_plan
-from tokpack.encoding.work import Run
+from tokpack.encoding.work import EncodingRun
 from tokpack.errors import TokpackError
 from tokpack.files.durable import replace_file
 from tokpack.files.lock import Lock
@@ -113,7 +113,7 @@ def _encode(
             )
         with (
             _reporter(folder, progress) as show,
-            Run(job, plan, touched, workers=workers, show=show, beat=beat) as run,
+            EncodingRun(job, plan, touched, workers=workers, show=show, beat=beat) as run,
         ):
             try:
                 finished = run.encode()
@@ -144,14 +144,14 @@ def _tell_of_frame(tokenizer: Tokenizer, frame: Frame, options: EncodeOptions) -
         )
 
 
-def _reporter(folder: WorkFolder, progress: Show | None) -> Reporter:
+def _reporter(folder: WorkFolder, progress: Show | None) -> RunReporter:
     """Who leaves word in the work folder, as long as it is there, of how far the run is."""
 
     def write(content: bytes) -> None:
         if os.path.exists(folder.path):
             replace_file(folder(NAME), [content], fsync=False)
 
-    return Reporter(write, progress)
+    return RunReporter(write, progress)
 
 
 @contextlib.contextmanager

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _FIRST_BYTES = 1 << 20  # of the memory of a track
 
 
-class Place:
+class TrackFiles:
     """The open files of all tracks, under one name in the work folder.
 
     A file takes one writer at a time, since the system locks it for each call. Maps of it are no
@@ -75,12 +75,12 @@ class Tracks:
     ``growing`` is called before memory takes an array, with its bytes.
     """
 
-    def __init__(self, memory: Memory, growing: Callable[[Tracks, int], None]) -> None:
+    def __init__(self, memory: TrackBuffers, growing: Callable[[Tracks, int], None]) -> None:
         self.sizes = [0] * len(memory.buffers)
         self.begins: tuple[int, ...] = ()
-        self._memory: Memory | None = memory
+        self._memory: TrackBuffers | None = memory
         self._growing = growing
-        self._place: Place
+        self._place: TrackFiles
         self._sums: list[BlockSums]
 
     @property
@@ -111,7 +111,7 @@ class Tracks:
             self._memory.put(track, self.sizes[track], data)
         self.sizes[track] += len(data)
 
-    def store(self, place: Place, begins: Sequence[int]) -> None:
+    def store(self, place: TrackFiles, begins: Sequence[int]) -> None:
         """Write what is held to files, where each track begins at an offset; the rest follows."""
         memory, self._memory = self._memory, None
         assert memory is not None
@@ -135,7 +135,7 @@ class Tracks:
         self._place.write(track, data, at)
 
 
-class Memory:
+class TrackBuffers:
     """The memory in which the tracks of one piece wait; used again for the next."""
 
     def __init__(self, tracks: int) -> None:
@@ -152,7 +152,11 @@ class Memory:
 
 
 def copy_piece(
-    source: Place, stored: Stored, sizes: Sequence[int], target: Place, begins: Sequence[int]
+    source: TrackFiles,
+    stored: Stored,
+    sizes: Sequence[int],
+    target: TrackFiles,
+    begins: Sequence[int],
 ) -> Stored | None:
     """Copy the tracks of a piece; None where they are not what was stored. Raises OutputError."""
     sums = []
@@ -170,7 +174,7 @@ def copy_piece(
     return Stored(target.name, tuple(begins), tuple(sums))
 
 
-def is_stored(place: Place, stored: Stored, sizes: Sequence[int]) -> bool:
+def is_stored(place: TrackFiles, stored: Stored, sizes: Sequence[int]) -> bool:
     """Whether the tracks of a piece are what was stored. Raises OutputError."""
     for track, (begin, size) in enumerate(zip(stored.begins, sizes, strict=True)):
         with cannot_write(place.paths[track]):

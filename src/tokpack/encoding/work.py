@@ -17,7 +17,7 @@ from tokpack.encoding.journal import Journal
 from tokpack.encoding.meter import Meter
 from tokpack.encoding.piece import JOINED
 from tokpack.encoding.resume import check_budget, found_pieces
-from tokpack.encoding.tracks import Place
+from tokpack.encoding.tracks import TrackFiles
 from tokpack.encoding.worker import Slots
 from tokpack.files.durable import cannot_write, sync_data
 
@@ -43,7 +43,7 @@ class Finished:
     sums: Mapping[str, bytes]  # of the blocks of each file of ids, by track
 
 
-class Run:
+class EncodingRun:
     """The work of one run; a context, which closes what it has opened.
 
     ``touched`` are the sources whose files have another time than in the plan of the work folder.
@@ -107,7 +107,7 @@ class Run:
         lists = self._job.options.on_error == "skip" and self._coordinator.rejected > 0
         return lists or any(piece.total(column) for piece in self._coordinator.pieces)
 
-    def __enter__(self) -> Run:
+    def __enter__(self) -> EncodingRun:
         return self
 
     def __exit__(
@@ -144,13 +144,13 @@ class Run:
         check_budget(self._coordinator.rejected, self._job.options, self._job.folder.path)
 
 
-def _open_joined(job: Job) -> Place:
+def _open_joined(job: Job) -> TrackFiles:
     """The joined files, which are there when a worker opens them."""
     for track in job.tracks:
         path = job.folder.joined(track)
         if not os.path.lexists(path):
             os.close(create_own(path))
-    return Place(job.folder, JOINED, job.tracks)
+    return TrackFiles(job.folder, JOINED, job.tracks)
 
 
 def _slots_for(job: Job, workers: int) -> Slots | None:

@@ -13,10 +13,10 @@ from tokpack.encoding.messages import (
     Damaged,
     Done,
     Edge,
-    Encoded,
     EncodePart,
     Event,
-    Order,
+    PieceEncoded,
+    Placement,
     Segment,
     SlotFree,
     StorePiece,
@@ -28,10 +28,10 @@ from tokpack.encoding.messages import (
 )
 from tokpack.encoding.part import PartEncoder
 from tokpack.encoding.piece import JOINED, SOURCE_COLUMNS, SPILL, Piece
-from tokpack.encoding.tracks import Memory, Place, Tracks, copy_piece, is_stored
+from tokpack.encoding.tracks import TrackBuffers, TrackFiles, Tracks, copy_piece, is_stored
 from tokpack.errors import OutputError
 from tokpack.files.blocks import sum_of
-from tokpack.sources import Block, LineStream, count_newlines
+from tokpack.sources import LineBlock, LineStream, count_newlines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -46,16 +46,16 @@ _HELD_PIECES = 2  # with the one in work
 _LINES, _RECORDS = (SOURCE_COLUMNS.index(name) for name in ("lines", "records"))
 
 
-class Link(Protocol):
+class RunLink(Protocol):
     """A worker's connection to the run."""
 
     def send(self, event: Event) -> None:
         """Tell the run."""
 
-    def poll(self) -> Task | Order | None:
+    def poll(self) -> Task | Placement | None:
         """What has come, without waiting for it."""
 
-    def wait(self) -> Task | Order | None:
+    def wait(self) -> Task | Placement | None:
         """What comes next; None at the end of the run."""
 
 
@@ -79,7 +79,7 @@ class Worker:
         job: Job,
         name: str,
         counters: Counters,
-        link: Link,
+        link: RunLink,
         *,
         slots: Slots | None = None,
     ) -> None:
@@ -91,10 +91,10 @@ class Worker:
         self._reads = False  # a stream
         self._granted: deque[int] = deque()  # slots for its next segments
         self._encoder = PartEncoder(job, counters, self._attend)
-        self._joined = Place(job.folder, JOINED, job.tracks)
-        self._memories: list[Memory] = []  # that are free
-        self._held: dict[PieceId, tuple[Tracks, Memory]] = {}
-        self._spill: Place | None = None
+        self._joined = TrackFiles(job.folder, JOINED, job.tracks)
+        self._memories: list[TrackBuffers] = []  # that are free
+        self._held: dict[PieceId, tuple[Tracks, TrackBuffers]] = {}
+        self._spill: TrackFiles | None = None
         self._spill_ends: tuple[int, ...] = ()
         self._spills = 0
 
@@ -120,7 +120,7 @@ class Worker:
         while (message := self._link.poll()) is not None:
             self._take(message)
 
-    def _take(self, message: Task | Order) -> None:
+    def _take(self, message: Task | Placement) -> None:
         if isinstance(message, StorePiece):
             self._store(message)
         elif isinstance(message, UseSlot) and self._reads:
@@ -199,8 +199,8 @@ class Worker:
         return segment + 1
 
     def _share(
-        self, number: int, segment: int, blocks: Iterator[Block], line: int
-    ) -> tuple[Iterator[Block] | None, int]:
+        self, number: int, segment: int, blocks: Iterator[LineBlock], line: int
+    ) -> tuple[Iterator[LineBlock] | None, int]:
         """Put a segment into a slot, if there is one, for others: (None, its lines).
 
         Else, or where it does not fit, (its blocks, 0).
@@ -235,26 +235,28 @@ class Worker:
 
     # -- pieces and their places ----------------------------------------------------------------
 
-    def _begin(self, at: tuple[int, ...] | None) -> tuple[Tracks, Memory]:
+    def _begin(self, at: tuple[int, ...] | None) -> tuple[Tracks, TrackBuffers]:
         """Tracks for a new piece, and the memory that it takes."""
         if not self._memories and len(self._held) >= _HELD_PIECES:
             self._spill_piece(next(iter(self._held)))
-        memory = self._memories.pop() if self._memories else Memory(len(self._job.tracks))
+        memory = self._memories.pop() if self._memories else TrackBuffers(len(self._job.tracks))
         tracks = Tracks(memory, self._overflow)
         if at is not None:
             tracks.store(self._joined, at)
         return tracks, memory
 
-    def _complete(self, piece: Piece, tracks: Tracks, memory: Memory) -> tuple[int, ...] | None:
+    def _complete(
+        self, piece: Piece, tracks: Tracks, memory: TrackBuffers
+    ) -> tuple[int, ...] | None:
         """Tell of a piece. Returns where it ends in the joined files, if it lies there."""
         piece.sizes = tuple(tracks.sizes)
         if not tracks.is_stored:
             self._held[piece.id] = tracks, memory
-            self._link.send(Encoded(piece))
+            self._link.send(PieceEncoded(piece))
             return None
         self._memories.append(memory)
         piece.stored = tracks.stored()
-        self._link.send(Encoded(piece))
+        self._link.send(PieceEncoded(piece))
         if piece.stored.place == JOINED:
             return tracks.ends
         self._spill_ends = tracks.ends
@@ -269,7 +271,7 @@ class Worker:
         place, begins = self._open_spill()
         self._spill_ends = self._move(piece, place, begins)
 
-    def _move(self, piece: PieceId, place: Place, begins: tuple[int, ...]) -> tuple[int, ...]:
+    def _move(self, piece: PieceId, place: TrackFiles, begins: tuple[int, ...]) -> tuple[int, ...]:
         """A piece that waits in memory goes to files. Returns where it ends in them."""
         tracks, memory = self._held.pop(piece)
         tracks.store(place, begins)
@@ -282,20 +284,20 @@ class Worker:
         if tracks.in_memory + more > HELD_BYTES:
             tracks.store(*self._open_spill())
 
-    def _open_spill(self) -> tuple[Place, tuple[int, ...]]:
+    def _open_spill(self) -> tuple[TrackFiles, tuple[int, ...]]:
         """The spill for the next piece, and where its tracks begin there."""
         if self._spill is None or sum(self._spill_ends) > SPILL_BYTES:
             if self._spill is not None:
                 self._spill.close()
             name = f"{SPILL}{self._name}-{self._spills}"
-            self._spill = Place(self._job.folder, name, self._job.tracks, new=True)
+            self._spill = TrackFiles(self._job.folder, name, self._job.tracks, new=True)
             self._spill_ends = (0,) * len(self._job.tracks)
             self._spills += 1
         return self._spill, self._spill_ends
 
     def _copy(self, task: CopyPiece) -> None:
         try:
-            spill = Place(self._job.folder, task.stored.place, self._job.tracks)
+            spill = TrackFiles(self._job.folder, task.stored.place, self._job.tracks)
         except OutputError as error:
             if error.errno != errno.ENOENT:
                 raise
@@ -323,7 +325,7 @@ class Worker:
         return sum_of(data)
 
 
-def _lines(source: Source, block: Block) -> int:
+def _lines(source: Source, block: LineBlock) -> int:
     """Lines of a block; the last line of a file may lack its newline."""
     if block.too_long:
         return 1
@@ -331,15 +333,17 @@ def _lines(source: Source, block: Block) -> int:
     return count_newlines(data) + (bool(len(data)) and data[-1] != 0x0A)
 
 
-def _blocks_in(memory: memoryview, blocks: Sequence[tuple[int, int]]) -> Iterator[Block]:
+def _blocks_in(memory: memoryview, blocks: Sequence[tuple[int, int]]) -> Iterator[LineBlock]:
     """The blocks of lines in a slot."""
     begin = 0
     for length, stored in blocks:
-        yield Block(memory[begin : begin + length], length, stored=stored)
+        yield LineBlock(memory[begin : begin + length], length, stored=stored)
         begin += length
 
 
-def _again(first: Iterator[Block], block: Block, rest: Iterator[Block]) -> Iterator[Block]:
+def _again(
+    first: Iterator[LineBlock], block: LineBlock, rest: Iterator[LineBlock]
+) -> Iterator[LineBlock]:
     yield from first
     yield block
     yield from rest

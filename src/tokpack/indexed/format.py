@@ -77,7 +77,7 @@ def storage_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
 
 
 @dataclass(frozen=True)
-class Header:
+class IndexHeader:
     """What the first 34 bytes of an index say, checked against the size of the file."""
 
     dtype: np.dtype[Any]
@@ -86,7 +86,7 @@ class Header:
     multimodal: bool  # one mode byte a sequence follows; ignored here
 
 
-def parse_header(head: bytes, size: int, name: str) -> Header:
+def parse_header(head: bytes, size: int, name: str) -> IndexHeader:
     """Parse the first HEADER_BYTES of the index ``name``, a file of ``size`` bytes."""
     _check_magic(head, size, name)
     _, version, code, sequences = _FAIRSEQ_HEADER.unpack_from(head)
@@ -113,7 +113,7 @@ def parse_header(head: bytes, size: int, name: str) -> Header:
         )
     if entries == 0:
         raise FormatError(f"{name}: document entries are 0, expected 1 or more")
-    return Header(dtype, sequences, entries, multimodal=size != expected)
+    return IndexHeader(dtype, sequences, entries, multimodal=size != expected)
 
 
 def _check_magic(head: bytes, size: int, name: str) -> None:
@@ -151,7 +151,7 @@ class Index:
 
     buffer: bytes | mmap
     name: str
-    header: Header
+    header: IndexHeader
     lengths: npt.NDArray[np.int32]
     pointers: npt.NDArray[np.int64]
     doc_idx: npt.NDArray[np.int64]
@@ -162,7 +162,7 @@ class Index:
             self.buffer.madvise(MADV_DONTNEED)
 
 
-def view_index(buffer: bytes | mmap, header: Header, name: str) -> Index:
+def view_index(buffer: bytes | mmap, header: IndexHeader, name: str) -> Index:
     """Lay the arrays over the bytes of the whole index file."""
     count = header.sequences
     lengths = np.frombuffer(buffer, _LENGTH, count, HEADER_BYTES)

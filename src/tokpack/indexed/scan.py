@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
 Result = TypeVar("Result")
-Block = npt.NDArray[np.uint8]
+ByteBlock = npt.NDArray[np.uint8]
 
 CHUNK_BYTES = 1 << 21  # a multiple of every item size; stays in the cache of a core
 _MOST_THREADS = 32
@@ -32,11 +32,11 @@ _MOST_THREADS = 32
 def scan(
     path: str,
     size: int,
-    look: Callable[[int, Block], Result],
+    look: Callable[[int, ByteBlock], Result],
     *,
     threads: int = 0,
     chunk: int = 0,
-) -> Generator[tuple[int, Block, Result], None, None]:
+) -> Generator[tuple[int, ByteBlock, Result], None, None]:
     """Call ``look(begin, block)`` for the chunks of the first ``size`` bytes of ``path``.
 
     ``look`` runs in ``threads`` threads (0: as many as the cores can use); what it returns comes in
@@ -49,9 +49,9 @@ def scan(
     threads = threads or min(_MOST_THREADS, usable_cores() + 2)
     source = _Stored(path, size) if is_url(path) else _File(path)
     free = [np.empty(min(chunk, size), np.uint8) for _ in range(2 * threads)]
-    waiting: deque[Future[tuple[int, Block, Result]]] = deque()
+    waiting: deque[Future[tuple[int, ByteBlock, Result]]] = deque()
 
-    def work(block: Block, begin: int) -> tuple[int, Block, Result]:
+    def work(block: ByteBlock, begin: int) -> tuple[int, ByteBlock, Result]:
         source.fill(block, begin)
         return begin, block, look(begin, block)
 
@@ -82,10 +82,10 @@ class _File:
         except OSError as error:
             raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
 
-    def take(self, block: Block) -> None:
+    def take(self, block: ByteBlock) -> None:
         """Called for each block in order, before it is filled."""
 
-    def fill(self, block: Block, begin: int) -> None:
+    def fill(self, block: ByteBlock, begin: int) -> None:
         """Read a block, in any thread."""
         _fill(self._file, self._path, block, begin)
 
@@ -100,7 +100,7 @@ class _Stored:
         self._reader = Reader(named(path), 0, size)
         self._path = path
 
-    def take(self, block: Block) -> None:
+    def take(self, block: ByteBlock) -> None:
         view = memoryview(block.data)
         while view:
             count = self._reader.readinto(view)
@@ -108,14 +108,14 @@ class _Stored:
                 raise InputError(f"{self._path}: ends early: it was cut off while it was read")
             view = view[count:]
 
-    def fill(self, block: Block, begin: int) -> None:
+    def fill(self, block: ByteBlock, begin: int) -> None:
         pass
 
     def close(self) -> None:
         self._reader.close()
 
 
-def _fill(file: int, path: str, block: Block, begin: int) -> None:
+def _fill(file: int, path: str, block: ByteBlock, begin: int) -> None:
     """Read a block whole; a read may return less than was asked."""
     view = memoryview(block.data)
     while view:

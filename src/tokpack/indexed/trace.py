@@ -54,7 +54,7 @@ def is_trace(path: str | os.PathLike[str]) -> bool:
         return False
 
 
-class Run(NamedTuple):
+class RecordRun(NamedTuple):
     """``length`` records from number ``first`` on, in consecutive lines of one input."""
 
     first: int
@@ -288,7 +288,7 @@ class Trace:
                 return run.first + line - run.line
         return None
 
-    def runs(self, kind: Kind = "documents") -> Iterator[Run]:
+    def runs(self, kind: Kind = "documents") -> Iterator[RecordRun]:
         """All records of a kind, in order."""
         section = self._sections[kind]
         for block in range(len(section.first)):
@@ -308,7 +308,7 @@ class Trace:
             if records != self._sections[kind].records:
                 raise self._broken(f"{kind}: {records} records, expected {self.count(kind)}")
 
-    def _block(self, section: _Columns, number: int) -> list[Run]:
+    def _block(self, section: _Columns, number: int) -> list[RecordRun]:
         """The runs of a block, checked against its neighbour and the input's lines."""
         following = number + 1 < len(section.first)
         first, source = section.first.item(number), section.source.item(number)
@@ -341,7 +341,7 @@ class Trace:
         runs = []
         for skip, count in zip(skips, counts, strict=True):
             line += skip
-            runs.append(Run(first, source, line, count))
+            runs.append(RecordRun(first, source, line, count))
             first, line = first + count, line + count
         return runs
 

@@ -21,7 +21,7 @@ from tokpack.operations.export import EXPORTS, cast, export, place_of_export
 from tokpack.operations.merge import plain_facts
 from tokpack.operations.output import NewDataset
 from tokpack.operations.place import place_of_datasets, scratch_folder
-from tokpack.progress import Stage
+from tokpack.progress import ProgressStage
 from tokpack.stores import exists, head, identity, is_file, is_url, open_file
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ def _import(options: ConvertOptions, name: str, source: str, progress: Show | No
     ):
         out = NewDataset(place.here(prefix), staged)
         lengths = out.scratch(opened.sequences, np.int32)
-        stage = Stage(progress, "convert", opened.sequences, "sequences")
+        stage = ProgressStage(progress, "convert", opened.sequences, "sequences")
         at = tokens = 0
         for block in opened.chunks():
             _fill(lengths, at, block.lengths, opened.name)

@@ -13,9 +13,9 @@ from tokpack.files.outputs import DATA
 from tokpack.indexed.format import bin_path, idx_path
 from tokpack.indexed.outputs import dataset_outputs
 from tokpack.operations.parquet import write_lists
-from tokpack.operations.place import Place, stale_files
+from tokpack.operations.place import OutputPlace, stale_files
 from tokpack.operations.tntidx import lazy_index_chunks
-from tokpack.progress import Stage
+from tokpack.progress import ProgressStage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -49,7 +49,9 @@ EXPORTS = {
 }
 
 
-def place_of_export(target: str, output: str, inputs: Iterable[str], *, overwrite: bool) -> Place:
+def place_of_export(
+    target: str, output: str, inputs: Iterable[str], *, overwrite: bool
+) -> OutputPlace:
     """Where the files of an export shall be."""
     paths = EXPORTS[target].paths(output)
 
@@ -63,14 +65,14 @@ def place_of_export(target: str, output: str, inputs: Iterable[str], *, overwrit
         # What an old dataset is known by goes before a file of the new one comes.
         return stale_files(output) if target == "lazy" else paths[1:][-1:]
 
-    return Place(outputs, inputs, overwrite=overwrite, stale=stale)
+    return OutputPlace(outputs, inputs, overwrite=overwrite, stale=stale)
 
 
 def export(
     dataset: MMapIndexedDataset,
     target: str,
     output: str,
-    place: Place,
+    place: OutputPlace,
     *,
     asked: str | None = None,
     tokenizer: str = "",
@@ -131,7 +133,7 @@ def cast_chunks(
 ) -> Iterator[npt.NDArray[Any]]:
     """All ids of a dataset in order, a few MiB at a time."""
     done = 0
-    stage = Stage(progress, "convert", total, "tokens")
+    stage = ProgressStage(progress, "convert", total, "tokens")
     for shard in dataset.shards():
         for start in range(0, len(shard.tokens), _STEP):
             chunk = shard.tokens[start : start + _STEP]

@@ -19,8 +19,8 @@ from tokpack.indexed.prefix import prefixes_of
 from tokpack.indexed.records import MAX_TOTAL, ShardRecord
 from tokpack.indexed.shard import open_shard
 from tokpack.operations.output import JoinedDataset, NewDataset
-from tokpack.operations.place import Place, place_of_datasets
-from tokpack.progress import Stage
+from tokpack.operations.place import OutputPlace, place_of_datasets
+from tokpack.progress import ProgressStage
 from tokpack.stores import is_url
 
 if TYPE_CHECKING:
@@ -163,11 +163,13 @@ def _sides(frame: tuple[list[int], list[int]]) -> str:
     return f"{frame[0]} and {frame[1]}"
 
 
-def _write(inputs: list[_Input], output: str, place: Place, *, progress: Show | None) -> Manifest:
+def _write(
+    inputs: list[_Input], output: str, place: OutputPlace, *, progress: Show | None
+) -> Manifest:
     records = [record for found in inputs for record in found.records]
     identities = [identity for found in inputs for identity in found.identities]
     digests = [digest for found in inputs for digest in found.digests]
-    stage = Stage(progress, "merge", sum(record.bin_bytes for record in records))
+    stage = ProgressStage(progress, "merge", sum(record.bin_bytes for record in records))
     with Staged() as staged:
         out = (JoinedDataset if is_url(output) else NewDataset)(place.here(output), staged)
         lengths = out.scratch(sum(record.sequences for record in records), np.int32)
@@ -204,7 +206,7 @@ def _append(
     own += sequence
 
 
-def _write_virtual(inputs: list[_Input], output: str, place: Place) -> Manifest:
+def _write_virtual(inputs: list[_Input], output: str, place: OutputPlace) -> Manifest:
     records = tuple(
         replace(record, prefix=_beside(output, record.prefix))
         for found in inputs

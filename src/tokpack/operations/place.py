@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tokpack.stores.ranges import Range
 
 
-class Place:
+class OutputPlace:
     """Where outputs shall be: where nothing is, or what may be replaced, and no input of the run.
 
     ``outputs`` gives the files that appear together, the last one last, and ``stale`` those that go
@@ -56,7 +56,7 @@ class Place:
         check_writable(last + UNFINISHED)
         self._folder = scratch_folder(last)
 
-    def __enter__(self) -> Place:
+    def __enter__(self) -> OutputPlace:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -152,9 +152,11 @@ def scratch_folder(path: str) -> tempfile.TemporaryDirectory[str]:
         return tempfile.TemporaryDirectory(prefix=f"tokpack-{os.path.basename(path)}-", dir=where)
 
 
-def place_of_datasets(prefixes: Sequence[str], inputs: Iterable[str], *, overwrite: bool) -> Place:
+def place_of_datasets(
+    prefixes: Sequence[str], inputs: Iterable[str], *, overwrite: bool
+) -> OutputPlace:
     """Where datasets shall be."""
-    return Place(
+    return OutputPlace(
         lambda: [output for prefix in prefixes for output in dataset_outputs(prefix)],
         inputs,
         overwrite=overwrite,

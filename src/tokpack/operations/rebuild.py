@@ -10,7 +10,7 @@ import xxhash
 
 from tokpack.errors import FormatError
 from tokpack.indexed.format import MAX_LENGTH, Remains, bin_path, index_chunks
-from tokpack.indexed.scan import Block, scan
+from tokpack.indexed.scan import ByteBlock, scan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -145,7 +145,7 @@ def _cut_at_eod(case: Case, eod: int) -> Rebuilt:
     itemsize = case.dtype.itemsize
     path = bin_path(case.prefix)
 
-    def find(begin: int, block: Block) -> npt.NDArray[np.int64]:
+    def find(begin: int, block: ByteBlock) -> npt.NDArray[np.int64]:
         return np.flatnonzero(block.view(case.dtype) == eod) + (begin // itemsize + 1)
 
     ends = np.concatenate(

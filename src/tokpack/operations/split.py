@@ -17,7 +17,7 @@ from tokpack.indexed.outputs import dataset_files
 from tokpack.operations.merge import plain_facts
 from tokpack.operations.output import NewDataset
 from tokpack.operations.place import place_of_datasets
-from tokpack.progress import Stage
+from tokpack.progress import ProgressStage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -77,7 +77,7 @@ def split(
         ends = document_ends(dataset.sizes, dataset.doc_idx)
         ranges = _ranges(cut, ends, prefix)
         names = _names(output, cut, ranges)
-        stage = Stage(progress, "split", int(ends[-1]) * dataset.dtype.itemsize)
+        stage = ProgressStage(progress, "split", int(ends[-1]) * dataset.dtype.itemsize)
         results = []
         files = dataset_files(dataset.path_prefix)
         with place_of_datasets(names, files, overwrite=overwrite) as place, Staged() as staged:
@@ -156,7 +156,7 @@ def _write(
     out: NewDataset,
     documents: tuple[int, int],
     ends: npt.NDArray[np.int64],
-    stage: Stage,
+    stage: ProgressStage,
 ) -> Manifest:
     begin, end = documents
     first, last = int(dataset.doc_idx[begin]), int(dataset.doc_idx[end])

@@ -29,13 +29,13 @@ from tokpack.indexed.manifest import (
     manifest_path,
 )
 from tokpack.indexed.prefix import prefix_of
-from tokpack.indexed.scan import Block, scan
+from tokpack.indexed.scan import ByteBlock, scan
 from tokpack.indexed.shard import map_file
 from tokpack.indexed.shards import piece_prefix
 from tokpack.indexed.trace import trace_path
 from tokpack.operations.piece_sums import PieceSums, SummedPiece
 from tokpack.operations.token_check import TokenCheck
-from tokpack.progress import Stage
+from tokpack.progress import ProgressStage
 from tokpack.stores import exists, identity, is_url, located, near
 
 if TYPE_CHECKING:
@@ -139,14 +139,14 @@ def _verify(prefix: str, request: _Request, progress: Show | None) -> VerifyRepo
     manifest = Manifest.find(prefix)
     request = request.filled(manifest)
     if manifest is None or manifest.pieces is None or exists(idx_path(prefix)):
-        stage = Stage(progress, "verify", file_size(bin_path(prefix)))
+        stage = ProgressStage(progress, "verify", file_size(bin_path(prefix)))
         return _verify_files(prefix, manifest, request, stage)
-    stage = Stage(progress, "verify", sum(record.bin_bytes for record in manifest.pieces))
+    stage = ProgressStage(progress, "verify", sum(record.bin_bytes for record in manifest.pieces))
     return _verify_pieces(prefix, manifest.pieces, request, stage)
 
 
 def _verify_files(
-    prefix: str, manifest: Manifest | None, request: _Request, stage: Stage
+    prefix: str, manifest: Manifest | None, request: _Request, stage: ProgressStage
 ) -> VerifyReport:
     began = time.perf_counter()
     if manifest is not None:
@@ -181,7 +181,7 @@ def _verify_files(
 
 
 def _verify_pieces(
-    prefix: str, records: tuple[ShardRecord, ...], request: _Request, stage: Stage
+    prefix: str, records: tuple[ShardRecord, ...], request: _Request, stage: ProgressStage
 ) -> VerifyReport:
     """Check a virtual dataset: that its pieces are those it was made of, and each of them."""
     began = time.perf_counter()
@@ -317,13 +317,13 @@ def _check_piece(path: str, piece: SummedPiece) -> None:
     _check_digest(path + where, piece.checksum, piece.digest)
 
 
-def _check_tokens(check: TokenCheck, manifest: Manifest | None, stage: Stage) -> None:
+def _check_tokens(check: TokenCheck, manifest: Manifest | None, stage: ProgressStage) -> None:
     """Read the .bin; the first fault in it wins over its checksum, which cannot say where."""
     in_blocks = manifest is not None and "xxh3_blocks" in manifest.bin
     in_order = None if manifest is None or in_blocks else PieceSums(manifest.bin)
     sums = bytearray()
 
-    def look(begin: int, block: Block) -> tuple[str | None, bytes]:
+    def look(begin: int, block: ByteBlock) -> tuple[str | None, bytes]:
         fault = check(begin, block)
         return fault, block_sums(begin, block.data) if in_blocks else b""
 

@@ -13,11 +13,11 @@ import xxhash
 from tokpack.indexed.format import bin_path
 from tokpack.indexed.scan import scan
 from tokpack.machine import usable_cores
-from tokpack.progress import Stage
+from tokpack.progress import ProgressStage
 
 if TYPE_CHECKING:
     from tokpack.indexed import MMapIndexedDataset
-    from tokpack.indexed.scan import Block
+    from tokpack.indexed.scan import ByteBlock
     from tokpack.indexed.shard import Shard
     from tokpack.progress import Show
 
@@ -80,7 +80,7 @@ def count_tokens(
     result = Counts(np.zeros(min(vocab_size or 0, _MOST_IDS), np.int64))
     hashes = np.empty(len(ends) - 1, np.uint64)
     workers = threads or min(8, usable_cores())
-    stage = Stage(progress, "stats", dataset.token_count, "tokens")
+    stage = ProgressStage(progress, "stats", dataset.token_count, "tokens")
     first = 0
     for shard in dataset.shards():
         stop = first + shard.index.header.entries - 1
@@ -115,7 +115,7 @@ class _Look:
         self._hashes = hashes[first : first + len(self.starts)]
         self._state = xxhash.xxh3_64()  # of the document that goes on in the next chunk
 
-    def __call__(self, at: int, block: Block) -> Counts:
+    def __call__(self, at: int, block: ByteBlock) -> Counts:
         """Count the tokens of a chunk and hash the documents that lie in it, in any thread."""
         width = self.dtype.itemsize
         tokens = block.view(self.dtype)
@@ -136,7 +136,7 @@ class _Look:
             self._count_eods(found, tokens, begin, self._eod)
         return found
 
-    def hash_across(self, at: int, block: Block) -> None:
+    def hash_across(self, at: int, block: ByteBlock) -> None:
         """Hash the documents that lie in several chunks, which come in order."""
         width = self.dtype.itemsize
         begin, end = at // width, (at + len(block)) // width

@@ -20,7 +20,7 @@ _CHARACTERS = 80
 
 
 @dataclass(frozen=True)
-class Group:
+class DuplicateGroup:
     """``copies`` equal documents of ``length`` tokens; ``documents`` are the first of them.
 
     ``text`` is how they begin, "" where no tokenizer says.
@@ -45,7 +45,7 @@ class Duplicates:
     documents: int
     tokens: int
     groups: int
-    examples: tuple[Group, ...]
+    examples: tuple[DuplicateGroup, ...]
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def find_duplicates(
 
 def _group(
     dataset: MMapIndexedDataset, documents: npt.NDArray[np.int64], spelling: Spelling | None
-) -> Group | None:
+) -> DuplicateGroup | None:
     """The group, unless its first two documents only share a hash."""
     first, second = (dataset.document(int(number)) for number in documents[:2])
     if not np.array_equal(first, second):
@@ -131,4 +131,4 @@ def _group(
         start = spelling.text(first[:_TOKENS].tolist())
         more = "\N{HORIZONTAL ELLIPSIS}".encode() if len(first) > _TOKENS else b""
         text = shown(start + more, limit=_CHARACTERS)
-    return Group(len(documents), len(first), tuple(documents[:_FIRST].tolist()), text)
+    return DuplicateGroup(len(documents), len(first), tuple(documents[:_FIRST].tolist()), text)

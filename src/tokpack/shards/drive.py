@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tokpack.progress import Show
-    from tokpack.shards.engine import Engine, Outcome
+    from tokpack.shards.engine import Outcome, ShardEngine
     from tokpack.shards.plan import ShardPlan
     from tokpack.shards.survey import Standing
 
@@ -48,7 +48,7 @@ class Drive:
         self,
         plan: ShardPlan,
         prefix: str,
-        engine: Engine,
+        engine: ShardEngine,
         arguments: Sequence[str] = (),
         *,
         show: Show | None = None,

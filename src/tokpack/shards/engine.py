@@ -22,7 +22,7 @@ class Outcome(NamedTuple):
     said: str
 
 
-class Engine(Protocol):
+class ShardEngine(Protocol):
     """Runs commands somewhere."""
 
     def start(self, arguments: Sequence[str]) -> Any:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tokpack.encoding.report import BEAT_SECONDS, LOCAL_BEAT_SECONDS, Reporter, parse_report
+from tokpack.encoding.report import BEAT_SECONDS, LOCAL_BEAT_SECONDS, RunReporter, parse_report
 from tokpack.shards import storage
 from tokpack.shards.plan import report_path
 from tokpack.stores import is_url
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from tokpack.progress import Show
 
 
-def reporter_of(prefix: str, number: int, show: Show | None) -> Reporter:
+def reporter_of(prefix: str, number: int, show: Show | None) -> RunReporter:
     """Who tells of a shard that this process makes, and passes on to ``show`` what it is shown."""
     path = report_path(prefix, number)
-    return Reporter(
+    return RunReporter(
         lambda content: storage.write(path, content),
         show,
         shard=number,
@@ -31,7 +31,7 @@ def reporter_of(prefix: str, number: int, show: Show | None) -> Reporter:
     )
 
 
-def finish(reporter: Reporter, made: Manifest) -> None:
+def finish(reporter: RunReporter, made: Manifest) -> None:
     """Say that a shard is done, and what it has become; nothing where there was no work to do."""
     if reporter.has_told:
         reporter.end(

@@ -1,18 +1,18 @@
 """Where documents come from: files of every kind, cut into parts that workers read alone."""
 
-from tokpack.sources.base import FORMATS, BadRecord, Batch, Documents, Part, Source
+from tokpack.sources.base import FORMATS, BadRecord, DocumentBatch, Documents, Part, Source
 from tokpack.sources.blocks import block_checksums, content_checksum, joined_blocks
 from tokpack.sources.discover import discover
-from tokpack.sources.lines import Block, count_newlines
+from tokpack.sources.lines import LineBlock, count_newlines
 from tokpack.sources.parts import make_parts
 from tokpack.sources.read import LineStream, line_base, parse, read
 
 __all__ = [
     "FORMATS",
     "BadRecord",
-    "Batch",
-    "Block",
+    "DocumentBatch",
     "Documents",
+    "LineBlock",
     "LineStream",
     "Part",
     "Source",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tokpack.errors import InputError, UsageError
-from tokpack.sources.base import RAW_BYTES_KEPT, BadRecord, Batch, Documents, printable
+from tokpack.sources.base import RAW_BYTES_KEPT, BadRecord, DocumentBatch, Documents, printable
 from tokpack.sources.compression import compression_of
 from tokpack.sources.detect import format_of, is_tar
 from tokpack.sources.json_array import JsonArrayStream
@@ -35,7 +35,7 @@ _DAT_HEADER = re.compile(rb"\d{16}")
 _DAT_HEADER_BYTES = 16
 
 
-def read_archive(source: Source, keys: Sequence[str], limits: Limits) -> Iterator[Batch]:
+def read_archive(source: Source, keys: Sequence[str], limits: Limits) -> Iterator[DocumentBatch]:
     """Yield the documents of an archive, member by member; their record numbers run through."""
     reading = _Reading(source.name, keys, limits)
     stored = 0
@@ -58,7 +58,7 @@ class _Reading:
         self._plain = _PlainDocuments(keys[0])
         self._line = 0
 
-    def batches(self, source: Source, stream: Peeked) -> Iterator[Batch]:
+    def batches(self, source: Source, stream: Peeked) -> Iterator[DocumentBatch]:
         if stream.head.startswith(b"PK"):
             if source.is_pipe:
                 raise InputError(f"{source.name}: a zip cannot be read from a pipe; give the file")
@@ -70,12 +70,12 @@ class _Reading:
             yield from self._dat(stream)
         yield from self._flush()
 
-    def _members(self, members: Iterator[Member], depth: int) -> Iterator[Batch]:
+    def _members(self, members: Iterator[Member], depth: int) -> Iterator[DocumentBatch]:
         for member in members:
             yield from self._member(member, depth)
             self.stored += member.stored
 
-    def _member(self, member: Member, depth: int) -> Iterator[Batch]:
+    def _member(self, member: Member, depth: int) -> Iterator[DocumentBatch]:
         name = f"{self._name}/{printable(member.name)}"
         stream = Peeked(member.stream)
         compression = compression_of(stream.head)
@@ -95,7 +95,7 @@ class _Reading:
             raise InputError(f"{name}: {format_} inside of an archive; unpack it")
         drain(stream)
 
-    def _records(self, stream: Stream, name: str) -> Iterator[Batch]:
+    def _records(self, stream: Stream, name: str) -> Iterator[DocumentBatch]:
         yield from self._flush()
         first = self._line
         reader = LineReader(stream, self._limits.block_bytes, self._limits.max_document_bytes)
@@ -110,7 +110,7 @@ class _Reading:
             self._line += parsed.lines
             yield parsed.batch(0, block.length)
 
-    def _dat(self, stream: Stream) -> Iterator[Batch]:
+    def _dat(self, stream: Stream) -> Iterator[DocumentBatch]:
         """Documents behind their length in 16 digits, as lm-dataformat's DatArchive writes."""
         at = 0
         while header := read_exactly(stream, _DAT_HEADER_BYTES):
@@ -126,7 +126,7 @@ class _Reading:
             at += _DAT_HEADER_BYTES + length
             yield from self._document(text)
 
-    def _document(self, text: bytes) -> Iterator[Batch]:
+    def _document(self, text: bytes) -> Iterator[DocumentBatch]:
         if len(self._keys) > 1:
             keys = ", ".join(self._keys)
             raise UsageError(f"{self._name}: its documents are plain text without the keys {keys}")
@@ -140,7 +140,7 @@ class _Reading:
         if self._plain.size >= self._limits.block_bytes:
             yield from self._flush()
 
-    def _flush(self) -> Iterator[Batch]:
+    def _flush(self) -> Iterator[DocumentBatch]:
         if self._plain.texts:
             size = self._plain.size
             yield self._plain.take().batch(0, size)

@@ -233,7 +233,7 @@ class BadRecord:
 
 
 @dataclass
-class Batch:
+class DocumentBatch:
     """What one step of reading gave.
 
     ``documents`` are by key; a record that is bad for one key is left out for all. ``records`` =

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from tokpack.errors import InputError
-from tokpack.sources.base import BadRecord, Batch, Documents
+from tokpack.sources.base import BadRecord, DocumentBatch, Documents
 from tokpack.sources.records import not_utf8, without
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def rows_before(source: Source, group: int) -> int:
 
 def read_columns(
     source: Source, part: Part, keys: Sequence[str], limits: Limits
-) -> Iterator[Batch]:
+) -> Iterator[DocumentBatch]:
     """Yield the documents of a parquet or Arrow file, ``keys`` being its columns."""
     with _opened(source) as table:
         _check_columns(source, table.schema, keys)
@@ -194,7 +194,9 @@ def _blocks(array: Any, block_bytes: int) -> Iterator[tuple[int, int]]:
         first = last
 
 
-def _batch(columns: dict[str, Any], row: int, stored: int, max_document_bytes: int) -> Batch:
+def _batch(
+    columns: dict[str, Any], row: int, stored: int, max_document_bytes: int
+) -> DocumentBatch:
     bad: dict[int, BadRecord] = {}
     documents = {}
     text_bytes = count = 0
@@ -210,7 +212,7 @@ def _batch(columns: dict[str, Any], row: int, stored: int, max_document_bytes: i
         documents[key] = docs
         text_bytes += int(offsets[-1] - offsets[0])
     records = [bad[index] for index in sorted(bad)]
-    return Batch(without(documents, bad), records, count, count, stored, text_bytes)
+    return DocumentBatch(without(documents, bad), records, count, count, stored, text_bytes)
 
 
 def _bad_rows(

@@ -38,7 +38,7 @@ class Region:
 
 
 @dataclass
-class Block:
+class LineBlock:
     """Whole lines, each with its \\n, which only the last line of a stream may lack.
 
     A line over the limit comes alone, as ``too_long``, with only its beginning in ``data``;
@@ -75,7 +75,7 @@ class LineReader:
         self._filled = 0
         self._at_end = False
 
-    def blocks(self, region: Region) -> Iterator[Block]:
+    def blocks(self, region: Region) -> Iterator[LineBlock]:
         """The blocks of the region, of which there may be none."""
         if not region.skips_first_line:
             self._skip_bom()
@@ -109,17 +109,17 @@ class LineReader:
                 return newline
         return self._buffer.rfind(b"\n", self._cursor, self._filled)
 
-    def _take(self, end: int) -> Block:
+    def _take(self, end: int) -> LineBlock:
         data = self._view[self._cursor : end]
         self._cursor = end
-        return Block(data, len(data), len(data))
+        return LineBlock(data, len(data), len(data))
 
-    def _pass_over_line(self) -> Block:
+    def _pass_over_line(self) -> LineBlock:
         begin = self.position
         raw = bytes(self._view[self._cursor : self._cursor + RAW_BYTES_KEPT])
         self._skip_line_at(self._base + self._filled)
         length = self.position - begin
-        return Block(memoryview(raw), length, length, too_long=True)
+        return LineBlock(memoryview(raw), length, length, too_long=True)
 
     def _skip_line_at(self, position: int) -> bool:
         """Go behind the first newline at or after ``position``; False where there is none."""

@@ -16,8 +16,8 @@ from tokpack.sources.streams import FileStream, FramesStream, Stream, fill, open
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from tokpack.sources.base import Batch, Part, Source
-    from tokpack.sources.lines import Block
+    from tokpack.sources.base import DocumentBatch, Part, Source
+    from tokpack.sources.lines import LineBlock
 
 LINE_FORMATS = ("jsonl", "json", "text")
 BLOCK_BYTES = 1 << 20
@@ -31,7 +31,7 @@ def read(
     block_bytes: int = BLOCK_BYTES,
     max_document_bytes: int = 1 << 30,
     tell_sums: Callable[[str], None] | None = None,
-) -> Iterator[Batch]:
+) -> Iterator[DocumentBatch]:
     """Yield the documents of a part, in order, about ``block_bytes`` at a time.
 
     ``tell_sums`` is given, at the end, the checksums that ``block_checksums`` would find: of all of
@@ -76,9 +76,9 @@ def line_base(source: Source, part: Part) -> int:
 def parse(
     source: Source,
     keys: Sequence[str],
-    blocks: Iterable[Block],
+    blocks: Iterable[LineBlock],
     max_document_bytes: int,
-) -> Iterator[Batch]:
+) -> Iterator[DocumentBatch]:
     """The documents of blocks of lines, which come from wherever; lines count from the first."""
     parser: Parser = TextParser(keys) if source.format == "text" else JsonLinesParser(keys)
     line = 0
@@ -114,16 +114,16 @@ class LineStream:
             self._stream = JsonArrayStream(self._stream, source.name)
         reader = LineReader(self._stream, block_bytes, max_document_bytes)
         self._blocks = _with_stored(reader.blocks(Region()), self._stream, source.size or FOREVER)
-        self._next: Block | None = None
+        self._next: LineBlock | None = None
 
-    def __iter__(self) -> Iterator[Iterator[Block]]:
+    def __iter__(self) -> Iterator[Iterator[LineBlock]]:
         """The segments, at least one; of each, its blocks, which are read before the next."""
         self._next = next(self._blocks, None)
         yield self._segment()
         while self._next is not None:
             yield self._segment()
 
-    def _segment(self) -> Iterator[Block]:
+    def _segment(self) -> Iterator[LineBlock]:
         size = 0
         while self._next is not None and size < self._segment_bytes:
             size += self._next.length
@@ -144,7 +144,7 @@ def _read_lines(
     keys: Sequence[str],
     limits: Limits,
     tell_sums: Callable[[str], None] | None,
-) -> Iterator[Batch]:
+) -> Iterator[DocumentBatch]:
     file, stream, region = _open_part(source, part, sums=tell_sums is not None)
     block_bytes = limits.block_bytes
     if part.kind == "whole" and source.size and not source.compression:
@@ -153,7 +153,7 @@ def _read_lines(
         )  # thousands of small files have small buffers
     with closing(stream):
         reader = LineReader(stream, block_bytes, limits.max_document_bytes)
-        blocks: Iterable[Block] = reader.blocks(region)
+        blocks: Iterable[LineBlock] = reader.blocks(region)
         if part.kind != "bytes":  # a line of many parts counts in the part that reads it
             blocks = _with_stored(blocks, stream, source.size or FOREVER)
         yield from parse(source, keys, blocks, limits.max_document_bytes)
@@ -165,7 +165,7 @@ def _read_lines(
                 tell_sums(sums)
 
 
-def _with_stored(blocks: Iterable[Block], stream: Stream, most: int) -> Iterator[Block]:
+def _with_stored(blocks: Iterable[LineBlock], stream: Stream, most: int) -> Iterator[LineBlock]:
     """Note with each block what was taken from the file for it; ``most`` bytes in all."""
     stored = 0
     for block in blocks:

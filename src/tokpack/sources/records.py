@@ -10,7 +10,7 @@ import numpy as np
 
 from tokpack._core import JsonLines, invalid_utf8, split_lines
 from tokpack.errors import UsageError
-from tokpack.sources.base import RAW_BYTES_KEPT, BadRecord, Batch, Documents
+from tokpack.sources.base import RAW_BYTES_KEPT, BadRecord, DocumentBatch, Documents
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -29,8 +29,10 @@ class Parsed:
     records: int
     lines: int
 
-    def batch(self, bytes_read: int, text_bytes: int) -> Batch:
-        return Batch(self.documents, self.bad, self.records, self.lines, bytes_read, text_bytes)
+    def batch(self, bytes_read: int, text_bytes: int) -> DocumentBatch:
+        return DocumentBatch(
+            self.documents, self.bad, self.records, self.lines, bytes_read, text_bytes
+        )
 
 
 class Parser(Protocol):

@@ -17,7 +17,7 @@ from tokpack.stores.urls import shown
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tokpack.stores.listing import Found
+    from tokpack.stores.listing import ListedObjects
     from tokpack.stores.ranges import Range
     from tokpack.stores.urls import StoredObject
 
@@ -38,9 +38,9 @@ def use_in_this_process() -> None:
     _own = "obstore" not in sys.modules
 
 
-def find(url: str) -> list[Found]:
+def find(url: str) -> list[ListedObjects]:
     """What a URL names: an object, those below a folder, those that match a pattern. InputError."""
-    found: list[Found] = _stores().find(url)
+    found: list[ListedObjects] = _stores().find(url)
     return found
 
 

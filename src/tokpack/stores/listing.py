@@ -30,14 +30,14 @@ class Store(Protocol):
     def delete(self, url: str) -> None: ...
 
 
-class Found(NamedTuple):
+class ListedObjects(NamedTuple):
     """Objects that a URL led to; ``folder`` is the one that they are below, "" for none."""
 
     folder: str
     objects: list[StoredObject]
 
 
-def find(store: Store, url: str) -> list[Found]:
+def find(store: Store, url: str) -> list[ListedObjects]:
     """What a URL names, by name. StoreError where that is nothing.
 
     ``**`` stands for any number of folders. No wildcard stands for a dot at the beginning of a
@@ -51,26 +51,26 @@ def find(store: Store, url: str) -> list[Found]:
         return sorted(found, key=lambda one: _order(one.folder or one.objects[0].url))
     one = None if url.endswith("/") else store.stat(url)
     if one is not None:
-        return [Found("", [one])]
+        return [ListedObjects("", [one])]
     objects = _visible_below(store, url.rstrip("/")) if lists else []
     if not objects:
         raise StoreError(f"{shown(url)}: no such object{' or folder' if lists else ''}")
-    return [Found(url.rstrip("/"), objects)]
+    return [ListedObjects(url.rstrip("/"), objects)]
 
 
-def _matching(store: Store, pattern: str) -> Iterator[Found]:
+def _matching(store: Store, pattern: str) -> Iterator[ListedObjects]:
     components = pattern.split("/")
     first = next(i for i, name in enumerate(components) if _MAGIC.search(name))
     yield from _walk(store, "/".join(components[:first]), components[first:])
 
 
-def _walk(store: Store, base: str, rest: Sequence[str]) -> Iterator[Found]:
+def _walk(store: Store, base: str, rest: Sequence[str]) -> Iterator[ListedObjects]:
     """What matches ``rest`` in the folder ``base``."""
     name, more = rest[0], rest[1:]
     if name == _DEEP:
         for one in store.below(base):
             if _fits(_names(base, one), rest):
-                yield Found("", [one])
+                yield ListedObjects("", [one])
         return
     if not _MAGIC.search(name) and more:
         yield from _walk(store, f"{base}/{name}", more)
@@ -81,11 +81,11 @@ def _walk(store: Store, base: str, rest: Sequence[str]) -> Iterator[Found]:
             if more:
                 yield from _walk(store, folder, more)
             elif below := _visible_below(store, folder):
-                yield Found(folder, below)
+                yield ListedObjects(folder, below)
     if not more:
         for one in objects:
             if _name_fits(one.url.rpartition("/")[2], name):
-                yield Found("", [one])
+                yield ListedObjects("", [one])
 
 
 def _visible_below(store: Store, folder: str) -> list[StoredObject]:

@@ -49,9 +49,9 @@ class Service:
         self._lock = threading.Lock()
         self._numbers = itertools.count()
 
-    def find(self, url: str) -> list[listing.Found]:
+    def find(self, url: str) -> list[listing.ListedObjects]:
         """What a URL names: see ``listing.find``."""
-        found: list[listing.Found] = self._again(
+        found: list[listing.ListedObjects] = self._again(
             url, lambda: listing.find(_store(url), url), first=True
         )
         return found

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-SpecialTokens = Literal["text", "encode"]
+SpecialMode = Literal["text", "encode"]
 IdType = Literal["uint16", "int32"]
 
 
@@ -102,7 +102,7 @@ class Tokenizer(ABC):
     vocab_size: int
     eod_id: int | None
     special_ids: dict[str, int]
-    special_tokens_default: SpecialTokens = "encode"
+    special_tokens_default: SpecialMode = "encode"
     native: bool = False
     why_not_native: str = ""
     arguments: Mapping[str, str | int] = MappingProxyType({})
@@ -128,7 +128,7 @@ class Tokenizer(ABC):
         return self._encoder(self.check_dtype(dtype), mode, self.framing(append_eod, frame))
 
     @abstractmethod
-    def _encoder(self, dtype: IdType, mode: SpecialTokens, frame: Frame) -> Encoder:
+    def _encoder(self, dtype: IdType, mode: SpecialMode, frame: Frame) -> Encoder:
         """Build what ``encoder`` promises, of settings that are checked."""
 
     def encode(self, text: str, *, special_tokens: str = "auto") -> list[int]:
@@ -202,9 +202,9 @@ class Tokenizer(ABC):
             **({"arguments": dict(self.arguments)} if self.arguments else {}),
         }
 
-    def special_mode(self, special_tokens: str) -> SpecialTokens:
+    def special_mode(self, special_tokens: str) -> SpecialMode:
         """Resolve ``auto`` and ``error``."""
-        modes: dict[str, SpecialTokens] = {
+        modes: dict[str, SpecialMode] = {
             "auto": self.special_tokens_default,
             "text": "text",
             "encode": "encode",

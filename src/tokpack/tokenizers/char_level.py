@@ -13,7 +13,7 @@ from tokpack.tokenizers.frame import token_id
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from tokpack.tokenizers.base import Encoder, IdType, SpecialTokens
+    from tokpack.tokenizers.base import Encoder, IdType, SpecialMode
     from tokpack.tokenizers.frame import Frame
 
 NAME = "CharLevelTokenizer"
@@ -35,7 +35,7 @@ class CharLevelTokenizer(Tokenizer):
         self.special_ids = {}
         self.eod_id = _EOD if eod_token is None else token_id(self, eod_token, "EOD")
 
-    def _encoder(self, dtype: IdType, mode: SpecialTokens, frame: Frame) -> Encoder:
+    def _encoder(self, dtype: IdType, mode: SpecialMode, frame: Frame) -> Encoder:
         return CharLevelEncoder(dtype, frame)
 
     def token_to_id(self, token: str) -> int | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokpack.errors import TokenizerError
-from tokpack.tokenizers.base import SpecialTokens, Tokenizer, texts_of
+from tokpack.tokenizers.base import SpecialMode, Tokenizer, texts_of
 from tokpack.tokenizers.gpt2_files import EOD, parse_merges, parse_vocab
 from tokpack.tokenizers.huggingface import build, encode_batch, load_library
 from tokpack.tokenizers.metaspace import MetaspaceTokenizer
@@ -82,7 +82,7 @@ def first_documents(
 
 
 def reference(
-    tokenizer: NativeTokenizer | MetaspaceTokenizer, mode: SpecialTokens
+    tokenizer: NativeTokenizer | MetaspaceTokenizer, mode: SpecialMode
 ) -> tokenizers.Tokenizer:
     """The Hugging Face library's tokenizer from the files that the native one was read from."""
     if len(tokenizer.reference) == 1:

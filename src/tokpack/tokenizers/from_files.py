@@ -29,7 +29,7 @@ from tokpack.tokenizers.tekken import is_tekken
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tokpack.tokenizers.base import SpecialTokens, Tokenizer
+    from tokpack.tokenizers.base import SpecialMode, Tokenizer
     from tokpack.tokenizers.spec import BpeSpec
 
 JSON_FILES = ("tokenizer.json", "20B_tokenizer.json")
@@ -45,7 +45,7 @@ _PATTERNS = ("tokenizer.model.v*", "*.tiktoken", "tiktoken.model")  # where a fo
 class Choice(NamedTuple):
     """What a request says beside where the tokenizer is; None: as the tokenizer itself has it."""
 
-    special: SpecialTokens | None = None
+    special: SpecialMode | None = None
     eod_token: str | int | None = None
     pattern: str | None = None
     eos_of_config: bool = False  # the EOD is the eos_token of a tokenizer_config.json

@@ -16,7 +16,7 @@ from tokpack.tokenizers.ranks import by_rank, parse_ranks, spec_of_ranks
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tokpack.tokenizers.base import SpecialTokens, Tokenizer
+    from tokpack.tokenizers.base import SpecialMode, Tokenizer
     from tokpack.tokenizers.published import Published
     from tokpack.tokenizers.spec import ByteLevelSpec
 
@@ -113,7 +113,7 @@ def _tokenizer(
     spec: ByteLevelSpec,
     *,
     pattern: str,
-    mode: SpecialTokens,
+    mode: SpecialMode,
     eod_token: str | int | None,
 ) -> Tokenizer:
     """The native core where it has the pattern, else the Hugging Face library."""

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import tokenizers
 
-    from tokpack.tokenizers.base import Encoder, IdType, PackedIds, SpecialTokens
+    from tokpack.tokenizers.base import Encoder, IdType, PackedIds, SpecialMode
 
 _BATCH_CHARACTERS = 1 << 18  # the library's results take some 50 bytes a token
 _PREFIXED = re.compile(rb'"continuing_subword_prefix"\s*:\s*"[^"]')
@@ -60,7 +60,7 @@ def load_library() -> Any:
     return tokenizers
 
 
-def build(raw: bytes, *, special_tokens: SpecialTokens, where: str) -> tokenizers.Tokenizer:
+def build(raw: bytes, *, special_tokens: SpecialMode, where: str) -> tokenizers.Tokenizer:
     """The library's tokenizer from a tokenizer.json, without truncation and padding."""
     library = load_library()
     if _PREFIXED.search(raw):
@@ -218,7 +218,7 @@ class HuggingFaceTokenizer(Tokenizer):
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key != "_library"}
 
-    def _encoder(self, dtype: IdType, mode: SpecialTokens, frame: Frame) -> Encoder:
+    def _encoder(self, dtype: IdType, mode: SpecialMode, frame: Frame) -> Encoder:
         return HuggingFaceEncoder(
             build(self.raw, special_tokens=mode, where=f"tokenizer {self.name}"),
             dtype=dtype,

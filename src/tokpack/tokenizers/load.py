@@ -26,7 +26,7 @@ from tokpack.tokenizers.sentencepiece import SentencePieceTokenizer
 from tokpack.tokenizers.whitespace import WhitespaceTokenizer, check_vocab
 
 if TYPE_CHECKING:
-    from tokpack.tokenizers.base import SpecialTokens, Tokenizer
+    from tokpack.tokenizers.base import SpecialMode, Tokenizer
 
 AnyPath = str | PathLike[str]
 
@@ -156,7 +156,7 @@ def load_tokenizer(
         return build(path, source, tokenizer_type or "", eod_token)
     type_name = (tokenizer_type or "").lower()
     # transformers' GPT-2 encodes special tokens, Megatron's takes them for text.
-    special: SpecialTokens | None = "encode" if type_name.startswith("hfgpt2") else None
+    special: SpecialMode | None = "encode" if type_name.startswith("hfgpt2") else None
     choice = Choice(special, eod_token, pattern, type_name in _FROM_TRANSFORMERS)
     if choice.eos_of_config and is_url(source):
         raise UsageError(_BESIDE.format(source, tokenizer_type))

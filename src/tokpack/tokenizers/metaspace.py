@@ -13,7 +13,7 @@ from tokpack.tokenizers.spec import UnigramSpec
 from tokpack.tokenizers.spec_unigram import core_steps
 
 if TYPE_CHECKING:
-    from tokpack.tokenizers.base import Encoder, IdType, SpecialTokens
+    from tokpack.tokenizers.base import Encoder, IdType, SpecialMode
     from tokpack.tokenizers.spec import MetaspaceSpec
 
 
@@ -53,7 +53,7 @@ class MetaspaceTokenizer(HuggingFaceTokenizer):
     def definition_digest(self) -> str:
         return self.spec.definition
 
-    def _encoder(self, dtype: IdType, mode: SpecialTokens, frame: Frame) -> Encoder:
+    def _encoder(self, dtype: IdType, mode: SpecialMode, frame: Frame) -> Encoder:
         return NativeEncoder(self.core(dtype=dtype, special_tokens=mode), frame)
 
     def core(

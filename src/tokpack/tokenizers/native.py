@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tokpack import _core
 from tokpack.errors import TokenizerError
 from tokpack.tokenizers.as_json import to_json
-from tokpack.tokenizers.base import SpecialTokens, Tokenizer
+from tokpack.tokenizers.base import SpecialMode, Tokenizer
 from tokpack.tokenizers.frame import Frame, find_eod
 from tokpack.tokenizers.huggingface import post_processed
 from tokpack.tokenizers.patterns import pre_tokenizer_of
@@ -37,7 +37,7 @@ class NativeTokenizer(Tokenizer):
         spec: ByteLevelSpec,
         *,
         reference: tuple[bytes, ...] = (),
-        special_tokens_default: SpecialTokens,
+        special_tokens_default: SpecialMode,
         eod_token: str | int | None = None,
     ) -> None:
         self.name = name
@@ -65,7 +65,7 @@ class NativeTokenizer(Tokenizer):
             return Frame()
         return post_processed(self.reference[0], where=f"tokenizer {self.name}")
 
-    def _encoder(self, dtype: IdType, mode: SpecialTokens, frame: Frame) -> Encoder:
+    def _encoder(self, dtype: IdType, mode: SpecialMode, frame: Frame) -> Encoder:
         return NativeEncoder(self.core(dtype=dtype, special_tokens=mode), frame)
 
     def core(

@@ -14,7 +14,7 @@ from tokpack.tokenizers import hub
 from tokpack.tokenizers.gpt2_files import read_bytes
 
 if TYPE_CHECKING:
-    from tokpack.tokenizers.base import SpecialTokens
+    from tokpack.tokenizers.base import SpecialMode
 
 _URL = "https://openaipublic.blob.core.windows.net/encodings/"
 _END = "<|endoftext|>"
@@ -34,7 +34,7 @@ class Published:
     special: dict[str, int]
     file: str = ""
     nfc: bool = False
-    mode: SpecialTokens = field(default="text")
+    mode: SpecialMode = field(default="text")
 
 
 _FIM = ("<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>")

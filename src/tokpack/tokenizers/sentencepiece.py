@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from tokpack.tokenizers.base import Encoder, IdType, PackedIds, SpecialTokens
+    from tokpack.tokenizers.base import Encoder, IdType, PackedIds, SpecialMode
 
 _UNKNOWN, _CONTROL, _BYTE = 2, 3, 6  # types of pieces, as the model file has them
 _SPACE = "\u2581".encode()
@@ -122,7 +122,7 @@ class SentencePieceTokenizer(Tokenizer):
         made = ("model", "_pieces")
         return {key: value for key, value in self.__dict__.items() if key not in made}
 
-    def special_mode(self, special_tokens: str) -> SpecialTokens:
+    def special_mode(self, special_tokens: str) -> SpecialMode:
         if special_tokens == "encode":
             raise UsageError(
                 f"tokenizer {self.name} is a SentencePiece model, which never encodes special "
@@ -130,7 +130,7 @@ class SentencePieceTokenizer(Tokenizer):
             )
         return super().special_mode(special_tokens)
 
-    def _encoder(self, dtype: IdType, mode: SpecialTokens, frame: Frame) -> Encoder:
+    def _encoder(self, dtype: IdType, mode: SpecialMode, frame: Frame) -> Encoder:
         if self.native:
             return NativeEncoder(self.core(dtype=dtype), frame)
         return SentencePieceEncoder(

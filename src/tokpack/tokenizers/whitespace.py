@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from tokpack.tokenizers.base import Encoder, IdType, PackedIds, SpecialTokens
+    from tokpack.tokenizers.base import Encoder, IdType, PackedIds, SpecialMode
 
 UNKNOWN = "<unk>"
 EOD = "<|endoftext|>"
@@ -46,7 +46,7 @@ class WhitespaceTokenizer(Tokenizer):
         special.update({t: i for t, i in self.vocab.items() if i == self.eod_id})
         self.special_ids = {token: i for token, i in special.items() if i is not None}
 
-    def _encoder(self, dtype: IdType, mode: SpecialTokens, frame: Frame) -> Encoder:
+    def _encoder(self, dtype: IdType, mode: SpecialMode, frame: Frame) -> Encoder:
         words = self.vocab
         if mode == "text":
             words = {word: i for word, i in words.items() if word not in self.special_ids}

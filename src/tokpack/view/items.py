@@ -152,7 +152,7 @@ class RunItem:
         return self.course.train
 
 
-class Looked(NamedTuple):
+class TokensAt(NamedTuple):
     """How many tokens there were at a time."""
 
     told: float
@@ -166,7 +166,7 @@ class EncodeItem:
 
     def __init__(self, prefix: str, tokenizer: Tokenizer) -> None:
         self.name, self._given = prefix, tokenizer
-        self.looks: list[Looked] = []  # since it was first looked at
+        self.looks: list[TokensAt] = []  # since it was first looked at
         self._names = {prefix}
 
     def look(self) -> Unfinished | tuple[ShardPlan, list[Standing]] | None:
@@ -192,7 +192,7 @@ class EncodeItem:
 
     def _note(self, told: float, tokens: int) -> None:
         if not self.looks or self.looks[-1].told < told:
-            self.looks.append(Looked(told, tokens))
+            self.looks.append(TokensAt(told, tokens))
 
     def made(self) -> Iterator[DatasetItem]:
         """What it has become, as far as that is there."""

@@ -12,7 +12,7 @@ from tokpack.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tokpack.cli.reference import Command, Option
+    from tokpack.cli.reference import CommandPage, Option
 
 SHELLS = ("bash", "zsh", "fish")
 _FISH_QUOTE = "\\'"
@@ -44,11 +44,11 @@ def run(argv: Sequence[str]) -> int:
     return 0
 
 
-def _options(command: Command) -> list[Option]:
+def _options(command: CommandPage) -> list[Option]:
     return [option for _, options in command.groups for option in options]
 
 
-def _bash(commands: Sequence[Command]) -> Iterator[str]:
+def _bash(commands: Sequence[CommandPage]) -> Iterator[str]:
     yield "# bash completion of tokpack"
     yield "_tokpack() {"
     yield '  local word="${COMP_WORDS[COMP_CWORD]}" command="${COMP_WORDS[1]}" flags='
@@ -84,7 +84,7 @@ def _quoted(text: str, quote: str = "'\\''") -> str:
     return "'" + text.replace("'", quote) + "'"
 
 
-def _zsh(commands: Sequence[Command]) -> Iterator[str]:
+def _zsh(commands: Sequence[CommandPage]) -> Iterator[str]:
     yield "#compdef tokpack"
     yield "_tokpack() {"
     yield "  if (( CURRENT == 2 )); then"
@@ -115,7 +115,7 @@ def _zsh(commands: Sequence[Command]) -> Iterator[str]:
     yield 'if [ "$funcstack[1]" = _tokpack ]; then _tokpack "$@"; else compdef _tokpack tokpack; fi'
 
 
-def _fish(commands: Sequence[Command]) -> Iterator[str]:
+def _fish(commands: Sequence[CommandPage]) -> Iterator[str]:
     yield "# fish completion of tokpack"
     for command in commands:
         summary = _quoted(command.summary, _FISH_QUOTE)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import xxhash
 
 from tokpack.errors import UsageError
-from tokpack.samples.blend.schedule import Segment, blend_order, check_firsts, longest
+from tokpack.samples.blend.schedule import Phase, blend_order, check_firsts, longest
 from tokpack.samples.map_style import MapStyle
 from tokpack.samples.megatron.orders import megatron_blend
 from tokpack.samples.settings import OWN_ORDERS
@@ -86,7 +86,7 @@ class BlendedDataset(MapStyle):
         self._changes: list[tuple[int, list[float]]] | None = None
         if schedule is None:
             given = lengths if self._given is None else self._given
-            self._segments = [Segment(0, self._normalised(given))]
+            self._segments = [Phase(0, self._normalised(given))]
         else:
             self._changes = [(as_integer(first), list(map(float, w))) for first, w in schedule]
             self._segments = self._scheduled(self._changes)
@@ -163,7 +163,7 @@ class BlendedDataset(MapStyle):
         return list(self._segments[0].shares)
 
     @property
-    def schedule(self) -> list[Segment]:
+    def schedule(self) -> list[Phase]:
         """From which sample on which shares hold, in order; without a schedule there is one."""
         return list(self._segments)
 
@@ -233,7 +233,7 @@ class BlendedDataset(MapStyle):
             parts.append("fused")
         return xxhash.xxh3_128_hexdigest(repr(parts).encode())
 
-    def _scheduled(self, changes: Sequence[tuple[int, Sequence[float]]]) -> list[Segment]:
+    def _scheduled(self, changes: Sequence[tuple[int, Sequence[float]]]) -> list[Phase]:
         if self._given is not None:
             raise UsageError("weights and a schedule are both given: the schedule has the weights")
         if self.order not in OWN_ORDERS:
@@ -241,7 +241,7 @@ class BlendedDataset(MapStyle):
                 f"a schedule needs the stateless order: {self.order} has one set of weights"
             )
         check_firsts([first for first, _ in changes])
-        segments = [Segment(first, self._normalised(given, least=0)) for first, given in changes]
+        segments = [Phase(first, self._normalised(given, least=0)) for first, given in changes]
         for number, dataset in enumerate(self._datasets):
             if not any(segment.shares[number] for segment in segments):
                 raise UsageError(

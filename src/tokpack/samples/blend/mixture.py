@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from tokpack.errors import UsageError
-from tokpack.samples.blend.schedule import Segment, blend_order, longest
+from tokpack.samples.blend.schedule import Phase, blend_order, longest
 from tokpack.samples.settings import OWN_ORDERS
 
 if TYPE_CHECKING:
@@ -136,12 +136,12 @@ class Mixture:
         return sum(portion.tokens for portion in self.portions)
 
     @property
-    def segments(self) -> list[Segment]:
+    def segments(self) -> list[Phase]:
         """From which sample on which shares hold, in order."""
         if not self.portions:
-            return [Segment(0, ())]
+            return [Phase(0, ())]
         rows = ((0, self.weights), *self.changes)
-        return [Segment(first, self.rules.shares(given, self.portions)) for first, given in rows]
+        return [Phase(first, self.rules.shares(given, self.portions)) for first, given in rows]
 
     @property
     def is_used_up(self) -> bool:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-class Segment(NamedTuple):
+class Phase(NamedTuple):
     """From sample ``first`` on, dataset i gives ``shares[i]`` of the samples; 0 is none."""
 
     first: int
@@ -37,7 +37,7 @@ class ScheduledOrder:
     one blend; a dataset's own samples come one after the other, whatever changes between them.
     """
 
-    def __init__(self, segments: Sequence[Segment]) -> None:
+    def __init__(self, segments: Sequence[Phase]) -> None:
         self._firsts = [segment.first for segment in segments]
         self._parts: list[tuple[npt.NDArray[np.int64], _core.BlendOrder]] = []
         self._before: list[npt.NDArray[np.int64]] = []  # samples each dataset gave before a segment
@@ -70,7 +70,7 @@ class ScheduledOrder:
         return counts
 
 
-def blend_order(segments: Sequence[Segment]) -> BlendOrder:
+def blend_order(segments: Sequence[Phase]) -> BlendOrder:
     """The stateless order of a blend."""
     if len(segments) == 1 and all(segments[0].shares):
         return _core.BlendOrder(np.array(segments[0].shares, np.float64))

@@ -67,7 +67,7 @@ class ArrayEntry:
 
 
 @dataclass(frozen=True)
-class Header:
+class CacheHeader:
     """What a file holds; ``size`` is that of the file."""
 
     arrays: tuple[ArrayEntry, ...]
@@ -107,7 +107,7 @@ def write(
     _write_all(file, memoryview(_PREAMBLE.pack(_MAGIC, VERSION, 0, position, len(header), digest)))
 
 
-def read(file: BinaryIO, kind: str, settings: Mapping[str, Any]) -> Header:
+def read(file: BinaryIO, kind: str, settings: Mapping[str, Any]) -> CacheHeader:
     """The header, checked against the file's size, ``kind`` and ``settings``. Raises CacheError."""
     size = os.fstat(file.fileno()).st_size
     preamble = file.read(_PREAMBLE.size)
@@ -134,10 +134,10 @@ def read(file: BinaryIO, kind: str, settings: Mapping[str, Any]) -> Header:
         raise CacheError("it is of other settings than its name says")
     if any(not _PREAMBLE.size <= stored.offset <= stored.end <= begin for stored in arrays):
         raise CacheError("an array in it leaves the file")
-    return Header(arrays, size)
+    return CacheHeader(arrays, size)
 
 
-def verify(file: BinaryIO, header: Header) -> None:
+def verify(file: BinaryIO, header: CacheHeader) -> None:
     """Raises CacheError where an array's checksum is wrong. Takes no memory: nothing is mapped."""
     block = memoryview(bytearray(_BLOCK))
     for stored in header.arrays:

@@ -167,7 +167,7 @@ class IndexCache:
                 _say_once(f"{path}: {error}; it is built again")
                 return None
 
-    def _check(self, file: BinaryIO, path: str, header: cache_format.Header) -> None:
+    def _check(self, file: BinaryIO, path: str, header: cache_format.CacheHeader) -> None:
         status = os.fstat(file.fileno())
         known = (path, status.st_ino, status.st_mtime_ns, status.st_size)
         if self._verify and known not in _verified:
@@ -248,7 +248,7 @@ def _is_dead(entry: os.DirEntry[str], age: float) -> bool:
     return age > _LEFT_UNLOCKABLE_SECONDS if free is None else free
 
 
-def _map(file: BinaryIO, header: cache_format.Header) -> Arrays:
+def _map(file: BinaryIO, header: cache_format.CacheHeader) -> Arrays:
     mapped = mmap.mmap(file.fileno(), header.size, access=mmap.ACCESS_READ)
     return {
         stored.name: np.frombuffer(
