@@ -27,7 +27,8 @@ from support.sources_twin import (
 )
 
 from tokpack.errors import InputError
-from tokpack.sources import Part, Source, gzip_members, read
+from tokpack.sources import Part, Source, read
+from tokpack.sources import compression as compressions
 from tokpack.sources.zstd_frames import frame_ends
 
 if TYPE_CHECKING:
@@ -236,13 +237,13 @@ def how_it_ends(path: str) -> str:
 def test_isal_takes_and_refuses_what_zlib_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if gzip_members._isal() is zlib:
+    if compressions._isal() is zlib:
         pytest.skip("no ISA-L here")
     rng = random.Random(3)
     paths = [write(tmp_path, f"{n}.gz", mutated(rng)) for n in range(400)]
     ends = [how_it_ends(path) for path in paths]
     assert 50 < ends.count("refused") < 350
-    monkeypatch.setattr(gzip_members, "_isal", lambda: zlib)
+    monkeypatch.setattr(compressions, "_isal", lambda: zlib)
     assert ends == [how_it_ends(path) for path in paths]
 
 

@@ -10,8 +10,7 @@ import zstandard
 from tokpack.errors import InputError
 from tokpack.files import blocks
 from tokpack.files.blocks import SUM_BYTES, BlockSums
-from tokpack.sources.compression import COMPRESSIONS
-from tokpack.sources.gzip_members import gzip_errors
+from tokpack.sources.compression import COMPRESSIONS, gzip_errors
 from tokpack.sources.pipes import open_pipe
 from tokpack.sources.zstd_frames import Follower
 
