@@ -1,7 +1,7 @@
-"""From text to a model, on text that every machine has: Python's own standard library.
+"""From text to a model, using the source of Python's standard library as text.
 
 Writes demo/modules.jsonl.zst and demo/docstrings.jsonl.zst, trains a small byte-level BPE on both,
-encodes them, blends them, trains a small GPT on the blend, and lets it go on with a line of Python.
+encodes them, blends them, trains a small GPT on the blend and lets it complete a line of Python.
 Each step is the command that a user would type.
 """
 
@@ -30,13 +30,13 @@ NAMES = ("modules", "docstrings")
 TOKENIZER = FOLDER / "tokenizer.json"
 BLEND = FOLDER / "blend.yaml"
 RUN = FOLDER / "gpt"
-# 0.7 million parameters see 512,000 tokens: a minute on one core, two where others use it.
+# 0.7 million parameters, 512,000 tokens: a minute on an idle core, two on a busy one.
 LENGTH = ("--seq-length", "128", "--samples", "4000", "--split", "95,5,0")
 MODEL = """--num-layers 3 --hidden-size 128 --num-attention-heads 4 --position-embedding-type rope
     --micro-batch-size 8 --lr 5e-3 --lr-warmup-iters 10 --lr-decay-style cosine --adam-beta2 0.95
     --log-interval 25 --eval-iters 8 --exit-duration-in-mins 2"""
 SKIPPED = {"site-packages", "dist-packages", "__pycache__", "lib2to3", "idlelib"}
-DOCSTRINGS_OF = 2_000_000  # bytes of source that are parsed: enough of them, in a second or two
+DOCSTRINGS_OF = 2_000_000  # bytes of source to parse: enough docstrings in a second or two
 
 
 def sources() -> Iterator[tuple[str, str]]:
@@ -58,7 +58,7 @@ def docstrings(source: str) -> Iterator[str]:
             warnings.simplefilter("ignore")
             tree = ast.parse(source)
     except (SyntaxError, ValueError):
-        return  # a test file that is wrong on purpose
+        return  # a test file with deliberate syntax errors
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             text = ast.get_docstring(node)
@@ -95,14 +95,14 @@ def write_text() -> None:
             sizes[name] += len(document["text"])
     for name in NAMES:
         size = sizes[name] / 1e6
-        print(f"wrote {path_of(name)}: {counts[name]:,} documents, {size:.1f} MB of Python's text")
+        print(f"wrote {path_of(name)}: {counts[name]:,} documents, {size:.1f} MB of text")
     print()
 
 
 def run(*arguments: str) -> None:
     """Show a command as a user would type it, and run it."""
     print(f"$ {shlex.join(('tokpack', *arguments))}", flush=True)
-    # So small a model gains little from more threads, and loses much where others use the cores.
+    # So small a model gains little from more threads, and loses much on busy cores.
     environment = {"OMP_NUM_THREADS": "1", **os.environ}
     command = [sys.executable, "-m", "tokpack", *arguments]
     code = subprocess.run(command, check=False, env=environment).returncode
@@ -119,22 +119,22 @@ def show_document() -> None:
     dataset = MMapIndexedDataset(str(prefix))
     tokens = dataset[0][:40]
     text = load_tokenizer(str(TOKENIZER)).decode(tokens)
-    print(f"{prefix} holds {len(dataset):,} sequences; the first begins")
+    print(f"{prefix} holds {len(dataset):,} sequences; the first one begins with the ids")
     print(f"  {' '.join(map(str, tokens))} ...")
-    print("which is")
+    print("which decode to")
     print("".join(f"  | {line}\n" for line in text.splitlines()), flush=True)
 
 
 def show_result() -> None:
-    """What the model has learned, beside what frequencies alone would give."""
+    """The final loss, compared with that of token frequencies alone."""
     lines = [json.loads(line) for line in (RUN / "log.jsonl").read_text().splitlines()]
     entropy = next(line["unigram_entropy"] for line in lines if line["event"] == "begin")
     loss = next(line["loss"] for line in reversed(lines) if "loss" in line)
-    print(f"Who knows only how frequent each token is has a loss of {entropy:.2f} nats a token.")
+    print(f"A model that knows only token frequencies has a loss of {entropy:.2f} nats per token.")
     if loss < entropy:
-        print(f"The model came down to {loss:.2f}: {RUN / 'loss.png'} shows how.\n")
+        print(f"This model reached {loss:.2f}: see the curve in {RUN / 'loss.png'}.\n")
     else:
-        print(f"The model came down to {loss:.2f}: this machine was too busy for more.\n")
+        print(f"This model reached only {loss:.2f}: the machine was too busy to train longer.\n")
 
 
 def main() -> None:
