@@ -8,8 +8,6 @@
 namespace tokpack {
 namespace {
 
-constexpr std::size_t kEndsPerCall = 4096;
-
 Pattern parse_pattern(const std::string& name) {
   const auto pattern = pattern_by_name(name);
   if (!pattern) throw py::value_error("pattern '" + name + "' is unknown; see patterns()");
@@ -31,21 +29,13 @@ py::array_t<std::int64_t> pretokenize(const py::buffer& data, const std::string&
   const std::span<const std::uint8_t> text = bytes.span();
   if (text.size() >= std::size_t{1} << 31) throw py::value_error("the document is 2 GiB or more");
   require_utf8(text);
-  std::vector<std::int64_t> all;
-  auto scanned = level ? scan_ends(*level, pattern, text) : std::nullopt;
-  if (scanned) {
-    all = std::move(*scanned);
-  } else {
+  std::optional<std::vector<std::int64_t>> ends;
+  {
     const py::gil_scoped_release release;
-    std::vector<std::uint32_t> ends(kEndsPerCall);
-    for (std::size_t pos = 0; pos < text.size();) {
-      const auto base = static_cast<std::int64_t>(pos);
-      const std::size_t count =
-          pretokenize_plain(pattern, text.data(), text.size(), &pos, ends.data(), ends.size());
-      for (std::size_t i = 0; i < count; ++i) all.push_back(base + ends[i]);
-    }
+    if (level) ends = scan_ends(*level, pattern, text);
+    if (!ends) ends = reference_ends(pattern, text);
   }
-  return py::array_t<std::int64_t>(static_cast<py::ssize_t>(all.size()), all.data());
+  return py::array_t<std::int64_t>(static_cast<py::ssize_t>(ends->size()), ends->data());
 }
 
 py::bytes normalize(const py::buffer& data) {

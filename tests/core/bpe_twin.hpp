@@ -79,14 +79,11 @@ inline std::vector<std::uint32_t> merge_slowly(const Vocabulary& v, std::string_
 
 inline void encode_plain(const Vocabulary& v, Pattern pattern, std::string_view text,
                          std::vector<std::uint32_t>* ids) {
-  const auto* bytes = reinterpret_cast<const std::uint8_t*>(text.data());
-  std::vector<std::uint32_t> ends(text.size());
-  std::size_t pos = 0;
-  const std::size_t count =
-      pretokenize_plain(pattern, bytes, text.size(), &pos, ends.data(), ends.size());
+  const std::span bytes(reinterpret_cast<const std::uint8_t*>(text.data()), text.size());
   std::size_t begin = 0;
-  for (std::size_t i = 0; i < count; begin = ends[i++]) {
-    const std::string_view word = text.substr(begin, ends[i] - begin);
+  for (const std::int64_t end : reference_ends(pattern, bytes)) {
+    const std::string_view word = text.substr(begin, static_cast<std::size_t>(end) - begin);
+    begin = static_cast<std::size_t>(end);
     const auto whole = v.ids.find(word);
     if (v.whole_words && whole != v.ids.end()) {
       ids->push_back(whole->second);

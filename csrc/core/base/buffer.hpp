@@ -1,4 +1,5 @@
-// A growable array whose new elements are left uninitialised: scratch memory for output.
+// A growable array, as std::vector, but resize() leaves new elements uninitialised, which costs
+// nothing where they are written next. Throws std::bad_alloc.
 #pragma once
 
 #include <algorithm>

@@ -9,7 +9,11 @@
 namespace tokpack {
 
 #if defined(__x86_64__)
-// AES on wide registers, of which not every compiler's __builtin_cpu_supports() knows.
+// These two are not known to __builtin_cpu_supports() of all compilers.
+static bool has_lzcnt() {
+  unsigned eax, ebx, ecx, edx;
+  return __get_cpuid(0x80000001, &eax, &ebx, &ecx, &edx) != 0 && (ecx >> 5 & 1) != 0;
+}
 static bool has_vaes() {
   unsigned eax, ebx, ecx, edx;
   return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 && (ecx >> 9 & 1) != 0;
@@ -17,13 +21,13 @@ static bool has_vaes() {
 #endif
 
 std::span<const Level> levels() {
-#if defined(__x86_64__) && defined(__GNUC__)
+#if defined(__x86_64__)
   static constexpr Level kLevels[] = {Level::kScalar, Level::kAvx2, Level::kAvx512};
   static const std::size_t count = [] {
     __builtin_cpu_init();
     const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") &&
-                      __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("aes") &&
-                      __builtin_cpu_supports("pclmul");
+                      __builtin_cpu_supports("bmi2") && has_lzcnt() &&
+                      __builtin_cpu_supports("popcnt") && __builtin_cpu_supports("aes");
     if (!avx2) return 1;
     const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                         __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&

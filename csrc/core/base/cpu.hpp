@@ -1,4 +1,5 @@
-// Which instruction sets this machine has, asked once at run time.
+// Levels: sets of instructions that kernels have versions for. Which of them this machine has is
+// found out once, at run time.
 #pragma once
 
 #include <cstdint>
@@ -8,15 +9,17 @@
 
 namespace tokpack {
 
-// kAvx2 means AVX2 with BMI, BMI2, AES and PCLMUL; kAvx512 adds F, BW, CD, DQ, VL, VBMI and VBMI2
-// of AVX-512. kNeon is what every 64-bit ARM has (little endian: __AARCH64EL__).
+// kScalar is any processor. kAvx2 is AVX2 with BMI, BMI2, LZCNT, POPCNT and AES; kAvx512 adds F,
+// BW, CD, DQ, VL, VBMI and VBMI2 of AVX-512, and VAES. kNeon is any little-endian 64-bit ARM
+// (__AARCH64EL__). base/target_*.inc.hpp tell the compiler the same.
 enum class Level : std::uint8_t { kScalar, kAvx2, kAvx512, kNeon };
 
 // The levels of this machine: kScalar first, the best last.
 std::span<const Level> levels();
 inline Level best_level() { return levels().back(); }
 
-// "auto" or the name of a level; nothing when the name is unknown or the machine lacks it.
+// The level of a name, the best one for "auto"; nothing when the name is unknown or this machine
+// lacks the level.
 std::optional<Level> level_by_name(std::string_view name);
 std::string_view level_name(Level level);
 

@@ -13,9 +13,9 @@
 
 namespace tokpack {
 
-// Random access into tens of megabytes misses the TLB at every probe with 4 KiB pages, and
-// processors drop prefetches that miss it. So huge pages are requested, before the memory is first
-// touched.
+// With pages of 4 KiB each random access into tens of megabytes misses the TLB, and processors drop
+// prefetches that miss it. So huge pages are asked for, before the memory is first touched. The
+// constructor throws std::bad_alloc.
 template <class T>
 class HugeArray {
  public:

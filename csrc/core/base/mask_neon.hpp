@@ -1,4 +1,5 @@
-// Comparisons of NEON to masks: bit i is byte i. There is no instruction for it.
+// Masks, with bit i for byte i, of what NEON's comparisons give: all ones or all zeros in each
+// byte. x86 has an instruction for it, NEON has none.
 #pragma once
 
 #include <arm_neon.h>
@@ -7,8 +8,8 @@
 
 namespace tokpack {
 
-// Of 64 bytes as vld4q_u8() loads them, byte i in lane i / 4 of vector i % 4: the highest bit of
-// each. Shifts that insert put the bits of four neighbouring bytes side by side.
+// The highest bit of each of 64 bytes in the order of vld4q_u8(): byte i is in lane i / 4 of vector
+// i % 4. So shifts that insert put the bits of four neighbouring bytes side by side.
 inline std::uint64_t mask_neon(uint8x16x4_t bytes) {
   const uint8x16_t low = vsriq_n_u8(bytes.val[1], bytes.val[0], 1);
   const uint8x16_t high = vsriq_n_u8(bytes.val[3], bytes.val[2], 1);
@@ -18,7 +19,7 @@ inline std::uint64_t mask_neon(uint8x16x4_t bytes) {
   return vget_lane_u64(vreinterpret_u64_u8(vshrn_n_u16(twice, 4)), 0);
 }
 
-// Of 32 bytes in order, each all ones or all zeros.
+// The same for 32 bytes in order, each all ones or all zeros.
 inline std::uint32_t mask_neon(uint8x16_t low, uint8x16_t high) {
   const uint8x16_t bits = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
   const uint8x16_t pairs = vpaddq_u8(vandq_u8(low, bits), vandq_u8(high, bits));

@@ -1,4 +1,4 @@
-// Products of 64-bit numbers in 128 bits, with and without a type for them.
+// Products of 64-bit numbers in 128 bits.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ struct Uint128 {
   std::uint64_t low;
 };
 
-// The product on machines without a 128-bit type; multiply_128() is the same where there is one.
+// For compilers without a 128-bit type; multiply_128() gives the same, faster, where there is one.
 constexpr Uint128 multiply_128_portable(std::uint64_t a, std::uint64_t b) {
   const std::uint64_t a0 = a & 0xFFFFFFFFu, a1 = a >> 32;
   const std::uint64_t b0 = b & 0xFFFFFFFFu, b1 = b >> 32;

@@ -4,10 +4,6 @@
 namespace tokpack {
 
 // A hint: the processor ignores it when nothing is mapped at the address.
-inline void prefetch([[maybe_unused]] const void* address) {
-#if defined(__GNUC__)
-  __builtin_prefetch(address);
-#endif
-}
+inline void prefetch(const void* address) { __builtin_prefetch(address); }
 
 }  // namespace tokpack

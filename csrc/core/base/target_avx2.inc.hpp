@@ -1,6 +1,6 @@
-// What follows is compiled for AVX2 and what the level of that name implies, up to
-// target_end.inc.hpp. It stands behind all other headers: an inline function of the standard
-// library that was compiled for AVX2 could be the one that the linker keeps for all processors.
+// What follows, up to target_end.inc.hpp, is compiled for Level::kAvx2 (base/cpu.hpp). Include it
+// after all other headers: of an inline function of the standard library the linker keeps one copy
+// for all files, and that must not be one for AVX2.
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx2,bmi,bmi2,lzcnt,popcnt,aes"))), \
                              apply_to = function)

@@ -1,5 +1,5 @@
-// What follows is compiled for AVX-512 and what the level of that name implies, up to
-// target_end.inc.hpp. It stands behind all other headers, as target_avx2.inc.hpp does.
+// What follows, up to target_end.inc.hpp, is compiled for Level::kAvx512 (base/cpu.hpp). Include it
+// after all other headers, as target_avx2.inc.hpp.
 #if defined(__clang__)
 #pragma clang attribute push(                                                                                        \
     __attribute__((target(                                                                                           \

@@ -23,9 +23,37 @@ bool begins_with(const std::uint8_t* text, std::size_t size, const AddedToken& t
          std::memcmp(text, token.content.data(), token.content.size()) == 0;
 }
 
+// Removes special tokens that share no byte with another token, directly or through other special
+// ones: no match overlaps them, so that as text they need not be found.
+void drop_apart_specials(std::vector<AddedToken>& tokens) {
+  // A special token may overlap another one that overlaps a token that is not special.
+  std::array<bool, 256> used{};
+  std::vector<bool> keep(tokens.size(), false);
+  for (bool more = true; more;) {
+    more = false;
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      const std::string& content = tokens[i].content;
+      if (keep[i]) continue;
+      if (tokens[i].special && std::none_of(content.begin(), content.end(), [&](char byte) {
+            return used[static_cast<std::uint8_t>(byte)];
+          })) {
+        continue;
+      }
+      keep[i] = more = true;
+      for (const char byte : content) used[static_cast<std::uint8_t>(byte)] = true;
+    }
+  }
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    if (keep[i]) std::swap(tokens[kept++], tokens[i]);
+  }
+  tokens.resize(kept);
+}
+
 }  // namespace
 
-AddedTokenMatcher::AddedTokenMatcher(std::vector<AddedToken> tokens) : tokens_(std::move(tokens)) {
+AddedTokenMatcher::AddedTokenMatcher(std::vector<AddedToken> tokens, bool special_is_text)
+    : special_is_text_(special_is_text), tokens_(std::move(tokens)) {
   std::erase_if(tokens_, [](const AddedToken& token) { return token.content.empty(); });
   // std::string compares its characters as unsigned ones.
   std::stable_sort(tokens_.begin(), tokens_.end(),
@@ -34,7 +62,8 @@ AddedTokenMatcher::AddedTokenMatcher(std::vector<AddedToken> tokens) : tokens_(s
                             [](const auto& a, const auto& b) { return a.content == b.content; }),
                 tokens_.end());
   for (std::uint32_t i = 0; i < tokens_.size(); ++i) {
-    // What the token begins with is before it, and so are those that begin with the same.
+    // Every token that this one begins with comes before it, and is the one right before it or one
+    // of that one's parents.
     std::uint32_t parent = i == 0 ? kNoParent : i - 1;
     const auto* bytes = reinterpret_cast<const std::uint8_t*>(tokens_[i].content.data());
     while (parent != kNoParent && !begins_with(bytes, tokens_[i].content.size(), tokens_[parent])) {
@@ -57,8 +86,8 @@ const AddedToken* AddedTokenMatcher::match(const std::uint8_t* text, std::size_t
                                            std::size_t at) const {
   if (at + 1 < size && !may_begin(text[at], text[at + 1])) return nullptr;
   const std::string_view rest(reinterpret_cast<const char*>(text + at), size - at);
-  // Whatever the text begins with is the last token that is not behind it, or one that this one
-  // begins with.
+  // A token that the rest of the text begins with is the last one that does not sort behind it, or
+  // one of its parents.
   const auto behind = std::upper_bound(
       tokens_.begin(), tokens_.end(), rest,
       [](std::string_view value, const AddedToken& token) { return value < token.content; });
@@ -82,7 +111,7 @@ AddedTokenMatcher::Match AddedTokenMatcher::find(const std::uint8_t* text, std::
     }
     return {size, size};
   }
-  // In chunks: a first byte that is rare is not looked for again and again far away.
+  // In chunks, so that a byte that is rare is not searched far ahead again and again.
   for (std::size_t begin = from; begin < size; begin += kChunk) {
     const std::size_t end = std::min(size, begin + kChunk);
     std::array<std::size_t, kFewFirstBytes> next;
@@ -140,29 +169,21 @@ std::size_t space_end(const std::uint8_t* text, std::size_t size, std::size_t at
   return at;
 }
 
-void drop_apart_specials(std::vector<AddedToken>& tokens) {
-  // A special token may reach the others through another special one, which it overlaps.
-  std::array<bool, 256> used{};
-  std::vector<bool> keep(tokens.size(), false);
-  for (bool more = true; more;) {
-    more = false;
-    for (std::size_t i = 0; i < tokens.size(); ++i) {
-      const std::string& content = tokens[i].content;
-      if (keep[i]) continue;
-      if (tokens[i].special && std::none_of(content.begin(), content.end(), [&](char byte) {
-            return used[static_cast<std::uint8_t>(byte)];
-          })) {
-        continue;
-      }
-      keep[i] = more = true;
-      for (const char byte : content) used[static_cast<std::uint8_t>(byte)] = true;
-    }
+AddedTokenGroups group_added_tokens(std::vector<AddedToken> tokens, bool encode_specials,
+                                    const std::function<std::string(std::string)>& normal_form) {
+  std::vector<AddedToken> raw, normalized, counted;
+  for (AddedToken& token : tokens) {
+    if (token.special && !encode_specials) counted.push_back(token);
+    if (token.normalized && normal_form) token.content = normal_form(std::move(token.content));
+    (token.normalized ? normalized : raw).push_back(std::move(token));
   }
-  std::size_t kept = 0;
-  for (std::size_t i = 0; i < tokens.size(); ++i) {
-    if (keep[i]) std::swap(tokens[kept++], tokens[i]);
+  if (!encode_specials) {
+    drop_apart_specials(raw);
+    drop_apart_specials(normalized);
   }
-  tokens.resize(kept);
+  return {AddedTokenMatcher(std::move(raw), !encode_specials),
+          AddedTokenMatcher(std::move(normalized), !encode_specials),
+          AddedTokenMatcher(std::move(counted))};
 }
 
 std::size_t longest_space_run(const std::vector<AddedToken>& tokens) {

@@ -5,8 +5,8 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace tokpack {
@@ -16,11 +16,12 @@ struct AddedToken {
   std::uint32_t id;
   bool special;         // a control token such as <|endoftext|>
   bool normalized;      // looked for after normalization, not before
-  bool lstrip = false;  // takes in the white space before it
-  bool rstrip = false;  // and behind it
+  bool lstrip = false;  // includes the white space before it
+  bool rstrip = false;  // includes the white space behind it
 };
 
-// Finds the leftmost, then longest, of a set of strings, as the Hugging Face library does.
+// Finds the leftmost, and of those the longest, of a set of strings, as the Hugging Face library
+// does.
 class AddedTokenMatcher {
  public:
   struct Match {
@@ -33,13 +34,16 @@ class AddedTokenMatcher {
   };
 
   AddedTokenMatcher() = default;
-  // Empty contents are ignored; of equal ones the first counts.
-  explicit AddedTokenMatcher(std::vector<AddedToken> tokens);
+  // Tokens of empty content are ignored, and of equal content all but the first. `special_is_text`
+  // is for split_at_tokens().
+  explicit AddedTokenMatcher(std::vector<AddedToken> tokens, bool special_is_text = false);
 
   bool empty() const { return tokens_.empty(); }
-  // The first match in text[from, size); begin == size when there is none.
+  bool special_is_text() const { return special_is_text_; }
+  const std::vector<AddedToken>& tokens() const { return tokens_; }  // sorted by their bytes
+  // The first match in text[from, size); begin is `size` when there is none.
   Match find(const std::uint8_t* text, std::size_t size, std::size_t from) const;
-  // How many there are, one behind the other.
+  // The number of matches, each searched for from the end of the one before.
   std::size_t count(const std::uint8_t* text, std::size_t size) const;
 
  private:
@@ -51,34 +55,37 @@ class AddedTokenMatcher {
     return (pairs_[first << 2 | second >> 6] >> (second & 63) & 1) != 0;
   }
 
-  std::vector<AddedToken> tokens_;      // sorted by their bytes
-  std::vector<std::uint32_t> parents_;  // of each, the longest other token that it begins with
+  bool special_is_text_ = false;
+  std::vector<AddedToken> tokens_;
+  std::vector<std::uint32_t> parents_;  // by token: the longest other one that it begins with
   std::vector<std::uint8_t> firsts_;    // the different first bytes
   std::array<bool, 256> is_first_{};
-  std::array<std::uint64_t, 1024> pairs_{};  // the bytes that tokens begin with, two at a time
+  std::array<std::uint64_t, 1024>
+      pairs_{};  // a bit for each pair of bytes that a token begins with
 };
 
-// The size of the white space character that text[at, size) begins with, else 0. None has four
-// bytes. REQUIRES: at < size.
+// The bytes of the white space character that text[at, size) begins with; 0 if it begins with
+// another one. REQUIRES: at < size.
 std::size_t space_at(const std::uint8_t* text, std::size_t size, std::size_t at);
 
-// Where the white space that ends at `at` begins, and where that which begins there ends.
+// Where the white space before text[at] begins, and where that from text[at] on ends; `at` for
+// none.
 std::size_t space_begin(const std::uint8_t* text, std::size_t at);
 std::size_t space_end(const std::uint8_t* text, std::size_t size, std::size_t at);
 
-// Cuts a text at the tokens in it: calls piece(text, size) for what lies between, never empty, and
-// token(match), in their order. With `special_is_text` special ones are found all the same, so that
-// no token is found that begins within one, but they stay a part of what lies between.
-// REQUIRES: where a token has rstrip, none begins with white space.
+// Cuts a text at the tokens in it: calls piece(text, size) for what is between, never empty, and
+// token(match), in their order. Where special tokens are text they are found all the same, so that
+// no other token is found that begins within one, but they stay in the pieces. REQUIRES: where a
+// token has rstrip, none begins with white space.
 template <class Piece, class Token>
 void split_at_tokens(const AddedTokenMatcher& matcher, const std::uint8_t* text, std::size_t size,
-                     bool special_is_text, Piece&& piece, Token&& token) {
+                     Piece&& piece, Token&& token) {
   std::size_t from = 0, at = 0;
   while (!matcher.empty()) {
     const AddedTokenMatcher::Match match = matcher.find(text, size, at);
     if (match.begin == size) break;
     at = match.end;
-    if (match.special && special_is_text) continue;
+    if (match.special && matcher.special_is_text()) continue;
     const std::size_t begin =
         match.lstrip ? std::max(from, space_begin(text, match.begin)) : match.begin;
     if (begin > from) piece(text + from, begin - from);
@@ -88,11 +95,22 @@ void split_at_tokens(const AddedTokenMatcher& matcher, const std::uint8_t* text,
   if (from < size) piece(text + from, size - from);
 }
 
-// Removes special tokens that no chain of shared bytes links to another token: none overlaps them.
-void drop_apart_specials(std::vector<AddedToken>& tokens);
+// The added tokens of a tokenizer, by where they are looked for.
+struct AddedTokenGroups {
+  AddedTokenMatcher raw;         // in the text as it is
+  AddedTokenMatcher normalized;  // in its normal form
+  AddedTokenMatcher counted;     // in the text as it is: special tokens that are only counted
+};
 
-// How many spaces the longest token of a complete series "  ", "   ", ... has; 0 when `tokens` are
-// anything else.
+// With `encode_specials` special tokens become ids, otherwise they are text, and counted.
+// `normal_form` of the content of `normalized` tokens is what is looked for; without it, the
+// content.
+AddedTokenGroups group_added_tokens(
+    std::vector<AddedToken> tokens, bool encode_specials,
+    const std::function<std::string(std::string)>& normal_form = {});
+
+// The size of the longest token of a complete series "  ", "   ", ... of tokens that are not
+// special; 0 when `tokens` are anything else.
 std::size_t longest_space_run(const std::vector<AddedToken>& tokens);
 
 }  // namespace tokpack

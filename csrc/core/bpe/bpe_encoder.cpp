@@ -1,12 +1,9 @@
 #include "core/bpe/bpe_encoder.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
-#include <limits>
 #include <stdexcept>
 #include <string_view>
-#include <type_traits>
 #include <utility>
 
 #include "core/bpe/cached_encoder.hpp"
@@ -31,35 +28,25 @@ class Encoder final : public CachedEncoder<Id, Out> {
         options_(options),
         is_utf8_(utf8_check(options.level)),
         scanner_(scanner(options.level, options.pattern)),
-        check_utf8_(options.nfc || needs_utf8(options.pattern)) {
-    set_added(std::move(added));
+        check_utf8_(options.nfc || needs_utf8(options.pattern)),
+        added_(group_added_tokens(std::move(added), options.encode_specials)) {
+    take_space_runs();
     seed(words);
   }
 
  private:
-  using Base::append, Base::copy_ids, Base::data_end_, Base::ids_, Base::kernel_, Base::long_cache_,
+  using Base::copy_ids, Base::data_end_, Base::ids_, Base::kernel_, Base::long_cache_,
       Base::look_up, Base::misses_, Base::lookup_with, Base::mediums_, Base::remember, Base::room,
-      Base::run;
+      Base::run, Base::specials_, Base::split;
 
-  void set_added(std::vector<AddedToken> added) {
-    std::vector<AddedToken> raw, normalized, counted;
-    for (AddedToken& token : added) {
-      if (token.special && !options_.encode_specials) counted.push_back(token);
-      (token.normalized ? normalized : raw).push_back(std::move(token));
-    }
-    if (!options_.encode_specials) {
-      drop_apart_specials(raw);
-      drop_apart_specials(normalized);
-    }
-    if (options_.pattern == Pattern::kGpt2) longest_run_ = longest_space_run(normalized);
-    if (longest_run_ != 0) {
-      run_ids_.resize(longest_run_ + 1);
-      for (const AddedToken& token : normalized) run_ids_[token.content.size()] = token.id;
-      normalized.clear();
-    }
-    raw_ = AddedTokenMatcher(std::move(raw));
-    normalized_ = AddedTokenMatcher(std::move(normalized));
-    counted_ = AddedTokenMatcher(std::move(counted));
+  // Where all normalized tokens are runs of spaces (GPT-NeoX), the scanner finds them.
+  void take_space_runs() {
+    if (options_.pattern != Pattern::kGpt2) return;
+    longest_run_ = longest_space_run(added_.normalized.tokens());
+    if (longest_run_ == 0) return;
+    run_ids_.resize(longest_run_ + 1);
+    for (const auto& token : added_.normalized.tokens()) run_ids_[token.content.size()] = token.id;
+    added_.normalized = {};
   }
 
   // Enters words into the cache. Their ids come from merging: a token of the vocabulary is not
@@ -82,7 +69,7 @@ class Encoder final : public CachedEncoder<Id, Out> {
     misses_ = 0;
   }
 
-  // Tells which whole words merging does not give.
+  // Tells the cutter of long words which whole words are not what merging makes of them.
   void keep_unmerged(const std::vector<std::string>& words) {
     for (const std::string& word : words) {
       const auto* text = reinterpret_cast<const std::uint8_t*>(word.data());
@@ -94,21 +81,10 @@ class Encoder final : public CachedEncoder<Id, Out> {
     }
   }
 
-  // Splits the text at the matches; calls piece() for what lies between.
-  template <class Piece>
-  void split(const AddedTokenMatcher& matcher, const std::uint8_t* text, std::size_t size,
-             Piece&& piece) {
-    split_at_tokens(matcher, text, size, !options_.encode_specials, piece,
-                    [&](const AddedTokenMatcher::Match& match) {
-                      append(match.id);
-                      specials_ += match.special;
-                    });
-  }
-
-  std::size_t encode_document(const std::uint8_t* text, std::size_t size) override {
-    specials_ = counted_.count(text, size);
-    split(raw_, text, size, [&](const std::uint8_t* part, std::size_t part_size) {
-      // With anything else, what relies on valid UTF-8 could read behind the text.
+  void encode_document(const std::uint8_t* text, std::size_t size) override {
+    specials_ += added_.counted.count(text, size);
+    split(added_.raw, text, size, [&](const std::uint8_t* part, std::size_t part_size) {
+      // What relies on valid UTF-8 could read behind the text if it were not.
       if (check_utf8_ && !is_utf8_(part, part_size)) return encode_bytes(part, part_size);
       const std::string_view view(reinterpret_cast<const char*>(part), part_size);
       if (!options_.nfc || is_nfc_quick(view)) return encode_normalized(part, part_size);
@@ -118,10 +94,9 @@ class Encoder final : public CachedEncoder<Id, Out> {
       encode_normalized(normal, normal_.size());
       data_end_ = data_end;
     });
-    return specials_;
   }
 
-  // Encodes bytes that are not valid UTF-8, each as a pretoken.
+  // Encodes bytes that are not valid UTF-8, each as a pretoken of its own.
   void encode_bytes(const std::uint8_t* text, std::size_t size) {
     room(size);
     starts_[0] = 0;
@@ -130,7 +105,7 @@ class Encoder final : public CachedEncoder<Id, Out> {
   }
 
   void encode_normalized(const std::uint8_t* text, std::size_t size) {
-    split(normalized_, text, size, [&](const std::uint8_t* part, std::size_t part_size) {
+    split(added_.normalized, text, size, [&](const std::uint8_t* part, std::size_t part_size) {
       room(part_size);
       if (scanner_ != nullptr) {
         encode_scanned(part, part_size);
@@ -160,7 +135,7 @@ class Encoder final : public CachedEncoder<Id, Out> {
     } while (scan.begin < size);
   }
 
-  // A pattern that cuts nothing.
+  // With a pattern that cuts nothing.
   void encode_whole(const std::uint8_t* text, std::size_t size) {
     starts_[0] = 0;
     starts_[1] = static_cast<std::uint32_t>(size);
@@ -196,14 +171,14 @@ class Encoder final : public CachedEncoder<Id, Out> {
     ids_->resize(static_cast<std::size_t>(out - ids_->data()));
   }
 
-  // A run of spaces is not looked for elsewhere.
+  // A run of spaces that is tokens is in no other cache.
   Out* find_rare(const std::uint8_t* text, std::size_t size, Out* out) override {
     if (longest_run_ != 0 && is_space_run(text, size)) return write_run(size, out);
     if (MediumKey::fits(size)) return find_medium(text, size, out);
     return Base::find_rare(text, size, out);
   }
 
-  // The cache of long words has it as well, for when its bucket is taken.
+  // The word is in the cache of long words as well, in case another one takes its bucket.
   Out* find_medium(const std::uint8_t* text, std::size_t size, Out* out) {
     const MediumKey key = MediumKey::of(text, size);
     if (const auto* known = mediums_.find(key)) {
@@ -226,7 +201,7 @@ class Encoder final : public CachedEncoder<Id, Out> {
     return copy_ids({many_ids_.data(), model_.encode(text, size, many_ids_.data())}, out);
   }
 
-  // Merging looks at nothing outside of a word.
+  // Never called: ids_of() always gives ids, as merging looks at nothing outside of a word.
   Out* encode_in_context(const std::uint8_t*, std::size_t, Out*) override {
     throw std::logic_error("the ids of a word depend on the word alone");
   }
@@ -260,8 +235,8 @@ class Encoder final : public CachedEncoder<Id, Out> {
     return size >= 2 && text[0] == ' ' && text[1] == ' ';
   }
 
-  // A run of spaces as tokens, the longest ones first. The scanner never leaves a rest of one
-  // space.
+  // Writes a run of spaces as tokens, the longest ones first. The scanner cuts runs such that no
+  // single space is left at the end.
   Out* write_run(std::size_t size, Out* out) {
     for (; size > longest_run_; size -= longest_run_) *out++ = static_cast<Out>(run_ids_.back());
     *out++ = static_cast<Out>(run_ids_[size]);
@@ -273,11 +248,10 @@ class Encoder final : public CachedEncoder<Id, Out> {
   Utf8Check is_utf8_;
   Scanner scanner_;  // null: nothing is cut
   bool check_utf8_;
-  AddedTokenMatcher raw_, normalized_, counted_;
-  std::size_t longest_run_ = 0;
+  AddedTokenGroups added_;
+  std::size_t longest_run_ = 0;         // of spaces that is a token; 0: no such tokens
   std::vector<std::uint32_t> run_ids_;  // by number of spaces
 
-  std::size_t specials_ = 0;
   std::uint32_t starts_[kMaxWindow + kLongBlock] = {};
   std::uint32_t tail_starts_[kMaxWindow + kLongBlock] = {};
   std::uint16_t longs_[kMaxWindow];

@@ -24,20 +24,21 @@ struct BpeOptions {
   Level level = Level::kScalar;
 };
 
+// A document: bytes [begin, end) of a block of text.
 struct Span {
   std::int64_t begin;
   std::int64_t end;
 };
 
-// What stands around each document that has a token.
+// Ids that are put before and behind each document that has a token.
 struct Frame {
-  std::vector<std::uint32_t> before, after;  // ids
+  std::vector<std::uint32_t> before, after;
 };
 
 template <class Out>
 struct EncodedDocuments {
   Buffer<Out>* ids;                    // of all documents, one after the other
-  Buffer<std::int32_t>* lengths;       // tokens of each document
+  Buffer<std::int32_t>* lengths;       // tokens of each document, its frame included
   std::vector<std::int64_t>* special;  // the document of each special token found
 };
 
@@ -45,15 +46,15 @@ struct EncodedDocuments {
 class BpeEncoder {
  public:
   struct CacheInfo {
-    std::size_t words;  // in the word cache
-    std::size_t bytes;  // of the word cache
-    std::size_t misses;
+    std::size_t words;   // in the word cache
+    std::size_t bytes;   // of the word cache
+    std::size_t misses;  // words whose ids were computed
   };
 
   virtual ~BpeEncoder() = default;
 
-  // Encodes data[span.begin, span.end) for each span, into the type the encoder was made for; the
-  // other throws std::logic_error. A document without a token gets no frame.
+  // Sets `result` to the ids of data[span.begin, span.end) for each span. Of the two functions the
+  // one whose type of ids the encoder was not made for throws std::logic_error.
   // REQUIRES: each document is valid UTF-8 (anything else gives meaningless ids, no harm).
   // Throws std::out_of_range for a span outside of data or of 2^31 bytes and more.
   virtual void encode(std::span<const std::uint8_t> data, std::span<const Span> spans,
@@ -63,9 +64,9 @@ class BpeEncoder {
   virtual CacheInfo cache_info() const = 0;
 };
 
-// `words`: pretokens to enter into the cache beforehand, most frequent first; all whole words that
-// fit it are among them. `wide`: ids as int32,
-// not uint16. Throws std::invalid_argument when an id does not fit.
+// `words`: pretokens to enter into the cache beforehand, most frequent first, with all whole words
+// of the model among them. `wide`: ids are int32, not uint16. `vocab_size` is above all ids. Throws
+// std::invalid_argument when an id does not fit.
 std::unique_ptr<BpeEncoder> make_bpe_encoder(BpeModel model, std::vector<AddedToken> added,
                                              const std::vector<std::string>& words, bool wide,
                                              std::uint32_t vocab_size, const BpeOptions& options);

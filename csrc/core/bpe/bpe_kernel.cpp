@@ -64,15 +64,7 @@ const BpeKernel& bpe_kernel([[maybe_unused]] Level level) {
 #elif defined(__AARCH64EL__)
   if (level == Level::kNeon) return bpe_kernel_neon();
 #endif
-  static constexpr BpeKernel scalar{find_long,
-                                    Isa::hash,
-                                    0,
-                                    nullptr,
-                                    0,
-                                    nullptr,
-                                    lookup_window<std::uint16_t, std::uint16_t>,
-                                    lookup_window<std::uint16_t, std::int32_t>,
-                                    lookup_window<std::uint32_t, std::int32_t>};
+  static constexpr BpeKernel scalar = make_kernel(0, nullptr, 0, nullptr);
   return scalar;
 }
 

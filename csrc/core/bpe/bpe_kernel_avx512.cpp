@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "core/bpe/bpe_kernel.hpp"
+#include "core/bpe/symbols_left.hpp"
 #include "core/bpe/word_cache.hpp"
 
 namespace tokpack {
@@ -87,9 +88,9 @@ struct Isa : X86Isa {
 
 #include "core/bpe/word_lookup.inc.hpp"
 
-class Ranks {
+class Ranks16 {
  public:
-  Ranks(const std::uint16_t* first, std::uint64_t pairs)
+  Ranks16(const std::uint16_t* first, std::uint64_t pairs)
       : lanes_(_mm512_mask_blend_epi16(static_cast<__mmask32>(pairs), _mm512_set1_epi16(-1),
                                        _mm512_load_si512(first))) {}
 
@@ -115,10 +116,10 @@ class Ranks {
   __m512i lanes_;
 };
 
-#include "core/bpe/merge_in_memory_avx512.inc.hpp"
-#include "core/bpe/merge_in_register_x86.inc.hpp"
+#include "core/bpe/merge16_in_memory_avx512.inc.hpp"
+#include "core/bpe/merge16_in_register_x86.inc.hpp"
 
-struct WideIsa {
+struct Merge32Isa {
   using Lanes = __m512i;
   static constexpr unsigned kLanes = 16;
 
@@ -144,28 +145,20 @@ struct WideIsa {
   }
 };
 
-#include "core/bpe/merge32_in_register.inc.hpp"
+#include "core/bpe/merge32.inc.hpp"
 
 std::size_t merge16(const MergeTable16& merges, const std::uint8_t* text, std::size_t size,
                     std::uint16_t* out) {
-  if (size <= 9) return merge_in_register<1>(merges, text, size, out);
-  if (size <= 17) return merge_in_register<2>(merges, text, size, out);
-  if (size <= 32) return merge_in_register<4>(merges, text, size, out);
-  return merge_in_memory(merges, text, size, out);
+  if (size <= 9) return merge16_in_register<1>(merges, text, size, out);
+  if (size <= 17) return merge16_in_register<2>(merges, text, size, out);
+  if (size <= 32) return merge16_in_register<4>(merges, text, size, out);
+  return merge16_in_memory(merges, text, size, out);
 }
 
 }  // namespace
 
 const BpeKernel& bpe_kernel_avx512() {
-  static constexpr BpeKernel kernel{find_long,
-                                    Isa::hash,
-                                    kMerge16Limit,
-                                    merge16,
-                                    kMerge32Limit,
-                                    merge32,
-                                    lookup_window<std::uint16_t, std::uint16_t>,
-                                    lookup_window<std::uint16_t, std::int32_t>,
-                                    lookup_window<std::uint32_t, std::int32_t>};
+  static constexpr BpeKernel kernel = make_kernel(kMerge16Limit, merge16, kMerge32Limit, merge32);
   return kernel;
 }
 

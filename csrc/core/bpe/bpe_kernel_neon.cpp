@@ -9,6 +9,7 @@
 #include "core/base/load.hpp"
 #include "core/base/mask_neon.hpp"
 #include "core/bpe/bpe_kernel.hpp"
+#include "core/bpe/symbols_left.hpp"
 #include "core/bpe/word_cache.hpp"
 
 namespace tokpack {
@@ -29,7 +30,8 @@ struct Isa {
 
   template <class Id>
   static const WordSlot<Id>* find(const WordBucket<Id>& bucket, const WordKey& key) {
-    // In ordinary registers, where the comparison of vectors would have to go anyway.
+    // Not with vectors: their comparison would have to be moved to ordinary registers for the
+    // branch.
     const auto low = load<std::uint64_t>(key.bytes), high = load<std::uint64_t>(key.bytes + 8);
     const auto equal = [=](const WordSlot<Id>& slot) {
       return ((load<std::uint64_t>(slot.key.bytes) ^ low) |
@@ -69,7 +71,7 @@ struct Isa {
 
 #include "core/bpe/word_lookup.inc.hpp"
 
-struct WideIsa {
+struct Merge32Isa {
   using Lanes = uint32x4_t;
   static constexpr unsigned kLanes = 4;
 
@@ -88,21 +90,13 @@ struct WideIsa {
   }
 };
 
-#include "core/bpe/merge32_in_register.inc.hpp"
+#include "core/bpe/merge32.inc.hpp"
 
 }  // namespace
 
-// Words of vocabularies with ids of 16 bits are merged as those of any other.
+// merge32 serves vocabularies with ids of 16 bits as well.
 const BpeKernel& bpe_kernel_neon() {
-  static constexpr BpeKernel kernel{find_long,
-                                    Isa::hash,
-                                    0,
-                                    nullptr,
-                                    kMerge32Limit,
-                                    merge32,
-                                    lookup_window<std::uint16_t, std::uint16_t>,
-                                    lookup_window<std::uint16_t, std::int32_t>,
-                                    lookup_window<std::uint32_t, std::int32_t>};
+  static constexpr BpeKernel kernel = make_kernel(0, nullptr, kMerge32Limit, merge32);
   return kernel;
 }
 

@@ -1,5 +1,5 @@
-// What encoders share that look words up in a cache: documents and what frames them, the kernel's
-// lookup, and the way of a word that it does not find.
+// What encoders that look words up in a cache share: documents and their frames, added tokens, the
+// lookup by the kernel, and what happens to words that it does not find.
 #pragma once
 
 #include <algorithm>
@@ -50,19 +50,20 @@ class CachedEncoder : public BpeEncoder {
         mediums_(std::min(kFirstMediums, cache_limit(cache_bytes) / kMediumShare),
                  cache_limit(cache_bytes) / kMediumShare) {}
 
-  // Appends a document's ids to ids_. Returns how many special tokens are in the text.
-  virtual std::size_t encode_document(const std::uint8_t* text, std::size_t size) = 0;
+  // Appends a document's ids to ids_, and adds the number of special tokens in it to specials_.
+  virtual void encode_document(const std::uint8_t* text, std::size_t size) = 0;
 
   // The ids of a word of at most LongWordCache::kMaxSize bytes, valid until the next call; nothing
   // when they depend on what is before the word.
   virtual std::optional<Ids> ids_of(const std::uint8_t* text, std::size_t size) = 0;
 
-  // Write the ids of such a word, and of one that is longer; they return the new end.
+  // Write the ids of a word: one for which ids_of() gives nothing, and one that is too long for it.
+  // They return the end of the ids.
   virtual Out* encode_in_context(const std::uint8_t* text, std::size_t size, Out* out) = 0;
   virtual Out* encode_huge(const std::uint8_t* text, std::size_t size, Out* out) = 0;
 
-  // Encodes a word that is not in its own bucket of the word cache: one in the neighbouring bucket,
-  // a long one, one of many ids, or a new one.
+  // Encodes a word that the kernel did not find: one that is in the neighbouring bucket of the word
+  // cache, is too long for it or has too many ids, or is new.
   virtual Out* find_rare(const std::uint8_t* text, std::size_t size, Out* out) {
     if (size > WordKey::kMaxSize) return encode_long(text, size, out);
     const WordKey key = WordKey::of(text, size);
@@ -107,7 +108,17 @@ class CachedEncoder : public BpeEncoder {
 
   void append(std::uint32_t id) { ids_->push_back(static_cast<Out>(id)); }
 
-  // Leaves one of each run of an id among those from `from` on.
+  // split_at_tokens(), with the ids of the tokens appended.
+  template <class Piece>
+  void split(const AddedTokenMatcher& matcher, const std::uint8_t* text, std::size_t size,
+             Piece&& piece) {
+    split_at_tokens(matcher, text, size, piece, [&](const AddedTokenMatcher::Match& match) {
+      append(match.id);
+      specials_ += match.special;
+    });
+  }
+
+  // Of each run of `id` in ids_, from the index `from` on, leaves one.
   void join_runs(std::size_t from, std::uint32_t id) {
     const auto wanted = static_cast<Out>(id);
     Out* const end = ids_->data() + ids_->size();
@@ -117,7 +128,7 @@ class CachedEncoder : public BpeEncoder {
     ids_->resize(static_cast<std::size_t>(kept - ids_->data()));
   }
 
-  // Makes room for this many ids more, and for what the kernel writes behind them.
+  // Makes room in ids_ for this many more, and for what the kernel writes behind them.
   void room(std::size_t ids) { ids_->reserve(ids_->size() + ids + kOutputSlack); }
 
   static Out* copy_ids(Ids ids, Out* out) {
@@ -131,14 +142,17 @@ class CachedEncoder : public BpeEncoder {
   LongWordCache long_cache_;
   Buffer<Out>* ids_ = nullptr;              // of the call of encode() that is running
   const std::uint8_t* data_end_ = nullptr;  // of its data
+  std::size_t specials_ = 0;                // in the document
   std::size_t misses_ = 0;
 
  private:
-  static constexpr std::size_t kCacheGrowth = 2;  // the cache grows to this many times its size
-  static constexpr std::size_t kMediumShare = 4;  // of the cache's size, at most
-  static constexpr std::size_t kFirstMediums = std::size_t{2} << 20;  // bytes
-  // A number of ids that fits no bucket: the word is to be found in the cache of long words, where
-  // no ids means that they depend on what is before the word.
+  static constexpr std::size_t kCacheGrowth =
+      2;  // the word cache grows to this many times its size
+  static constexpr std::size_t kMediumShare = 4;  // the cache of medium words is this part of it
+  static constexpr std::size_t kFirstMediums = std::size_t{2}
+                                               << 20;  // bytes, at first, or its share
+  // A number of ids that fits no bucket: the word's ids are in the cache of long words. A word
+  // there without ids is one whose ids depend on the text before it.
   static constexpr std::size_t kElsewhere = std::numeric_limits<std::size_t>::max();
 
   static std::size_t cache_limit(std::size_t bytes) {
@@ -171,8 +185,9 @@ class CachedEncoder : public BpeEncoder {
         const std::size_t before = ids_->size();
         for (const std::uint32_t id : frame.before) append(id);
         const std::size_t first = ids_->size();
-        const std::size_t special = encode_document(
-            data.data() + spans[i].begin, static_cast<std::size_t>(spans[i].end - spans[i].begin));
+        specials_ = 0;
+        encode_document(data.data() + spans[i].begin,
+                        static_cast<std::size_t>(spans[i].end - spans[i].begin));
         if (ids_->size() == first) {
           ids_->resize(before);
         } else {
@@ -182,7 +197,7 @@ class CachedEncoder : public BpeEncoder {
           throw std::out_of_range("a document is too long");
         }
         (*result.lengths)[i] = static_cast<std::int32_t>(ids_->size() - before);
-        result.special->insert(result.special->end(), special, static_cast<std::int64_t>(i));
+        result.special->insert(result.special->end(), specials_, static_cast<std::int64_t>(i));
       }
     }
   }
@@ -190,7 +205,7 @@ class CachedEncoder : public BpeEncoder {
   static Out* rare(void* owner, const std::uint8_t* text, std::size_t size, Out* out) {
     auto* const self = static_cast<CachedEncoder*>(owner);
     out = self->find_rare(text, size, out);
-    // A cache may have grown and moved.
+    // The caches may have grown, to other addresses.
     self->lookup_->buckets = self->cache_.buckets();
     self->lookup_->mask = self->cache_.mask();
     self->lookup_->mediums = self->mediums_.buckets();

@@ -26,7 +26,7 @@ class MergeTable32 {
 
   std::uint32_t byte_id(std::uint8_t byte) const { return byte_ids_[byte]; }
 
-  // Ranks of two ids, and of two bytes.
+  // Ranks16 of two ids, and of two bytes.
   std::uint32_t rank(std::uint32_t left, std::uint32_t right) const {
     return static_cast<std::uint32_t>(ranks_.find(left, right, kNoRank));
   }

@@ -119,7 +119,7 @@ RankedMerges merges_of_ranks(std::span<const std::string_view> tokens) {
       whole &= parts.back().rank != kNoRank;
     }
     if (whole) {
-      // Ranks below this one come first in any order of merging, and their merges are known.
+      // Ranks16 below this one come first in any order of merging, and their merges are known.
       merge_to_two(parts, ranks,
                    [&](std::size_t i) { return found(parts[i].rank, parts[i + 1].rank); });
     }

@@ -1,11 +1,13 @@
 // Looking pretokens up in the word cache, a window at a time. Included by each kernel inside its
-// own namespace, after a struct `Isa` of the instruction set's own operations: load_key() makes a
-// key and its hash, hash() only the hash, four_keys(), if it is there, four keys and where their
-// buckets are, find() finds the key in a bucket, copy_ids() copies kAtOnce ids of a row and
-// may write behind them, long_ones() compares sizes.
+// own namespace, after a struct `Isa` of the instruction set's own operations:
+//   load_key()   makes the key of a pretoken, and returns its hash; hash() is that of a key
+//   four_keys()  (optional) makes the keys of four pretokens, and the addresses of their buckets
+//   find()       finds the slot of a key in a bucket, or null
+//   copy_ids()   copies kAtOnce ids of a row, and may write behind them
+//   long_ones()  tells which of kLongBlock pretokens are longer than a key
 
-// Keeps the first `size` bytes of a 16-byte load and puts the size last; one row for each size. A
-// pretoken of 16 bytes and more gets a key that no word has.
+// By size of a pretoken, which bytes of a 16-byte load are kept, and the size as the last byte. One
+// of 16 bytes and more gets a key that no word has.
 struct KeyMasks {
   alignas(16) std::uint8_t keep[17][16];
   alignas(16) std::uint8_t size[17][16];
@@ -26,14 +28,14 @@ inline constexpr KeyMasks kKeyMasks = make_key_masks();
 template <class Id>
 inline constexpr std::size_t kAtOnce = sizeof(Id) == 2 ? 7 : 4;
 
-// Copies the others.
+// Copies the other ids of a row.
 template <class Id, class Out>
 void copy_last(const IdRow<Id>& row, Out* out) {
   for (std::size_t i = kAtOnce<Id>; i < IdRow<Id>::kMax; ++i) out[i] = static_cast<Out>(row[i]);
 }
 
-// Copies ids whatever their number, as far as one store goes, which saves a branch. A slot that has
-// more than a row is the first of two.
+// Writes the ids of a slot and returns their end. One store copies as many as it can, however many
+// there are, which saves a branch. A slot with more ids than a row has them in the next slot, too.
 template <class Id, class Out>
 Out* emit(const WordSlot<Id>& slot, Out* out) {
   constexpr std::size_t kRow = IdRow<Id>::kMax;
@@ -51,7 +53,7 @@ Out* emit(const WordSlot<Id>& slot, Out* out) {
   return out + count;
 }
 
-// The same for a medium word: all ids that its bucket has room for.
+// The same for a medium word: copies all ids that its bucket has room for.
 template <class Id, class Out>
 Out* emit(const MediumBucket<Id>& bucket, Out* out) {
   for (std::size_t i = 0; i < MediumBucket<Id>::kMaxIds; ++i) {
@@ -60,8 +62,8 @@ Out* emit(const MediumBucket<Id>& bucket, Out* out) {
   return out + bucket.count();
 }
 
-// Two passes: the first makes keys and asks for their cache lines, the second finds them there. So
-// the latency of memory is paid once for a window, not once for a pretoken.
+// BpeKernel::lookup*. Two passes: the first makes keys and prefetches their buckets, the second
+// looks them up. So the latency of memory is waited for once a window, not once a pretoken.
 template <class Id, class Out, class Set = Isa>
 Out* lookup_window(Lookup<Id, Out>& cache, const std::uint8_t* text, const std::uint32_t* starts,
                    std::size_t count, Out* out) {
@@ -122,4 +124,18 @@ inline std::size_t find_long(const std::uint32_t* starts, std::size_t count, std
     }
   }
   return found;
+}
+
+// The kernel of this instruction set; a merge that it does not have is null and has the limit 0.
+constexpr BpeKernel make_kernel(std::size_t merge16_limit, Merge16* merge16,
+                                std::size_t merge32_limit, Merge32* merge32) {
+  return {find_long,
+          Isa::hash,
+          merge16_limit,
+          merge16,
+          merge32_limit,
+          merge32,
+          lookup_window<std::uint16_t, std::uint16_t>,
+          lookup_window<std::uint16_t, std::int32_t>,
+          lookup_window<std::uint32_t, std::int32_t>};
 }

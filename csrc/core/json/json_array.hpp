@@ -16,13 +16,13 @@ struct JsonArrayError {
   std::uint64_t position;  // bytes from the start of the array's first chunk
 };
 
-// Finds the borders of the elements and nothing else: an element that is malformed becomes a line
-// that is malformed. Each element becomes one line: its newlines become blanks, or \r inside of
-// strings, where either is an error. No bytes are kept from one call to the next.
+// Each element becomes one line. Its newlines become blanks, or \r inside strings, where a newline
+// is an error and \r is one too. Only the borders of elements are found: a malformed element
+// becomes a malformed line. No bytes are kept from one call to the next.
 class JsonArray {
  public:
-  // Appends the lines to `out`, at most one byte for each byte of the chunk. An error is given
-  // again by each later call.
+  // Appends the lines to `out`, at most as many bytes as the chunk has. After an error each later
+  // call returns it again.
   std::optional<JsonArrayError> feed(std::span<const std::uint8_t> chunk,
                                      Buffer<std::uint8_t>& out);
 

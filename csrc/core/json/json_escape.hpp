@@ -41,12 +41,13 @@ inline bool unicode_escape_follows(const std::uint8_t* in, const std::uint8_t* e
   return end - in >= 2 && in[0] == '\\' && in[1] == 'u';
 }
 
-// Decodes \uXXXX, of which `in` is behind the u, or a surrogate pair of two, to UTF-8 at *out.
-// Returns the byte after it, or null for bad digits and lone surrogates.
+// Writes the character of a \uXXXX, or of two that are a surrogate pair, as UTF-8 to *out and
+// advances it. `in` is behind the first u. Returns the byte behind the last digit, or null for bad
+// digits and lone surrogates.
 const std::uint8_t* copy_unicode_escape(const std::uint8_t* in, const std::uint8_t* end,
                                         std::uint8_t** out);
 
-// Skips one \uXXXX instead; a lone surrogate is allowed.
+// Skips one \uXXXX in the same way; a lone surrogate is allowed.
 const std::uint8_t* skip_unicode_escape(const std::uint8_t* in, const std::uint8_t* end);
 
 }  // namespace tokpack

@@ -14,17 +14,17 @@
 
 namespace tokpack {
 
-// Where the documents of a block go.
+// Where the documents of a block go; they are appended.
 struct ExtractOutput {
   Buffer<std::uint8_t>& text;   // of all documents; kStringSlack zero bytes lie behind its end
   Buffer<std::int64_t>& spans;  // begin and end in text of each document; empty for a slow one
-  Buffer<std::int64_t>& lines;  // line of each document, from 0
-  Buffer<std::int64_t>& slow;  // document, begin and end of the line in the block, of each slow one
+  Buffer<std::int64_t>& lines;  // line of each document in the block, from 0
+  Buffer<std::int64_t>& slow;  // of each slow one: document, begin and end of its line in the block
 };
 
-// A record is slow when it is not a well-formed object (RFC 8259) that has the key once, written
-// without escapes, with a string value, all of it valid UTF-8, nothing nested deeper than 64. Of
-// all other records the text is what Python's json module gives.
+// A record is slow, that is, left to another parser, unless it is a well-formed object (RFC 8259)
+// of valid UTF-8, nested no deeper than 64, that has the key once, without escapes, with a string
+// as its value. Of the other records the text is what Python's json module gives.
 class JsonLines {
  public:
   JsonLines(std::string key, Level level);

@@ -1,4 +1,4 @@
-// The inside of JSON strings: where almost every byte of a JSON line is.
+// The inside of JSON strings, where almost every byte of a JSON line is.
 #pragma once
 
 #include <cstddef>
@@ -23,6 +23,7 @@ struct StringKernels {
   const std::uint8_t* (*skip)(const std::uint8_t* in, const std::uint8_t* end, bool* high);
 };
 
+// REQUIRES: this machine has the level.
 const StringKernels& string_kernels(Level level);
 
 }  // namespace tokpack

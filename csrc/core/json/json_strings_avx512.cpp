@@ -1,5 +1,5 @@
-// JSON strings by blocks of 64 bytes: simple escapes are replaced and squeezed out inside the
-// register, so that neither their number nor their places cost a branch.
+// JSON strings with AVX-512, 64 bytes at a time: simple escapes are replaced, and the bytes between
+// moved together, inside a register. So neither their number nor their places cost a branch.
 #if defined(__x86_64__)
 
 #include <immintrin.h>
@@ -12,12 +12,10 @@
 #include "core/json/json_escape.hpp"
 #include "core/json/json_strings.hpp"
 
-#define TOKPACK_AVX512                                                           \
-  __attribute__((                                                                \
-      target("avx512f,avx512bw,avx512vl,avx512vbmi,avx512vbmi2,bmi,bmi2,popcnt," \
-             "lzcnt")))
-
 namespace tokpack {
+
+#include "core/base/target_avx512.inc.hpp"
+
 namespace {
 
 using AsciiTable = std::array<std::uint8_t, 128>;
@@ -38,8 +36,8 @@ constexpr AsciiTable kPreviousByte = [] {
   return table;
 }();
 
-// Which backslashes start an escape; bit 0 is not itself escaped.
-TOKPACK_AVX512 inline std::uint64_t escape_starts(std::uint64_t backslashes) {
+// Which of the backslashes start an escape. REQUIRES: bit 0 is not itself escaped.
+inline std::uint64_t escape_starts(std::uint64_t backslashes) {
   if ((backslashes & backslashes << 1) == 0) [[likely]] {
     return backslashes;
   }
@@ -54,7 +52,7 @@ TOKPACK_AVX512 inline std::uint64_t escape_starts(std::uint64_t backslashes) {
 
 // A mask in a general register. Without the barrier GCC turns what is done to it into masked
 // compares, whose latency the next block waits for.
-TOKPACK_AVX512 inline std::uint64_t to_register(__mmask64 mask) {
+inline std::uint64_t to_register(__mmask64 mask) {
   std::uint64_t bits = mask;
   asm("" : "+r"(bits));
   return bits;
@@ -67,19 +65,17 @@ struct UnicodeBlock {
   std::uint64_t dropped;  // their bytes that are removed, besides the backslashes
 };
 
-TOKPACK_AVX512 inline __m512i repeat(int byte) { return _mm512_set1_epi8(static_cast<char>(byte)); }
+inline __m512i repeat(int byte) { return _mm512_set1_epi8(static_cast<char>(byte)); }
 
 // Decodes the \uXXXX at the backslashes `begins` that are well-formed, lie in the block as a whole
 // and are no surrogates. The UTF-8 bytes take the places of the digits that they are made from.
 template <bool kCopy>
-TOKPACK_AVX512 inline UnicodeBlock decode_unicode(__m512i bytes, __m512i content,
-                                                  std::uint64_t begins) {
+inline UnicodeBlock decode_unicode(__m512i bytes, __m512i content, std::uint64_t begins) {
   const __m512i digits = _mm512_permutex2var_epi8(_mm512_loadu_si512(kAsciiHexDigit.data()), bytes,
                                                   _mm512_loadu_si512(kAsciiHexDigit.data() + 64));
   const std::uint64_t bad = _mm512_movepi8_mask(_mm512_or_si512(digits, bytes));
   const __m512i low = _mm512_and_si512(digits, repeat(0x0f));
-  const __m512i before =
-      _mm512_maskz_permutexvar_epi8(~0ULL, _mm512_loadu_si512(kPreviousByte.data()), low);
+  const __m512i before = _mm512_permutexvar_epi8(_mm512_loadu_si512(kPreviousByte.data()), low);
   // A digit, with the one before it in the high half.
   const __m512i pairs = _mm512_or_si512(low, _mm512_slli_epi16(before, 4));
   // Lone surrogates are allowed in strings that are only skipped.
@@ -102,17 +98,17 @@ TOKPACK_AVX512 inline UnicodeBlock decode_unicode(__m512i bytes, __m512i content
           decoded << 1 | decoded << 3 | (decoded & ~three) << 2 | (decoded & ~two) << 4};
 }
 
-TOKPACK_AVX512 inline bool has_high(__m512i bytes) { return _mm512_movepi8_mask(bytes) != 0; }
+inline bool has_high(__m512i bytes) { return _mm512_movepi8_mask(bytes) != 0; }
 
 // Writes the kept bytes one after the other, and overwrites what lies behind them: 64 bytes in all.
-TOKPACK_AVX512 inline std::uint8_t* put(std::uint8_t* out, __m512i content, std::uint64_t kept) {
+inline std::uint8_t* put(std::uint8_t* out, __m512i content, std::uint64_t kept) {
   _mm512_storeu_si512(out, _mm512_maskz_compress_epi8(kept, content));
   return out + std::popcount(kept);
 }
 
 template <bool kCopy>
-TOKPACK_AVX512 const std::uint8_t* walk(const std::uint8_t* in, const std::uint8_t* end,
-                                        std::uint8_t** out_end, bool* high) {
+const std::uint8_t* walk(const std::uint8_t* in, const std::uint8_t* end, std::uint8_t** out_end,
+                         bool* high) {
   const __m512i unescaped_low = _mm512_loadu_si512(kAsciiUnescaped.data());
   const __m512i unescaped_high = _mm512_loadu_si512(kAsciiUnescaped.data() + 64);
   std::uint8_t* out = kCopy ? *out_end : nullptr;
@@ -186,8 +182,7 @@ TOKPACK_AVX512 const std::uint8_t* walk(const std::uint8_t* in, const std::uint8
   }
 }
 
-TOKPACK_AVX512 const std::uint8_t* skip(const std::uint8_t* in, const std::uint8_t* end,
-                                        bool* high) {
+const std::uint8_t* skip(const std::uint8_t* in, const std::uint8_t* end, bool* high) {
   return walk<false>(in, end, nullptr, high);
 }
 
@@ -195,6 +190,8 @@ TOKPACK_AVX512 const std::uint8_t* skip(const std::uint8_t* in, const std::uint8
 
 extern const StringKernels kStringKernelsAvx512;
 const StringKernels kStringKernelsAvx512{walk<true>, skip};
+
+#include "core/base/target_end.inc.hpp"
 
 }  // namespace tokpack
 

@@ -1,5 +1,6 @@
-// What the plain pretokenizers share: matching classes of characters, runs, white space and
-// contractions.
+// Matching one character after the other, as a regular expression engine does: classes of
+// characters, runs, white space and contractions. The reference pretokenizers are made of it, and
+// the scanners ask it where masks of 64 bytes do not suffice.
 #pragma once
 
 #include <bit>
@@ -17,16 +18,31 @@ struct Text {
   std::size_t size;
 };
 
-// A bit beside those of CharClass: here ends the text, or the segment that the pattern is applied
+// A bit beside those of CharClass: the text ends here, or the segment that the pattern is applied
 // to.
 inline constexpr std::uint32_t kEnd = 256;
 
-// Classes are policies: `of` maps a code point to CharClass bits, or to kEnd where a pre-tokenizer
-// that ran earlier in a Sequence has cut.
+// `Classes`, a template parameter below, maps characters to bits of CharClass: ascii() a byte below
+// 0x80, of() any other code point. Both give kEnd where an earlier pre-tokenizer of a Sequence has
+// cut. kHasAscii: whether ASCII letters are letters in it.
 struct PlainClasses {
   static constexpr bool kHasAscii = true;
   static std::uint32_t ascii(std::uint8_t byte) { return ascii_class(byte); }
   static std::uint32_t of(std::uint32_t code_point) { return char_class(code_point); }
+};
+
+// For the segments between numbers, and between the other characters for which kCuts() is true.
+template <bool kCuts(std::uint32_t)>
+struct ClassesBetweenNumbers {
+  static constexpr bool kHasAscii = true;
+  static std::uint32_t ascii(std::uint8_t byte) {
+    const std::uint32_t bits = ascii_class(byte);
+    return bits & kNumber ? kEnd : bits;
+  }
+  static std::uint32_t of(std::uint32_t code_point) {
+    const std::uint32_t bits = char_class(code_point);
+    return (bits & kNumber) || kCuts(code_point) ? kEnd : bits;
+  }
 };
 
 struct Char {
@@ -70,8 +86,8 @@ std::uint64_t ascii_letters(std::uint64_t x) {
   return from_a & ~above_z & ~x & 0x80 * kOnes;
 }
 
-// End of the run of ASCII letters, eight at a time, without a branch on their number. May stop
-// early, near the end of the text.
+// End of the run of ASCII letters, eight at a time, without a branch on their number. May return
+// before the end of the run where fewer than eight bytes of text are left.
 template <bool kAnyCase>
 std::size_t skip_ascii_letters(Text text, std::size_t pos) {
   if constexpr (std::endian::native == std::endian::little) {
@@ -100,17 +116,19 @@ std::size_t skip_none(Text text, std::size_t pos) {
                              [](std::uint32_t bits) { return (bits & (kMask | kEnd)) == 0; });
 }
 
-// \s+(?!\S)|\s+ where a space is at pos: leaves the last space to what follows, if anything does.
-template <class Classes>
+// \s+(?!\S)|\s+ where a space is at pos: the last space is left to what follows, if anything does.
+// With kLines the alternative \s*[\r\n]+ comes before.
+template <class Classes, bool kLines>
 std::size_t spaces(Text text, std::size_t pos) {
-  std::size_t last = pos;
-  std::size_t end = pos;
+  std::size_t after_newline = 0, last = pos, end = pos;
   Char c = char_at<Classes>(text, pos);
   while (c.bits & kSpace) {
     last = end;
     end += c.size;
+    if (kLines && (c.bits & kNewline)) after_newline = end;
     c = char_at<Classes>(text, end);
   }
+  if (after_newline) return after_newline;
   return (c.bits & kEnd) || last == pos ? end : last;
 }
 
@@ -154,28 +172,9 @@ inline bool is_uncased(Text text, std::size_t pos) {
   return (bits & (kLetter | kMark)) && !(bits & (kUpper | kLower));
 }
 
-// The end of the pretoken that begins at pos.
-std::size_t next_o200k(Text text, std::size_t pos);
-std::size_t next_tekken(Text text, std::size_t pos);
-
-using Cutter = std::size_t(Text text, std::size_t* pos, std::uint32_t* ends, std::size_t capacity);
-
-// The Cutters of the patterns that treat line ends apart.
-Cutter cut_llama3, cut_qwen2, cut_qwen35, cut_o200k, cut_tekken, cut_deepseek_v3;
-
-// Writes at most `capacity` ends; `next(text, pos)` gives the end of the pretoken that begins at
-// pos.
-template <class Next>
-std::size_t cut(Text text, std::size_t* pos, std::uint32_t* ends, std::size_t capacity, Next next) {
-  const std::size_t base = *pos;
-  std::size_t p = base;
-  std::size_t count = 0;
-  while (count < capacity && p < text.size) {
-    p = next(text, p);
-    ends[count++] = static_cast<std::uint32_t>(p - base);
-  }
-  *pos = p;
-  return count;
-}
+// The end of the pretoken that begins at text[pos], for each pattern that treats line ends
+// separately. REQUIRES: pos < text.size.
+using NextPretoken = std::size_t(Text text, std::size_t pos);
+NextPretoken next_llama3, next_qwen2, next_qwen35, next_o200k, next_tekken, next_deepseek_v3;
 
 }  // namespace tokpack::matching

@@ -1,8 +1,7 @@
-// The GPT-2 family of pretokenizers, and the choice among all of them.
+// The reference pretokenizers of the GPT-2 family, and the choice among all of them.
 #include "core/pretokenize/pretokenize.hpp"
 
 #include <algorithm>
-#include <array>
 
 #include "core/pretokenize/matching.hpp"
 
@@ -11,42 +10,12 @@ namespace {
 
 using namespace matching;
 
-struct Name {
-  std::string_view name;
-  Pattern pattern;
-};
-
-constexpr std::array kNames = {
-    Name{"gpt2", Pattern::kGpt2},
-    Name{"digits_gpt2", Pattern::kDigitsGpt2},
-    Name{"none", Pattern::kNone},
-    Name{"llama3", Pattern::kLlama3},
-    Name{"qwen2", Pattern::kQwen2},
-    Name{"qwen35", Pattern::kQwen35},
-    Name{"o200k", Pattern::kO200k},
-    Name{"tekken", Pattern::kTekken},
-    Name{"deepseek_v3", Pattern::kDeepseekV3},
-};
-
 bool is_digit(Text text, std::size_t pos) {
   const std::uint8_t byte = text.data[pos];
   if (byte < 0x80) return (ascii_class(byte) & kNumber) != 0;
   const std::uint32_t c = decode_utf8(text.data + pos).value;
   return (char_class(c) & kNumber) != 0 || is_new_number(c);
 }
-
-// Classes for the text between digits: a digit ends the segment that the pattern is applied to.
-struct BetweenDigits {
-  static constexpr bool kHasAscii = true;
-  static std::uint32_t ascii(std::uint8_t byte) {
-    const std::uint32_t bits = ascii_class(byte);
-    return bits & kNumber ? kEnd : bits;
-  }
-  static std::uint32_t of(std::uint32_t c) {
-    const std::uint32_t bits = char_class(c);
-    return (bits & kNumber) || is_new_number(c) ? kEnd : bits;
-  }
-};
 
 template <class Classes>
 std::size_t next_gpt2(Text text, std::size_t pos) {
@@ -66,59 +35,59 @@ std::size_t next_gpt2(Text text, std::size_t pos) {
   const std::size_t after = begin + c.size;
   if (c.bits & kLetter) return skip_any<Classes, kLetter>(text, after);
   if (c.bits & kNumber) return skip_any<Classes, kNumber>(text, after);
-  if (c.bits & kSpace) return spaces<Classes>(text, pos);
+  if (c.bits & kSpace) return spaces<Classes, false>(text, pos);
   return skip_none<Classes, kLetter | kNumber | kSpace>(text, after);
 }
 
 std::size_t next_digits_gpt2(Text text, std::size_t pos) {
   if (is_digit(text, pos)) return pos + decode_utf8(text.data + pos).size;
-  return next_gpt2<BetweenDigits>(text, pos);
+  return next_gpt2<ClassesBetweenNumbers<is_new_number>>(text, pos);
 }
 
 std::size_t next_none(Text text, std::size_t) { return text.size; }
 
+struct Reference {
+  std::string_view name;
+  Pattern pattern;
+  NextPretoken* next;
+};
+
+constexpr Reference kReferences[] = {
+    {"gpt2", Pattern::kGpt2, next_gpt2<PlainClasses>},
+    {"digits_gpt2", Pattern::kDigitsGpt2, next_digits_gpt2},
+    {"none", Pattern::kNone, next_none},
+    {"llama3", Pattern::kLlama3, next_llama3},
+    {"qwen2", Pattern::kQwen2, next_qwen2},
+    {"qwen35", Pattern::kQwen35, next_qwen35},
+    {"o200k", Pattern::kO200k, next_o200k},
+    {"tekken", Pattern::kTekken, next_tekken},
+    {"deepseek_v3", Pattern::kDeepseekV3, next_deepseek_v3},
+};
+
 }  // namespace
 
 std::optional<Pattern> pattern_by_name(std::string_view name) {
-  const auto* found = std::find_if(kNames.begin(), kNames.end(),
-                                   [name](const Name& one) { return one.name == name; });
-  if (found == kNames.end()) return std::nullopt;
-  return found->pattern;
+  for (const Reference& one : kReferences) {
+    if (one.name == name) return one.pattern;
+  }
+  return std::nullopt;
 }
 
-const std::vector<std::string_view>& pattern_names() {
-  static const std::vector<std::string_view> names = [] {
-    std::vector<std::string_view> all;
-    for (const Name& one : kNames) all.push_back(one.name);
-    return all;
-  }();
+std::vector<std::string_view> pattern_names() {
+  std::vector<std::string_view> names;
+  for (const Reference& one : kReferences) names.push_back(one.name);
   return names;
 }
 
-std::size_t pretokenize_plain(Pattern pattern, const std::uint8_t* data, std::size_t size,
-                              std::size_t* pos, std::uint32_t* ends, std::size_t capacity) {
-  const Text text{data, size};
-  switch (pattern) {
-    case Pattern::kGpt2:
-      return cut(text, pos, ends, capacity, next_gpt2<PlainClasses>);
-    case Pattern::kDigitsGpt2:
-      return cut(text, pos, ends, capacity, next_digits_gpt2);
-    case Pattern::kNone:
-      return cut(text, pos, ends, capacity, next_none);
-    case Pattern::kLlama3:
-      return cut_llama3(text, pos, ends, capacity);
-    case Pattern::kQwen2:
-      return cut_qwen2(text, pos, ends, capacity);
-    case Pattern::kQwen35:
-      return cut_qwen35(text, pos, ends, capacity);
-    case Pattern::kO200k:
-      return cut_o200k(text, pos, ends, capacity);
-    case Pattern::kTekken:
-      return cut_tekken(text, pos, ends, capacity);
-    case Pattern::kDeepseekV3:
-      return cut_deepseek_v3(text, pos, ends, capacity);
+std::vector<std::int64_t> reference_ends(Pattern pattern, std::span<const std::uint8_t> text) {
+  const Text all{text.data(), text.size()};
+  const Reference& one = *std::ranges::find(kReferences, pattern, &Reference::pattern);
+  std::vector<std::int64_t> ends;
+  for (std::size_t pos = 0; pos < text.size();) {
+    pos = one.next(all, pos);
+    ends.push_back(static_cast<std::int64_t>(pos));
   }
-  return 0;
+  return ends;
 }
 
 }  // namespace tokpack

@@ -1,9 +1,9 @@
 // Pretokenization: cut one document into the pieces that BPE encodes independently.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -48,14 +48,12 @@ enum class Pattern : std::uint8_t {
   kDeepseekV3,
 };
 
+// The names of the patterns, such as "llama3", and the pattern of a name, or nothing.
+std::vector<std::string_view> pattern_names();
 std::optional<Pattern> pattern_by_name(std::string_view name);
-const std::vector<std::string_view>& pattern_names();
 
-// The plain pretokenizer, one character after the other, for kNone and as the twin that scanners
-// are tested against: continues at text[*pos], which must be a pretoken boundary, and writes the
-// end offsets (relative to text + the *pos at entry) of at most `capacity` pretokens. Returns how
-// many, and advances *pos to the last end. REQUIRES: text[0, size) is valid UTF-8, size < 2^31.
-std::size_t pretokenize_plain(Pattern pattern, const std::uint8_t* text, std::size_t size,
-                              std::size_t* pos, std::uint32_t* ends, std::size_t capacity);
+// The end of each pretoken of one document, in bytes, found one character after the other: what
+// the scanners of scan.hpp are tested against. REQUIRES: the text is valid UTF-8.
+std::vector<std::int64_t> reference_ends(Pattern pattern, std::span<const std::uint8_t> text);
 
 }  // namespace tokpack

@@ -1,4 +1,4 @@
-// The split patterns as bit algebra on blocks of 64 bytes, once for each instruction set.
+// The scanners: pretokens found by operations on masks of 64 bytes, once for each instruction set.
 #pragma once
 
 #include <cstddef>
@@ -16,9 +16,9 @@ inline constexpr std::size_t kWindow = 256;  // pretokens that a scan finds befo
 inline constexpr std::size_t kMaxWindow =
     kWindow + 128;  // room for the block in which it gets there
 
-// Masks of 64 bytes: bit i is byte i of the block. Each byte of a character has the character's
-// classes. Bytes after the end of the text count as tabs. A pattern leaves empty what it does not
-// ask for.
+// The classes of 64 bytes as masks: bit i is byte i of the block. Each byte of a character has the
+// character's classes. Bytes behind the end of the text count as tabs. Masks that a pattern does
+// not need are 0.
 struct ScanBlock {
   std::uint64_t word = 0;  // letters, and marks where the pattern has them in words
   std::uint64_t number = 0, space = 0, newline = 0;
@@ -29,8 +29,8 @@ struct ScanBlock {
   std::uint64_t two_byte_space = 0, three_byte_space = 0;
 };
 
-// What the bytes before a block tell about it, each in bit 0: whether the last of them is of that
-// class. What each means for a pattern is in scan_*.inc.hpp.
+// For a block, whether the byte before it is of a class, in bit 0. The classes are the variables of
+// the same names in scan_*.inc.hpp.
 struct ScanCarry {
   std::uint64_t word = 0, number = 0, other = 0, space = 0, blank = 0;
   std::uint64_t cjk_word = 0, cjk_other = 0, unclassed = 0, cjk_unclassed = 0;
@@ -56,10 +56,10 @@ struct Scan {
   std::size_t space_run = 0;         // length of the run of spaces before `current`
   std::uint32_t spill = 0;  // classes of a character's bytes that reach into the next block
 
-  // Only kO200k and kTekken. Where the algebra does not hold, from settled_begin to settled_end,
-  // the plain pretokenizer is asked; settled_open: it does not hold at settled_end either.
+  // Only kO200k and kTekken. From settled_begin to settled_end masks do not suffice, and the starts
+  // are those of the reference pretokenizer; settled_open: they do not suffice behind it either.
   std::vector<std::uint32_t> settled_starts;
-  const std::uint32_t* settled = nullptr;  // the first of them that no block has had
+  const std::uint32_t* settled = nullptr;  // the first of them that is behind all earlier blocks
   const std::uint32_t* settled_stop = nullptr;
   std::size_t settled_begin = 0, settled_end = 0;
   bool settled_open = false;
@@ -71,13 +71,15 @@ struct Scan {
 // how many. Fewer than kWindow only at the end of the text.
 using Scanner = std::size_t (*)(Scan& scan, std::uint32_t* starts);
 
-// Null for kNone, which has nothing to look for. With needs_utf8(pattern) the text must be valid
-// UTF-8; else anything gives some pretokens. REQUIRES: this machine has the level.
+// The scanner of a pattern; null for kNone, which cuts nothing. REQUIRES: this machine has the
+// level.
 Scanner scanner(Level level, Pattern pattern);
+
+// Whether the text must be valid UTF-8. Without this, other bytes give some pretokens.
 bool needs_utf8(Pattern pattern);
 
-// The end of each pretoken as the level's scanner sees it; nothing when there is none for the
-// pattern. For tests. REQUIRES: text has fewer than 2^31 bytes.
+// The end of each pretoken of one document, in bytes, as the level's scanner finds it; nothing for
+// kNone. For tests. REQUIRES: text has fewer than 2^31 bytes.
 std::optional<std::vector<std::int64_t>> scan_ends(Level level, Pattern pattern,
                                                    std::span<const std::uint8_t> text);
 

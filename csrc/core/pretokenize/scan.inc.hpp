@@ -1,10 +1,10 @@
 // The scanners of all patterns. Included by each instruction set's file inside its own namespace,
-// after its struct `Isa`.
+// after its struct `Isa`, which scan_blocks.inc.hpp describes.
 
 // clang-format off: the order of these matters
 #include "core/pretokenize/scan_blocks.inc.hpp"
 #include "core/pretokenize/scan_gpt2.inc.hpp"
-#include "core/pretokenize/scan_lines.inc.hpp"
+#include "core/pretokenize/scan_white_space.inc.hpp"
 #include "core/pretokenize/scan_cl100k.inc.hpp"
 #include "core/pretokenize/scan_deepseek.inc.hpp"
 // clang-format on

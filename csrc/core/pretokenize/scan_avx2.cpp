@@ -10,8 +10,8 @@
 #include "core/base/load.hpp"
 #include "core/pretokenize/matching.hpp"
 #include "core/pretokenize/scan.hpp"
+#include "core/pretokenize/scan_fallback.hpp"
 #include "core/pretokenize/scan_rules.hpp"
-#include "core/pretokenize/scan_slow.hpp"
 #include "core/text/unicode.hpp"
 #include "core/text/utf8.hpp"
 

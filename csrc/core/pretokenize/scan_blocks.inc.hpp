@@ -1,11 +1,12 @@
 // Text to masks of classes, 64 bytes at a time. Included by each scanner inside its own namespace,
-// after a struct `Isa` of the instruction set's own operations: Bytes and load(), comparisons that
-// give masks, any() for the classes of bytes, code_point() and flatten().
+// after a struct `Isa` of the instruction set's own operations: Bytes, 64 of them, and load();
+// comparisons that give masks, with bit i for byte i; any(), whether a byte has one of some bits;
+// code_point() and flatten() as in scan_common.inc.hpp.
 
 // Bytes that a block reads: 64 and the rest of its last character.
 inline constexpr std::size_t kBlockReads = 64 + 4;
 
-// A class that only scanners know, of characters beyond ASCII, in the bit of kNewline.
+// Chinese and Japanese, in the bit of kNewline, which no character beyond ASCII has.
 inline constexpr std::uint8_t kCjk = kNewline;
 
 template <ScanRules kRules>
@@ -24,7 +25,8 @@ std::uint8_t scan_class(std::uint32_t code_point) {
 // bytes.
 template <ScanRules kRules>
 void classify_multibyte(Scan& scan, const std::uint8_t* text, ScanBlock* block) {
-  // A character writes its class four times; what is too much is overwritten or is ASCII.
+  // Each lead byte writes the class of its character to four bytes. Where the character has fewer,
+  // the next character overwrites the others, or they are ASCII, which `high` masks out.
   alignas(64) std::uint8_t classes[kBlockReads] = {};
   std::memcpy(classes, &scan.spill, sizeof scan.spill);
   for (std::uint64_t leads = block->lead; leads != 0; leads &= leads - 1) {
@@ -96,11 +98,11 @@ ScanBlock classify(Scan& scan, std::size_t begin) {
   return block;
 }
 
-// Bytes inside of a character.
+// The bytes of characters but the first of each.
 inline std::uint64_t continuations(const ScanBlock& block) { return block.high & ~block.lead; }
 
-// The first bytes of whitespace characters, not of `newline`, that stand right before anything but
-// `blocking`.
+// The first bytes of whitespace characters, line ends aside, that stand right before anything but
+// `blocking`: here a pretoken starts that takes the last space of a run.
 inline std::uint64_t last_spaces(const ScanBlock& block, std::uint64_t blocking,
                                  std::uint64_t next_blocking) {
   return (block.space & ~block.newline & ~block.high & ~(blocking >> 1 | next_blocking << 63)) |
@@ -113,7 +115,7 @@ inline std::uint64_t flood(std::uint64_t mask, std::uint64_t from) {
   return mask & (((mask + from) ^ mask) | from);
 }
 
-// Where numbers are cut: at each, or at every third of a run.
+// Where pretokens of numbers start: at each number, or at every third of a run.
 template <unsigned kDigits>
 std::uint64_t number_starts(const ScanBlock& block, ScanCarry& carry) {
   const std::uint64_t number = block.number, leads = number & ~continuations(block);
@@ -144,14 +146,14 @@ std::uint64_t number_starts(const ScanBlock& block, ScanCarry& carry) {
     starts |= more;
   }
   if (number >> 63) {
-    // The last start is of the run that reaches the end: a block holds three digits and more, and
-    // a run that came into it has begun a pretoken since.
+    // The last start belongs to the run that reaches the end of the block: even a run that came
+    // from the block before has begun a pretoken within these 64 bytes.
     carry.digits = 1 + static_cast<unsigned>(std::countl_zero(starts));
   }
   return starts;
 }
 
-// Contractions at the starts are pretokens of their own; kSize gives the size of one, or 0.
+// Makes a pretoken of each contraction that is at a start; kSize() gives its size, or 0 for none.
 template <std::size_t kSize(matching::Text, std::size_t)>
 std::uint64_t cut_contractions(Scan& scan, const ScanBlock& block, std::uint64_t starts) {
   for (std::uint64_t left = block.apostrophe & starts; left != 0; left &= left - 1) {

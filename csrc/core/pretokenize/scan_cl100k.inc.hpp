@@ -1,20 +1,21 @@
-// The patterns of cl100k and of those made after it as bit algebra: Llama 3, Qwen; and, with case,
-// o200k and Tekken. Included behind scan_lines.inc.hpp. With C = (?i:'s|'t|'re|'ve|'m|'ll|'d):
+// The patterns of cl100k and of those made after it as operations on masks: Llama 3, Qwen; and,
+// with case, o200k and Tekken. Included after scan_white_space.inc.hpp. C is
+// (?i:'s|'t|'re|'ve|'m|'ll|'d).
 //
 //   C|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
 //
-// A run of letters is a pretoken. A whitespace before it that is no line end belongs to it, since
-// a pretoken starts at the last whitespace of a run; and so does a symbol that stands alone, with
-// no blank before it. Symbols, with a blank before them, take the line ends behind them.
+// A run of letters is a pretoken, with the last whitespace before it unless that is a line end, or
+// with a symbol before it that stands alone and has no blank before it. Symbols are a pretoken with
+// a blank before them and the line ends behind them.
 //
 //   [^\r\n\p{L}\p{N}]?U*L+C?|[^\r\n\p{L}\p{N}]?U+L*C?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|...
 //
-// With case, U being upper case, L lower case and both letters without case and marks, a run of
-// letters and marks is cut before upper case that has lower case somewhere in the letters before
-// it, back to upper case; and before upper case that ends the run when only letters without case
-// come before.
+// With case, U are upper case, L lower case, and letters without case and marks are both. A run of
+// letters and marks is cut before upper case that follows
+//   - letters that are not upper case, one of them lower case; or
+//   - letters without case, if upper case goes on to the end of the run.
 
-// Replaces the starts of `current` by what is settled.
+// Replaces the starts from settled_begin to settled_end by those of the reference pretokenizer.
 inline std::uint64_t settled_starts(Scan& scan, std::uint64_t starts) {
   const auto below = [&](std::size_t pos) {
     return pos <= scan.begin        ? std::uint64_t{0}
@@ -45,7 +46,7 @@ inline std::uint64_t case_starts(Scan& scan, const ScanBlock& block, const ScanB
     } else if (const auto more = static_cast<unsigned>(std::countr_one(next.upper)); more < 64) {
       ends_word = (next.word >> more & 1) == 0;
     } else {
-      ends_word = scan_slow::upper_ends_word(scan, scan.begin + 128);
+      ends_word = scan_fallback::upper_ends_word(scan, scan.begin + 128);
     }
     if (ends_word) starts |= std::uint64_t{1} << at;
   }
@@ -54,8 +55,8 @@ inline std::uint64_t case_starts(Scan& scan, const ScanBlock& block, const ScanB
   return starts;
 }
 
-// What the algebra does not see: marks that a run of symbols takes, and contractions, which end a
-// word.
+// Corrects the starts where masks do not suffice: at `marks` behind symbols, which belong to them,
+// and at contractions, which end a word.
 template <ScanRules kRules>
 std::uint64_t correct_cased(Scan& scan, const ScanBlock& block, std::uint64_t starts,
                             std::uint64_t words_before, std::uint64_t marks) {
@@ -71,11 +72,11 @@ std::uint64_t correct_cased(Scan& scan, const ScanBlock& block, std::uint64_t st
       const std::size_t from =
           before != 0 ? scan.begin + 63 - static_cast<std::size_t>(std::countl_zero(before))
                       : scan.last_start;
-      scan_slow::settle(scan, kRules.contractions, from, pos);
+      scan_fallback::settle(scan, kRules.contractions, from, pos);
       starts = settled_starts(scan, starts);
       continue;
     }
-    // One contraction, and then a word must come before the next.
+    // A contraction right behind another one does not end a word.
     if (pos == scan.contraction_end) continue;
     const auto size = static_cast<unsigned>(matching::contraction_any_case(text, pos));
     if (size == 0) continue;
@@ -88,9 +89,9 @@ std::uint64_t correct_cased(Scan& scan, const ScanBlock& block, std::uint64_t st
       scan.set = std::uint64_t{1} << (end - 64);
     }
     scan.contraction_end = scan.begin + end;
-    // A letter without case would ask whether lower case comes before it, in what is consumed.
+    // What case_starts() took for letters before one without case belongs to the contraction.
     if (matching::is_uncased(text, scan.contraction_end)) {
-      scan_slow::settle(scan, true, scan.contraction_end, scan.contraction_end);
+      scan_fallback::settle(scan, true, scan.contraction_end, scan.contraction_end);
       starts = settled_starts(scan, starts);
     }
   }
@@ -132,7 +133,7 @@ std::uint64_t cut(Scan& scan, const ScanBlock& block, const ScanBlock& next) {
   if constexpr (kRules.cased) {
     if (scan.settled_end > scan.begin) starts = settled_starts(scan, starts);
     while (scan.settled_open && scan.settled_end < scan.begin + 64) {
-      scan_slow::settle(scan, kRules.contractions, scan.settled_end, scan.settled_end);
+      scan_fallback::settle(scan, kRules.contractions, scan.settled_end, scan.settled_end);
       starts = settled_starts(scan, starts);
     }
     const std::uint64_t marks = block.mark & block.lead & (other << 1 | carry.other) & ~own_before;

@@ -1,14 +1,13 @@
-// The pattern of DeepSeek-V3 as bit algebra. Included behind scan_lines.inc.hpp. Three Splits, one
-// after the other:
+// The pattern of DeepSeek-V3 as operations on masks. Included after scan_white_space.inc.hpp. Three
+// Splits, one after the other:
 //
 //   \p{N}{1,3}
 //   [一-龥぀-ヿ]+
 //   P[A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
 //
-// with P for ASCII punctuation. The first two separate what stands before and behind them, so the
-// third is cut twice: for Chinese and Japanese, and for the rest. Characters that no alternative
-// takes, such as controls, are a pretoken together, but for the last one before a word, which
-// belongs to it.
+// with P for ASCII punctuation. The third sees Chinese and Japanese apart from the rest, since the
+// second has separated them, so each of its rules stands here twice. A run of characters that no
+// alternative takes, such as controls, is a pretoken; the last one before a word belongs to it.
 
 // Starts among characters that have no class: the first of a run, and the last one before a word.
 inline std::uint64_t unclassed_starts(const Scan& scan, const ScanBlock& block,
@@ -55,7 +54,8 @@ std::uint64_t cut(Scan& scan, const ScanBlock& block, const ScanBlock& next) {
       number_starts<kRules.digits>(block, carry) |
       space_starts(scan, block, next, block.space & ~tail, block.newline & ~tail,
                    block.space | block.number | cjk, next.space | next.number | next.cjk);
-  // What punctuation is joined to ends with the last ASCII letter.
+  // A word with punctuation before it ends with its last ASCII letter: the sum carries from the
+  // first letter to behind the last.
   std::uint64_t sum;
   const bool more = __builtin_add_overflow(ascii_word, punctuated | carry.punctuated, &sum);
   starts |= sum & ~ascii_word & word;

@@ -1,11 +1,11 @@
-// GPT-2's pattern as bit algebra. Included behind scan_blocks.inc.hpp.
+// GPT-2's pattern as operations on masks. Included after scan_blocks.inc.hpp.
 //
 //   's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
 //
 // Every byte of a character carries the character's class, so neighbouring bytes stand for
 // neighbouring characters. A pretoken starts where a run of one class starts, unless a blank comes
 // right before; where a run of whitespace starts; at the last whitespace before something else; and
-// around contractions. Where numbers are cut out first, each is a pretoken, joined to nothing.
+// around contractions. With `cut_first` each number is a pretoken, without a blank before it.
 
 // The spaces in runs of two or more, which are added tokens. A run longer than the longest token is
 // cut into tokens of that length; if this leaves one space, that space is plain text.

@@ -11,17 +11,17 @@
 #include "core/base/mask_neon.hpp"
 #include "core/pretokenize/matching.hpp"
 #include "core/pretokenize/scan.hpp"
+#include "core/pretokenize/scan_fallback.hpp"
 #include "core/pretokenize/scan_rules.hpp"
-#include "core/pretokenize/scan_slow.hpp"
 #include "core/text/unicode.hpp"
 #include "core/text/utf8.hpp"
 
 namespace tokpack {
 namespace {
 
-#include "core/pretokenize/scan_plain.inc.hpp"
+#include "core/pretokenize/scan_common.inc.hpp"
 
-struct Isa : PlainIsa {
+struct Isa : CommonIsa {
   using Bytes = uint8x16x4_t;  // every fourth byte, as mask_neon() wants them
 
   static Bytes load(const std::uint8_t* text) { return vld4q_u8(text); }

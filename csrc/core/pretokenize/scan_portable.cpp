@@ -7,17 +7,17 @@
 #include "core/base/load.hpp"
 #include "core/pretokenize/matching.hpp"
 #include "core/pretokenize/scan.hpp"
+#include "core/pretokenize/scan_fallback.hpp"
 #include "core/pretokenize/scan_rules.hpp"
-#include "core/pretokenize/scan_slow.hpp"
 #include "core/text/unicode.hpp"
 #include "core/text/utf8.hpp"
 
 namespace tokpack {
 namespace {
 
-#include "core/pretokenize/scan_plain.inc.hpp"
+#include "core/pretokenize/scan_common.inc.hpp"
 
-struct Isa : PlainIsa {
+struct Isa : CommonIsa {
   using Bytes = std::array<std::uint64_t, 8>;
   static constexpr std::uint64_t kOnes = 0x0101010101010101, kHighs = 0x8080808080808080;
 

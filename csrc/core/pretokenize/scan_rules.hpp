@@ -1,5 +1,5 @@
-// What distinguishes the patterns that scan_*.inc.hpp cut by: one description of each, from which
-// the scanners of all instruction sets follow.
+// One description of each pattern, from which scan_*.inc.hpp makes the scanners of all instruction
+// sets.
 #pragma once
 
 #include <cstdint>

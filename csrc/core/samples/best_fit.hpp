@@ -26,18 +26,20 @@ class NumberSet {
   std::vector<std::vector<std::uint64_t>> levels_;
 };
 
-// Kept from one call to the next for its memory, which grows with the capacity.
+// An object is made once and used again and again, because of its memory, which is proportional to
+// the capacity.
 class BestFit {
  public:
   static constexpr std::int32_t kNone = -1;
 
-  // Samples hold `capacity` tokens; room for fewer than `least` is not looked at again.
+  // Samples hold `capacity` tokens, below 2^31. A sample with room for fewer than `least` gets no
+  // more pieces.
   BestFit(std::int64_t capacity, std::int64_t least);
 
-  // The sample of each piece, kNone for a length of 0; at most 2^16 lengths, up to the capacity.
-  // Returns the number of samples. The longest piece goes first, of equal ones the first; it goes
-  // to the sample with the least room that it fits in, of equal ones to the one that got a piece
-  // last.
+  // Writes the sample of each piece, kNone for a length of 0, and returns the number of samples.
+  // Pieces are placed from the longest on, equal ones in their order; each goes to the sample with
+  // the least room that suffices, among equals to the one that got a piece last.
+  // REQUIRES: at most 2^16 lengths, each from 0 to the capacity.
   std::size_t pack(std::span<const std::int32_t> lengths, std::span<std::int32_t> sample_of);
 
  private:

@@ -11,8 +11,9 @@
 
 namespace tokpack {
 
-// The permuted documents, concatenated, are cut every seq_length tokens; a sample also sees the
-// first `extra` tokens of the next one. Keeps one sum for 64 documents and recomputes the rest.
+// The permuted documents, concatenated, are cut every seq_length tokens; a sample also has the
+// first `extra` tokens of the next one. In memory is the number of tokens before each 64th
+// document; the rest is computed when a sample is asked for.
 class DocumentOrder {
  public:
   struct Piece {
@@ -31,13 +32,13 @@ class DocumentOrder {
   std::int64_t samples() const { return samples_; }
   std::int64_t sample_tokens() const { return seq_length_ + extra_; }
 
-  // Replaces `pieces` by those of sample j, 0 <= j < samples(); their lengths sum to
-  // sample_tokens(). Throws std::runtime_error when the lengths have changed since construction.
+  // Sets `pieces` to those of sample j, 0 <= j < samples(); their lengths sum to sample_tokens().
+  // Throws std::runtime_error when the lengths have changed since construction.
   void locate(std::int64_t j, std::vector<Piece>& pieces) const;
 
-  // The pieces of every sample, one after the other, and how many each has: counts[i] of
-  // samples[i]. Faster than one by one: the memory that samples need is fetched while others are
-  // located.
+  // Sets `pieces` to those of all samples, one after the other, and counts[i] to the number of
+  // those of samples[i]. Faster than one by one: the memory that a sample needs is fetched while
+  // others are located.
   void locate_many(std::span<const std::int64_t> samples, std::vector<Piece>& pieces,
                    std::span<std::int64_t> counts) const;
 
@@ -52,7 +53,7 @@ class DocumentOrder {
     std::size_t count;
   };
 
-  // A sample whose blocks have been prefetched: most lie in one, few in more than two.
+  // A search for a sample whose blocks have been prefetched. Few samples lie in more than two.
   struct Search {
     std::size_t block;
     std::int64_t skip;  // tokens of the block before the sample

@@ -25,13 +25,13 @@ struct Layout {
   std::int64_t width;
 };
 
-// The first token of each row in the array, to `targets`; the tokens that a sample lacks are set
-// to 0. Throws std::invalid_argument for rows or places that do not fit.
+// Sets targets[r] to where in `out` the tokens of rows[r] go, and sets to 0 what the rows of a
+// sample leave of its `width`. Throws std::invalid_argument for rows or places that do not fit.
 void lay_out(std::span<const Row> rows, const Layout& layout, std::span<std::int64_t> targets,
              std::span<std::int64_t> out);
 
-// The .bin of a dataset with the lengths and pointers of its .idx. They are checked before they are
-// used: files may be broken.
+// The .bin of a dataset with the lengths and pointers of its .idx. Files may be broken, so that
+// each entry is checked before it is used.
 class TokenFile {
  public:
   // tokens: the .bin, little endian. lengths, pointers: of n sequences, int32 and int64 in the
@@ -39,14 +39,14 @@ class TokenFile {
   TokenFile(std::span<const unsigned char> tokens, TokenType type, const unsigned char* lengths,
             const unsigned char* pointers, std::size_t n, Level level = best_level());
 
-  // Copies rows[r] to out[targets[r]...]. Returns the number of rows, or the first one that lies
-  // outside its sequence or outside `out`, or whose sequence does not end in the .bin where the
-  // next one begins; those before it are copied.
+  // Copies the tokens of rows[r] to out[targets[r]] and what follows it. Returns the number of
+  // rows, or the first one that lies outside its sequence or outside `out`, or whose sequence does
+  // not end where the next one begins in the .bin; the rows before it are copied.
   std::size_t gather(std::span<const Row> rows, std::span<const std::int64_t> targets,
                      std::span<std::int64_t> out) const;
 
  private:
-  const unsigned char* find(const Row& row) const;  // null: not there
+  const unsigned char* find(const Row& row) const;  // null where the index is wrong
   void prefetch_entry(const Row& row) const;
   void prefetch_tokens(const unsigned char* begin, std::int64_t count) const;
 

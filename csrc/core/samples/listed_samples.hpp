@@ -1,4 +1,4 @@
-// The rows of samples that an index lists, as those of the Megatron family are.
+// Samples in the order that a sample index and a shuffle index list, as those of Megatron do.
 #pragma once
 
 #include <cstddef>
@@ -18,9 +18,10 @@ struct ListedSamples {
   bool extra;                               // a sample ends one token behind where the next begins
 };
 
-// Appends the rows of samples shuffle[k], and sets counts[i] to how many samples[i] has. A sample
-// begins at documents[index[2 s]], token index[2 s + 1], and ends where sample s + 1 begins.
-// Returns the number of samples; less where that one has entries that are out of range.
+// Appends the rows of the samples s = shuffle[k], for each k in `samples`, and sets counts[i] to
+// the number of rows of samples[i]. Sample s begins in the sequence documents[index[2 s]], at its
+// token index[2 s + 1], and ends where sample s + 1 begins. Returns the number of samples, or the
+// first i for which entries are out of range.
 template <class Index, class Shuffle>
 std::size_t listed_rows(const ListedSamples& listed, std::span<const Index> index,
                         std::span<const Shuffle> shuffle, std::span<const std::int64_t> samples,

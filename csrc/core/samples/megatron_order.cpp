@@ -1,4 +1,4 @@
-// Built with -ffp-contract=off: the greedy blend must round as its two operations say.
+// Built with -ffp-contract=off: the greedy blend must round twice, unless it is told not to.
 #include "core/samples/megatron_order.hpp"
 
 #include <algorithm>

@@ -19,14 +19,14 @@ class SequenceEntry {
     stored_ = length < kLong ? static_cast<std::uint16_t>(length + 1) : std::uint16_t{0};
   }
   std::uint32_t sequence() const { return std::uint32_t{high_} << 16 | low_; }
-  bool is_long() const { return stored_ == 0; }  // its length does not fit
-  std::int64_t length() const { return stored_ - 1; }
+  bool is_long() const { return stored_ == 0; }        // the length does not fit
+  std::int64_t length() const { return stored_ - 1; }  // unless is_long()
 
  private:
   static constexpr std::int32_t kLong = 65535;
 
   std::uint16_t low_, high_;
-  std::uint16_t stored_;  // the length and one; 0 for kLong tokens and more
+  std::uint16_t stored_;  // the length plus one; 0 for kLong tokens and more
 };
 static_assert(sizeof(SequenceEntry) == 6);
 
@@ -64,17 +64,18 @@ class SampleWalk {
   std::size_t count_;
   std::int64_t first_sequence_;
   std::int64_t seq_length_;
-  std::int64_t late_;  // without the extra token a sample may begin behind a sequence's last token
-  std::int64_t target_;               // the next sample begins in the sequence that ends behind it
+  std::int64_t late_;    // 1 without the extra token: a sample then begins where the one before it
+                         // ends, which may be behind the last token of a sequence
+  std::int64_t target_;  // the next sample begins in the first sequence that ends behind this token
   std::size_t position_ = 0;          // sequences read
   std::int64_t begin_ = 0, end_ = 0;  // tokens before and behind the last of them
   bool at_start_ = true;
 };
 
-// For each sample, the dataset that lacks most of its share, and that dataset's next sample.
-// No dataset gives more than limits[i] samples, where limits are given. `fused` rounds the lack
-// once, as a compiler does that contracts to a fused multiply-add. Returns the samples placed:
-// fewer than there is room for once every limit is reached.
+// Sets for each sample the dataset that lacks most samples of its share, and that dataset's next
+// sample. Where `limits` are given dataset i gives no more than limits[i] samples. `fused` computes
+// the lack with one rounding, as a compiler does that contracts it to a fused multiply-add. Returns
+// the number of samples, which is smaller than there is room for when all limits are reached.
 std::size_t megatron_blend(std::span<const double> weights, std::span<const std::int64_t> limits,
                            bool fused, std::span<std::int16_t> datasets,
                            std::span<std::int64_t> samples);

@@ -1,4 +1,4 @@
-// The Mersenne Twister, seeded and read as numpy's RandomState does.
+// The Mersenne Twister (Matsumoto and Nishimura, 1998), seeded and read as by numpy's RandomState.
 #pragma once
 
 #include <array>
@@ -30,10 +30,10 @@ class Mt19937 {
   }
 
   const std::array<std::uint32_t, kWords>& state() const { return state_; }
-  std::size_t position() const { return pos_; }  // words of this state already taken
+  std::size_t position() const { return pos_; }  // words already taken of this state
 
  private:
-  // A whole block at a time, and apart from taking it, so that the compiler can use vectors.
+  // All words at once, apart from handing them out, so that the compiler can use vectors.
   void refill() {
     constexpr std::size_t kMiddle = 397;
     for (std::size_t i = 0; i < kWords - kMiddle; ++i) {

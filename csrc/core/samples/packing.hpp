@@ -15,7 +15,7 @@ namespace tokpack {
 //
 // A document is cut into pieces: piece k is its tokens from k * seq_length on, seq_length + extra
 // of them, or what is left. So with extra = 1 each of its tokens but the first is a label exactly
-// once. Fewer than two tokens predict nothing and make no piece.
+// once. Fewer than two tokens predict nothing and are no piece.
 struct PackingInput {
   static constexpr std::int64_t kMaxCapacity = std::int64_t{1} << 24;
   static constexpr std::int64_t kLeast = 2;  // tokens of a piece
@@ -44,39 +44,37 @@ struct PackingInput {
   void check() const;
 };
 
-// The samples of each window, one after the other: first those of several pieces or a short one,
-// then those that a full piece fills.
+// The samples of each window, one after the other: first those of several pieces or of one short
+// piece, then those that a full piece fills. An entry stands for a piece.
 struct PackedSamples {
   static constexpr std::uint16_t kFirst = 0x8000;  // flag of the first entry of a sample
   static constexpr std::size_t kEvery = 64;        // samples from one element of starts to the next
 
-  // Where the samples of a window begin, those of full pieces among them, and the entry of these.
   struct Window {
-    std::int64_t first;
-    std::int64_t first_full;
-    std::int64_t full_entry;
+    std::int64_t first;       // its first sample
+    std::int64_t first_full;  // its first sample of a full piece
+    std::int64_t full_entry;  // the entry of that sample
   };
 
   struct Totals {
     std::int64_t tokens = 0;    // of all documents
-    std::int64_t left_out = 0;  // of documents, or ends of them, that predict nothing
+    std::int64_t left_out = 0;  // of documents, or ends of documents, that predict nothing
     std::int64_t pieces = 0;
-    std::int64_t placed = 0;  // tokens of all pieces; those between two pieces count twice
+    std::int64_t placed = 0;  // tokens of all pieces; one that two pieces share counts twice
     std::int64_t labels = 0;  // tokens that a piece predicts
   };
 
   std::vector<std::uint16_t> entries;  // position of the piece's document in the window
   std::vector<std::int64_t> starts;    // the entry of every kEvery-th sample
-  std::vector<Window> windows;         // and one more: the numbers of samples and entries
+  std::vector<Window> windows;         // and one more, at which samples and entries end
   Totals totals;
 };
 
-// Packs each window by itself: best-fit decreasing, or with `together` off one piece a sample. Of
-// equal pieces the one whose document comes first goes first; of samples with equal room the one
-// that got a piece last takes it. Throws std::invalid_argument for a negative length.
+// Packs each window by itself: with `together` as BestFit does, otherwise one piece a sample.
+// Throws std::invalid_argument for a negative length, and where input.check() does.
 PackedSamples pack(const PackingInput& input, bool together);
 
-// Finds the pieces of a sample. What is given must outlive this object.
+// Finds the pieces of a sample. The arrays it is made of must outlive this object.
 class Packing {
  public:
   struct Piece {
@@ -101,7 +99,8 @@ class Packing {
   // The documents of a sample, whose lengths are being prefetched.
   struct Found {
     std::vector<std::uint64_t> documents;
-    std::int64_t piece = -1;  // of the one document; -1 where each gives its last, shorter one
+    std::int64_t piece = -1;  // number of the full piece of the only document; -1: the sample has
+                              // the last, shorter piece of each document
   };
 
   void find(std::int64_t sample, Found& found) const;

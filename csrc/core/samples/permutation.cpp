@@ -108,7 +108,7 @@ void Permutation::forward_scalar(const Permutation& order, Batch& values, std::s
 }
 
 Permutation::ForwardMany Permutation::choose([[maybe_unused]] Level level) {
-#if defined(__x86_64__) && defined(__GNUC__)
+#if defined(__x86_64__)
   if (level == Level::kAvx512) return &forward_avx512;
 #endif
   return &forward_scalar;

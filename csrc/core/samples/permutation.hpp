@@ -11,7 +11,8 @@
 
 namespace tokpack {
 
-// A 64-bit hash of a sequence of 64-bit numbers, for keys. The length counts: (1) is not (1, 0).
+// A 64-bit hash of a sequence of 64-bit numbers, for keys. Sequences of different lengths differ:
+// (1) is not (1, 0).
 std::uint64_t mix(std::span<const std::uint64_t> values);
 
 // The multipliers of the hash in a round: those of MurmurHash3's finalizer.

@@ -1,5 +1,5 @@
 // Permutation::forward_avx512(): many numbers of a permutation, eight in a vector.
-#if defined(__x86_64__) && defined(__GNUC__)
+#if defined(__x86_64__)
 
 #include <immintrin.h>
 
@@ -7,16 +7,14 @@
 
 namespace tokpack {
 
-#define TOKPACK_AVX512 __attribute__((target("avx512f,avx512dq")))
+#include "core/base/target_avx512.inc.hpp"
 
 namespace {
 
-TOKPACK_AVX512 inline __m512i all(std::uint64_t x) {
-  return _mm512_set1_epi64(static_cast<long long>(x));
-}
+inline __m512i all(std::uint64_t x) { return _mm512_set1_epi64(static_cast<long long>(x)); }
 
 // The round function; see permutation.cpp.
-TOKPACK_AVX512 inline __m512i hash_halves(__m512i half, std::uint64_t key, unsigned bits) {
+inline __m512i hash_halves(__m512i half, std::uint64_t key, unsigned bits) {
   const __m512i x = _mm512_mullo_epi64(_mm512_xor_si512(half, all(key)), all(kHashFactors[0]));
   const __m512i mixed = _mm512_xor_si512(x, _mm512_srli_epi64(x, 32));
   const __m512i hash = _mm512_mullo_epi64(mixed, all(kHashFactors[1]));
@@ -25,9 +23,8 @@ TOKPACK_AVX512 inline __m512i hash_halves(__m512i half, std::uint64_t key, unsig
 
 }  // namespace
 
-// Computes whole vectors; what they hold behind `count` is never read.
-TOKPACK_AVX512 void Permutation::forward_avx512(const Permutation& order, Batch& values,
-                                                std::size_t count) {
+// Computes whole vectors: `values` behind `count` are overwritten, but never read.
+void Permutation::forward_avx512(const Permutation& order, Batch& values, std::size_t count) {
   const __m128i shift = _mm_cvtsi32_si128(static_cast<int>(order.low_bits_));
   const __m512i low_mask = all((std::uint64_t{1} << order.low_bits_) - 1);
   constexpr std::size_t kVectors = 4;  // computed in turn, to hide the latency of multiplications
@@ -54,6 +51,8 @@ TOKPACK_AVX512 void Permutation::forward_avx512(const Permutation& order, Batch&
   }
 }
 
+#include "core/base/target_end.inc.hpp"
+
 }  // namespace tokpack
 
-#endif
+#endif  // defined(__x86_64__)

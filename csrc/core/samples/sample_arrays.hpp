@@ -1,4 +1,4 @@
-// From the tokens of a sample to what a training step reads besides: masks, positions, boundaries.
+// What a training step reads besides the tokens of a sample: masks, positions, document boundaries.
 #pragma once
 
 #include <cstddef>
@@ -10,12 +10,12 @@
 
 namespace tokpack {
 
-// How samples of `length` input tokens are made; their text has one token more.
+// How samples of `length` input tokens are made; their text has one token more, the last label.
 struct SampleRules {
   std::size_t length;
-  bool extra;       // the last row ends with a token that is a label only
-  bool joined;      // the rows are one running text; otherwise they are separate documents
-  bool boundaries;  // edges are written: documents begin where rows do
+  bool extra;       // the last row ends with a token that is only a label, not an input
+  bool joined;      // the rows are one running text; otherwise each is a document of its own
+  bool boundaries;  // edges and longest are written: documents begin where rows do
   std::optional<std::int64_t> mask_eod;  // no loss where the input is this token
   std::optional<std::int64_t> reset_at;  // positions begin anew behind this token
   std::optional<std::int64_t> cut_at;    // documents begin behind this token, not where rows do
@@ -29,8 +29,8 @@ struct SampleArrays {
   std::int32_t* longest;    // tokens of the longest document
 };
 
-// text: length + 1 tokens, of which `rows` gave the first ones and the rest is padding. The rows'
-// counts must not be negative, nor add up to more.
+// Writes the arrays of one sample. text: length + 1 tokens, of which `rows` gave the first ones and
+// the rest is padding. REQUIRES: the rows' counts are not negative, and add up to no more.
 void assemble(const SampleRules& rules, std::span<const Row> rows, const std::int64_t* text,
               const SampleArrays& out);
 

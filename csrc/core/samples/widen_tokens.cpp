@@ -7,7 +7,7 @@
 
 namespace tokpack {
 
-#if defined(__x86_64__) && defined(__GNUC__)
+#if defined(__x86_64__)
 template <class T>
 void widen_avx2(const unsigned char* in, std::int64_t* out, std::size_t n);
 #endif
@@ -23,7 +23,7 @@ void widen_scalar(const unsigned char* in, std::int64_t* out, std::size_t n) {
 
 template <class T>
 auto widen_for([[maybe_unused]] Level level) {
-#if defined(__x86_64__) && defined(__GNUC__)
+#if defined(__x86_64__)
   if (level != Level::kScalar) return &widen_avx2<T>;
 #endif
   return &widen_scalar<T>;

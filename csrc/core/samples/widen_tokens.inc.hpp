@@ -1,11 +1,8 @@
-// Widening tokens: a plain loop, which the compiler turns into the vectors of the instruction set
-// it is compiled for. Included by each kernel inside its own namespace.
+// Widening tokens: a plain loop, which the compiler turns into vectors of the instruction set that
+// it compiles for. Included by each kernel inside its own namespace.
 
 template <class T>
-#if defined(__GNUC__)
-__attribute__((always_inline))
-#endif
-inline void widen(const unsigned char* in, std::int64_t* out, std::size_t n) {
+void widen(const unsigned char* in, std::int64_t* out, std::size_t n) {
   if constexpr (std::endian::native == std::endian::little) {
     for (std::size_t i = 0; i < n; ++i) out[i] = load<T>(in + i * sizeof(T));
   } else {

@@ -1,5 +1,5 @@
 // Widening tokens with AVX2.
-#if defined(__x86_64__) && defined(__GNUC__)
+#if defined(__x86_64__)
 
 #include <bit>
 #include <cstddef>
@@ -8,6 +8,9 @@
 #include "core/base/load.hpp"
 
 namespace tokpack {
+
+#include "core/base/target_avx2.inc.hpp"
+
 namespace {
 
 #include "core/samples/widen_tokens.inc.hpp"
@@ -15,8 +18,7 @@ namespace {
 }  // namespace
 
 template <class T>
-__attribute__((target("avx2"))) void widen_avx2(const unsigned char* in, std::int64_t* out,
-                                                std::size_t n) {
+void widen_avx2(const unsigned char* in, std::int64_t* out, std::size_t n) {
   widen<T>(in, out, n);
 }
 
@@ -27,6 +29,8 @@ template void widen_avx2<std::uint16_t>(const unsigned char*, std::int64_t*, std
 template void widen_avx2<std::int32_t>(const unsigned char*, std::int64_t*, std::size_t);
 template void widen_avx2<std::int64_t>(const unsigned char*, std::int64_t*, std::size_t);
 
+#include "core/base/target_end.inc.hpp"
+
 }  // namespace tokpack
 
-#endif
+#endif  // defined(__x86_64__)

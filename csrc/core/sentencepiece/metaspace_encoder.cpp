@@ -19,8 +19,9 @@
 namespace tokpack {
 namespace {
 
-// The tokens, and the unknown one with any byte beside it where its own text and what is unknown
-// become bytes together.
+// The tokens. Where unknown characters become bytes, a run of them may include the text of the
+// unknown token itself; so that it is not cut there, that text stands with every byte before and
+// behind it.
 std::vector<std::string> unigram_pieces(std::vector<std::string> texts,
                                         const UnigramScores& scores) {
   const std::string unknown = texts[scores.unknown];
@@ -33,7 +34,7 @@ std::vector<std::string> unigram_pieces(std::vector<std::string> texts,
   return texts;
 }
 
-// What reaches across two characters: of a BPE what merges make.
+// Texts that words are not cut within: the tokens of a Unigram, what the merges of a BPE make.
 std::vector<std::string> products(const MetaspaceModel& model) {
   if (model.scores) return unigram_pieces(model.tokens, *model.scores);
   std::vector<std::string> texts;
@@ -73,39 +74,28 @@ class Encoder final : public CachedEncoder<Id, Out> {
         cutter_(products(model_), model_.cuts_at_spaces),
         whole_words_(model_.ignore_merges ? WholeWords(model_.tokens) : WholeWords()),
         normalizer_(std::move(model_.steps)),
-        is_utf8_(utf8_check(level)) {
+        is_utf8_(utf8_check(level)),
+        added_(group_added()) {
     if (model_.scores) {
       unigram_.emplace(model_.tokens, *model_.scores);
     } else {
       bpe_.emplace(model_.tokens, model_.merges, model_.byte_ids, model_.unknown);
     }
-    set_added();
     seed();
   }
 
  private:
   using Base::append, Base::copy_ids, Base::ids_, Base::join_runs, Base::kernel_,
-      Base::kMaxDocument, Base::look_up, Base::misses_, Base::remember, Base::room;
+      Base::kMaxDocument, Base::look_up, Base::misses_, Base::remember, Base::room, Base::specials_,
+      Base::split;
 
-  void set_added() {
-    std::vector<AddedToken> raw, normalized, counted;
-    for (AddedToken& token : model_.added) {
-      if (token.special && !model_.encode_specials) counted.push_back(token);
-      if (token.normalized && model_.normalizes) {
-        token.content = (model_.prepends ? " " : "") + folded(token.content);
-      } else if (token.normalized && !normalizer_.empty()) {
-        token.content = normalizer_.normalize(std::string(token.content));
-      }
-      (token.normalized ? normalized : raw).push_back(std::move(token));
-    }
-    model_.added.clear();
-    if (!model_.encode_specials) {
-      drop_apart_specials(raw);
-      drop_apart_specials(normalized);
-    }
-    raw_ = AddedTokenMatcher(std::move(raw));
-    normalized_ = AddedTokenMatcher(std::move(normalized));
-    counted_ = AddedTokenMatcher(std::move(counted));
+  // What is looked for in normal form. Texts are put into it as encode_part() does.
+  AddedTokenGroups group_added() {
+    const auto normal_form = [&](std::string content) {
+      if (!model_.normalizes) return std::string(normalizer_.normalize(content));
+      return folded(content).insert(0, model_.prepends ? 1 : 0, ' ');
+    };
+    return group_added_tokens(std::exchange(model_.added, {}), model_.encode_specials, normal_form);
   }
 
   // Enters the tokens themselves into the cache.
@@ -119,34 +109,23 @@ class Encoder final : public CachedEncoder<Id, Out> {
     misses_ = 0;
   }
 
-  template <class Piece>
-  void split(const AddedTokenMatcher& matcher, const std::uint8_t* text, std::size_t size,
-             Piece&& piece) {
-    split_at_tokens(matcher, text, size, !model_.encode_specials, piece,
-                    [&](const AddedTokenMatcher::Match& match) {
-                      append(match.id);
-                      specials_ += match.special;
-                    });
-  }
-
-  std::size_t encode_document(const std::uint8_t* text, std::size_t size) override {
-    specials_ = counted_.count(text, size);
-    split(raw_, text, size, [&](const std::uint8_t* part, std::size_t part_size) {
+  void encode_document(const std::uint8_t* text, std::size_t size) override {
+    specials_ += added_.counted.count(text, size);
+    split(added_.raw, text, size, [&](const std::uint8_t* part, std::size_t part_size) {
       encode_part(part, part_size, part == text);
     });
-    return specials_;
   }
 
   // `first`: the document begins here.
   void encode_part(const std::uint8_t* text, std::size_t size, bool first) {
-    // With anything else, what relies on valid UTF-8 could read behind the text.
+    // What relies on valid UTF-8 could read behind the text if it were not.
     if (!normalizer_.empty() && is_utf8_(text, size)) {
       const std::string_view normal =
           normalizer_.normalize({reinterpret_cast<const char*>(text), size});
       text = reinterpret_cast<const std::uint8_t*>(normal.data());
       size = normal.size();
     }
-    const bool in_normal_form = model_.normalizes && !normalized_.empty();
+    const bool in_normal_form = model_.normalizes && !added_.normalized.empty();
     if (in_normal_form) {
       normal_.clear();
       if (model_.prepends) normal_.push_back(' ');
@@ -155,9 +134,10 @@ class Encoder final : public CachedEncoder<Id, Out> {
       size = normal_.size();
     }
     const bool prepends = model_.prepends && !in_normal_form;
-    split(normalized_, text, size, [&](const std::uint8_t* segment, std::size_t segment_size) {
-      encode_segment(segment, segment_size, first && segment == text, prepends);
-    });
+    split(added_.normalized, text, size,
+          [&](const std::uint8_t* segment, std::size_t segment_size) {
+            encode_segment(segment, segment_size, first && segment == text, prepends);
+          });
   }
 
   void encode_segment(const std::uint8_t* text, std::size_t size, bool first, bool prepends) {
@@ -246,9 +226,8 @@ class Encoder final : public CachedEncoder<Id, Out> {
   WholeWords whole_words_;
   TextNormalizer normalizer_;
   Utf8Check is_utf8_;
-  AddedTokenMatcher raw_, normalized_, counted_;
+  AddedTokenGroups added_;
 
-  std::size_t specials_ = 0;
   Buffer<std::uint8_t> normal_;  // the text between two tokens, folded
   Buffer<std::uint8_t> text_;    // a segment of it, folded, and kKeySlack zeros
   std::uint32_t starts_[kWindow + 1 + kLongBlock] = {};

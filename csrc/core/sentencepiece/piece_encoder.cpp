@@ -1,16 +1,12 @@
 #include "core/sentencepiece/piece_encoder.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
-#include <limits>
 #include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
-#include <type_traits>
-#include <utility>
 #include <vector>
 
 #include "core/bpe/added_tokens.hpp"
@@ -56,9 +52,9 @@ class Encoder final : public CachedEncoder<Id, Out> {
 
  private:
   using Base::append, Base::copy_ids, Base::ids_, Base::join_runs, Base::kernel_,
-      Base::kMaxDocument, Base::look_up, Base::misses_, Base::remember, Base::room;
+      Base::kMaxDocument, Base::look_up, Base::misses_, Base::remember, Base::room, Base::specials_;
 
-  std::size_t encode_document(const std::uint8_t* text, std::size_t size) override {
+  void encode_document(const std::uint8_t* text, std::size_t size) override {
     const std::size_t first = ids_->size();
     text_.clear();
     normalizer_.append(text, size, &text_);
@@ -81,10 +77,11 @@ class Encoder final : public CachedEncoder<Id, Out> {
       }
     }
     if (!byte_fallback_) join_runs(first, unknown_);
-    return control_.count(text, size);
+    specials_ += control_.count(text, size);
   }
 
-  // What the word cache has of Unigram's words holds while the sum of scores is not set back.
+  // The ids of a Unigram's words in the caches are right while the sum of scores is not set back to
+  // 0. Where it may have been, the words are encoded again.
   void look_up_summing(const std::uint32_t* starts, std::size_t count) {
     const std::size_t before = ids_->size();
     const float sum = sum_;
@@ -104,7 +101,8 @@ class Encoder final : public CachedEncoder<Id, Out> {
     summed_ = ids_->size();
   }
 
-  // Adds the scores of the ids of this document up to `end`, as floats in their order.
+  // Adds the scores of this document's ids up to `end`, in their order: floats are rounded each
+  // time.
   void sum_up(const Out* end) {
     for (const Out* id = ids_->data() + summed_; id < end; ++id) {
       sum_ += unigram_->score(static_cast<std::uint32_t>(*id));
@@ -132,7 +130,7 @@ class Encoder final : public CachedEncoder<Id, Out> {
     return copy_ids(word_, out);
   }
 
-  // Writes the ids of a new word to word_; none and false when they depend on what is before it.
+  // Sets word_ to the ids of a new word; false, and none, when they depend on the text before it.
   bool find_pieces(const std::uint8_t* text, std::size_t size) {
     ++misses_;
     word_.clear();
@@ -171,7 +169,7 @@ class Encoder final : public CachedEncoder<Id, Out> {
   std::vector<std::uint32_t> word_;
   float sum_ = 0;           // of the scores of the document's ids
   std::size_t summed_ = 0;  // how many of ids_ are in the sum, or in earlier documents
-  float peak_ = 0;          // the largest sum of a window, whatever its sign
+  float peak_ = 0;          // the largest absolute value that the sum had in this window
 };
 
 }  // namespace

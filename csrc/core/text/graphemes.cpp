@@ -7,12 +7,12 @@ namespace {
 
 using enum ClusterClass;
 
-// What the rules remember of a cluster so far.
+// The state of a cluster whose characters are added one by one.
 class Cluster {
  public:
   explicit Cluster(std::uint32_t code_point) { add(properties(code_point)); }
 
-  // Takes the next character in, or tells that it begins another cluster.
+  // Adds the next character; false, and nothing is added, when it begins another cluster.
   bool take(std::uint32_t code_point) {
     const std::uint8_t next = properties(code_point);
     if (!joins(class_of(next))) return false;

@@ -1,4 +1,4 @@
-// Extended grapheme clusters, as Unicode 17 has them: what a reader takes for one character.
+// Extended grapheme clusters (Unicode 17, UAX 29): what a reader takes for one character.
 #pragma once
 
 #include <cstddef>
@@ -6,8 +6,8 @@
 
 namespace tokpack {
 
-// Values of Grapheme_Cluster_Break, and two others that its rules ask for: consonants that a linker
-// joins, and pictographs.
+// Values of the property Grapheme_Cluster_Break, and two more classes that the rules need:
+// consonants that a linker joins (Indic_Conjunct_Break), and Extended_Pictographic.
 enum class ClusterClass : std::uint8_t {
   kAny,
   kCr,
@@ -44,8 +44,8 @@ inline ClusterClass cluster_class(std::uint32_t code_point) {
       kBlocks[(block << kBlockBits) + (code_point & ((1u << kBlockBits) - 1))] & kClassBits);
 }
 
-// How many bytes the cluster has that text[0, size) begins with.
-// REQUIRES: size > 0, and the text is valid UTF-8 that begins where a cluster begins.
+// The bytes of the first cluster of text[0, size).
+// REQUIRES: size > 0; the text is valid UTF-8 and begins where a cluster begins.
 std::size_t grapheme_size(const std::uint8_t* text, std::size_t size);
 
 }  // namespace tokpack

@@ -32,8 +32,8 @@ std::uint8_t combining_class(std::uint32_t code_point) {
   return kCombiningClasses[properties(code_point) & ((1u << kCheckShift) - 1)];
 }
 
-// The text read so far is in NFC up to `boundary`, which is where a starter begins that composes
-// with nothing before it, or the end of the text.
+// Reads text while it is in NFC. A boundary is where a starter begins that composes with nothing
+// before it; the last one is remembered.
 class QuickCheck {
  public:
   explicit QuickCheck(std::string_view text, std::size_t begin)
@@ -63,7 +63,7 @@ class QuickCheck {
   }
 
  private:
-  // Passes over characters below U+0300; true if there was one.
+  // Skips characters below U+0300; true if there was one.
   bool skip_low() {
     const std::size_t begin = pos_;
     while (pos_ + kStride <= size_ && is_low(data_ + pos_)) pos_ += kStride;
@@ -138,8 +138,8 @@ std::uint32_t composite(std::uint32_t first, std::uint32_t second) {
   return found != end && *found == key ? kCompositions[found - kComposable] : 0;
 }
 
-// Composes in place: a character joins the last starter unless another of its class, a higher one
-// or a starter is between them.
+// Composes in place: a character joins the last starter, unless one between them is a starter or
+// has a combining class that is not lower than its own.
 void compose(std::vector<Mark>& marks) {
   std::size_t kept = 0;
   std::size_t starter = marks.size();  // none yet

@@ -8,11 +8,11 @@ namespace tokpack {
 
 inline constexpr std::string_view kNfcUnicodeVersion = "9.0.0";
 
-// True when a quick check proves that text is in NFC already; false when it may not be. Text below
-// U+0300 is passed over many bytes at a time. REQUIRES: text is valid UTF-8.
+// Whether Unicode's quick check proves that the text is in NFC; where it does not the text may
+// still be. Skips text below U+0300 many bytes at a time. REQUIRES: text is valid UTF-8.
 bool is_nfc_quick(std::string_view text);
 
-// Replaces out by the NFC of text. REQUIRES: text is valid UTF-8.
+// Sets `out` to the NFC of the text. REQUIRES: text is valid UTF-8, and no view of `out`.
 void nfc(std::string_view text, std::string& out);
 
 }  // namespace tokpack

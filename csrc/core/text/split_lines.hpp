@@ -8,7 +8,8 @@
 
 namespace tokpack {
 
-// Appends begin and end of each line, without its \n. An unterminated last line counts.
+// Appends the begin and the end of each line to `spans`, in bytes of the block, without the \n.
+// What is behind the last \n, if anything, is a line too.
 void split_lines(std::span<const std::uint8_t> block, Buffer<std::int64_t>& spans);
 
 }  // namespace tokpack

@@ -12,7 +12,7 @@ namespace tokpack {
 // nothing above U+10FFFF.
 using Utf8Check = bool (*)(const std::uint8_t* data, std::size_t size);
 
-// REQUIRES: this machine has the level.
+// The validation for a level. REQUIRES: this machine has the level.
 Utf8Check utf8_check(Level level);
 
 struct CodePoint {
@@ -20,7 +20,7 @@ struct CodePoint {
   std::uint32_t size;  // in bytes, 1 to 4
 };
 
-// REQUIRES: p is at the start of a character of valid UTF-8.
+// The character at p. REQUIRES: valid UTF-8, and p is at the start of a character.
 inline CodePoint decode_utf8(const std::uint8_t* p) {
   const std::uint32_t b = p[0];
   if (b < 0x80) return {b, 1};

@@ -1,4 +1,4 @@
-// UTF-8 validation with NEON, 64 bytes at a time; the method is explained in utf8_errors.hpp.
+// UTF-8 validation with NEON, 64 bytes at a time.
 #if defined(__AARCH64EL__)
 
 #include <arm_neon.h>
@@ -12,24 +12,28 @@
 namespace tokpack {
 namespace {
 
-using namespace utf8_errors;
+struct Isa {
+  using Bytes = uint8x16_t;
 
-inline uint8x16_t errors_of(uint8x16_t block, uint8x16_t before) {
-  const uint8x16_t first = vextq_u8(before, block, 15);
-  const uint8x16_t a = vqtbl1q_u8(vld1q_u8(kFirstHigh.data()), vshrq_n_u8(first, 4));
-  const uint8x16_t b = vqtbl1q_u8(vld1q_u8(kFirstLow.data()), vandq_u8(first, vdupq_n_u8(0x0f)));
-  const uint8x16_t c = vqtbl1q_u8(vld1q_u8(kSecondHigh.data()), vshrq_n_u8(block, 4));
-  const uint8x16_t pairs = vandq_u8(vandq_u8(a, b), c);
-  const uint8x16_t third = vqsubq_u8(vextq_u8(before, block, 14), vdupq_n_u8(0x60));
-  const uint8x16_t fourth = vqsubq_u8(vextq_u8(before, block, 13), vdupq_n_u8(0x70));
-  const uint8x16_t wanted = vandq_u8(vorrq_u8(third, fourth), vdupq_n_u8(0x80));
-  return veorq_u8(pairs, wanted);
-}
+  static Bytes all(std::uint8_t byte) { return vdupq_n_u8(byte); }
+  template <int kBy>
+  static Bytes shifted(Bytes block, Bytes before) {
+    return vextq_u8(before, block, 16 - kBy);
+  }
+  static Bytes low_nibbles(Bytes bytes) { return bytes & all(0x0f); }
+  static Bytes high_nibbles(Bytes bytes) { return vshrq_n_u8(bytes, 4); }
+  static Bytes look_up(const utf8_errors::Table& table, Bytes nibbles) {
+    return vqtbl1q_u8(vld1q_u8(table.data()), nibbles);
+  }
+  static Bytes common(Bytes a, Bytes b, Bytes c) { return a & b & c; }
+  static Bytes minus(Bytes bytes, std::uint8_t byte) { return vqsubq_u8(bytes, all(byte)); }
+};
+
+#include "core/text/utf8_vectors.inc.hpp"
 
 }  // namespace
 
-// Blocks of ASCII are skipped unless what is before them ends inside a character. The last block is
-// filled with zeros, which are ASCII: so a character that the end cuts off is an error there.
+// Skips ASCII and treats the end as utf8_x86.inc.hpp does, but for four vectors together.
 bool valid_utf8_neon(const std::uint8_t* data, std::size_t size) {
   uint8x16_t before = vdupq_n_u8(0);
   uint8x16_t errors = vdupq_n_u8(0);

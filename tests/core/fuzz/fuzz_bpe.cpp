@@ -37,7 +37,7 @@ struct Bench {
     for (std::size_t n = 2; (choice & 2) && n <= 24; ++n) {
       added.push_back({std::string(n, ' '), next++, false, true});
     }
-    const auto& names = pattern_names();
+    const auto names = pattern_names();
     pattern = pattern_by_name(names[(choice >> 3) % names.size()]).value();
     const std::size_t cache = choice & 4 ? 1 << 12 : 1 << 20;
     for (const Level level : levels()) {

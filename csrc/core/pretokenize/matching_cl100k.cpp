@@ -1,29 +1,11 @@
-// The plain pretokenizers whose patterns treat line ends separately: cl100k and those made after
-// it (Llama 3, Qwen), o200k and Tekken, DeepSeek-V3.
+// The reference pretokenizers whose patterns treat line ends separately: cl100k and those made
+// after it (Llama 3, Qwen), o200k and Tekken, DeepSeek-V3.
 //
-// Each next_*() gives the end of the pretoken that begins at pos. The alternatives of the patterns
-// are tried in order, as regular expression engines do.
+// The alternatives of a pattern, written out in pretokenize.hpp, are tried in their order.
 #include "core/pretokenize/matching.hpp"
 
 namespace tokpack::matching {
 namespace {
-
-// \s*[\r\n]+|\s+(?!\S)|\s+ where a space is at pos.
-template <class Classes>
-std::size_t spaces_or_lines(Text text, std::size_t pos) {
-  std::size_t after_newline = 0;
-  std::size_t last = pos;
-  std::size_t end = pos;
-  Char c = char_at<Classes>(text, pos);
-  while (c.bits & kSpace) {
-    last = end;
-    end += c.size;
-    if (c.bits & kNewline) after_newline = end;
-    c = char_at<Classes>(text, end);
-  }
-  if (after_newline) return after_newline;
-  return (c.bits & kEnd) || last == pos ? end : last;
-}
 
 // \p{N}{1,kMost} where a number is at pos.
 template <int kMost>
@@ -36,7 +18,7 @@ std::size_t digits(Text text, std::size_t pos) {
   return pos;
 }
 
-// kWord: the classes of characters that make words. kDigits: how many numbers a pretoken may have.
+// kWord: the classes of characters that words consist of. kDigits: the most numbers in a pretoken.
 template <std::uint32_t kWord, int kDigits>
 std::size_t next_cl100k(Text text, std::size_t pos) {
   const std::uint8_t byte = text.data[pos];
@@ -47,12 +29,12 @@ std::size_t next_cl100k(Text text, std::size_t pos) {
   const std::size_t second = pos + c.size;
   if (c.bits & kWord) return skip_any<PlainClasses, kWord>(text, second);
   if (c.bits & kNumber) return digits<kDigits>(text, pos);
-  if (c.bits & kNewline) return spaces_or_lines<PlainClasses>(text, pos);
+  if (c.bits & kNewline) return spaces<PlainClasses, true>(text, pos);
   const Char d = char_at<PlainClasses>(text, second);
   if (d.bits & kWord) return skip_any<PlainClasses, kWord>(text, second + d.size);
   constexpr std::uint32_t kNoSymbol = kSpace | kNumber | kWord;
   const bool symbol = !(c.bits & kSpace) || (byte == ' ' && !(d.bits & (kNoSymbol | kEnd)));
-  if (!symbol) return spaces_or_lines<PlainClasses>(text, pos);
+  if (!symbol) return spaces<PlainClasses, true>(text, pos);
   const std::size_t end = skip_none<PlainClasses, kNoSymbol>(text, second);
   return skip_any<PlainClasses, kNewline>(text, end);
 }
@@ -65,7 +47,8 @@ struct Word {
   bool first;       // matched by the first of the two alternatives
 };
 
-// [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+, else the same with + and *, at pos.
+// [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+ at pos, else the same with + for * and
+// * for +.
 Word cased_word(Text text, std::size_t pos) {
   std::size_t end = pos;
   std::size_t after_uncased = 0;
@@ -94,7 +77,7 @@ std::size_t next_cased(Text text, std::size_t pos) {
   const Char c = char_at<PlainClasses>(text, pos);
   if (c.bits & kLetter) return word_end<kContractions>(text, cased_word(text, pos));
   if (c.bits & kNumber) return digits<kDigits>(text, pos);
-  if (c.bits & kNewline) return spaces_or_lines<PlainClasses>(text, pos);
+  if (c.bits & kNewline) return spaces<PlainClasses, true>(text, pos);
   const std::size_t second = pos + c.size;
   const Char d = char_at<PlainClasses>(text, second);
   if (d.bits & (kLetter | kMark)) {
@@ -106,7 +89,7 @@ std::size_t next_cased(Text text, std::size_t pos) {
   constexpr std::uint32_t kNoSymbol = kSpace | kLetter | kNumber;
   const bool symbol =
       !(c.bits & kSpace) || (text.data[pos] == ' ' && !(d.bits & (kNoSymbol | kEnd)));
-  if (!symbol) return spaces_or_lines<PlainClasses>(text, pos);
+  if (!symbol) return spaces<PlainClasses, true>(text, pos);
   std::size_t end = skip_none<PlainClasses, kNoSymbol>(text, second);
   while (end < text.size &&
          (text.data[end] == '\r' || text.data[end] == '\n' || text.data[end] == '/')) {
@@ -121,26 +104,16 @@ struct CjkClasses {
   static std::uint32_t of(std::uint32_t c) { return is_cjk(c) ? char_class(c) : kEnd; }
 };
 
-// Classes for what the first two Splits of DeepSeek-V3, numbers and CJK, leave over.
-struct RestClasses {
-  static constexpr bool kHasAscii = true;
-  static std::uint32_t ascii(std::uint8_t byte) {
-    const std::uint32_t bits = ascii_class(byte);
-    return bits & kNumber ? kEnd : bits;
-  }
-  static std::uint32_t of(std::uint32_t c) {
-    const std::uint32_t bits = char_class(c);
-    return (bits & kNumber) || is_cjk(c) ? kEnd : bits;
-  }
-};
+// For what the first two Splits of DeepSeek-V3, numbers and CJK, leave over.
+using RestClasses = ClassesBetweenNumbers<is_cjk>;
 
 bool is_ascii_letter(std::uint8_t byte) {
   const int lower = byte | 0x20;
   return lower >= 'a' && lower <= 'z';
 }
 
-// Controls, unassigned and private characters match nothing unless a word follows. A run of them is
-// one piece, without its last one if that begins a match.
+// Controls, unassigned and private characters match no alternative, but for one right before a
+// word. A run of them is one pretoken, without the last one where a word follows.
 template <class Classes>
 std::size_t unmatched(Text text, std::size_t pos) {
   std::size_t last = pos;
@@ -172,46 +145,31 @@ std::size_t next_in_piece(Text text, std::size_t pos) {
     const std::size_t end = skip_any<Classes, kSymbol>(text, second);
     return skip_any<Classes, kNewline>(text, end);
   }
-  if (c.bits & kNewline) return spaces_or_lines<Classes>(text, pos);
+  if (c.bits & kNewline) return spaces<Classes, true>(text, pos);
   const Char d = char_at<Classes>(text, second);
   if (d.bits & kWord) return skip_any<Classes, kWord>(text, second + d.size);
   if (byte == ' ' && (d.bits & kSymbol)) {
     const std::size_t end = skip_any<Classes, kSymbol>(text, second);
     return skip_any<Classes, kNewline>(text, end);
   }
-  if (c.bits & kSpace) return spaces_or_lines<Classes>(text, pos);
+  if (c.bits & kSpace) return spaces<Classes, true>(text, pos);
   return unmatched<Classes>(text, pos);
 }
 
+}  // namespace
+
+std::size_t next_llama3(Text text, std::size_t pos) { return next_cl100k<kLetter, 3>(text, pos); }
+std::size_t next_qwen2(Text text, std::size_t pos) { return next_cl100k<kLetter, 1>(text, pos); }
+std::size_t next_qwen35(Text text, std::size_t pos) {
+  return next_cl100k<kLetter | kMark, 1>(text, pos);
+}
+std::size_t next_o200k(Text text, std::size_t pos) { return next_cased<true, 3>(text, pos); }
+std::size_t next_tekken(Text text, std::size_t pos) { return next_cased<false, 1>(text, pos); }
 std::size_t next_deepseek_v3(Text text, std::size_t pos) {
   const std::uint32_t c = decode_utf8(text.data + pos).value;
   if (is_cjk(c)) return next_in_piece<CjkClasses>(text, pos);
   if (char_class(c) & kNumber) return digits<3>(text, pos);
   return next_in_piece<RestClasses>(text, pos);
-}
-
-}  // namespace
-
-std::size_t cut_llama3(Text text, std::size_t* pos, std::uint32_t* ends, std::size_t capacity) {
-  return cut(text, pos, ends, capacity, next_cl100k<kLetter, 3>);
-}
-std::size_t cut_qwen2(Text text, std::size_t* pos, std::uint32_t* ends, std::size_t capacity) {
-  return cut(text, pos, ends, capacity, next_cl100k<kLetter, 1>);
-}
-std::size_t cut_qwen35(Text text, std::size_t* pos, std::uint32_t* ends, std::size_t capacity) {
-  return cut(text, pos, ends, capacity, next_cl100k<kLetter | kMark, 1>);
-}
-std::size_t next_o200k(Text text, std::size_t pos) { return next_cased<true, 3>(text, pos); }
-std::size_t next_tekken(Text text, std::size_t pos) { return next_cased<false, 1>(text, pos); }
-std::size_t cut_o200k(Text text, std::size_t* pos, std::uint32_t* ends, std::size_t capacity) {
-  return cut(text, pos, ends, capacity, next_cased<true, 3>);
-}
-std::size_t cut_tekken(Text text, std::size_t* pos, std::uint32_t* ends, std::size_t capacity) {
-  return cut(text, pos, ends, capacity, next_cased<false, 1>);
-}
-std::size_t cut_deepseek_v3(Text text, std::size_t* pos, std::uint32_t* ends,
-                            std::size_t capacity) {
-  return cut(text, pos, ends, capacity, next_deepseek_v3);
 }
 
 }  // namespace tokpack::matching

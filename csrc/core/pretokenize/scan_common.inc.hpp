@@ -1,8 +1,8 @@
-// The operations of a scanner that need no instruction set. Included by each scanner inside its own
-// namespace; its `Isa` inherits them.
+// The operations of a scanner that need no vectors. Included by each scanner inside its own
+// namespace; its `Isa` inherits them, unless its instruction set has something better.
 
-struct PlainIsa {
-  // Of a character of 2 to 4 bytes, which are in memory order in `bytes`.
+struct CommonIsa {
+  // The code point of a character of 2 to 4 bytes, the first of which is the lowest of `bytes`.
   static std::uint32_t code_point(std::uint32_t bytes) {
     std::uint8_t b[4];
     std::memcpy(b, &bytes, sizeof b);
@@ -14,6 +14,8 @@ struct PlainIsa {
     return all >> kShift[kind] & kBits[kind];
   }
 
+  // Writes base + i for each bit i of the mask, and returns their number. May write behind them, 64
+  // elements in all.
   static std::size_t flatten(std::uint64_t mask, std::uint32_t base, std::uint32_t* out) {
     const auto count = static_cast<std::size_t>(std::popcount(mask));
     for (std::uint32_t* end = out + count; out != end; mask &= mask - 1) {

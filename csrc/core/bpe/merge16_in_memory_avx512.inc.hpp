@@ -1,13 +1,12 @@
-// BPE of words too long for one register. Included by the AVX-512 kernel inside its own namespace.
+// BPE of words too long for one register, with ids and ranks of 16 bits. Included by the AVX-512
+// kernel inside its own namespace.
 
-// The lowest rank is looked for in memory, 32 at a time, and symbols are linked to their
-// neighbours.
-inline std::size_t merge_in_memory(const MergeTable16& merges, const std::uint8_t* text,
-                                   std::size_t size, std::uint16_t* out) {
+// The lowest rank is searched in memory, 32 at a time, and symbols are linked to their neighbours.
+inline std::size_t merge16_in_memory(const MergeTable16& merges, const std::uint8_t* text,
+                                     std::size_t size, std::uint16_t* out) {
   constexpr std::uint32_t kNone = MergeTable16::kNone;
   alignas(64) std::uint16_t ranks[kMerge16Limit + 1];
-  // One more at either end, so that every symbol has neighbours: symbols[0] and symbols[size + 1]
-  // merge with nothing.
+  // One more symbol at either end, which merges with nothing, so that each has two neighbours.
   std::uint16_t symbols[kMerge16Limit + 2], products[kMerge16Limit + 2];
   std::uint16_t next[kMerge16Limit + 2], previous[kMerge16Limit + 2];
   const std::size_t registers = (size + 31) / 32;

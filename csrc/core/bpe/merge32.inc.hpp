@@ -1,35 +1,36 @@
-// BPE of short words with ids and ranks of any size, as merge_in_register_x86.inc.hpp does it for
-// those of 16 bits. Included by the kernels, each inside its own namespace, after a struct
-// `WideIsa` of the operations on a register of 32-bit lanes. The lane of the pair that begins at
-// byte i holds its rank and, in the low five bits, i: so the lowest is the leftmost of equals.
+// BPE of one word, with ids and ranks of any size. Included by the kernels, each inside its own
+// namespace, after a struct `Merge32Isa` of operations on a register of 32-bit lanes.
 
 inline constexpr std::size_t kMerge32Limit = LongWordCache::kMaxSize;
 
+// The ranks of all neighbouring pairs of a word of at most 32 bytes, in registers. The lane of the
+// pair that begins at byte i holds its rank and, in the low five bits, i: so of equal ranks the
+// leftmost is the lowest.
 template <unsigned kRegisters>
-class WideRanks {
+class Ranks32 {
  public:
-  using Lanes = WideIsa::Lanes;
+  using Lanes = Merge32Isa::Lanes;
 
-  WideRanks(const std::uint32_t* first, std::uint64_t pairs) {
+  Ranks32(const std::uint32_t* first, std::uint64_t pairs) {
     for (unsigned r = 0; r < kRegisters; ++r) {
-      iota_[r] = WideIsa::iota(WideIsa::kLanes * r);
-      lanes_[r] = WideIsa::either(WideIsa::shift_left(WideIsa::load(first + WideIsa::kLanes * r)),
-                                  iota_[r]);
+      iota_[r] = Merge32Isa::iota(Merge32Isa::kLanes * r);
+      lanes_[r] = Merge32Isa::either(
+          Merge32Isa::shift_left(Merge32Isa::load(first + Merge32Isa::kLanes * r)), iota_[r]);
     }
     set(~pairs, MergeTable32::kNoRank);
   }
 
   std::uint32_t lowest() const {
     Lanes least = lanes_[0];
-    for (unsigned r = 1; r < kRegisters; ++r) least = WideIsa::least(least, lanes_[r]);
-    return WideIsa::lowest(least);
+    for (unsigned r = 1; r < kRegisters; ++r) least = Merge32Isa::least(least, lanes_[r]);
+    return Merge32Isa::lowest(least);
   }
 
   void set(std::uint64_t lanes, std::uint32_t rank) {
-    const Lanes value = WideIsa::all(rank << 5);
+    const Lanes value = Merge32Isa::all(rank << 5);
     for (unsigned r = 0; r < kRegisters; ++r) {
-      lanes_[r] = WideIsa::choose(static_cast<std::uint32_t>(lanes >> (WideIsa::kLanes * r)),
-                                  WideIsa::either(value, iota_[r]), lanes_[r]);
+      lanes_[r] = Merge32Isa::choose(static_cast<std::uint32_t>(lanes >> (Merge32Isa::kLanes * r)),
+                                     Merge32Isa::either(value, iota_[r]), lanes_[r]);
     }
   }
 
@@ -43,8 +44,8 @@ class WideRanks {
 template <unsigned kPairs>
 inline std::size_t merge32_in_register(const MergeTable32& merges, const std::uint8_t* text,
                                        std::size_t size, std::uint32_t* out) {
-  constexpr unsigned kRegisters = (kPairs + WideIsa::kLanes - 1) / WideIsa::kLanes;
-  // The symbol that begins at byte i. The 33rd stands for "no neighbour".
+  constexpr unsigned kRegisters = (kPairs + Merge32Isa::kLanes - 1) / Merge32Isa::kLanes;
+  // The symbol that begins at byte i. The last one stands for kNoNeighbour.
   alignas(64) std::uint32_t symbols[33];
   alignas(64) std::uint32_t first_ranks[32];
   symbols[32] = MergeTable32::kNoSymbol;
@@ -53,27 +54,20 @@ inline std::size_t merge32_in_register(const MergeTable32& merges, const std::ui
     symbols[i + 1] = merges.byte_id(text[i + 1]);
     first_ranks[i] = merges.byte_pair(text[i], text[i + 1]);
   }
-  // Bit i: a symbol begins at byte i. Symbols do not move: a merge clears the bit of its right one.
-  std::uint64_t alive = (std::uint64_t{1} << size) - 1;
-  WideRanks<kRegisters> ranks(first_ranks, alive >> 1);
+  SymbolsLeft left(size);
+  Ranks32<kRegisters> ranks(first_ranks, left.bits() >> 1);
   std::uint32_t best = ranks.lowest();
   while (best >> 5 != MergeTable32::kNoRank) {
     const unsigned at = best & 31;
     const std::uint32_t product = merges.product(best >> 5);
     symbols[at] = product;
-    std::uint64_t right = alive & (~std::uint64_t{1} << at);
-    const std::uint64_t merged = right & (~right + 1);
-    right ^= merged;
-    alive ^= merged;
-    const std::uint64_t left = alive & ((std::uint64_t{1} << at) - 1);
-    const auto after = static_cast<unsigned>(std::countr_zero(right | std::uint64_t{1} << 32));
-    const unsigned before = left != 0 ? 63 - static_cast<unsigned>(std::countl_zero(left)) : 32;
+    const auto [right, before, after] = left.merge(at);
     const std::uint32_t with_after = merges.rank(product, symbols[after]);
     const std::uint32_t with_before = merges.rank(symbols[before], product);
     merges.prefetch_product(with_after);
     merges.prefetch_product(with_before);
     const std::uint64_t at_bit = std::uint64_t{1} << at, before_bit = std::uint64_t{1} << before;
-    ranks.set(merged | at_bit | before_bit, MergeTable32::kNoRank);
+    ranks.set(right | at_bit | before_bit, MergeTable32::kNoRank);
     // Most often the next merge is not one of the two new pairs. The branch lets the processor
     // predict that and go on before the ranks of the new pairs have come from memory.
     best = ranks.lowest();
@@ -86,21 +80,22 @@ inline std::size_t merge32_in_register(const MergeTable32& merges, const std::ui
     ranks.set(at_bit, with_after);
     ranks.set(before_bit, with_before);
   }
-  WideIsa::store_kept(symbols, alive, out);
-  return static_cast<std::size_t>(std::popcount(alive));
+  Merge32Isa::store_kept(symbols, left.bits(), out);
+  return left.count();
 }
 
-// Words too long for registers: the lowest rank is looked for in memory, and symbols are linked to
-// their neighbours. A pair's rank stands above the eight bits of its position.
+// Words too long for registers: the lowest rank is searched in memory, and symbols are linked to
+// their neighbours. A pair's rank has the eight bits of its position below it.
 inline std::size_t merge32_in_memory(const MergeTable32& merges, const std::uint8_t* text,
                                      std::size_t size, std::uint32_t* out) {
   static_assert(kMerge32Limit <= 256);
   constexpr std::uint32_t kNone = ~std::uint32_t{0};
   alignas(64) std::uint32_t ranks[kMerge32Limit];
-  // One more at either end, so that every symbol has neighbours, which merge with nothing.
+  // One more symbol at either end, which merges with nothing, so that each has two neighbours.
   std::uint32_t symbols[kMerge32Limit + 2];
   std::uint16_t next[kMerge32Limit + 2], previous[kMerge32Limit + 2];
-  const std::size_t lanes = (size + WideIsa::kLanes - 1) / WideIsa::kLanes * WideIsa::kLanes;
+  const std::size_t lanes =
+      (size + Merge32Isa::kLanes - 1) / Merge32Isa::kLanes * Merge32Isa::kLanes;
   const auto set = [&](std::size_t at, std::uint32_t rank) __attribute__((always_inline)) {
     ranks[at] = rank == MergeTable32::kNoRank ? kNone : rank << 8 | static_cast<std::uint32_t>(at);
   };
@@ -113,11 +108,11 @@ inline std::size_t merge32_in_memory(const MergeTable32& merges, const std::uint
   }
   for (std::size_t i = size - 1; i < lanes; ++i) ranks[i] = kNone;
   for (;;) {
-    WideIsa::Lanes least = WideIsa::load(ranks);
-    for (std::size_t i = WideIsa::kLanes; i < lanes; i += WideIsa::kLanes) {
-      least = WideIsa::least(least, WideIsa::load(ranks + i));
+    Merge32Isa::Lanes least = Merge32Isa::load(ranks);
+    for (std::size_t i = Merge32Isa::kLanes; i < lanes; i += Merge32Isa::kLanes) {
+      least = Merge32Isa::least(least, Merge32Isa::load(ranks + i));
     }
-    const std::uint32_t best = WideIsa::lowest(least);
+    const std::uint32_t best = Merge32Isa::lowest(least);
     if (best == kNone) break;
     const std::size_t at = (best & 255) + 1;  // counted as symbols are
     const std::size_t merged = next[at], after = next[merged], before = previous[at];

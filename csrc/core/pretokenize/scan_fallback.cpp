@@ -1,10 +1,10 @@
-#include "core/pretokenize/scan_slow.hpp"
+#include "core/pretokenize/scan_fallback.hpp"
 
 #include "core/pretokenize/matching.hpp"
 #include "core/text/unicode.hpp"
 #include "core/text/utf8.hpp"
 
-namespace tokpack::scan_slow {
+namespace tokpack::scan_fallback {
 namespace {
 
 bool is_inside(const Scan& scan, std::size_t pos) { return (scan.text[pos] & 0xC0) == 0x80; }
@@ -19,8 +19,8 @@ matching::Char char_at(const Scan& scan, std::size_t pos) {
   return {c.value < 0x110000 ? char_class(c.value) : std::uint32_t{0}, c.size};
 }
 
-// Whether a letter or number before text[pos] ends its run there, and nothing that follows looks
-// back at it.
+// Whether a run of letters or numbers ends at text[pos], such that the pretokens that follow do not
+// depend on what is before.
 bool ends_run(const Scan& scan, std::size_t pos) {
   std::size_t last = pos - 1;
   while (last > 0 && is_inside(scan, last)) --last;
@@ -67,4 +67,4 @@ void settle(Scan& scan, bool contractions, std::size_t from, std::size_t past) {
   scan.settled_stop = scan.settled + scan.settled_starts.size();
 }
 
-}  // namespace tokpack::scan_slow
+}  // namespace tokpack::scan_fallback
