@@ -21,7 +21,8 @@ from tokpack import GPTDataset, MMapIndexedDatasetBuilder
 from tokpack.indexed import lengths
 from tokpack.samples.cache import format as cache_format
 from tokpack.samples.cache import store as cache_module
-from tokpack.samples.cache.store import ChunkedArray, IndexCache
+from tokpack.samples.cache.format import ChunkedArray
+from tokpack.samples.cache.store import IndexCache
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +37,8 @@ ARRAYS = {
 PROCESS = """
 import os, sys, time
 import numpy as np
-from tokpack.samples.cache.store import IndexCache, ChunkedArray
+from tokpack.samples.cache.format import ChunkedArray
+from tokpack.samples.cache.store import IndexCache
 folder, builds, key, slow, others = sys.argv[1:]
 def chunks(seed):
     for part in range(20):
@@ -50,7 +52,7 @@ def build():
 open(f"{builds}.{os.getpid()}.here", "w").close()
 while sum(name.endswith(".here") for name in os.listdir(os.path.dirname(builds))) < int(others):
     time.sleep(0.001)  # until so many processes have loaded what they need
-arrays = IndexCache(folder).arrays("test", {"key": key}, build)
+arrays = IndexCache(folder).file("test", {"key": key}, build).arrays
 expected = np.concatenate([np.frombuffer(chunk, "<u4") for chunk in
                            (np.random.RandomState(int(key) + part).bytes(40_000)
                             for part in range(20))])
@@ -67,9 +69,9 @@ def fresh() -> None:
 
 
 def built(times: list[int]) -> Any:
-    def build() -> dict[str, np.ndarray[Any, Any]]:
+    def build() -> list[ChunkedArray]:
         times.append(1)
-        return {name: array.copy() for name, array in ARRAYS.items()}
+        return [ChunkedArray.of(name, array.copy()) for name, array in ARRAYS.items()]
 
     return build
 
@@ -93,7 +95,7 @@ def test_built_once_then_mapped(tmp_path: Path) -> None:
     times: list[int] = []
     cache = IndexCache(tmp_path / "new" / "folder")
     for _ in range(3):
-        check(cache.arrays("test", SETTINGS, built(times)))
+        check(cache.file("test", SETTINGS, built(times)).arrays)
     assert len(times) == 1
     path = Path(cache.path("test", SETTINGS))
     assert os.listdir(path.parent) == [path.name]
@@ -117,15 +119,15 @@ def test_parts_are_written_as_they_are_made(tmp_path: Path) -> None:
             yield ChunkedArray(name, array.dtype, array.shape, iter(pieces))
 
     cache = IndexCache(tmp_path)
-    check(cache.arrays("test", SETTINGS, parts))
+    check(cache.file("test", SETTINGS, parts).arrays)
     whole = IndexCache(tmp_path / "whole")
-    check(whole.arrays("test", SETTINGS, lambda: ARRAYS))
+    check(whole.file("test", SETTINGS, built([])).arrays)
     assert (
         Path(cache.path("test", SETTINGS)).read_bytes()
         == Path(whole.path("test", SETTINGS)).read_bytes()
     )
     with pytest.raises(ValueError, match="not of the shape"):
-        cache.arrays(
+        cache.file(
             "short", {}, lambda: [ChunkedArray("a", np.dtype("i4"), (3,), [np.zeros(2, "i4")])]
         )
     assert len(os.listdir(tmp_path)) == 2
@@ -158,12 +160,12 @@ def test_a_damaged_file_is_replaced(
 ) -> None:
     times: list[int] = []
     cache = IndexCache(tmp_path)
-    cache.arrays("test", SETTINGS, built(times))
+    cache.file("test", SETTINGS, built(times))
     path = Path(cache.path("test", SETTINGS))
     whole = path.read_bytes()
     path.write_bytes(change(bytearray(whole)))
     with caplog.at_level(logging.WARNING, "tokpack"):
-        check(cache.arrays("test", SETTINGS, built(times)))
+        check(cache.file("test", SETTINGS, built(times)).arrays)
     assert len(times) == 2
     assert path.read_bytes() == whole
     (record,) = caplog.records
@@ -174,23 +176,24 @@ def test_a_damaged_file_is_replaced(
 def test_a_file_under_another_name_is_not_used(tmp_path: Path) -> None:
     times: list[int] = []
     cache = IndexCache(tmp_path)
-    cache.arrays("test", SETTINGS, built(times))
+    cache.file("test", SETTINGS, built(times))
     other = cache.path("test", SETTINGS | {"seed": 8})
     os.rename(cache.path("test", SETTINGS), other)
-    check(cache.arrays("test", SETTINGS | {"seed": 8}, built(times)))
+    check(cache.file("test", SETTINGS | {"seed": 8}, built(times)).arrays)
     assert len(times) == 2
 
 
-def test_checksums_are_checked_once_by_a_process_or_never(tmp_path: Path) -> None:
+def test_checksums_are_checked_once_by_a_process(tmp_path: Path) -> None:
     times: list[int] = []
     cache = IndexCache(tmp_path)
-    cache.arrays("test", SETTINGS, built(times))
-    path = Path(cache.path("test", SETTINGS))
+    path = Path(cache.file("test", SETTINGS, built(times)).path or "")
+    written = path.stat().st_mtime_ns
     path.write_bytes(flip(bytearray(path.read_bytes()), 64))
-    trusting = IndexCache(tmp_path, verify=False)
-    assert trusting.arrays("test", SETTINGS, built(times))["first"][0] == 1
+    os.utime(path, ns=(written, written))  # as if it were the file that this process has checked
+    assert cache.file("test", SETTINGS, built(times)).arrays["first"][0] == 1
     assert len(times) == 1
-    check(cache.arrays("test", SETTINGS, built(times)))
+    cache_module._verified.clear()
+    check(cache.file("test", SETTINGS, built(times)).arrays)
     assert len(times) == 2
 
 
@@ -284,7 +287,7 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(cache_format, "_write_all", full)
-    check(IndexCache(tmp_path).arrays("test", SETTINGS, built([])))
+    check(IndexCache(tmp_path).file("test", SETTINGS, built([])).arrays)
     assert os.listdir(tmp_path) == []
 
 
@@ -293,7 +296,7 @@ def test_what_build_raises_comes_through(tmp_path: Path) -> None:
         raise KeyError("build")
 
     with pytest.raises(KeyError, match="build"):
-        IndexCache(tmp_path).arrays("test", SETTINGS, fail)
+        IndexCache(tmp_path).file("test", SETTINGS, fail)
     assert os.listdir(tmp_path) == []
 
 

@@ -29,7 +29,7 @@ from tokpack.files.foreign import parse_json
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from tokpack.samples.cache.store import ChunkedArray
+    import numpy.typing as npt
 
 VERSION = 1
 ALIGNMENT = 64
@@ -42,7 +42,36 @@ _KINDS = "biuf"
 
 
 class CacheError(Exception):
-    """A file is not what its name says; the message says why."""
+    """A file does not hold the arrays that its name says; the message says why."""
+
+
+@dataclass(frozen=True)
+class ChunkedArray:
+    """One array that is made in parts: ``chunks`` are its rows, in order, and are read once."""
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    chunks: Iterable[npt.NDArray[Any]]
+
+    @classmethod
+    def of(cls, name: str, array: npt.NDArray[Any]) -> ChunkedArray:
+        """An array that is in memory already."""
+        return cls(name, array.dtype, array.shape, (array,))
+
+    def array(self) -> npt.NDArray[Any]:
+        """The whole array, in memory; a single chunk that is the whole is not copied."""
+        chunks = iter(self.chunks)
+        first = next(chunks, None)
+        if first is not None and first.shape == self.shape:
+            return first
+        whole = np.empty(self.shape, self.dtype)
+        filled = 0
+        while first is not None:
+            whole[filled : filled + len(first)] = first
+            filled += len(first)
+            first = next(chunks, None)
+        return whole
 
 
 @dataclass(frozen=True)
@@ -82,7 +111,7 @@ def key(kind: str, settings: Mapping[str, Any]) -> str:
 def write(
     file: BinaryIO, kind: str, settings: Mapping[str, Any], parts: Iterable[ChunkedArray]
 ) -> None:
-    """Write a whole file; the preamble, without which it is none, comes last."""
+    """Write a whole file. The preamble comes last: without it a file is never taken for a cache."""
     position = _PREAMBLE.size
     file.seek(position)
     arrays = []

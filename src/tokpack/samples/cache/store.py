@@ -11,13 +11,11 @@ import mmap
 import os
 import socket
 import time
-from collections.abc import Iterable, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
-import numpy.typing as npt
 
 from tokpack.files.durable import rename, sync_data
 from tokpack.files.lock import try_flock, turn
@@ -25,49 +23,25 @@ from tokpack.samples.cache import format as cache_format
 from tokpack.samples.cache.format import CacheError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    import numpy.typing as npt
+
+    from tokpack.samples.cache.format import ChunkedArray
 
     Arrays = dict[str, npt.NDArray[Any]]
-
-__all__ = ["CacheFile", "ChunkedArray", "IndexCache", "collect"]
+    Build = Callable[[], Iterable[ChunkedArray]]
 
 _SUFFIX = ".tokindex"
-_WAIT_SECONDS = 1800.0  # for another process that builds the same; then build it here too
-_LEFT_SECONDS = 60.0  # after which an unlocked temporary file is what a crash left
-_LEFT_UNLOCKABLE_SECONDS = 86400.0  # the same where the file system has no locks
+_WAIT_SECONDS = 1800.0  # for another process that builds the same; then it is built here too
+# A temporary file that is older, and not locked, was left by a crash; the second number is for
+# file systems without locks.
+_LEFT_SECONDS = 60.0
+_LEFT_UNLOCKABLE_SECONDS = 86400.0
 
 _log = logging.getLogger(__name__)
 _said: set[str] = set()
 _verified: set[tuple[str, int, int, int]] = set()  # files whose checksums this process has seen
-
-
-@dataclass(frozen=True)
-class ChunkedArray:
-    """One array, made piece by piece: ``chunks`` are its rows, in order, and are read once."""
-
-    name: str
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-    chunks: Iterable[npt.NDArray[Any]]
-
-    @classmethod
-    def of(cls, name: str, array: npt.NDArray[Any]) -> ChunkedArray:
-        """An array that is there already."""
-        return cls(name, array.dtype, array.shape, (array,))
-
-    def array(self) -> npt.NDArray[Any]:
-        """The whole of it, in memory; the array itself where it is one."""
-        chunks = iter(self.chunks)
-        first = next(chunks, None)
-        if first is not None and first.shape == self.shape:
-            return first
-        whole = np.empty(self.shape, self.dtype)
-        filled = 0
-        while first is not None:
-            whole[filled : filled + len(first)] = first
-            filled += len(first)
-            first = next(chunks, None)
-        return whole
 
 
 @dataclass(frozen=True)
@@ -85,13 +59,6 @@ class CacheFile:
         return sum(array.nbytes for array in self.arrays.values())
 
 
-def collect(parts: Iterable[ChunkedArray] | Mapping[str, npt.NDArray[Any]]) -> Arrays:
-    """All arrays, in memory."""
-    if isinstance(parts, Mapping):
-        return dict(parts)
-    return {part.name: part.array() for part in parts}
-
-
 class IndexCache:
     """A folder of files, each named by the key of its arrays.
 
@@ -99,41 +66,26 @@ class IndexCache:
     these hold the fingerprint of the data and every setting that decides the arrays. A file of
     another version or key, or that is truncated or damaged, is never used: it is built again and
     replaced, which is logged. The checksum of every array is checked when a process opens a file
-    for the first time, at some GB/s; ``verify=False`` checks the header and the size only.
+    for the first time, at some GB/s.
 
     Any number of processes may ask for the same at once. One builds while the others on a file
     system with locks wait; elsewhere each may build, and all write the same bytes. A folder that
     cannot be written is no error: the arrays are built in memory, and that is logged once.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], *, verify: bool = True) -> None:
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = os.fspath(folder)
-        self._verify = verify
 
     def path(self, kind: str, settings: Mapping[str, Any]) -> str:
         """The file of these arrays, whether it is there or not."""
         return os.path.join(self.folder, f"{kind}-{cache_format.key(kind, settings)}{_SUFFIX}")
 
-    def arrays(
-        self,
-        kind: str,
-        settings: Mapping[str, Any],
-        build: Callable[[], Iterable[ChunkedArray] | Mapping[str, npt.NDArray[Any]]],
-    ) -> Arrays:
+    def file(self, kind: str, settings: Mapping[str, Any], build: Build) -> CacheFile:
         """The arrays of ``settings``, read-only and mapped; built and written when they are absent.
 
-        ``build`` returns them by name, or as parts, which are written while they are made; it may
-        be called twice. Whatever it raises comes through, and leaves nothing behind.
+        ``build`` returns them as parts, which are written while they are made; it may be called
+        twice. Whatever it raises comes through, and leaves nothing behind.
         """
-        return self.file(kind, settings, build).arrays
-
-    def file(
-        self,
-        kind: str,
-        settings: Mapping[str, Any],
-        build: Callable[[], Iterable[ChunkedArray] | Mapping[str, npt.NDArray[Any]]],
-    ) -> CacheFile:
-        """Like ``arrays``, with where they are and what it took."""
         began = time.perf_counter()
         path = self.path(kind, settings)
         found = self._open(path, kind, settings)
@@ -146,8 +98,8 @@ class IndexCache:
                     f"{path}: cannot be written: {error.strerror or error}; the index is built in "
                     "memory, by every process for itself: name a cache folder that can be written",
                 )
-                held = collect(build())
-                return CacheFile(_read_only(held), None, True, time.perf_counter() - began)
+                held = _read_only({part.name: part.array() for part in build()})
+                return CacheFile(held, None, True, time.perf_counter() - began)
         return CacheFile(found, path, built, time.perf_counter() - began)
 
     def _open(self, path: str, kind: str, settings: Mapping[str, Any]) -> Arrays | None:
@@ -161,41 +113,34 @@ class IndexCache:
         with file:
             try:
                 header = cache_format.read(file, kind, settings)
-                self._check(file, path, header)
+                _verify_once(file, path, header)
                 return _map(file, header)
             except CacheError as error:
                 _say_once(f"{path}: {error}; it is built again")
                 return None
 
-    def _check(self, file: BinaryIO, path: str, header: cache_format.CacheHeader) -> None:
-        status = os.fstat(file.fileno())
-        known = (path, status.st_ino, status.st_mtime_ns, status.st_size)
-        if self._verify and known not in _verified:
-            cache_format.verify(file, header)
-            _verified.add(known)
-
     def _build_once(
-        self,
-        path: str,
-        kind: str,
-        settings: Mapping[str, Any],
-        build: Callable[[], Iterable[ChunkedArray] | Mapping[str, npt.NDArray[Any]]],
+        self, path: str, kind: str, settings: Mapping[str, Any], build: Build
     ) -> tuple[Arrays, bool]:
+        """The arrays, and whether this process has built them."""
         with _turn(path) as waited:
             if waited and (found := self._open(path, kind, settings)) is not None:
                 return found, False
             _remove_leftovers(self.folder)
-            made = build()
-            parts = (
-                [ChunkedArray.of(*item) for item in made.items()]
-                if isinstance(made, Mapping)
-                else made
-            )
-            _write(path, kind, settings, parts)
+            _write(path, kind, settings, build())
         found = self._open(path, kind, settings)
         if found is None:
             raise OSError(None, "what was written cannot be read back")
         return found, True
+
+
+def _verify_once(file: BinaryIO, path: str, header: cache_format.CacheHeader) -> None:
+    """Check the checksums of a file that this process has not seen before. Raises CacheError."""
+    status = os.fstat(file.fileno())
+    known = (path, status.st_ino, status.st_mtime_ns, status.st_size)
+    if known not in _verified:
+        cache_format.verify(file, header)
+        _verified.add(known)
 
 
 def _write(
@@ -218,7 +163,7 @@ def _write(
 
 @contextmanager
 def _turn(path: str) -> Iterator[bool]:
-    """Wait until no other process builds ``path``; True where one has, and may have made it."""
+    """Wait until no other process builds ``path``; True where one may have made it meanwhile."""
     folder, name = os.path.split(path)
     lock = os.path.join(folder, f".{name}.lock")
     with turn(lock, _WAIT_SECONDS) as waited:

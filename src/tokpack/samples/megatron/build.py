@@ -11,7 +11,7 @@ import numpy.typing as npt
 from tokpack import _core
 from tokpack.errors import UsageError
 from tokpack.indexed.lengths import release
-from tokpack.samples.cache.store import ChunkedArray
+from tokpack.samples.cache.format import ChunkedArray
 from tokpack.samples.megatron.flavours import flavour_named
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from tokpack.errors import UsageError
 from tokpack.files.durable import make_folder_of
 from tokpack.files.outputs import write_output
 from tokpack.indexed.outputs import dataset_files
-from tokpack.samples.cache.store import ChunkedArray
+from tokpack.samples.cache.format import ChunkedArray
 from tokpack.samples.megatron.build import build_parts, megatron_recipe
 from tokpack.samples.megatron.orders import blend_request, megatron_blend, normalise
 from tokpack.samples.split_string import parse_split, split_bounds

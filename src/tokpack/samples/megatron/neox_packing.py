@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from tokpack import _core
 from tokpack.errors import UsageError
-from tokpack.samples.orders.rows import locate_each, scan
+from tokpack.samples.orders.rows import scan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,17 +33,18 @@ class NeoxPackedOrder:
     off what is beyond ``seq_length`` + 1 (NeoX's ``allow_chopped``). With ``labels``, which
     "unpacked" needs, a sequence is left out whose labels are all -100 as far as they are read.
 
-    The last sample of "pack_until_overflow" has no next one: NeoX fails, and reads sample 0 again.
-    Where the next sequence is empty NeoX reads a token of the one behind it, and this reads none.
+    The last sample of "pack_until_overflow" has no next one: there NeoX fails, and goes on with the
+    first sample of the shuffled order, as this does. Where the next sequence is empty NeoX reads a
+    token of the one behind it; this order reads none.
 
     - ``document_index`` int64: sequences, one sample after another
     - ``sample_index`` int64 [num_samples + 1, 2]: where in it samples begin, and 0
     - ``shuffle_index`` int64 [num_samples]: the sample that comes k-th
 
-    UsageError for what NeoX does not survive.
+    UsageError where NeoX itself would stop with an error.
     """
 
-    joined = True  # NeoX counts the label that leads from one document into the next
+    joined = True  # NeoX has a loss for the label that leads from one document into the next
 
     def __init__(
         self,
@@ -100,7 +101,9 @@ class NeoxPackedOrder:
 
     def locate_many(self, samples: Numbers) -> tuple[Rows, Counts]:
         """``locate`` of each sample: all rows, one after the other, and int64 [B], rows of each."""
-        return locate_each(self.locate, samples)
+        found = [self.locate(int(sample)) for sample in samples]
+        counts = np.array([len(rows) for rows in found], np.int64)
+        return np.concatenate([np.empty((0, 3), np.int64), *found]), counts
 
     def find(self, sequences: range, samples: int) -> Iterator[int]:
         """Which of the first ``samples`` have tokens of any of ``sequences``, in order."""
@@ -123,7 +126,10 @@ class NeoxPackedOrder:
 
 
 def _passes(count: int, random: _core.RandomState) -> Callable[[], list[int]]:
-    """All documents, and again in another order: the same array is shuffled once more."""
+    """A function whose every call gives all documents in a new order.
+
+    As in NeoX the array of the call before is shuffled once more.
+    """
     order = np.arange(count)
 
     def shuffled() -> list[int]:
@@ -136,7 +142,7 @@ def _passes(count: int, random: _core.RandomState) -> Callable[[], list[int]]:
 def _usable(
     count: int, labels: MMapIndexedDataset | None, read: int
 ) -> npt.NDArray[np.bool_] | None:
-    """Which documents have a label that counts among the first ``read``; None for all."""
+    """Which documents have a label that is not ignored among the first ``read``; None for all."""
     if labels is None:
         return None
     sizes = labels.sizes
@@ -147,6 +153,7 @@ def _usable(
 def _usable_in_turn(
     one_pass: Callable[[], list[int] | range], usable: npt.NDArray[np.bool_] | None, count: int
 ) -> Iterator[int]:
+    """The usable documents of one pass after the other, without end."""
     if usable is not None and not usable.any():
         raise UsageError(f"all labels of {count} sequences are {_IGNORED}: there is no sample")
     while True:

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from tokpack import _core
 from tokpack.errors import FormatError, UsageError
+from tokpack.samples.cache.format import ChunkedArray
 from tokpack.samples.orders.epochs import EpochData, EpochOrder, Epochs
 from tokpack.samples.orders.rows import scan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
     import numpy as np
     import numpy.typing as npt
@@ -59,8 +60,8 @@ class PackedOrder(EpochOrder):
     """The samples of its data, epoch after epoch without end.
 
     A sequence of more than ``seq_length + extra`` tokens is cut: piece k is its tokens from
-    ``k * seq_length`` on. So with ``extra`` 1 each token but a sequence's first is a label exactly
-    once in an epoch.
+    ``k * seq_length`` on. So with ``extra`` 1 each token except the first of a sequence is a label
+    exactly once in an epoch.
 
     ``packing`` is "best_fit": within windows of 32,768 sequences in random order the longest
     piece goes first, to the sample with the least room that it fits in; or "document": one piece a
@@ -79,8 +80,9 @@ class PackedOrder(EpochOrder):
         self._begin = data.begin
         key = _core.mix(*data.key, _WINDOWS)
 
-        def build() -> Mapping[str, npt.NDArray[Any]]:
-            return _core.pack(part, seq_length, extra, key, together=packing == "best_fit")
+        def build() -> list[ChunkedArray]:
+            made = _core.pack(part, seq_length, extra, key, together=packing == "best_fit")
+            return [ChunkedArray.of(name, array) for name, array in made.items()]
 
         settings = {
             "layout": 1,  # of the arrays; another one is another file
@@ -94,7 +96,7 @@ class PackedOrder(EpochOrder):
         }
         self.cached: CacheFile | None = None
         if cache is None:
-            arrays = dict(build())
+            arrays = {made.name: made.array() for made in build()}
         else:
             self.cached = cache.file("packing", settings, build)
             arrays = self.cached.arrays
@@ -137,7 +139,7 @@ class PackedOrder(EpochOrder):
         return rows, counts
 
     def _finder(self, sequences: range) -> Callable[[int], Iterator[int]]:
-        order = self._orders[0]  # one epoch is looked at; the others follow
+        order = self._orders[0]  # samples hold the same documents in every epoch: look at one
         stored = [order.at(number) for number in scan(self.locate_many, sequences, self.samples)]
         return lambda epoch: map(self._orders[epoch].inverse, stored)
 
