@@ -69,10 +69,9 @@ def describe(run: TrainingRun) -> Iterator[str]:
     )
     tokens, steps = samples * length, schedule.count_steps()
     yield f"run: {samples:,} samples = {tokens:,} tokens in {steps:,} steps"
-    train = run.data.plan.train
-    for one, count, epochs in zip(train.portions, train.member_samples, train.epochs, strict=True):
-        amount = f"{count:,.0f} samples, {epochs:.3g} epochs of {one.tokens:,} tokens"
-        yield f"data: {one.prefix}: {amount}"
+    for one in run.data.plan.train.members:
+        amount = f"{one.samples:,.0f} samples, {one.epochs:.3g} epochs"
+        yield f"data: {one.portion.prefix}: {amount} of {one.portion.tokens:,} tokens"
     for name, held_out in {**run.data.valid, **run.data.test}.items():
         used = min(config.eval_iters * batch, len(held_out)) // run.smallest * run.smallest
         yield f"{name}: {used:,} of {len(held_out):,} samples"

@@ -299,7 +299,7 @@ def test_a_missing_dataset_keeps_the_schedule_in_step() -> None:
         open_blend(values)
     train = open_blend(values, allow_empty=True).train
     assert isinstance(train, BlendedDataset)
-    assert [segment.shares for segment in train.schedule] == [(1 / 3, 2 / 3), (0.75, 0.25)]
+    assert [phase.shares for phase in train.schedule] == [(1 / 3, 2 / 3), (0.75, 0.25)]
 
 
 def test_validation_has_the_weights_that_training_begins_with() -> None:

@@ -1,4 +1,4 @@
-"""Weights that change on the way: the past stays, epochs stay whole, shares hold in a segment."""
+"""Weights that change on the way: the past stays, epochs stay whole, shares hold in a phase."""
 
 from __future__ import annotations
 

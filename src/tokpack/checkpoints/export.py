@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch.nn import functional
 
-from tokpack.configuration.flags import resolve
+from tokpack.configuration.flags import UNSPLIT, resolve
 from tokpack.configuration.model import ModelConfig
 from tokpack.errors import InputError, OutputError, UsageError
 from tokpack.files import whole_folder
@@ -84,8 +84,7 @@ def open_weights(
         return checkpoint
     if neox_config is None:
         raise UsageError(f"{path}: layer files do not say which model they are of: add --config")
-    whole = ["--tensor-model-parallel-size", "1", "--pipeline-model-parallel-size", "1"]
-    config, _ = resolve([neox_config, *whole])
+    config, _ = resolve([neox_config, *UNSPLIT])
     ids = config.vocab_size or vocab_size
     if not ids and config.vocab_file and Path(config.vocab_file).exists():
         ids = count_ids(config.vocab_file)

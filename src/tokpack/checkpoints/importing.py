@@ -148,13 +148,13 @@ def flags_of(model: ModelConfig) -> str:
     rows = []
     for name, value in asdict(model).items():
         setting = FIELDS[name]
-        flag = setting.row()[0].split()[0].replace("[no-]", "").replace("--no-", "--")
+        flag = name.replace("_", "-")
         if value == setting.default:
             continue
         if setting.kind is bool:
-            rows.append(flag if value else f"--no-{flag.removeprefix('--')}")
+            rows.append(f"--{flag}" if value else f"--no-{flag}")
         else:
-            rows.append(f"{flag} {value:g}" if setting.kind is float else f"{flag} {value}")
+            rows.append(f"--{flag} {value:g}" if setting.kind is float else f"--{flag} {value}")
     return " ".join(rows)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tokpack.configuration.flags import resolve
+from tokpack.configuration.flags import UNSPLIT, resolve
 from tokpack.configuration.model import ModelConfig
 from tokpack.display import brief
 from tokpack.errors import FormatError, UsageError
@@ -109,12 +109,8 @@ class MegatronWeights(NeoxWeights):
             )
         first = load_file(ranks[0, 0])
         _check_version(ranks[0, 0], first)
-        if config is None:
-            argv = _arguments(ranks[0, 0], first.get("args"))
-        else:
-            argv = [config, "--tensor-model-parallel-size", "1"]
-            argv += ["--pipeline-model-parallel-size", "1"]
-        resolved, _ = resolve(argv)
+        said = _arguments(ranks[0, 0], first.get("args")) if config is None else [config]
+        resolved, _ = resolve([*said, *UNSPLIT])
         self._gated = resolved.activation == "swiglu"
         model = ModelConfig.of(resolved, vocab_size or 0)
         super().__init__(folder, model, self._by_name(ranks, stages, tensors))

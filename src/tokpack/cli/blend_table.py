@@ -28,8 +28,8 @@ def print_plan(plan: BlendPlan) -> None:
     put(f"{train.samples:,} samples of {length:,} tokens: {tokens} tokens{padded}")
     if train.changes:
         put()
-        for segment in train.segments:
-            sentence(f"from sample {segment.first:,}: {_shares(train, segment.shares)}")
+        for phase in train.phases:
+            sentence(f"from sample {phase.first:,}: {_shares(train, phase.shares)}")
     if len(plan.mixtures) > 1:
         put()
         _print_splits(plan)
@@ -48,8 +48,7 @@ def print_shared(plan: BlendPlan, shared: Mapping[str, Shared]) -> None:
 
 
 def _print_datasets(mixture: Mixture) -> None:
-    weights = mixture.weights or [None] * len(mixture.portions)
-    largest = max(mixture.shares)
+    members = mixture.members
     rows = [["dataset", "documents", "tokens", "weight", "share", "samples", "epochs"]]
     rows += [
         [
@@ -61,18 +60,12 @@ def _print_datasets(mixture: Mixture) -> None:
             f"{samples:,.0f}",
             f"{epochs:.2f}",
         ]
-        for portion, weight, share, samples, epochs in zip(
-            mixture.portions,
-            weights,
-            mixture.shares,
-            mixture.member_samples,
-            mixture.epochs,
-            strict=True,
-        )
+        for portion, weight, share, samples, epochs in members
     ]
     total = f"{mixture.documents:,}", count_text(mixture.tokens), "", "100.00%"
     rows.append(["together", *total, f"{mixture.samples:,}", ""])
-    table(rows, bars=[share / largest for share in mixture.shares])
+    largest = max(member.share for member in members)
+    table(rows, bars=[member.share / largest for member in members])
 
 
 def _shares(mixture: Mixture, shares: tuple[float, ...]) -> str:

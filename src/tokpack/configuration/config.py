@@ -12,11 +12,14 @@ from .setting import Setting, kind_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-UNSAVED = ("notes", "unlike")  # fields of Config that are no settings
+UNSAVED = ("notes", "unlike")  # fields of Config that are not settings
 
 
 def _in(group: str) -> Callable[..., Any]:
-    """Declares a field of Config: its default, what the help page says, and more of Setting."""
+    """A function that declares a field of Config of one group of the help page.
+
+    It takes the default, what the help page says of it and of its value, and more of Setting.
+    """
 
     def declare(default: Any, help: str = "", value: str = "", **more: Any) -> Any:  # noqa: A002
         return field(
@@ -39,39 +42,29 @@ class Config:
     together, whatever the data and the machine are.
     """
 
-    num_layers: int = _model(12, "transformer blocks", "N")
-    hidden_size: int = _model(768, "width", "N")
-    num_attention_heads: int = _model(12, "heads", "N")
-    ffn_hidden_size: int | None = _model(
-        None, "width inside the MLP", "N", otherwise="4 x hidden-size"
-    )
+    num_layers: int = _model(12, "transformer blocks")
+    hidden_size: int = _model(768, "width")
+    num_attention_heads: int = _model(12, "heads")
+    ffn_hidden_size: int | None = _model(None, "width inside the MLP", otherwise="4 x hidden-size")
     num_query_groups: int | None = _model(
         None,
         "heads of keys and values",
-        "N",
         names="num_key_value_heads num_kv_heads",
         otherwise="num-attention-heads",
     )
     kv_channels: int | None = _model(
-        None, "width of a head", "N", otherwise="hidden-size / num-attention-heads"
+        None, "width of a head", otherwise="hidden-size / num-attention-heads"
     )
-    seq_length: int = _model(1024, "tokens of a sample", "N")
-    max_position_embeddings: int | None = _model(None, "positions", "N", otherwise="seq-length")
+    seq_length: int = _model(1024, "tokens of a sample")
+    max_position_embeddings: int | None = _model(None, "positions", otherwise="seq-length")
     vocab_size: int | None = _model(
-        None,
-        "the size of the vocabulary, where nothing else says it",
-        "N",
-        names="pad_vocab_size_to",
+        None, "the size of the vocabulary, where nothing else says it", names="pad_vocab_size_to"
     )
     make_vocab_size_divisible_by: int = _model(
-        128, "the vocabulary is padded to a multiple of N x TP", "N"
+        128, "the vocabulary is padded to a multiple of N x TP"
     )
     position_embedding_type: str = _model(
-        "learned_absolute",
-        "learned_absolute or rope",
-        "T",
-        names="pos_emb",
-        choices="learned_absolute rope",
+        "learned_absolute", "{choices}", names="pos_emb", choices="learned_absolute rope"
     )
     rotary_percent: float = _model(
         1.0, "share of a head that rope turns", "P", names="rotary_pct", most=1
@@ -79,28 +72,27 @@ class Config:
     rotary_base: float = _model(
         10000.0, "base of rope", "B", names="rotary_emb_base rotary_position_embeddings_theta"
     )
-    use_rope_scaling: bool = _model(False, "slow waves of rope made slower, as Llama 3.1")
-    rope_scaling_factor: float = _model(8.0, "so many times", "X", names="rope_factor")
+    use_rope_scaling: bool = _model(False, "scale the low frequencies of rope, as Llama 3.1")
+    rope_scaling_factor: float = _model(8.0, "by so much", names="rope_factor")
     untie_embeddings_and_output_weights: bool = _model(
-        False, "a head of its own", names="no_weight_tying"
+        False, "an output layer with weights of its own", names="no_weight_tying"
     )
     parallel_residual: bool = _model(
         False, "attention and MLP side by side, as GPT-NeoX", names="gpt_j_residual"
     )
     embed_layernorm: bool = _model(False, "a norm behind the embedding, as BigScience")
-    normalization: str = _model(
-        "LayerNorm", "LayerNorm or RMSNorm", "T", names="norm", choices="LayerNorm RMSNorm"
-    )
+    normalization: str = _model("LayerNorm", "{choices}", names="norm", choices="LayerNorm RMSNorm")
     qk_layernorm: bool = _model(False, "a norm over each head of queries and keys")
     activation: str = _model(
         "gelu",
         "gelu (its tanh form), gelu_erf or swiglu",
-        "T",
         names="glu_activation",
         choices="gelu gelu_erf swiglu",
     )
     add_bias_linear: bool = _model(True, "no biases in linear layers")
-    add_qkv_bias: bool = _model(False, "but of queries, keys and values, as Qwen 2")
+    add_qkv_bias: bool = _model(
+        False, "without them: biases of queries, keys and values, as Qwen 2"
+    )
     hidden_dropout: float = _model(0.0, "dropout of residual branches", "P", below=1)
     attention_dropout: float = _model(0.0, "dropout of attention", "P", below=1)
     layernorm_epsilon: float = _model(1e-5, "epsilon of the norms", "E", names="norm_epsilon")
@@ -111,131 +103,112 @@ class Config:
     micro_batch_size: int = _batch(
         4,
         "samples of one pass of one data parallel process",
-        "N",
         names="batch_size train_micro_batch_size_per_gpu",
         otherwise="up to 4",
     )
     global_batch_size: int = _batch(
-        4,
-        "samples of a step",
-        "N",
-        names="train_batch_size",
-        otherwise="a micro batch of each process",
+        4, "samples of a step", names="train_batch_size", otherwise="a micro batch of each process"
     )
     rampup_batch_size: tuple[int, int, int] | None = _batch(
         None, "begin with S samples, grow by I, over N samples", "S I N"
     )
     train_samples: int | None = _batch(
-        None, "samples of the run", "N", names="samples", otherwise="one epoch"
+        None, "samples of the run", names="samples", otherwise="one epoch"
     )
-    train_iters: int | None = _batch(None, "or steps", "N")
+    train_iters: int | None = _batch(None, "or steps")
     optimizer: str = _optimizer(
-        "adam", "adam, which is AdamW, or muon for the layers' matrices", "T", choices="adam muon"
+        "adam", "adam, which is AdamW, or muon for the layers' matrices", choices="adam muon"
     )
-    lr: float = _optimizer(3e-4, "learning rate", "X", names="optimizer.params.lr", zero=True)
-    min_lr: float = _optimizer(0.0, "where it ends", "X")
+    lr: float = _optimizer(3e-4, "learning rate", names="optimizer.params.lr", zero=True)
+    min_lr: float = _optimizer(0.0, "learning rate at the end")
     lr_decay_style: str = _optimizer(
-        "linear",
-        "constant, linear, cosine, inverse-square-root or WSD",
-        "T",
-        choices="constant linear cosine inverse-square-root WSD",
+        "linear", "{choices}", choices="constant linear cosine inverse-square-root WSD"
     )
-    lr_decay_samples: int | None = _optimizer(None, "samples until min-lr", "N", otherwise="all")
-    lr_decay_iters: int | None = _optimizer(None, "or steps", "N")
+    lr_decay_samples: int | None = _optimizer(None, "samples until min-lr", otherwise="all")
+    lr_decay_iters: int | None = _optimizer(None, "or steps")
     lr_wsd_decay_style: str = _optimizer(
-        "exponential",
-        "how WSD ends: exponential, linear, cosine or minus_sqrt",
-        "T",
-        choices="exponential linear cosine minus_sqrt",
+        "exponential", "how WSD ends: {choices}", choices="exponential linear cosine minus_sqrt"
     )
-    lr_wsd_decay_samples: int | None = _optimizer(None, "samples of the end of WSD", "N")
-    lr_wsd_decay_iters: int | None = _optimizer(None, "or steps", "N")
-    lr_warmup_samples: int = _optimizer(0, "samples of warm-up", "N")
-    lr_warmup_iters: int = _optimizer(0, "or steps", "N")
+    lr_wsd_decay_samples: int | None = _optimizer(None, "samples of the end of WSD")
+    lr_wsd_decay_iters: int | None = _optimizer(None, "or steps")
+    lr_warmup_samples: int = _optimizer(0, "samples of warm-up")
+    lr_warmup_iters: int = _optimizer(0, "or steps")
     lr_warmup_fraction: float | None = _optimizer(
         None, "or a share of the decay", "F", names="warmup", zero=True, most=1
     )
     weight_decay: float = _optimizer(
         0.01,
         "of weights, not of biases and norms",
-        "X",
         names="optimizer.params.weight_decay",
         zero=True,
     )
-    adam_beta1: float = _optimizer(0.9, "decay of the mean of gradients", "X", zero=True, below=1)
-    adam_beta2: float = _optimizer(0.999, "and of their squares", "X", zero=True, below=1)
+    adam_beta1: float = _optimizer(0.9, "decay of the mean of gradients", zero=True, below=1)
+    adam_beta2: float = _optimizer(0.999, "and of their squares", zero=True, below=1)
     adam_eps: float = _optimizer(
-        1e-8, "added to the root of the squares", "X", names="optimizer.params.eps"
+        1e-8, "added to the root of the squares", names="optimizer.params.eps"
     )
-    muon_momentum: float = _optimizer(0.95, "decay of its mean", "X", zero=True, below=1)
+    muon_momentum: float = _optimizer(0.95, "decay of its mean", zero=True, below=1)
     muon_nesterov: bool = _optimizer(False, "look a step ahead", names="muon_use_nesterov")
-    muon_num_ns_steps: int = _optimizer(5, "Newton-Schulz steps", "N")
+    muon_num_ns_steps: int = _optimizer(5, "Newton-Schulz steps")
     muon_scale_mode: str = _optimizer(
         "spectral",
         "root of a step's size, of rows r and columns c: spectral max(r, c), unit_rms_norm r / c, "
         "shape_scaling max(1, r / c)",
-        "T",
         choices="spectral unit_rms_norm shape_scaling",
     )
-    muon_extra_scale_factor: float = _optimizer(1.0, "times this", "X")
+    muon_extra_scale_factor: float = _optimizer(1.0, "times this")
     muon_split_qkv: bool = _optimizer(True, "queries, keys and values are one matrix")
     clip_grad: float = _optimizer(
         1.0,
         "largest norm of the gradient, 0 for any",
-        "X",
         names="gradient_clipping max_grad_norm optimizer.params.max_grad_norm",
         zero=True,
     )
     precision: str | None = _precision(
         None,
         "fp32, bf16 or fp16; --bf16 and --fp16 too",
-        "T",
         choices="fp32 bf16 fp16",
         otherwise="bf16 on a GPU, else fp32",
     )
     loss_scale: float = _precision(
-        0.0, "fp16: a fixed loss scale, 0 for a dynamic one", "X", names="fp16.loss_scale"
+        0.0, "fp16: a fixed loss scale, 0 for a dynamic one", names="fp16.loss_scale"
     )
-    initial_loss_scale: float = _precision(65536.0, "where the dynamic one begins", "X")
+    initial_loss_scale: float = _precision(65536.0, "the first dynamic one")
     loss_scale_window: int = _precision(
-        1000, "good steps until it doubles", "N", names="fp16.loss_scale_window"
+        1000, "good steps until it doubles", names="fp16.loss_scale_window"
     )
     hysteresis: int = _precision(
-        2, "overflows until it halves", "N", names="fp16.hysteresis loss_scale_hysteresis"
+        2, "overflows until it halves", names="fp16.hysteresis loss_scale_hysteresis"
     )
     min_loss_scale: float = _precision(
-        1.0, "its lowest value", "X", names="fp16.min_loss_scale min_scale"
+        1.0, "its lowest value", names="fp16.min_loss_scale min_scale"
     )
     tensor_model_parallel_size: int = _parallel(
-        1, "processes that share each layer", "N", names="model_parallel_size"
+        1, "processes that share each layer", names="model_parallel_size"
     )
     sequence_parallel: bool = _parallel(
-        False, "they share the sequence between layers, with engine torch"
+        False, "these processes share the sequence between layers, with engine torch"
     )
-    pipeline_model_parallel_size: int = _parallel(
-        1, "stages of layers", "N", names="pipe_parallel_size"
-    )
+    pipeline_model_parallel_size: int = _parallel(1, "stages of layers", names="pipe_parallel_size")
     pipeline_split: tuple[int, ...] | None = _parallel(
         None, "layers of each stage", "N...", otherwise="equal"
     )
-    engine: str = _parallel("torch", "torch or deepspeed", "T", choices="torch deepspeed")
+    engine: str = _parallel("torch", "{choices}", choices="torch deepspeed")
     zero_stage: int = _parallel(
         0,
         "ZeRO, what data parallel processes share: 1 moments and fp32 weights, 2 gradients too, 3 "
         "the blocks' weights",
-        "N",
         names="zero_optimization.stage",
         choices="0 1 2 3",
     )
     deepspeed_json: dict[str, Any] = field(default_factory=dict)  # what no other field says
-    distributed_timeout_minutes: int = _parallel(10, "wait for another process so long", "N")
+    distributed_timeout_minutes: int = _parallel(10, "how long to wait for another process")
     checkpoint_activations: bool = _activations(
         False, "compute them again in the backward pass", names="recompute_activations"
     )
     checkpoint_num_layers: int = _activations(
         1,
         "blocks between two that are kept",
-        "N",
         names="recompute_num_layers activations_checkpoint_num_layers",
     )
     partition_activations: bool = _activations(
@@ -262,7 +235,7 @@ class Config:
     order: str = _data(
         "stateless", "the order of samples: stateless, stateless-blocks, or a program's", "NAME"
     )
-    seed: int = _data(1234, "seed of order and initialisation", "N", zero=True)
+    seed: int = _data(1234, "seed of order and initialisation", zero=True)
     reset_position_ids: bool = _data(False, "positions begin anew with each document")
     reset_attention_mask: bool = _data(False, "attention stays between EODs, as in Megatron")
     document_boundaries: bool = _data(
@@ -273,7 +246,7 @@ class Config:
         False, "a step's loss is a mean over labels, not over micro batches"
     )
     eod_id: int | None = _data(
-        None, "the token that ends a document, where no manifest names it", "N", zero=True
+        None, "the token that ends a document, where no manifest names it", zero=True
     )
     data_cache_path: str | None = _data(
         None, "indices of other orders and of packing, kept and shared", "DIR"
@@ -282,34 +255,30 @@ class Config:
     save: str | None = _run(None, "checkpoints, log.jsonl and loss.png go here", "DIR")
     load: str | None = _run(None, "continue from here; an empty folder is a fresh start", "DIR")
     save_interval: int | None = _run(
-        None,
-        "steps between checkpoints",
-        "N",
-        names="checkpoint_factor",
-        otherwise="the last one only",
+        None, "steps between checkpoints", names="checkpoint_factor", otherwise="the last one only"
     )
     extra_save_iters: tuple[int, ...] = _run(
         (), "steps at which to save as well, 0 for the beginning", "N..."
     )
     keep_checkpoints: int = _run(
-        5, "older ones are deleted, 0 for none", "N", names="keep_last_n_checkpoints", zero=True
+        5, "older ones are deleted, 0 for none", names="keep_last_n_checkpoints", zero=True
     )
     async_save: bool = _run(
         False, "write them while training goes on, from copies in the CPU's memory"
     )
     finetune: bool = _run(False, "load weights only, and begin at sample 0")
-    eval_interval: int = _run(1000, "steps between evaluations", "N")
-    eval_iters: int = _run(100, "batches of one, 0 for none", "N", zero=True)
-    log_interval: int = _run(10, "steps between log lines", "N")
-    exit_interval: int | None = _run(None, "save and exit at a multiple of N steps", "N")
+    eval_interval: int = _run(1000, "steps between evaluations")
+    eval_iters: int = _run(100, "batches of one, 0 for none", zero=True)
+    log_interval: int = _run(10, "steps between log lines")
+    exit_interval: int | None = _run(None, "save and exit at a multiple of N steps")
     exit_duration_in_mins: float | None = _run(
-        None, "save and exit after X minutes", "X", names="exit_duration"
+        None, "save and exit after X minutes", names="exit_duration"
     )
     kill_switch_path: str | None = _run(
         None, "save and exit when this file is there", "FILE", names="kill_switch_file"
     )
     tensorboard_dir: str | None = _run(None, "TensorBoard's events go here", "DIR")
-    tensorboard_queue_size: int = _run(1000, "events until it writes", "N")
+    tensorboard_queue_size: int = _run(1000, "events until it writes")
     log_timers_to_tensorboard: bool = _run(False, "a curve of the time of a step too")
     log_batch_size_to_tensorboard: bool = _run(False, "and of the batch size")
     log_validation_ppl_to_tensorboard: bool = _run(False, "and of perplexities")
@@ -321,11 +290,11 @@ class Config:
     wandb_entity: str | None = _run(None, "whose project it is", "NAME", names="wandb_team")
     wandb_save_dir: str | None = _run(None, "its files go here instead of LOG_DIR", "DIR")
     compile: bool | None = _parallel(None, "torch.compile of the blocks", otherwise="on a GPU")
-    device: str = _parallel("auto", "auto, cpu or cuda", "T", choices="auto cpu cuda")
+    device: str = _parallel("auto", "{choices}", choices="auto cpu cuda")
     log_dir: str | None = _run(None, "log.jsonl and loss.png go here instead", "DIR")
-    # What is said once by the main process, and never saved.
+    # Said once by the main process; never saved.
     notes: tuple[str, ...] = field(default=(), compare=False)
-    unlike: str = field(default="", compare=False)  # defaults in which another program differs
+    unlike: str = field(default="", compare=False)  # which defaults another program has
 
     def __post_init__(self) -> None:
         for name, setting in FIELDS.items():

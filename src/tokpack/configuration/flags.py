@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
     from .config import Config
 
+# Flags of a model in one piece, behind those of a run that shares it among processes.
+UNSPLIT = ("--tensor-model-parallel-size", "1", "--pipeline-model-parallel-size", "1")
 SETTINGS = FIELDS | {setting.name: setting for setting in DERIVED}
 _ALIASES = {other: one.name for one in SETTINGS.values() for other in one.names.split()}
 _NOTHING = {name: count for count, names in NOTHING.items() for name in names.split()}
@@ -57,19 +59,21 @@ for _group in ((*names, names[0].replace("samples", "tokens")) for names in EXCL
 
 
 class _Said(NamedTuple):
+    """The value that a flag or a file gives a setting."""
+
     value: Any
-    written: str  # as its source has it
+    written: str  # word for word, for messages
 
 
 @dataclass
 class _Source:
-    """What one source says: settings, what it turns off, and what has nothing to do here."""
+    """What the flags, a file, or DeepSpeed's JSON say."""
 
     settings: dict[str, _Said] = field(default_factory=dict)
-    refused: list[tuple[str, _Said]] = field(default_factory=list)
-    ignored: list[str] = field(default_factory=list)
-    same: list[str] = field(default_factory=list)  # what is not there, and changes no result
-    names: set[str] = field(default_factory=set)  # all that it has, as they are written there
+    refused: list[tuple[str, _Said]] = field(default_factory=list)  # switches that are false in it
+    ignored: list[str] = field(default_factory=list)  # see NOTHING
+    same: list[str] = field(default_factory=list)  # see SAME
+    names: set[str] = field(default_factory=set)  # all names in it, as they are written there
 
     def add(self, name: str, value: Any, written: str) -> None:
         """Take one setting in, under any of its names. Raises UsageError."""
@@ -81,7 +85,7 @@ class _Source:
         if name in ONLY or value is None:
             return
         if name in _NOTHING:
-            if name != "local_rank":  # a launcher's word needs no answer
+            if name != "local_rank":  # which a launcher gives, not the user
                 self.ignored.append(written)
         elif name in _SAME:
             if str(value).lower() not in ("false", "none"):
@@ -95,7 +99,10 @@ class _Source:
                 self._set(target, _Said(converted, written))
 
     def _set(self, name: str, setting: _Said) -> None:
-        """Of flags the last counts. Names in a file, and bare flags, must not contradict others."""
+        """Take in a value. Of a flag that is given twice the last value counts.
+
+        UsageError where a switch, or a name in a file, contradicts another name of the setting.
+        """
         before = self.settings.get(name, setting)
         two, both = (before.written, setting.written), f"{before.written} {setting.written}"
         ordered = both.startswith("-") and both.count(" ") > 1
@@ -104,7 +111,7 @@ class _Source:
         self.settings[name] = setting
 
     def update(self, later: _Source) -> None:
-        """Take in what a later file says, which goes before."""
+        """Take in what a later file says, which overrides what is here."""
         self.settings |= later.settings
         self.ignored += later.ignored
         self.same += later.same
@@ -147,12 +154,15 @@ def resolve(argv: Sequence[str], world_size: int = 1) -> tuple[Config, int | Non
 
 
 def flag_names() -> dict[str, str]:
-    """The flag of each setting, as the help page has it."""
-    return {name: one.row()[0].split()[0].replace("[no-]", "") for name, one in SETTINGS.items()}
+    """The flag of each setting."""
+    return {name: one.flag for name, one in SETTINGS.items()}
 
 
 def _take_defaults(given: Given, names: set[str]) -> None:
-    """What ``like`` asks for; without it, say what its author may expect of a script."""
+    """Take the defaults of the program that ``like`` names.
+
+    Without it, say which defaults are others in the program whose ``names`` were used.
+    """
     like = given.get("like")
     SETTINGS["like"].check(like)
     program = like or _program(names)
@@ -169,23 +179,14 @@ def _take_defaults(given: Given, names: set[str]) -> None:
     if given.get("precision") != "fp16":
         free.pop("initial_loss_scale", None)
     told = (
-        f"{name} {_shown(name)} ({value:g} there)"
-        if isinstance(value, (int, float))
-        else f"{name} {_shown(name)} ({value} there)"
+        f"{name} {SETTINGS[name].default_words} "
+        f"({f'{value:g}' if isinstance(value, (int, float)) else value} there)"
         for name, value in free.items()
     )
     given.unlike = (
         f"defaults that are others in {PROGRAMS[program]}: {', '.join(told)}; "
         f"--like {program} takes those"
     )
-
-
-def _shown(name: str) -> str:
-    """The default of a setting, in words where it has them."""
-    setting = SETTINGS[name]
-    if setting.otherwise or setting.default is None:
-        return setting.otherwise or "none"
-    return f"{setting.default:g}" if setting.kind is float else str(setting.default)
 
 
 def _program(names: set[str]) -> str | None:
@@ -200,7 +201,10 @@ def _program(names: set[str]) -> str | None:
 
 
 def _with_deepspeed(said: dict[str, _Said], path: str, notes: list[str]) -> dict[str, _Said]:
-    """The same, and what DeepSpeed's JSON says, which must not contradict it, or wins."""
+    """The same settings, and those of DeepSpeed's JSON, which must not contradict them.
+
+    With ``deepspeed_config_wins`` those of the JSON replace what they contradict.
+    """
     deepspeed = _Source()
     for key, value in _flat(_load(path, read_json)).items():
         deepspeed.add(key, value, f"{key} {_plain(value)}")
@@ -218,7 +222,7 @@ def _with_deepspeed(said: dict[str, _Said], path: str, notes: list[str]) -> dict
 
 
 def _contradictions(said: Mapping[str, _Said], deepspeed: _Source) -> Iterator[tuple[str, _Said]]:
-    """Settings that the JSON says otherwise, and what it says."""
+    """The settings to which the JSON gives other values, and what it says."""
     pairs = [(name, there, False) for name, there in deepspeed.settings.items()]
     pairs += [(name, there, True) for name, there in deepspeed.refused]
     for name, there, refused in pairs:
@@ -227,7 +231,7 @@ def _contradictions(said: Mapping[str, _Said], deepspeed: _Source) -> Iterator[t
 
 
 def _with_blend(said: dict[str, _Said]) -> dict[str, _Said]:
-    """The same, and what the blend file that is the data says beside its datasets."""
+    """The same settings, and those of a blend file that is given as the data."""
     words = [w for n in ("data_path", "train_data_path") if n in said for w in said[n].value]
     from tokpack.samples.blend.file import read_values
     from tokpack.samples.blend.words import is_blend_file
@@ -237,15 +241,15 @@ def _with_blend(said: dict[str, _Said]) -> dict[str, _Said]:
     blend, values = _Source(), read_values(words[0])
     if not isinstance(values, dict):
         raise FormatError(f"{words[0]}: expected names and values, found {type(values).__name__}")
-    for key, name in BLEND.items():
+    for key in BLEND.split():
         if key in values:
-            blend.add(name, values[key], f"{words[0]}: {key} {_plain(values[key])}")
+            blend.add(key, values[key], f"{words[0]}: {key} {_plain(values[key])}")
     blend.settings.setdefault("split", _Said(None, ""))  # such a file may do without one
     return blend.settings | said
 
 
 def _read_flags(argv: Sequence[str]) -> tuple[_Source, list[str]]:
-    """What the flags say, and the words before, between and behind them: files."""
+    """What the flags say, and the words that are not flags: files."""
     source, paths, words = _Source(), [], list(argv)
     while words:
         written, equals, value = words.pop(0).partition("=")
@@ -318,7 +322,7 @@ def _load(path: str, read: Callable[[str], Any]) -> dict[str, Any]:
 
 
 def _word(written: str) -> str:
-    """The name in a setting as it is written, the same with --no- before it."""
+    """The name in a setting as it was written, without --no-."""
     name = written.partition(" ")[0].replace("_", "-").lower()
     return name.removeprefix("--no-").removeprefix("--")
 

@@ -1,13 +1,13 @@
-"""What GPUs can do, from their makers' data sheets, and which part of it programs get."""
+"""What GPUs can do by their makers' data sheets, and which share of it programs reach."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import MISSING, dataclass, fields, replace
 
 from tokpack.display import nearest
 from tokpack.errors import UsageError
 
-# Dense bf16 (or fp16) TFLOP/s by what the device's name holds; the first that fits counts.
+# Dense bf16 (or fp16) TFLOP/s by a part of the device's name; the first that fits counts.
 PEAKS = {
     "B200": 2250, "H200": 989, "H100 PCIe": 756, "H100 NVL": 835, "H100": 989, "H800": 989,
     "H20": 148, "A100": 312, "A800": 312, "L40S": 362, "L40": 181, "L4": 121, "A40": 150,
@@ -17,11 +17,12 @@ PEAKS = {
 
 @dataclass(frozen=True)
 class Cluster:
-    """GPUs that work together. Rates are of one GPU, but ``network_bandwidth`` is that of a node.
+    """GPUs that work together, in ``nodes`` of ``gpus_per_node``.
 
-    Dense bf16 TFLOP/s, memory in GB; GB/s of the memory, and, one way, of the links to the other
-    GPUs of a node and of the network to other nodes. ``efficiency`` is the share of the peak that
-    large products of matrices reach.
+    Of one GPU: ``peak_tflops`` in dense bf16, ``gpu_memory`` in GB, ``memory_bandwidth`` in GB/s,
+    ``link_bandwidth`` to the other GPUs of the node in GB/s one way, and ``efficiency``, the share
+    of the peak that large products of matrices reach. ``network_bandwidth`` is that of a node to
+    the others, in GB/s one way.
     """
 
     peak_tflops: float
@@ -57,13 +58,13 @@ GPUS = {
     "l40s": Cluster(PEAKS["L40S"], 48, 864, 32, 50, 0.62),
     "mi300x": Cluster(PEAKS["MI300X"], 192, 5300, 448, 400, 0.5),
 }
-NUMBERS = [one.name for one in fields(Cluster) if one.type == "float"]
+NUMBERS = [one.name for one in fields(Cluster) if one.default is MISSING]
 
 
 def cluster_of(name: str | None, numbers: dict[str, float]) -> Cluster:
-    """The GPUs ``name``, with ``numbers`` that are otherwise; UsageError for one that nobody knows.
+    """The GPUs ``name``, of which ``numbers`` replace what is known here.
 
-    Without a name all of NUMBERS have to be given.
+    Without a name all of NUMBERS have to be given. UsageError for a name that is not known.
     """
     for key, value in numbers.items():
         if not 0 < value < float("inf"):

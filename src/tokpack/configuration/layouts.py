@@ -12,7 +12,7 @@ from tokpack.indexed.manifest import Manifest
 from tokpack.tokenizers.ids import count_ids
 
 from .cost import Layout, Memory, Time, memory_of, mfu_of, time_of
-from .flags import resolve
+from .flags import UNSPLIT, resolve
 from .model import ModelConfig
 
 if TYPE_CHECKING:
@@ -110,9 +110,8 @@ def _resolved(argv: Sequence[str], cluster: Cluster) -> tuple[Config, list[str]]
         config, nproc = resolve(argv, cluster.world_size)
         notes: list[str] = []
     except UsageError as error:
-        whole = ["--tensor-model-parallel-size", "1", "--pipeline-model-parallel-size", "1"]
         try:
-            config, nproc = resolve([*argv, *whole])
+            config, nproc = resolve([*argv, *UNSPLIT])
         except UsageError:
             raise error from None
         notes = [f"the layout of the flags is none of these GPUs: {error}"]

@@ -1,14 +1,14 @@
-"""What is said beside the names of Config's fields, mostly by other programs: tables only.
+"""Tables of the names that flags and files may have besides those of Config's fields.
 
-From Megatron-LM (v1.1.5 and later), Megatron-DeepSpeed, GPT-NeoX and DeepSpeed's JSON, in which a
-dotted name is a path. Names are written with underscores.
+Most are those of other programs: Megatron-LM (v1.1.5 and later), Megatron-DeepSpeed, GPT-NeoX, and
+DeepSpeed's JSON, in which a dotted name is a path. Names are written with underscores.
 """
 
 from __future__ import annotations
 
 from .setting import Setting
 
-# Settings of which no field of Config remains: others are derived from them, or DeepSpeed has them.
+# Settings that are no fields of Config: fields are derived from them, or DeepSpeed is given them.
 DERIVED = (
     Setting("attention_config"),
     Setting("betas", float, many=True, names="optimizer.params.betas"),
@@ -41,7 +41,7 @@ DERIVED = (
         str,
         choices="megatron bigscience microsoft neox",
         group="run",
-        help="defaults and order of another program: megatron, bigscience, microsoft or neox",
+        help="defaults and order of another program: {choices}",
         value="NAME",
     ),
     Setting("lr_decay_tokens", int),
@@ -50,7 +50,7 @@ DERIVED = (
     Setting("mlp_type", str),
     Setting("no_load_optim", bool),
     Setting("no_position_embedding", bool),
-    Setting("nproc", int, group="parallel", help="start N processes on this machine", value="N"),
+    Setting("nproc", int, group="parallel", help="start N processes on this machine"),
     Setting("openai_gelu", bool),
     Setting("output_layer_init_method", str),
     Setting("recompute_granularity", str, names="activations_checkpoint_granularity"),
@@ -93,7 +93,7 @@ SWITCHES = {
     "zero_reduce_scatter": ("zero_optimization.reduce_scatter", True),
 }
 
-# Words for a value that have another name here.
+# Values that other programs call by another word, and what they are here.
 WORDS = {
     "adam": "adam",
     "adamw": "adam",
@@ -146,7 +146,7 @@ ONLY = {
     "weight_by_num_documents": "false",
 }
 
-# Known, with nothing to do here: how many words follow such a flag, and the flags.
+# Flags that are accepted and have nothing to do here, by the number of words that follow them.
 NOTHING = {
     0: """
     abort_on_unmet_fused_kernel_constraints accumulate_allreduce_grads_in_fp32
@@ -183,7 +183,8 @@ NOTHING = {
     valid_num_workers wandb_host weighted_sampler_alpha""",
 }
 
-# The same of what changes how a result is reached, or what is said of it, and is not there.
+# The same for what is not implemented here but would change no result, only how it is computed or
+# what is logged: a note says so.
 SAME = {
     0: """
     fp16_lm_cross_entropy log_grad_pct_zeros log_memory_to_tensorboard
@@ -195,19 +196,11 @@ SAME = {
     num_layers_per_virtual_pipeline_stage pipe_partition_method pp_partition_method""",
 }
 
-# Keys of a blend file that are settings of a run, and what they are here.
-BLEND = {
-    "allow_empty": "allow_empty",
-    "document_boundaries": "document_boundaries",
-    "eod_id": "eod_id",
-    "eod_mask_loss": "eod_mask_loss",
-    "order": "order",
-    "reset_attention_mask": "reset_attention_mask",
-    "reset_position_ids": "reset_position_ids",
-    "seed": "seed",
-    "seq_length": "seq_length",
-    "split": "split",
-}
+# Keys of a blend file that are settings of a run too.
+BLEND = (
+    "allow_empty document_boundaries eod_id eod_mask_loss order reset_attention_mask "
+    "reset_position_ids seed seq_length split"
+)
 
 # DeepSpeed's blocks, and names beside them, that a configuration file may hold.
 DEEPSPEED = (
@@ -218,7 +211,7 @@ DEEPSPEED = (
     "zero_optimization"
 )
 
-# Names that only GPT-NeoX has: in a file with one of them words mean what they mean there.
+# Names that only GPT-NeoX has: a file with one of them is read as GPT-NeoX reads it.
 NEOX = (
     "attention_config checkpoint_factor checkpoint_scale expansion_factor gpt_j_residual "
     "gpt_j_tied init_method intermediate_size keep_last_n_checkpoints mlp_multiple_of "
@@ -227,7 +220,7 @@ NEOX = (
     "train_data_paths use_bias_in_attn_linear use_bias_in_mlp use_bias_in_norms valid_data_paths"
 )
 
-# What a flag replaces in a file besides its own name: other ways to say it.
+# Settings of a file that a flag replaces besides its own: other ways to say the same.
 REPLACED = {
     "activation": "bias_gelu_fusion mlp_type openai_gelu",
     "add_bias_linear": "disable_bias_linear use_bias_in_attn_linear use_bias_in_mlp",
@@ -253,7 +246,7 @@ _MEGATRON = {
     "keep_checkpoints": 0,
     "precision": "fp32",
 }
-# What other programs take for a setting that nobody gives, where it is not what is taken here.
+# The defaults of other programs, where they are not those of Config.
 DEFAULTS = {
     "megatron": {**_MEGATRON, "order": "megatron"},
     "bigscience": {**_MEGATRON, "order": "bigscience"},
@@ -273,7 +266,7 @@ PROGRAMS = {
     "neox": "GPT-NeoX",
 }
 
-# Names that only one of the programs has, which tell whose script it is; NEOX has the others.
+# Names that only one of the programs has, by which its scripts are recognised; see NEOX too.
 BIGSCIENCE = (
     "abort_on_unmet_fused_kernel_constraints embed_layernorm kill_switch_path "
     "log_validation_ppl_to_tensorboard pad_vocab_size_to sync_tp_duplicated_parameters "

@@ -1,6 +1,6 @@
-"""How a setting is declared: once, for its flag, its key in a file, its page and its range.
+"""How a setting is declared: once, for its flag, its key in files, the help page and its checks.
 
-And how messages name it: by the name that whoever reads them has used.
+And how messages name it: as a flag to somebody who typed flags, else by its key.
 """
 
 from __future__ import annotations
@@ -21,16 +21,18 @@ if TYPE_CHECKING:
 
 
 EXPECTED = {bool: "true or false", int: "a whole number", float: "a number"}
+_VALUES = {int: "N", float: "X", str: "T"}  # what the help page writes for a value
 
 
 @dataclass(frozen=True)
 class Setting:
     """One setting. What has no ``help`` is not on the help page.
 
-    ``kind`` is bool, int, float or str; a value of any other kind is taken as it is. ``many`` of
-    them make a tuple. ``names`` are those of Megatron-LM, Megatron-DeepSpeed and GPT-NeoX; a
-    dotted one is a path in DeepSpeed's JSON. Numbers are at ``most`` this, or ``below`` that, and
-    0 only where ``zero`` says so, or where it is the default.
+    ``kind`` is bool, int, float or str; with any other kind a value is taken as it is. With
+    ``many`` the value is a tuple of them. ``names`` are further ones, of Megatron-LM,
+    Megatron-DeepSpeed and GPT-NeoX; a dotted one is a path in DeepSpeed's JSON. ``choices`` are the
+    words that it may have; "{choices}" in ``help`` lists them. A number may be ``most`` at most, is
+    ``below`` that, and may be 0 where ``zero`` says so or 0 is the default.
     """
 
     name: str
@@ -44,8 +46,8 @@ class Setting:
     below: float = math.inf
     group: str = ""
     help: str = ""
-    value: str = ""  # what the page writes for the value
-    otherwise: str = ""  # the default in words, where the page cannot show the value
+    value: str = ""  # what the help page writes for the value instead of N, X or T
+    otherwise: str = ""  # the default in words, where it depends on other settings
 
     @property
     def words(self) -> float:
@@ -71,12 +73,28 @@ class Setting:
             if not (good and math.isfinite(value)):
                 raise UsageError(f"{self.name} is {value}, expected {expected}")
 
+    @property
+    def flag(self) -> str:
+        """Its flag; of a switch that is on by default the one that turns it off."""
+        off = "no-" if self.kind is bool and self.default else ""
+        return f"--{off}{self.name.replace('_', '-')}"
+
+    @property
+    def default_words(self) -> str:
+        """Its default as a text shows it."""
+        if self.otherwise or self.default is None:
+            return self.otherwise or "none"
+        return f"{self.default:g}" if self.kind is float else str(self.default)
+
     def row(self) -> tuple[str, str]:
-        """Its flag and its help, as the page shows them."""
-        name = self.name.replace("_", "-")
-        if self.kind is bool and self.default is not False:
-            name = f"no-{name}" if self.default else f"[no-]{name}"
-        return f"--{name} {self.value}".rstrip(), f"{self.help}{self._shown_default()}"
+        """Its flag and its help, as the help page shows them."""
+        either = self.kind is bool and self.default is None
+        flag = f"--[no-]{self.flag.removeprefix('--')}" if either else self.flag
+        *most, last = self.choices.split() or [""]
+        text = self.help.replace("{choices}", f"{', '.join(most)} or {last}")
+        if self.otherwise or not (self.kind is bool or self.default is None or self.many):
+            text += f" ({self.default_words})"
+        return f"{flag} {self.value or _VALUES.get(self.kind, '')}".rstrip(), text
 
     def _range(self, value: float) -> tuple[bool, str]:
         if self.zero or self.default == 0:
@@ -91,17 +109,9 @@ class Setting:
             good, expected = good and value < self.below, f"{expected} and below {self.below}"
         return good, expected
 
-    def _shown_default(self) -> str:
-        if self.otherwise:
-            return f" ({self.otherwise})"
-        if self.kind is bool or self.default is None or self.many:
-            return ""
-        shown = f"{self.default:g}" if self.kind is float else str(self.default)
-        return f" ({shown})"
-
 
 def kind_of(hint: Any) -> tuple[type, bool]:
-    """The kind of an annotation, and whether it is a tuple of it; None beside it does not count."""
+    """The kind of a type, and whether it is a tuple of that: of ``int | None`` the kind is int."""
     if isinstance(hint, types.UnionType):
         (hint,) = (one for one in typing.get_args(hint) if one is not types.NoneType)
     if typing.get_origin(hint) is tuple:
@@ -110,11 +120,11 @@ def kind_of(hint: Any) -> tuple[type, bool]:
 
 
 def in_flags(text: str, flags: Mapping[str, str], argv: Sequence[str]) -> str:
-    """A message about settings by their names in Python, for somebody who typed ``argv``.
+    """A message in which settings have their names in Python, with flags for who typed ``argv``.
 
-    ``flags`` has the flag of each name. With a file among the words, whose keys are the names,
-    only what was typed itself becomes a flag. What stands in parentheses, ``(name=value)``, is said
-    to users of Python, and stays.
+    ``flags`` has the flag of each name. A file among the words has the names as its keys, so then
+    only settings that were typed become flags. What stands in parentheses, ``(name=value)``, is
+    meant for users of Python, and stays.
     """
     if any(word.endswith((".yaml", ".yml", ".json")) and os.path.isfile(word) for word in argv):
         typed = {word.partition("=")[0].lstrip("-").replace("-", "_") for word in argv}
@@ -122,7 +132,8 @@ def in_flags(text: str, flags: Mapping[str, str], argv: Sequence[str]) -> str:
     if not flags:
         return text
     names = "|".join(sorted(flags, key=len, reverse=True))
-    # A name of one word is a name at the start, before "is", or before "="; else it is a word.
+    # A name without "_" is also an English word: it is meant as a name before "=", or where it
+    # begins a sentence and "is" follows.
     name = rf"(?<![\w./=\'\"-])({names})(?:=(?:'([^']*)'|([\w.]+))|(?![\w./=\'\"-]))"
     subject = re.compile(r"(^|: | and )$").search
 

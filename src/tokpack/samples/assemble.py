@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tokpack.samples.settings import Settings
 
 _INT32, _INT64, _FLOAT32 = np.dtype(np.int32), np.dtype(np.int64), np.dtype(np.float32)
-_POOLED = 1 << 13  # tokens of a batch from which its memory is kept; the allocator keeps less itself
+_POOLED = 1 << 13  # tokens of a batch; the memory of smaller ones the allocator keeps itself
 
 
 class Assembler:

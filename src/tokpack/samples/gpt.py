@@ -21,7 +21,6 @@ from tokpack.samples.orders.blocks import BlockOrder
 from tokpack.samples.orders.by_name import make_order
 from tokpack.samples.orders.packing import PackedOrder, PackingStats
 from tokpack.samples.settings import OWN_ORDERS, Settings
-from tokpack.samples.split_string import parse_split, split_tokens
 
 if TYPE_CHECKING:
     import os
@@ -291,8 +290,8 @@ class GPTDataset(MapStyle):
 
     def _part(self) -> Range:
         """The sequences that the split leaves."""
-        text, number = self._settings.split, self._settings.split_index
-        dataset, count = self._dataset, len(self._dataset)
+        number, count = self._settings.split_index, len(self._dataset)
+        text, dataset = self._settings.split, self._dataset
         if not dataset.tokens_in(0, count):
             raise InputError(f"{self.path_prefix}: no tokens in {count} sequences: nothing to read")
         if text is None:
@@ -302,10 +301,7 @@ class GPTDataset(MapStyle):
                     f"{self.path_prefix}: sequences {begin} to {end} of {count}: there are none"
                 )
             return begin, end
-        if self._settings.split_by == "tokens":
-            parts = split_tokens(text, dataset.length_sums)
-        else:
-            parts = parse_split(text, count, self._settings.rule)
+        parts = self._settings.ranges(dataset)
         if not 0 <= number < len(parts):
             raise UsageError(f"split_index is {number}, expected 0 to {len(parts) - 1} in {text!r}")
         found = parts[number]

@@ -12,15 +12,20 @@ from tokpack.samples.fim import FIM
 from tokpack.samples.megatron.flavours import FLAVOURS, FlavourName
 from tokpack.samples.megatron.neox_packing import NEOX_PACKED, NeoxPackingName
 from tokpack.samples.orders.packing import LONGEST_SAMPLE, OwnPackingName
+from tokpack.samples.split_string import parse_split, split_tokens
 
 if TYPE_CHECKING:
     import os
 
-MOST_SAMPLES = 2**62  # that an order counts
+    from tokpack.indexed import MMapIndexedDataset
+    from tokpack.samples.split_string import Range
+
+MOST_SAMPLES = 2**62  # the largest number of samples that an order can have
 OwnOrderName = Literal["stateless", "stateless-blocks"]
 OrderName = Literal[OwnOrderName, FlavourName]
 PackingName = Literal["none", OwnPackingName, NeoxPackingName]
-OWN_ORDERS: tuple[str, ...] = get_args(OwnOrderName)  # without end; the others are of programs
+# Orders without an end; the others are those of other programs.
+OWN_ORDERS: tuple[str, ...] = get_args(OwnOrderName)
 ORDERS: tuple[str, ...] = get_args(OrderName)
 PACKINGS: tuple[str, ...] = get_args(PackingName)
 SPLIT_BY = ("documents", "tokens")
@@ -28,7 +33,7 @@ SPLIT_BY = ("documents", "tokens")
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The options of GPTDataset, see there. UsageError for a value that means nothing."""
+    """The options of GPTDataset, see there. UsageError for a value that none of them can have."""
 
     seq_length: int
     order: OrderName = "stateless"
@@ -130,13 +135,19 @@ class Settings:
 
     @property
     def needs_eod(self) -> bool:
-        """Whether somebody looks for EOD among the tokens."""
+        """Whether any of the options looks for EOD among the tokens."""
         resets = self.reset_position_ids or self.reset_attention_mask
         return self.eod_mask_loss or resets or self.fim is not None
 
-    @property
-    def rule(self) -> str:
-        """How a split string is rounded: as asked for, else as the order's program does."""
-        if self.split_rule is not None:
-            return self.split_rule
-        return FLAVOURS[self.order].split_rule if self.order in FLAVOURS else "core"
+    def ranges(self, dataset: MMapIndexedDataset) -> list[Range | None]:
+        """The sequences [begin, end) of each part of the split; without a split all, as one part.
+
+        None for a part that comes out empty. A split string is rounded by ``split_rule``, else as
+        the program of the order does.
+        """
+        if self.split is None:
+            return [(0, len(dataset))]
+        if self.split_by == "tokens":
+            return split_tokens(self.split, dataset.length_sums)
+        own = FLAVOURS[self.order].split_rule if self.order in FLAVOURS else "core"
+        return parse_split(self.split, len(dataset), self.split_rule or own)

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 Range = tuple[int, int]
 
-SPLITS = 3  # training, validation, test
+PARTS = ("train", "valid", "test")  # what a split string has weights of
 RULES = ("core", "classic")
 
 _NUMBER = r"(?:\d+\.?\d*|\.\d+)"
 _WEIGHTS = re.compile(rf"{_NUMBER}(?:[,/]{_NUMBER})*")
 _RANGES = re.compile(rf"{_NUMBER}:{_NUMBER}(?:[,/]{_NUMBER}:{_NUMBER})*")
-_MANY = 2**40  # sequences, of which any share that is meant leaves some
+_MANY = 2**40  # sequences: enough that every share above 0 leaves some
 
 
 def parse_split(text: str, documents: int, rule: str = "core") -> list[Range | None]:
@@ -52,12 +52,12 @@ def parse_split(text: str, documents: int, rule: str = "core") -> list[Range | N
 def wanted_parts(split: str) -> list[bool]:
     """Whether a split string means to leave something for training, validation and test."""
     parts = parse_split(split, _MANY)
-    if len(parts) > SPLITS:
+    if len(parts) > len(PARTS):
         raise UsageError(
-            f"split {split!r} has {len(parts)} ranges, expected up to {SPLITS}: training, "
+            f"split {split!r} has {len(parts)} ranges, expected up to {len(PARTS)}: training, "
             "validation and test"
         )
-    return [number < len(parts) and parts[number] is not None for number in range(SPLITS)]
+    return [number < len(parts) and parts[number] is not None for number in range(len(PARTS))]
 
 
 def split_bounds(text: str) -> list[tuple[float, float] | None]:
@@ -81,8 +81,7 @@ def split_tokens(text: str, lengths: npt.NDArray[np.int32] | LengthSums) -> list
     shares = _shares(text)
     pairs = shares
     if not isinstance(shares[0], tuple):
-        edges = [0.0, *accumulate(shares)]
-        pairs = list(pairwise(edges))
+        pairs = list(pairwise([0.0, *accumulate(shares)]))
     sums = lengths if isinstance(lengths, LengthSums) else LengthSums.of(lengths)
     total = sums.total(0, len(sums.lengths))
     ends = {e: sums.ending_within(round(e * total)) for e in {e for pair in pairs for e in pair}}
@@ -91,7 +90,7 @@ def split_tokens(text: str, lengths: npt.NDArray[np.int32] | LengthSums) -> list
 
 
 def _shares(text: str) -> list[Any]:
-    """Three weights whose sum is 1, or pairs of shares."""
+    """Three weights whose sum is 1, or (begin, end) of each range, as shares."""
     compact = re.sub(r"\s", "", text)
     if _RANGES.fullmatch(compact):
         pairs = [tuple(map(float, pair.split(":"))) for pair in re.split(r"[,/]", compact)]
@@ -104,12 +103,12 @@ def _shares(text: str) -> list[Any]:
             f"split {text!r} is neither weights, such as 969,30,1, nor ranges, such as 0:0.9,0.9:1"
         )
     weights = [float(weight) for weight in re.split(r"[,/]", compact)]
-    if len(weights) > SPLITS:
+    if len(weights) > len(PARTS):
         raise UsageError(
-            f"split {text!r} has {len(weights)} weights, expected up to {SPLITS}: training, "
+            f"split {text!r} has {len(weights)} weights, expected up to {len(PARTS)}: training, "
             "validation and test; ranges such as 0:0.9,0.9:0.95 name any number"
         )
-    weights += [0.0] * (SPLITS - len(weights))
+    weights += [0.0] * (len(PARTS) - len(weights))
     total = sum(weights)
     if not 0 < total < float("inf"):
         raise UsageError(f"split {text!r}: the weights add up to {total}")
@@ -117,7 +116,7 @@ def _shares(text: str) -> list[Any]:
 
 
 def _classic(shares: list[float], documents: int) -> list[Range]:
-    """Each share rounded for itself; what the sum misses is taken from every end."""
+    """Round each share by itself; then move every end by what the sum is too much or too little."""
     ends = [0, *accumulate(round(share * float(documents)) for share in shares)]
     missed = ends[-1] - documents
     ends[1:] = [min(max(end - missed, 0), documents) for end in ends[1:]]

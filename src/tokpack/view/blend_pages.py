@@ -48,29 +48,21 @@ def _settings(plan: BlendPlan) -> Html:
 
 
 def _mixture(site: Site, mixture: Mixture) -> Html:
-    weights = mixture.weights or [None] * len(mixture.portions)
-    ends = _first_ends(mixture)
+    members, ends = mixture.members, _first_ends(mixture)
+    largest = max((member.share for member in members), default=1.0)
     rows = [
         [
             _named(site, index, portion.prefix),
             f"{portion.documents:,}",
             f"{portion.tokens:,}",
             "by size" if weight is None else f"{weight:.6g}",
-            html(bar(share / max(mixture.shares), index), percent(share, 1)),
+            html(bar(share / largest, index), percent(share, 1)),
             f"{samples:,.0f}",
             f"{epochs:.2f}",
             "" if end is None else f"{end:,}",
         ]
-        for index, (portion, weight, share, samples, epochs, end) in enumerate(
-            zip(
-                mixture.portions,
-                weights,
-                mixture.shares,
-                mixture.member_samples,
-                mixture.epochs,
-                ends,
-                strict=True,
-            )
+        for index, ((portion, weight, share, samples, epochs), end) in enumerate(
+            zip(members, ends, strict=True)
         )
     ]
     head = ["dataset", "documents", "tokens", "weight", "share", "samples", "epochs", "used up at"]
@@ -91,7 +83,7 @@ def _named(site: Site, index: int, prefix: str) -> Html:
 
 def _first_ends(mixture: Mixture) -> list[int | None]:
     """The sample at which each dataset begins its second epoch; None where it does not."""
-    size, order = mixture.samples, blend_order(mixture.segments)
+    size, order = mixture.samples, blend_order(mixture.phases)
     lengths = [mixture.rules.epoch_samples([portion]) for portion in mixture.portions]
     counts = order.counts(size).tolist()
     return [
@@ -104,8 +96,8 @@ def _first_ends(mixture: Mixture) -> list[int | None]:
 
 def _epochs_plot(mixture: Mixture) -> Html:
     """How often the datasets were seen, over the samples of training."""
-    order, size, parts = blend_order(mixture.segments), mixture.samples, mixture.portions
-    edges = sorted({0, size, *(s.first for s in mixture.segments if s.first < size)})
+    order, size, parts = blend_order(mixture.phases), mixture.samples, mixture.portions
+    edges = sorted({0, size, *(s.first for s in mixture.phases if s.first < size)})
     counts = {edge: order.counts(edge) for edge in edges}
     ranked = sorted(range(len(parts)), key=lambda i: -mixture.epochs[i])[:_CURVES]
     curves = [

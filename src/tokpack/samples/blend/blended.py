@@ -13,6 +13,7 @@ import numpy.typing as npt
 import xxhash
 
 from tokpack.errors import UsageError
+from tokpack.samples.blend.datasets import tokenizer_words
 from tokpack.samples.blend.schedule import Phase, blend_order, check_firsts, longest
 from tokpack.samples.map_style import MapStyle
 from tokpack.samples.megatron.orders import megatron_blend
@@ -28,11 +29,11 @@ if TYPE_CHECKING:
     from tokpack.samples.orders.rows import Numbers
     from tokpack.samples.settings import OrderName
 
-SMALLEST_SHARE = 1e-15  # the order counts in steps of 2**-64
+SMALLEST_SHARE = 1e-15  # shares are multiples of 2**-64 in the order
 
 
 class BlendedDataset(MapStyle):
-    """Samples of several datasets, in shares that are right at every prefix.
+    """Samples of several datasets, mixed in given shares from the first sample on.
 
     Of the first g samples, dataset i gives ``weights[i] / sum(weights) * g``, with a deviation
     below 1.5; its own samples come in their own order. Which dataset gives sample g is a function
@@ -86,10 +87,10 @@ class BlendedDataset(MapStyle):
         self._changes: list[tuple[int, list[float]]] | None = None
         if schedule is None:
             given = lengths if self._given is None else self._given
-            self._segments = [Phase(0, self._normalised(given))]
+            self._phases = [Phase(0, self._normalised(given))]
         else:
             self._changes = [(as_integer(first), list(map(float, w))) for first, w in schedule]
-            self._segments = self._scheduled(self._changes)
+            self._phases = self._scheduled(self._changes)
         self._order = self._new_order(size)
         if isinstance(self._order, _Listed):
             self._size = self._order.size
@@ -125,7 +126,7 @@ class BlendedDataset(MapStyle):
         return members
 
     def sample(self, number: int) -> Sample:
-        """Sample ``number`` >= 0, also behind the end: datasets go on, epoch after epoch."""
+        """Sample ``number`` >= 0, also beyond the length: datasets go on, epoch after epoch."""
         dataset, own = self.locate(number)
         return self._datasets[dataset].sample(own)
 
@@ -134,7 +135,7 @@ class BlendedDataset(MapStyle):
         return self._order.locate(number)
 
     def position(self, dataset: int, own: int) -> int:
-        """The inverse of ``locate``: as which sample the blend has sample ``own`` of a dataset."""
+        """The inverse of ``locate``: the number in the blend of sample ``own`` of a dataset."""
         if isinstance(self._order, _Listed):
             return self._order.position(dataset, own)
         end = 1
@@ -160,12 +161,12 @@ class BlendedDataset(MapStyle):
     @property
     def weights(self) -> list[float]:
         """Their shares, which add up to 1; of a schedule, those it begins with."""
-        return list(self._segments[0].shares)
+        return list(self._phases[0].shares)
 
     @property
     def schedule(self) -> list[Phase]:
-        """From which sample on which shares hold, in order; without a schedule there is one."""
-        return list(self._segments)
+        """The phases of the schedule in order; without a schedule there is one."""
+        return list(self._phases)
 
     @property
     def path_prefix(self) -> str:
@@ -195,8 +196,8 @@ class BlendedDataset(MapStyle):
     def fingerprint_at(self, consumed_samples: int) -> str:
         """The fingerprint of all that decides the first ``consumed_samples`` samples.
 
-        In the stateless orders that leaves out the changes of a schedule from there on, and
-        datasets that have no weight before: they may be others when a run resumes.
+        In the stateless orders it leaves out later changes of a schedule, and datasets that have no
+        weight yet: so these may be changed when a run resumes.
         """
         return self._digest(consumed_samples)
 
@@ -217,14 +218,14 @@ class BlendedDataset(MapStyle):
         return list(zip(self._datasets, self.weights, strict=True))
 
     def _digest(self, consumed: int | None) -> str:
-        """The fingerprint of the first ``consumed`` samples, of at least one; None means of all."""
+        """The fingerprint of the first ``consumed`` samples, at least one; None for all of them."""
         if self.limit is not None:
             consumed = None
-        segments = [s for s in self._segments if consumed is None or s.first < max(consumed, 1)]
+        phases = [s for s in self._phases if consumed is None or s.first < max(consumed, 1)]
         counts = [None] * len(self._datasets) if consumed is None else self.counts(consumed)
         known = [_past(*pair) for pair in zip(self._datasets, counts, strict=True)]
         parts: list[Any] = []
-        for first, shares in segments:
+        for first, shares in phases:
             pairs = [(name, share) for name, share in zip(known, shares, strict=True) if share]
             parts += [(first, pairs)] if first else pairs
         if self.limit is not None:
@@ -241,14 +242,14 @@ class BlendedDataset(MapStyle):
                 f"a schedule needs the stateless order: {self.order} has one set of weights"
             )
         check_firsts([first for first, _ in changes])
-        segments = [Phase(first, self._normalised(given, least=0)) for first, given in changes]
+        phases = [Phase(first, self._normalised(given, least=0)) for first, given in changes]
         for number, dataset in enumerate(self._datasets):
-            if not any(segment.shares[number] for segment in segments):
+            if not any(phase.shares[number] for phase in phases):
                 raise UsageError(
                     f"{dataset.path_prefix}: the weight is 0 in all of the schedule: "
                     "leave the dataset out, or give it a share"
                 )
-        return segments
+        return phases
 
     def _normalised(
         self, weights: Sequence[float], *, least: float | None = None
@@ -268,7 +269,7 @@ class BlendedDataset(MapStyle):
         largest = max(weights)
         if largest == 0:
             raise UsageError("the weights of a part of the schedule are all 0: give one a share")
-        scaled = [weight / largest for weight in weights]  # their sum cannot overflow
+        scaled = [weight / largest for weight in weights]  # so that their sum cannot overflow
         total = math.fsum(scaled)
         for dataset, weight, share in zip(self._datasets, weights, scaled, strict=True):
             if weight and share / total < SMALLEST_SHARE:
@@ -306,19 +307,20 @@ class BlendedDataset(MapStyle):
         for prefix, tokenizer in known[1:]:
             if tokenizer.get("sha256") != known[0][1].get("sha256"):
                 raise UsageError(
-                    f"{known[0][0]} has tokens of {_name(known[0][1])}, {prefix} of "
-                    f"{_name(tokenizer)}: one model cannot read both; encode one of them again"
+                    f"{known[0][0]} has tokens of {tokenizer_words(known[0][1])}, {prefix} of "
+                    f"{tokenizer_words(tokenizer)}: one model cannot read both; encode one of "
+                    "them again"
                 )
 
     def _new_order(self, size: int | None) -> BlendOrder | _Listed:
         if self.order in OWN_ORDERS:
             if self._fused:
                 raise UsageError("fused: the stateless order is the same on all processors")
-            return blend_order(self._segments)
+            return blend_order(self._phases)
         lengths = [len(dataset) for dataset in self._datasets]
         if size is None and self._given is not None:
             raise UsageError(f"a blend in the order {self.order} with weights needs a size")
-        # Their sums round in their own way, so they get the weights as they were given.
+        # The programs round the sum of the weights themselves, so they are not normalised here.
         weights = lengths if self._given is None else self._given
         return _Listed(*megatron_blend(weights, size, self.order, fused=self._fused), len(lengths))
 
@@ -332,7 +334,11 @@ class BlendedDataset(MapStyle):
 
 
 class _Listed:
-    """A blend in the order of another program, written out."""
+    """The order of a blend of another program, as two arrays.
+
+    ``datasets`` is the dataset of each sample, ``samples`` the number that the sample has there;
+    ``n`` is the number of datasets.
+    """
 
     def __init__(self, datasets: npt.NDArray[Any], samples: npt.NDArray[np.int64], n: int) -> None:
         self._datasets = datasets
@@ -358,8 +364,3 @@ def _past(dataset: GPTDataset | BlendedDataset, consumed: int | None) -> str:
     if consumed is None or not isinstance(dataset, BlendedDataset):
         return dataset.fingerprint
     return dataset.fingerprint_at(consumed)
-
-
-def _name(tokenizer: dict[str, Any]) -> str:
-    digest, eod = str(tokenizer.get("sha256"))[:12], tokenizer.get("eod_id")
-    return f"{tokenizer.get('name')} (sha256 {digest}, EOD {eod})"

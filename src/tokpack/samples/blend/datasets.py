@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tokpack.errors import InputError, UsageError
 from tokpack.indexed import MMapIndexedDataset, bin_path, idx_path, prefix_of
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from tokpack.samples.blend.spec import BlendSpec
 
 _SUFFIXES = ("", "_text_document", "_text_sentence")
-_LISTED = 10_000  # files of a folder, in which a name is looked for that was typed wrong
-_NAMED = 8  # datasets in one warning
+_LISTED = 10_000  # files of a folder among which a hint for a misspelled name is looked for
+_NAMED = 8  # the most datasets that one warning names
 
 
 def open_datasets(spec: BlendSpec) -> dict[str, MMapIndexedDataset]:
@@ -108,9 +108,9 @@ def _check_sizes(dataset: MMapIndexedDataset) -> None:
 def marks(dataset: MMapIndexedDataset) -> dict[str, str | None]:
     """What identifies a dataset in a saved blend.
 
-    ``fingerprint``, 16 hexadecimal digits, is of the data, and is what the stateless order depends
-    on. ``checksum`` is the xxh3_128 of the whole .bin as the manifest states it, None without a
-    manifest; ``tokpack verify`` compares it with the file.
+    ``fingerprint``, 16 hexadecimal digits, is that of the lengths and of some tokens, on which the
+    stateless order depends. ``checksum`` is the xxh3_128 of the whole .bin as the manifest states
+    it, None without a manifest; ``tokpack verify`` compares it with the file.
     """
     manifest = dataset.manifest
     checksum = None if manifest is None else checksum_of(manifest.bin)
@@ -137,13 +137,14 @@ def _check_tokenizers(datasets: Sequence[MMapIndexedDataset]) -> None:
         if _sha256(dataset) != _sha256(known[0]):
             raise UsageError(
                 f"{known[0].path_prefix} and {dataset.path_prefix} were made with different "
-                f"tokenizers, {_tokenizer(known[0])} and {_tokenizer(dataset)}: ids of one mean "
-                "nothing in the other; encode one of them again"
+                f"tokenizers, {tokenizer_words(known[0].tokenizer)} and "
+                f"{tokenizer_words(dataset.tokenizer)}: ids of one mean nothing in the other; "
+                "encode one of them again"
             )
 
 
 def unchecked(datasets: Sequence[MMapIndexedDataset]) -> list[str]:
-    """Which checks could not be made, for want of manifests or of what they say."""
+    """Which checks could not be made because manifests are missing or say too little."""
     without = [d for d in datasets if d.manifest is None]
     silent = [d for d in datasets if d.manifest is not None and _sha256(d) is None]
     compared = [d for d in datasets if _sha256(d) is not None]
@@ -163,7 +164,7 @@ def unchecked(datasets: Sequence[MMapIndexedDataset]) -> list[str]:
 
 
 def framed_apart(datasets: Sequence[MMapIndexedDataset]) -> list[str]:
-    """A line where manifests say that documents begin and end with other ids, else none."""
+    """A sentence where manifests say that documents begin or end with different ids, else none."""
     alike: dict[str, list[MMapIndexedDataset]] = {}
     for dataset in datasets:
         frame = None if dataset.manifest is None else dataset.manifest.frame
@@ -189,7 +190,8 @@ def _sha256(dataset: MMapIndexedDataset) -> object:
     return (dataset.tokenizer or {}).get("sha256")
 
 
-def _tokenizer(dataset: MMapIndexedDataset) -> str:
-    tokenizer = dataset.tokenizer or {}
+def tokenizer_words(tokenizer: Mapping[str, Any] | None) -> str:
+    """What a message says of the tokenizer that a manifest describes."""
+    tokenizer = tokenizer or {}
     digest, eod = str(tokenizer.get("sha256"))[:12], tokenizer.get("eod_id")
     return f"{tokenizer.get('name')} (sha256 {digest}, EOD {eod})"

@@ -69,14 +69,14 @@ def parse_blend(values: Any, name: str = "") -> BlendSpec:
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML that takes names for what they are.
+    """YAML in which names of datasets and splits stay text.
 
-    Keys are text, and none comes twice: of two weights for a dataset, one would be lost. Values
-    are text but for true, false, null and plain numbers: in YAML 1.1 the split 0:0.9 is 0.9, the
-    dataset no is false, and 007 is 7.
+    Keys are text, and none may come twice: of two weights for a dataset, one would be lost. Values
+    are text except true, false, null and plain numbers: in YAML 1.1 the split 0:0.9 would be 0.9, a
+    dataset called no would be false, and 007 would be 7.
     """
 
-    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012  so the base class has it
+    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012  as in the base class
 
 
 _TAG = "tag:yaml.org,2002:"
@@ -245,7 +245,7 @@ class _Parser:
 
 
 def _whole(value: Any) -> int:
-    """A whole number; YAML takes 1e9 for text."""
+    """A whole number; YAML reads 1e9 as text."""
     number = float(value) if isinstance(value, str) else value
     if isinstance(number, bool) or int(number) != number:
         raise ValueError
@@ -301,10 +301,10 @@ def save_blend(
 ) -> None:
     """Write a plan as a blend file, atomically, with what identifies its datasets.
 
-    A prefix that is relative is written relative to the folder of the file. A file of that name is
-    replaced where it was saved so and nobody changed it since, else with ``overwrite``. ``inputs``
-    are files that were read for the plan. UsageError where one of these, or of the datasets, is
-    ``path``; OutputError where it is not replaced or cannot be written.
+    A relative prefix is written relative to the folder of the file. An existing file is replaced
+    where ``save_blend`` wrote it and nobody has changed it since, any other only with
+    ``overwrite``. ``inputs`` are files that were read for the plan. UsageError where ``path`` is
+    one of these, or a file of a dataset; OutputError where it is not replaced or cannot be written.
     """
     spec = plan.spec
     folder = os.path.dirname(os.path.realpath(path))

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tokpack.errors import UsageError
 from tokpack.samples.blend.schedule import Phase, blend_order, longest
@@ -44,7 +44,7 @@ class Rules:
             pairs = zip(weights, portions, strict=True)
             values = [weight * self._size_of_weight(portion) for weight, portion in pairs]
         if self.temperature != 1 and 0 < max(values) < math.inf:
-            values = [value / max(values) for value in values]  # no power overflows
+            values = [value / max(values) for value in values]  # so that no power overflows
         raw = [root(value, self.temperature) for value in values]
         total = math.fsum(raw) if all(map(math.isfinite, raw)) else math.inf
         if not 0 < total < math.inf:
@@ -52,11 +52,12 @@ class Rules:
         return tuple(value / total for value in raw)
 
     def _size(self, portion: Portion) -> float:
-        """What an epoch takes, in tokens; in samples where each has one document."""
+        """The size of a portion, by which it counts: tokens, or samples of one document each."""
         alone = self.packing == "document"
         return float(portion.pieces(self.seq_length) if alone else portion.tokens)
 
     def _size_of_weight(self, portion: Portion) -> float:
+        """What a weight of 1 means of a portion: a token, a document's worth of them, or all."""
         if self.by == "documents":
             return self._size(portion) / portion.documents
         return self._size(portion) if self.by == "epochs" else 1.0
@@ -64,7 +65,11 @@ class Rules:
     def as_weights(
         self, weights: Sequence[float] | None, portions: Sequence[Portion]
     ) -> list[float] | None:
-        """What BlendedDataset is given: the user's own numbers where they are shares already."""
+        """The weights for BlendedDataset; None where each dataset is to be used up once.
+
+        Weights that are shares of tokens already are left as they were given: the programs of the
+        Megatron family round their sum in their own way.
+        """
         if self.temperature == 1 and weights is None:
             return None if self.order not in OWN_ORDERS else [self._size(p) for p in portions]
         if self.temperature == 1 and weights is not None and self.by == "tokens":
@@ -72,7 +77,7 @@ class Rules:
         return list(self.shares(weights, portions))
 
     def epoch_samples(self, portions: Sequence[Portion], epochs: float = 1.0) -> int:
-        """Samples of all portions together in which every token comes at most so often.
+        """Samples of all portions together in which no token comes more than ``epochs`` times.
 
         An estimate for "best_fit", which fills samples nearly to the last token.
         """
@@ -85,19 +90,37 @@ class Rules:
 
     @property
     def least(self) -> int:
-        """Tokens that make a sample; the other programs let one run on into the next epoch."""
-        return (
-            1
-            if self.packing != "none" or self.order not in OWN_ORDERS
-            else self.seq_length + self.extra
-        )
+        """The fewest tokens of which a dataset can give a sample.
+
+        In the orders of other programs a sample may go on in the next epoch, so one token does.
+        """
+        whole = self.packing == "none" and self.order in OWN_ORDERS
+        return self.seq_length + self.extra if whole else 1
 
 
 def root(value: float, temperature: float) -> float:
-    """``value ** (1 / temperature)``, the same on every machine: C libraries round it freely."""
+    """``value ** (1 / temperature)``, computed in decimals.
+
+    C libraries round powers differently, and a blend must be the same on every machine.
+    """
     if temperature == 1 or value == 0 or not math.isfinite(value):
         return value
     return float(_DECIMAL.power(Decimal(value), _DECIMAL.divide(Decimal(1), Decimal(temperature))))
+
+
+class Member(NamedTuple):
+    """What one dataset of a mixture gives.
+
+    ``weight`` is as it was asked for, None for by size. ``share`` is that of all samples, and
+    ``samples`` their number, which is not whole: which dataset gives the last ones depends on the
+    order. ``epochs`` is how often the dataset is seen.
+    """
+
+    portion: Portion
+    weight: float | None
+    share: float
+    samples: float
+    epochs: float
 
 
 @dataclass(frozen=True)
@@ -105,10 +128,10 @@ class Mixture:
     """Datasets and the share of the samples that each gives.
 
     ``weights`` are as given, None for by size; ``changes`` are later ones, each with the first
-    sample that they hold for. ``asked`` is the number of samples, None for what is there: for
-    training one epoch over all together, else until the first dataset is used up. ``part`` is the
-    number of the split's part that it has, None without a split; ``missing`` are the datasets of
-    which the split leaves no sample.
+    sample that they hold for. ``asked`` is the number of samples that was asked for; with None
+    training has one epoch over all datasets together, and validation and test end where the first
+    dataset is used up. ``part`` is the number of the part of the split, None without a split;
+    ``missing`` are the datasets of which the split leaves no sample.
     """
 
     name: str
@@ -122,7 +145,7 @@ class Mixture:
 
     @property
     def is_absent(self) -> bool:
-        """Whether a split leaves nothing for a part, and nothing was asked of it."""
+        """Whether there is no data for it and nobody asked for samples of it."""
         return not self.portions and not self.asked
 
     @property
@@ -136,8 +159,8 @@ class Mixture:
         return sum(portion.tokens for portion in self.portions)
 
     @property
-    def segments(self) -> list[Phase]:
-        """From which sample on which shares hold, in order."""
+    def phases(self) -> list[Phase]:
+        """The phases of its schedule in order; without a schedule there is one."""
         if not self.portions:
             return [Phase(0, ())]
         rows = ((0, self.weights), *self.changes)
@@ -145,13 +168,13 @@ class Mixture:
 
     @property
     def is_used_up(self) -> bool:
-        """Whether it gives each sample of its datasets once and no more, as Megatron does."""
+        """Whether it ends when each sample of its datasets was given once, as in Megatron."""
         weights = self.rules.as_weights(self.weights, self.portions)
         return weights is None and len(self.portions) > 1
 
     @property
     def samples(self) -> int:
-        """Samples in it; an order of another program may round them up."""
+        """The number of samples; an order of another program may round it up."""
         if not self.portions:
             return 0
         if self.asked is not None and not self.is_used_up:
@@ -161,16 +184,16 @@ class Mixture:
             return sum(lengths) if self.asked is None else min(self.asked, sum(lengths))
         if self.name == "train" or self.rules.order not in OWN_ORDERS or len(self.portions) == 1:
             return self.rules.epoch_samples(self.portions)
-        return longest(blend_order(self.segments), lengths)
+        return longest(blend_order(self.phases), lengths)
 
     @property
     def member_samples(self) -> tuple[float, ...]:
-        """Samples that each dataset gives; not whole, since the last ones depend on the order."""
-        samples, segments = self.samples, self.segments
-        edges = [*(min(segment.first, samples) for segment in segments), samples]
+        """The samples that each dataset gives, see Member."""
+        samples, phases = self.samples, self.phases
+        edges = [*(min(phase.first, samples) for phase in phases), samples]
         rows = [
-            [share * (end - first) for share in segment.shares]
-            for segment, (first, end) in zip(segments, pairwise(edges), strict=True)
+            [share * (end - first) for share in phase.shares]
+            for phase, (first, end) in zip(phases, pairwise(edges), strict=True)
         ]
         return tuple(math.fsum(column) for column in zip(*rows, strict=True))
 
@@ -178,7 +201,7 @@ class Mixture:
     def shares(self) -> tuple[float, ...]:
         """The share of all samples that each dataset gives."""
         if not self.changes:
-            return self.segments[0].shares
+            return self.phases[0].shares
         return tuple(count / self.samples for count in self.member_samples)
 
     @property
@@ -193,6 +216,13 @@ class Mixture:
         )
 
     @property
+    def members(self) -> list[Member]:
+        """What each dataset gives, in the order of ``portions``."""
+        weights = self.weights or (None,) * len(self.portions)
+        numbers = weights, self.shares, self.member_samples, self.epochs
+        return list(map(Member, self.portions, *numbers))
+
+    @property
     def filled(self) -> float:
         """The share of the tokens of all samples that is not padding, nearly."""
         if self.rules.packing != "document":
@@ -204,19 +234,17 @@ class Mixture:
         return min(math.fsum(rows), 1.0)
 
     def warnings(self, max_epochs: float) -> list[str]:
-        """What the user should know before a GPU does."""
+        """What is probably not meant, as sentences: datasets seen too often, or hardly at all."""
         found = []
         where = "" if self.name == "train" else f" in {self.name}"
-        for portion, epochs, count in zip(
-            self.portions, self.epochs, self.member_samples, strict=True
-        ):
-            if epochs > max_epochs:
+        for one in self.members:
+            if one.epochs > max_epochs:
                 found.append(
-                    f"{portion.prefix} is seen {epochs:.2f} times{where}, more than "
+                    f"{one.portion.prefix} is seen {one.epochs:.2f} times{where}, more than "
                     f"{max_epochs:g}: lower its weight, or raise --max-epochs"
                 )
-            if count < 1:
+            if one.samples < 1:
                 found.append(
-                    f"{portion.prefix} gives less than one of {self.samples:,} samples{where}"
+                    f"{one.portion.prefix} gives less than one of {self.samples:,} samples{where}"
                 )
         return found

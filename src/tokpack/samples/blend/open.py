@@ -26,9 +26,9 @@ Samples = GPTDataset | BlendedDataset
 
 @dataclass(frozen=True)
 class Blends:
-    """The datasets of a blend file, and the plan that they come from.
+    """The datasets of a blend: training, validation sets by name, and test, with their plan.
 
-    ``valid`` has the validation sets by name; that of a split is called "valid".
+    The validation set that a split makes is called "valid".
     """
 
     train: Samples
@@ -43,8 +43,8 @@ def open_blend(
     """Open the datasets of a plan, of a blend file, or of a mapping with a blend file's keys.
 
     ``changes`` take the place of what it says: any key of a blend file (``samples``, ``split``,
-    ``order``, ``seed``, ...), which are also those options of GPTDataset that concern what a sample
-    has (``document_boundaries``, ...).
+    ``order``, ``seed``, ...), and so also the options of GPTDataset that decide what a sample has
+    (``document_boundaries``, ...).
 
     A dataset of which the split leaves no sample is a UsageError that names it; with
     ``allow_empty=True`` it is left out there, and the others share its weight. Where it leaves none
@@ -85,7 +85,7 @@ class _Opener:
             **spec.options,
         }
         if spec.order not in OWN_ORDERS and mixture.name in ("train", "test"):
-            self._options.pop("drop_last", None)  # those programs keep one in validation only
+            self._options.pop("drop_last", None)  # those programs ask for it in validation only
 
     def open(self) -> Samples:
         mixture = self._mixture

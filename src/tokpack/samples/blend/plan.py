@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING, Any
 from tokpack.errors import UsageError
 from tokpack.samples.blend.datasets import framed_apart, marks, open_datasets, unchecked
 from tokpack.samples.blend.mixture import Mixture, Rules
-from tokpack.samples.blend.portions import Portion, portions_of
-from tokpack.samples.blend.spec import PARTS, BlendSpec, Entries, Entry, check_spec, plain_option
+from tokpack.samples.blend.portions import Portion, portion_of
+from tokpack.samples.blend.spec import BlendSpec, Entries, Entry, check_spec, plain_option
 from tokpack.samples.megatron.neox_packing import NEOX_PACKED
 from tokpack.samples.settings import MOST_SAMPLES, OWN_ORDERS
-from tokpack.samples.split_string import wanted_parts
+from tokpack.samples.split_string import PARTS, wanted_parts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tokpack.indexed import MMapIndexedDataset
     from tokpack.samples.settings import Settings
+    from tokpack.samples.split_string import Range
 
     Opened = Mapping[str, MMapIndexedDataset]  # by the names that a BlendSpec has for them
 
@@ -48,7 +49,7 @@ class BlendPlan:
         return list({dataset.path_prefix: dataset for dataset in found}.values())
 
     def warnings(self, max_epochs: float) -> list[str]:
-        """What the user should know before a GPU does."""
+        """What is probably not meant, or could not be checked, as sentences for the user."""
         found = []
         for mixture in self.mixtures:
             found += mixture.warnings(max_epochs) + _twice(mixture)
@@ -147,14 +148,13 @@ def plan_of(spec: BlendSpec) -> BlendPlan:
 
 def _split(spec: BlendSpec, settings: Settings, opened: Opened, rules: Rules) -> dict[str, Mixture]:
     """What ``datasets`` give for training, validation and test."""
-    if spec.split is None:
-        portions = [whole for entry in spec.datasets for whole in _portions(entry, opened)]
-        return {"train": _train(spec, portions, rules)}
-    wanted = wanted_parts(spec.split)
+    wanted = [True, False, False] if spec.split is None else wanted_parts(spec.split)
     if not wanted[0]:
         raise UsageError(f"split {spec.split!r} leaves nothing for training")
-    how = spec.split, spec.split_by, settings.rule
-    rows = [_portions(entry, opened, *how) for entry in spec.datasets]
+    rows = [
+        [_portion(entry, opened, found) for found in settings.ranges(opened[entry.prefix])]
+        for entry in spec.datasets
+    ]
     found = {"train": _train(spec, [row[0] for row in rows], rules)}
     for part, asked in ((1, spec.valid_samples), (2, spec.test_samples)):
         if wanted[part]:
@@ -191,13 +191,15 @@ def _train(spec: BlendSpec, portions: Sequence[Portion], rules: Rules) -> Mixtur
 
 
 def _own(name: str, entries: Entries, opened: Opened, rules: Rules, asked: int | None) -> Mixture:
-    pairs = [(whole, entry.weight) for entry in entries for whole in _portions(entry, opened)]
+    pairs = [
+        (_portion(entry, opened, (0, len(opened[entry.prefix]))), entry.weight) for entry in entries
+    ]
     return _with_enough(name, pairs, rules, asked, None)
 
 
-def _portions(entry: Entry, opened: Opened, *how: str) -> list[Portion]:
+def _portion(entry: Entry, opened: Opened, found: Range | None) -> Portion:
     labels = None if entry.labels is None else opened[entry.labels]
-    return portions_of(opened[entry.prefix], labels, *how)
+    return portion_of(opened[entry.prefix], found, labels)
 
 
 def _with_enough(
@@ -231,7 +233,7 @@ def _check_mixture(mixture: Mixture) -> None:
             f"{mixture.missing[0].prefix} for training, less than one sample: give it more, or "
             "shorten the sequence length"
         )
-    mixture.segments  # noqa: B018  the weights have a sum
+    mixture.phases  # noqa: B018  raises UsageError where the weights have no finite sum
     rules = mixture.rules
     count = {"train": "samples", "test": "test_samples"}.get(mixture.name, "valid_samples")
     if rules.packing in NEOX_PACKED and (mixture.asked is None or mixture.is_used_up):
@@ -279,9 +281,7 @@ def as_json(plan: BlendPlan, max_epochs: float) -> dict[str, Any]:
         "split_by": spec.split_by,
         "options": {name: plain_option(value) for name, value in spec.options.items()},
         **_mixture_json(plan.train),
-        "schedule": [
-            {"from": segment.first, "shares": segment.shares} for segment in plan.train.segments
-        ],
+        "schedule": [{"from": phase.first, "shares": phase.shares} for phase in plan.train.phases],
         "valid": {name: _mixture_json(mixture) for name, mixture in plan.valid.items()},
         "test": None if plan.test is None else _mixture_json(plan.test),
         "warnings": plan.warnings(max_epochs),
@@ -289,15 +289,6 @@ def as_json(plan: BlendPlan, max_epochs: float) -> dict[str, Any]:
 
 
 def _mixture_json(mixture: Mixture) -> dict[str, Any]:
-    weights = mixture.weights or [None] * len(mixture.portions)
-    rows = zip(
-        mixture.portions,
-        weights,
-        mixture.shares,
-        mixture.member_samples,
-        mixture.epochs,
-        strict=True,
-    )
     return {
         "samples": mixture.samples,
         "tokens": mixture.samples * mixture.rules.seq_length,
@@ -315,7 +306,7 @@ def _mixture_json(mixture: Mixture) -> dict[str, Any]:
                 **marks(portion.dataset),
                 "labels": None if portion.labels is None else portion.labels.path_prefix,
             }
-            for portion, weight, share, samples, epochs in rows
+            for portion, weight, share, samples, epochs in mixture.members
         ],
         "missing": [portion.prefix for portion in mixture.missing],
     }

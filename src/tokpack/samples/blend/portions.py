@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokpack.samples.split_string import parse_split, split_tokens
-
 if TYPE_CHECKING:
     from tokpack.indexed import MMapIndexedDataset
     from tokpack.samples.split_string import Range
@@ -26,7 +24,7 @@ class Portion:
     end: int
     documents: int
     tokens: int
-    labels: MMapIndexedDataset | None = None  # a dataset with a label for each token
+    labels: MMapIndexedDataset | None = None  # with a label for each token
     _pieces: dict[int, int] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @property
@@ -35,7 +33,7 @@ class Portion:
         return self.dataset.path_prefix
 
     def pieces(self, seq_length: int) -> int:
-        """Samples of one sequence each, of which longer ones make several."""
+        """How many samples there are where each has one sequence, and long ones are cut."""
         if seq_length in self._pieces:
             return self._pieces[seq_length]
         sizes, total = self.dataset.sizes, 0
@@ -46,28 +44,14 @@ class Portion:
         return total
 
 
-def portions_of(
-    dataset: MMapIndexedDataset,
-    labels: MMapIndexedDataset | None,
-    split: str | None = None,
-    split_by: str = "documents",
-    rule: str = "core",
-) -> list[Portion]:
-    """All of a dataset, or what a split string leaves of it for each purpose, perhaps nothing."""
-    ranges: list[Range | None] = [(0, len(dataset))]
-    if split is not None and split_by == "tokens":
-        ranges = split_tokens(split, dataset.length_sums)
-    elif split is not None:
-        ranges = parse_split(split, len(dataset), rule)
-    return [_portion(dataset, *(found or (0, 0)), labels) for found in ranges]
-
-
-def _portion(
-    dataset: MMapIndexedDataset, begin: int, end: int, labels: MMapIndexedDataset | None
+def portion_of(
+    dataset: MMapIndexedDataset, found: Range | None, labels: MMapIndexedDataset | None
 ) -> Portion:
+    """The sequences ``found`` [begin, end) of a dataset, None for no sequence at all."""
+    begin, end = found or (0, 0)
     documents = 0
     if begin < end:
-        # By hand: numpy would copy the whole of an index that is not aligned.
+        # Not by numpy's searchsorted, which copies the whole of an index that is not aligned.
         entries, entry = range(1, dataset.documents + 1), dataset.doc_idx.item
         first = bisect_right(entries, begin, key=entry)
         documents = bisect_right(entries, end - 1, key=entry) + 1 - first

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Prepared:
-    """What one dataset of a blend needs: a file, or with ``path`` None nothing.
+    """The cache file of one dataset of a blend; ``path`` is None where its order needs none.
 
     ``entries`` are its samples; ``built`` is False where the file was there already.
     """
@@ -39,7 +39,7 @@ class Prepared:
 
 
 def prebuild(plan: BlendPlan, folder: str | os.PathLike[str]) -> Iterator[Prepared]:
-    """Open all datasets of a blend with a cache in ``folder``, so that whoever follows finds it.
+    """Open all datasets of a blend with a cache in ``folder``, so that later runs find it there.
 
     Raises as open_blend, and OutputError where the folder cannot be written.
     """

@@ -1,4 +1,4 @@
-"""Blends whose weights change at given samples, with everything before a change untouched."""
+"""Blends whose weights change at given samples; the samples before a change stay the same."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Phase(NamedTuple):
-    """From sample ``first`` on, dataset i gives ``shares[i]`` of the samples; 0 is none."""
+    """From sample ``first`` on, dataset i gives ``shares[i]`` of the samples; 0 means none."""
 
     first: int
     shares: tuple[float, ...]
@@ -31,23 +31,23 @@ class BlendOrder(Protocol):
 
 
 class ScheduledOrder:
-    """The order of a blend in segments: each begins where the last one left the datasets.
+    """The order of a blend in phases, each with weights of its own.
 
-    Inside a segment the counts of its samples have the shares of its weights, with the deviation of
-    one blend; a dataset's own samples come one after the other, whatever changes between them.
+    Of the samples of a phase each dataset gives its share, with the same deviation as in a blend
+    without phases. A new phase goes on with the next sample of each dataset.
     """
 
-    def __init__(self, segments: Sequence[Phase]) -> None:
-        self._firsts = [segment.first for segment in segments]
+    def __init__(self, phases: Sequence[Phase]) -> None:
+        self._firsts = [phase.first for phase in phases]
         self._parts: list[tuple[npt.NDArray[np.int64], _core.BlendOrder]] = []
-        self._before: list[npt.NDArray[np.int64]] = []  # samples each dataset gave before a segment
-        base = np.zeros(len(segments[0].shares), np.int64)
-        for number, (first, shares) in enumerate(segments):
+        self._before: list[npt.NDArray[np.int64]] = []  # samples each dataset gave before a phase
+        base = np.zeros(len(phases[0].shares), np.int64)
+        for number, (first, shares) in enumerate(phases):
             active = np.flatnonzero(shares)
             order = _core.BlendOrder(np.array(shares, np.float64)[active])
             self._parts.append((active, order))
             self._before.append(base)
-            if number + 1 < len(segments):
+            if number + 1 < len(phases):
                 base = base.copy()
                 base[active] += order.counts(self._firsts[number + 1] - first)
 
@@ -55,30 +55,30 @@ class ScheduledOrder:
         """The dataset of sample ``number``, and the number of the sample in it."""
         if number < 0:
             raise IndexError(f"sample {number}: they are counted from 0")
-        segment = bisect_right(self._firsts, number) - 1
-        active, order = self._parts[segment]
-        place, own = order.locate(number - self._firsts[segment])
+        phase = bisect_right(self._firsts, number) - 1
+        active, order = self._parts[phase]
+        place, own = order.locate(number - self._firsts[phase])
         dataset = int(active[place])
-        return dataset, int(self._before[segment][dataset]) + own
+        return dataset, int(self._before[phase][dataset]) + own
 
     def counts(self, size: int, /) -> npt.NDArray[np.int64]:
         """How many of the first ``size`` samples each dataset gives."""
-        segment = max(bisect_right(self._firsts, size - 1) - 1, 0)
-        active, order = self._parts[segment]
-        counts = self._before[segment].copy()
-        counts[active] += order.counts(size - self._firsts[segment])
+        phase = max(bisect_right(self._firsts, size - 1) - 1, 0)
+        active, order = self._parts[phase]
+        counts = self._before[phase].copy()
+        counts[active] += order.counts(size - self._firsts[phase])
         return counts
 
 
-def blend_order(segments: Sequence[Phase]) -> BlendOrder:
+def blend_order(phases: Sequence[Phase]) -> BlendOrder:
     """The stateless order of a blend."""
-    if len(segments) == 1 and all(segments[0].shares):
-        return _core.BlendOrder(np.array(segments[0].shares, np.float64))
-    return ScheduledOrder(segments)
+    if len(phases) == 1 and all(phases[0].shares):
+        return _core.BlendOrder(np.array(phases[0].shares, np.float64))
+    return ScheduledOrder(phases)
 
 
 def check_firsts(firsts: Sequence[int]) -> None:
-    """UsageError unless the segments of a schedule begin at 0 and each behind the last."""
+    """UsageError unless the first phase begins at sample 0 and each later than the one before."""
     if not firsts:
         raise UsageError("the schedule is empty: give (0, weights), (first sample, weights), ...")
     if firsts[0] != 0:
@@ -94,7 +94,7 @@ def check_firsts(firsts: Sequence[int]) -> None:
 def longest(order: BlendOrder, lengths: Sequence[int]) -> int:
     """The most samples of a blend for which no dataset gives more than its length."""
     limits = np.array(lengths, np.int64)
-    low, high = 0, int(limits.sum())  # it fits at low, and may at high
+    low, high = 0, int(limits.sum())  # low samples fit, more than high do not
     while low < high:
         middle = (low + high + 1) // 2
         fits = bool(np.all(order.counts(middle) <= limits))

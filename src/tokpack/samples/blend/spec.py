@@ -11,7 +11,7 @@ from tokpack.errors import UsageError
 from tokpack.samples.blend.schedule import check_firsts
 from tokpack.samples.fim import FIM
 from tokpack.samples.settings import OWN_ORDERS, Settings
-from tokpack.samples.split_string import wanted_parts
+from tokpack.samples.split_string import PARTS, wanted_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 MEANINGS = ("tokens", "documents", "epochs")
 LENGTHS = ("samples", "tokens", "epochs")
-PARTS = ("train", "valid", "test")
 _SHARED = ("seq_length", "order", "seed", "split_by", "split_rule")  # with GPTDataset
 _PLANNED = ("split", "split_index", "sequences", "epochs", "num_samples")
 OPTIONS = tuple(known.name for known in fields(Settings) if known.name not in (*_SHARED, *_PLANNED))
@@ -90,10 +89,10 @@ class BlendSpec:
             yield "test", self.test
 
     def settings(self) -> Settings:
-        """The options of the datasets, without those that say how much of them is taken."""
+        """The options of the datasets of training; how many samples each gives is not known yet."""
         values = {name: getattr(self, name) for name in _SHARED} | dict(self.options)
-        # NeoX's packing must know a number: each dataset is told its own when it is opened.
-        return Settings(**values, num_samples=1)
+        # NeoX's packing needs some number: each dataset is told its own when it is opened.
+        return Settings(**values, split=self.split, num_samples=1)
 
 
 KEYS = (

@@ -31,7 +31,7 @@ def read_words(words: Sequence[str]) -> BlendSpec:
 
 
 def entries(words: Sequence[str]) -> Entries:
-    """Tell weights from names: with an even number of words of which every first is a number."""
+    """Datasets with weights, where every first of two words is a number; else datasets alone."""
     if not words:
         raise UsageError("no datasets: give WEIGHT PREFIX [WEIGHT PREFIX ...], or prefixes alone")
     weights = [_as_number(word) for word in words[::2]]

@@ -59,10 +59,21 @@ def megatron_recipe(
     ``drop_last=False`` keeps a last, shorter sample, as Megatron-core does for validation with
     ``drop_last_partial_validation_sequence`` off. ``tokens`` is the sum of their lengths, if known.
 
-    UsageError for settings that leave nothing, or with which the program itself stops.
+    UsageError for settings that leave no sample, or with which the program itself would stop.
     """
     rules = flavour_named(flavour)
-    _check(lengths, begin, end, seq_length, num_samples, seed=seed)
+    if not 0 <= begin < end <= len(lengths):
+        raise UsageError(f"sequences {begin} to {end} of {len(lengths)}: there is none in it")
+    if end > _INT32_MAX:
+        raise UsageError(
+            f"{end} sequences: these orders number them with 31 bits; use order='stateless'"
+        )
+    if seq_length < 1:
+        raise UsageError(f"a sequence length of {seq_length}: use 1 or more")
+    if num_samples is not None and num_samples < 0:
+        raise UsageError(f"{num_samples} samples: ask for 0 or more")
+    if not 0 <= seed <= _UINT32_MAX:
+        raise UsageError(f"seed {seed}: these orders know 0 to {_UINT32_MAX}")
     if tokens is None:
         tokens = int(lengths[begin:end].sum(dtype=np.int64))
     if tokens == 0:
@@ -94,29 +105,6 @@ def megatron_recipe(
     positions = epochs * (end - begin)
     wide = positions > _INT32_MAX or rules.is_wide(samples + 1, positions)
     return Recipe(begin, end, seq_length, extra, seed, epochs, samples, partial, apart, wide)
-
-
-def _check(
-    lengths: npt.NDArray[np.int32],
-    begin: int,
-    end: int,
-    seq_length: int,
-    num_samples: int | None,
-    *,
-    seed: int,
-) -> None:
-    if not 0 <= begin < end <= len(lengths):
-        raise UsageError(f"sequences {begin} to {end} of {len(lengths)}: there is none in it")
-    if end > _INT32_MAX:
-        raise UsageError(
-            f"{end} sequences: these orders number them with 31 bits; use order='stateless'"
-        )
-    if seq_length < 1:
-        raise UsageError(f"a sequence length of {seq_length}: use 1 or more")
-    if num_samples is not None and num_samples < 0:
-        raise UsageError(f"{num_samples} samples: ask for 0 or more")
-    if not 0 <= seed <= _UINT32_MAX:
-        raise UsageError(f"seed {seed}: these orders know 0 to {_UINT32_MAX}")
 
 
 def build_parts(lengths: npt.NDArray[np.int32], recipe: Recipe) -> Iterator[ChunkedArray]:

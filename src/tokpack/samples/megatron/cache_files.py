@@ -22,8 +22,9 @@ from tokpack.files.outputs import write_output
 from tokpack.indexed.outputs import dataset_files
 from tokpack.samples.cache.format import ChunkedArray
 from tokpack.samples.megatron.build import build_parts, megatron_recipe
+from tokpack.samples.megatron.flavours import flavour_named
 from tokpack.samples.megatron.orders import blend_request, megatron_blend, normalise
-from tokpack.samples.split_string import parse_split, split_bounds
+from tokpack.samples.split_string import PARTS, parse_split, split_bounds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from tokpack.indexed import MMapIndexedDataset
     from tokpack.samples.megatron.build import Recipe
 
-PARTS = ("train", "valid", "test")
 CORE = ("megatron", "megatron-0.10", "megatron-0.9", "megatron-0.4")
 WRITABLE = (*CORE, "neox", "bigscience", "microsoft")
 
@@ -173,8 +173,8 @@ class _Writer:
 
     def _dataset(self, number: int, wanted: int | None) -> tuple[Recipe, Written]:
         request, dataset = self._request, self._datasets[number]
-        rule = "classic" if request.order in ("megatron-0.4", *WRITABLE[4:]) else "core"
-        limits = parse_split(request.split, len(dataset), rule)[self._place]
+        rules = flavour_named(request.order)
+        limits = parse_split(request.split, len(dataset), rules.split_rule)[self._place]
         if limits is None:
             raise UsageError(
                 f"{request.paths[number]}: split {request.split!r} leaves nothing for "

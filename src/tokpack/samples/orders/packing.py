@@ -8,7 +8,7 @@ rest is computed from the lengths.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from tokpack import _core
 from tokpack.errors import FormatError, UsageError
