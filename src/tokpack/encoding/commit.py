@@ -12,7 +12,7 @@ import numpy.typing as npt
 from tokpack.encoding.folder import create_own
 from tokpack.encoding.piece import SOURCE_COLUMNS
 from tokpack.encoding.rejects import reject_lines, rejected_lines
-from tokpack.encoding.renames import REJECTS, StagedNames, write_commit
+from tokpack.encoding.renames import REJECTS, staged, write_commit
 from tokpack.encoding.trace import write_trace
 from tokpack.errors import InputError, OutputError
 from tokpack.files.blocks import checksum_of_sums
@@ -45,7 +45,7 @@ _COUNTED = {
 def stage(job: Job, plan: Plan, finished: Finished) -> list[Manifest]:
     """Write what is still missing into the work folder, and then what there is to rename.
 
-    With ``commit.json`` the run is complete: ``finish`` can be done at any time after. Raises
+    With ``commit.json`` the run is complete: ``finish`` may follow at any time. Raises
     InputError when there is no token at all, unless other shards may have some, OutputError when
     counts do not add up.
     """
@@ -57,20 +57,21 @@ def stage(job: Job, plan: Plan, finished: Finished) -> list[Manifest]:
     for index, key in enumerate(job.options.keys):
         inputs = _Inputs(plan, contents, _counts(job, sums, index))
         total = inputs.total
+        idx, manifest = staged(key, "idx"), staged(key, "manifest.json")
         if not total["tokens"] and "shard" not in plan.options:
             raise InputError(_no_tokens(job, total, key))
-        names = StagedNames(key)
         lengths = _joined(job, folder.track(key, "lengths"), total["sequences"], total["tokens"])
         size = total["tokens"] * np.dtype(job.dtype).itemsize
-        _check_size(folder(names.bin), size)
+        _check_size(folder(staged(key, "ids")), size)
         content = checksum_of_sums(finished.sums[folder.track(key, "ids")])
-        files[names.bin] = {"bytes": size, "xxh3_blocks": content}
+        files[staged(key, "ids")] = {"bytes": size, "xxh3_blocks": content}
         documents = _document_index(job, key, total)
-        files[names.idx] = _write(folder(names.idx), index_chunks(job.dtype, lengths, documents))
+        chunks = index_chunks(job.dtype, lengths, documents)
+        files[idx] = _write(folder(idx), chunks)
         if job.options.trace:
-            files[names.trace] = write_trace(pieces, index, rejected_lines(pieces))
+            files[staged(key, "trace")] = write_trace(pieces, index, rejected_lines(pieces))
         manifests.append(_manifest(job, plan, key, inputs, files))
-        files[names.manifest] = _write(folder(names.manifest), manifests[-1].chunks())
+        files[manifest] = _write(folder(manifest), manifests[-1].chunks())
     if sums[:, SOURCE_COLUMNS.index("rejected")].any():
         files[REJECTS] = _write(folder(REJECTS), reject_lines(pieces))
     write_commit(folder, job.options, job.sources, files)
@@ -218,7 +219,6 @@ class _Inputs(Sequence[dict[str, Any]]):
 def _manifest(
     job: Job, plan: Plan, key: str, inputs: _Inputs, files: Mapping[str, FileDigest]
 ) -> Manifest:
-    names = StagedNames(key)
     return Manifest(
         tokpack_version=plan.version,
         created=now(),
@@ -226,9 +226,9 @@ def _manifest(
         options={**plan.options, "key": key, "on_error": job.options.on_error},
         inputs=inputs,
         dtype=job.dtype,
-        bin=files[names.bin],
-        idx=files[names.idx],
-        trace=files.get(names.trace),
+        bin=files[staged(key, "ids")],
+        idx=files[staged(key, "idx")],
+        trace=files.get(staged(key, "trace")),
         pieces=None,
         **inputs.total,
     )

@@ -11,26 +11,8 @@ import logging
 from collections import Counter, deque
 from typing import TYPE_CHECKING
 
+from tokpack.encoding import messages
 from tokpack.encoding.layout import FileSums, PieceLayout
-from tokpack.encoding.messages import (
-    CheckPiece,
-    CopyPiece,
-    Damaged,
-    Done,
-    Edge,
-    EncodePart,
-    Event,
-    PieceEncoded,
-    Placement,
-    Segment,
-    SlotFree,
-    StorePiece,
-    StreamEnd,
-    SumEdges,
-    Task,
-    UseSlot,
-    WasStored,
-)
 from tokpack.encoding.piece import JOINED, SOURCE_COLUMNS, Piece, Pieces, Stored
 from tokpack.encoding.queue import Queue
 from tokpack.errors import OutputError
@@ -58,14 +40,14 @@ class Coordinator:
         self.pieces = Pieces(job)
         self.blocks: dict[int, str | None] = dict(found.stream_blocks)  # of streams, by part
         self.rejected = 0  # bad records of all pieces
-        self.outbox: deque[tuple[int, Task | Placement]] = deque()  # (worker, message)
+        self.outbox: deque[tuple[int, messages.ToWorker]] = deque()  # (worker, message)
         self._job = job
         self._journal = journal
         self._workers = workers
         self._limit = job.options.limit
         self._layout = PieceLayout(len(job.parts), len(job.tracks))
         self._sums = {n: FileSums(n) for n, name in enumerate(job.tracks) if name.endswith(".ids")}
-        self._edges: list[Edge] = []
+        self._edges: list[messages.Edge] = []
         self._edges_out = 0
         self._begins: dict[PieceId, tuple[int, ...]] = {}  # of pieces that are not there yet
         self._owner: dict[PieceId, int] = {}  # of pieces in a worker's memory
@@ -74,13 +56,13 @@ class Coordinator:
         self._under_way: set[PieceId] = set()  # being checked, written or copied
         self._in_spill: Counter[str] = Counter()  # pieces in each
         self._newest_spill: dict[str, str] = {}  # of each worker
-        self._checks: deque[CheckPiece] = deque()
-        self._copies: deque[CopyPiece] = deque()
-        self._segments: deque[Segment] = deque()
+        self._checks: deque[messages.CheckPiece] = deque()
+        self._copies: deque[messages.CopyPiece] = deque()
+        self._segments: deque[messages.Segment] = deque()
         self._damaged: dict[int, set[int]] = {}  # segments to be made again, by part
         self._wanted: set[PieceId] = set()  # of them what is being read again
         # Of each worker: what it has been given and has not done.
-        self._tasks: list[deque[Task]] = [deque() for _ in range(workers)]
+        self._tasks: list[deque[messages.Task]] = [deque() for _ in range(workers)]
         self._slots = deque(range(slots))
         self._granted: list[int] = [0] * workers
         self._placed = 0
@@ -106,7 +88,7 @@ class Coordinator:
                 self._limit -= piece.total(_RECORDS)
             if piece.stored.place == JOINED:
                 self._under_way.add(piece.id)
-                self._checks.append(CheckPiece(piece.id, piece.stored, piece.sizes))
+                self._checks.append(messages.CheckPiece(piece.id, piece.stored, piece.sizes))
             else:
                 self._in_spill[piece.stored.place] += 1
         missing = [part for part in range(len(self._job.parts)) if not self._has_all(part)]
@@ -163,7 +145,7 @@ class Coordinator:
                     self.outbox.append((worker, task))
         self._grant_slots()
 
-    def first_task(self, worker: int) -> Task | None:
+    def first_task(self, worker: int) -> messages.Task | None:
         """What a worker is at."""
         return self._tasks[worker][0] if self._tasks[worker] else None
 
@@ -171,13 +153,13 @@ class Coordinator:
         tasks = self._tasks[worker]
         return bool(tasks) and self._is_stream(tasks[-1])
 
-    def _is_stream(self, task: Task) -> bool:
-        return isinstance(task, EncodePart) and self._is_stream_part(task.number)
+    def _is_stream(self, task: messages.Task) -> bool:
+        return isinstance(task, messages.EncodePart) and self._is_stream_part(task.number)
 
     def _is_stream_part(self, part: int) -> bool:
         return self._job.parts[part].kind == "stream"
 
-    def _next_task(self, *, first: bool) -> Task | None:
+    def _next_task(self, *, first: bool) -> messages.Task | None:
         """The next task; not ``first`` is one in advance."""
         for tasks in (self._checks, self._segments, self._copies):
             if tasks:
@@ -185,7 +167,7 @@ class Coordinator:
         if len(self._edges) >= _EDGES_AT_ONCE or (self._edges and not self._parts_left):
             self._edges_out += 1
             edges, self._edges = self._edges[:_EDGES_AT_ONCE], self._edges[_EDGES_AT_ONCE:]
-            return SumEdges(tuple(edges))
+            return messages.SumEdges(tuple(edges))
         if not first and (self._limit is not None or len(self._queue) <= 2 * self._workers):
             return None
         if self._damaged:
@@ -200,13 +182,13 @@ class Coordinator:
     def _parts_left(self) -> bool:
         return bool(self._damaged) or len(self._queue) > 0
 
-    def _encode(self, part: int) -> EncodePart:
+    def _encode(self, part: int) -> messages.EncodePart:
         skip = frozenset(self._found.get(part, ()))
         first = next(n for n in range(len(skip) + 1) if n not in skip)
         at = tuple(self._layout.ends) if self._layout.next == (part, first) else None
-        return EncodePart(part, at, skip, limit=self._limit)
+        return messages.EncodePart(part, at, skip, limit=self._limit)
 
-    def _encode_again(self) -> EncodePart:
+    def _encode_again(self) -> messages.EncodePart:
         part, segments = self._damaged.popitem()
         first, limit = (part, min(segments)), self._job.options.limit
         if limit is not None:  # the limit that the part had: less what earlier pieces have
@@ -216,7 +198,7 @@ class Coordinator:
             segments = {first[1]}
         only = frozenset(segments) if self._is_stream_part(part) else None
         self._wanted.update((part, segment) for segment in segments)
-        return EncodePart(part, self._begins.get(first), only=only, limit=limit)
+        return messages.EncodePart(part, self._begins.get(first), only=only, limit=limit)
 
     def _pass_over_rest(self) -> None:
         """There were as many records as asked for: what is left becomes pieces of nothing."""
@@ -235,34 +217,34 @@ class Coordinator:
         if not readers:
             return
         shared = sum(self._granted) + len(self._segments)
-        shared += sum(isinstance(task, Segment) for tasks in self._tasks for task in tasks)
+        shared += sum(isinstance(task, messages.Segment) for tasks in self._tasks for task in tasks)
         for _ in range(2 * (self._workers - len(readers)) - shared):
             if not self._slots:
                 return
             reader = min(readers, key=lambda worker: self._granted[worker])
             self._granted[reader] += 1
-            self.outbox.append((reader, UseSlot(self._slots.popleft())))
+            self.outbox.append((reader, messages.UseSlot(self._slots.popleft())))
 
     # -- events ----------------------------------------------------------------------------------
 
-    def event(self, worker: int, event: Event) -> None:
+    def event(self, worker: int, event: messages.Event) -> None:
         """Something has happened in a worker."""
-        if isinstance(event, PieceEncoded):
+        if isinstance(event, messages.PieceEncoded):
             self._encoded(worker, event.piece)
-        elif isinstance(event, WasStored):
+        elif isinstance(event, messages.WasStored):
             self._stored(event.id, event.stored)
-        elif isinstance(event, Done):
+        elif isinstance(event, messages.Done):
             self._done(self._tasks[worker].popleft())
-        elif isinstance(event, Segment):
+        elif isinstance(event, messages.Segment):
             self._granted[worker] -= 1
             self._wanted.discard((event.number, event.segment))
             self._segments.append(event)
-        elif isinstance(event, SlotFree):
+        elif isinstance(event, messages.SlotFree):
             self._granted[worker] -= event.unused
             self._slots.append(event.slot)
-        elif isinstance(event, StreamEnd):
+        elif isinstance(event, messages.StreamEnd):
             self._stream_ended(event)
-        elif isinstance(event, Damaged):
+        elif isinstance(event, messages.Damaged):
             self._lost(event.id)
         else:
             self._edges_out -= 1
@@ -326,14 +308,14 @@ class Coordinator:
         self._under_way.discard(key)
         self._damaged.setdefault(key[0], set()).add(key[1])
 
-    def _done(self, task: Task) -> None:
+    def _done(self, task: messages.Task) -> None:
         """A task is done. OutputError where a stream did not give again what it gave before."""
-        if isinstance(task, EncodePart) and task.only is not None:
+        if isinstance(task, messages.EncodePart) and task.only is not None:
             for segment in sorted(task.only):
                 if (task.number, segment) in self._wanted:
                     raise self._other_stream(task.number, segment)
 
-    def _stream_ended(self, event: StreamEnd) -> None:
+    def _stream_ended(self, event: messages.StreamEnd) -> None:
         if (last := self._last.get(event.number, -1)) >= event.segments:
             raise self._other_stream(event.number, last)
         self._layout.ends_with(event.number, event.segments)
@@ -365,13 +347,13 @@ class Coordinator:
         stored = piece.stored
         if key in self._owner:
             self._under_way.add(key)
-            self.outbox.append((self._owner[key], StorePiece(key, begins)))
+            self.outbox.append((self._owner[key], messages.StorePiece(key, begins)))
         elif stored is None:
             if not any(piece.sizes):  # nothing to write
                 self._stored(key, Stored(JOINED, begins, (b"",) * len(begins)))
         elif stored.place != JOINED:
             self._under_way.add(key)
-            self._copies.append(CopyPiece(key, stored, piece.sizes, begins))
+            self._copies.append(messages.CopyPiece(key, stored, piece.sizes, begins))
         elif stored.begins != begins:
             self._lost(key)
         else:

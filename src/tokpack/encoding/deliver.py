@@ -14,13 +14,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tokpack.encoding.outputs import rejects_path
-from tokpack.encoding.resume import check_budget, check_inputs
 from tokpack.errors import FormatError, OutputError, UsageError
 from tokpack.files.durable import UNFINISHED, cannot_write, remove_file, replace_json
 from tokpack.files.foreign import read_object
 from tokpack.indexed import Manifest, bin_path, idx_path, manifest_path, trace_path
 from tokpack.indexed.manifest import checksum_of
-from tokpack.stores import named, open_object, shown, stat
+from tokpack.stores import shown, stat
 from tokpack.stores.upload import abort, check_writable, create, remove, send
 from tokpack.stores.urls import same_object
 
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tokpack.encoding.options import EncodeOptions
-    from tokpack.encoding.plan import Plan
 
 _NOTE = "sent.json"
 
@@ -61,33 +59,6 @@ class Delivery:
     def __exit__(self, *_: object) -> None:
         with contextlib.suppress(OSError):  # there may be work for the next run
             os.rmdir(self._folder)
-
-    def existing(self) -> list[Manifest]:
-        """The manifests that are there, where all are, with the data that they tell of."""
-        manifests = []
-        for prefix in self._prefixes.values():
-            if self._asked.overwrite or stat(manifest_path(prefix)) is None:
-                return []
-            manifest = _manifest(prefix)
-            sizes = [(bin_path(prefix), manifest.bin), (idx_path(prefix), manifest.idx)]
-            for url, digest in [*sizes, (trace_path(prefix), manifest.trace)]:
-                found = stat(url) if digest else None
-                if digest and (found is None or found.size != digest["bytes"]):
-                    return []
-            manifests.append(manifest)
-        return manifests
-
-    def is_made(self, plan: Plan, manifests: list[Manifest]) -> bool:
-        """Whether these are what ``plan`` would make; raises as ``resume.existing`` does."""
-        contents: dict[int, str] = {}
-        for (key, prefix), one in zip(self._prefixes.items(), manifests, strict=True):
-            if not plan.made(one) or one.options.get("key") != key or not all(plan.fingerprints):
-                return False
-            if self._asked.trace and one.trace is None:
-                return False
-            check_inputs(plan, one, prefix, contents)
-            check_budget(one.rejected, self._asked, shown(prefix))
-        return True
 
     def prepare(self) -> None:
         """Before any work: what must not be replaced, and whether anything can be written.
@@ -160,7 +131,7 @@ class Delivery:
         url = manifest_path(prefix)
         if not self._is_shard:
             return _exists(url)
-        sums = " and ".join(checksum_of(one.bin) for one in (_manifest(prefix), manifest))
+        sums = " and ".join(checksum_of(one.bin) for one in (Manifest.load(prefix), manifest))
         return OutputError(
             f"{shown(url)}: two machines have made this shard, and not the same bytes ({sums}): "
             "one of them computes wrong, or the tokenizer's library is not the same on both"
@@ -204,16 +175,10 @@ def _data(prefix: str) -> Iterator[str]:
     yield from (bin_path(prefix), idx_path(prefix), trace_path(prefix))
 
 
-def _manifest(prefix: str) -> Manifest:
-    url = manifest_path(prefix)
-    with open_object(named(url)) as file:
-        return Manifest.from_json(file.read(), shown(url))
-
-
 def _same(prefix: str, manifest: Manifest) -> bool:
     """Whether the dataset that is there has the data that ``manifest`` tells of."""
     try:
-        there = _manifest(prefix)
+        there = Manifest.load(prefix)
     except FormatError:
         return False
     return (there.bin, there.idx, there.trace) == (manifest.bin, manifest.idx, manifest.trace)

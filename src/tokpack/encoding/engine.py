@@ -1,4 +1,4 @@
-"""Engines: let workers do what the coordinator decides, in this process or in several.
+"""Let workers do what the coordinator decides, in this process or in several.
 
 No text and no tokens travel through the pipes: a worker is told numbers and places.
 """
@@ -15,9 +15,9 @@ import sys
 import traceback
 import warnings
 from multiprocessing.connection import Connection, wait
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tokpack.encoding.messages import CopyPiece, EncodePart, Event, Placement, Segment, Task
+from tokpack.encoding.messages import CopyPiece, EncodePart, Event, Segment, ToWorker
 from tokpack.encoding.meter import Counters
 from tokpack.encoding.part import no_memory
 from tokpack.encoding.worker import Worker
@@ -36,34 +36,22 @@ POLL_SECONDS = 0.2
 START_SECONDS = 30.0  # of a thread
 
 
-class WorkerEngine(Protocol):
-    """Runs the workers of a job."""
+def run_here(
+    job: Job, name: str, counters: Any, coordinator: Coordinator, poll: Callable[[], None]
+) -> None:
+    """Do all tasks with one worker, in this process.
 
-    def run(self, coordinator: Coordinator, poll: Callable[[], None]) -> None:
-        """Do all that there is to do. ``poll`` is called a few times a second, and may raise."""
-
-
-class InProcess:
-    """One worker, in this process."""
-
-    def __init__(self, job: Job, name: str, counters: Any) -> None:
-        self._job = job
-        self._name = name
-        self._counters = counters
-
-    def run(self, coordinator: Coordinator, poll: Callable[[], None]) -> None:
-        """Do all that there is to do."""
-        worker = Worker(
-            self._job, f"{self._name}-0", Counters(self._counters), _Direct(coordinator, poll)
-        )
-        try:
-            worker.serve()
-        finally:
-            worker.close()
+    ``poll`` is called a few times a second, and may raise.
+    """
+    worker = Worker(job, f"{name}-0", Counters(counters), _Direct(coordinator, poll))
+    try:
+        worker.serve()
+    finally:
+        worker.close()
 
 
 class _Direct:
-    """The link of a worker that is in the same process."""
+    """The link of a worker that is in the same process as the run."""
 
     def __init__(self, coordinator: Coordinator, poll: Callable[[], None]) -> None:
         self._coordinator = coordinator
@@ -72,12 +60,12 @@ class _Direct:
     def send(self, event: Event) -> None:
         self._coordinator.event(0, event)
 
-    def poll(self) -> Task | Placement | None:
+    def poll(self) -> ToWorker | None:
         self._look()
         outbox = self._coordinator.outbox
         return outbox.popleft()[1] if outbox else None
 
-    def wait(self) -> Task | Placement | None:
+    def wait(self) -> ToWorker | None:
         self._coordinator.feed()
         message = self.poll()
         if message is None and not self._coordinator.finished:
@@ -134,7 +122,10 @@ class Processes:
             worker.connection.close()
 
     def run(self, coordinator: Coordinator, poll: Callable[[], None]) -> None:
-        """Do all that there is to do. WorkerError when a worker dies, or the error it raised."""
+        """Do all tasks. WorkerError when a worker dies, else the error that a worker raised.
+
+        ``poll`` is called a few times a second, and may raise.
+        """
         numbers = {worker.connection: n for n, worker in enumerate(self._workers)}
         while True:
             coordinator.feed()
@@ -152,7 +143,7 @@ class Processes:
 
     def _send(self, coordinator: Coordinator) -> None:
         """Send what there is for the workers: to each of them all at once."""
-        messages: dict[int, list[Task | Placement]] = {}
+        messages: dict[int, list[ToWorker]] = {}
         while coordinator.outbox:
             number, message = coordinator.outbox.popleft()
             messages.setdefault(number, []).append(message)
@@ -216,7 +207,7 @@ class _Piped:
     def __init__(self, connection: Connection[Any, Any], parent: int) -> None:
         self._connection = connection
         self._parent = parent
-        self._inbox: queue.SimpleQueue[Task | Placement] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[ToWorker] = queue.SimpleQueue()
         self._outbox: list[Event] = []
 
     def start(self) -> None:
@@ -234,11 +225,11 @@ class _Piped:
     def send(self, event: Event) -> None:
         self._outbox.append(event)
 
-    def poll(self) -> Task | Placement | None:
+    def poll(self) -> ToWorker | None:
         self._flush()
         return None if self._inbox.empty() else self._inbox.get()
 
-    def wait(self) -> Task | Placement | None:
+    def wait(self) -> ToWorker | None:
         self._flush()
         while True:
             try:

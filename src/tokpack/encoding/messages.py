@@ -96,6 +96,7 @@ class UseSlot(NamedTuple):
 
 
 Placement = StorePiece | UseSlot
+ToWorker = Task | Placement
 
 # -- events ------------------------------------------------------------
 

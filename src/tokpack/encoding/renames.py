@@ -7,7 +7,6 @@ was stopped among the renames is completed by the next one, if all still is what
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tokpack.encoding.folder import WorkFolder
@@ -34,30 +33,12 @@ REJECTS = "rejects.jsonl"
 _COMMIT = "commit.json"
 
 
-@dataclass(frozen=True)
-class StagedNames:
-    """What the files of one key's dataset are called in the work folder."""
+def staged(key: str, kind: str) -> str:
+    """The name in the work folder of a file of one key's dataset.
 
-    key: str
-
-    def _joined(self, kind: str) -> str:
-        return f"joined.{WorkFolder.track(self.key, kind)}"
-
-    @property
-    def bin(self) -> str:
-        return self._joined("ids")
-
-    @property
-    def idx(self) -> str:
-        return self._joined("idx")
-
-    @property
-    def trace(self) -> str:
-        return self._joined("trace")
-
-    @property
-    def manifest(self) -> str:
-        return self._joined("manifest.json")
+    ``kind`` is ``ids`` (the .bin), ``idx``, ``trace`` or ``manifest.json``.
+    """
+    return f"joined.{WorkFolder.track(key, kind)}"
 
 
 def write_commit(
@@ -79,10 +60,10 @@ def write_commit(
 def finish(folder: WorkFolder, options: EncodeOptions, *, resumed: bool = False) -> bool:
     """Give the staged files their names, manifests last, and remove the work folder.
 
-    Whatever of it a crash left undone, doing it again, ``resumed``, completes it. False where there
-    is nothing to complete: the run is not that far, or what it had made is damaged and is to be
-    made again. Raises ResumeError for the commit of another run, OutputError where something else
-    has come in the place of an output.
+    Called again after a crash, with ``resumed``, it does what is left. False where there is nothing
+    to complete: the run is not that far, or what it had made is damaged and is to be made again.
+    Raises ResumeError for the commit of another run, OutputError where another file has taken the
+    name of an output.
     """
     commit = folder.read_json(_COMMIT)
     if commit is None:
@@ -90,11 +71,11 @@ def finish(folder: WorkFolder, options: EncodeOptions, *, resumed: bool = False)
         return False
     files = _checked(folder, options, commit)
     targets = {folder(name): path for name, path in _targets(options).items() if name in files}
-    waiting = {staged: path for staged, path in targets.items() if os.path.lexists(staged)}
+    waiting = {own: path for own, path in targets.items() if os.path.lexists(own)}
     if resumed:
-        for staged, path in targets.items():
-            digest = files[os.path.basename(staged)]
-            if _is(staged if staged in waiting else path, digest):
+        for own, path in targets.items():
+            digest = files[os.path.basename(own)]
+            if _is(own if own in waiting else path, digest):
                 continue
             if len(waiting) == len(targets):
                 folder.remove_file(_COMMIT)
@@ -110,9 +91,9 @@ def finish(folder: WorkFolder, options: EncodeOptions, *, resumed: bool = False)
     old = [path for path in reversed(waiting.values()) if path.endswith((".json", ".idx"))]
     for path in [*old, *_stale(options, files)]:
         remove_file(path)
-    for staged, path in waiting.items():
+    for own, path in waiting.items():
         with cannot_write(path):
-            rename(staged, path, fsync=False)
+            rename(own, path, fsync=False)
     home = os.path.dirname(os.path.abspath(folder.path))
     with cannot_write(home):
         sync_folder(home)
@@ -124,13 +105,12 @@ def _targets(options: EncodeOptions) -> dict[str, str]:
     """Where each file of the work folder goes, in the order of the renames."""
     targets = {}
     for key, prefix in options.output_names.items():
-        names = StagedNames(key)
-        targets[names.trace] = trace_path(prefix)
-        targets[names.bin] = bin_path(prefix)
-        targets[names.idx] = idx_path(prefix)
+        targets[staged(key, "trace")] = trace_path(prefix)
+        targets[staged(key, "ids")] = bin_path(prefix)
+        targets[staged(key, "idx")] = idx_path(prefix)
     targets[REJECTS] = rejects_path(options)
     for key, prefix in options.output_names.items():
-        targets[StagedNames(key).manifest] = manifest_path(prefix)
+        targets[staged(key, "manifest.json")] = manifest_path(prefix)
     return targets
 
 
@@ -139,7 +119,7 @@ def _stale(options: EncodeOptions, files: Mapping[str, FileDigest]) -> list[str]
     rejects = rejects_path(options)
     stale = [rejects] if REJECTS not in files and is_rejects(rejects) else []
     for key, prefix in options.output_names.items():
-        if StagedNames(key).trace not in files and is_trace(trace_path(prefix)):
+        if staged(key, "trace") not in files and is_trace(trace_path(prefix)):
             stale.append(trace_path(prefix))
     return stale
 
@@ -156,10 +136,8 @@ def _checked(
             f"others than {', '.join(map(repr, expected.values()))}: give the names as before, or "
             "remove it"
         )
-    names = [StagedNames(key) for key in options.keys]
-    needed = {name for own in names for name in (own.bin, own.idx, own.manifest)}
-    if options.trace:
-        needed |= {own.trace for own in names}
+    kinds = ("ids", "idx", "manifest.json", *(("trace",) if options.trace else ()))
+    needed = {staged(key, kind) for key in options.keys for kind in kinds}
     if (
         not isinstance(files, dict)
         or not isinstance(replaced, dict)

@@ -15,16 +15,12 @@ from tokpack.encoding.piece import SPILL, Piece
 from tokpack.encoding.plan import Plan
 from tokpack.errors import FormatError, InputError, OutputError, ResumeError
 from tokpack.files.durable import UNFINISHED
-from tokpack.indexed import (
-    Manifest,
-    bin_path,
-    idx_path,
-    trace_path,
-)
+from tokpack.indexed import Manifest, bin_path, idx_path, trace_path
 from tokpack.sources import block_checksums, content_checksum
+from tokpack.stores import identity, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from tokpack.encoding.folder import WorkFolder
     from tokpack.encoding.journal import Journal
@@ -35,34 +31,53 @@ _log = logging.getLogger(__name__)
 _OWN_FILES = frozenset(("lock", "lock.probe", f"plan.json{UNFINISHED}"))
 
 
-def existing(
-    plan: Plan, prefixes: Mapping[str, str], options: EncodeOptions
-) -> list[Manifest] | None:
+def existing(plan: Plan, options: EncodeOptions) -> list[Manifest] | None:
     """The manifests of the datasets, if they are finished and what ``plan`` would make.
+
+    Raises as ``are_made`` does.
+    """
+    done = complete_datasets(options)
+    return done if done and are_made(plan, options, done) else None
+
+
+def complete_datasets(options: EncodeOptions) -> list[Manifest]:
+    """The manifests of the datasets that have the outputs' names, on a disk or a store.
+
+    None of them unless all are there, with files of the sizes that they tell; and none where they
+    are to be replaced.
+    """
+    manifests: list[Manifest] = []
+    for prefix in () if options.overwrite else options.output_names.values():
+        try:
+            manifest = Manifest.load(prefix)
+        except (InputError, FormatError):
+            return []
+        files = {bin_path(prefix): manifest.bin, idx_path(prefix): manifest.idx}
+        if options.trace and manifest.trace is None:
+            return []
+        if options.trace and manifest.trace:
+            files[trace_path(prefix)] = manifest.trace
+        if any(_size(path) != digest["bytes"] for path, digest in files.items()):
+            return []
+        manifests.append(manifest)
+    return manifests
+
+
+def are_made(plan: Plan, options: EncodeOptions, manifests: Sequence[Manifest]) -> bool:
+    """Whether the datasets of ``complete_datasets`` are what ``plan`` would make.
 
     Raises InputError where they have more bad records than the options allow, and OutputError where
     an input has changed since, or may have: by its content where its time is another.
     """
-    if options.overwrite or not all(plan.fingerprints):  # a pipe cannot be recognised
-        return None
-    manifests = []
+    if not all(plan.fingerprints):  # a pipe cannot be recognised
+        return False
     contents: dict[int, str] = {}
-    for key, prefix in prefixes.items():
-        try:
-            manifest = Manifest.load(prefix)
-        except (InputError, FormatError):
-            return None
-        sizes = (manifest.bin["bytes"], manifest.idx["bytes"])
+    for (key, prefix), manifest in zip(options.output_names.items(), manifests, strict=True):
         if not plan.made(manifest) or manifest.options.get("key") != key:
-            return None
-        if sizes != (_size(bin_path(prefix)), _size(idx_path(prefix))):
-            return None
-        if options.trace and not _has_trace(manifest, prefix):
-            return None
-        check_inputs(plan, manifest, prefix, contents)
-        check_budget(manifest.rejected, options, prefix)
-        manifests.append(manifest)
-    return manifests
+            return False
+        _check_inputs(plan, manifest, prefix, contents)
+        check_budget(manifest.rejected, options, shown(prefix))
+    return True
 
 
 def check_budget(rejected: int, options: EncodeOptions, where: str) -> None:
@@ -250,7 +265,7 @@ def _is_open(job: Job, found: EarlierWork, part: int) -> bool:
     return job.parts[part].kind == "stream" and part not in found.segments
 
 
-def check_inputs(plan: Plan, manifest: Manifest, prefix: str, contents: dict[int, str]) -> None:
+def _check_inputs(plan: Plan, manifest: Manifest, prefix: str, contents: dict[int, str]) -> None:
     """Raise OutputError where an input is not, or may not be, what a dataset was made from.
 
     ``contents`` keeps the checksums of the inputs that had to be read.
@@ -269,8 +284,8 @@ def check_inputs(plan: Plan, manifest: Manifest, prefix: str, contents: dict[int
         if not same:
             changed = "has changed" if isinstance(content, str) else "may have changed"
             raise OutputError(
-                f"{bin_path(prefix)} was made from {source.name}, which {changed} since (its size "
-                "is the same, its time is not): replace the dataset with --overwrite "
+                f"{shown(bin_path(prefix))} was made from {source.name}, which {changed} since "
+                "(its size is the same, its time is not): replace the dataset with --overwrite "
                 "(overwrite=True), or choose another output"
             )
 
@@ -283,12 +298,6 @@ def _made_at(manifest: Manifest) -> int:
         return 0
 
 
-def _has_trace(manifest: Manifest, prefix: str) -> bool:
-    return manifest.trace is not None and manifest.trace["bytes"] == _size(trace_path(prefix))
-
-
-def _size(path: str) -> int:
-    try:
-        return os.path.getsize(path)
-    except OSError:
-        return -1
+def _size(path: str) -> int | None:
+    found = identity(path)
+    return found.size if found else None

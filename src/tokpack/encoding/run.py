@@ -17,7 +17,7 @@ from tokpack.encoding.piece import Job
 from tokpack.encoding.planned import plan_run
 from tokpack.encoding.renames import finish
 from tokpack.encoding.report import NAME, RunReporter
-from tokpack.encoding.resume import existing, open_plan
+from tokpack.encoding.resume import are_made, complete_datasets, existing, open_plan
 from tokpack.encoding.work import EncodingRun
 from tokpack.errors import TokpackError
 from tokpack.files.durable import replace_file
@@ -69,9 +69,9 @@ def encode_planned(
     from tokpack.encoding.deliver import Delivery  # no other run needs what sends
 
     with Delivery(options, is_shard=is_shard) as delivery:
-        done = delivery.existing()
+        done = complete_datasets(options)
         planned = plan() if done else None
-        if planned and delivery.is_made(planned.plan, done):
+        if planned and are_made(planned.plan, options, done):
             return done
         delivery.prepare()
         # Of a shard, what another plan has left in the scratch folder is of no use.
@@ -89,7 +89,7 @@ def _encode(
     options = replace(asked, overwrite=asked.overwrite or replaces)
     folder = WorkFolder(options.output + SUFFIX)
     if not os.path.exists(folder.path):
-        done = existing(plan, prefixes, asked)
+        done = existing(plan, asked)
         if done is not None:
             return done
         check_replaced(options, plan.sources, plan)
@@ -100,7 +100,7 @@ def _encode(
         )
         if finish(folder, options, resumed=True):  # it was stopped in its last moment
             return [Manifest.load(prefix) for prefix in prefixes.values()]
-        done = existing(plan, prefixes, asked)
+        done = existing(plan, asked)
         if done is not None:
             folder.remove()
             return done

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tokpack.encoding.check import SelfCheck
 from tokpack.encoding.coordinator import Coordinator
-from tokpack.encoding.engine import InProcess, Processes
+from tokpack.encoding.engine import Processes, run_here
 from tokpack.encoding.folder import create_own
 from tokpack.encoding.journal import Journal
 from tokpack.encoding.meter import Meter
@@ -89,7 +89,7 @@ class EncodingRun:
                 processes.run(coordinator, self._poll)
         else:
             self._start()
-            InProcess(job, name, self._meter.shared[0]).run(coordinator, self._poll)
+            run_here(job, name, self._meter.shared[0], coordinator, self._poll)
         self._check.finish()
         self._meter.show("sync", now=True)
         self._syncs.stop()

@@ -7,25 +7,7 @@ import mmap
 from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
-from tokpack.encoding.messages import (
-    CheckPiece,
-    CopyPiece,
-    Damaged,
-    Done,
-    Edge,
-    EncodePart,
-    Event,
-    PieceEncoded,
-    Placement,
-    Segment,
-    SlotFree,
-    StorePiece,
-    StreamEnd,
-    Summed,
-    Task,
-    UseSlot,
-    WasStored,
-)
+from tokpack.encoding import messages
 from tokpack.encoding.part import PartEncoder
 from tokpack.encoding.piece import JOINED, SOURCE_COLUMNS, SPILL, Piece
 from tokpack.encoding.tracks import TrackBuffers, TrackFiles, Tracks, copy_piece, is_stored
@@ -49,13 +31,13 @@ _LINES, _RECORDS = (SOURCE_COLUMNS.index(name) for name in ("lines", "records"))
 class RunLink(Protocol):
     """A worker's connection to the run."""
 
-    def send(self, event: Event) -> None:
+    def send(self, event: messages.Event) -> None:
         """Tell the run."""
 
-    def poll(self) -> Task | Placement | None:
+    def poll(self) -> messages.ToWorker | None:
         """What has come, without waiting for it."""
 
-    def wait(self) -> Task | Placement | None:
+    def wait(self) -> messages.ToWorker | None:
         """What comes next; None at the end of the run."""
 
 
@@ -87,7 +69,7 @@ class Worker:
         self._name = name
         self._slots = slots
         self._link = link
-        self._tasks: deque[Task] = deque()
+        self._tasks: deque[messages.Task] = deque()
         self._reads = False  # a stream
         self._granted: deque[int] = deque()  # slots for its next segments
         self._encoder = PartEncoder(job, counters, self._attend)
@@ -107,7 +89,7 @@ class Worker:
                     return
                 self._take(message)
             self._do(self._tasks.popleft())
-            self._link.send(Done())
+            self._link.send(messages.Done())
 
     def close(self) -> None:
         """Close the files."""
@@ -120,33 +102,35 @@ class Worker:
         while (message := self._link.poll()) is not None:
             self._take(message)
 
-    def _take(self, message: Task | Placement) -> None:
-        if isinstance(message, StorePiece):
+    def _take(self, message: messages.ToWorker) -> None:
+        if isinstance(message, messages.StorePiece):
             self._store(message)
-        elif isinstance(message, UseSlot) and self._reads:
+        elif isinstance(message, messages.UseSlot) and self._reads:
             self._granted.append(message.slot)
-        elif isinstance(message, UseSlot):  # the stream has ended meanwhile
-            self._link.send(SlotFree(message.slot, unused=True))
+        elif isinstance(message, messages.UseSlot):  # the stream has ended meanwhile
+            self._link.send(messages.SlotFree(message.slot, unused=True))
         else:
             self._tasks.append(message)
 
-    def _do(self, task: Task) -> None:
-        if isinstance(task, EncodePart):
+    def _do(self, task: messages.Task) -> None:
+        if isinstance(task, messages.EncodePart):
             self._encode(task)
-        elif isinstance(task, Segment):
+        elif isinstance(task, messages.Segment):
             self._encode_shared(task)
-        elif isinstance(task, CopyPiece):
+        elif isinstance(task, messages.CopyPiece):
             self._copy(task)
-        elif isinstance(task, CheckPiece):
+        elif isinstance(task, messages.CheckPiece):
             whole = task.stored.place == JOINED and is_stored(self._joined, task.stored, task.sizes)
-            self._link.send(WasStored(task.id, task.stored) if whole else Damaged(task.id))
+            self._link.send(
+                messages.WasStored(task.id, task.stored) if whole else messages.Damaged(task.id)
+            )
         else:
             sums = tuple((edge.track, edge.block, self._sum(edge)) for edge in task.edges)
-            self._link.send(Summed(sums))
+            self._link.send(messages.Summed(sums))
 
     # -- encoding -------------------------------------------------------------------------------
 
-    def _encode(self, task: EncodePart) -> None:
+    def _encode(self, task: messages.EncodePart) -> None:
         if self._job.parts[task.number].kind == "stream":
             self._encode_stream(task)
             return
@@ -155,7 +139,7 @@ class Worker:
         self._encoder.encode_part(piece, tracks, task.limit)
         self._complete(piece, tracks, memory)
 
-    def _encode_stream(self, task: EncodePart) -> None:
+    def _encode_stream(self, task: messages.EncodePart) -> None:
         """Read a stream; its segments go to whoever has no work, the others are encoded here."""
         part = self._job.parts[task.number]
         source = self._job.sources[part.source]
@@ -165,14 +149,16 @@ class Worker:
             segments = self._encode_segments(task, source, stream)
             source.check_unchanged()
             if task.only is None:
-                self._link.send(StreamEnd(task.number, segments, stream.block_checksums()))
+                self._link.send(messages.StreamEnd(task.number, segments, stream.block_checksums()))
         finally:
             stream.close()
             self._reads = False
             while self._granted:
-                self._link.send(SlotFree(self._granted.popleft(), unused=True))
+                self._link.send(messages.SlotFree(self._granted.popleft(), unused=True))
 
-    def _encode_segments(self, task: EncodePart, source: Source, stream: LineStream) -> int:
+    def _encode_segments(
+        self, task: messages.EncodePart, source: Source, stream: LineStream
+    ) -> int:
         """Encode or hand on the segments that are wanted. Returns how many there are."""
         lines = segment = 0  # before the segment; its number
         at, limit = task.at, task.limit
@@ -221,16 +207,16 @@ class Worker:
             taken.append((block.length, block.stored))
             end += block.length
             lines += _lines(source, block)
-        self._link.send(Segment(number, segment, slot, tuple(taken), line))
+        self._link.send(messages.Segment(number, segment, slot, tuple(taken), line))
         return None, lines
 
-    def _encode_shared(self, task: Segment) -> None:
+    def _encode_shared(self, task: messages.Segment) -> None:
         assert self._slots is not None
         blocks = _blocks_in(self._slots[task.slot], task.blocks)
         piece = Piece.nothing(self._job, task.number, task.segment)
         tracks, memory = self._begin(None)
         self._encoder.encode_blocks(piece, tracks, blocks, task.line, None)
-        self._link.send(SlotFree(task.slot, unused=False))
+        self._link.send(messages.SlotFree(task.slot, unused=False))
         self._complete(piece, tracks, memory)
 
     # -- pieces and their places ----------------------------------------------------------------
@@ -252,17 +238,17 @@ class Worker:
         piece.sizes = tuple(tracks.sizes)
         if not tracks.is_stored:
             self._held[piece.id] = tracks, memory
-            self._link.send(PieceEncoded(piece))
+            self._link.send(messages.PieceEncoded(piece))
             return None
         self._memories.append(memory)
         piece.stored = tracks.stored()
-        self._link.send(PieceEncoded(piece))
+        self._link.send(messages.PieceEncoded(piece))
         if piece.stored.place == JOINED:
             return tracks.ends
         self._spill_ends = tracks.ends
         return None
 
-    def _store(self, order: StorePiece) -> None:
+    def _store(self, order: messages.StorePiece) -> None:
         # It may be in a spill meanwhile, and is copied from there.
         if order.id in self._held:
             self._move(order.id, self._joined, order.begins)
@@ -276,7 +262,7 @@ class Worker:
         tracks, memory = self._held.pop(piece)
         tracks.store(place, begins)
         self._memories.append(memory)
-        self._link.send(WasStored(piece, tracks.stored()))
+        self._link.send(messages.WasStored(piece, tracks.stored()))
         return tracks.ends
 
     def _overflow(self, tracks: Tracks, more: int) -> None:
@@ -295,21 +281,23 @@ class Worker:
             self._spills += 1
         return self._spill, self._spill_ends
 
-    def _copy(self, task: CopyPiece) -> None:
+    def _copy(self, task: messages.CopyPiece) -> None:
         try:
             spill = TrackFiles(self._job.folder, task.stored.place, self._job.tracks)
         except OutputError as error:
             if error.errno != errno.ENOENT:
                 raise
-            self._link.send(Damaged(task.id))
+            self._link.send(messages.Damaged(task.id))
             return
         try:
             stored = copy_piece(spill, task.stored, task.sizes, self._joined, task.begins)
         finally:
             spill.close()
-        self._link.send(Damaged(task.id) if stored is None else WasStored(task.id, stored))
+        self._link.send(
+            messages.Damaged(task.id) if stored is None else messages.WasStored(task.id, stored)
+        )
 
-    def _sum(self, edge: Edge) -> bytes:
+    def _sum(self, edge: messages.Edge) -> bytes:
         """The sum of a block; OutputError where it is not what the pieces in it have written."""
         begin, end = edge.parts[0][0], edge.parts[-1][1]
         data = self._joined.read(edge.track, begin, end)
