@@ -1,19 +1,68 @@
-"""A short round of faults at the calls of every command that writes (``make torture``: all)."""
+"""A short round of faults at the calls of whatever writes (``make torture``: all, of commands)."""
 
 from __future__ import annotations
 
 import random
+import shutil
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from torture.faults import CASES, Case, Server, compiler, make_inputs, memory, rounds, sample
+from torture.faults import CASES, KINDS, Case, Server, compiler, make_inputs, memory, rounds, sample
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="needs Linux and a C compiler")
+
+
+# Each fills a cache and checks what it gets from it; it may end with an error of tokpack's.
+CACHE = """
+import os
+os.environ |= {"TOKPACK_CACHE": %r, "TOKPACK_TOKENIZER_CACHE": "1"}
+"""
+COPY = """
+from tokpack.stores import StoredObject
+from tokpack.stores.cache import copy_of
+content = bytes(range(256)) * 5_000
+found = StoredObject("s3://texts/x.idx", len(content), '"tag"', 0)
+with open(copy_of(found, lambda _, begin, end: content[begin:end]), "rb") as file:
+    assert file.read() == content
+"""
+RANGE = """
+from tokpack.stores import StoredObject
+from tokpack.stores.cache import keep_range, kept_range
+content = bytes(range(256)) * 5_000
+found = StoredObject("s3://texts/x.bin", len(content), '"tag"', 0)
+keep_range(found, 7, 99_999, lambda _, begin, end: content[begin:end])
+with open(kept_range(found, 7, 99_999), "rb") as file:
+    assert file.read() == content[7:99_999]
+"""
+ARRAYS = """
+import numpy as np
+from tokpack.samples.cache.store import IndexCache
+made = {"rows": np.arange(99_999), "lengths": np.arange(7, dtype=np.uint16)}
+for _ in range(2):
+    arrays = IndexCache(os.environ["TOKPACK_CACHE"]).arrays("order", {"seed": 1}, lambda: made)
+    assert {name: array.tolist() for name, array in arrays.items()} == {
+        name: array.tolist() for name, array in made.items()
+    }
+"""
+DEFINITION = """
+import numpy as np
+from tokpack.tokenizers import spec_cache
+from tokpack.tokenizers.spec import ByteLevelSpec
+vocab = [bytes([byte]) for byte in range(256)] + [b"ab"]
+spec = ByteLevelSpec(
+    vocab=vocab, merges=np.array([[97, 98, 256]], np.int32), added=(), pattern="gpt2"
+)
+for _ in range(2):
+    assert spec_cache.kept(b"x" * spec_cache.LEAST_BYTES, lambda: spec).digest() == spec.digest()
+"""
+# What goes on without a cache that cannot be written.
+CODES = {"copy": COPY, "range": RANGE, "arrays": ARRAYS, "definition": DEFINITION}
+DOES_WITHOUT = ("arrays", "definition")
 
 
 @pytest.fixture(scope="module")
@@ -32,3 +81,35 @@ def test_old_new_or_nothing(served: tuple[Server, Path], case: Case) -> None:
     server, folder = served
     some = sample(2, random.Random(case.name))
     assert rounds(server, case, folder / "case", folder / "inputs", some).total() >= len(case.kinds)
+
+
+@pytest.mark.parametrize("name", CODES)
+def test_a_cache_is_never_wrong(served: tuple[Server, Path], name: str) -> None:
+    """A plain error or no cache: what is read later is whole, or made again."""
+    server, folder = served
+    cache = folder / f"{name}-cache"
+    code = ["python", CACHE % str(cache) + CODES[name]]
+
+    def begin() -> None:
+        shutil.rmtree(cache, ignore_errors=True)
+        cache.mkdir()
+
+    begin()
+    calls = server.run(code, cache)["calls"]
+    assert calls > 2
+    assert server.run(code, cache)["calls"] == 0  # it is there, and used
+    for kind, number in KINDS.items():
+        for at in range(1, calls + 1):
+            begin()
+            done = server.run(code, cache, at, number)
+            where = f"{name}, {kind} at call {at} {done['met']}: {done}"
+            assert done["met"] or kind == "kill", where
+            if kind == "kill":
+                assert done["code"] == -9, where
+            elif done["code"]:
+                assert name not in DOES_WITHOUT, where
+                [line] = done["errors"].splitlines()
+                assert line.startswith("tokpack: error: "), where
+                assert str(cache) in line, where
+            again = server.run(code, cache)
+            assert again["code"] == 0, f"{where}; then {again}"

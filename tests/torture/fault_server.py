@@ -26,7 +26,14 @@ SECONDS = 120  # after which a fork is ended: it waits for something
 
 
 def command(argv: list[str]) -> int:
-    """Run ``tokpack ARGV``; the trainer in this very process."""
+    """Run ``tokpack ARGV``, the trainer in this very process; after "python" comes code instead."""
+    if argv[0] == "python":
+        try:
+            exec(argv[1], {})
+        except tokpack.TokpackError as error:
+            print(f"tokpack: error: {error}", file=sys.stderr)
+            return 1
+        return 0
     if argv[0] != "train":
         from tokpack.cli.main import main
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokpack.errors import OutputError, UsageError
@@ -116,29 +117,31 @@ class OutputPlace:
         joined: Mapping[str, Sequence[Range]],
         told: Callable[[int], None],
     ) -> None:
-        outputs = self._outputs()
-        here = [(url, kind) for url, kind in outputs if os.path.exists(self.here(url))]
+        made = [
+            (url, kind)
+            for url, kind in self._outputs()
+            if url in joined or os.path.exists(self.here(url))
+        ]
         if self._overwrite:
             for url in [*self._stale(), *stale]:
                 remove(url)
         sent: list[str] = []
         try:
-            for url, kind in outputs:
+            # Manifests last: by them others know that a dataset is whole.
+            for url, kind in sorted(made, key=lambda output: output[1] is MANIFEST):
+                sent.append(url)
                 if url in joined:
-                    sent.append(url)
                     compose(url, joined[url], told)
-                elif (url, kind) in here and kind is not MANIFEST:
-                    sent.append(url)
+                elif kind is not MANIFEST:
                     send(self.here(url), url)
+                elif not create(Path(self.here(url)).read_bytes(), url):
+                    sent.clear()  # what has these names may be that run's
+                    raise OutputError(f"{url}: another run has made it meanwhile")
         except BaseException:
             for url in sent:
                 with suppress(OutputError):
                     remove(url)
             raise
-        for url in (url for url, kind in here if kind is MANIFEST):
-            with open(self.here(url), "rb") as file:
-                if not create(file.read(), url):
-                    raise OutputError(f"{url}: another run has made it meanwhile")
 
 
 def scratch_folder(path: str) -> tempfile.TemporaryDirectory[str]:

@@ -1,0 +1,102 @@
+"""Faults at each request of merge, split and convert to a store: old, new or nothing is there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from support.stores import Fault
+
+import tokpack
+from tokpack.cli.main import main
+
+if TYPE_CHECKING:
+    from support.stores import Store
+
+URL = "s3://texts/faulty"
+COMMANDS = {  # with {data}, a dataset
+    "merge": f"merge {{data}} small -o {URL}/x -q",
+    "merge virtual": f"merge {URL}/{{data}} -o {URL}/x --virtual -q",
+    "split": f"split {{data}} -o {URL}/x --parts 2 -q",
+    "convert": f"convert {{data}} {URL}/x --dtype int32 -q",
+    "convert datatrove": f"convert {{data}} {URL}/x --to datatrove -q",
+}
+LAST = {  # the first that goes of an old output
+    "merge": "faulty/x.idx",
+    "merge virtual": "faulty/x.json",
+    "split": "faulty/x_00000.idx",
+    "convert": "faulty/x.idx",
+    "convert datatrove": "faulty/x",
+}
+WRITES = ("PUT", "POST", "DELETE")
+
+
+@pytest.fixture
+def work(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with two small datasets, one of which is on the store, too."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TMPDIR", raising=False)
+    for name, documents in (("small", 3), ("large", 30)):
+        builder = tokpack.MMapIndexedDatasetBuilder(f"{name}.bin", dtype=np.uint16)
+        for length in range(documents):
+            builder.add_item(np.arange(length))
+            builder.end_document()
+        builder.finalize(f"{name}.idx")
+        for suffix in ("bin", "idx"):
+            store.s3.put(f"faulty/{name}.{suffix}", Path(f"{name}.{suffix}"))
+    return tmp_path
+
+
+def there(store: Store) -> dict[str, bytes]:
+    """What is at the output, undated; no upload and no file of this machine is left."""
+    assert store.s3.uploads() == 0
+    assert not list(Path().glob("tokpack-*"))
+    keys = [key for key in store.s3.keys("faulty/x") if not key.endswith(".tokpack.tmp")]
+    contents = {key: store.s3.get(key) or b"" for key in keys}
+    return {key: re.sub(rb'"created": "[^"]*"', b"", one) for key, one in contents.items()}
+
+
+def put_back(store: Store, state: dict[str, bytes]) -> None:
+    for key in store.s3.keys("faulty/x"):
+        store.s3.delete(key)
+    for key, content in state.items():
+        store.s3.put(key, content)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_old_new_or_nothing(
+    store: Store, work: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put_back(store, {})
+    command = COMMANDS[name].format(data="large").split()
+    assert main(COMMANDS[name].format(data="small").split()) == 0
+    for old, argv in ((there(store), [*command, "--overwrite"]), ({}, command)):
+        put_back(store, old)
+        store.plan.requests.clear()
+        assert main(argv) == 0
+        new = there(store)
+        assert new != old
+        requests = [tuple(line.partition("=")[0].split()) for line in store.plan.requests]
+        writes = [number for number, one in enumerate(requests) if one[0] in WRITES]
+        for number in writes:
+            method, path = requests[number]  # without the number of an upload
+            after = sum(m == method and path in p for m, p in requests[:number])
+            put_back(store, old)
+            store.plan.faults[:] = [Fault("403", method, path, after=after, times=1)]
+            capsys.readouterr()
+            code, errors = main(argv), capsys.readouterr().err
+            assert store.plan.faults.pop().done
+            found, where = there(store), f"{argv}: {method} {path} {after}: {errors}"
+            if code == 0:  # the removal of what tells whether one can write
+                assert (path, found) == ("/texts?delete", new), where
+                continue
+            [line] = errors.splitlines()
+            assert line.startswith(f"tokpack: error: cannot write {URL}/x"), where
+            # Some of the old files may be gone, each dataset's index or last file first.
+            assert found.items() <= old.items(), where
+            assert found == old or LAST[name] not in found, where
+        assert main([*command, "--overwrite"]) == 0
+        assert there(store) == new
