@@ -1,13 +1,12 @@
 // Bindings of what makes samples of rows: gathering, and the arrays of a training step.
 #include <algorithm>
 #include <cstddef>
-#include <cstring>
 #include <limits>
 #include <memory>
 #include <optional>
 #include <variant>
 
-#include "bind/bind.hpp"
+#include "bind/arrays.hpp"
 #include "core/samples/gather_tokens.hpp"
 #include "core/samples/listed_samples.hpp"
 #include "core/samples/sample_arrays.hpp"
@@ -15,27 +14,9 @@
 namespace tokpack {
 namespace {
 
-template <class T>
-using Array = py::array_t<T, py::array::c_style>;
-using Int64s = Array<std::int64_t>;
-
-static_assert(sizeof(Row) == 3 * sizeof(std::int64_t));
-
-template <class T>
-bool aligned(const Array<T>& array) {
-  return reinterpret_cast<std::uintptr_t>(array.data()) % alignof(T) == 0;
-}
-
-template <class T>
-std::span<const T> vector_of(const Array<T>& array, const char* name) {
-  if (array.ndim() != 1 || !aligned(array)) {
-    throw py::value_error(std::string(name) + " must be an aligned array of one dimension");
-  }
-  return {array.data(), static_cast<std::size_t>(array.size())};
-}
-
-std::span<const Row> rows_of(const Int64s& rows) {
-  if (rows.ndim() != 2 || rows.shape(1) != 3 || !aligned(rows)) {
+std::span<const Row> row_span(const Int64s& rows) {
+  static_assert(sizeof(Row) == 3 * sizeof(std::int64_t));
+  if (rows.ndim() != 2 || rows.shape(1) != 3 || !is_aligned(rows)) {
     throw py::value_error("rows must be aligned int64 [k, 3]");
   }
   return {reinterpret_cast<const Row*>(rows.data()), static_cast<std::size_t>(rows.shape(0))};
@@ -47,14 +28,14 @@ T* lines_of(Array<T>& array, py::ssize_t lines, py::ssize_t width, const char* n
   const bool right = width == 0
                          ? array.ndim() == 1 && array.shape(0) == lines
                          : array.ndim() == 2 && array.shape(0) == lines && array.shape(1) == width;
-  if (!right || !aligned(array)) {
+  if (!right || !is_aligned(array)) {
     throw py::value_error(std::string(name) + " does not have the shape of the batch");
   }
   return array.mutable_data();
 }
 
 std::span<std::int64_t> text_of(Int64s& text) {
-  if (text.ndim() != 2 || text.shape(1) < 1 || !aligned(text)) {
+  if (text.ndim() != 2 || text.shape(1) < 1 || !is_aligned(text)) {
     throw py::value_error("text must be aligned int64 [samples, tokens]");
   }
   return {text.mutable_data(), static_cast<std::size_t>(text.size())};
@@ -66,7 +47,7 @@ Layout layout_of(const Int64s& counts, const Int64s& places, const Int64s& text)
 
 Int64s lay_out_rows(const Int64s& rows, const Int64s& counts, const Int64s& places, Int64s& text) {
   const auto out = text_of(text);
-  const auto span = rows_of(rows);
+  const auto span = row_span(rows);
   Int64s targets(static_cast<py::ssize_t>(span.size()));
   lay_out(span, layout_of(counts, places, text), {targets.mutable_data(), span.size()}, out);
   return targets;
@@ -101,7 +82,7 @@ class HeldTokenFile {
 
   std::int64_t gather(const Int64s& rows, const Int64s& targets, Int64s& text) const {
     const auto out = text_of(text);
-    const auto span = rows_of(rows);
+    const auto span = row_span(rows);
     const auto places = vector_of(targets, "targets");
     if (places.size() != span.size()) throw py::value_error("targets must be as many as rows");
     const py::gil_scoped_release release;
@@ -111,7 +92,7 @@ class HeldTokenFile {
   std::int64_t gather_samples(const Int64s& rows, const Int64s& counts, const Int64s& places,
                               Int64s& text) const {
     const auto out = text_of(text);
-    const auto span = rows_of(rows);
+    const auto span = row_span(rows);
     const auto layout = layout_of(counts, places, text);
     const py::gil_scoped_release release;
     thread_local std::vector<std::int64_t> targets;
@@ -163,7 +144,7 @@ class Assembly {
             Array<float>& loss_mask, Int64s& positions, std::optional<Array<std::int32_t>>& edges,
             std::optional<Array<std::int32_t>>& longest) const {
     const auto words = text_of(text);
-    const auto span = rows_of(rows);
+    const auto span = row_span(rows);
     const Layout layout = layout_of(counts, places, text);
     const py::ssize_t lines = text.shape(0);
     if (layout.width != length_ + 1) throw py::value_error("text must be [samples, length + 1]");
@@ -280,13 +261,10 @@ class HeldListedSamples {
         documents_(std::move(documents)),
         index_(std::move(index)),
         shuffle_(std::move(shuffle)),
-        listed_{{reinterpret_cast<const unsigned char*>(lengths_.data()),
-                 static_cast<std::size_t>(lengths_.nbytes())},
-                vector_of(documents_, "documents"),
-                extra} {
+        listed_{lengths_of(lengths_), vector_of(documents_, "documents"), extra} {
     std::visit(
         [](const auto& array) {
-          if (array.ndim() != 2 || array.shape(1) != 2 || !aligned(array)) {
+          if (array.ndim() != 2 || array.shape(1) != 2 || !is_aligned(array)) {
             throw py::value_error("index must be aligned [samples + 1, 2]");
           }
         },
@@ -295,35 +273,18 @@ class HeldListedSamples {
   }
 
   py::tuple locate_many(const Int64s& samples) const {
-    const auto numbers = vector_of(samples, "samples");
     const py::ssize_t known = std::visit([](const auto& array) { return array.size(); }, shuffle_);
-    for (const std::int64_t k : numbers) {
-      if (k < 0 || k >= known) {
-        throw py::index_error("sample " + std::to_string(k) + " of " + std::to_string(known));
-      }
-    }
-    thread_local std::vector<Row> rows;
-    rows.clear();
-    Int64s counts(samples.size());
-    const std::span<std::int64_t> out(counts.mutable_data(), numbers.size());
-    std::size_t done = 0;
-    {
-      const py::gil_scoped_release release;
-      done = std::visit(
+    const auto find = [&](auto numbers, auto& rows, auto counts) {
+      const std::size_t done = std::visit(
           [&](const auto& index, const auto& shuffle) {
-            return listed_rows(listed_, flat(index), flat(shuffle), numbers, rows, out);
+            return listed_rows(listed_, flat(index), flat(shuffle), numbers, rows, counts);
           },
           index_, shuffle_);
-    }
-    if (done != numbers.size()) {
+      if (done == numbers.size()) return;
       throw py::value_error("sample " + std::to_string(numbers[done]) +
                             " has entries that are out of range");
-    }
-    Int64s result({static_cast<py::ssize_t>(rows.size()), py::ssize_t{3}});
-    if (!rows.empty()) {
-      std::memcpy(result.mutable_data(), rows.data(), rows.size() * sizeof(rows[0]));
-    }
-    return py::make_tuple(std::move(result), std::move(counts));
+    };
+    return located<Row>(vector_of(samples, "samples"), known, find);
   }
 
  private:

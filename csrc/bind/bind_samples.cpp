@@ -1,25 +1,13 @@
 // Bindings of the orders of samples that need no index.
 #include <algorithm>
-#include <cstring>
 
-#include "bind/bind.hpp"
+#include "bind/arrays.hpp"
 #include "core/samples/blend_order.hpp"
 #include "core/samples/document_order.hpp"
 #include "core/samples/permutation.hpp"
 
 namespace tokpack {
 namespace {
-
-template <class T>
-using Array = py::array_t<T, py::array::c_style>;
-
-std::uint64_t checked(std::int64_t i, std::uint64_t size, const char* what) {
-  if (i < 0 || static_cast<std::uint64_t>(i) >= size) {
-    throw py::index_error(std::string(what) + " " + std::to_string(i) + " of " +
-                          std::to_string(size));
-  }
-  return static_cast<std::uint64_t>(i);
-}
 
 std::uint64_t checked_count(std::int64_t count) {
   if (count < 0 || static_cast<std::uint64_t>(count) > BlendOrder::kMaxSamples) {
@@ -46,16 +34,14 @@ Permutation make_permutation(std::int64_t size, std::uint64_t key) {
   return Permutation(static_cast<std::uint64_t>(size), key);
 }
 
-Array<std::int64_t> permute_many(const Permutation& order, const Array<std::int64_t>& indices) {
-  if (indices.ndim() != 1) throw py::value_error("the indices must have one dimension");
-  Array<std::int64_t> result(indices.size());
-  const std::int64_t* in = indices.data();
+Int64s permute_many(const Permutation& order, const Int64s& indices) {
+  const auto in = vector_of(indices, "indices");
+  Int64s result(indices.size());
   std::int64_t* out = result.mutable_data();
-  const auto total = static_cast<std::size_t>(indices.size());
   const py::gil_scoped_release release;
   std::array<std::uint64_t, Permutation::kBatch> values;
-  for (std::size_t begin = 0; begin < total; begin += values.size()) {
-    const std::size_t count = std::min(values.size(), total - begin);
+  for (std::size_t begin = 0; begin < in.size(); begin += values.size()) {
+    const std::size_t count = std::min(values.size(), in.size() - begin);
     for (std::size_t i = 0; i < count; ++i) {
       values[i] = checked(in[begin + i], order.size(), "number");
     }
@@ -81,7 +67,7 @@ py::tuple locate_many(const BlendOrder& order, std::int64_t begin, std::int64_t 
     throw py::value_error("the samples end beyond 2^62");
   }
   Array<std::int32_t> datasets(count);
-  Array<std::int64_t> samples(count);
+  Int64s samples(count);
   std::int32_t* dataset = datasets.mutable_data();
   std::int64_t* sample = samples.mutable_data();
   {
@@ -95,9 +81,9 @@ py::tuple locate_many(const BlendOrder& order, std::int64_t begin, std::int64_t 
   return py::make_tuple(std::move(datasets), std::move(samples));
 }
 
-Array<std::int64_t> count_datasets(const BlendOrder& order, std::int64_t g) {
+Int64s count_datasets(const BlendOrder& order, std::int64_t g) {
   const std::vector<std::uint64_t> counts = order.counts(checked_count(g));
-  Array<std::int64_t> result(static_cast<py::ssize_t>(counts.size()));
+  Int64s result(static_cast<py::ssize_t>(counts.size()));
   std::int64_t* out = result.mutable_data();
   for (std::size_t i = 0; i < counts.size(); ++i) out[i] = static_cast<std::int64_t>(counts[i]);
   return result;
@@ -112,48 +98,30 @@ class HeldDocumentOrder {
 
   const DocumentOrder& order() const { return order_; }
 
-  Array<std::int64_t> locate(std::int64_t j) const {
+  Int64s locate(std::int64_t j) const {
     checked(j, static_cast<std::uint64_t>(order_.samples()), "sample");
     thread_local std::vector<DocumentOrder::Piece> pieces;
     order_.locate(j, pieces);
-    return rows(pieces);
+    return rows_of(pieces);
   }
 
-  py::tuple locate_many(const Array<std::int64_t>& samples) const {
-    if (samples.ndim() != 1) throw py::value_error("the samples must have one dimension");
-    const std::span<const std::int64_t> numbers(samples.data(),
-                                                static_cast<std::size_t>(samples.size()));
-    for (const std::int64_t j : numbers) {
-      checked(j, static_cast<std::uint64_t>(order_.samples()), "sample");
-    }
-    thread_local std::vector<DocumentOrder::Piece> pieces;
-    Array<std::int64_t> counts(samples.size());
-    const std::span<std::int64_t> out(counts.mutable_data(), numbers.size());
-    {
-      const py::gil_scoped_release release;
-      order_.locate_many(numbers, pieces, out);
-    }
-    return py::make_tuple(rows(pieces), std::move(counts));
+  py::tuple locate_many(const Int64s& samples) const {
+    return located<DocumentOrder::Piece>(vector_of(samples, "samples"), order_.samples(),
+                                         [&](auto numbers, auto& pieces, auto counts) {
+                                           order_.locate_many(numbers, pieces, counts);
+                                         });
   }
 
  private:
-  static Array<std::int64_t> rows(const std::vector<DocumentOrder::Piece>& pieces) {
-    static_assert(sizeof(DocumentOrder::Piece) == 3 * sizeof(std::int64_t));
-    Array<std::int64_t> result({static_cast<py::ssize_t>(pieces.size()), py::ssize_t{3}});
-    std::memcpy(result.mutable_data(), pieces.data(), pieces.size() * sizeof(pieces[0]));
-    return result;
-  }
-
   static DocumentOrder make(const Array<std::int32_t>& lengths, std::int64_t seq_length,
                             std::int64_t extra, std::uint64_t key) {
-    if (lengths.ndim() != 1) throw py::value_error("the lengths must have one dimension");
-    const auto* bytes = static_cast<const unsigned char*>(lengths.request().ptr);
+    const auto bytes = lengths_of(lengths);
     const auto count = static_cast<std::size_t>(lengths.size());
     const py::gil_scoped_release release;
-    return DocumentOrder(bytes, count, seq_length, extra, key);
+    return DocumentOrder(bytes.data(), count, seq_length, extra, key);
   }
 
-  Array<std::int32_t> lengths_;  // may be unaligned: a dataset's lengths in its .idx are
+  Array<std::int32_t> lengths_;
   DocumentOrder order_;
 };
 

@@ -5,11 +5,11 @@ when nobody holds the view any more, so a view never changes under its holder.
 """
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 import numpy as np
 import numpy.typing as npt
-from typing_extensions import Buffer
+from typing_extensions import Buffer, Unpack
 
 Level = Literal["auto", "scalar", "avx2", "avx512", "neon"]
 
@@ -26,9 +26,9 @@ class Extracted:
 class JsonLines:
     """Extract the string under one top-level key from JSON lines (lines end at \\n alone).
 
-    A line that is only JSON whitespace is no record. A record is *slow* when it is anything but a
-    well-formed object (RFC 8259) with the key exactly once, unescaped, with a string value that is
-    valid UTF-8 without lone surrogates.
+    A line that is only JSON whitespace is no record. A record is *slow*, left to another parser,
+    unless it is a well-formed object (RFC 8259) of valid UTF-8, nested no deeper than 64, that has
+    the key once, unescaped, with a string without lone surrogates as its value.
     """
 
     def __init__(self, key: str, level: Level = "auto") -> None: ...
@@ -38,9 +38,12 @@ class JsonArray:
     """Turn one JSON array, fed in chunks, into JSON lines, an element a line."""
 
     def __init__(self) -> None: ...
-    def feed(self, chunk: Buffer) -> bytes: ...
+    def feed(self, chunk: Buffer) -> bytes:
+        """The lines in one more chunk. ValueError says what is wrong with the array, and where."""
+
     @property
-    def finished(self) -> bool: ...
+    def finished(self) -> bool:
+        """Whether the array's closing bracket has come."""
 
 def split_lines(block: Buffer) -> npt.NDArray[np.int64]:
     """Begin and end of each line, [n, 2], without its \\n; an unterminated last one counts."""
@@ -48,12 +51,23 @@ def split_lines(block: Buffer) -> npt.NDArray[np.int64]:
 def invalid_utf8(
     data: Buffer, spans: npt.NDArray[np.int64], level: Level = "auto"
 ) -> npt.NDArray[np.int64]:
-    """Indices of the documents that are not valid UTF-8."""
+    """Indices of the documents, ``spans`` [n, 2] begin and end in data, that are not valid UTF-8."""
 
 class Encoded:
     ids: npt.NDArray[Any]  # uint16 or int32: tokens of all documents, one after the other
     lengths: npt.NDArray[np.int32]  # [n] tokens of document i with EOD; 0 when it has none
     special: npt.NDArray[np.int64]  # document index of every special token found in the text
+
+class _EncoderOptions(TypedDict, total=False):
+    dtype: Literal["uint16", "int32"]  # of ids; uint16 unless given
+    cache_bytes: int  # upper bound of the word cache; 64 MiB unless given
+    level: Level
+
+class _MetaspaceOptions(_EncoderOptions):
+    prefix: Literal["never", "first", "always"]  # which texts between added tokens get a space
+    # content, id, special, normalized, lstrip, rstrip
+    added: Sequence[tuple[bytes, int, bool, bool, bool, bool]]
+    special_tokens: Literal["text", "encode"]  # what a special token inside a document becomes
 
 class AnyEncoder:
     """Text -> ids, with a cache of words: one for each process, one thread at a time."""
@@ -65,9 +79,13 @@ class AnyEncoder:
         before: Sequence[int] = (),
         after: Sequence[int] = (),
     ) -> Encoded:
-        """Encode valid UTF-8 documents; ``before`` and ``after`` go around each with a token."""
+        """Encode documents of valid UTF-8, ``spans`` [n, 2] begin and end in data.
 
-    def cache_info(self) -> dict[str, int]: ...
+        The ids ``before`` and ``after`` go around each document that has a token.
+        """
+
+    def cache_info(self) -> dict[str, int]:
+        """``words`` and ``bytes`` of the word cache, ``misses``: words whose ids were computed."""
 
 class ByteLevelBPE(AnyEncoder):
     """A byte-level BPE."""
@@ -82,9 +100,7 @@ class ByteLevelBPE(AnyEncoder):
         special_tokens: Literal["text", "encode"],  # what a special token inside a document becomes
         nfc: bool = False,
         ignore_merges: bool = False,
-        dtype: Literal["uint16", "int32"] = "uint16",
-        cache_bytes: int = ...,
-        level: Level = "auto",
+        **options: Unpack[_EncoderOptions],
     ) -> None: ...
 
 class MetaspaceBPE(AnyEncoder):
@@ -101,14 +117,8 @@ class MetaspaceBPE(AnyEncoder):
         ignore_merges: bool,
         normalizes: bool,  # spaces are replaced before tokens that are normalized are looked for
         prepends: bool,  # and a space is put in front then
-        prefix: Literal["never", "first", "always"],  # which texts between tokens get a space
         cuts_at_spaces: bool,  # each space begins a word
-        # content, id, special, normalized, lstrip, rstrip
-        added: Sequence[tuple[bytes, int, bool, bool, bool, bool]],
-        special_tokens: Literal["text", "encode"],
-        dtype: Literal["uint16", "int32"] = "uint16",
-        cache_bytes: int = ...,
-        level: Level = "auto",
+        **options: Unpack[_MetaspaceOptions],
     ) -> None: ...
 
 class MetaspaceUnigram(AnyEncoder):
@@ -124,20 +134,14 @@ class MetaspaceUnigram(AnyEncoder):
         # kind of a normalizer, what it takes, what it gives
         steps: Sequence[tuple[str, bytes, bytes]],
         splits_white_space: bool,  # it is removed; each word between gets a space in front
-        prefix: Literal["never", "first", "always"],  # which texts between tokens get a space
-        # content, id, special, normalized, lstrip, rstrip
-        added: Sequence[tuple[bytes, int, bool, bool, bool, bool]],
-        special_tokens: Literal["text", "encode"],
-        dtype: Literal["uint16", "int32"] = "uint16",
-        cache_bytes: int = ...,
-        level: Level = "auto",
+        **options: Unpack[_MetaspaceOptions],
     ) -> None: ...
 
 def ranked_merges(vocab: Sequence[bytes | None]) -> tuple[npt.NDArray[np.int32], list[int]]:
     """The merges by which tiktoken makes the tokens of ``vocab``, bytes by rank, each once.
 
-    int32 [m, 3], left, right and product, by the product's rank; and the tokens that merging never
-    makes of their own bytes. ValueError for a token of more than 4096 bytes.
+    int32 [m, 3], left, right and product, sorted by the product's rank; and the tokens that merging
+    does not make of their own bytes. ValueError for a token of more than 4096 bytes.
     """
 
 class PieceModel:
@@ -157,16 +161,9 @@ class PieceModel:
     why_not_native: str  # why PieceEncoder does not take it; "" when it does
 
 class PieceEncoder(AnyEncoder):
-    """A SentencePiece model, whose ids go around each document that has a token."""
+    """A SentencePiece model. ValueError where ``why_not_native`` is not empty."""
 
-    def __init__(
-        self,
-        model: PieceModel,
-        *,
-        dtype: Literal["uint16", "int32"] = "uint16",
-        cache_bytes: int = ...,
-        level: Level = "auto",
-    ) -> None: ...
+    def __init__(self, model: PieceModel, **options: Unpack[_EncoderOptions]) -> None: ...
 
 def patterns() -> list[str]:
     """Names of the pretokenizers that the core knows."""
@@ -174,14 +171,14 @@ def patterns() -> list[str]:
 def pretokenize(
     data: Buffer, pattern: str, level: Level | Literal["plain"] = "auto"
 ) -> npt.NDArray[np.int64]:
-    """End offset of each pretoken of one document, for tests; "plain" looks at one character after
-    the other, which the scanners of the levels are compared with."""
+    """End of each pretoken of one document, in bytes, for tests. "plain" takes one character after
+    the other; the scanners of the levels are compared with it."""
 
 def nfc(data: Buffer) -> bytes:
     """Unicode Normalization Form C of one document, as the Hugging Face library computes it."""
 
 def mix(*values: int) -> int:
-    """A 64-bit hash of numbers in [0, 2^64), for keys. How many there are counts too."""
+    """A 64-bit hash of numbers in [0, 2^64), for keys; ``mix(1)`` is not ``mix(1, 0)``."""
 
 class Permutation:
     """A bijection of [0, size), size at most 2^62, chosen by a 64-bit key; constant memory."""

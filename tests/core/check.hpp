@@ -1,7 +1,9 @@
-// The least that a test needs: CHECK counts and shows failures, report() is main's result.
+// The least that a test needs: CHECK shows and counts failures, report() is main's result. MUST is
+// for fuzz targets and what they share with tests: it aborts.
 #pragma once
 
 #include <cstdio>
+#include <cstdlib>
 
 namespace tokpack::test {
 
@@ -22,3 +24,9 @@ inline int report() {
 }  // namespace tokpack::test
 
 #define CHECK(condition) ::tokpack::test::check((condition), #condition, __FILE__, __LINE__)
+
+#define MUST(condition)                               \
+  do {                                                \
+    CHECK(condition);                                 \
+    if (::tokpack::test::failures != 0) std::abort(); \
+  } while (false)

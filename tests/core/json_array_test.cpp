@@ -1,43 +1,17 @@
 // The array splitter and the line splitter under a sanitizer: any cut gives the same lines.
-#include "core/json/json_array.hpp"
-
 #include <random>
 #include <string>
 #include <vector>
 
 #include "check.hpp"
 #include "core/text/split_lines.hpp"
-#include "memory.hpp"
+#include "json_results.hpp"
 
 namespace tokpack::test {
 namespace {
 
-struct Result {
-  std::string lines;
-  bool finished = false;
-  std::uint64_t error = UINT64_MAX;
-  bool operator==(const Result&) const = default;
-};
-
-Result feed(const std::vector<std::string>& chunks) {
-  JsonArray array;
-  Result result;
-  for (const std::string& chunk : chunks) {
-    const Exact input(chunk);
-    Buffer<std::uint8_t> out;
-    if (const auto error = array.feed(input.span(), out)) {
-      result.error = error->position;
-      result.lines.clear();  // what came before the error depends on the cuts
-      return result;
-    }
-    result.lines.append(reinterpret_cast<const char*>(out.data()), out.size());
-  }
-  result.finished = array.finished();
-  return result;
-}
-
 void test_lines() {
-  const Result result = feed({" [{\"a\": \"],[\\\"\"}\n,\n", "[1,[2]], \"x\" ]\n"});
+  const SplitArray result = split_array({" [{\"a\": \"],[\\\"\"}\n,\n", "[1,[2]], \"x\" ]\n"});
   CHECK(result.finished);
   CHECK(result.lines == "{\"a\": \"],[\\\"\"} \n[1,[2]]\n\"x\" \n");
 }
@@ -50,8 +24,10 @@ void test_random_text_and_cuts() {
     for (unsigned i = random() % 60; i > 0; --i) text += kBytes[random() % kBytes.size()];
     const std::size_t first = random() % (text.size() + 1);
     const std::size_t second = first + random() % (text.size() - first + 1);
-    CHECK(feed({text}) ==
-          feed({text.substr(0, first), text.substr(first, second - first), text.substr(second)}));
+    const std::string_view all = text;
+    CHECK(
+        split_array({all}) ==
+        split_array({all.substr(0, first), all.substr(first, second - first), all.substr(second)}));
   }
 }
 

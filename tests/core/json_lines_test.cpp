@@ -1,46 +1,17 @@
 // The extractor under a sanitizer: every cut and random damage of hard records, all levels alike.
-#include "core/json/json_lines.hpp"
-
 #include <random>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "check.hpp"
-#include "memory.hpp"
+#include "json_results.hpp"
 
 namespace tokpack::test {
 namespace {
 
-struct Result {
-  std::string text;
-  std::vector<std::int64_t> spans, lines, slow;
-  std::int64_t line_count;
-  bool operator==(const Result&) const = default;
-};
-
-std::vector<std::int64_t> to_vector(const Buffer<std::int64_t>& buffer) {
-  return {buffer.data(), buffer.data() + buffer.size()};
-}
-
-// A buffer with no byte to spare, so that a write beyond what was asked for is seen.
-Result extract(std::string_view block, Level level) {
-  const Exact input(block);
-  Buffer<std::uint8_t> text;
-  Buffer<std::int64_t> spans, lines, slow;
-  Result result;
-  result.line_count = JsonLines("text", level).extract(input.span(), {text, spans, lines, slow});
-  CHECK(text.size() <= block.size());
-  for (std::size_t i = 0; i < kStringSlack; ++i) CHECK(text.data()[text.size() + i] == 0);
-  result.text.assign(reinterpret_cast<const char*>(text.data()), text.size());
-  result.spans = to_vector(spans);
-  result.lines = to_vector(lines);
-  result.slow = to_vector(slow);
-  return result;
-}
-
-Result extract_at_all_levels(std::string_view block) {
-  const Result scalar = extract(block, Level::kScalar);
+Extracted extract_at_all_levels(std::string_view block) {
+  const Extracted scalar = extract(block, Level::kScalar);
   for (const Level level : levels()) CHECK(extract(block, level) == scalar);
   return scalar;
 }
@@ -61,7 +32,7 @@ const std::vector<std::string>& hard_lines() {
 }
 
 void test_values() {
-  const Result result = extract_at_all_levels(
+  const Extracted result = extract_at_all_levels(
       "{\"text\": \"a\\n\"}\n\n{\"text\": 1}\n{\"x\": [], \"text\": \"\\ud83d\\ude00\"}");
   CHECK(result.text == "a\n\xf0\x9f\x98\x80");
   CHECK((result.spans == std::vector<std::int64_t>{0, 2, 2, 2, 2, 6}));

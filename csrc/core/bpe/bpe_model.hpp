@@ -42,13 +42,13 @@ class BpeModel {
   // of Sennrich et al. (2016) asks.
   std::size_t encode(const std::uint8_t* text, std::size_t size, std::uint32_t* out) const;
 
-  // With ignore_merges: what is a token without merging.
+  // With ignore_merges: the words that are a token without merging; otherwise none.
   const WholeWords& whole_words() const { return whole_words_; }
 
-  // Which bytes the rules can join.
+  // Which characters the rules can join.
   const JoinableCharacters& joinable() const { return joinable_; }
 
-  // The rules laid out for short words; the first if they fit.
+  // The rules laid out for short words; nothing where ids or ranks do not fit 16 bits.
   const std::optional<MergeTable16>& merge_table16() const { return merge_table16_; }
   const MergeTable32& merge_table32() const { return merges_; }
 

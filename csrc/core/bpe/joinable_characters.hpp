@@ -1,5 +1,5 @@
-// Which neighbouring characters some merge can join. Where no merge joins two characters a word can
-// be cut, and its pieces encoded independently.
+// Which neighbouring characters some merge joins. Between others a word can be cut, and its pieces
+// encoded independently.
 #pragma once
 
 #include <array>
@@ -20,12 +20,11 @@ class JoinableCharacters {
   // byte_ids and merges as BpeModel takes them, with ids in range.
   JoinableCharacters(const std::array<std::uint32_t, 256>& byte_ids, std::span<const Merge> merges);
 
-  // Cuts text[begin, end) where a character beyond ASCII begins that nothing before it is joined
-  // to. Writes where the pieces begin, and `end` behind them, so `starts` has room for one more
-  // than there are bytes. Returns the number of pieces. Without a branch for a character, which
-  // would be mispredicted.
-  // REQUIRES: begin < end, valid UTF-8 (of anything else some cuts come), and kBlock readable bytes
-  // behind the text.
+  // Cuts text[begin, end) before each character beyond ASCII that no merge joins to the one before
+  // it. Writes where the pieces begin, and `end` behind them, so that `starts` needs room for one
+  // more than there are bytes. Returns the number of pieces. There is no branch that depends on a
+  // single character, as it would be mispredicted. REQUIRES: begin < end, valid UTF-8 (anything
+  // else is cut anywhere), and kBlock readable bytes behind the text.
   std::size_t cut(const std::uint8_t* text, std::uint32_t begin, std::uint32_t end,
                   std::uint32_t* starts) const {
     std::size_t count = 1;
@@ -62,10 +61,10 @@ class JoinableCharacters {
   static constexpr unsigned kPairBits = 19;
   static constexpr std::uint64_t kTopBits = 0x8080808080808080;
 
-  // What merges join the last byte before to the first byte behind.
+  // For the last byte of one character and the first of the next, which merges join them.
   enum : std::uint8_t {
-    kAny = 1,   // there are some
-    kPart = 2,  // a side of one has but a part of its character
+    kAny = 1,   // some merge does
+    kPart = 2,  // one of them joins only a part of one of the characters
   };
 
   // The first bit of each of eight bytes.
@@ -105,8 +104,9 @@ class JoinableCharacters {
     return (bytes & (bytes >> 1 | pair) & 1) != 0;
   }
 
-  std::vector<std::uint8_t> bytes_;   // by of_bytes()
-  std::vector<std::uint64_t> pairs_;  // of merges of whole characters: the two, hashed
+  std::vector<std::uint8_t> bytes_;  // by of_bytes()
+  std::vector<std::uint64_t>
+      pairs_;  // a bit by pair_bit(): some merge joins these whole characters
 };
 
 }  // namespace tokpack

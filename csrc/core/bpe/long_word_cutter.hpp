@@ -1,4 +1,4 @@
-// What is done with the long words of a window before it is looked up in the word cache.
+// Preparing the long words of a window before it is looked up in the caches.
 #pragma once
 
 #include <algorithm>
@@ -15,28 +15,28 @@
 
 namespace tokpack {
 
-// Cuts words that are longer than a key of the word cache, between bytes that no merge joins: what
-// they are cut into is seldom new. Prefetches what the other caches know of what is still long.
+// Cuts words that are longer than a key of the word cache where no merge joins two characters: the
+// pieces are seldom new. For what is still long it prefetches the entries of the other caches.
 class LongWordCutter {
  public:
-  // The starts of what to look up; `starts[count]` is the end of the last one. `probes` are for the
-  // medium words among it.
+  // Pretokens to look up: where each begins, starts[count] being the end of the last one, and a
+  // probe for each medium one, in order.
   struct Window {
     const std::uint32_t* starts;
     std::size_t count;
     const MediumProbe* probes;
   };
 
-  // This word is a token that merging does not give (only with whole words). No word is cut where
-  // it would be a piece.
+  // For a whole word that is not what merging makes of it: no word is cut such that this is a
+  // piece.
   void keep_whole(const std::uint8_t* text, std::size_t size) {
     const std::uint64_t bit = LongWordCache::hash(text, size) % kFilterBits;
     unmerged_[bit / 64] |= std::uint64_t{1} << bit % 64;
     any_unmerged_ = true;
   }
 
-  // `which` of the pretokens are longer than a key.
-  // The answer is valid until the next call; it may be longer than kMaxWindow.
+  // The window with its long pretokens cut. `which`: their numbers. The result is valid until the
+  // next call, and may have more than kMaxWindow pretokens.
   template <class Id>
   Window prepare(const std::uint8_t* text, Window window, std::span<const std::uint16_t> which,
                  const BpeModel& model, const MediumWordCache<Id>& mediums,

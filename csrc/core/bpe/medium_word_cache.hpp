@@ -1,5 +1,5 @@
 // The cache of pretokens that are too long for a key of the word cache, but not by much: of 16 to
-// 31 bytes. It only remembers, as all caches do.
+// 31 bytes. Losing an entry costs time, never correctness.
 #pragma once
 
 #include <algorithm>
@@ -15,8 +15,9 @@
 
 namespace tokpack {
 
-// The first and the last 16 bytes of a pretoken. They overlap, by one byte at least, so that byte
-// 16 says nothing: the size is there. Two keys are equal exactly when the pretokens are.
+// The first and the last 16 bytes of a pretoken. They overlap by at least one byte, so that the
+// first byte of the second half is known from the first half; the size is in its place. Two keys
+// are equal exactly when the pretokens are.
 struct MediumKey {
   static constexpr std::size_t kMinSize = 16, kMaxSize = 31;
   std::uint64_t words[4];
@@ -57,14 +58,14 @@ struct alignas(64) MediumBucket {
 static_assert(sizeof(MediumBucket<std::uint16_t>) == 128);
 static_assert(sizeof(MediumBucket<std::uint32_t>) == 128);
 
-// Where a pretoken is to be looked for.
+// A pretoken that is going to be looked up.
 struct MediumProbe {
   MediumKey key;
-  std::uint64_t home;
+  std::uint64_t home;  // number of its bucket
 };
 
-// A pretoken lives in its own bucket or in the neighbouring one. Grows to `max_bytes`; then new
-// ones replace old ones.
+// A pretoken is in its own bucket or in the neighbouring one. The cache grows to `max_bytes`; then
+// new pretokens replace old ones.
 template <class Id>
 class MediumWordCache {
  public:
@@ -77,7 +78,7 @@ class MediumWordCache {
 
   const Bucket* buckets() const { return buckets_.data(); }
 
-  // Asks for the bucket of a pretoken.
+  // Computes the key of a pretoken, and prefetches its bucket.
   MediumProbe probe(const std::uint8_t* text, std::size_t size) const {
     const MediumKey key = MediumKey::of(text, size);
     const std::uint64_t home = key.hash() & (buckets_.size() - 1);
@@ -86,7 +87,7 @@ class MediumWordCache {
     return {key, home};
   }
 
-  // The bucket of a pretoken, which is its own one from now on, or null.
+  // The bucket of a pretoken, or null. From the neighbouring bucket it is moved to its own.
   const Bucket* find(const MediumKey& key) {
     const std::uint64_t at = key.hash() & (buckets_.size() - 1);
     if (buckets_[at].key == key) return &buckets_[at];
@@ -107,7 +108,8 @@ class MediumWordCache {
   }
 
  private:
-  // What was there before is asked for less often than what is new.
+  // The pretoken that was in the bucket moves to the neighbouring one, as the new one is likely to
+  // be looked up more often.
   void place(const Bucket& bucket) {
     Bucket& home = buckets_[bucket.key.hash() & (buckets_.size() - 1)];
     Bucket& other = buckets_[(&home - buckets_.data()) ^ 1];

@@ -12,7 +12,7 @@
 namespace tokpack {
 
 struct RankedMerges {
-  std::vector<Merge> merges;               // by rank of their product
+  std::vector<Merge> merges;               // sorted by the rank of their product
   std::vector<std::uint32_t> unmergeable;  // tokens that merging does not make of their own bytes
 };
 

@@ -20,7 +20,7 @@ class WholeWords {
  public:
   WholeWords() = default;
 
-  // The id of each word is its position; empty words are none.
+  // The id of each word is its position; empty ones are ignored. Of equal words the first counts.
   explicit WholeWords(std::span<const std::string> words)
       : entries_(std::bit_ceil(words.size() * 2 + 1)) {
     for (std::uint32_t id = 0; id < words.size(); ++id) {

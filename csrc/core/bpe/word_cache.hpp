@@ -64,8 +64,8 @@ struct alignas(32) WordSlot {
   std::size_t count() const { return ids.bytes[15]; }
 };
 
-// One cache line: two words, or one with more ids than a slot holds. The second slot is then the
-// rest of the first: a row of ids in its key, which is no word's, and one in its place.
+// One cache line: two words, or one word with more ids than a slot holds. Then the second slot has
+// two more rows of its ids, one in place of a key; no word has such a key.
 template <class Id>
 struct alignas(64) WordBucket {
   static constexpr std::size_t kMaxIds = 3 * IdRow<Id>::kMax;
@@ -89,7 +89,7 @@ struct alignas(64) WordBucket {
     return line;
   }
 
-  // Row 0 to 2 of the ids of a slot; the last two only where it holds so many.
+  // Row 0, 1 or 2 of the ids of a word; the last two only where it has so many.
   static IdRow<Id> row(const WordSlot<Id>& slot, std::size_t which) {
     if (which == 0) return slot.ids;
     if (which == 2) return (&slot)[1].ids;
@@ -114,7 +114,7 @@ struct alignas(64) WordBucket {
 };
 static_assert(sizeof(WordBucket<std::uint16_t>) == 64 && sizeof(WordBucket<std::uint32_t>) == 64);
 
-// A word lives in its own bucket or, when that is full, in the neighbouring one. Grows to
+// A word is in its own bucket or, when that is full, in the neighbouring one. The cache grows to
 // `max_bytes`; then new words replace old ones.
 template <class Id>
 class WordCache {
@@ -130,18 +130,18 @@ class WordCache {
   std::uint64_t mask() const { return buckets_.size() - 1; }
   std::size_t words() const { return words_; }
 
-  // A word that is not in its own bucket as it should be: in the neighbouring bucket (then the two
-  // are swapped, so that the fast path finds it the next time), known to be elsewhere, or new.
+  // Looks for a word that is not in its own bucket. If it is in the neighbouring one it is moved to
+  // its own where possible, so that the kernel finds it the next time.
   struct Found {
-    const Slot* slot;
-    bool elsewhere;
+    const Slot* slot;  // null: its ids are not in this cache
+    bool elsewhere;    // a mark says that they were too many: look in the cache of long words
   };
   Found find_displaced(const WordKey& key, std::uint64_t hash) {
     const WordKey mark = marked(key);
     Bucket& home = buckets_[hash & mask()];
     Bucket& other = buckets_[(hash & mask()) ^ 1];
     for (const Slot& slot : home.slots) {
-      // A word that takes a whole bucket leaves a mark in a bucket that is not full.
+      // A word that takes the whole other bucket has left a mark here, if there was room.
       if (slot.key == mark) return {other.slots[0].key == key ? &other.slots[0] : nullptr, true};
       if (slot.key.empty()) return {nullptr, false};
     }
@@ -156,8 +156,8 @@ class WordCache {
     return {nullptr, false};
   }
 
-  // Enters a word, or a mark that its ids are elsewhere when they do not fit. Hash recomputes a
-  // key's hash, for growing.
+  // Enters a word, or a mark that its ids are elsewhere when there are too many. `rehash` computes
+  // the hash of a key, which growing needs.
   template <class Hash>
   void insert(const WordKey& key, std::uint64_t hash, const std::uint32_t* ids, std::size_t count,
               Hash&& rehash) {
@@ -176,7 +176,7 @@ class WordCache {
   }
 
  private:
-  // No word has this key.
+  // The key of a word's mark. No word has this key.
   static WordKey marked(WordKey key) {
     key.bytes[15] |= 0x80;
     return key;
@@ -226,7 +226,7 @@ class WordCache {
         continue;
       }
       for (const Slot& slot : old[b].slots) {
-        // A mark for the word of the other bucket, which leaves a new one when it is placed again.
+        // The mark of the word of the other bucket is left out: placing that word makes a new one.
         const bool is_mark = slot.key == marked(old[b ^ 1].slots[0].key);
         if (!slot.key.empty() && !is_mark) place(slot, rehash(slot.key));
       }
@@ -239,8 +239,8 @@ class WordCache {
   unsigned turn_ = 0;
 };
 
-// Pretokens that do not fit a slot: longer than 15 bytes, or with more ids than a slot holds. Bytes
-// and ids live in an arena; when it is full everything is forgotten.
+// Pretokens that do not fit a bucket: of more than 15 bytes, or of more ids than a bucket holds.
+// Bytes and ids are in an arena; when it is full everything is forgotten.
 class LongWordCache {
  public:
   static constexpr std::size_t kMaxSize = 256;  // of a word, in bytes
@@ -264,7 +264,7 @@ class LongWordCache {
     return h ^ h >> 29;
   }
 
-  // Asks for the entry of a word; then, with the entry there, for its ids and bytes.
+  // Prefetches the entry of a word; later, when the entry has come, its ids and bytes.
   void prefetch(std::uint64_t hash) const { tokpack::prefetch(&entries_[hash & mask()]); }
   void prefetch_word(std::uint64_t hash) const {
     const std::uint32_t* word = arena_.get() + entries_[hash & mask()].begin;
@@ -272,7 +272,7 @@ class LongWordCache {
     tokpack::prefetch(word + 16);
   }
 
-  // The ids of the word and their number in *count, or nothing.
+  // The ids of a word, and their number in *count; null for a word that is not there.
   const std::uint32_t* find(const std::uint8_t* text, std::size_t size, std::uint64_t hash,
                             std::size_t* count) const {
     for (std::uint64_t at = hash & mask();; at = (at + 1) & mask()) {

@@ -1,4 +1,4 @@
-// A set of pairs of neighbouring bytes, made to be asked at every byte of a text.
+// A set of pairs of neighbouring bytes, laid out for a lookup at every byte of a text.
 #pragma once
 
 #include <cstddef>

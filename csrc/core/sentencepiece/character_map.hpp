@@ -1,4 +1,4 @@
-// Normalization rules that SentencePiece has compiled: from texts to texts.
+// The normalization rules of SentencePiece, compiled by it: texts, and what replaces each.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,8 @@
 
 namespace tokpack {
 
-// A double array (Darts), as a model file and the Precompiled of a tokenizer.json have it.
+// The rules are in a double-array trie (Darts), a blob in a model file, and in a tokenizer.json in
+// its normalizer Precompiled.
 class CharacterMap {
  public:
   CharacterMap() = default;
@@ -20,21 +21,21 @@ class CharacterMap {
     std::size_t size = 0;  // of what is replaced; 0: no rule
     std::string_view replacement;
   };
-  // The longest rule for a beginning of the text. Looks at no byte behind its end.
+  // The longest rule that the text begins with, as SentencePiece takes it.
   Rule longest(const std::uint8_t* text, std::size_t size) const;
-  // The shortest one, which the Hugging Face library takes; it looks at nothing behind a NUL.
+  // The shortest one, as the Hugging Face library takes it; a NUL ends the text.
   Rule shortest(const std::uint8_t* text, std::size_t size) const;
 
-  // Whether some rule begins with these two bytes, or is the first of them.
+  // Whether some rule begins with these two bytes, or is the first of them alone.
   bool may_apply(std::uint8_t first, std::uint8_t second) const;
 
-  // Whether no rule begins with this character; of ASCII, whether none is this character alone.
+  // Whether no rule begins with this character; for an ASCII one, whether no rule is it alone.
   bool leaves(std::uint32_t code_point) const {
     return code_point < 0x10000 && (kept_[code_point >> 6] >> (code_point & 63) & 1) != 0;
   }
 
-  // Whether all that rules say lies within the blob, and is UTF-8: the Hugging Face library fails
-  // at what does not.
+  // Whether all replacements lie within the blob and are UTF-8. The Hugging Face library fails
+  // where they do not.
   bool is_sound() const;
 
   bool empty() const { return units_.empty(); }

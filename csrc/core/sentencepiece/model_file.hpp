@@ -42,15 +42,16 @@ struct PieceModelFile {
   bool dummy_prefix = true;
   bool remove_extra_whitespace = true;
   bool escape_whitespace = true;
-  bool denormalizes = false;
+  bool denormalizes = false;  // decoding has normalization rules, too
 
   // Throws std::invalid_argument for what is no such file, is cut, or is not a whole model.
   static PieceModelFile parse(std::span<const std::uint8_t> data);
 
-  // Why Encoder cannot be made of it, though the library can; empty when it can.
+  // Why make_piece_encoder() does not take the model, though the library reads it: the first part
+  // of a sentence. Empty when it does.
   std::string why_not_native() const;
 
-  // The ids of the byte pieces.
+  // The ids of the pieces of the 256 bytes; none without byte fallback.
   std::vector<std::uint32_t> byte_ids() const;
 };
 

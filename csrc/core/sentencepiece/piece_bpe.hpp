@@ -22,10 +22,10 @@ namespace tokpack {
 // or a character that is only a part of pieces.
 class PieceBpe {
  public:
-  // The best score first.
+  // SentencePiece's: the pair whose product has the best score merges first.
   explicit PieceBpe(const PieceModelFile& model);
-  // The first merge first. `tokens` are folded, by id, empty where no text becomes one; `byte_ids`
-  // are 256, or none without byte fallback.
+  // A tokenizer.json's: the pair of the first merge merges first. `tokens` are folded, by id, empty
+  // where no text becomes one; `byte_ids` are 256, or none without byte fallback.
   PieceBpe(std::span<const std::string> tokens, std::span<const Merge> merges,
            std::vector<std::uint32_t> byte_ids, std::uint32_t unknown);
 
@@ -72,7 +72,7 @@ class PieceBpe {
   AddedTokenMatcher user_defined_;
   std::array<std::uint32_t, 128> ascii_{};                       // symbols
   std::unordered_map<std::uint32_t, std::uint32_t> characters_;  // by code point
-  HugeArray<Pair> pairs_;  // hashed; their pieces are one more than they are, 0 for a free entry
+  HugeArray<Pair> pairs_;  // a hash table; `piece` is one more than the piece, 0 for a free entry
   std::uint64_t pair_mask_ = 0;
   std::vector<Symbol> symbols_;
 };

@@ -12,8 +12,9 @@
 
 namespace tokpack {
 
-// Between two characters that stand side by side in no piece, no piece and no merge reaches across.
-// A pair is told by the last byte of one character and the first byte of the next one.
+// A text is cut between two characters that are neighbours in no piece: no piece and no merge
+// reaches across. What is compared is the last byte of one character and the first byte of the next
+// one.
 class PieceCutter {
  public:
   explicit PieceCutter(const PieceModelFile& model);

@@ -63,7 +63,7 @@ PieceNormalizer::Step PieceNormalizer::step(const std::uint8_t* text, std::size_
   return {length, {chars, length}};
 }
 
-// How many bytes of the text stand for themselves, whatever comes behind them.
+// How many bytes at the begin of the text are not changed, whatever comes behind them.
 std::size_t PieceNormalizer::kept(const std::uint8_t* text, std::size_t size) const {
   std::size_t at = 0;
   while (at + 1 < size) {

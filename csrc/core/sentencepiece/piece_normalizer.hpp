@@ -1,7 +1,7 @@
-// What SentencePiece does to a text before it is cut into pieces.
+// SentencePiece's normalization, before a text is cut into pieces.
 //
-// The result is folded, see folded.hpp. A U+2581 that the text itself has stays as it is; it means
-// the same as a space to whoever cuts the text.
+// The result is folded, see folded.hpp. A U+2581 of the text itself stays as it is, and means the
+// same as a space.
 #pragma once
 
 #include <array>
@@ -40,7 +40,7 @@ class PieceNormalizer {
   AddedTokenMatcher user_defined_;
   std::size_t longest_user_defined_ = 0;
   std::array<bool, 256> begins_{};  // by first byte, whether a symbol begins with it
-  // Pairs of bytes of which the first stands for itself, whatever comes behind the second.
+  // Pairs of bytes of which the first is not changed, whatever comes behind the second.
   BytePairs plain_{false};
 };
 

@@ -1,9 +1,9 @@
 // Unigram of one word: the pieces with the best sum of scores.
 //
-// SentencePiece adds scores up as floats from the begin of a document on, the Hugging Face library
-// as doubles from the begin of a word of its own, of which this is the whole or a part. So where
-// two ways to cut a word are nearly equal, what is before it decides, by rounding. Such words are
-// told apart.
+// SentencePiece adds scores up as floats from the begin of a document on; the Hugging Face library
+// as doubles from the begin of a word of its own, which may have several of ours. So where two ways
+// to cut a word have nearly equal sums, rounding decides, and depends on the text before. encode()
+// says for which words this may be so; encode_after() takes the sum before the word.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@
 
 namespace tokpack {
 
-// What a tokenizer.json says of a Unigram.
+// The scores of the Unigram of a tokenizer.json.
 struct UnigramScores {
   std::vector<double> by_id;  // as many as tokens
   std::uint32_t unknown = 0;
@@ -33,8 +33,9 @@ class PieceUnigram {
 
   // These throw std::invalid_argument when the pieces take too much memory.
   explicit PieceUnigram(const PieceModelFile& model);
-  // The Hugging Face library's: a run of unknown characters is looked up as a whole, and is else
-  // one unknown, or its bytes. `tokens` are folded, by id, empty where no text becomes one.
+  // The Hugging Face library's: a run of unknown characters is the token of this text, if there is
+  // one, else its bytes or one unknown token. `tokens` are folded, by id, empty where no text
+  // becomes one.
   PieceUnigram(std::span<const std::string> tokens, const UnigramScores& scores);
 
   // Appends the ids of a folded word to *ids: what PieceCutter leaves together. False, and nothing
@@ -48,9 +49,9 @@ class PieceUnigram {
   void encode_after(std::string_view word, float* sum, std::vector<std::uint32_t>* ids);
   void encode_after(std::string_view word, double* sum, std::vector<std::uint32_t>* ids);
 
-  // What an id adds to the sum, as a float.
+  // What an id adds to the sum. Only of a model file.
   float score(std::uint32_t id) const { return scores_[id]; }
-  // The largest that a character adds, whatever its sign.
+  // The largest absolute value of what a piece or an unknown character adds. Only of a model file.
   float largest() const { return largest_; }
 
  private:

@@ -24,7 +24,7 @@ const std::uint8_t* bytes_of(std::string_view text) {
   return reinterpret_cast<const std::uint8_t*>(text.data());
 }
 
-// Whether a character is the same in the normal form whatever is beside it, but for marks behind.
+// Whether the rules leave a character as it is, unless marks follow.
 bool is_plain(const CharacterMap& rules, CodePoint at) {
   if (!rules.leaves(at.value)) return false;
   return at.value < 0x80 ? at.value != '\r' : cluster_class(at.value) == ClusterClass::kAny;

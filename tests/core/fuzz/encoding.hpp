@@ -1,8 +1,11 @@
-// What fuzz targets of encoders over characters share.
+// What the fuzz targets of encoders share.
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/bpe/bpe_encoder.hpp"
@@ -32,9 +35,10 @@ inline std::vector<std::string> documents(const std::string& text) {
   return result;
 }
 
-// The ids of each, in the frame of the id 1 behind.
-inline std::vector<std::vector<std::uint32_t>> encode(BpeEncoder& encoder,
-                                                      const std::vector<std::string>& texts) {
+// The ids of each, with the id 1 behind those that have any.
+template <class Out>
+std::vector<std::vector<std::uint32_t>> encode_as(BpeEncoder& encoder,
+                                                  const std::vector<std::string>& texts) {
   std::string data;
   std::vector<Span> spans;
   for (const std::string& text : texts) {
@@ -43,17 +47,59 @@ inline std::vector<std::vector<std::uint32_t>> encode(BpeEncoder& encoder,
     spans.push_back({begin, static_cast<std::int64_t>(data.size())});
   }
   const Exact copy(data);
-  Buffer<std::int32_t> ids;
+  Buffer<Out> ids;
   Buffer<std::int32_t> lengths;
   std::vector<std::int64_t> special;
   encoder.encode(copy.span(), spans, {{}, {1}}, {&ids, &lengths, &special});
   std::vector<std::vector<std::uint32_t>> result;
-  const std::int32_t* at = ids.data();
+  const Out* at = ids.data();
   for (std::size_t i = 0; i < lengths.size(); at += lengths[i++]) {
     result.emplace_back(at, at + lengths[i]);
   }
   MUST(at == ids.data() + ids.size());
   return result;
+}
+
+// A slow twin, whose encode() gives the ids of a document, and the encoder at every level. They
+// live on from input to input, so that caches fill, grow and are replaced.
+template <class Twin>
+struct Bench {
+  Twin twin;
+  bool wide = true;
+  std::vector<std::unique_ptr<BpeEncoder>> encoders = {};
+};
+
+// What make(choice) gives, made once for each choice, while there are no more than `kept` of them.
+template <class Twin>
+Bench<Twin>& bench_of(unsigned choice, std::size_t kept, Bench<Twin> (*make)(unsigned choice)) {
+  static std::map<unsigned, std::unique_ptr<Bench<Twin>>> all;
+  if (all.size() == kept && all.count(choice) == 0) all.clear();
+  auto& one = all[choice];
+  if (!one) one = std::make_unique<Bench<Twin>>(make(choice));
+  return *one;
+}
+
+// The documents of an input: the same ids at every level as from the twin. Of documents that are
+// not UTF-8 the ids mean nothing; there are at most `most` a byte, and the frame.
+template <class Twin>
+void compare(const Bench<Twin>& with, std::string_view input, std::size_t most) {
+  const std::vector<std::string> raw = documents(std::string(input));
+  std::vector<std::string> texts;
+  std::vector<std::vector<std::uint32_t>> expected;
+  for (const std::string& text : raw) {
+    texts.push_back(repaired(reinterpret_cast<const std::uint8_t*>(text.data()), text.size()));
+    expected.push_back(with.twin.encode(texts.back()));
+    if (!expected.back().empty()) expected.back().push_back(1);
+  }
+  const auto encode = [&](BpeEncoder& encoder, const std::vector<std::string>& all) {
+    return with.wide ? encode_as<std::int32_t>(encoder, all)
+                     : encode_as<std::uint16_t>(encoder, all);
+  };
+  for (const auto& encoder : with.encoders) {
+    const auto any = encode(*encoder, raw);
+    for (std::size_t i = 0; i < raw.size(); ++i) MUST(any[i].size() <= most * raw[i].size() + 4);
+    MUST(encode(*encoder, texts) == expected);
+  }
 }
 
 }  // namespace tokpack::test

@@ -2,11 +2,10 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <string>
 #include <string_view>
 
+#include "../check.hpp"
 #include "../memory.hpp"
 
 namespace tokpack::test {
@@ -15,7 +14,7 @@ inline std::string_view as_text(const std::uint8_t* data, std::size_t size) {
   return {reinterpret_cast<const char*>(data), size};
 }
 
-// The valid UTF-8 in the input as it is, and every byte that is not part of any as an ASCII one.
+// The input with every byte that is not part of valid UTF-8 made ASCII.
 inline std::string repaired(const std::uint8_t* data, std::size_t size) {
   std::string text(reinterpret_cast<const char*>(data), size);
   const auto continues = [&](std::size_t i) { return i < size && (data[i] & 0xC0) == 0x80; };
@@ -39,13 +38,5 @@ inline std::string repaired(const std::uint8_t* data, std::size_t size) {
 }
 
 }  // namespace tokpack::test
-
-#define MUST(condition)                                                            \
-  do {                                                                             \
-    if (!(condition)) {                                                            \
-      std::fprintf(stderr, "%s:%d: failed: %s\n", __FILE__, __LINE__, #condition); \
-      std::abort();                                                                \
-    }                                                                              \
-  } while (false)
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);

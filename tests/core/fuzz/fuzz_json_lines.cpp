@@ -1,41 +1,12 @@
 // The extractor: all levels alike, a block gives what its lines give one by one.
-#include <cstring>
-#include <vector>
-
-#include "core/json/json_lines.hpp"
+#include "../json_results.hpp"
 #include "core/text/utf8.hpp"
 #include "fuzz.hpp"
 
 namespace tokpack::test {
 namespace {
 
-struct Result {
-  std::string text;
-  std::vector<std::int64_t> spans, lines, slow;
-  std::int64_t line_count = 0;
-  bool operator==(const Result&) const = default;
-};
-
-std::vector<std::int64_t> to_vector(const Buffer<std::int64_t>& buffer) {
-  return {buffer.data(), buffer.data() + buffer.size()};
-}
-
-Result extract(std::string_view block, Level level) {
-  const Exact input(block);
-  Buffer<std::uint8_t> text;
-  Buffer<std::int64_t> spans, lines, slow;
-  Result result;
-  result.line_count = JsonLines("text", level).extract(input.span(), {text, spans, lines, slow});
-  MUST(text.size() <= block.size());
-  for (std::size_t i = 0; i < kStringSlack; ++i) MUST(text.data()[text.size() + i] == 0);
-  result.text.assign(reinterpret_cast<const char*>(text.data()), text.size());
-  result.spans = to_vector(spans);
-  result.lines = to_vector(lines);
-  result.slow = to_vector(slow);
-  return result;
-}
-
-void check_spans(const Result& result, std::size_t size) {
+void check_spans(const Extracted& result, std::size_t size) {
   const auto end = static_cast<std::int64_t>(result.text.size());
   const auto documents = static_cast<std::int64_t>(result.lines.size());
   MUST(result.spans.size() == 2 * result.lines.size());
@@ -73,7 +44,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   using namespace tokpack;
   using namespace tokpack::test;
   const std::string_view block = as_text(data, size);
-  const Result scalar = extract(block, Level::kScalar);
+  const Extracted scalar = extract(block, Level::kScalar);
   check_spans(scalar, size);
   MUST(one_by_one(block) == scalar.text);
   for (const Level level : levels()) MUST(extract(block, level) == scalar);
