@@ -16,8 +16,8 @@ T = TypeVar("T")
 def ahead(items: Iterable[T], count: int) -> Iterator[T]:
     """The same items, of which a thread makes up to ``count`` before they are asked for.
 
-    What goes wrong in the thread is raised where the item would have come. Nothing is started
-    before the first item is asked for; who stops early leaves at most the item in work.
+    An exception in the thread is raised where its item would have come. Nothing is started before
+    the first item is asked for; if the caller stops early, at most one more item is made.
     """
     source, end = iter(items), object()
     thread = ThreadPoolExecutor(1, "tokpack-ahead")

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
     Cell = tuple[StoredObject, int, int]  # bytes of a .bin that are kept together
 
-GAP_BYTES = 32 << 10  # read and thrown away between two ranges, rather than another request
-MOST_BYTES = 4 << 20  # of a request for several ranges
-AHEAD_BYTES = 64 << 20  # of text that is on its way before it is needed, about
-MOST_AHEAD = 32  # batches
+GAP_BYTES = 32 << 10  # two ranges that are no further apart are read with one request
+MOST_BYTES = 4 << 20  # of one request for several ranges
+AHEAD_BYTES = 64 << 20  # about so many bytes of samples are asked for before they are needed
+MOST_AHEAD = 32  # and no more batches than this
 
 _MOST_FILES = 1 << 14
-_files: dict[Cell, str] = {}  # what is kept, as far as this process has looked
+_files: dict[Cell, str] = {}  # files of the cache that this process has found
 
 Numbers = TypeVar("Numbers", bound="Sequence[int]")
 
@@ -42,7 +42,7 @@ class Span(NamedTuple):
 
 
 class Fetch:
-    """Spans on their way; those that lie close together come with one request."""
+    """Requests for spans, which are under way; spans that lie close together share a request."""
 
     def __init__(self, spans: Iterable[Span]) -> None:
         self._spans = sorted(spans, key=lambda span: (span.tokens.found.url, span.begin))
@@ -70,14 +70,15 @@ class Fetch:
             yield span.row, np.frombuffer(found[number], dtype, span.length, at)
 
     def close(self) -> None:
-        """Do without them."""
+        """Give up what has not been read."""
         self._ranges.close()
 
 
 class BlockFetch:
-    """Spans whose whole blocks are copied into the cache, once for all processes of a machine.
+    """Spans that are read from copies of whole blocks in the cache of the machine.
 
-    Each span comes with the tokens of the .bin, [first, end), that its block has.
+    A block is copied once for all processes. Each span comes with the range [first, end) of tokens
+    of the .bin that is its block.
     """
 
     def __init__(self, spans: Iterable[tuple[Span, int, int]]) -> None:
@@ -95,13 +96,13 @@ class BlockFetch:
             yield span.row, np.frombuffer(data, span.tokens.dtype)
 
     def close(self) -> None:
-        """Do without them."""
+        """Give up what has not been read."""
         if self._coming is not None:
             self._coming.close()
 
 
 def _cut(span: Span, first: int, end: int) -> Iterator[tuple[Cell, int, int]]:
-    """The bytes of a span: the cells of its block that have them, from where on, and how many."""
+    """The cells of its block that have the bytes of a span: (cell, first byte in it, bytes)."""
     width, found = span.tokens.dtype.itemsize, span.tokens.found
     at, stop = span.begin * width, (span.begin + span.length) * width
     while at < stop:
@@ -127,13 +128,13 @@ def _kept_bytes(cell: Cell, at: int, size: int) -> bytes:
             data = os.pread(file.fileno(), size, at)
             if len(data) == size:
                 return data
-    _files.pop(cell, None)  # it has made room for others
+    _files.pop(cell, None)  # the cache has removed it, to make room for others
     found, begin, _ = cell
     return read(found, begin + at, begin + at + size)
 
 
 def asked_ahead(samples: Any, batches: Iterable[Numbers]) -> Iterable[Numbers]:
-    """The same lists of sample numbers, each after more of them were asked for at the store.
+    """The same lists of sample numbers, each given after the store was asked for the next ones.
 
     ``samples`` is a GPTDataset or a blend; where it lies on disks there is nothing to ask.
     """

@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 LEVELS = ("token", "character")
 
-_FIM = 4  # what a key is for; orders have the numbers below
+_FIM = 4  # tells its random numbers from those of the orders, which have 0 to 3
 _PERMUTE, _SUFFIX_FIRST, _FIRST_CUT, _SECOND_CUT = range(4)
 
 
 @dataclass(frozen=True, kw_only=True)
 class FIM:
-    """How documents are rearranged. UsageError for a value that means nothing.
+    """How documents are rearranged. UsageError for a value that an option cannot have.
 
     In every sample each document, as far as it is in the sample and up to its EOD, is rearranged
     with probability ``rate``: cut at two random places, and then
@@ -97,7 +97,7 @@ class FIM:
 
     @property
     def identity(self) -> tuple[Any, ...]:
-        """All that decides the tokens, in a form that compares."""
+        """All that decides the tokens, as plain values."""
         tokenizer = None if self.tokenizer is None else self.tokenizer.fingerprint
         numbers = (self.prefix_id, self.middle_id, self.suffix_id, self.split_id, self.pad_id)
         return *numbers, self.rate, self.spm_rate, self.fragment_rate, self.level, tokenizer
@@ -123,7 +123,7 @@ class FillInTheMiddle:
     def fill(
         self, text: Ids, rows: Rows, counts: Counts, places: npt.NDArray[np.int64], numbers: Numbers
     ) -> Rows:
-        """Rearrange samples in place; the rows with the numbers of tokens that they have now.
+        """Rearrange samples in place; returns the rows, with their new numbers of tokens.
 
         Sample ``numbers[i]`` has ``counts[i]`` of the rows, and its tokens are the first of
         ``text[places[i]]``, int64 [B, S + 1].
@@ -152,6 +152,7 @@ class FillInTheMiddle:
         return np.diff(np.minimum(new_ends, self._capacity), prepend=0)
 
     def _documents(self, piece: Ids, draw: _Draw) -> Iterator[Ids]:
+        """What becomes of each document of a piece, with its EOD behind it."""
         for document, eod in _split(piece, self._eod):
             yield from self._files(document, draw)
             yield eod
@@ -194,7 +195,7 @@ class FillInTheMiddle:
             try:
                 text = data.decode("utf-8")
             except UnicodeDecodeError:
-                pass  # the sample may begin or end inside a character
+                pass  # the sample begins or ends inside a character
             else:
                 return self._encode([text[a:b] for a, b in draw.thirds(len(text))])
         return [document[a:b] for a, b in draw.thirds(len(document))]
@@ -226,7 +227,7 @@ class _Draw:
         self._document = 0
 
     def go_on(self) -> None:
-        """To the next document."""
+        """Go on to the numbers of the next document."""
         self._document += 1
 
     def chance(self, rate: float, what: int) -> bool:
@@ -243,7 +244,7 @@ class _Draw:
 
 
 def _split(tokens: Ids, at: int) -> Iterator[tuple[Ids, Ids]]:
-    """What lies between the tokens ``at``, each with the ``at`` behind it; the last has none."""
+    """The parts between the tokens ``at``, each with the ``at`` that ends it; the last has none."""
     begin = 0
     for end in np.flatnonzero(tokens == at).tolist():
         yield tokens[begin:end], tokens[end : end + 1]

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     Int64s = npt.NDArray[np.int64]
 
 
-_MOST_ASKED = 256  # of those that may be asked for and never wanted
+_MOST_ASKED = 256  # requests that are kept; older ones were probably for nothing
 
 
 class Gatherer:
-    """Copies tokens of ``dataset``, whose rows are checked before a byte of them is read.
+    """Copies the tokens of rows out of ``dataset``; rows are checked before they are read.
 
-    Of what lies on a store whole ``blocks`` are read and kept, where the order has them: int64
-    [B + 1], their first sequences.
+    ``blocks``, int64 [B + 1], are the first sequences of the blocks of the order, if it has any:
+    from a dataset on a store whole blocks are read then, and kept in the cache.
     """
 
     def __init__(self, dataset: MMapIndexedDataset, blocks: Int64s | None = None) -> None:
@@ -39,7 +39,7 @@ class Gatherer:
         self._blocks = blocks
         self._on_store = dataset.on_store
         self._asked: dict[bytes, Fetch | BlockFetch] = {}
-        # Of several shards each is opened when it is needed.
+        # A single shard is opened here, several when they are needed.
         alone = len(dataset.starts) == 2 and not self._on_store
         self._file = _open(dataset.shard(0)) if alone else None
 
@@ -62,10 +62,10 @@ class Gatherer:
             raise _broken(self._dataset, *rows[wrong].tolist())
 
     def ask(self, rows: Rows) -> None:
-        """Have the tokens of rows read that ``fill`` will want, where they lie on a store."""
+        """Begin to read the tokens of rows from the store, if they lie on one, for ``fill``."""
         if self._on_store and (key := rows.tobytes()) not in self._asked:
             self._asked[key] = self._fetch(rows)
-            if len(self._asked) > _MOST_ASKED:  # those whom nobody wanted
+            if len(self._asked) > _MOST_ASKED:
                 self._asked.pop(next(iter(self._asked))).close()
 
     def _fill_from_shards(self, text: Int64s, rows: Rows, counts: Counts, places: Int64s) -> None:
@@ -84,7 +84,7 @@ class Gatherer:
                 raise _broken(dataset, *rows[here][wrong].tolist())
 
     def _by_shard(self, rows: Rows) -> Iterator[tuple[Shard, Int64s, Rows]]:
-        """Each shard with the places of its rows, and these with its own numbers of sequences."""
+        """Each shard, the places of its rows, and these rows as the shard numbers sequences."""
         dataset = self._dataset
         inside = (rows[:, 0] >= 0) & (rows[:, 0] < len(dataset))
         if not inside.all():
@@ -113,9 +113,9 @@ class Gatherer:
         return BlockFetch((s, *block) for s, block in zip(spans, blocks, strict=True))
 
     def _blocks_of(self, shard: Shard, rows: Rows, own: Rows) -> list[tuple[int, int]]:
-        """The tokens [first, end) of a shard that the block of each row has there.
+        """The range [first, end) of tokens of a shard that is the block of each row.
 
-        ``rows`` have the numbers of the dataset, ``own`` those of the shard.
+        ``rows`` have sequence numbers of the dataset, ``own`` those of the shard.
         """
         assert self._blocks is not None
         places = np.searchsorted(self._blocks, rows[:, 0], side="right") - 1
@@ -136,7 +136,7 @@ def _open(shard: Shard) -> _core.TokenFile:
 
 
 def _broken(dataset: MMapIndexedDataset, sequence: int, first: int, count: int) -> Exception:
-    """What is wrong with a row, in the words of the reader."""
+    """The error that reading a row gives, which says what is wrong with it."""
     try:
         if sequence >= 0:
             dataset.get(sequence, first, count)

@@ -54,7 +54,8 @@ class GPTDataset(MapStyle):
 
     With ``packing`` the pieces of a sample are separate documents, as with ``document_boundaries``.
 
-    It is a map-style dataset as torch knows it, without torch. A pickle holds settings and path.
+    It is a map-style dataset, as torch's DataLoader takes it, and needs no torch. A pickle of it
+    holds the settings and the path, no data.
 
     ``dataset`` is an MMapIndexedDataset or its prefix. ``split`` and ``split_index`` choose a part
     of its sequences, see parse_split; ``split_by="tokens"`` measures shares in tokens. Without a
@@ -63,8 +64,8 @@ class GPTDataset(MapStyle):
     ``add_extra_token`` and ``seed``, and on nothing else; the length is that of ``epochs`` (1), or
     ``num_samples``, and changing it moves no sample. In every epoch each token comes at most once.
 
-    The order "stateless-blocks" is as the stateless one, and takes samples that follow each other
-    from the same 256 megabytes, for data that lies far away; see BlockOrder.
+    The order "stateless-blocks" has the same properties, and takes samples that follow each other
+    from the same 256 megabytes, for data on a store or a slow disk; see BlockOrder.
 
     The other orders are those of programs of the Megatron family, bit by bit, see MegatronOrder:
     their samples do depend on ``num_samples``, and there may be more of them. ``drop_last=False``
@@ -117,7 +118,7 @@ class GPTDataset(MapStyle):
         labels: MMapIndexedDataset | str | os.PathLike[str] | None = None,
         cache: str | os.PathLike[str] | None = None,
     ) -> None:
-        options = locals()  # before anything else is: the parameters
+        options = locals()  # here these are the parameters alone
         self._settings = Settings(**{known.name: options[known.name] for known in fields(Settings)})
         if fim is not None and labels is not None:
             raise UsageError("fim moves tokens away from their labels: give fim or labels")
@@ -144,9 +145,9 @@ class GPTDataset(MapStyle):
         return self._order.locate_many([number])[0]
 
     def parts(self, number: int) -> tuple[Sample, Rows]:
-        """Sample ``number``, and where its tokens come from: ``locate`` in what it has now.
+        """Sample ``number``, and the rows that its tokens come from, as ``locate`` gives them.
 
-        Where ``fim`` moved tokens, the numbers of tokens are those that it has made of them.
+        With ``fim`` the number of tokens of each row is the one after it was rearranged.
         """
         batch = self.empty(1)
         rows = self._fill(batch, [number], first_places(1))
@@ -155,13 +156,13 @@ class GPTDataset(MapStyle):
     def find(self, sequences: range, samples: int) -> Iterator[int]:
         """Which of the first ``samples`` have tokens of any of ``sequences``, in order.
 
-        The stateless order knows them by its inverse, in a pass over the lengths for each epoch;
-        for packing and the orders of other programs every sample of an epoch is located.
+        The stateless orders compute them by their inverse, in a pass over the lengths for each
+        epoch; with packing and in the orders of other programs every sample is located.
         """
         return self._order.find(sequences, samples)
 
     def empty(self, samples: int) -> Batch:
-        """Arrays for a batch, to be filled."""
+        """Arrays of a batch whose values are not set yet."""
         return self._assembler.empty(samples, labels=self._labels is not None)
 
     def fill(self, batch: Batch, numbers: Numbers, places: Numbers | None = None) -> None:
@@ -211,7 +212,7 @@ class GPTDataset(MapStyle):
 
     @property
     def samples_per_epoch(self) -> int:
-        """Samples in which every token comes at most once."""
+        """How many samples there are until a token comes a second time."""
         if isinstance(self._order, PackedOrder):
             return self._order.samples
         return max(self.tokens - self._settings.extra, 0) // self._settings.seq_length
@@ -238,7 +239,7 @@ class GPTDataset(MapStyle):
         if self.limit is not None:
             names += ["epochs", "num_samples", "drop_last"]
         values = [getattr(self._settings, name) for name in names]
-        # Options that are off are left out, so that the same samples keep their fingerprint.
+        # What is off is left out: older samples keep their fingerprint when an option is added.
         if self._settings.packing != "none":
             values.append(("packing", self._settings.packing))
         if self._settings.fim is not None:
@@ -263,7 +264,7 @@ class GPTDataset(MapStyle):
         return self._dataset.tokenizer
 
     def __reduce__(self) -> tuple[Callable[..., GPTDataset], tuple[MMapIndexedDataset]]:
-        settings = {known.name: getattr(self._settings, known.name) for known in fields(Settings)}
+        settings = dict(vars(self._settings))
         if self._labels is not None:
             settings["labels"] = self._labels.dataset
         return partial(type(self), **settings), (self._dataset,)

@@ -19,7 +19,7 @@ Sample = dict[str, npt.NDArray[Any]]
 
 
 class Samples(Protocol):
-    """What is iterated: a GPTDataset, a BlendedDataset."""
+    """A dataset that is iterated: a GPTDataset, a BlendedDataset, or one of the user's own."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, index: int) -> Sample: ...
@@ -28,7 +28,7 @@ class Samples(Protocol):
 
 
 class Batched(Protocol):
-    """What makes whole batches: a GPTDataset, a BlendedDataset."""
+    """A dataset that makes whole batches: a GPTDataset, a BlendedDataset."""
 
     def __len__(self) -> int: ...
     def batch(self, numbers: Sequence[int]) -> Sample: ...
@@ -101,7 +101,7 @@ class WholeBatches:
 
 
 class SampleIterator:
-    """Iterates over the micro batches of one rank; its whole state is the samples consumed.
+    """Iterates over the micro batches of one rank; its state is the number of samples consumed.
 
     ``dataset`` is map-style. A batch is the dict of its samples' arrays, stacked: [micro batch,
     sequence]. ``load`` turns the lists of sample numbers into batches and may work ahead; with
@@ -109,12 +109,12 @@ class SampleIterator:
 
         load=lambda batches: DataLoader(dataset, batch_sampler=batches, num_workers=4)
 
-    or, faster, with WholeBatches. Without it samples are gathered here, one batch after the other;
-    with ``prefetch`` a thread gathers so many batches ahead, which hides the time that a disk
-    takes. The state counts what was handed out, whatever was fetched ahead. It may be loaded with
-    another rank, world size or micro batch size: the samples go on where the run stopped.
-    ResumeError where the dataset has other samples; a blend may have other weights from there on,
-    see ``fingerprint_at``.
+    or, faster, with WholeBatches. Without ``load`` batches are made in this process, one after the
+    other; with ``prefetch`` a thread makes so many ahead, which hides the time that a disk takes.
+    The state counts what was handed out, not what was fetched ahead. It may be loaded with another
+    rank, world size or micro batch size: the samples go on where the run stopped. ResumeError where
+    the dataset has other samples than those consumed; the later weights of a blend may differ, see
+    ``fingerprint_at``.
     """
 
     def __init__(
@@ -169,7 +169,7 @@ class SampleIterator:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on behind the samples that the state has consumed."""
+        """Go on with the sample after those that the state has consumed."""
         try:
             consumed, then = as_integer(state["consumed_samples"]), state["fingerprint"]
         except (KeyError, TypeError):
@@ -201,7 +201,7 @@ class SampleIterator:
 
 
 def fingerprint_of(dataset: Samples, consumed: int) -> str:
-    """The fingerprint of the first ``consumed`` samples, of a dataset that can compute it."""
+    """The fingerprint of the first ``consumed`` samples; of all where the dataset has no other."""
     at: Callable[[int], str] | None = getattr(dataset, "fingerprint_at", None)
     return dataset.fingerprint if at is None else at(consumed)
 

@@ -38,11 +38,11 @@ class Labels:
         self._gatherer = Gatherer(source)
 
     def ask(self, rows: Rows) -> None:
-        """Have the labels of rows read that ``fill`` will want, where they lie on a store."""
+        """Begin to read the labels of rows from the store, if they lie on one, for ``fill``."""
         self._gatherer.ask(rows)
 
     def fill(self, batch: Batch, rows: Rows, counts: Counts, places: npt.NDArray[np.int64]) -> None:
-        """Write the labels of samples; the loss mask, which is there, becomes 0 without one.
+        """Write the labels of samples, and set the loss mask to 0 where a label does not count.
 
         Sample i has ``counts[i]`` of the rows and stands at ``places[i]`` of the batch.
         """
@@ -58,7 +58,7 @@ class Labels:
 
 
 def check_labels(labels: MMapIndexedDataset, tokens: MMapIndexedDataset) -> None:
-    """UsageError where a dataset cannot have the labels of another."""
+    """UsageError where ``labels`` has not one signed label for each of ``tokens``."""
     names = f"{labels.path_prefix} has labels for {tokens.path_prefix}"
     if np.dtype(labels.dtype).kind == "u" and labels.path_prefix != tokens.path_prefix:
         raise UsageError(

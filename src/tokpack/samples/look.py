@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 class SamplePiece:
     """Tokens in a row of a sample that come from one sequence.
 
-    Its tokens ``at`` to ``at + tokens - 1`` are those of ``sequence`` from token ``first`` on,
-    which is token ``offset`` of ``document``. Where FIM has moved tokens inside the piece, they are
-    in another order and may be more or fewer.
+    The sample's tokens ``at`` to ``at + tokens - 1`` are those of ``sequence`` from token ``first``
+    on, which is token ``offset`` of ``document``. Where FIM has rearranged the piece, they are in
+    another order and may be more or fewer.
     """
 
     document: int
@@ -41,10 +41,10 @@ class SamplePiece:
 
 @dataclass(frozen=True)
 class Looked:
-    """Sample ``number``: sample ``own`` of a dataset, in its epoch ``epoch``.
+    """Sample ``number`` of a blend, which is sample ``own`` of one of its datasets.
 
-    ``epoch`` is None in the orders of other programs, which mix epochs. ``arrays`` are what a
-    trainer gets. ``pieces`` are in order; what no piece has is padding.
+    ``epoch`` is that of the dataset; None in the orders of other programs, which mix epochs.
+    ``arrays`` are what a trainer gets. ``pieces`` are in order; behind them is padding.
     """
 
     number: int
@@ -72,7 +72,7 @@ class Looked:
 
     @property
     def no_loss(self) -> list[range]:
-        """The positions whose next token is not learned."""
+        """The positions without a loss, as ranges."""
         missing = np.flatnonzero(self.arrays["loss_mask"] == 0)
         cuts = [0, *(np.flatnonzero(np.diff(missing) > 1) + 1).tolist(), len(missing)]
         return [
@@ -107,8 +107,8 @@ def find(
 ) -> Iterator[int]:
     """Which of the first ``size`` samples have tokens of a document of the dataset ``prefix``.
 
-    In order. A sample of which it gives the last label alone is among them. GPTDataset.find says
-    what it costs.
+    In order, with samples of which the document gives the last label only. GPTDataset.find says
+    what this costs.
     """
     if isinstance(samples, BlendedDataset):
         members = enumerate(zip(samples.datasets, samples.counts(size), strict=True))

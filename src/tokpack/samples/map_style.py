@@ -1,4 +1,4 @@
-"""What a dataset of samples is to torch: a length, and samples by number. No torch here."""
+"""Map-style datasets, as torch's DataLoader takes them: a length, and samples by number."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 class MapStyle(ABC):
-    """A map-style dataset of ``_size`` samples, which can fill the arrays of a batch."""
+    """A map-style dataset of ``_size`` samples that are written into the arrays of a batch."""
 
     _size: int
-    _kind = ""  # what it is, for an error
+    _kind = ""  # what messages say before the number of samples
 
     @abstractmethod
     def empty(self, samples: int) -> Batch:
-        """Arrays for a batch, to be filled."""
+        """Arrays of a batch whose values are not set yet."""
 
     @abstractmethod
     def fill(self, batch: Batch, numbers: Numbers, places: Numbers | None = None) -> None:
@@ -41,7 +41,7 @@ class MapStyle(ABC):
         return [batch.sample(place) for place in range(len(indices))]
 
     def sample(self, number: int) -> Sample:
-        """Sample ``number`` >= 0, also behind the end: the order goes on, epoch after epoch."""
+        """Sample ``number`` >= 0, also beyond the length: the order goes on, epoch after epoch."""
         return self._filled([number]).sample(0)
 
     def batch(self, numbers: Numbers) -> Sample:

@@ -99,7 +99,7 @@ class BlendedDataset(MapStyle):
             self._size = longest(self._order, lengths) if size is None else size
 
     def empty(self, samples: int) -> Batch:
-        """Arrays for a batch, to be filled."""
+        """Arrays of a batch whose values are not set yet."""
         return self._datasets[0].empty(samples)
 
     def fill(self, batch: Batch, numbers: Numbers, places: Numbers | None = None) -> None:

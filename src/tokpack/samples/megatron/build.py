@@ -1,4 +1,4 @@
-"""What the arrays of a Megatron order are made of, and how: in one pass, with little memory."""
+"""The arrays of a Megatron order: what decides them, and how they are made with little memory."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Recipe:
     epochs: int
     samples: int
     partial: bool  # the last sample is shorter than the others
-    apart: int  # samples before a last epoch of its own; 0 without one
+    apart: int  # samples before a last epoch that is shuffled by itself; 0 without one
     wide: bool  # the sample index is int64
 
 
@@ -158,14 +158,14 @@ def _documents(entries: npt.NDArray[np.void]) -> Iterator[npt.NDArray[np.int32]]
 
 
 def _compact(memory: npt.NDArray[np.uint8]) -> npt.NDArray[np.int32]:
-    """Turn the entries into the document index, in the same memory, and free the rest of that.
+    """Turn the entries into the document index, in the same memory, and free the rest of it.
 
-    Nobody may look at the entries any more.
+    The entries are overwritten: no view of them may be used afterwards.
     """
     size = len(memory) // _ENTRY.itemsize * 4
     documents = memory[:size].view(np.int32)
     start = 0
-    for piece in _documents(memory.view(_ENTRY)):  # copies: what is written over was read
+    for piece in _documents(memory.view(_ENTRY)):  # copies, so nothing is overwritten unread
         documents[start : start + len(piece)] = piece
         start += len(piece)
     del documents
@@ -193,7 +193,7 @@ def _rows(
         count = min(_ROWS, missing)
         yield walk.rows(count, wide=recipe.wide)
         missing -= count
-        release(lengths)  # of a long sequence that is looked up, megabytes around it are mapped
+        release(lengths)  # every look-up of a long sequence leaves megabytes around it mapped
     if recipe.partial:
         end = len(entries) - 1, int(lengths[entries[-1]["sequence"]]) - recipe.extra
         yield np.array([end], np.int64 if recipe.wide else np.int32)

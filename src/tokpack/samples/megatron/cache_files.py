@@ -1,7 +1,7 @@
 """Index files of other programs, under their own names, so that their jobs find them built.
 
-A name holds, mostly as an MD5, what the program asks for. The program trusts a file of the right
-name whatever is in it; ``add_extra_token``, ``drop_last`` and the data itself are in no name.
+A name holds, mostly as an MD5, what the program asks for. The program uses a file of the right name
+without looking at what is in it; ``add_extra_token``, ``drop_last`` and the data are in no name.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""In what the programs of the Megatron family differ."""
+"""The rules in which the programs of the Megatron family differ."""
 
 from __future__ import annotations
 
@@ -45,12 +45,15 @@ class Flavour:
     """The rules of one program.
 
     - ``split_rule``: how a split string is rounded, as in ``parse_split``
-    - ``last_epoch_share``: the last epoch is shuffled apart when the run needs less than this share
-      of it; 0 for never
-    - ``last_epoch_slack``: by how many samples its own count of the last epoch may be exceeded
-    - ``is_wide``: whether the sample index is int64, from its rows and the document index's
-    - ``blend_size``: a blend has as many samples as the datasets' targets, as they are asked for,
-      or as they come to have
+    - ``last_epoch_share``: the last epoch is shuffled by itself when the run needs less than this
+      share of it; 0 for never
+    - ``last_epoch_slack``: how many samples of the last epoch the run may need beyond the number
+      that the program computes; with more it stops
+    - ``is_wide``: whether the sample index is int64, by its rows and those of the document index
+    - ``blend_size``: the samples of a blend: the sum of the "targets" of its datasets, of what they
+      are "asked" for, or of the "lengths" that they come to have
+    - ``blend_sums_in_python``: weights are divided by a sum of Python before that of numpy
+    - ``blend_dtype``, ``blend_datasets``: of the dataset index, and how many datasets it can hold
     """
 
     name: FlavourName

@@ -1,7 +1,7 @@
 """The orders of the Megatron family, equal to what those programs build, array by array.
 
-For those who continue or reproduce a run. All is counted in 64 bits and whole numbers; where a
-program's own count overflows or rounds, this has the value that it should have had.
+For continuing or reproducing a run. All counts are whole numbers of 64 bits: where a program's own
+count overflows or is rounded, the correct value is used here.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The order of blocks: as the stateless one, but what follows each other lies close together.
+"""The order of blocks: a stateless order whose neighbouring samples lie close together.
 
 The sequences are cut into blocks of about a megabyte. Every epoch puts the blocks into a new order
 and cuts that into windows; the sequences of a window come in a new order, the tokens of all windows
 are joined and cut into samples, and the samples that begin in a window are taken in a new order. So
-what reads a dataset from afar reads whole blocks, those of one window at a time.
+a dataset on a store is read in whole blocks, those of one window at a time.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ _STEP = 1 << 20  # lengths looked at together
 
 
 class _Epoch(NamedTuple):
-    """An epoch: its blocks in order, and what lies before each window of them, and before the end.
+    """An epoch: its B blocks in order, cut into W windows.
 
-    ``blocks`` int64 [B], ``edges``, ``tokens`` and ``samples`` int64 [W + 1].
+    ``blocks`` int64 [B]. ``edges``, ``tokens`` and ``samples`` int64 [W + 1] are the numbers of
+    blocks, of tokens, and of samples that begin, before each window and in all.
     """
 
     blocks: Int64s
@@ -42,7 +43,11 @@ class _Epoch(NamedTuple):
 
 
 class _Window(NamedTuple):
-    """The sequences of a window in order, the tokens up to the end of each, and keyed orders."""
+    """A window of an epoch.
+
+    ``sequences`` int64 [n] are in the order that ``order`` makes, ``ends`` int64 [n] the tokens up
+    to the end of each. ``samples`` is the order in which the samples that begin here are taken.
+    """
 
     sequences: Int64s
     ends: Int64s
@@ -74,7 +79,7 @@ class BlockOrder(EpochOrder):
         self._windows_each = windows = -(-count // window_blocks)
         self._edges = np.arange(windows + 1) * count // max(windows, 1)
         self._epochs = Epochs(self._epoch)
-        self._windows = Epochs(self._window)  # counted through all epochs
+        self._windows = Epochs(self._window)  # numbered through all epochs
 
     def _locate_one(self, epoch: int, place: int) -> Rows:
         return self._locate_in(epoch, np.array([place]))[0]
@@ -103,7 +108,7 @@ class BlockOrder(EpochOrder):
         sums = np.concatenate([[0], np.cumsum(np.diff(self._before)[blocks])])
         tokens = sums[self._edges]
         samples = np.minimum(-(-tokens // self._data.seq_length), self.samples)
-        samples[-1] = self.samples  # what is left out at the end begins none
+        samples[-1] = self.samples  # the tokens left over at the end begin no sample
         return _Epoch(blocks, self._edges, tokens, samples)
 
     def _window(self, number: int) -> _Window:
@@ -125,7 +130,7 @@ class BlockOrder(EpochOrder):
         return _Window(sequences, ends, order, samples)
 
     def _runs(self, epoch: int, places: Int64s) -> Iterator[tuple[Rows, Int64s]]:
-        """Rows of samples of an epoch, and which of ``places`` each belongs to, in any order."""
+        """The rows of the samples at ``places``, and to which of the places each row belongs."""
         made, first = self._epochs[epoch], epoch * self._windows_each
         cut = np.empty_like(places)
         windows = np.searchsorted(made.samples, places, side="right") - 1
@@ -147,7 +152,7 @@ class BlockOrder(EpochOrder):
             at, ends, own = stops[left], ends[left], own[left]
 
     def _cut_from(self, sequence: int, epoch: int) -> Iterator[int]:
-        """The samples of an epoch, as they were cut, that hold a sequence."""
+        """The samples of an epoch that hold a sequence, numbered as they were cut."""
         made = self._epochs[epoch]
         block = int(np.searchsorted(self.blocks, sequence, side="right")) - 1
         order = _core.Permutation(len(made.blocks), _core.mix(*self._data.key, epoch, _BLOCKS))
@@ -164,7 +169,7 @@ class BlockOrder(EpochOrder):
             yield from range(first, min((end - 1) // self._data.seq_length + 1, self.samples))
 
     def _taken_as(self, number: int, epoch: int) -> int:
-        """When a sample of an epoch, as it was cut, is taken."""
+        """The place in its epoch of a sample whose number is the one in which it was cut."""
         made = self._epochs[epoch]
         window = int(np.searchsorted(made.samples, number, side="right")) - 1
         before = int(made.samples[window])

@@ -73,7 +73,6 @@ def make_order(
     tokens = dataset.tokens_in(begin, end)
     length, extra = settings.seq_length, settings.extra
     data = EpochData(sizes, begin, end, length, extra, settings.seed, fingerprint)
-    # The other programs let one sample run on from one epoch into the next.
     if settings.packing in PACKED:
         try:
             return PackedOrder(data, settings.packing, cache)
@@ -81,6 +80,7 @@ def make_order(
             raise UsageError(f"{name}: {error}") from None
     if settings.packing in NEOX_PACKED:
         return _neox_packed(settings, sizes, part, labels, name)
+    # In the orders of other programs a sample may go on in the next epoch: one token is enough.
     if tokens < (length + extra if settings.order in OWN_ORDERS else 1):
         raise UsageError(
             f"{name}: {tokens} tokens in {end - begin} sequences do not fill one sample of "

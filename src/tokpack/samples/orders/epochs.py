@@ -1,4 +1,4 @@
-"""What orders share that go on epoch after epoch: sample k is one of epoch k // samples."""
+"""What the orders without an end share: sample k is one of epoch ``k // samples``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tokpack.samples.orders.rows import Counts, Numbers, Rows
 
 T = TypeVar("T")
-KEPT = 2  # one ends while the next begins
+KEPT = 2  # epochs: a batch may have samples of one and of the next
 
 
 class Epochs(Generic[T]):
@@ -24,7 +24,7 @@ class Epochs(Generic[T]):
 
     def __init__(self, make: Callable[[int], T]) -> None:
         self._make = make
-        self._kept: dict[int, T] = {}  # never changed: who reads it is not disturbed
+        self._kept: dict[int, T] = {}  # replaced, never changed, so that other threads may read it
 
     def __getitem__(self, epoch: int) -> T:
         kept = self._kept
@@ -52,14 +52,14 @@ class EpochData:
 
     @property
     def key(self) -> tuple[int, int, int, int]:
-        """What decides every permutation, with the epoch and a number for its use."""
+        """What the keys of all permutations begin with; the epoch and its purpose follow."""
         return self.seed, self.fingerprint, self.begin, self.end
 
 
 class EpochOrder(ABC):
-    """Samples without end: those of an epoch, ``samples`` of them, then those of the next.
+    """Samples without end: the ``samples`` of epoch 0, then those of epoch 1, and so on.
 
-    An epoch reads the same sequences as another, in its own order.
+    Every epoch reads the same sequences, each in an order of its own.
     """
 
     samples: int
@@ -99,7 +99,7 @@ class EpochOrder(ABC):
     def find(self, sequences: range, samples: int) -> Iterator[int]:
         """Which of the first ``samples`` have tokens of any of ``sequences``, in order.
 
-        By the inverses of the permutations.
+        They are computed by the inverses of the permutations.
         """
         places_in = self._finder(sequences)
         for epoch in range(-(-samples // self.samples)):

@@ -29,7 +29,7 @@ OwnPackingName = Literal["best_fit", "document"]
 PACKED: tuple[str, ...] = get_args(OwnPackingName)
 LONGEST_SAMPLE = 2**24 - 1
 
-_WINDOWS, _SAMPLES = 2, 3  # what a key is for; the stateless order has 0 and 1
+_WINDOWS, _SAMPLES = 2, 3  # what a permutation is for; the stateless order has 0 and 1
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class PackedOrder(EpochOrder):
             return [ChunkedArray.of(name, array) for name, array in made.items()]
 
         settings = {
-            "layout": 1,  # of the arrays; another one is another file
+            "layout": 1,  # of the arrays
             "data": data.fingerprint,
             "begin": data.begin,
             "end": data.end,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tokpack.samples.orders.rows import Counts, Rows
 
-_SEQUENCES, _SAMPLES = 0, 1  # what a key is for
+_SEQUENCES, _SAMPLES = 0, 1  # what a permutation is for, in its key
 
 
 class StatelessOrder(EpochOrder):
@@ -42,7 +42,7 @@ class StatelessOrder(EpochOrder):
         self.samples = samples = max(self.tokens - extra, 0) // data.seq_length
 
         def make(epoch: int) -> tuple[_core.DocumentOrder, _core.Permutation]:
-            """The sequences of an epoch, one behind the other, and the order of their samples."""
+            """The shuffled sequences of an epoch, and the order of the samples cut from them."""
             sequences = _core.mix(*data.key, epoch, _SEQUENCES)
             order = _core.Permutation(samples, _core.mix(*data.key, epoch, _SAMPLES))
             return _core.DocumentOrder(part, data.seq_length, extra, sequences), order
@@ -70,14 +70,14 @@ class StatelessOrder(EpochOrder):
         own = range(sequences.start - self._begin, sequences.stop - self._begin)
 
         def places_in(epoch: int) -> Iterator[int]:
-            order = self._orders[epoch][1]  # made by a pass over the lengths
+            order = self._orders[epoch][1]
             for sequence in own:
                 yield from map(order.inverse, self._cut_from(sequence, epoch))
 
         return places_in
 
     def _cut_from(self, sequence: int, epoch: int) -> Iterator[int]:
-        """The samples of an epoch, before they were put into an order, that hold a sequence."""
+        """The samples of an epoch that hold a sequence, numbered as they were cut."""
         documents, place_of = self._orders[epoch][0], self._sequences[epoch].inverse
         if not 0 <= sequence < self._count:
             return
@@ -86,7 +86,7 @@ class StatelessOrder(EpochOrder):
         def begins(number: int) -> int:
             return place_of(int(documents.locate(number)[0, 0]))
 
-        # Samples begin in sequences that lie ever later; the one before may end in this one.
+        # The first sequences of samples have ascending places; the sample before may end here too.
         first = max(bisect_left(range(self.samples), place, key=begins) - 1, 0)
         for number in range(first, self.samples):
             rows = documents.locate(number)
