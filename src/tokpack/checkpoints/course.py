@@ -38,7 +38,7 @@ LOG = "log.jsonl"
 
 
 class Logged(NamedTuple):
-    """What the log says of the steps ``first`` to ``last`` together."""
+    """The record of the log that is about the steps ``first`` to ``last`` together."""
 
     first: int
     last: int
@@ -75,7 +75,7 @@ class Course:
         return step
 
     def logged(self, number: int) -> Logged | None:
-        """The line of the log that a step went into; None where there is none."""
+        """The line of the log that a step is part of; None where there is none."""
         edges = sorted({*self.log.steps, *(begin["iteration"] for begin in self.log.begins)})
         place = bisect_left(edges, number)
         if place == len(edges) or edges[place] not in self.log.steps:

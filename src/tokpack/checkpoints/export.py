@@ -52,7 +52,7 @@ KIND = "exported model"
 
 
 class ExportableWeights(Protocol):
-    """What can be exported: a Checkpoint, NeoxWeights."""
+    """Weights that can be exported: a Checkpoint, NeoxWeights."""
 
     @property
     def model(self) -> ModelConfig: ...
@@ -71,9 +71,9 @@ def open_weights(
 ) -> Checkpoint | NeoxWeights:
     """Open the latest checkpoint of a folder, verified, or NeoX layer files with NeoX's YAML.
 
-    Layer files have padding. The ids of their vocabulary are as many as the YAML's vocab_size,
-    else ``vocab_size``, else the ids of the YAML's vocab_file if it exists, else all rows.
-    InputError where there is none, FormatError for a broken one, UsageError for another model.
+    The vocabulary of layer files is padded. Its size is the YAML's vocab_size, else ``vocab_size``,
+    else that of the YAML's vocab_file if it exists, else all rows count. InputError where there is
+    no checkpoint, FormatError for a broken one, UsageError for weights of another model.
     """
     path = find(folder)
     if path is None:
@@ -103,9 +103,10 @@ def export(
 ) -> str:
     """Write the folder ``output``, whole or not at all; returns the class that loads it.
 
-    The vocabulary has no padding. ``tokenizer``'s files go with the model. UsageError for a model
-    that no class of ``transformers`` computes, or where one of ``inputs``, the files that were
-    read, lies in ``output``; OutputError where ``output`` exists, or is not what was exported.
+    The vocabulary is written without padding, and ``tokenizer``'s files beside the model.
+    UsageError for a model that no class of ``transformers`` computes, or where one of ``inputs``,
+    the files that were read, lies in ``output``; OutputError where ``output`` exists and may not be
+    replaced.
     """
     model, kind, target = weights.model, DTYPES[dtype], Path(os.path.realpath(output))
     family = family_of(model)
@@ -178,7 +179,7 @@ def config_of(model: ModelConfig, family: int) -> dict[str, Any]:
             values |= {"rope_parameters": {**rope, **scaling}, "rope_scaling": scaling}
     if family == QWEN3 or model.kv_channels:
         values |= {"head_dim": model.head_width}
-    # A norm behind the word embedding is folded into it, which leaves another head.
+    # A norm behind the word embedding is folded into it: the head is not the same any more.
     tied = not (model.untie_embeddings_and_output_weights or model.embed_layernorm)
     names = {"architectures": [FAMILIES[family]], "model_type": TYPES[family]}
     return {**names, "tie_word_embeddings": tied, **values}
@@ -215,7 +216,7 @@ def _write_weights(
 
 
 def _translated(weights: ExportableWeights, family: int, name: str) -> Iterator[tuple[str, Tensor]]:
-    """What a family has in the place of one of our parameters."""
+    """The tensors, by name, that a family has for one of our parameters."""
     model, tensor = weights.model, weights.read(name)["parameter"]
     module = module_of(name)
     if module == "embedding.norm":
@@ -229,7 +230,7 @@ def _translated(weights: ExportableWeights, family: int, name: str) -> Iterator[
 
 
 def _parts(model: ModelConfig, family: int, name: str, tensor: Tensor) -> list[Tensor]:
-    """What a family makes of one of our tensors."""
+    """One of our tensors in the parts, and in the order of rows, that a family has."""
     rest, module = tensor.shape[1:], module_of(name)
     parts = [tensor]
     if module == "attention.qkv" and family != NEOX:
@@ -244,7 +245,7 @@ def _parts(model: ModelConfig, family: int, name: str, tensor: Tensor) -> list[T
 
 
 def _normalised(weights: ExportableWeights, words: Tensor) -> Tensor:
-    """The word embedding behind its norm."""
+    """The word embedding with its norm applied."""
     model, scale = weights.model, weights.read("embedding.norm.weight")["parameter"]
     if model.normalization == "RMSNorm":
         return functional.rms_norm(words, scale.shape, scale, model.layernorm_epsilon)

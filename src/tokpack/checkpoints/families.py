@@ -1,4 +1,7 @@
-"""The models of ``transformers`` that are ours under other names: modules, settings, words."""
+"""Names of modules and settings in other programs: in ``transformers``, and in Megatron's family.
+
+A family is a class of ``transformers`` whose models are computed here too.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,17 @@ import re
 from tokpack.configuration.model import LLAMA_3_POSITIONS
 
 GPT2, NEOX, LLAMA, QWEN3, QWEN2 = range(5)
-FAMILIES = (
-    *("GPT2LMHeadModel", "GPTNeoXForCausalLM", "LlamaForCausalLM", "Qwen3ForCausalLM"),
-    "Qwen2ForCausalLM",
-)
-TYPES = ("gpt2", "gpt_neox", "llama", "qwen3", "qwen2")
+_CLASSES = {  # by the model_type in config.json
+    "gpt2": "GPT2LMHeadModel",
+    "gpt_neox": "GPTNeoXForCausalLM",
+    "llama": "LlamaForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+}
+TYPES, FAMILIES = tuple(_CLASSES), tuple(_CLASSES.values())
 ACTIVATIONS = {"gelu": "gelu_pytorch_tanh", "gelu_erf": "gelu", "swiglu": "silu"}
 
-# Our modules, and where they are in three families; Qwen has Llama's names.
+# Our modules, and their names in GPT-2, GPT-NeoX and Llama; Qwen has those of Llama.
 MODULES = {
     "blocks": ("transformer.h", "gpt_neox.layers", "model.layers"),
     "embedding.word": ("transformer.wte", "gpt_neox.embed_in", "model.embed_tokens"),
@@ -30,14 +36,14 @@ MODULES = {
     "norm": ("transformer.ln_f", "gpt_neox.final_layer_norm", "model.norm"),
     "head": ("lm_head", "embed_out", "lm_head"),
 }
-# Of the rope of Llama 3.1 and its successors, what is the same in all of them.
+# The scaled rope of Llama 3.1 and its successors; only the factor differs between them.
 SCALED_ROPE = {
     "rope_type": "llama3",
     "low_freq_factor": 1.0,
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": LLAMA_3_POSITIONS,
 }
-# Our settings, and their names in the families' config.json.
+# Our settings, and their names in config.json of GPT-2, GPT-NeoX and Llama.
 SETTINGS = {
     "vocab_size": ("vocab_size",) * 3,
     "hidden_size": ("n_embd", "hidden_size", "hidden_size"),
@@ -54,17 +60,31 @@ SETTINGS = {
     "rotary_percent": ("", "rotary_pct", ""),
     "rotary_base": ("", "rotary_emb_base", "rope_theta"),
 }
+# Modules of Megatron and its descendants, by the names that all of them have, and ours.
+MEGATRON = {
+    "word_embeddings": "embedding.word",
+    "position_embeddings": "embedding.position",
+    "word_embeddings.norm": "embedding.norm",
+    "input_layernorm": "attention_norm",
+    "attention.query_key_value": "attention.qkv",
+    "attention.dense": "attention.out",
+    "self_attention.query_key_value": "attention.qkv",
+    "self_attention.dense": "attention.out",
+    "post_attention_layernorm": "mlp_norm",
+    "mlp.dense_h_to_4h": "mlp.up",
+    "mlp.dense_4h_to_h": "mlp.down",
+}
 # Buffers that some releases of these programs store beside the weights.
 IGNORED = re.compile(r"rotary_emb|inv_freq|masked_bias|_extra_state|(attention|attn)\.bias$")
 
 
 def name_of(module: str, family: int) -> str:
-    """What a family calls one of our modules; nothing where it has none."""
+    """What a family calls one of our modules; "" where it has no such module."""
     return MODULES[module][min(family, LLAMA)] if module in MODULES else ""
 
 
 def places(family: int, name: str) -> list[str]:
-    """Where a family has one of our parameters: under one name, or in parts under several."""
+    """The names of one of our parameters in a family, which may have it in several parts."""
     module, _, kind = name.rpartition(".")
     block = ""
     if module.startswith("blocks."):
@@ -75,7 +95,7 @@ def places(family: int, name: str) -> list[str]:
 
 
 def module_of(name: str) -> str:
-    """The module of a parameter, in a block without the block's number."""
+    """The module that a parameter is in, without the number of a block."""
     module = name.rpartition(".")[0]
     return module.split(".", 2)[2] if module.startswith("blocks.") else module
 

@@ -1,4 +1,4 @@
-"""The folder of a run's checkpoints: what is complete, what counts, what may go. No torch here.
+"""The folder of a run's checkpoints: which are complete, loaded, removed. No torch here.
 
 SAVE/step_00000100/  a checkpoint: whole when it has its state.json, which is written last
 SAVE/latest          the name of the checkpoint to go on from
@@ -28,7 +28,7 @@ def is_neox(path: Path) -> bool:
 
 
 def foreign_folders(folder: Path) -> list[Path]:
-    """Where another program has its files: in ``folder``, or in that which its latest names."""
+    """Where another program may have its files: ``folder``, and the one that its latest names."""
     found = [folder, _latest(folder)]
     try:
         number = (folder / "latest_checkpointed_iteration.txt").read_text().strip()
@@ -77,7 +77,7 @@ def earlier(path: Path) -> list[Path]:
 
 
 def _named(folder: Path) -> str:
-    """What ``latest`` says; nothing where there is none."""
+    """What the file ``latest`` says; "" where there is none."""
     try:
         return (folder / "latest").read_text().strip()
     except (FileNotFoundError, NotADirectoryError):
@@ -95,22 +95,22 @@ def begin(target: Path) -> Path:
     with cannot_write(str(target)):
         hold(target.parent)
         latest = _latest(target.parent)
-        if not latest.exists() and (unfinished(latest) / STATE).exists():  # a kill in `commit`
+        if not latest.exists() and (unfinished(latest) / STATE).exists():  # killed in ``commit``
             rename(unfinished(latest), latest)
         return whole_folder.begin(target, KIND)
 
 
 def abandon(target: Path) -> None:
     """Give back the space of a checkpoint that could not be completed."""
-    if target.exists() or _latest(target.parent) != target:  # else it is the only whole one
+    if target.exists() or _latest(target.parent) != target:  # else it is the latest one, whole
         whole_folder.abandon(target, KIND)
 
 
 def commit(target: Path, state: str, keep: int) -> None:
-    """Complete a checkpoint, make it the latest, and remove all but ``keep`` (0: none).
+    """Complete a checkpoint, make it the latest, and remove all but the last ``keep``.
 
-    A folder in which lies anything that no checkpoint has stays, whatever its name; so does what
-    another run left behind this one, at later steps. OutputError.
+    With ``keep`` 0 none is removed. A folder that holds anything which is not of a checkpoint is
+    never removed, nor are checkpoints of later steps, which another run has left. OutputError.
     """
     with cannot_write(str(target)):
         replace_file(unfinished(target) / STATE, [state.encode()])

@@ -1,4 +1,4 @@
-"""Models of ``transformers`` as our weights: config.json and safetensors, read without torch."""
+"""Weights of a model of ``transformers``: config.json and safetensors, read without torch."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 CONFIG = "config.json"
 _WHOLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
 _FAMILIES = {name: family for family, name in enumerate(TYPES)} | {"mistral": LLAMA}
-_PREFIXES = ("transformer.", "gpt_neox.", "model.")  # which the class without a head leaves out
+_PREFIXES = ("transformer.", "gpt_neox.", "model.")  # left out where a model was saved headless
 _ACTIVATIONS = (
     {
         "gelu_new": "gelu",
@@ -49,7 +49,7 @@ _ACTIVATIONS = (
         "gelu_python": "gelu_erf",
     },
 ) * 2 + ({"silu": "swiglu", "swish": "swiglu"},)
-# What the classes take where config.json says nothing; sizes have to be said.
+# The defaults of the classes, where config.json says nothing; sizes have none.
 _DEFAULTS: tuple[dict[str, Any], ...] = (
     {"activation_function": "gelu_new", "tie_word_embeddings": True}
     | {"layer_norm_epsilon": 1e-5, "resid_pdrop": 0.1, "attn_pdrop": 0.1, "n_inner": None},
@@ -63,7 +63,7 @@ _OURS: tuple[dict[str, Any], ...] = (
     {"position_embedding_type": "rope"},
     {"position_embedding_type": "rope", "normalization": "RMSNorm", "add_bias_linear": False},
 )
-# What the models here have no other value of.
+# Settings of which the models here can have only this value.
 _ONLY: tuple[dict[str, Any], ...] = (
     {"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False}
     | {"add_cross_attention": False},
@@ -71,15 +71,15 @@ _ONLY: tuple[dict[str, Any], ...] = (
     {"attention_bias": False, "mlp_bias": False},
 )
 _ROPE = {"rope_type", "type", "rope_theta", "partial_rotary_factor"}
-_LENGTH = 4096  # seq_length where the model has more positions
+_LENGTH = 4096  # the longest seq_length that is taken from a model's positions
 
 
 class HubWeights:
     """The weights of a folder with config.json, tensor by tensor.
 
-    ``vocab_size`` leaves out the rows behind it, which are padding. ``notes`` are to be said.
-    UsageError for a model that none here computes, FormatError for what is broken, missing, or too
-    much.
+    Rows of the vocabulary from ``vocab_size`` on are padding, and left out. ``notes`` are for the
+    user. UsageError for a model that cannot be computed here, FormatError for tensors that are
+    broken, missing, or have no place.
     """
 
     def __init__(self, folder: Path, vocab_size: int | None = None) -> None:
@@ -228,9 +228,9 @@ def _value(
 
 
 def _rope(path: Path, values: dict[str, Any], family: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The base of rope and its share of a head, under the family's names, and what scales it here.
+    """The base of rope and its share of a head, by the family's names; and our settings of scaling.
 
-    UsageError for others.
+    UsageError for scaling that is not supported.
     """
     if family == GPT2:
         return {}, {}
@@ -268,7 +268,7 @@ def _rope(path: Path, values: dict[str, Any], family: int) -> tuple[dict[str, An
 
 
 def _window(path: Path, values: dict[str, Any], found: dict[str, Any]) -> list[str]:
-    """As many positions as a sliding window has no effect on; what is to be said of it."""
+    """Limit the positions to a sliding window, within which it has no effect; the notes on that."""
     default = 4096 if values["model_type"] == "mistral" else None
     window, positions = values.get("sliding_window", default), found["max_position_embeddings"]
     uses = values.get("use_sliding_window", values["model_type"] in ("mistral", "llama"))
@@ -315,5 +315,5 @@ def _is_name(value: Any) -> bool:
 
 
 def _without_prefix(stored: dict[str, TensorEntry], family: int) -> dict[str, TensorEntry]:
-    """The tensors by their names without the prefix of the class with a head."""
+    """The tensors by their names without the prefix, which not all files have."""
     return {name.removeprefix(_PREFIXES[min(family, LLAMA)]): one for name, one in stored.items()}

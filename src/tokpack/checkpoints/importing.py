@@ -34,7 +34,10 @@ _FIRST = "step_00000000"
 
 
 class ImportableWeights(Protocol):
-    """What can be imported: ``notes`` are to be said, ``read`` gives the fp32 array of a name."""
+    """Weights that can be imported: ``read`` gives the fp32 array of a parameter.
+
+    ``notes`` are for the user.
+    """
 
     path: Path
     model: ModelConfig
@@ -44,7 +47,7 @@ class ImportableWeights(Protocol):
 
 
 class _Joined:
-    """Weights of which torch reads the files, as arrays."""
+    """Weights whose files are read by torch, as arrays of numpy."""
 
     def __init__(self, weights: Any) -> None:
         self.path, self.model, self._weights = weights.path, weights.model, weights
@@ -93,8 +96,8 @@ def describe_tokenizer(
 ) -> tuple[dict[str, Any] | None, str]:
     """What a manifest would say of the tokenizer ``name``, or of the one in a folder.
 
-    None and the reason where the folder has none that is read; TokenizerError where ``name`` is
-    none.
+    None and the reason where the folder has no tokenizer that can be read; TokenizerError where
+    ``name`` is not one.
     """
     try:
         return load_tokenizer(name or os.path.realpath(folder)).describe(), ""
@@ -159,7 +162,7 @@ def flags_of(model: ModelConfig) -> str:
 
 
 def _occupied(root: Path) -> Path | None:
-    """What is in the way of a first checkpoint; nothing where another import died."""
+    """What is in the way of a first checkpoint; None also where another import was killed."""
     try:
         found = folders.find(root)
     except InputError:

@@ -1,7 +1,7 @@
 """Weights of Megatron-LM and Megatron-DeepSpeed, read safely: mp_rank_TT, mp_rank_TT_PPP.
 
-A file has what a tensor rank TT of a pipeline stage PPP had, under the names of Megatron's own
-layers or of Megatron Core.
+A file has the parameters of tensor rank TT of pipeline stage PPP, under the names of Megatron's
+older layers or of Megatron Core.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tokpack.configuration.model import ModelConfig
 from tokpack.display import brief
 from tokpack.errors import FormatError, UsageError
 
-from .families import IGNORED
+from .families import IGNORED, MEGATRON
 from .neox import NeoxWeights, load_file
 
 if TYPE_CHECKING:
@@ -32,35 +32,25 @@ _FILES = ("model_optim_rng.pt", "model_rng.pt")
 _LAYER = re.compile(r"layers\.(\d+)\.(.+)")
 # Names of Megatron's modules, old and new, and ours.
 _OURS = {
-    "word_embeddings": "embedding.word",
-    "position_embeddings": "embedding.position",
-    "word_embeddings.norm": "embedding.norm",
-    "input_layernorm": "attention_norm",
+    **MEGATRON,
     "input_norm": "attention_norm",
-    "attention.query_key_value": "attention.qkv",
-    "self_attention.query_key_value": "attention.qkv",
     "self_attention.linear_qkv": "attention.qkv",
-    "attention.dense": "attention.out",
-    "self_attention.dense": "attention.out",
     "self_attention.linear_proj": "attention.out",
-    "post_attention_layernorm": "mlp_norm",
     "post_attention_norm": "mlp_norm",
     "pre_mlp_layernorm": "mlp_norm",
-    "mlp.dense_h_to_4h": "mlp.up",
     "mlp.linear_fc1": "mlp.up",
-    "mlp.dense_4h_to_h": "mlp.down",
     "mlp.linear_fc2": "mlp.down",
     "final_layernorm": "norm",
     "final_norm": "norm",
     "output_layer": "head",
     "word_embeddings_for_head": "head",
 }
-# Of Transformer Engine, where a norm is in the layer that it precedes.
+# Transformer Engine has a norm inside the linear layer that it precedes.
 _FUSED = {"self_attention.linear_qkv": "attention_norm", "mlp.linear_fc1": "mlp_norm"}
 _BLOCKS = re.compile(
     r"^(module\.)*(language_model\.)?(embedding|transformer|encoder|decoder)\.|^(module\.)*(language_model\.)"
 )
-# Of the arguments that a file has, those that make the model: settings, and flags.
+# The arguments in a file that decide the model: settings with a value, and switches.
 _SETTINGS = """
     num_layers hidden_size ffn_hidden_size num_attention_heads kv_channels seq_length
     max_position_embeddings make_vocab_size_divisible_by position_embedding_type rotary_percent
@@ -94,8 +84,8 @@ def find_ranks(folder: Path) -> Ranks:
 class MegatronWeights(NeoxWeights):
     """The weights of a checkpoint, joined over tensor ranks and pipeline stages.
 
-    The shape is that of ``config``, a YAML or a JSON of Megatron's flags, else of the arguments in
-    the files. ``vocab_size`` leaves out rows that are padding.
+    ``config``, a YAML or a JSON of Megatron's flags, says the shape of the model; without it the
+    arguments in the files do. Rows of the vocabulary from ``vocab_size`` on are padding.
     """
 
     def __init__(
@@ -126,7 +116,7 @@ class MegatronWeights(NeoxWeights):
                 for key, part in _tensors(path, load_file(path)):
                     name = _name(path, key, before)
                     parts = found.setdefault(name, [])
-                    if len(parts) == rank:  # else of another stage, which has it too
+                    if len(parts) == rank:  # else an earlier stage has it too
                         parts.append(self._in_order(name, part))
                     if name.startswith("blocks."):
                         seen.add(name.split(".")[1])
@@ -134,7 +124,7 @@ class MegatronWeights(NeoxWeights):
         return found
 
     def _in_order(self, name: str, part: Tensor) -> Tensor:
-        """Gate and up, which Megatron has one behind the other on each rank, row by row."""
+        """The rows of gate and up in turn, as they are here; Megatron has all of gate first."""
         if not (self._gated and ".mlp.up." in name):
             return part
         return torch.stack(part.chunk(2), 1).flatten(0, 1)

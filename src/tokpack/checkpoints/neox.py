@@ -1,7 +1,7 @@
 """Weights of GPT-NeoX, read safely: layer_XX-model_YY-model_states.pt, slim or full.
 
-XX counts the layers of a DeepSpeed pipeline, YY the ranks of tensor parallelism. What a layer is
-shows in its names, since programs count layers differently.
+XX counts the layers of a DeepSpeed pipeline, YY the ranks of tensor parallelism. Programs count
+layers differently, so what a layer is follows from the names of its tensors.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from tokpack.configuration.model import VOCABULARY
 from tokpack.errors import FormatError, UsageError
 
-from .families import IGNORED
+from .families import IGNORED, MEGATRON
 from .folder import LAYER_FILE
 
 if TYPE_CHECKING:
@@ -28,17 +28,7 @@ if TYPE_CHECKING:
 
 # Names of modules in NeoX and the Megatron-DeepSpeed forks, and ours.
 _OURS = {
-    "word_embeddings": "embedding.word",
-    "position_embeddings": "embedding.position",
-    "word_embeddings.norm": "embedding.norm",
-    "input_layernorm": "attention_norm",
-    "attention.query_key_value": "attention.qkv",
-    "attention.dense": "attention.out",
-    "self_attention.query_key_value": "attention.qkv",
-    "self_attention.dense": "attention.out",
-    "post_attention_layernorm": "mlp_norm",
-    "mlp.dense_h_to_4h": "mlp.up",
-    "mlp.dense_4h_to_h": "mlp.down",
+    **MEGATRON,
     "mlp.linear1": "mlp.up",
     "mlp.linear2": "mlp.down",
     "norm": "norm",
@@ -46,14 +36,14 @@ _OURS = {
     "final_linear": "head",
 }
 _KINDS = {"weight": "weight", "scale": "weight", "bias": "bias"}
-_LEGACY = b"\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19"  # the number with which PyTorch before 1.6 begins
+_LEGACY = b"\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19"  # files of PyTorch before 1.6 begin with this number
 
 
 class NeoxWeights:
     """The weights of a folder, joined over the ranks of tensor parallelism.
 
-    ``model`` says what is expected; a vocabulary of 0 takes all rows. FormatError for files that
-    are missing or hold more than tensors, UsageError where the weights are of another model.
+    ``model`` is the model that they must be of; with a vocabulary of 0 all rows count. FormatError
+    for files that are missing or hold more than tensors, UsageError for weights of another model.
     """
 
     tokenizer = None  # layer files do not name it
@@ -82,7 +72,7 @@ class NeoxWeights:
             whole = torch.cat(parts, dim).float()
             return whole[: self.model.vocab_size] if name in VOCABULARY else whole
         whole = torch.stack(parts).float().sum(0)
-        # Each rank of a parallel residual adds its own bias before the one sum over the ranks.
+        # With a parallel residual each rank adds its own bias, and then the ranks are summed.
         added = self.model.parallel_residual and name.endswith((".out.bias", ".down.bias"))
         return whole if added else whole / len(parts)
 
@@ -163,11 +153,11 @@ def _load(path: Path) -> dict[str, Tensor]:
 
 
 class _Inert:
-    """Stands where a file has an object that is of no use here: nothing of it is called."""
+    """Takes the place of objects of a file that are not needed: none of their code is run."""
 
     def __init__(self, *_: object) -> None: ...
     def __setstate__(self, state: object) -> None:
-        if isinstance(state, dict):  # of argparse.Namespace: words and numbers
+        if isinstance(state, dict):  # the values of an argparse.Namespace
             self.__dict__.update(state)
 
 
@@ -185,9 +175,9 @@ _INERT: list[Any] = [
 
 
 def load_file(path: Path) -> dict[str, Any]:
-    """The dictionary that ``torch.save`` wrote, of tensors and plain values; maps the file.
+    """The dictionary of tensors and plain values that ``torch.save`` wrote; maps the file.
 
-    Nothing that a file names is called. FormatError where it holds anything else.
+    No code that the file names is run. FormatError where it holds anything else.
     """
     try:
         with path.open("rb") as file:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-PNG_METADATA = {"Software": "tokpack train"}  # by which a plot is known again
+PNG_METADATA = {"Software": "tokpack train"}  # by which a plot is recognised
 _MAKER = "tokpack train"
 _HEAD_BYTES = 1024
 
@@ -46,7 +46,7 @@ def save_config(path: Path, text: str, inputs: Sequence[str]) -> None:
 
 
 def check_log(path: Path, inputs: Sequence[str]) -> None:
-    """OutputError where ``path`` is a file to which no run may append."""
+    """OutputError where ``path`` is a file that is no log of a run."""
     check_outputs([(str(path), LOG)], inputs, overwrite=False)
 
 

@@ -18,7 +18,7 @@ Record = dict[str, Any]
 
 @dataclass
 class RunLog:
-    """The lines of log.jsonl that count: those of steps that were made again later do not.
+    """The lines of log.jsonl, without those of steps that were made again after a resume.
 
     ``begins`` are in order, each at another iteration; ``steps`` are the records of steps by
     their iteration; ``evaluations`` and ``saves`` are in order.

@@ -19,7 +19,7 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class RunState:
-    """Where a run is, besides its tensors. Everything in it is JSON."""
+    """How far a run is, and of what; everything but its tensors. All values are JSON."""
 
     step: int
     consumed_samples: int

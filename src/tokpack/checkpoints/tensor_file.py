@@ -1,4 +1,4 @@
-"""Safetensors files by numpy: a reader that trusts nothing, and a writer, tensor by tensor."""
+"""Safetensors files by numpy: a reader that checks all it reads, and a writer, tensor by tensor."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class TensorEntry(NamedTuple):
     size: int
 
     def read(self) -> Floats:
-        """The tensor as fp32. FormatError where it is of no type that weights have."""
+        """The tensor as fp32. FormatError where it is of none of the types that weights have."""
         if self.kind not in _KINDS:
             raise FormatError(
                 f"{self.path}: {self.name} is {brief(self.kind)}, which is not read: only "
@@ -55,7 +55,7 @@ class TensorEntry(NamedTuple):
             wide = raw.astype("<u4")
             wide <<= 16
             return wide.view("<f4")
-        with np.errstate(over="ignore"):  # what is too large becomes infinite, and is found
+        with np.errstate(over="ignore"):  # too large a value becomes infinite, which is reported
             return raw.astype("<f4", copy=False)
 
 
@@ -116,7 +116,7 @@ def _are_counts(values: Any, size: int | None = None) -> bool:
 
 
 def header_of(tensors: Iterable[tuple[str, str, Sequence[int], int]]) -> bytes:
-    """How a file begins that has these, one behind the other: name, type, shape, bytes."""
+    """The header of a file with these tensors in a row: (name, type, shape, bytes)."""
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     end = 0
     for name, kind, shape, size in tensors:

@@ -1,4 +1,4 @@
-"""What settings of a run cannot be together, whatever the data and the machine are."""
+"""Which settings of a run contradict each other, whatever the data and the machine are."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tokpack.stores import is_url, shown
 if TYPE_CHECKING:
     from .config import Config
 
-# Of each of these at most one can be given.
+# At most one setting of each row can be given.
 EXCLUSIVE = (
     ("train_samples", "train_iters"),
     ("lr_decay_samples", "lr_decay_iters"),

@@ -1,4 +1,4 @@
-"""A model of what a run needs: memory of a GPU and seconds of a step, from formulas. No torch here.
+"""Estimates of what a run needs: memory of a GPU and seconds of a step, by formulas. No torch here.
 
 docs/train-plan.md states the formulas and how far they are from published runs.
 """
@@ -18,21 +18,22 @@ if TYPE_CHECKING:
 
 MOMENTS = 8  # bytes that AdamW keeps of a parameter
 RUNTIME = 2e9  # bytes of the CUDA context, NCCL's buffers and the like
-FRAGMENTS = 1.05  # memory that the allocator holds, over what is in use
+FRAGMENTS = 1.05  # memory that the allocator holds, divided by what is in use
 LOGITS = 4096  # positions whose logits exist at a time, as in the head's loss
-ATTENTION = 0.4  # share of the peak that attention reaches, beside large products
-SCORES = 14  # bytes read and written for a score of attention that lies in memory
+ATTENTION = 0.4  # share of the peak that attention reaches; large products reach ``efficiency``
+SCORES = 14  # bytes read and written for each score of attention that is kept in memory
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How a step is shared: sizes of tensor, pipeline and data parallelism, and what is kept.
+    """How a step is shared among processes, and which activations are kept.
 
-    ``batch`` samples are a step, ``micro`` of them one pass. ``group`` blocks are computed again
-    together, with 0 none is. ``zero`` is the stage of ZeRO; with ``sequence`` tensor ranks share
-    what lies between layers. What follows it is there to compare with runs of other programs:
-    ``interleaved`` parts of a stage, attention whose ``scores`` lie in memory, and sends to other
-    stages that are ``scattered`` over tensor ranks.
+    ``tensor``, ``pipeline`` and ``data`` are the sizes of those kinds of parallelism. A step has
+    ``batch`` samples, a pass ``micro`` of them. ``group`` blocks are recomputed together, 0 for
+    none. ``zero`` is the stage of ZeRO, ``half`` means bf16 or fp16; with ``sequence`` tensor ranks
+    share the activations between layers. The last three are for comparing with runs of other
+    programs: ``interleaved`` parts of a stage, attention whose ``scores`` are kept in memory, and
+    sends to other stages that are ``scattered`` over tensor ranks.
     """
 
     tensor: int
@@ -51,7 +52,7 @@ class Layout:
 
     @classmethod
     def of(cls, config: Config, data: int, device_type: str) -> Layout:
-        """That of a run with so many data ranks."""
+        """The layout of a run with ``data`` data parallel processes."""
         return cls(
             config.tensor_model_parallel_size,
             config.pipeline_model_parallel_size,
@@ -67,13 +68,13 @@ class Layout:
 
     @property
     def micro_batches(self) -> int:
-        """Of one data rank in a step."""
+        """Micro batches of a data rank in a step."""
         return self.batch // (self.micro * self.data)
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes on the GPU that needs most of them."""
+    """Bytes on the GPU that needs the most memory."""
 
     weights: float
     gradients: float
@@ -84,7 +85,7 @@ class Memory:
 
     @property
     def states(self) -> float:
-        """What is there in all of a step."""
+        """Bytes that are in use during the whole step."""
         return self.weights + self.gradients + self.optimizer
 
     @property
@@ -96,7 +97,7 @@ class Memory:
 class Time:
     """Seconds of a step, by what takes them."""
 
-    compute: float  # with what is computed again
+    compute: float  # with recomputation
     tensor: float  # sums over tensor ranks
     pipeline: float  # waiting for other stages, and sending to them
     data: float  # sums of gradients over data ranks
@@ -128,7 +129,7 @@ def _stage_memory(model: ModelConfig, layout: Layout, stage: int) -> Memory:
     logits = 0.0
     if stage == layout.pipeline - 1:
         rows = model.padded_vocab_size(layout.tensor) / layout.tensor
-        # In fp32 and twice in the type of the products; the head's gradient, made beside it.
+        # Logits in fp32, and twice in the type of the products; the head's copy and its gradient.
         logits = rows * (min(LOGITS, tokens) * (4 + 2 * size) + (4 + size) * model.hidden_size)
     return Memory(*states_of(model, layout, stage), kept * under_way + working + 2 * edge, logits)
 
@@ -143,11 +144,11 @@ def states_of(model: ModelConfig, layout: Layout, stage: int) -> tuple[float, fl
         return size * count / third, size * count / second, (master + MOMENTS) * count / first
     blocks = 3 * matrices * layout.pipeline / model.num_layers  # at a time
     gradients = 4 * count
-    if second > 1:  # and what is not summed yet
+    if second > 1:  # and whole gradients that are not summed yet
         gradients = 4 * (count / second + max(blocks, rest))
     copies = blocks if third > 1 else matrices  # which products read
     weights = 4 * matrices / first + (2 if layout.half else 4) * copies + 4 * rest
-    if not layout.half and third == 1:  # those of which the others are a part
+    if not layout.half and third == 1:  # products read the fp32 weights themselves: no copies
         weights = 4 * count
     return weights, gradients, MOMENTS * count / first
 
@@ -157,18 +158,18 @@ def data_bytes(model: ModelConfig, layout: Layout, stage: int = 0) -> float:
     matrices, rest = _stage_parameters(model, layout, stage)
     count, size = matrices + rest, 2 if layout.half else 4
     if layout.deepspeed:
-        around = (3 if layout.zero == 3 else 2) * size * count  # weights for each pass
+        around = (3 if layout.zero == 3 else 2) * size * count  # 3: weights for both passes
     elif not layout.zero:
         around = 2 * 4 * count
     else:
         sums = layout.micro_batches if layout.zero > 1 else 1
-        times = 2 * sums if layout.zero == 3 else 1  # forward and back, or behind the step
+        times = 2 * sums if layout.zero == 3 else 1  # for both passes, or once after the step
         around = sums * 4 * count + times * size * matrices + 4 * rest
     return around * (layout.data - 1) / layout.data
 
 
 def _stage_parameters(model: ModelConfig, layout: Layout, stage: int) -> tuple[float, float]:
-    """Parameters of a stage on one tensor rank: the blocks' matrices; the rest, with padding."""
+    """Parameters of a stage on one tensor rank: the blocks' matrices; all others, with padding."""
     first, last = stage == 0, stage == layout.pipeline - 1
     matrices = count = 0.0
     for name, one in replace(model, num_layers=1).layout.items():
@@ -191,10 +192,10 @@ def _kept(model: ModelConfig, layout: Layout) -> float:
     """Bytes of activations that a block keeps for a token, in half precision."""
     width, heads = model.hidden_size, model.num_attention_heads
     values = 2 * model.num_query_groups * model.head_width
-    split = 2 * (
-        2 * model.attention_width + values + _inner(model)
-    )  # queries, keys, values, their result; the MLP
-    whole = 8 * width  # what both norms and both linear layers behind them are given
+    # The MLP keeps what is before its activation, and what is behind it.
+    inner = (3 if model.activation == "swiglu" else 2) * model.ffn_hidden_size
+    split = 2 * (2 * model.attention_width + values + inner)  # queries, their result; keys, values
+    whole = 8 * width  # the inputs of both norms, and of both linear layers behind them
     if model.hidden_dropout:
         whole += 2 * width
     if layout.scores:
@@ -202,21 +203,16 @@ def _kept(model: ModelConfig, layout: Layout) -> float:
     return whole / (layout.tensor if layout.sequence else 1) + split / layout.tensor
 
 
-def _inner(model: ModelConfig) -> int:
-    """Numbers that an MLP keeps for a token: those before the activation, and those behind it."""
-    return (3 if model.activation == "swiglu" else 2) * model.ffn_hidden_size
-
-
 def time_of(model: ModelConfig, layout: Layout, cluster: Cluster) -> Time:
     """The seconds of a step."""
     tokens, count = layout.micro * model.seq_length, layout.micro_batches
     size = 2 if layout.half else 4
     layers, stages = model.num_layers / layout.pipeline, layout.pipeline
-    passes = 4 if layout.group else 3  # a forward one, two backward, one again
+    passes = 4 if layout.group else 3  # forward, twice as much backward, recomputation
     block = _block_seconds(model, layout, cluster) * passes
     rows = model.padded_vocab_size(layout.tensor) / layout.tensor
     head = 3 * _product(cluster, tokens, model.hidden_size, rows, size)
-    # Two sums of a block forward, two backward; again only forward.
+    # Two sums of a block forward, two backward, two in recomputation.
     sums = 2 * layers * (passes - 1) + 2
     edge = size * tokens * model.hidden_size
     ring = 2 * (layout.tensor - 1) / layout.tensor * edge
@@ -266,12 +262,12 @@ def _link(cluster: Cluster, ranks: int, inside: int) -> float:
     """GB/s around a ring of ``ranks``, each ``inside`` GPUs from the next."""
     if ranks * inside <= cluster.gpus_per_node:
         return cluster.link_bandwidth
-    # As many rings leave a node as it has GPUs between two neighbours of one.
+    # The network of a node is shared by as many rings as GPUs lie between two neighbours of one.
     rings = min(inside, cluster.gpus_per_node)
     return min(cluster.link_bandwidth, cluster.network_bandwidth / rings)
 
 
 def mfu_of(model: ModelConfig, layout: Layout, cluster: Cluster, seconds: float) -> float:
-    """The share of the peak that the model's FLOPs take, without what is computed again."""
+    """Model FLOPs utilisation: the share of the peak, recomputation not counted."""
     flops = model.flops_per_token * layout.batch * model.seq_length
     return flops / (seconds * cluster.peak * cluster.world_size)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def spec_of_config(config: Config) -> BlendSpec:
-    """What a run asks of its data; what the configuration says goes before a blend file."""
+    """What a run asks of its data: a blend file, overridden by what the configuration says."""
     if bool(config.data_path) == bool(config.train_data_path):
         raise UsageError("say where the data is: either data_path or train_data_path")
     spec = read_words(config.data_path or config.train_data_path)
@@ -27,7 +27,8 @@ def _settings(config: Config) -> dict[str, Any]:
     apart = config.train_data_path or config.valid_data_path or config.test_data_path
     batch, evaluated = config.global_batch_size, None
     iterations = (config.train_iters or 0) * batch
-    if config.order not in OWN_ORDERS or not config.eval_iters:  # other programs count evaluations
+    # Orders of other programs depend on how many samples all evaluations together take.
+    if config.order not in OWN_ORDERS or not config.eval_iters:
         evaluated = config.eval_iters * batch
     times = (config.train_samples or iterations) // batch // config.eval_interval + 1
     settings = {

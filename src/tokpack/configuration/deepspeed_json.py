@@ -10,16 +10,16 @@ from tokpack.errors import UsageError
 if TYPE_CHECKING:
     from .config import Config
 
-# Blocks of DeepSpeed's JSON that are not handed on: what they say is in Config, or of no use.
+# Blocks of DeepSpeed's JSON that it is not given: what they say is in Config, or has no effect.
 OURS = ("activation_checkpointing", "optimizer")
-# What may stand beside the optimizer's numbers: torch's AdamW does just that.
+# Other settings of the optimizer that are accepted: they describe torch's AdamW, which is used.
 ADAMW = {"adam_w_mode": True, "amsgrad": False, "bias_correction": True, "torch_adam": True}
 
 
 def make_settings(config: Config, device_type: str) -> tuple[dict[str, Any], list[str]]:
-    """DeepSpeed's JSON: what was given, and over it what our own settings say; and notes.
+    """The JSON for DeepSpeed: what was given, overridden by what Config says; and notes.
 
-    The notes say what is done in another way. Raises UsageError for what DeepSpeed cannot do.
+    The notes say what is done otherwise than asked. UsageError for what DeepSpeed cannot do.
     """
     given, zero = config.deepspeed_json, config.zero_stage
     precision, stages = config.precision_on(device_type), config.pipeline_model_parallel_size
@@ -41,7 +41,7 @@ def make_settings(config: Config, device_type: str) -> tuple[dict[str, Any], lis
     unused = ", ".join(given.get("activation_checkpointing", {}))
     notes = [f"not needed to recompute activations: {unused}"] if unused else []
     if zero == 0 and (stages > 1 or precision != "fp32"):
-        # It clips by the norm of each stage, and takes a step of AdamW too many in half precision.
+        # With 0 it clips by the norm of each stage, and in half precision makes one step too many.
         zero, reason = 1, f"{stages} pipeline stages" if stages > 1 else precision
         notes.append(f"zero_stage 1 is used: DeepSpeed's 0 is not exact with {reason}")
     scaling = {
@@ -51,7 +51,7 @@ def make_settings(config: Config, device_type: str) -> tuple[dict[str, Any], lis
         "hysteresis": config.hysteresis,
         "min_loss_scale": config.min_loss_scale,
     }
-    if precision == "bf16":  # a sum of 256 micro batches in bf16 takes no more
+    if precision == "bf16":  # in bf16 a sum of 256 micro batches would not grow any more
         given = {"data_types": {"grad_accum_dtype": "fp32"}, **given}
     settings = {k: v for k, v in given.items() if k not in OURS} | {
         "train_batch_size": config.global_batch_size,

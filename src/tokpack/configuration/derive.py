@@ -1,6 +1,6 @@
-"""Settings of several programs -> Config: what follows from them, as their program has it.
+"""Settings of several programs -> Config: fields are derived from others as each program does it.
 
-A derived value, or a choice that programs make differently, is said in a note.
+A note says each value that was derived, and each choice that the programs make differently.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Given(dict[str, Any]):
     unlike: str = ""
 
     def default(self, name: str) -> Any:
-        """What the field of Config has now."""
+        """The value of a field of Config: as it is given, else its default."""
         return self.get(name, FIELDS[name].default)
 
     def note(self, text: str) -> None:
@@ -34,9 +34,10 @@ class Given(dict[str, Any]):
 
 
 def configure(given: Given, world_size: int, neox: bool) -> Config:
-    """The configuration of settings; ``neox``: words that differ there are GPT-NeoX's.
+    """The configuration of ``world_size`` processes that settings ask for. Raises UsageError.
 
-    Takes out of ``given`` what only helps to derive others. Raises UsageError.
+    With ``neox`` words are read as GPT-NeoX reads them, where programs differ. Settings from which
+    fields are derived are taken out of ``given``.
     """
     like = given.pop("like", "")
     for step in (_samples, _data, _model, _weights, _recomputation, _optimizer):
@@ -63,7 +64,7 @@ def configure(given: Given, world_size: int, neox: bool) -> Config:
 
 
 def _samples(given: Given) -> None:
-    """Tokens as samples; of two the smaller."""
+    """Counts of tokens, as counts of samples; where both are given the smaller one."""
     for name in ("train", "lr_decay", "lr_warmup"):
         if tokens := given.pop(f"{name}_tokens", None):
             samples = given.get(f"{name}_samples") or math.inf
@@ -91,7 +92,7 @@ def _data(given: Given) -> None:
 
 
 def _model(given: Given) -> None:
-    """What must be as it is here, or is said twice."""
+    """Settings of the model of which one value is possible, or that other settings say too."""
     attention = str(given.pop("attention_config", "")).lower()
     if unknown := set(re.findall("[a-z_]+", attention)) - {"all", "flash", "global"}:
         raise UsageError(
@@ -113,7 +114,7 @@ def _model(given: Given) -> None:
 
 
 def _weights(given: Given) -> None:
-    """Standard deviations of the first weights, by GPT-NeoX's names for them."""
+    """Standard deviations of the initial weights, by GPT-NeoX's names for them."""
     first, last = given.pop("init_method", None), given.pop("output_layer_init_method", None)
     if first is None and last is None:
         return
@@ -146,7 +147,7 @@ def _recomputation(given: Given) -> None:
 
 
 def _optimizer(given: Given) -> None:
-    """AdamW runs where its moments are: DeepSpeed's JSON may put them into the CPU's memory."""
+    """Settings of other programs that concern the optimizer's state and where it lies."""
     if given.pop("no_load_optim", False) and not given.default("finetune"):
         raise UsageError("no_load_optim is not supported without finetune, which begins at step 0")
     if given.pop("cpu_optimizer", False):
@@ -196,6 +197,7 @@ def _mlp(given: Given, neox: bool, like: str) -> None:
 
 
 def _biases(given: Given) -> None:
+    """add_bias_linear from GPT-NeoX's two settings, which must be alike."""
     names = ("use_bias_in_mlp", "use_bias_in_attn_linear")
     if any(name in given for name in names):
         mlp, attention = (given.pop(name, True) for name in names)
@@ -208,7 +210,7 @@ def _biases(given: Given) -> None:
 
 
 def _width(given: Given, derived: bool, llama: bool) -> None:
-    """ffn_hidden_size of GPT-NeoX's words, or ``derived`` without one."""
+    """ffn_hidden_size from GPT-NeoX's settings; with ``derived`` also without any of them."""
     hidden, factor = given.default("hidden_size"), given.pop("expansion_factor", None)
     size, multiple = given.pop("intermediate_size", None), given.pop("mlp_multiple_of", None)
     said = size is not None or factor is not None or multiple is not None

@@ -27,14 +27,14 @@ _MICRO = 128  # the largest that is tried
 
 @dataclass(frozen=True)
 class Estimate:
-    """A layout, and what it takes as far as the formulas know."""
+    """A layout, and the memory and time that the formulas give for it."""
 
     layout: Layout
     memory: Memory
     time: Time
     mfu: float
     fits: bool
-    asked: bool  # it is the one that the flags ask for
+    asked: bool  # the flags ask for just this one
 
     def flags(self) -> str:
         """The flags of ``tokpack train`` that make it."""
@@ -67,7 +67,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class LayoutPlan:
-    """What ``estimates`` are of; ``notes`` say what was assumed."""
+    """The ``estimates`` of a model on a cluster; ``notes`` say what was assumed."""
 
     model: ModelConfig
     cluster: Cluster
@@ -105,7 +105,7 @@ def _rank(one: Estimate) -> tuple[Any, ...]:
 
 
 def _resolved(argv: Sequence[str], cluster: Cluster) -> tuple[Config, list[str]]:
-    """The configuration, whether or not its own layout is one of so many GPUs."""
+    """The configuration, and a note where its own layout does not fit so many GPUs."""
     try:
         config, nproc = resolve(argv, cluster.world_size)
         notes: list[str] = []
@@ -137,7 +137,7 @@ def _vocabulary(config: Config) -> tuple[int, str]:
 
 
 def _layouts(config: Config, cluster: Cluster) -> Iterator[Layout]:
-    """All that the trainer can do with these GPUs; tensor ranks stay on a node."""
+    """All layouts that the trainer can use on these GPUs; tensor ranks share a node."""
     world, batch = cluster.world_size, config.global_batch_size
     asked = _asked(config, cluster)
     groups = {0, config.checkpoint_num_layers}
@@ -162,7 +162,7 @@ def _divisors(number: int) -> list[int]:
 
 
 def _is_possible(config: Config, layout: Layout) -> bool:
-    """Whether the trainer takes a layout."""
+    """Whether the trainer accepts a layout."""
     if layout.deepspeed and layout.pipeline > 1 and layout.zero > 1:
         return False
     try:

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from .config import Config
 
 LLAMA_3_POSITIONS = 8192  # from which its successors scale rope
-VOCABULARY = ("embedding.word.weight", "head.weight")  # parameters with padding
+VOCABULARY = ("embedding.word.weight", "head.weight")  # their rows are padded
 
 
 class ParameterShape(NamedTuple):
-    """Shape of a parameter, and the dimension that tensor parallelism splits: None if none."""
+    """Shape of a whole parameter, and the dimension that tensor parallelism splits, if any."""
 
     shape: tuple[int, ...]
     split: int | None = None
@@ -51,7 +51,7 @@ class ModelConfig:
     layernorm_epsilon: float
     init_method_std: float
     output_init_method_std: float
-    # Of what came later, the default is what models were before it: their checkpoints lack it.
+    # These were added later, and older checkpoints lack them: the defaults are what models had.
     qk_layernorm: bool = False
     kv_channels: int | None = None  # where it is not hidden_size / num_attention_heads
     add_qkv_bias: bool = False
@@ -117,7 +117,7 @@ class ModelConfig:
             name: str, *shape: int, split: int, bias: bool = self.add_bias_linear
         ) -> Iterator[tuple[str, ParameterShape]]:
             yield f"{name}.weight", ParameterShape(shape, split)
-            if bias:  # of split inputs every tensor rank has the whole bias
+            if bias:  # where the inputs are split every tensor rank has the whole bias
                 yield f"{name}.bias", ParameterShape(shape[:1], None if split else 0)
 
         words = ParameterShape((self.vocab_size, width), 0)

@@ -79,7 +79,7 @@ class Schedule:
         return count
 
     def step(self, number: int, consumed: int = 0) -> tuple[int, int] | None:
-        """(first sample, batch size) of step ``number`` >= 0 from ``consumed`` on, if there is."""
+        """(first sample, batch size) of step ``number``, from 0, behind ``consumed``, or None."""
         for first, size in self.steps(consumed):
             if self._is_level(first):
                 found = first + number * size
@@ -107,7 +107,7 @@ class Schedule:
         return ramp is None or consumed > ramp[2]
 
     def lr(self, consumed: int) -> float:
-        """The learning rate of the step that begins at ``consumed``: at 0 of a warm-up it is 0."""
+        """The learning rate of the step that begins at ``consumed``; a warm-up begins with 0."""
         style, top, bottom = self._config.lr_decay_style, self._config.lr, self._config.min_lr
         if self.warmup > 0 and consumed <= self.warmup:
             return top * consumed / self.warmup

@@ -15,10 +15,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Stretch:
-    """A part of a run with one configuration: it goes on behind ``steps`` steps.
+    """A part of a run with one configuration, after ``steps`` steps and ``consumed`` samples.
 
-    Those have taken ``consumed`` samples. ``ranks`` data parallel processes take micro batches of
-    ``micro`` samples.
+    ``ranks`` data parallel processes take micro batches of ``micro`` samples.
     """
 
     steps: int
@@ -53,13 +52,13 @@ class Step:
 
 
 class Steps:
-    """All steps of a run, of one stretch or of several, where it was stopped and went on."""
+    """All steps of a run; it has a further stretch each time that it was stopped and went on."""
 
     def __init__(self, stretches: Sequence[Stretch]) -> None:
         self._stretches = list(stretches)
 
     def __len__(self) -> int:
-        """The number of steps until the run ends as it was configured last."""
+        """The number of steps until the end, by the last configuration."""
         last = self._stretches[-1]
         return last.steps + last.schedule.count_steps(last.consumed)
 
