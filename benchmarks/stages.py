@@ -24,9 +24,9 @@ from tokpack import _core, load_tokenizer
 from tokpack.encoding.folder import WorkFolder
 from tokpack.encoding.tracks import TrackBuffers, TrackFiles, Tracks
 from tokpack.sources import discover
-from tokpack.sources.lines import LineReader, Region
+from tokpack.sources.lines import LineReader
 from tokpack.sources.records import JsonLinesParser
-from tokpack.sources.streams import FileStream, open_stream
+from tokpack.sources.streams import FileStream, Region, open_stream
 from tokpack.tokenizers.native import NativeTokenizer
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from tokpack import __version__
 from tokpack.encoding.folder import sorted_json
 from tokpack.encoding.transforms import versions
 from tokpack.errors import ResumeError
-from tokpack.sources import Part, Source, make_parts
+from tokpack.sources import Part, Source, fingerprints, make_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -260,7 +260,7 @@ def make_plan(
     return Plan(
         version=__version__,
         sources=tuple(sources),
-        fingerprints=tuple(source.fingerprint() for source in sources),
+        fingerprints=tuple(fingerprints(sources)),
         tokenizer=described(options, means),
         options=deciding_options(options, means),
         parts=tuple(parts),

@@ -13,7 +13,7 @@ from tokpack.encoding.planned import load_means
 from tokpack.errors import UsageError
 from tokpack.shards import SHARD_BYTES
 from tokpack.shards.plan import ShardPlan, prefix_of
-from tokpack.sources import Part, Source, discover, make_parts
+from tokpack.sources import Part, Source, discover, fingerprints, make_parts
 from tokpack.stores import is_url, shown
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def make_shard_plan(options: EncodeOptions, shard_bytes: int = SHARD_BYTES) -> S
     for source in sources:
         _check_shared(source)
     means = load_means(options)
-    prints = [source.fingerprint() for source in sources]
+    prints = fingerprints(sources)
     lines = []
     for parts in _shards(sources, shard_bytes):
         first, last = parts[0].source, _last(parts[-1])

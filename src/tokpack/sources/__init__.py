@@ -4,6 +4,7 @@ from tokpack.sources.base import FORMATS, BadRecord, DocumentBatch, Documents, P
 from tokpack.sources.blocks import block_checksums, content_checksum, joined_blocks
 from tokpack.sources.discover import discover
 from tokpack.sources.lines import LineBlock, count_newlines
+from tokpack.sources.looks import fingerprints
 from tokpack.sources.parts import make_parts
 from tokpack.sources.read import LineStream, line_base, parse, read
 
@@ -20,6 +21,7 @@ __all__ = [
     "content_checksum",
     "count_newlines",
     "discover",
+    "fingerprints",
     "joined_blocks",
     "line_base",
     "make_parts",

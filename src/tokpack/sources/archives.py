@@ -8,7 +8,6 @@ them is read through it.
 
 from __future__ import annotations
 
-import re
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -17,12 +16,12 @@ import numpy as np
 from tokpack.errors import InputError, UsageError
 from tokpack.sources.base import RAW_BYTES_KEPT, BadRecord, DocumentBatch, Documents, printable
 from tokpack.sources.compression import compression_of
-from tokpack.sources.detect import format_of, is_tar
+from tokpack.sources.detect import DAT_HEADER, format_of, is_tar
 from tokpack.sources.json_array import JsonArrayStream
-from tokpack.sources.lines import LineReader, Region
+from tokpack.sources.lines import LineReader
 from tokpack.sources.members import Member, Peeked, drain, read_exactly, tar_members, zip_members
 from tokpack.sources.records import JsonLinesParser, Parsed, not_utf8, only_bad, without
-from tokpack.sources.streams import decompressed, open_stream
+from tokpack.sources.streams import Region, decompressed, open_stream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from tokpack.sources.streams import Stream
 
 _DEEPEST = 3
-_DAT_HEADER = re.compile(rb"\d{16}")
 _DAT_HEADER_BYTES = 16
 
 
@@ -114,7 +112,7 @@ class _Reading:
         """Documents behind their length in 16 digits, as lm-dataformat's DatArchive writes."""
         at = 0
         while header := read_exactly(stream, _DAT_HEADER_BYTES):
-            if not _DAT_HEADER.fullmatch(header):
+            if not DAT_HEADER.fullmatch(header):
                 raise InputError(f"{self._name}: no document length at decompressed byte {at}")
             length = int(header)
             text = read_exactly(stream, min(length, self._limits.max_document_bytes + 1))

@@ -53,9 +53,9 @@ def gzip_decoder(head: bytes) -> Any:
     return library.decompressobj(wbits=31)
 
 
-def gzip_errors() -> tuple[type[Exception], ...]:
-    """What the decoders of gzip raise."""
-    return zlib.error, _isal().error
+def decoder_errors() -> tuple[type[Exception], ...]:
+    """What decoders raise for bytes that they cannot decode."""
+    return lzma.LZMAError, OSError, ValueError, zlib.error, _isal().error
 
 
 @functools.cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from contextlib import suppress
@@ -40,7 +41,7 @@ DOCUMENT_SUFFIXES = (
     *_JSON_LINES_SUFFIXES,
     *(".parquet", ".arrow", ".zip", ".tar", ".tgz", ".txz", ".dat"),
 )
-_DAT_HEADER = re.compile(rb"\d{16}")
+DAT_HEADER = re.compile(rb"\d{16}")
 
 
 def is_text_name(name: str) -> bool:
@@ -57,7 +58,7 @@ def format_of(head: bytes, name: str) -> str:
         if head.startswith(magic):
             raise InputError(f"{name}: this is {what}")
     bare = bare_name(name)
-    if is_tar(head) or (bare.endswith(".dat") and _DAT_HEADER.match(head)):
+    if is_tar(head) or (bare.endswith(".dat") and DAT_HEADER.match(head)):
         return "archive"
     for magic, format_ in _BINARY.items():
         if head.startswith(magic):
@@ -114,25 +115,10 @@ def is_tar(head: bytes) -> bool:
     return sum(head[:148]) + 8 * ord(" ") + sum(head[156:512]) == int(stored, 8)
 
 
-class _Stored:
-    """The first bytes of a file, as far as somebody has fetched them."""
+class _Stored(io.BytesIO):
+    """The first bytes of a file, which somebody has read, as a stream."""
 
-    def __init__(self, data: bytes) -> None:
-        self.stored = 0
-        self._data = data
-
-    def read(self, size: int) -> bytes:
-        chunk = self._data[self.stored : self.stored + size]
-        self.stored += len(chunk)
-        return chunk
-
-    def readinto(self, view: memoryview) -> int:
-        chunk = self.read(len(view))
-        view[: len(chunk)] = chunk
-        return len(chunk)
-
-    def close(self) -> None:
-        pass
+    stored = property(io.BytesIO.tell)
 
 
 def _decompressed_head(source: Source, compression: str, stored: bytes | None) -> bytes:

@@ -6,6 +6,7 @@ import logging
 import os
 import stat
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from tokpack.errors import InputError, UsageError
@@ -22,6 +23,7 @@ from tokpack.sources.folders import (
     no_documents,
 )
 from tokpack.sources.hub import hub_files, is_saved_dataset, looks_like_hub_name, saved_files
+from tokpack.sources.looks import looked_at
 from tokpack.sources.objects import objects
 from tokpack.stores import is_url, named, open_object, shown
 
@@ -52,9 +54,10 @@ def discover(
         raise UsageError(f"--input-format is {', '.join(FORMATS)} or auto, not {input_format!r}")
     if isinstance(inputs, (str, bytes)):
         raise UsageError("inputs is a list of names, not one string")
-    paths = [path for one in inputs for path in _paths(os.fspath(one))]
+    paths = [path for listed in looked_at(_paths, map(os.fspath, inputs)) for path in listed]
     asked = _Asked(input_format, hf_split)
-    found = [(path, _once(_path(path, asked))) for path in paths]
+    identified = looked_at(lambda path: _identified(_path(path, asked)), paths)
+    found = [(path, _once(sources)) for path, sources in zip(paths, identified, strict=True)]
     if not any(sources for _, sources in found):
         raise InputError("no input: name files, folders, patterns, or - for the standard input")
     listed = _as_often_as_named(found)
@@ -90,12 +93,18 @@ def _paths(text: str) -> list[str]:
     return _comma_list(text)
 
 
-def _once(sources: Iterable[Source]) -> dict[object, Source]:
-    """The sources that one path leads to, by what the file is, in order.
+def _identified(sources: Iterable[Source]) -> list[tuple[object, Source]]:
+    """The sources, each with what is the same for all names of its file."""
+    listed = list(sources)
+    return list(zip(looked_at(_identity, listed), listed, strict=True))
 
-    Each is called by a name without links, if it has one; of the others a warning tells.
+
+def _once(listed: Sequence[tuple[object, Source]]) -> dict[object, Source]:
+    """The sources that one path leads to, by their identity, each file once, in order.
+
+    A file with several names gets one that is no link, if there is one; a warning tells of the
+    other names.
     """
-    listed = [(_identity(source), source) for source in sources]
     kept: dict[object, Source] = {}
     for identity, source in listed:
         other = kept.get(identity)
@@ -129,7 +138,7 @@ def _as_often_as_named(found: list[tuple[str, dict[object, Source]]]) -> list[So
 
 
 def _identity(source: Source) -> object:
-    """What is the same for two names of one file; a pipe is like no other."""
+    """What is the same for all names of one file; a pipe is like no other."""
     if source.is_pipe:
         return id(source)
     if source.is_remote:
@@ -202,25 +211,19 @@ def _pattern(pattern: str, asked: _Asked) -> Iterator[Source]:
     paths = matching(pattern)
     if not paths:
         raise InputError(f"{printable(pattern)}: no file matches this pattern")
-    for path in paths:
-        yield from _path(path, asked)
+    for sources in looked_at(lambda path: list(_path(path, asked)), paths):
+        yield from sources
 
 
 def _folder(folder: str, asked: _Asked) -> Iterator[Source]:
     if is_saved_dataset(folder):
         yield from _arrow_files(*saved_files(folder, asked.hf_split))
         return
-    found = 0
-    passed_over: list[str] = []
-    for path in files_below(folder):
-        source = _document_file(path, asked.input_format)
-        if source is None:
-            passed_over.append(printable(path))
-        else:
-            found += 1
-            yield source
-    if not found:
-        raise no_documents(printable(folder), passed_over)
+    paths = files_below(folder)
+    found = list(looked_at(lambda path: _document_file(path, asked.input_format), paths))
+    if not any(found):
+        raise no_documents(printable(folder), [printable(path) for path in paths])
+    yield from filter(None, found)
 
 
 def _document_file(path: str, input_format: str) -> Source | None:
@@ -246,8 +249,7 @@ def _source(path: str, input_format: str) -> Source:
     if format_ in ("parquet", "arrow") and head is None:
         raise InputError(f"{source.name}: {format_} cannot be read from a pipe; give the file")
     seen = "" if head is None else source.fingerprint_of(head)
-    named = source.name, path, format_, compression
-    return Source(*named, source.size, source.mtime_ns, seen=seen)
+    return replace(source, format=format_, compression=compression, seen=seen)
 
 
 def _arrow_files(name: str, paths: list[str]) -> Iterator[Source]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tokpack._core import JsonArray
 from tokpack.errors import InputError
 from tokpack.sources.base import BOM
-from tokpack.sources.streams import fill
+from tokpack.sources.streams import MadeStream, fill
 
 if TYPE_CHECKING:
     from tokpack.sources.streams import Stream
@@ -15,20 +15,16 @@ if TYPE_CHECKING:
 _CHUNK_BYTES = 256 << 10
 
 
-class JsonArrayStream:
+class JsonArrayStream(MadeStream):
     """The elements of the array in ``stream``, one a line."""
 
     def __init__(self, stream: Stream, name: str) -> None:
-        self._stream = stream
+        super().__init__(stream)
         self._name = name
         self._array = JsonArray()
         self._chunk = memoryview(bytearray(_CHUNK_BYTES))
         self._lines = memoryview(b"")
         self._taken = 0
-
-    @property
-    def stored(self) -> int:
-        return self._stream.stored
 
     def readinto(self, view: memoryview) -> int:
         while not self._lines:
@@ -51,6 +47,3 @@ class JsonArrayStream:
         view[:count] = self._lines[:count]
         self._lines = self._lines[count:]
         return count
-
-    def close(self) -> None:
-        self._stream.close()

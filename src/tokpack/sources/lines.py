@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tokpack.sources.base import BOM, RAW_BYTES_KEPT
-from tokpack.sources.streams import fill
+from tokpack.sources.streams import Region, fill
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,18 +23,6 @@ if TYPE_CHECKING:
 
 _NEWLINE = 0x0A
 _LEAST_BLOCK = 16
-FOREVER = 1 << 62
-
-
-@dataclass
-class Region:
-    """The first ``end`` bytes of a stream; ``end`` may be set later, while the stream is read.
-
-    ``skips_first_line`` is False only where the stream begins at the beginning of a file.
-    """
-
-    end: int = FOREVER
-    skips_first_line: bool = False
 
 
 @dataclass

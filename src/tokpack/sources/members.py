@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, cast
 from tokpack.errors import InputError
 from tokpack.sources.base import printable
 from tokpack.sources.detect import HEAD_BYTES
-from tokpack.sources.streams import fill
+from tokpack.sources.streams import FOREVER, MadeStream, fill
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,17 +39,13 @@ class Member:
     stored: int  # compressed bytes in the archive, where the archive says so
 
 
-class Peeked:
+class Peeked(MadeStream):
     """A stream whose first bytes are known: ``head``."""
 
     def __init__(self, stream: Stream) -> None:
-        self._stream = stream
+        super().__init__(stream)
         self.head = read_exactly(stream, HEAD_BYTES)
         self._rest = memoryview(self.head)
-
-    @property
-    def stored(self) -> int:
-        return self._stream.stored
 
     def readinto(self, view: memoryview) -> int:
         if not self._rest:
@@ -58,13 +54,6 @@ class Peeked:
         view[:count] = self._rest[:count]
         self._rest = self._rest[count:]
         return count
-
-    def read(self, size: int) -> bytes:
-        buffer = bytearray(size)
-        return bytes(buffer[: self.readinto(memoryview(buffer))])
-
-    def close(self) -> None:
-        self._stream.close()
 
 
 def read_exactly(stream: Stream, size: int) -> bytes:
@@ -79,7 +68,7 @@ def read_exactly(stream: Stream, size: int) -> bytes:
     return bytes(text)
 
 
-def drain(stream: Stream, most: int = 1 << 62) -> int:
+def drain(stream: Stream, most: int = FOREVER) -> int:
     """Read up to ``most`` bytes, for their checksum or to get behind them; how many there were."""
     view = memoryview(bytearray(_READ_BYTES))
     drained = 0
@@ -119,21 +108,13 @@ def zip_members(file: IO[bytes], name: str) -> Iterator[Member]:
                     yield Member(info.filename, stream, info.compress_size)
 
 
-class _Watched:
-    """Notes where in a stream the last byte is that is not zero."""
+class _Watched(MadeStream):
+    """Notes how far a stream was read, and where its last byte is that is not zero."""
 
     def __init__(self, stream: Stream) -> None:
-        self._stream = stream
+        super().__init__(stream)
         self.size = 0
         self.last_byte = -1
-
-    @property
-    def stored(self) -> int:
-        return self._stream.stored
-
-    def read(self, size: int) -> bytes:
-        buffer = bytearray(size)
-        return bytes(buffer[: self.readinto(memoryview(buffer))])
 
     def readinto(self, view: memoryview) -> int:
         count = fill(self._stream, view)
@@ -142,9 +123,6 @@ class _Watched:
             self.last_byte = self.size + used - 1
         self.size += count
         return count
-
-    def close(self) -> None:
-        self._stream.close()
 
 
 class _MemberStream:

@@ -7,6 +7,7 @@ cost data. A forked worker inherits all of it; a spawned one cannot read its par
 from __future__ import annotations
 
 import os
+import threading
 
 from tokpack.errors import InputError
 from tokpack.sources.base import STDIN
@@ -20,8 +21,14 @@ class Pipe:
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
         self.kept: bytearray | None = bytearray()
+        self._lock = threading.Lock()
 
     def readinto(self, view: memoryview, at: int) -> int:
+        """Bytes from ``at`` on, which is where the caller's last ones ended."""
+        with self._lock:
+            return self._readinto(view, at)
+
+    def _readinto(self, view: memoryview, at: int) -> int:
         if self.kept is not None and at < len(self.kept):
             count = min(len(view), len(self.kept) - at)
             view[:count] = self.kept[at : at + count]
@@ -56,14 +63,16 @@ class PipeReader:
 
 
 _pipes: dict[str, Pipe] = {}
+_opening = threading.Lock()
 
 
 def open_pipe(path: str, name: str) -> PipeReader:
     """Read a pipe from its start; InputError where its start is gone."""
-    if path not in _pipes:
-        descriptor = os.dup(0) if path == STDIN else os.open(path, os.O_RDONLY)
-        _pipes[path] = Pipe(descriptor)
-    pipe = _pipes[path]
+    with _opening:
+        if path not in _pipes:
+            descriptor = os.dup(0) if path == STDIN else os.open(path, os.O_RDONLY)
+            _pipes[path] = Pipe(descriptor)
+        pipe = _pipes[path]
     if pipe.kept is None:
         raise InputError(f"{name}: a pipe can be read only once; save it to a file first")
     return PipeReader(pipe)

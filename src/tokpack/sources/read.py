@@ -9,9 +9,17 @@ from tokpack.errors import UsageError
 from tokpack.sources.base import BadRecord, Limits
 from tokpack.sources.columns import read_columns, rows_before
 from tokpack.sources.json_array import JsonArrayStream
-from tokpack.sources.lines import FOREVER, LineReader, Region, count_newlines
+from tokpack.sources.lines import LineReader, count_newlines
 from tokpack.sources.records import JsonLinesParser, Parser, TextParser, only_bad
-from tokpack.sources.streams import FileStream, FramesStream, Stream, fill, open_stream
+from tokpack.sources.streams import (
+    FOREVER,
+    FileStream,
+    FramesStream,
+    Region,
+    Stream,
+    fill,
+    open_stream,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -108,10 +116,7 @@ class LineStream:
     ) -> None:
         self._source = source
         self._segment_bytes = segment_bytes
-        self._file = FileStream(source, sums=not source.is_pipe)
-        self._stream = open_stream(source, file=self._file)
-        if source.format == "json":
-            self._stream = JsonArrayStream(self._stream, source.name)
+        self._file, self._stream = _open_whole(source, sums=not source.is_pipe)
         reader = LineReader(self._stream, block_bytes, max_document_bytes)
         self._blocks = _with_stored(reader.blocks(Region()), self._stream, source.size or FOREVER)
         self._next: LineBlock | None = None
@@ -148,9 +153,8 @@ def _read_lines(
     file, stream, region = _open_part(source, part, sums=tell_sums is not None)
     block_bytes = limits.block_bytes
     if part.kind == "whole" and source.size and not source.compression:
-        block_bytes = min(
-            block_bytes, source.size + 1
-        )  # thousands of small files have small buffers
+        # So that a reader of many small files does not clear a large buffer for each.
+        block_bytes = min(block_bytes, source.size + 1)
     with closing(stream):
         reader = LineReader(stream, block_bytes, limits.max_document_bytes)
         blocks: Iterable[LineBlock] = reader.blocks(region)
@@ -187,8 +191,11 @@ def _open_part(
     if part.kind == "frames":
         region = Region(skips_first_line=inside)
         return None, FramesStream(source, part.begin, part.end, region), region
+    return *_open_whole(source, sums=sums), Region()
+
+
+def _open_whole(source: Source, *, sums: bool) -> tuple[FileStream, Stream]:
+    """A source of lines from its beginning: the file, and the stream of lines that is in it."""
     file = FileStream(source, sums=sums)
     stream = open_stream(source, file=file)
-    if source.format == "json":
-        stream = JsonArrayStream(stream, source.name)
-    return file, stream, Region()
+    return file, JsonArrayStream(stream, source.name) if source.format == "json" else stream

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import lzma
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import zstandard
@@ -10,7 +11,7 @@ import zstandard
 from tokpack.errors import InputError
 from tokpack.files import blocks
 from tokpack.files.blocks import SUM_BYTES, BlockSums
-from tokpack.sources.compression import COMPRESSIONS, gzip_errors
+from tokpack.sources.compression import COMPRESSIONS, decoder_errors
 from tokpack.sources.pipes import open_pipe
 from tokpack.sources.zstd_frames import Follower
 
@@ -18,10 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tokpack.sources.base import Source
-    from tokpack.sources.lines import Region
 
 _CHUNK_BYTES = 256 << 10
 _MAX_ZSTD_WINDOW = 1 << 31
+FOREVER = 1 << 62  # more bytes than any stream has
 
 
 class Stream(Protocol):
@@ -37,6 +38,17 @@ class RawStream(Stream, Protocol):
     """Bytes as they are stored."""
 
     def read(self, size: int) -> bytes: ...
+
+
+@dataclass
+class Region:
+    """The first ``end`` bytes of a stream; ``end`` may be set later, while the stream is read.
+
+    ``skips_first_line`` is False only where the stream begins at the beginning of a file.
+    """
+
+    end: int = FOREVER
+    skips_first_line: bool = False
 
 
 class FileStream:
@@ -59,7 +71,7 @@ class FileStream:
         self._size = source.size
         self._sums = BlockSums(begin) if sums and not begin % blocks.BLOCK_BYTES else None
         self._name = source.name
-        self._left = end - begin if end is not None else 1 << 62
+        self._left = end - begin if end is not None else FOREVER
         try:
             if source.is_pipe:
                 self._file: Any = open_pipe(source.path, source.name)
@@ -122,21 +134,40 @@ class FileStream:
         return InputError(f"{self._name}: {error.strerror} after {self.stored} bytes")
 
 
-class _Decompressed:
+class MadeStream(ABC):
+    """A stream that is made from another one, which is closed with it."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+
+    @property
+    def stored(self) -> int:
+        """Bytes that the other one has taken from the file."""
+        return self._stream.stored
+
+    @abstractmethod
+    def readinto(self, view: memoryview) -> int:
+        """Fill the view as far as may be; the bytes read, 0 at the end of the stream."""
+
+    def read(self, size: int) -> bytes:
+        """At most ``size`` bytes, none at the end of the stream."""
+        buffer = bytearray(size)
+        return bytes(buffer[: self.readinto(memoryview(buffer))])
+
+    def close(self) -> None:
+        """Close the other one."""
+        self._stream.close()
+
+
+class _Decompressed(MadeStream):
     """What the decompressing streams share: their raw stream, and how they fail."""
 
     def __init__(self, raw: RawStream, name: str, compression: str) -> None:
+        super().__init__(raw)
         self._raw = raw
         self._name = name
         self._compression = compression
         self._given = 0
-
-    @property
-    def stored(self) -> int:
-        return self._raw.stored
-
-    def close(self) -> None:
-        self._raw.close()
 
     def _cut_off(self) -> InputError:
         return InputError(
@@ -223,14 +254,14 @@ class MembersStream(_Decompressed):
         return 0
 
     def _next_member(self) -> bool:
-        if not self._first and self._padded:  # zero bytes may follow a member
-            self._pending = self._pending.lstrip(b"\0")
-        while not self._pending:
+        while True:
+            if self._padded and not self._first:  # zero bytes may follow a member
+                self._pending = self._pending.lstrip(b"\0")
+            if self._pending:
+                break
             self._pending = self._raw.read(_CHUNK_BYTES)
             if not self._pending:
                 return False
-            if not self._first and self._padded:
-                self._pending = self._pending.lstrip(b"\0")
         self._first = False
         self._decoder = self._new_decoder(self._pending)
         return True
@@ -240,9 +271,7 @@ class MembersStream(_Decompressed):
         while True:
             try:
                 chunk = self._decoder.decompress(self._pending, len(view))
-            except (lzma.LZMAError, OSError, ValueError) as error:
-                raise self._corrupt(error) from error
-            except gzip_errors() as error:
+            except decoder_errors() as error:
                 raise self._corrupt(error) from error
             self._pending = getattr(self._decoder, "unconsumed_tail", b"")
             if self._decoder.eof:
