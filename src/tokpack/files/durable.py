@@ -71,12 +71,18 @@ def create_file(path: str, content: bytes) -> bool:
         staged.seal()
         with cannot_write(path):
             try:
-                if not link(own + UNFINISHED, path):  # a file system without links
-                    if os.path.lexists(path):
-                        return False
-                    rename(own + UNFINISHED, path)
+                os.link(own + UNFINISHED, path)
             except FileExistsError:
                 return False
+            except OSError:  # a file system without links
+                if os.path.lexists(path):
+                    return False
+                rename(own + UNFINISHED, path, fsync=False)
+            try:
+                sync_folder(os.path.dirname(path))
+            except BaseException:
+                os.unlink(path)
+                raise
     return True
 
 
@@ -98,12 +104,27 @@ class Staged:
     def create(self, path: str) -> BinaryIO:
         """Open a new file, to write and read, that shall be ``path``. Raises OutputError."""
         with cannot_write(path):
-            with suppress(FileNotFoundError):
-                os.unlink(path + UNFINISHED)
+            remove_file(path + UNFINISHED)
             file = open(path + UNFINISHED, "xb+", buffering=_BUFFER)  # noqa: SIM115
             self._made[path] = os.fstat(file.fileno())
         self._files[path] = file
         return file
+
+    def link(self, old: str, path: str) -> bool:
+        """Let ``path`` be another name of the file ``old``; False where that cannot be.
+
+        Raises OutputError.
+        """
+        with cannot_write(path):
+            remove_file(path + UNFINISHED)
+            try:
+                os.link(old, path + UNFINISHED)
+            except OSError:  # another disk, or a file system without links
+                return False
+            file = open(path + UNFINISHED, "rb")  # noqa: SIM115
+            self._made[path] = os.fstat(file.fileno())
+        self._files[path] = file
+        return True
 
     def seal(self, *, fsync: bool = True) -> None:
         """Sync and close the files so far, where there may be many. Raises OutputError."""
@@ -246,25 +267,6 @@ def rename(old: str | os.PathLike[str], new: str | os.PathLike[str], *, fsync: b
     os.replace(old, new)
     if fsync:
         sync_folder(os.path.dirname(os.fspath(new)))
-
-
-def link(old: str, new: str) -> bool:
-    """Give a file a second name, durably; False where its file system cannot.
-
-    Raises OSError, FileExistsError where there is a file of that name.
-    """
-    try:
-        os.link(old, new)
-    except FileExistsError:
-        raise
-    except OSError:  # another disk, or a file system without links
-        return False
-    try:
-        sync_folder(os.path.dirname(new))
-    except BaseException:
-        os.unlink(new)
-        raise
-    return True
 
 
 def start_writeback(file: int, begin: int, size: int) -> None:

@@ -57,16 +57,21 @@ Output = tuple[str, Kind]  # a path and what is written there
 
 
 def begin_outputs(outputs: Sequence[Output], inputs: Iterable[str], *, overwrite: bool) -> None:
-    """``check_outputs``, after removing what a run left that was killed among its last renames.
+    """``check_outputs``, after ``remove_partial``."""
+    paths, read = [path for path, _ in outputs], tuple(inputs)
+    check_not_inputs(paths, read)
+    remove_partial(paths)
+    check_outputs(outputs, read, overwrite=overwrite)
+
+
+def remove_partial(paths: Sequence[str]) -> None:
+    """Remove what a run left of its outputs that was killed while it named them. OutputError.
 
     These are the files that had their names already, as the note beside the last one says, which
-    has not; what has come in their place since is another file, and stays.
+    had not; what has come in their place since is another file, and stays.
     """
-    read = tuple(inputs)
-    check_not_inputs([path for path, _ in outputs], read)
-    for path in _left_by_a_kill([path for path, _ in outputs]):
+    for path in _left_by_a_kill(paths):
         remove_file(path)
-    check_outputs(outputs, read, overwrite=overwrite)
 
 
 def check_outputs(

@@ -19,11 +19,11 @@ import xxhash
 
 from tokpack.display import brief
 from tokpack.errors import FormatError, InputError, UsageError
-from tokpack.files.blocks import checksum_of_sums, sums_of
 from tokpack.files.durable import replace_file
 from tokpack.files.foreign import MAX_BYTES, parse_json
 from tokpack.files.outputs import Kind, check_outputs
 from tokpack.indexed.format import storage_dtype
+from tokpack.indexed.piece_sums import PieceSums, SummedPiece
 from tokpack.indexed.records import MAX_TOTAL, ShardRecord, parse_records
 from tokpack.stores import exists, head, is_url, open_file
 
@@ -63,31 +63,35 @@ def checksum_of(digest: FileDigest) -> str:
 
 
 def has_digest(path: str, digest: FileDigest) -> bool:
-    """Whether a file has a size and a checksum. InputError where it cannot be read."""
-    if "xxh3_128" in digest:
-        return digest_file(path) == digest
-    try:
-        with open(path, "rb", buffering=0) as file:
-            size = os.fstat(file.fileno()).st_size
-            sums = sums_of(file.fileno(), 0, size) or b""
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
-    return digest == {"bytes": size, "xxh3_blocks": checksum_of_sums(sums)}
+    """Whether a file has a size and its checksums. InputError where it cannot be read."""
+    sums, size = PieceSums(digest), 0
+    pieces: list[SummedPiece] = []
+    for block in _blocks(path):
+        pieces += sums.add(block)
+        size += len(block)
+    pieces += sums.finish()
+    same = all(piece.checksum == checksum_of(piece.digest) for piece in pieces)
+    return size == digest["bytes"] and same
 
 
 def digest_file(path: str | os.PathLike[str]) -> FileDigest:
     """Size and XXH3-128 (32 hexadecimal digits) of a file, read once, in constant memory."""
-    state = xxhash.xxh3_128()
-    size = 0
-    block = memoryview(bytearray(_READ))
+    state, size = xxhash.xxh3_128(), 0
+    for block in _blocks(path):
+        state.update(block)
+        size += len(block)
+    return {"bytes": size, "xxh3_128": state.hexdigest()}
+
+
+def _blocks(path: str | os.PathLike[str]) -> Iterator[memoryview]:
+    """The bytes of a file, each block valid until the next. InputError where it cannot be read."""
+    buffer = memoryview(bytearray(_READ))
     try:
         with open(path, "rb", buffering=0) as file:
-            while count := file.readinto(block):
-                state.update(block[:count])
-                size += count
+            while count := file.readinto(buffer):
+                yield buffer[:count]
     except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
-    return {"bytes": size, "xxh3_128": state.hexdigest()}
+        raise InputError(f"{path!s}: cannot be read: {error.strerror or error}") from error
 
 
 class Digested:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import os
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,25 +10,34 @@ import numpy as np
 
 from tokpack.errors import FormatError, InputError, OutputError, UsageError
 from tokpack.files.copying import copy_range
-from tokpack.files.durable import Staged, link
-from tokpack.indexed.dataset import MMapIndexedDataset
+from tokpack.files.durable import UNFINISHED, Staged, cannot_write, make_folder_of
+from tokpack.files.outputs import remove_partial
 from tokpack.indexed.format import (
     Remains,
     bin_path,
     idx_path,
+    index_chunks,
     index_remains,
     storage_dtype,
 )
-from tokpack.indexed.manifest import Manifest, checksum_of, digest_file, manifest_path
+from tokpack.indexed.manifest import (
+    Digested,
+    Manifest,
+    checksum_of,
+    digest_file,
+    has_digest,
+    manifest_path,
+)
 from tokpack.indexed.prefix import prefix_of
 from tokpack.indexed.shard import map_file
 from tokpack.indexed.trace import trace_path
-from tokpack.indexed.writer import write_index
 from tokpack.operations.rebuild import Case, Rebuilt, candidates
 from tokpack.operations.verify import file_size, verify
 from tokpack.stores import refuse
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import numpy.typing as npt
 
 
@@ -74,9 +81,9 @@ def repair(
     """
     old, new = prefix_of(prefix), os.fsdecode(output)
     refuse([old, new], "a repair")
-    for path in (bin_path(new), idx_path(new), manifest_path(new), trace_path(new)):
-        if os.path.lexists(path):
-            raise OutputError(f"{path}: exists: a repair writes new files only; name another")
+    for last in (idx_path(new), manifest_path(new)):
+        remove_partial([bin_path(new), trace_path(new), idx_path(new), last])
+    _check_new(new)
     case = _examine(old, eod, dtype)
     chosen, exact = _choose(case)
     notes = [*case.notes, *chosen.notes, *_differences(case, chosen, exact=exact)]
@@ -95,6 +102,12 @@ def repair(
         linked=linked,
         notes=tuple(notes),
     )
+
+
+def _check_new(prefix: str) -> None:
+    for path in (bin_path(prefix), idx_path(prefix), manifest_path(prefix), trace_path(prefix)):
+        if os.path.lexists(path):
+            raise OutputError(f"{path}: exists: a repair writes new files only; name another")
 
 
 def _examine(prefix: str, eod: int | None, dtype: npt.DTypeLike | None) -> Case:
@@ -237,58 +250,46 @@ def _differences(case: Case, rebuilt: Rebuilt, *, exact: bool) -> list[str]:
 
 def _write(case: Case, rebuilt: Rebuilt, output: str, *, exact: bool) -> tuple[bool, bool]:
     """Write the new dataset; whether its .bin is a link, and whether it has a manifest."""
-    made: list[str] = []
-    size = case.tokens * case.dtype.itemsize
-    try:
-        os.makedirs(os.path.dirname(output) or ".", exist_ok=True)
-        linked = _link_or_copy(bin_path(case.prefix), size, bin_path(output))
-        made.append(bin_path(output))
-        write_index(idx_path(output), case.dtype, rebuilt.lengths, rebuilt.doc_idx)
-        made.append(idx_path(output))
-        MMapIndexedDataset(output, verify=True).close()
-        manifest = _kept_manifest(case, rebuilt, output)
-        if manifest is None:
-            return linked, False
-        old_trace = trace_path(case.prefix)
-        if exact and os.path.exists(old_trace) and digest_file(old_trace) == manifest.trace:
-            _link_or_copy(old_trace, manifest.trace["bytes"], trace_path(output))
-            made.append(trace_path(output))
+    make_folder_of(output)
+    with Staged() as staged:
+        size = case.tokens * case.dtype.itemsize
+        linked = _link_or_copy(staged, bin_path(case.prefix), size, bin_path(output))
+        manifest = _kept_manifest(case, rebuilt, bin_path(output) + UNFINISHED)
+        trace, old = manifest.trace if manifest else None, trace_path(case.prefix)
+        if trace and exact and os.path.exists(old) and has_digest(old, trace):
+            _link_or_copy(staged, old, trace["bytes"], trace_path(output))
         else:
-            manifest = replace(manifest, trace=None)
-        manifest.save(output)
-        return linked, True
-    except OSError as error:
-        _remove(made)
-        raise OutputError(f"cannot write {output}: {error.strerror or error}") from error
-    except BaseException:
-        _remove(made)
-        raise
+            trace = None
+        index = Digested(index_chunks(case.dtype, rebuilt.lengths, rebuilt.doc_idx))
+        _write_file(staged, idx_path(output), index)
+        if manifest:
+            manifest = replace(manifest, idx=index.digest, trace=trace)
+            _write_file(staged, manifest_path(output), manifest.chunks())
+        _check_new(output)  # something may have come meanwhile
+        staged.commit()
+    return linked, manifest is not None
 
 
-def _remove(paths: list[str]) -> None:
-    for path in paths:
-        with suppress(OSError):
-            os.unlink(path)
+def _write_file(staged: Staged, path: str, chunks: Iterable[bytes]) -> None:
+    file = staged.create(path)
+    with cannot_write(path):
+        for chunk in chunks:
+            file.write(chunk)
 
 
-def _link_or_copy(old: str, size: int, path: str) -> bool:
+def _link_or_copy(staged: Staged, old: str, size: int, path: str) -> bool:
     """Make the first ``size`` bytes of a file a new one; whether it is a link."""
     old = os.path.realpath(old)  # the file, not a link to it
-    if size == os.path.getsize(old) and link(old, path):
+    if size == file_size(old) and staged.link(old, path):
         return True
-    with open(old, "rb") as source, Staged() as staged:
+    with cannot_write(path), open(old, "rb") as source:
         copy_range(source.fileno(), staged.create(path).fileno(), 0, size, 0)
-        if os.path.lexists(path):  # it came meanwhile
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
-        staged.commit()
     return False
 
 
-def _kept_manifest(case: Case, rebuilt: Rebuilt, output: str) -> Manifest | None:
-    """The manifest of the new dataset, where all that the old one says of the tokens holds."""
+def _kept_manifest(case: Case, rebuilt: Rebuilt, new_bin: str) -> Manifest | None:
+    """The old manifest, where all that it says of the tokens holds for the new dataset."""
     manifest = case.manifest
     if manifest is None or _differences(case, rebuilt, exact=False):
         return None
-    if digest_file(bin_path(output)) != manifest.bin:
-        return None
-    return replace(manifest, idx=digest_file(idx_path(output)))
+    return manifest if has_digest(new_bin, manifest.bin) else None

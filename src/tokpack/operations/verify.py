@@ -28,12 +28,12 @@ from tokpack.indexed.manifest import (
     digest_file,
     manifest_path,
 )
+from tokpack.indexed.piece_sums import PieceSums, SummedPiece
 from tokpack.indexed.prefix import prefix_of
 from tokpack.indexed.scan import ByteBlock, scan
 from tokpack.indexed.shard import map_file
 from tokpack.indexed.shards import piece_prefix
 from tokpack.indexed.trace import trace_path
-from tokpack.operations.piece_sums import PieceSums, SummedPiece
 from tokpack.operations.token_check import TokenCheck
 from tokpack.progress import ProgressStage
 from tokpack.stores import exists, identity, is_url, located, near
