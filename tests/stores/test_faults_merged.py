@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -98,3 +100,18 @@ def test_old_new_or_nothing(
         assert found == old or GOES_FIRST[name] not in found, where
     assert main(argv) == 0
     assert there(store) == new
+
+
+def test_a_folder_that_cannot_be_removed(
+    store: Store, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was sent is there, and that is no failure."""
+
+    def fail(*_: object, **named: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    put_back(store, {})
+    monkeypatch.setattr(os, "rmdir", fail)
+    assert main(f"convert small {URL}/x.npy -q".split()) == 0
+    assert store.s3.keys("faulty/x") == ["faulty/x.npy"]
+    assert list(work.glob("tokpack-*"))

@@ -152,7 +152,9 @@ def scratch_folder(path: str) -> tempfile.TemporaryDirectory[str]:
     where = os.environ.get("TMPDIR") or os.curdir
     with cannot_write(where):
         os.makedirs(where, exist_ok=True)
-        return tempfile.TemporaryDirectory(prefix=f"tokpack-{os.path.basename(path)}-", dir=where)
+        return tempfile.TemporaryDirectory(
+            prefix=f"tokpack-{os.path.basename(path)}-", dir=where, ignore_cleanup_errors=True
+        )
 
 
 def place_of_datasets(
