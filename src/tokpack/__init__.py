@@ -22,10 +22,14 @@ from tokpack.errors import (
 )
 
 if TYPE_CHECKING:
-    from tokpack.api import convert, encode, merge, split, stats
+    from tokpack.api import commit, encode, encode_shard, plan, stats, status
     from tokpack.encoding import EncodeOptions
     from tokpack.indexed import Manifest, MMapIndexedDataset, MMapIndexedDatasetBuilder
-    from tokpack.operations import repair, verify
+    from tokpack.operations.convert import convert
+    from tokpack.operations.merge import merge
+    from tokpack.operations.repair import repair
+    from tokpack.operations.split import split
+    from tokpack.operations.verify import verify
     from tokpack.samples import BlendedDataset, GPTDataset, open_blend
     from tokpack.tokenizers import load_tokenizer
 
@@ -50,14 +54,18 @@ __all__ = [
     "UsageError",
     "WorkerError",
     "__version__",
+    "commit",
     "convert",
     "encode",
+    "encode_shard",
     "load_tokenizer",
     "merge",
     "open_blend",
+    "plan",
     "repair",
     "split",
     "stats",
+    "status",
     "verify",
 ]
 
@@ -71,14 +79,18 @@ _LAZY = {
     "MMapIndexedDataset": "tokpack.indexed",
     "MMapIndexedDatasetBuilder": "tokpack.indexed",
     "Manifest": "tokpack.indexed",
-    "convert": "tokpack.api",
+    "commit": "tokpack.api",
+    "convert": "tokpack.operations",
     "encode": "tokpack.api",
+    "encode_shard": "tokpack.api",
     "load_tokenizer": "tokpack.tokenizers",
-    "merge": "tokpack.api",
+    "merge": "tokpack.operations",
     "open_blend": "tokpack.samples",
+    "plan": "tokpack.api",
     "repair": "tokpack.operations",
-    "split": "tokpack.api",
+    "split": "tokpack.operations",
     "stats": "tokpack.api",
+    "status": "tokpack.api",
     "verify": "tokpack.operations",
 }
 

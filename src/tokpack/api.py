@@ -1,37 +1,36 @@
-"""What the command line does, as functions of the same names with the same options."""
+"""What the command line does, as functions of the same names with the same options.
+
+Here are those that several rooms have a part in; others are a room's own (see ``tokpack.__all__``).
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypedDict, overload
+from typing import TYPE_CHECKING, Any, overload
 
-from tokpack.errors import UsageError
+from tokpack.shards import SHARD_BYTES
+from tokpack.stores import paths_of
+from tokpack.tokenizers import TokenizerFiles
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
     from typing import Unpack
 
+    from tokpack.encoding import EncodeOptions
     from tokpack.encoding.options import DType, Empty, OnError, SpecialTokens
     from tokpack.indexed import Manifest
-    from tokpack.operations.convert import Converted
-    from tokpack.progress import Progress
+    from tokpack.progress import Show
     from tokpack.report import Stats
+    from tokpack.shards.plan import ShardPlan
+    from tokpack.shards.survey import Standing
+    from tokpack.stores.anywhere import PathLike
 
-    PathLike = str | os.PathLike[str]
 
-
-class EncodeRequest(TypedDict, total=False):
-    """The options of ``encode`` but ``keys``, for type checkers; EncodeOptions describes them."""
+class PlanRequest(TokenizerFiles, total=False):
+    """The options of ``plan`` but ``keys``, for type checkers; EncodeOptions describes them."""
 
     output_names: Mapping[str, str] | None
-    tokenizer: str | None
-    vocab_file: str | None
-    merge_file: str | None
-    tokenizer_type: str | None
-    tokenizer_model: str | None
-    pattern: str | None
     vocab_size: int | None
     special_tokens_count: int | None
     append_eod: bool
@@ -39,7 +38,6 @@ class EncodeRequest(TypedDict, total=False):
     prepend_bos: bool
     bos_token: str | int | None
     add_special_tokens: bool
-    workers: int
     dtype: DType
     special_tokens: SpecialTokens
     on_error: OnError
@@ -53,10 +51,16 @@ class EncodeRequest(TypedDict, total=False):
     input_format: str
     hf_split: str | None
     overwrite: bool
-    scratch: str | None
     trace: bool
     max_document_bytes: int
-    progress: Callable[[Progress], None] | None
+
+
+class EncodeRequest(PlanRequest, total=False):
+    """The options of ``encode`` but ``keys``."""
+
+    workers: int
+    scratch: str | None
+    progress: Show | None
 
 
 @overload
@@ -80,11 +84,11 @@ def encode(
     output: PathLike | None = None,
     *,
     output_names: Mapping[str, str] | None = None,
-    tokenizer: str | None = None,
-    vocab_file: str | None = None,
-    merge_file: str | None = None,
+    tokenizer: PathLike | None = None,
+    vocab_file: PathLike | None = None,
+    merge_file: PathLike | None = None,
     tokenizer_type: str | None = None,
-    tokenizer_model: str | None = None,
+    tokenizer_model: PathLike | None = None,
     pattern: str | None = None,
     vocab_size: int | None = None,
     special_tokens_count: int | None = None,
@@ -111,7 +115,7 @@ def encode(
     scratch: str | None = None,
     trace: bool = False,
     max_document_bytes: int = 1 << 30,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Show | None = None,
 ) -> Manifest | dict[str, Manifest]:
     """Turn documents into PREFIX.bin, .idx and .json, and return the manifest.
 
@@ -124,136 +128,116 @@ def encode(
     called a few times a second. Raises a TokpackError.
     """
     options: dict[str, Any] = dict(locals())  # before anything else is: the parameters
-    from tokpack.encoding import EncodeOptions
     from tokpack.encoding import encode as run
 
     del options["progress"]
-    options["inputs"] = _paths(inputs)
-    options["output"] = "" if output is None else os.fspath(output)
-    options["output_names"] = output_names or {}
-    request = EncodeOptions(**options)
+    request = _request(**options)
     manifests = [replace(one, inputs=list(one.inputs)) for one in run(request, progress=progress)]
     if isinstance(keys, str):
         return manifests[0]
     return dict(zip(request.keys, manifests, strict=True))
 
 
-def merge(
+def plan(
     inputs: PathLike | Iterable[PathLike],
     output: PathLike,
     *,
-    virtual: bool = False,
-    overwrite: bool = False,
-) -> Manifest:
-    """Join datasets, in order, into the dataset ``output``, documents and all.
+    shard_size: int = SHARD_BYTES,
+    keys: str | list[str] | tuple[str, ...] = "text",
+    **options: Unpack[PlanRequest],
+) -> ShardPlan:
+    """Cut a run of ``encode`` into shards of about ``shard_size`` bytes of text.
 
-    ``inputs`` are prefixes of datasets of one dtype and, as far as their manifests tell, one
-    tokenizer. ``virtual`` copies nothing and writes only ``output``.json, which lists them.
-    UsageError where they do not belong together, FormatError where one is broken, OutputError
-    where ``output`` is taken.
+    Writes OUTPUT.plan, by which ``encode_shard`` makes each shard on any machine, and ``commit``
+    one dataset of all. The options are those of ``encode``. Raises as it does before any work,
+    UsageError for what cannot be cut, and OutputError where another plan is there.
     """
-    from tokpack.operations.merge import merge as run
+    from tokpack.shards.cut import make_shard_plan
+    from tokpack.shards.plan import save_plan
 
-    return run(_paths(inputs), os.fspath(output), virtual=virtual, overwrite=overwrite)
+    request = _request(inputs=inputs, output=output, keys=keys, **options)
+    made = make_shard_plan(request, shard_size)
+    return save_plan(made, request.output, overwrite=request.overwrite)
 
 
-def split(
-    input: PathLike,  # noqa: A002  as it is called on the command line
-    output: PathLike,
+def encode_shard(
+    prefix: PathLike,
+    shard: int,
     *,
-    documents: int | None = None,
-    tokens: int | None = None,
-    parts: int | None = None,
-    shares: Sequence[float] | None = None,
-    overwrite: bool = False,
-) -> list[tuple[str, Manifest]]:
-    """Cut a dataset into OUTPUT_00000, OUTPUT_00001, ...; documents stay whole.
+    workers: int = 0,
+    scratch: str | None = None,
+    progress: Show | None = None,
+) -> dict[str, Manifest]:
+    """Make shard number ``shard`` of the plan of the dataset ``prefix``, or find it made.
 
-    Exactly one says how: ``documents`` or ``tokens`` at most in each, ``parts`` alike in tokens,
-    or ``shares`` of the documents; three shares are named OUTPUT_train, _valid and _test. Gives
-    each prefix with its manifest. UsageError where a dataset would have no document, FormatError
-    where the dataset is broken, OutputError where an output is taken.
+    Gives of each key its manifest. Raises as ``encode`` does, ResumeError where this machine would
+    not make the planned bytes, and BusyError where another process makes it on the same disk.
     """
-    from tokpack.operations.split import Cut
-    from tokpack.operations.split import split as run
+    from tokpack.shards.plan import ShardPlan, prefix_of
+    from tokpack.shards.work import encode_shard as run
 
-    cut = Cut(documents, tokens, parts, None if shares is None else tuple(shares))
-    return run(os.fspath(input), os.fspath(output), cut, overwrite=overwrite)
+    name = prefix_of(os.fspath(prefix))
+    whole = ShardPlan.load(name)
+    made = run(whole, name, shard, workers=workers, scratch=scratch, progress=progress)
+    return dict(zip(whole.names, made, strict=True))
 
 
-def convert(
-    input: PathLike,  # noqa: A002
-    output: PathLike,
-    *,
-    from_: str = "",
-    to: str = "",
-    dtype: str | None = None,
-    input_dtype: str | None = None,
-    eod: int | None = None,
-    column: str | None = None,
-    overwrite: bool = False,
-) -> Converted:
-    """Convert a dataset of token ids; one side is ``.bin/.idx``, both may be, to change the dtype.
+def status(prefix: PathLike) -> list[Standing]:
+    """How far each shard of the plan of the dataset ``prefix`` is, in order.
 
-    ``from_`` and ``to`` are formats as `tokpack convert --help` lists them, found by content and
-    by name where they are "". ``eod`` cuts formats that are one run of ids; ``input_dtype`` is
-    that of raw files without a header; ``column`` is that of parquet files. UsageError for ids
-    that do not fit the dtype, FormatError for a broken input, OutputError for a taken output.
+    InputError where there is no plan, FormatError where it is damaged.
     """
-    from tokpack.operations.convert import ConvertOptions
-    from tokpack.operations.convert import convert as run
+    from tokpack.shards.plan import ShardPlan, prefix_of
+    from tokpack.shards.survey import survey
 
-    options = ConvertOptions(
-        input=os.fspath(input),
-        output=os.fspath(output),
-        source=from_,
-        target=to,
-        dtype=dtype,
-        input_dtype=input_dtype,
-        eod=eod,
-        column=column,
-        overwrite=overwrite,
-    )
-    return run(options)
+    name = prefix_of(os.fspath(prefix))
+    return survey(ShardPlan.load(name), name)
+
+
+def commit(prefix: PathLike, *, overwrite: bool = False) -> dict[str, Manifest]:
+    """Make one dataset of all shards of the plan of the dataset ``prefix``; copies nothing.
+
+    Gives of each key its manifest, which lists the shards. InputError where shards are missing or
+    have too many bad records, FormatError where one is not what was planned, OutputError where
+    another dataset of the name is there.
+    """
+    from tokpack.shards.commit import commit as run
+    from tokpack.shards.plan import ShardPlan, prefix_of
+
+    name = prefix_of(os.fspath(prefix))
+    whole = ShardPlan.load(name)
+    return dict(zip(whole.names, run(whole, name, overwrite=overwrite), strict=True))
 
 
 def stats(
     prefix: PathLike,
     *,
-    tokenizer: str | None = None,
-    vocab_file: str | None = None,
-    merge_file: str | None = None,
-    tokenizer_type: str | None = None,
-    tokenizer_model: str | None = None,
-    pattern: str | None = None,
     threads: int = 0,
+    progress: Show | None = None,
+    **tokenizer: Unpack[TokenizerFiles],
 ) -> Stats:
     """Figures about all documents and tokens of a dataset: lengths, frequencies, duplicates.
 
-    The tokenizer, which gives the tokens their texts, is the manifest's where none is given.
-    ``threads`` 0 is one for each core, 8 at most. FormatError where the dataset is broken,
-    TokenizerError where a tokenizer that is given cannot be loaded.
+    The tokenizer, which gives the tokens their texts, is named as for load_tokenizer: by
+    ``tokenizer``, ``vocab_file``, ``merge_file``, ``tokenizer_type``, ``tokenizer_model`` and
+    ``pattern``; it is the manifest's where none is named. ``threads`` 0 is one for each core, 8 at
+    most. ``progress`` is told the tokens that are read. FormatError where the dataset is broken,
+    TokenizerError where a tokenizer that is named cannot be loaded.
     """
     from tokpack.indexed import MMapIndexedDataset
     from tokpack.report import Spelling, find_tokenizer
     from tokpack.report import stats as run
 
     dataset = MMapIndexedDataset(prefix)
-    found = find_tokenizer(
-        dataset,
-        tokenizer,
-        vocab_file=vocab_file,
-        merge_file=merge_file,
-        tokenizer_type=tokenizer_type,
-        tokenizer_model=tokenizer_model,
-        pattern=pattern,
-    )
-    spelling = Spelling(found.tokenizer) if found.tokenizer else None
-    return run(dataset, spelling, threads=threads)
+    found = find_tokenizer(dataset, **tokenizer).tokenizer
+    return run(dataset, Spelling(found) if found else None, threads=threads, progress=progress)
 
 
-def _paths(inputs: PathLike | Iterable[PathLike]) -> tuple[str, ...]:
-    given = (inputs,) if isinstance(inputs, str | os.PathLike) else inputs
-    if not isinstance(given, Iterable) or isinstance(given, bytes) or hasattr(given, "read"):
-        raise UsageError(f"inputs is {given!r}: give a path, or a list of them")
-    return tuple(os.fspath(path) for path in given)
+def _request(
+    *, inputs: PathLike | Iterable[PathLike], output: PathLike | None, **options: Any
+) -> EncodeOptions:
+    options["output_names"] = options.get("output_names") or {}
+    place = "" if output is None else os.fspath(output)
+    from tokpack.encoding import EncodeOptions
+
+    return EncodeOptions(inputs=paths_of(inputs), output=place, **options)

@@ -28,7 +28,7 @@ from tokpack.files.foreign import parse_json
 from tokpack.files.foreign_yaml import parse_yaml
 from tokpack.indexed import Trace, runs_of, trace_chunks, write_index
 from tokpack.operations import verify
-from tokpack.operations.convert import ConvertOptions, convert
+from tokpack.operations.convert import convert
 from tokpack.samples.blend.file import load_blend
 from tokpack.samples.cache import format as cache_format
 from tokpack.sources import discover, make_parts, read
@@ -117,15 +117,10 @@ def imported(data: bytes) -> None:
     (folder / f"a.{suffix}").write_bytes(first)
     (folder / {"idx": "a.bin", "ds": "a.ds.index"}.get(suffix, "other")).write_bytes(second)
     name = "a" if suffix == "idx" else f"a.{suffix}"
-    options = ConvertOptions(
-        input=str(folder / name),
-        output=str(folder / "out"),
-        source=kind,
-        eod=7 if kind in ("npy", "raw", "llm.c") else None,
-        input_dtype="uint16" if kind == "raw" else None,
-    )
+    eod = 7 if kind in ("npy", "raw", "llm.c") else None
+    dtype = "uint16" if kind == "raw" else None
     try:
-        convert(options)
+        convert(folder / name, folder / "out", from_=kind, eod=eod, input_dtype=dtype)
     except TokpackError:
         assert not list(folder.glob("out.[bi]*"))
         return
@@ -360,7 +355,7 @@ def _foreign_samples(folder: Path) -> list[bytes]:
         if name in ("fairseq", "llm.c"):
             continue
         target = f"{folder}/{name}" + ("" if suffix == "idx" else f".{suffix}")
-        convert(ConvertOptions(input=prefix, output=target, target=name))
+        convert(prefix, target, to=name)
         pair = [f"{target}.idx", f"{target}.bin"] if suffix == "idx" else [target]
         pair += [f"{target}.index"] if name == "datatrove" else []
         files = [Path(path).read_bytes() for path in pair]

@@ -49,7 +49,7 @@ def read_lazy(prefix: object) -> Plain:
 def test_lazy_and_back(documents: Documents, letter: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         write_plainly(f"{folder}/all", plain(documents, letter))
-        made = run(f"{folder}/all", f"{folder}/lazy", target="lazy")
+        made = run(f"{folder}/all", f"{folder}/lazy", to="lazy")
         assert made.dtype == "int32"  # as all builders of the format have it
         assert read_lazy(f"{folder}/lazy") == plain(documents, "i")
         assert Path(f"{folder}/lazy.idx").read_bytes() == pack_lazy(plain(documents, "i"))
@@ -95,13 +95,13 @@ def test_one_run_of_ids_and_back(documents: list[list[int]], target: str) -> Non
     ended = [[[*document, 0]] for document in documents]
     with tempfile.TemporaryDirectory() as folder:
         write_plainly(f"{folder}/all", plain(ended))
-        run(f"{folder}/all", f"{folder}/x.npy", target=target)
+        run(f"{folder}/all", f"{folder}/x.npy", to=target)
         if target == "npy":
             ids = np.load(f"{folder}/x.npy").tolist()
         else:
             ids = np.fromfile(f"{folder}/x.npy", "<u2").tolist()
         assert ids == [token for document in ended for token in document[0]]
-        options = {"source": "raw", "input_dtype": "uint16"} if target == "raw" else {}
+        options = {"from_": "raw", "input_dtype": "uint16"} if target == "raw" else {}
         run(f"{folder}/x.npy", f"{folder}/again", eod=0, **options)
         same(f"{folder}/again", f"{folder}/all")
 
@@ -111,7 +111,7 @@ def test_real_datasets_go_through_every_format(shared: Path, tmp_path: Path) -> 
         source = shared / name
         stored = str(MMapIndexedDataset(source).dtype)
         single = len(MMapIndexedDataset(source)) == len(MMapIndexedDataset(source).doc_idx) - 1
-        run(source, tmp_path / "lazy", target="lazy", overwrite=True)
+        run(source, tmp_path / "lazy", to="lazy", overwrite=True)
         run(tmp_path / "lazy", tmp_path / "a", dtype=stored, overwrite=True)
         same(tmp_path / "a", source)
         if single:
@@ -130,7 +130,7 @@ def test_dtypes_change_and_ids_never_wrap(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"id 65535 \(token 1 of all\) does not fit int16"):
         run(tmp_path / "all", tmp_path / "small", dtype="int16")
     write_plainly(tmp_path / "minus", plain([[[5, -1]]], "i"))
-    for options in ({"dtype": "uint16"}, {"target": "datatrove"}):
+    for options in ({"dtype": "uint16"}, {"to": "datatrove"}):
         with pytest.raises(UsageError, match=r"token id -1 .* does not fit uint"):
             run(tmp_path / "minus", tmp_path / "small", **options)
     assert not list(tmp_path.glob("small*"))
@@ -155,7 +155,7 @@ def test_a_virtual_dataset_is_converted(tmp_path: Path) -> None:
     write_plainly(tmp_path / "a", plain([[[1], [2]]]))
     write_plainly(tmp_path / "b", plain([[], [[3]]]))
     merge([str(tmp_path / "a"), str(tmp_path / "b")], str(tmp_path / "v"), virtual=True)
-    run(tmp_path / "v", tmp_path / "lazy", target="lazy")
+    run(tmp_path / "v", tmp_path / "lazy", to="lazy")
     assert read_lazy(tmp_path / "lazy") == plain([[[1], [2]], [], [[3]]], "i")
     run(tmp_path / "v", tmp_path / "wide", dtype="int32")
     assert documents_of(tmp_path / "wide") == [[[1], [2]], [], [[3]]]
@@ -196,11 +196,11 @@ def test_fairseq_lazy_is_read_when_it_is_named(tmp_path: Path) -> None:
     os.rename(tmp_path / "f2.bin", tmp_path / "f.bin")
     with pytest.raises(FormatError, match=r"no document entries.*say --from fairseq"):
         run(tmp_path / "f", tmp_path / "out")
-    run(tmp_path / "f", tmp_path / "out", source="fairseq")
+    run(tmp_path / "f", tmp_path / "out", from_="fairseq")
     assert documents_of(tmp_path / "out") == [[[4, 5]], [[]], [[0]]]
     (tmp_path / "f.bin").write_bytes(struct.pack("<3i", 5, 6, 0))
     with pytest.raises(FormatError, match=r"f\.bin: holds the id 0, .*not written by fairseq"):
-        run(tmp_path / "f", tmp_path / "no", source="fairseq")
+        run(tmp_path / "f", tmp_path / "no", from_="fairseq")
 
 
 def test_shards_of_llm_c(tmp_path: Path) -> None:
@@ -236,7 +236,7 @@ def test_numpy_files_of_every_order(tmp_path: Path) -> None:
         with pytest.raises(FormatError, match=r"y\.npy"):
             run(tmp_path / "y.npy", tmp_path / "no")
     with pytest.raises(FormatError, match=r"x\.npz: not a right \.npy file"):
-        run(tmp_path / "x.npz", tmp_path / "no", source="npy")
+        run(tmp_path / "x.npz", tmp_path / "no", from_="npy")
     assert not list(tmp_path.glob("no*"))
 
 

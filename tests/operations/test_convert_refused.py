@@ -26,7 +26,7 @@ def test_hostile_lazy_indices(tmp_path: Path) -> None:
     def refused(data: bytes) -> bool:
         path.write_bytes(data)
         try:
-            run(tmp_path / "x", tmp_path / "out", source="lazy")
+            run(tmp_path / "x", tmp_path / "out", from_="lazy")
         except FormatError as error:
             return str(path) in str(error)
         return False
@@ -100,27 +100,27 @@ def test_what_cannot_be_told_is_asked_for(tmp_path: Path) -> None:
     out = tmp_path / "out"
     for source, options, message in (
         (raw, {}, "nothing in it tells its format"),
-        (raw, {"source": "raw"}, "add --input-dtype uint16"),
-        (raw, {"source": "raw", "input_dtype": "uint16"}, "add --eod ID"),
-        (raw, {"source": "raw", "input_dtype": "uint16", "eod": 9}, "none of the 3 ids is 9"),
-        (raw, {"source": "raw", "input_dtype": "odd", "eod": 9}, "no type 'odd'"),
-        (raw, {"source": "cooked"}, "no format 'cooked'"),
-        (raw, {"target": "cooked"}, "no format 'cooked'"),
-        (raw, {"source": "raw", "target": "npy"}, "two steps"),
+        (raw, {"from_": "raw"}, "add --input-dtype uint16"),
+        (raw, {"from_": "raw", "input_dtype": "uint16"}, "add --eod ID"),
+        (raw, {"from_": "raw", "input_dtype": "uint16", "eod": 9}, "none of the 3 ids is 9"),
+        (raw, {"from_": "raw", "input_dtype": "odd", "eod": 9}, "no type 'odd'"),
+        (raw, {"from_": "cooked"}, "no format 'cooked'"),
+        (raw, {"to": "cooked"}, "no format 'cooked'"),
+        (raw, {"from_": "raw", "to": "npy"}, "two steps"),
         (tmp_path / "all", {}, "in the mmap format already"),
-        (tmp_path / "all", {"target": "lazy", "dtype": "uint16"}, "lazy cannot hold uint16"),
+        (tmp_path / "all", {"to": "lazy", "dtype": "uint16"}, "lazy cannot hold uint16"),
         (tmp_path / "all", {"dtype": "float32"}, "cannot be stored as float32"),
     ):
         with pytest.raises(UsageError, match=message):
             run(source, out, **options)
     with pytest.raises(FormatError, match="not a whole number of uint32"):
-        run(raw, out, source="raw", input_dtype="uint32", eod=0)
+        run(raw, out, from_="raw", input_dtype="uint32", eod=0)
     with pytest.raises(InputError, match="no such file, nor"):
         run(tmp_path / "nothing", out)
     with pytest.raises(UsageError, match="is an input and an output"):
-        run(raw, tmp_path / "raw", source="raw", input_dtype="uint16", eod=0, overwrite=True)
+        run(raw, tmp_path / "raw", from_="raw", input_dtype="uint16", eod=0, overwrite=True)
     for target, name in (("lazy", "old"), ("npy", "old.npy"), ("datatrove", "old.ds")):
         (tmp_path / (name if target != "lazy" else "old.idx")).write_text("precious")
         with pytest.raises(OutputError, match="exists"):
-            run(tmp_path / "all", tmp_path / name, target=target)
+            run(tmp_path / "all", tmp_path / name, to=target)
     assert not list(tmp_path.glob("out*"))

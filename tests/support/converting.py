@@ -6,14 +6,14 @@ import struct
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokpack.operations.convert import Converted, ConvertOptions, convert
+from tokpack.operations.convert import Converted, convert
 
 if TYPE_CHECKING:
     from support.indexed_twin import Plain
 
 
 def run(name: object, output: object, /, **options: Any) -> Converted:
-    return convert(ConvertOptions(input=str(name), output=str(output), **options))
+    return convert(str(name), str(output), **options)
 
 
 def same(one: object, other: object) -> None:

@@ -149,8 +149,8 @@ def test_a_tokenizer_that_does_not_fit(run: Path, tmp_path: Path, vocabulary: Pa
     with pytest.raises(UsageError, match="it was trained with another tokenizer"):
         generate(weights, load_tokenizer(other), "the")
     with pytest.raises(TokenizerError, match="is another one"):
-        tokenizer_of(weights.tokenizer, name=str(other))
-    assert tokenizer_of(weights.tokenizer, name=str(vocabulary)).name == str(vocabulary)
+        tokenizer_of(weights.tokenizer, tokenizer=str(other))
+    assert tokenizer_of(weights.tokenizer, tokenizer=str(vocabulary)).name == str(vocabulary)
 
 
 def test_a_tokenizer_that_moved(run: Path, tmp_path: Path, vocabulary: Path) -> None:

@@ -15,7 +15,7 @@ from tokpack.configuration.config import FIELDS
 from tokpack.errors import FormatError, InputError, OutputError, TokenizerError, UsageError
 from tokpack.files.durable import cannot_write, remove_file
 from tokpack.indexed.manifest import digest_file
-from tokpack.tokenizers import load_tokenizer
+from tokpack.tokenizers import TokenizerFiles, load_tokenizer
 
 from . import folder as folders
 from .huggingface import CONFIG, HubWeights
@@ -25,6 +25,7 @@ from .tensor_file import write_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from typing import Unpack
 
     from tokpack.configuration.model import ModelConfig
 
@@ -92,17 +93,18 @@ def open_model(
 
 
 def describe_tokenizer(
-    folder: str | os.PathLike[str], name: str | None = None
+    folder: str | os.PathLike[str], **given: Unpack[TokenizerFiles]
 ) -> tuple[dict[str, Any] | None, str]:
-    """What a manifest would say of the tokenizer ``name``, or of the one in a folder.
+    """What a manifest would say of the tokenizer that is given, or of the one in a folder.
 
     None and the reason where the folder has no tokenizer that can be read; TokenizerError where
-    ``name`` is not one.
+    the one that is given cannot be.
     """
     try:
-        return load_tokenizer(name or os.path.realpath(folder)).describe(), ""
+        found = given if any(given.values()) else TokenizerFiles(tokenizer=os.path.realpath(folder))
+        return load_tokenizer(**found).describe(), ""
     except (TokenizerError, InputError, FormatError) as error:
-        if name:
+        if any(given.values()):
             raise
         return None, str(error)
 

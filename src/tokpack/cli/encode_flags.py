@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tokpack.cli import legacy
 from tokpack.cli.parser import Group, flag, number, output_prefix, size
+from tokpack.cli.tokenizer_flags import FILES, tokenizer_flag, tokenizer_given
 from tokpack.errors import UsageError
 
 if TYPE_CHECKING:
@@ -78,27 +79,8 @@ GROUPS = (
     Group(
         "tokenizer",
         (
-            flag(
-                "--tokenizer",
-                metavar="NAME|PATH",
-                help="gpt2, neox, cl100k_base, a Hugging Face name, a file or its folder (gpt2)",
-            ),
-            flag("--vocab-file", "--vocab", metavar="FILE", help="vocab.json or tokenizer.json"),
-            flag("--merge-file", metavar="FILE", help="merges.txt that belongs to --vocab-file"),
-            flag(
-                "--tokenizer-model", metavar="PATH", help="a sentencepiece model, or as --tokenizer"
-            ),
-            flag(
-                "--tokenizer-type",
-                metavar="TYPE",
-                help=("as in preprocess_data.py: GPT2BPETokenizer, HFTokenizer, Whitespace, ..."),
-            ),
-            flag(
-                "--pattern",
-                "--tiktoken-pattern",
-                metavar="NAME|REGEX",
-                help="how a .tiktoken file cuts text into words: cl100k, o200k, qwen2, llama3, ...",
-            ),
+            tokenizer_flag("gpt2"),
+            *FILES,
             flag(
                 "--append-eod",
                 action=argparse.BooleanOptionalAction,
@@ -194,18 +176,15 @@ def resolve(arguments: argparse.Namespace) -> tuple[EncodeOptions, list[str]]:
     if arguments.output_prefix and not (arguments.prepend_bos or arguments.bos_token):
         notes += legacy.bos_notes(arguments)
     on_error, max_rejects = arguments.on_error
+    given = tokenizer_given(arguments)
+    given["tokenizer"] = given["tokenizer"] or arguments.tokenizer_name_or_path
     options = EncodeOptions(
         inputs=inputs,
         output=arguments.output or arguments.output_prefix or "",
         output_names=names,
-        tokenizer=arguments.tokenizer or arguments.tokenizer_name_or_path,
-        vocab_file=arguments.vocab_file,
-        merge_file=arguments.merge_file,
-        tokenizer_type=arguments.tokenizer_type,
-        tokenizer_model=arguments.tokenizer_model,
-        pattern=arguments.pattern,
+        **given,
         vocab_size=arguments.vocab_size,
-        special_tokens_count=arguments.tiktoken_num_special_tokens,
+        special_tokens_count=arguments.special_tokens_count,
         keys=keys,
         append_eod=append_eod,
         eod_token=arguments.eod_token,

@@ -10,11 +10,9 @@ from tokpack.errors import InputError
 from tokpack.stores import find, is_url
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Iterable
 
 _FILES = (".bin", ".idx", ".json")
-_TOKENIZER = ("tokenizer", "vocab_file", "merge_file", "tokenizer_model")
 
 
 def matching_datasets(names: Iterable[str]) -> list[str]:
@@ -43,9 +41,3 @@ def matching_datasets(names: Iterable[str]) -> list[str]:
             raise InputError(f"{name}: no dataset matches this pattern")
         found += prefixes
     return found
-
-
-def tokenizer_files(arguments: argparse.Namespace) -> list[str]:
-    """What the flags of a tokenizer name: files, a folder, or a name, which is no file."""
-    given = [getattr(arguments, name, None) for name in _TOKENIZER]
-    return [path for path in given if path]

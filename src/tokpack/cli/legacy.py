@@ -9,6 +9,7 @@ import argparse
 from typing import Any
 
 from tokpack.cli.parser import Group, flag, number
+from tokpack.cli.tokenizer_flags import SPECIAL_TOKENS_COUNT
 from tokpack.errors import UsageError
 
 _TRAINER = "padding the vocabulary is the trainer's work"
@@ -68,7 +69,7 @@ GROUP = Group(
         flag("--dataset-impl", choices=("mmap", "lazy", "cached"), default="mmap"),
         flag("--tokenizer-name-or-path"),
         flag(_VOCAB_SIZE, type=number(1), action=_Ignore),
-        flag("--tiktoken-num-special-tokens", type=number(0)),
+        SPECIAL_TOKENS_COUNT,
         flag("--tokenizer-special-tokens", "--tiktoken-special-tokens", nargs="+"),
         *(
             flag(name, action=_Ignore, nargs=values, dest="ignored", default=[])

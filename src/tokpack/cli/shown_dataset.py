@@ -1,11 +1,11 @@
-"""A dataset that a command shows, with its tokenizer: flags that name it, how it is opened."""
+"""How a dataset that a command shows is opened, with its tokenizer."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from tokpack.cli import terminal
-from tokpack.cli.parser import Group, flag
+from tokpack.cli.tokenizer_flags import tokenizer_given
 
 if TYPE_CHECKING:
     import argparse
@@ -15,22 +15,6 @@ if TYPE_CHECKING:
 
 MAX_TOKENS = 256  # of a document, unless asked for more
 
-TOKENIZER = Group(
-    "tokenizer",
-    (
-        flag(
-            "--tokenizer",
-            metavar="NAME|PATH",
-            help="gpt2, neox, a Hugging Face name, a tokenizer.json (as the manifest says)",
-        ),
-        flag("--vocab-file", "--vocab", metavar="FILE", help="vocab.json or tokenizer.json"),
-        flag("--merge-file", metavar="FILE", help="merges.txt that belongs to --vocab-file"),
-        flag("--tokenizer-model", metavar="PATH", help="a sentencepiece model"),
-        flag("--tokenizer-type", metavar="TYPE", help="as for encode: Whitespace, ..."),
-        flag("--pattern", metavar="NAME", help="as for encode, of a .tiktoken file"),
-    ),
-)
-
 
 def load(prefix: str, arguments: argparse.Namespace) -> tuple[MMapIndexedDataset, Spelling | None]:
     """Open a dataset and its tokenizer, and tell the user what is missing."""
@@ -39,15 +23,7 @@ def load(prefix: str, arguments: argparse.Namespace) -> tuple[MMapIndexedDataset
 
     dataset = MMapIndexedDataset(prefix)
     notes = [doubt(dataset)]
-    found = find_tokenizer(
-        dataset,
-        arguments.tokenizer,
-        vocab_file=arguments.vocab_file,
-        merge_file=arguments.merge_file,
-        tokenizer_type=arguments.tokenizer_type,
-        tokenizer_model=arguments.tokenizer_model,
-        pattern=arguments.pattern,
-    )
+    found = find_tokenizer(dataset, **tokenizer_given(arguments))
     if not arguments.quiet:
         for line in filter(None, (*notes, found.note)):
             terminal.note(line)

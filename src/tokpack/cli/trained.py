@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from tokpack.cli.parser import Group, flag
+from tokpack.cli.tokenizer_flags import FILES, tokenizer_flag, tokenizer_given
 from tokpack.errors import UsageError, missing_package
 
 if TYPE_CHECKING:
@@ -14,9 +15,8 @@ if TYPE_CHECKING:
 PARTS = Group(
     "where the checkpoint does not say it",
     (
-        flag("--tokenizer", metavar="NAME", help="the tokenizer of its data: a name or a path"),
-        flag("--vocab-file", metavar="FILE", help="or its vocabulary"),
-        flag("--merge-file", metavar="FILE", help="and its merges"),
+        tokenizer_flag("that of its data"),
+        *FILES,
         flag("--config", metavar="FILE", help="the model of NeoX layer files, as NeoX's YAML"),
     ),
 )
@@ -45,11 +45,11 @@ def open_checkpoint(arguments: argparse.Namespace) -> tuple[Any, Any]:
     from tokpack.errors import TokenizerError
     from tokpack.tokenizers.described import tokenizer_of
 
-    files = {"vocab_file": arguments.vocab_file, "merge_file": arguments.merge_file}
-    given = bool(arguments.tokenizer or arguments.vocab_file)
+    given = tokenizer_given(arguments)
+    asked = any(given.values())
     tokenizer: Any = None
-    if given and arguments.config:  # layer files: the tokenizer says which rows are padding
-        tokenizer = tokenizer_of(None, name=arguments.tokenizer, **files)
+    if asked and arguments.config:  # layer files: the tokenizer says which rows are padding
+        tokenizer = tokenizer_of(None, **given)
     weights = open_weights(
         arguments.inputs[0],
         neox_config=arguments.config,
@@ -58,8 +58,8 @@ def open_checkpoint(arguments: argparse.Namespace) -> tuple[Any, Any]:
     if tokenizer is not None and weights.tokenizer is None:
         return weights, tokenizer
     try:
-        return weights, tokenizer_of(weights.tokenizer, name=arguments.tokenizer, **files)
+        return weights, tokenizer_of(weights.tokenizer, **given)
     except TokenizerError as error:
-        if given:
+        if asked:
             raise
         return weights, error

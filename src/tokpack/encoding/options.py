@@ -15,6 +15,8 @@ from tokpack.stores import is_url, shown
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from tokpack.stores.anywhere import PathLike
+
 DType = Literal["auto", "uint16", "int32"]
 SpecialTokens = Literal["auto", "text", "encode", "error"]
 OnError = Literal["fail", "skip"]
@@ -42,11 +44,11 @@ class EncodeOptions:
     inputs: tuple[str, ...]
     output: str = ""
     output_names: Mapping[str, str] = field(default_factory=dict)
-    tokenizer: str | None = None
-    vocab_file: str | None = None
-    merge_file: str | None = None
+    tokenizer: PathLike | None = None
+    vocab_file: PathLike | None = None
+    merge_file: PathLike | None = None
     tokenizer_type: str | None = None
-    tokenizer_model: str | None = None
+    tokenizer_model: PathLike | None = None
     pattern: str | None = None  # how a .tiktoken file cuts text into words: a name, an expression
     vocab_size: int | None = None  # ids, and how many of them special tokens are, of a TikTokenizer
     special_tokens_count: int | None = None

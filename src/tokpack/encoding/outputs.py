@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import TYPE_CHECKING
 
@@ -75,4 +76,4 @@ def _inputs(options: EncodeOptions, sources: Sequence[Source]) -> Iterator[str]:
         options.tokenizer_model,
     ):
         if path:
-            yield path
+            yield os.fspath(path)

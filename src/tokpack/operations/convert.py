@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from tokpack.operations.foreign import Opened
     from tokpack.progress import Show
+    from tokpack.stores.anywhere import PathLike
 
 SOURCES = ("mmap", "lazy", "fairseq", "datatrove", "npy", "raw", "llm.c", "parquet")
 TARGETS = ("mmap", *EXPORTS)
@@ -41,11 +42,7 @@ _COPY = 4 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class ConvertOptions:
-    """What to convert; ``source`` and ``target`` are one of SOURCES and TARGETS, "" to find out.
-
-    ``eod`` cuts formats that are one run of ids; ``input_dtype`` is that of raw files without a
-    header; ``column`` is that of parquet files.
-    """
+    """What ``convert`` is asked for, ``from_`` as ``source`` and ``to`` as ``target``."""
 
     input: str
     output: str
@@ -70,12 +67,38 @@ class Converted(NamedTuple):
     notes: list[str]
 
 
-def convert(options: ConvertOptions, *, progress: Show | None = None) -> Converted:
-    """Convert a dataset. One side is ``.bin/.idx``; both may be, to change the dtype.
+def convert(
+    input: PathLike,  # noqa: A002  as it is called on the command line
+    output: PathLike,
+    *,
+    from_: str = "",
+    to: str = "",
+    dtype: str | None = None,
+    input_dtype: str | None = None,
+    eod: int | None = None,
+    column: str | None = None,
+    overwrite: bool = False,
+    progress: Show | None = None,
+) -> Converted:
+    """Convert a dataset of token ids; one side is ``.bin/.idx``, both may be, to change the dtype.
 
-    Ids that do not fit the dtype are a UsageError, a broken input is a FormatError, a taken output
-    an OutputError; the output appears whole or not at all.
+    ``from_`` and ``to`` are formats as `tokpack convert --help` lists them, found by content and
+    by name where they are "". ``eod`` cuts formats that are one run of ids; ``input_dtype`` is
+    that of raw files without a header; ``column`` is that of parquet files. ``progress`` is told
+    the tokens that are converted. The output appears whole or not at all. UsageError for ids that
+    do not fit the dtype, FormatError for a broken input, OutputError for a taken output.
     """
+    options = ConvertOptions(
+        input=os.fspath(input),
+        output=os.fspath(output),
+        source=from_,
+        target=to,
+        dtype=dtype,
+        input_dtype=input_dtype,
+        eod=eod,
+        column=column,
+        overwrite=overwrite,
+    )
     if options.source and options.source not in SOURCES:
         raise UsageError(f"no format {options.source!r} to convert from: {', '.join(SOURCES)}")
     target = options.target or _SUFFIXES.get(os.path.splitext(options.output)[1], "mmap")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -21,17 +22,19 @@ from tokpack.indexed.shard import open_shard
 from tokpack.operations.output import JoinedDataset, NewDataset
 from tokpack.operations.place import OutputPlace, place_of_datasets
 from tokpack.progress import ProgressStage
-from tokpack.stores import is_url
+from tokpack.stores import is_url, paths_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Iterable
 
     import numpy.typing as npt
 
     from tokpack.indexed.shard import Shard
     from tokpack.progress import Show
     from tokpack.stores import Identity
+    from tokpack.stores.anywhere import PathLike
 
+_log = logging.getLogger(__name__)
 _COUNTS = ("records", "documents", "empty", "rejected", "text_bytes")
 
 
@@ -56,32 +59,32 @@ class _Input:
 
 
 def merge(
-    names: Sequence[str],
-    output: str,
+    inputs: PathLike | Iterable[PathLike],
+    output: PathLike,
     *,
     virtual: bool = False,
     overwrite: bool = False,
     progress: Show | None = None,
-    note: Callable[[str], None] = lambda text: None,
 ) -> Manifest:
     """Join datasets, in order, into the dataset ``output``, documents and all.
 
-    ``names`` are prefixes (or files) of datasets of one dtype and, as far as their manifests tell,
+    ``inputs`` are prefixes (or files) of datasets of one dtype and, as far as their manifests tell,
     one tokenizer; every entry of their indices is checked. ``virtual`` copies nothing and writes
-    only ``output``.json, which lists them. ``note`` hears what a user may want to know. UsageError
-    where they do not belong together, FormatError where one is broken, OutputError where the output
-    is taken or cannot be written.
+    only ``output``.json, which lists them. ``progress`` is told the bytes of the .bin that are
+    written. UsageError where the datasets do not belong together, FormatError where one is broken,
+    OutputError where the output is taken or cannot be written.
     """
-    prefixes = prefixes_of(names)
+    output = os.fspath(output)
+    prefixes = prefixes_of(paths_of(inputs))
     if not prefixes:
         raise UsageError("nothing to merge: name the datasets by their prefixes")
     files = [file for prefix in prefixes for file in dataset_files(prefix)]
     with place_of_datasets([output], files, overwrite=overwrite) as place:
-        inputs = [_inspect(prefix) for prefix in prefixes]
-        _check_same(inputs, note)
+        found = [_inspect(prefix) for prefix in prefixes]
+        _check_same(found)
         if virtual:
-            return _write_virtual(inputs, output, place)
-        return _write(inputs, output, place, progress=progress)
+            return _write_virtual(found, output, place)
+        return _write(found, output, place, progress=progress)
 
 
 def _inspect(prefix: str) -> _Input:
@@ -124,7 +127,7 @@ def _check_counts(name: str, counts: dict[str, tuple[object, object]]) -> None:
             )
 
 
-def _check_same(inputs: list[_Input], note: Callable[[str], None]) -> None:
+def _check_same(inputs: list[_Input]) -> None:
     first = inputs[0]
     for other in inputs:
         if other.dtype != first.dtype:
@@ -151,7 +154,9 @@ def _check_same(inputs: list[_Input], note: Callable[[str], None]) -> None:
     unknown = [i.name for i in inputs if i.name not in named]
     if unknown:
         more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
-        note(f"no manifest tells the tokenizer of {unknown[0]}{more}, so it was not checked")
+        _log.warning(
+            "no manifest tells the tokenizer of %s%s, so it was not checked", unknown[0], more
+        )
 
 
 def _described(tokenizer: dict[str, Any]) -> str:

@@ -34,11 +34,15 @@ from tokpack.indexed.trace import trace_path
 from tokpack.operations.rebuild import Case, Rebuilt, candidates
 from tokpack.operations.verify import file_size, verify
 from tokpack.stores import refuse
+from tokpack.tokenizers import load_tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from typing import Unpack
 
     import numpy.typing as npt
+
+    from tokpack.tokenizers import TokenizerFiles
 
 
 @dataclass(frozen=True)
@@ -67,13 +71,15 @@ def repair(
     *,
     eod: int | None = None,
     dtype: npt.DTypeLike | None = None,
+    **tokenizer: Unpack[TokenizerFiles],
 ) -> RepairReport:
     """Rebuild the missing or broken .idx of ``prefix``, as the new dataset ``output``.
 
     Nothing of the old dataset is changed; the new .bin is a hard link where that can be. The
     index is made from, in this order: the old index, where its lengths add up to the .bin; and
     ``eod``, at which documents end. ``eod`` and ``dtype`` are the manifest's, or the old index's,
-    where they are None. A manifest also decides which rebuilt index is the right one.
+    where they are None; a tokenizer, named as for load_tokenizer, gives an ``eod`` too. A manifest
+    also decides which rebuilt index is the right one.
 
     UsageError where nothing is broken, or where ``eod`` or ``dtype`` are needed and not known;
     FormatError where an index does not help, because the .bin is what is broken; OutputError
@@ -81,6 +87,8 @@ def repair(
     """
     old, new = prefix_of(prefix), os.fsdecode(output)
     refuse([old, new], "a repair")
+    if eod is None and any(tokenizer.values()):
+        eod = load_tokenizer(**tokenizer).eod_id
     for last in (idx_path(new), manifest_path(new)):
         remove_partial([bin_path(new), trace_path(new), idx_path(new), last])
     _check_new(new)

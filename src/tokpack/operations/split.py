@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -26,19 +27,14 @@ if TYPE_CHECKING:
 
     from tokpack.indexed.manifest import Manifest
     from tokpack.progress import Show
+    from tokpack.stores.anywhere import PathLike
 
 SHARE_NAMES = ("train", "valid", "test")
 
 
 @dataclass(frozen=True)
 class Cut:
-    """How to cut: exactly one of these is given.
-
-    documents   at most so many documents in each
-    tokens      at most so many tokens in each; a longer document makes one alone
-    parts       so many datasets, of about as many tokens each
-    shares      parts of all documents, such as 969, 30, 1; a share of 0 makes no dataset
-    """
+    """How to cut, as ``split`` is told it: exactly one of these is given."""
 
     documents: int | None = None
     tokens: int | None = None
@@ -60,19 +56,27 @@ class Cut:
 
 
 def split(
-    prefix: str,
-    output: str,
-    cut: Cut,
+    input: PathLike,  # noqa: A002  as it is called on the command line
+    output: PathLike,
     *,
+    documents: int | None = None,
+    tokens: int | None = None,
+    parts: int | None = None,
+    shares: Sequence[float] | None = None,
     overwrite: bool = False,
     progress: Show | None = None,
 ) -> list[tuple[str, Manifest]]:
-    """Cut the dataset ``prefix`` into OUTPUT_00000, OUTPUT_00001, ...; documents stay whole.
+    """Cut a dataset into OUTPUT_00000, OUTPUT_00001, ...; documents stay whole.
 
-    Three shares are named OUTPUT_train, _valid and _test. Gives each prefix with its manifest. All
-    datasets are there complete or none is. UsageError where a dataset would have no document,
+    Exactly one says how: ``documents`` or ``tokens`` at most in each (a longer document makes one
+    alone), ``parts`` of about as many tokens each, or ``shares`` of the documents, such as
+    (969, 30, 1): three are named OUTPUT_train, _valid and _test, and a share of 0 makes no dataset.
+    Gives each prefix with its manifest. All datasets are there complete or none is. ``progress`` is
+    told the bytes of the .bin that are written. UsageError where a dataset would have no document,
     FormatError where the dataset is broken, OutputError where an output is taken.
     """
+    prefix, output = os.fspath(input), os.fspath(output)
+    cut = Cut(documents, tokens, parts, None if shares is None else tuple(shares))
     with MMapIndexedDataset(prefix, verify=True) as dataset:
         ends = document_ends(dataset.sizes, dataset.doc_idx)
         ranges = _ranges(cut, ends, prefix)
@@ -81,9 +85,9 @@ def split(
         results = []
         files = dataset_files(dataset.path_prefix)
         with place_of_datasets(names, files, overwrite=overwrite) as place, Staged() as staged:
-            for name, documents in zip(names, ranges, strict=True):
+            for name, held in zip(names, ranges, strict=True):
                 out = NewDataset(place.here(name), staged)
-                results.append((name, _write(dataset, out, documents, ends, stage)))
+                results.append((name, _write(dataset, out, held, ends, stage)))
             place.commit(staged)
     return results
 

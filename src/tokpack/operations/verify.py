@@ -37,13 +37,16 @@ from tokpack.indexed.trace import trace_path
 from tokpack.operations.token_check import TokenCheck
 from tokpack.progress import ProgressStage
 from tokpack.stores import exists, identity, is_url, located, near
+from tokpack.tokenizers import load_tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import Unpack
 
     from tokpack.indexed.records import ShardRecord
     from tokpack.progress import Show
     from tokpack.stores import Identity
+    from tokpack.tokenizers import TokenizerFiles
 
 CHECKS = ("index", "counts", "checksums", "token ids", "EOD", "BOS")
 
@@ -74,6 +77,7 @@ def verify(
     vocab_size: int | None = None,
     eod: int | None = None,
     progress: Show | None = None,
+    **tokenizer: Unpack[TokenizerFiles],
 ) -> VerifyReport:
     """Check the dataset ``prefix`` and raise FormatError at its first fault, which says where.
 
@@ -81,9 +85,12 @@ def verify(
     its counts and the checksum of the .idx. Unless ``quick`` also the .bin, in one read by all
     cores: its checksum, that token ids are below ``vocab_size``, and that each document that has
     tokens ends with ``eod``; where these are None, as the manifest says, which also says what else
-    stands around each document. ``progress`` is told the bytes of the .bin that are done.
-    InputError where a file cannot be read, or the dataset was replaced meanwhile.
+    stands around each document. A tokenizer, named as for load_tokenizer, gives a ``vocab_size``
+    too. ``progress`` is told the bytes of the .bin that are done. InputError where a file cannot be
+    read, or the dataset was replaced meanwhile.
     """
+    if vocab_size is None and any(tokenizer.values()):
+        vocab_size = load_tokenizer(**tokenizer).vocab_size
     _check_request(vocab_size, eod)
     request = _Request(quick, vocab_size, None if eod is None else [eod])
     name = prefix_of(prefix)

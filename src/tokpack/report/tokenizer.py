@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tokpack.errors import StoreError, TokpackError
 from tokpack.report.sources import own_manifest
 from tokpack.stores import is_file, is_url
-from tokpack.tokenizers import Tokenizer, load_tokenizer
+from tokpack.tokenizers import Tokenizer, TokenizerFiles, load_tokenizer
 from tokpack.tokenizers.described import arguments_of
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from tokpack.indexed import MMapIndexedDataset
 
 HOW = "give it with --tokenizer, or --vocab-file and --merge-file, as to encode"
@@ -24,31 +26,15 @@ class Found(NamedTuple):
     note: str
 
 
-def find_tokenizer(
-    dataset: MMapIndexedDataset,
-    name: str | None = None,
-    *,
-    vocab_file: str | None = None,
-    merge_file: str | None = None,
-    tokenizer_type: str | None = None,
-    tokenizer_model: str | None = None,
-    pattern: str | None = None,
-) -> Found:
+def find_tokenizer(dataset: MMapIndexedDataset, **given: Unpack[TokenizerFiles]) -> Found:
     """Load the tokenizer that is given, else the one that the manifest names.
 
     A manifest has the tokenizer's name or path as it was given to encode, not its files: a path is
     tried as it is and beside the dataset, merges are looked for beside their vocabulary, and what
     is found must have the checksum of the manifest. What is given must load: raises TokpackError.
     """
-    if name or vocab_file or merge_file or tokenizer_type or tokenizer_model or pattern:
-        tokenizer = load_tokenizer(
-            name,
-            vocab_file=vocab_file,
-            merge_file=merge_file,
-            tokenizer_type=tokenizer_type,
-            tokenizer_model=tokenizer_model,
-            pattern=pattern,
-        )
+    if any(given.values()):
+        tokenizer = load_tokenizer(**given)
         return Found(tokenizer, _difference(dataset, tokenizer))
     manifest, prefix = own_manifest(dataset), dataset.path_prefix
     if manifest is None or not manifest.tokenizer:
@@ -76,7 +62,7 @@ def _requests(name: str, made: dict[str, Any], prefix: str) -> list[dict[str, An
         return []  # a device or a pipe
     arguments, kind = arguments_of(made), str(made.get("kind", ""))
     if arguments:
-        return [{"name": path, **arguments} for path in paths or (name,)]
+        return [{"tokenizer": path, **arguments} for path in paths or (name,)]
     if kind == "whitespace vocabulary":
         return [{"vocab_file": path, "tokenizer_type": "Whitespace"} for path in paths]
     if kind == "SentencePiece":
@@ -88,7 +74,7 @@ def _requests(name: str, made: dict[str, Any], prefix: str) -> list[dict[str, An
     ]
     # transformers' GPT-2 differs from Megatron's in special tokens only, and in its checksum.
     typed = [{**pair, "tokenizer_type": "HFGPT2Tokenizer"} for pair in pairs]
-    plain = [{"name": path} for path in paths or (name,)]
+    plain = [{"tokenizer": path} for path in paths or (name,)]
     return [*pairs, *typed, *plain]
 
 

@@ -28,6 +28,7 @@ from tokpack.stores.anywhere import (
     located,
     near,
     open_file,
+    paths_of,
     refuse,
 )
 from tokpack.stores.urls import StoredObject, is_url, shown
@@ -57,6 +58,7 @@ __all__ = [
     "open_file",
     "open_object",
     "open_reader",
+    "paths_of",
     "refuse",
     "shown",
     "stat",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, BinaryIO
 
 from tokpack.errors import UsageError
@@ -13,9 +14,17 @@ from tokpack.stores.access import heads, open_object, stat
 from tokpack.stores.urls import StoredObject, is_url, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    PathLike = str | os.PathLike[str]
 
 Identity = durable.Identity | StoredObject  # both have a size
+
+
+def paths_of(inputs: PathLike | Iterable[PathLike]) -> tuple[str, ...]:
+    """A path, or each of several, as a string. UsageError for what is neither."""
+    given = (inputs,) if isinstance(inputs, str | os.PathLike) else inputs
+    if not isinstance(given, Iterable) or isinstance(given, bytes) or hasattr(given, "read"):
+        raise UsageError(f"inputs is {given!r}: give a path, or a list of them")
+    return tuple(os.fspath(path) for path in given)
 
 
 def exists(path: str) -> bool:

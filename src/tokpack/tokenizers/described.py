@@ -10,8 +10,10 @@ from tokpack.tokenizers.load import load_tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from typing import Unpack
 
     from tokpack.tokenizers.base import Tokenizer
+    from tokpack.tokenizers.load import TokenizerFiles
 
 _TYPES = {"whitespace vocabulary": "Whitespace", "SentencePiece": "SentencePieceTokenizer"}
 _ARGUMENTS = {"tokenizer_type": str, "pattern": str, "vocab_size": int, "special_tokens_count": int}
@@ -24,23 +26,17 @@ def arguments_of(entry: Mapping[str, Any] | None) -> dict[str, Any]:
     return {key: known[key] for key, kind in _ARGUMENTS.items() if type(known.get(key)) is kind}
 
 
-def tokenizer_of(
-    entry: Mapping[str, Any] | None,
-    *,
-    name: str | None = None,
-    vocab_file: str | None = None,
-    merge_file: str | None = None,
-) -> Tokenizer:
-    """The tokenizer that a checkpoint's entry describes, or the one that is named.
+def tokenizer_of(entry: Mapping[str, Any] | None, **given: Unpack[TokenizerFiles]) -> Tokenizer:
+    """The tokenizer that a checkpoint's entry describes, or the one that is given.
 
     TokenizerError where it is not found, or is another one than the entry says.
     """
-    if entry is None and name is None and vocab_file is None:
+    if entry is None and not any(given.values()):
         raise TokenizerError(
             "the checkpoint does not say its tokenizer: add --tokenizer, or --vocab-file and "
             "--merge-file"
         )
-    found = list(_candidates(entry, name, vocab_file, merge_file))
+    found = list(_candidates(entry, given))
     same = [t for t in found if entry is None or t.fingerprint == entry["sha256"]]
     if same:
         return same[0]
@@ -52,23 +48,22 @@ def tokenizer_of(
     )
 
 
-def _candidates(
-    entry: Mapping[str, Any] | None, name: str | None, vocab: str | None, merges: str | None
-) -> Iterator[Tokenizer]:
+def _candidates(entry: Mapping[str, Any] | None, given: TokenizerFiles) -> Iterator[Tokenizer]:
     """Whatever the request may mean; two types of GPT-2 differ in what special tokens become."""
-    asked = name is not None or vocab is not None
-    sources: list[dict[str, Any]] = [{"name": name, "vocab_file": vocab, "merge_file": merges}]
+    asked = any(given.values())
+    sources: list[dict[str, Any]] = [{**given}]
     if not asked and entry is not None:
         own = entry["name"]  # of two files the vocabulary alone
         other = own.replace("vocab.json", "merges.txt").replace("encoder.json", "vocab.bpe")
-        sources = [{"name": own}, {"vocab_file": own, "merge_file": other}]
-    kind = None if entry is None else _TYPES.get(entry["kind"])
+        sources = [{"tokenizer": own}, {"vocab_file": own, "merge_file": other}]
+    kind = given.get("tokenizer_type") or (None if entry is None else _TYPES.get(entry["kind"]))
     types = (kind,) if kind else (None, "HFGPT2Tokenizer")
     requests: list[dict[str, Any]]
     requests = [{**source, "tokenizer_type": type_} for source in sources for type_ in types]
     arguments = arguments_of(entry)
     if entry is not None and arguments:
-        requests = [{"name": name or vocab or entry["name"], **arguments}]
+        files = map(given.get, ("tokenizer", "tokenizer_model", "vocab_file"))
+        requests = [{"tokenizer": next(filter(None, files), entry["name"]), **arguments}]
     eod = None if entry is None else entry.get("eod_id")
     for request in requests:
         try:

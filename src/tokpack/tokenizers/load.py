@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from os import PathLike, fspath
+from os import fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from tokpack.errors import TokenizerError, UsageError
 from tokpack.stores import is_url, near, shown
@@ -26,9 +26,8 @@ from tokpack.tokenizers.sentencepiece import SentencePieceTokenizer
 from tokpack.tokenizers.whitespace import WhitespaceTokenizer, check_vocab
 
 if TYPE_CHECKING:
+    from tokpack.stores.anywhere import PathLike
     from tokpack.tokenizers.base import SpecialMode, Tokenizer
-
-AnyPath = str | PathLike[str]
 
 _WITH_MERGES = (None, "gpt2", "huggingface")
 _FLAGS = {
@@ -96,13 +95,24 @@ _TYPES = {
 }
 
 
+class TokenizerFiles(TypedDict, total=False):
+    """Which tokenizer, as load_tokenizer takes it: what commands about datasets have flags for."""
+
+    tokenizer: PathLike | None
+    vocab_file: PathLike | None
+    merge_file: PathLike | None
+    tokenizer_type: str | None
+    tokenizer_model: PathLike | None
+    pattern: str | None
+
+
 def load_tokenizer(
-    name: AnyPath | None = None,
+    tokenizer: PathLike | None = None,
     *,
-    vocab_file: AnyPath | None = None,
-    merge_file: AnyPath | None = None,
+    vocab_file: PathLike | None = None,
+    merge_file: PathLike | None = None,
     tokenizer_type: str | None = None,
-    tokenizer_model: AnyPath | None = None,
+    tokenizer_model: PathLike | None = None,
     eod_token: str | int | None = None,
     pattern: str | None = None,
     vocab_size: int | None = None,
@@ -110,10 +120,10 @@ def load_tokenizer(
 ) -> Tokenizer:
     """Load a tokenizer; GPT-2's when nothing is said.
 
-    ``name`` is a name (gpt2, neox, cl100k_base, a Hugging Face repository as owner/name) or a path
-    (a tokenizer.json, a .tiktoken file, a tekken.json, a SentencePiece model, a folder with one of
-    them or with vocab.json and merges.txt; the URL of such a file). ``vocab_file`` is a
-    tokenizer.json, or goes with a ``merge_file``; ``tokenizer_model`` is as ``name``;
+    ``tokenizer`` is a name (gpt2, neox, cl100k_base, a Hugging Face repository as owner/name) or a
+    path (a tokenizer.json, a .tiktoken file, a tekken.json, a SentencePiece model, a folder with
+    one of them or with vocab.json and merges.txt; the URL of such a file). ``vocab_file`` is a
+    tokenizer.json, or goes with a ``merge_file``; ``tokenizer_model`` is as ``tokenizer``;
     ``tokenizer_type`` is one of the other preprocessors' names, or ``Whitespace``. ``eod_token`` is
     the end-of-document token, or in digits its id, where it is not one of the usual ones.
     ``pattern`` says how text is cut into words, by a name or as an expression, for a .tiktoken
@@ -125,7 +135,7 @@ def load_tokenizer(
     kind = _kind(tokenizer_type)
     if kind == "bytes":
         return CharLevelTokenizer(eod_token)
-    given = [fspath(s) for s in (name, tokenizer_model, vocab_file) if s is not None]
+    given = [fspath(s) for s in (tokenizer, tokenizer_model, vocab_file) if s is not None]
     if len(given) > 1:
         raise UsageError(
             f"more than one tokenizer is given ({', '.join(map(shown, given))}): "

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tokpack.checkpoints.course import LOG, course_of_run, open_training, spec_of_run
 from tokpack.checkpoints.run_log import read_log
@@ -24,15 +24,14 @@ from tokpack.shards.survey import survey
 from tokpack.stores import is_url
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from tokpack.checkpoints.course import Course, Samples
     from tokpack.checkpoints.run_log import RunLog
     from tokpack.encoding.standing import Unfinished
     from tokpack.samples.blend.plan import BlendPlan
     from tokpack.shards.survey import Standing
-
-    Tokenizer = Mapping[str, str | None]  # arguments of find_tokenizer
+    from tokpack.tokenizers import TokenizerFiles
 
 
 class DatasetItem:
@@ -40,7 +39,7 @@ class DatasetItem:
 
     kind = "dataset"
 
-    def __init__(self, prefix: str, tokenizer: Tokenizer) -> None:
+    def __init__(self, prefix: str, tokenizer: TokenizerFiles) -> None:
         self.name, self._given = prefix, tokenizer
         self.dataset = MMapIndexedDataset(prefix)
 
@@ -51,12 +50,8 @@ class DatasetItem:
 
     @cached_property
     def _spelling(self) -> tuple[Spelling | None, str]:
-        found = find_tokenizer(self.dataset, self._given.get("tokenizer"), **self._more)
+        found = find_tokenizer(self.dataset, **self._given)
         return Spelling(found.tokenizer) if found.tokenizer else None, found.note
-
-    @property
-    def _more(self) -> dict[str, Any]:
-        return {name: value for name, value in self._given.items() if name != "tokenizer"}
 
     @property
     def spelling(self) -> Spelling | None:
@@ -164,7 +159,7 @@ class EncodeItem:
 
     kind = "encode"
 
-    def __init__(self, prefix: str, tokenizer: Tokenizer) -> None:
+    def __init__(self, prefix: str, tokenizer: TokenizerFiles) -> None:
         self.name, self._given = prefix, tokenizer
         self.looks: list[TokensAt] = []  # since it was first looked at
         self._names = {prefix}
@@ -204,7 +199,7 @@ class EncodeItem:
 Item = DatasetItem | BlendItem | RunItem | EncodeItem
 
 
-def open_items(paths: Sequence[str], tokenizer: Tokenizer) -> list[Item]:
+def open_items(paths: Sequence[str], tokenizer: TokenizerFiles) -> list[Item]:
     """What was named, and behind it the datasets of blends and runs that are there.
 
     InputError and FormatError for what is none of these.
@@ -223,7 +218,7 @@ def open_items(paths: Sequence[str], tokenizer: Tokenizer) -> list[Item]:
     return items
 
 
-def _open(path: str, tokenizer: Tokenizer) -> list[Item]:
+def _open(path: str, tokenizer: TokenizerFiles) -> list[Item]:
     """What a path names: a dataset may be there while another run makes it anew."""
     if is_blend_file(path):
         return [BlendItem(path)]

@@ -8,9 +8,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from tokpack.cli import rewrite, terminal
-from tokpack.cli.inputs import tokenizer_files
 from tokpack.cli.parser import Group, Page, flag, number, parse
-from tokpack.cli.shown_dataset import TOKENIZER
+from tokpack.cli.tokenizer_flags import OF_DATASET, tokenizer_paths
 from tokpack.errors import UsageError
 from tokpack.quantities import without_unit
 
@@ -165,7 +164,7 @@ PAGE = Page(
                 flag("--json", action="store_true", help="print the plan as JSON on stdout"),
             ),
         ),
-        Group("tokenizer, for --show", TOKENIZER.flags),
+        Group("tokenizer, for --show", OF_DATASET.flags),
     ),
     """\
 INPUT is WEIGHT PREFIX [WEIGHT PREFIX ...], or prefixes alone, which count by their size, or one
@@ -214,7 +213,7 @@ def run(argv: Sequence[str]) -> int:
         check_saved(arguments.output, arguments.inputs, overwrite=arguments.overwrite)
     plan = plan_of(read_words(arguments.inputs).changed(**_changes(arguments)))
     if arguments.output:
-        inputs = [*arguments.inputs, *tokenizer_files(arguments)]
+        inputs = [*arguments.inputs, *tokenizer_paths(arguments)]
         save_blend(plan, arguments.output, overwrite=arguments.overwrite, inputs=inputs)
     shared = _shared(plan, arguments) if arguments.duplicates else {}
     if arguments.json:

@@ -24,14 +24,13 @@ PAGE = Page(
             (
                 flag(
                     "--from",
-                    dest="source",
+                    dest="from_",
                     metavar="FORMAT",
                     default="",
                     help="format of INPUT (found by its content)",
                 ),
                 flag(
                     "--to",
-                    dest="target",
                     metavar="FORMAT",
                     default="",
                     help="format of OUTPUT (by its name, else mmap)",
@@ -88,27 +87,28 @@ def run(argv: Sequence[str]) -> int:
         raise UsageError(
             f"{len(arguments.inputs)} names: expected two, as in `tokpack convert INPUT OUTPUT`"
         )
-    from tokpack.operations.convert import ConvertOptions, convert
+    from tokpack.operations import convert
 
-    options = ConvertOptions(
-        input=arguments.inputs[0],
-        output=arguments.inputs[1],
-        source=arguments.source,
-        target=arguments.target,
-        dtype=arguments.dtype,
-        input_dtype=arguments.input_dtype,
-        eod=arguments.eod,
-        column=arguments.column,
-        overwrite=arguments.overwrite,
-    )
+    source, output = arguments.inputs
     began = time.monotonic()
     with terminal.Reporter(quiet=arguments.quiet) as report:
-        made = convert(options, progress=report)
+        made = convert(
+            source,
+            output,
+            from_=arguments.from_,
+            to=arguments.to,
+            dtype=arguments.dtype,
+            input_dtype=arguments.input_dtype,
+            eod=arguments.eod,
+            column=arguments.column,
+            overwrite=arguments.overwrite,
+            progress=report,
+        )
     if not arguments.quiet:
         for line in made.notes:
             terminal.note(line)
         terminal.say(
-            f"{options.output}: {made.documents:,} documents, {made.tokens:,} tokens as "
+            f"{output}: {made.documents:,} documents, {made.tokens:,} tokens as "
             f"{made.dtype}, in the format {made.target}, in "
             f"{time_text(time.monotonic() - began)}"
         )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tokpack.cli import rewrite, terminal
-from tokpack.cli.inputs import tokenizer_files
 from tokpack.cli.parser import Group, Page, flag, parse, size
+from tokpack.cli.tokenizer_flags import tokenizer_paths
 from tokpack.cli.trained import CHECKPOINTS, PARTS, load, open_checkpoint
 from tokpack.errors import UsageError
 from tokpack.quantities import count_text
@@ -70,7 +70,7 @@ def run(argv: Sequence[str]) -> int:
         dtype=arguments.dtype,
         shard_bytes=arguments.max_shard_size,
         overwrite=arguments.overwrite,
-        inputs=[*arguments.inputs, *tokenizer_files(arguments), arguments.config or ""],
+        inputs=[*arguments.inputs, *tokenizer_paths(arguments), arguments.config or ""],
     )
     if not arguments.quiet:
         if missing:

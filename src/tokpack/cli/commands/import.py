@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tokpack.cli import terminal
 from tokpack.cli.parser import Group, Page, flag, number, parse
+from tokpack.cli.tokenizer_flags import FILES, tokenizer_flag, tokenizer_given
 from tokpack.cli.trained import load
 from tokpack.errors import UsageError
 from tokpack.quantities import count_text
@@ -36,13 +37,9 @@ PAGE = Page(
                     metavar="FILE",
                     help="the model of GPT-NeoX's or Megatron's files, as a YAML of flags",
                 ),
-                flag(
-                    "--tokenizer",
-                    metavar="NAME",
-                    help="the model's tokenizer, a name or a path (the one in its folder)",
-                ),
             ),
         ),
+        Group("tokenizer", (tokenizer_flag("the one in its folder"), *FILES)),
     ),
     """\
 MODEL is a folder of transformers with config.json and safetensors (GPT-2, GPT-NeoX, Llama,
@@ -71,7 +68,7 @@ def run(argv: Sequence[str]) -> int:
     (folder,), output = arguments.inputs, arguments.output
     importing = load("checkpoints.importing")
     weights = importing.open_model(folder, config=arguments.config, vocab_size=arguments.vocab_size)
-    tokenizer, reason = importing.describe_tokenizer(folder, arguments.tokenizer)
+    tokenizer, reason = importing.describe_tokenizer(folder, **tokenizer_given(arguments))
     importing.import_model(weights, output, tokenizer=tokenizer)
     if not arguments.quiet:
         for note in weights.notes:

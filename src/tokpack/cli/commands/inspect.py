@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from tokpack.cli import terminal
 from tokpack.cli.parser import Group, Page, flag, number, parse
-from tokpack.cli.shown_dataset import MAX_TOKENS, TOKENIZER, load
+from tokpack.cli.shown_dataset import MAX_TOKENS, load
+from tokpack.cli.tokenizer_flags import OF_DATASET
 from tokpack.errors import UsageError
 from tokpack.quantities import time_text
 
@@ -61,7 +62,7 @@ PAGE = Page(
                 ),
             ),
         ),
-        TOKENIZER,
+        OF_DATASET,
         Group("output", (flag("--json", action="store_true", help="print JSON on stdout"),)),
     ),
     """\

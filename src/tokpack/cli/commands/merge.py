@@ -59,17 +59,19 @@ def run(argv: Sequence[str]) -> int:
         raise UsageError("no INPUT: name two datasets or more, by their prefixes")
     if not arguments.output:
         raise UsageError("no output: add -o PREFIX")
-    from tokpack.operations.merge import merge
+    from tokpack.operations import merge
 
     began = time.monotonic()
-    with terminal.Reporter(quiet=arguments.quiet) as report:
+    with (
+        terminal.notes_from_log(quiet=arguments.quiet),
+        terminal.Reporter(quiet=arguments.quiet) as report,
+    ):
         manifest = merge(
             matching_datasets(arguments.inputs),
             arguments.output,
             virtual=arguments.virtual,
             overwrite=arguments.overwrite,
             progress=report,
-            note=(lambda text: None) if arguments.quiet else terminal.note,
         )
     if not arguments.quiet and arguments.virtual:
         terminal.say(rewrite.describe(arguments.output, manifest) + " in its pieces")

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from tokpack.cli.parser import Group, Page, flag, number, parse
-from tokpack.cli.shown_dataset import TOKENIZER
+from tokpack.cli.tokenizer_flags import OF_DATASET
 from tokpack.errors import UsageError
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ PAGE = Page(
                 ),
             ),
         ),
-        TOKENIZER,
+        OF_DATASET,
         Group(
             "output",
             (

@@ -74,15 +74,17 @@ def run(argv: Sequence[str]) -> int:
         raise UsageError(f"{len(arguments.inputs)} inputs: name one dataset by its prefix")
     if not arguments.output:
         raise UsageError("no output: add -o PREFIX")
-    from tokpack.operations.split import Cut, split
+    from tokpack.operations import split
 
-    cut = Cut(arguments.documents, arguments.tokens, arguments.parts, arguments.shares)
     began = time.monotonic()
     with terminal.Reporter(quiet=arguments.quiet) as report:
         results = split(
             arguments.inputs[0],
             arguments.output,
-            cut,
+            documents=arguments.documents,
+            tokens=arguments.tokens,
+            parts=arguments.parts,
+            shares=arguments.shares,
             overwrite=arguments.overwrite,
             progress=report,
         )

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from tokpack import __version__
 from tokpack.cli import terminal
-from tokpack.cli.inputs import matching_datasets, tokenizer_files
+from tokpack.cli.inputs import matching_datasets
 from tokpack.cli.parser import Group, Page, flag, number, parse
-from tokpack.cli.shown_dataset import TOKENIZER, load
+from tokpack.cli.shown_dataset import load
+from tokpack.cli.tokenizer_flags import OF_DATASET, tokenizer_paths
 from tokpack.errors import UsageError
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ PAGE = Page(
                 flag("--top", type=number(0), default=10, metavar="N", help="tokens shown (10)"),
             ),
         ),
-        TOKENIZER,
+        OF_DATASET,
     ),
     """\
 INPUT is the PREFIX of a dataset's .bin and .idx; several are shown side by side.
@@ -101,7 +102,7 @@ def _check_page(arguments: argparse.Namespace) -> None:
     inputs = [file for prefix in arguments.inputs for file in dataset_files(prefix)]
     check_outputs(
         [(arguments.html, PAGE_KIND)],
-        [*inputs, *tokenizer_files(arguments)],
+        [*inputs, *tokenizer_paths(arguments)],
         overwrite=arguments.overwrite,
     )
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokpack.cli import terminal
 from tokpack.cli.parser import Group, Page, flag, number, parse, size
+from tokpack.cli.tokenizer_flags import FILES, SPECIAL_TOKENS_COUNT, tokenizer_given
 from tokpack.display import shown
 from tokpack.errors import UsageError
 from tokpack.quantities import bytes_text, counted
@@ -63,23 +64,9 @@ PAGE = Page(
         Group(
             "tokenizer",
             (
-                flag("--vocab-file", "--vocab", metavar="FILE", help="as for encode"),
-                flag("--merge-file", metavar="FILE", help="merges.txt that belongs to it"),
-                flag("--tokenizer-model", metavar="PATH", help="as for encode"),
-                flag("--tokenizer-type", metavar="TYPE", help="as for encode"),
-                flag(
-                    "--pattern",
-                    "--tiktoken-pattern",
-                    metavar="NAME|REGEX",
-                    help="as for encode, of a .tiktoken file",
-                ),
+                *FILES,
                 flag("--vocab-size", type=number(1), metavar="N", help="ids of a TikTokenizer"),
-                flag(
-                    "--tiktoken-num-special-tokens",
-                    type=number(0),
-                    metavar="N",
-                    help="special tokens of a TikTokenizer",
-                ),
+                SPECIAL_TOKENS_COUNT,
             ),
         ),
     ),
@@ -134,15 +121,11 @@ def _check(arguments: argparse.Namespace) -> None:
 def _load(arguments: argparse.Namespace) -> Tokenizer:
     from tokpack.tokenizers import load_tokenizer
 
+    arguments.tokenizer = arguments.inputs[0] if arguments.inputs else None
     return load_tokenizer(
-        arguments.inputs[0] if arguments.inputs else None,
-        vocab_file=arguments.vocab_file,
-        merge_file=arguments.merge_file,
-        tokenizer_type=arguments.tokenizer_type,
-        tokenizer_model=arguments.tokenizer_model,
-        pattern=arguments.pattern,
+        **tokenizer_given(arguments),
         vocab_size=arguments.vocab_size,
-        special_tokens_count=arguments.tiktoken_num_special_tokens,
+        special_tokens_count=arguments.special_tokens_count,
     )
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tokpack.cli import terminal
 from tokpack.cli.inputs import matching_datasets
 from tokpack.cli.parser import Group, Page, flag, number, output_prefix, parse
+from tokpack.cli.tokenizer_flags import OF_DATASET, tokenizer_given
 from tokpack.errors import FormatError, InputError, UsageError
 from tokpack.quantities import bytes_text, time_text
 from tokpack.stores import is_url
@@ -43,17 +44,6 @@ PAGE = Page(
                     metavar="ID",
                     help="each document must end with ID (as the manifest says)",
                 ),
-                flag(
-                    "--tokenizer",
-                    metavar="NAME|PATH",
-                    help="take the vocabulary size, and for --repair the EOD, from a tokenizer",
-                ),
-                flag("--vocab-file", metavar="FILE", help="the same from vocab.json"),
-                flag(
-                    "--merge-file", metavar="FILE", help="merges.txt that belongs to --vocab-file"
-                ),
-                flag("--tokenizer-type", metavar="TYPE", help="as for encode"),
-                flag("--pattern", metavar="NAME", help="as for encode, of a .tiktoken file"),
                 flag("--json", action="store_true", help="print the results as JSON on stdout"),
             ),
         ),
@@ -79,6 +69,10 @@ PAGE = Page(
                     help="type of the ids, when neither manifest nor old index says it",
                 ),
             ),
+        ),
+        Group(
+            "tokenizer, for the vocabulary size, and for --repair the EOD",
+            OF_DATASET.flags,
         ),
     ),
     """\
@@ -148,16 +142,11 @@ def resolve(arguments: argparse.Namespace) -> VerifyOptions:
         if getattr(arguments, name):
             raise UsageError(f"--{name} belongs to --repair")
     vocab_size, eod = arguments.vocab_size, arguments.eod
-    if arguments.tokenizer or arguments.vocab_file:
+    given = tokenizer_given(arguments)
+    if any(given.values()):
         from tokpack.tokenizers import load_tokenizer
 
-        tokenizer = load_tokenizer(
-            arguments.tokenizer,
-            vocab_file=arguments.vocab_file,
-            merge_file=arguments.merge_file,
-            tokenizer_type=arguments.tokenizer_type,
-            pattern=arguments.pattern,
-        )
+        tokenizer = load_tokenizer(**given)  # once for all datasets
         vocab_size = tokenizer.vocab_size if vocab_size is None else vocab_size
         if arguments.repair and eod is None:
             eod = tokenizer.eod_id

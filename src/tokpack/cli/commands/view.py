@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tokpack.cli import terminal
 from tokpack.cli.parser import Group, Page, flag, number, parse
-from tokpack.cli.shown_dataset import TOKENIZER
+from tokpack.cli.tokenizer_flags import OF_DATASET, tokenizer_given
 from tokpack.errors import UsageError, missing_package
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ PAGE = Page(
                 ),
             ),
         ),
-        TOKENIZER,
+        OF_DATASET,
     ),
     """\
 INPUT is a dataset, also one that is being made, a blend file, or a folder to which `tokpack train`
@@ -60,16 +60,7 @@ def run(argv: Sequence[str]) -> int:
     from tokpack.cli.inputs import matching_datasets
     from tokpack.view.items import open_items
 
-    names = (
-        "tokenizer",
-        "vocab_file",
-        "merge_file",
-        "tokenizer_type",
-        "tokenizer_model",
-        "pattern",
-    )
-    given = {name: getattr(arguments, name) for name in names}
-    items = open_items(matching_datasets(arguments.inputs), given)
+    items = open_items(matching_datasets(arguments.inputs), tokenizer_given(arguments))
     if not arguments.quiet:
         terminal.say("tokpack: Ctrl-C ends it")
     with contextlib.suppress(KeyboardInterrupt):  # how it is meant to end
