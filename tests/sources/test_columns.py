@@ -240,6 +240,19 @@ def test_dataset_by_name(hf: Any, tmp_path: Path) -> None:
         discover([f"hf://{tmp_path}/none"])
 
 
+def test_a_hub_that_does_not_answer_is_asked_once(
+    hf: Any, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """`datasets` tries again for half a minute, and says so each time."""
+    monkeypatch.setattr(hf.config, "HF_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setattr(hf.config, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    with pytest.raises(InputError, match=r"owner/name: cannot .*; http://127.0.0.1:9 does not"):
+        discover(["hf://owner/name"])
+    assert "Retrying" not in capfd.readouterr().err
+    assert not hf.config.HF_HUB_OFFLINE
+
+
 def test_dataset_by_name_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(InputError, match=r"pip install 'tokpack\[hf\]'"):

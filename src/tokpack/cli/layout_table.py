@@ -118,6 +118,8 @@ def _table(plan: LayoutPlan) -> list[str]:
     lines += [_row(one, length) for one in shown]
     if any(one.asked for one in shown):
         lines.append("*  as the flags ask")
+    if any(one.layout.deepspeed for one in shown):
+        lines.append("ds  trained by DeepSpeed, which has ZeRO of its own; the others by tokpack")
     lines += ["", *_parts(best)] if fitting else []
     return lines
 

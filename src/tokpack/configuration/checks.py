@@ -40,6 +40,12 @@ def _check_model(config: Config) -> None:
             "use_rope_scaling scales rope, position_embedding_type is "
             f"{config.position_embedding_type}: leave out one, or take rope"
         )
+    factor = config.rope_scaling_factor
+    if not config.use_rope_scaling and factor != type(config).rope_scaling_factor:
+        raise UsageError(
+            f"rope_scaling_factor is {factor:g}, which does nothing without use_rope_scaling: "
+            "leave it out, or give both"
+        )
     width = config.kv_channels or config.hidden_size // heads
     rotary = int(width * config.rotary_percent)
     if config.position_embedding_type == "rope" and (rotary < 2 or rotary % 2):

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import http.client
 import os
 import re
-from typing import Any
+import urllib.error
+import urllib.request
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
 
 from tokpack.display import brief
 from tokpack.errors import InputError
 from tokpack.files.foreign import read_object
 from tokpack.sources.base import printable
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_TIMEOUT = 5.0  # seconds until the hub must have answered
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _PLAIN_SPLIT = re.compile(r"[\w.-]+")
 
@@ -73,11 +81,13 @@ def hub_files(name: str, asked: str | None = None) -> tuple[str, list[str]]:
             f"hf://{printable(path)}: a Hugging Face dataset needs a package: "
             "pip install 'tokpack[hf]'"
         ) from error
+    silence = "" if os.path.exists(path) else _silence(datasets.config.HF_ENDPOINT)
     try:
-        found: Any = datasets.load_dataset(path, split=split or None)
+        with _offline() if silence else nullcontext():
+            found: Any = datasets.load_dataset(path, split=split or None)
     except Exception as error:  # whatever a loader or the network throws
         raise InputError(
-            f"hf://{printable(path)}: cannot be loaded as a Hugging Face dataset: {error}"
+            f"hf://{printable(path)}: cannot be loaded as a Hugging Face dataset: {error}{silence}"
         ) from error
     if isinstance(found, dict):
         if "train" not in found and len(found) > 1:
@@ -88,6 +98,41 @@ def hub_files(name: str, asked: str | None = None) -> tuple[str, list[str]]:
     if not files:
         raise InputError(f"hf://{path}: the dataset was loaded without files in the cache")
     return f"hf://{path}:{split}", files
+
+
+def _silence(endpoint: str) -> str:
+    """That the hub does not answer, and why; "" where it does, or is not to be asked.
+
+    Asked once here: ``datasets`` asks again and again for half a minute.
+    """
+    import datasets
+
+    if datasets.config.HF_HUB_OFFLINE:
+        return ""
+    try:
+        with urllib.request.urlopen(endpoint, timeout=_TIMEOUT):
+            return ""
+    except urllib.error.HTTPError:
+        return ""
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        return f"; {endpoint} does not answer ({getattr(error, 'reason', error)})"
+
+
+@contextmanager
+def _offline() -> Iterator[None]:
+    """Let ``datasets`` take what its cache has, and ask nobody."""
+    import datasets
+    import huggingface_hub.constants as hub
+
+    settings = (datasets.config, hub)
+    before = [one.HF_HUB_OFFLINE for one in settings]
+    for one in settings:
+        one.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        for one, value in zip(settings, before, strict=True):
+            one.HF_HUB_OFFLINE = value
 
 
 def _split_files(folder: str) -> list[str]:
