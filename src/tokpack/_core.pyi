@@ -51,7 +51,7 @@ def split_lines(block: Buffer) -> npt.NDArray[np.int64]:
 def invalid_utf8(
     data: Buffer, spans: npt.NDArray[np.int64], level: Level = "auto"
 ) -> npt.NDArray[np.int64]:
-    """Indices of the documents that are not valid UTF-8; ``spans`` [n, 2]: begin and end in data."""
+    """Indices of the documents that are not valid UTF-8; ``spans`` [n, 2]: begins and ends."""
 
 class Encoded:
     ids: npt.NDArray[Any]  # uint16 or int32: tokens of all documents, one after the other

@@ -51,7 +51,7 @@ def test_quick_looks_are_made_one_by_one() -> None:
 
 def test_the_first_error_in_order_is_raised() -> None:
     before = threading.active_count()
-    with pytest.raises(InputError, match="^40 is wrong$"):
+    with pytest.raises(InputError, match=r"^40 is wrong$"):
         list(looked_at(Look((40, 41, 60)), range(200)))
     assert threading.active_count() == before
 
