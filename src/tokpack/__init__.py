@@ -22,7 +22,16 @@ from tokpack.errors import (
 )
 
 if TYPE_CHECKING:
-    from tokpack.api import commit, encode, encode_shard, plan, stats, status
+    from tokpack.api import (
+        commit,
+        encode,
+        encode_shard,
+        export,
+        import_model,
+        plan,
+        stats,
+        status,
+    )
     from tokpack.encoding import EncodeOptions
     from tokpack.indexed import Manifest, MMapIndexedDataset, MMapIndexedDatasetBuilder
     from tokpack.operations.convert import convert
@@ -58,6 +67,8 @@ __all__ = [
     "convert",
     "encode",
     "encode_shard",
+    "export",
+    "import_model",
     "load_tokenizer",
     "merge",
     "open_blend",
@@ -83,6 +94,8 @@ _LAZY = {
     "convert": "tokpack.operations",
     "encode": "tokpack.api",
     "encode_shard": "tokpack.api",
+    "export": "tokpack.api",
+    "import_model": "tokpack.api",
     "load_tokenizer": "tokpack.tokenizers",
     "merge": "tokpack.operations",
     "open_blend": "tokpack.samples",

@@ -6,15 +6,18 @@ Here are those that several rooms have a part in; others are a room's own (see `
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, overload
 
+from tokpack.errors import TokenizerError, missing_package
 from tokpack.shards import SHARD_BYTES
 from tokpack.stores import paths_of
 from tokpack.tokenizers import TokenizerFiles
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
     from typing import Unpack
 
     from tokpack.encoding import EncodeOptions
@@ -231,6 +234,75 @@ def stats(
     dataset = MMapIndexedDataset(prefix)
     found = find_tokenizer(dataset, **tokenizer).tokenizer
     return run(dataset, Spelling(found) if found else None, threads=threads, progress=progress)
+
+
+def import_model(
+    model: PathLike,
+    output: PathLike,
+    *,
+    vocab_size: int | None = None,
+    config: str | None = None,
+    **tokenizer: Unpack[TokenizerFiles],
+) -> Path:
+    """Write a model of another program as a checkpoint of `tokpack train`; gives the checkpoint.
+
+    ``model`` is a folder of ``transformers``, of GPT-NeoX's layer files, whose YAML is ``config``,
+    or of Megatron's mp_rank_* files. Rows of its vocabulary from ``vocab_size`` on are padding. The
+    tokenizer, named as for ``stats``, is the one in the folder where none is named.
+    ``output``/config.yaml has the model's settings. InputError where there is no model, UsageError
+    for one that is not computed here, FormatError for a broken one, OutputError where ``output``
+    has anything in it.
+    """
+    from tokpack.checkpoints import importing
+
+    with _torch_is_there():
+        weights = importing.open_model(model, config=config, vocab_size=vocab_size)
+        described, _ = importing.describe_tokenizer(model, **tokenizer)
+        return importing.import_model(weights, output, tokenizer=described)
+
+
+def export(
+    checkpoint: PathLike,
+    output: PathLike,
+    *,
+    config: str | None = None,
+    dtype: str = "fp32",
+    max_shard_size: int = 5_000_000_000,
+    overwrite: bool = False,
+    **tokenizer: Unpack[TokenizerFiles],
+) -> str:
+    """Write a checkpoint as a Hugging Face model; gives the class that loads it.
+
+    ``checkpoint`` is a folder that `tokpack train` saved to, one of its step_... folders, or one of
+    GPT-NeoX's layer files, whose YAML is ``config``. ``dtype`` is fp32, bf16 or fp16. The
+    tokenizer, named as for ``stats``, is that of the checkpoint where none is named; without one
+    the model goes alone. UsageError for a model that no class of ``transformers`` computes,
+    InputError and FormatError for a checkpoint that is missing or broken, OutputError where
+    ``output`` exists.
+    """
+    with _torch_is_there():
+        from tokpack.checkpoints.export import export as run
+        from tokpack.checkpoints.export import open_checkpoint
+
+        weights, found = open_checkpoint(checkpoint, config=config, **tokenizer)
+        return run(
+            weights,
+            output,
+            tokenizer=None if isinstance(found, TokenizerError) else found,
+            dtype=dtype,
+            max_shard_size=max_shard_size,
+            overwrite=overwrite,
+            inputs=[os.fspath(path) for path in (checkpoint, config) if path],
+        )
+
+
+@contextmanager
+def _torch_is_there() -> Iterator[None]:
+    """UsageError that says what to install, where it is not."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise missing_package(error, "train") from None
 
 
 def _request(

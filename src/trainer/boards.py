@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tokpack.display import tell
 from tokpack.errors import OutputError, UsageError, missing_package
 from tokpack.files.durable import cannot_write
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from tokpack.configuration.config import Config
 
@@ -73,6 +76,18 @@ class TensorBoard:
             return SummaryWriter(self._folder, purge_step=purge_step, max_queue=self._size)
 
 
+@contextmanager
+def telling_of_a_wait(text: str, seconds: float = 10.0) -> Iterator[None]:
+    """Say why nothing happens, where this takes longer: their client tries again in silence."""
+    timer = threading.Timer(seconds, tell, [f"tokpack: note: {text}"])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
 class WeightsAndBiases:
     """A run of a project at Weights & Biases; its environment variables count as everywhere."""
 
@@ -85,15 +100,16 @@ class WeightsAndBiases:
         self._error: type[Exception] = wandb.Error
         folder = config.wandb_save_dir or config.log_dir or config.save
         try:
-            self._run: Any = wandb.init(
-                project=config.wandb_project,
-                name=config.wandb_exp_name,
-                group=config.wandb_group,
-                entity=config.wandb_entity,
-                dir=folder,
-                config=config.to_dict(),
-                settings=wandb.Settings(silent=True),
-            )
+            with telling_of_a_wait("Weights & Biases does not answer yet; training waits for it"):
+                self._run: Any = wandb.init(
+                    project=config.wandb_project,
+                    name=config.wandb_exp_name,
+                    group=config.wandb_group,
+                    entity=config.wandb_entity,
+                    dir=folder,
+                    config=config.to_dict(),
+                    settings=wandb.Settings(silent=True),
+                )
         except wandb.errors.UsageError as error:
             hint = "log in with `wandb login`, or set WANDB_MODE=offline"
             raise UsageError(f"wandb_project: {str(error).rstrip('.')}; {hint}") from None
@@ -116,6 +132,7 @@ class WeightsAndBiases:
     def close(self) -> None:
         """Send what is left. Raises OSError."""
         try:
-            self._run.finish()
+            with telling_of_a_wait("Weights & Biases has not taken all curves yet; sending them"):
+                self._run.finish()
         except self._error as error:
             raise OSError(str(error)) from error

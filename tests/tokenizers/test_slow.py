@@ -84,13 +84,13 @@ def test_a_vocabulary_of_words_is_made_from_texts(tmp_path: Path) -> None:
     vocab = train_whitespace_vocab(iter(TEXTS))
     assert list(vocab) == ["<unk>", EOD, "the", "mat", "sat", "a", "cat", "on", "\u4e2d\u6587"]
     assert list(vocab.values()) == list(range(9))
-    assert list(train_whitespace_vocab(TEXTS, size=4)) == ["<unk>", EOD, "the", "mat"]
+    assert list(train_whitespace_vocab(TEXTS, vocab_size=4)) == ["<unk>", EOD, "the", "mat"]
     assert list(train_whitespace_vocab(TEXTS, min_count=3)) == ["<unk>", EOD, "the"]
     assert list(train_whitespace_vocab([f"x {EOD} <unk>"])) == ["<unk>", EOD, "x"]
     with pytest.raises(InputError, match="no word occurs 6 times"):
         train_whitespace_vocab(TEXTS, min_count=6)
     with pytest.raises(UsageError, match="vocabulary of 2 has no room"):
-        train_whitespace_vocab(TEXTS, size=2)
+        train_whitespace_vocab(TEXTS, vocab_size=2)
     tokenizer = load_tokenizer(vocab_file=save(tmp_path, vocab), tokenizer_type="Whitespace")
     encoder = tokenizer.encoder(dtype="uint16", append_eod=True)
     assert 0 not in encoder.encode(*block(TEXTS)).ids

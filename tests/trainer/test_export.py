@@ -100,7 +100,7 @@ def test_logits_are_equal(tmp_path: Path, architecture: str, settings: dict[str,
 
 def test_large_models_are_cut_into_files(tmp_path: Path) -> None:
     weights = Memory(model_of())
-    export(weights, tmp_path / "out", shard_bytes=100_000)
+    export(weights, tmp_path / "out", max_shard_size=100_000)
     files = sorted(path.name for path in (tmp_path / "out").glob("*.safetensors"))
     assert files[0] == f"model-00001-of-{len(files):05d}.safetensors"
     index = json.loads((tmp_path / "out/model.safetensors.index.json").read_text())

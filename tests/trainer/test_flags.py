@@ -110,7 +110,7 @@ def test_what_a_flag_sets(line: str, expected: dict[str, Any]) -> None:
         ("--max-position-embeddings 8 --seq-length 16", "8, less than seq_length 16"),
         ("--lr-decay-style sudden", "lr_decay_style is 'sudden', expected one of constant"),
         ("--use-rope-scaling", "use_rope_scaling scales rope, position_embedding_type is learned"),
-        ("--rope-scaling-factor 4", "rope_scaling_factor is 4, which does nothing without use_rope"),
+        ("--rope-scaling-factor 4", "rope_scaling_factor is 4, which does nothing without"),
         ("--position-embedding-type rope --rotary-percent .01", "of a head's 64 is 0"),
     ],
 )

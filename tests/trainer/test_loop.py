@@ -45,6 +45,7 @@ from tokpack.errors import (
 torch = pytest.importorskip("torch")
 
 from tokpack.trainer import checkpoint, loop  # noqa: E402
+from tokpack.trainer.boards import telling_of_a_wait  # noqa: E402
 from tokpack.trainer.data import open_data  # noqa: E402
 from tokpack.trainer.loop import train  # noqa: E402
 
@@ -340,6 +341,17 @@ def test_curves_have_megatrons_names(prefix: str, tmp_path: Path) -> None:
         assert {name, f"{name} vs samples"} <= names
         assert [event.step for event in events.Scalars(name)] == [1, 2]
     assert {"lm loss valid", "lm loss valid ppl"} <= names
+
+
+def test_a_long_wait_for_a_board_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    told = ""
+    with telling_of_a_wait("it does not answer", seconds=0.001):
+        while not told:
+            told = capsys.readouterr().err
+    assert told == "tokpack: note: it does not answer\n"
+    with telling_of_a_wait("it does not answer"):
+        pass
+    assert not capsys.readouterr().err
 
 
 def test_weights_and_biases(

@@ -13,11 +13,11 @@ from torch.nn import functional
 
 from tokpack.configuration.flags import UNSPLIT, resolve
 from tokpack.configuration.model import ModelConfig
-from tokpack.errors import InputError, OutputError, UsageError
+from tokpack.errors import InputError, OutputError, TokenizerError, UsageError
 from tokpack.files import whole_folder
 from tokpack.files.durable import cannot_write
 from tokpack.files.outputs import check_not_inputs
-from tokpack.tokenizers.described import files_of
+from tokpack.tokenizers.described import files_of, tokenizer_of
 from tokpack.tokenizers.frame import Frame
 from tokpack.tokenizers.ids import count_ids
 
@@ -43,10 +43,11 @@ from .neox import NeoxWeights
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from typing import Unpack
 
     from torch import Tensor
 
-    from tokpack.tokenizers import Tokenizer
+    from tokpack.tokenizers import Tokenizer, TokenizerFiles
 
 KIND = "exported model"
 
@@ -66,7 +67,7 @@ class ExportableWeights(Protocol):
 def open_weights(
     folder: str | os.PathLike[str],
     *,
-    neox_config: str | None = None,
+    config: str | None = None,
     vocab_size: int | None = None,
 ) -> Checkpoint | NeoxWeights:
     """Open the latest checkpoint of a folder, verified, or NeoX layer files with NeoX's YAML.
@@ -82,13 +83,36 @@ def open_weights(
         checkpoint = Checkpoint(path)
         checkpoint.verify()
         return checkpoint
-    if neox_config is None:
+    if config is None:
         raise UsageError(f"{path}: layer files do not say which model they are of: add --config")
-    config, _ = resolve([neox_config, *UNSPLIT])
-    ids = config.vocab_size or vocab_size
-    if not ids and config.vocab_file and Path(config.vocab_file).exists():
-        ids = count_ids(config.vocab_file)
-    return NeoxWeights(path, ModelConfig.of(config, ids or 0))
+    settings, _ = resolve([config, *UNSPLIT])
+    ids = settings.vocab_size or vocab_size
+    if not ids and settings.vocab_file and Path(settings.vocab_file).exists():
+        ids = count_ids(settings.vocab_file)
+    return NeoxWeights(path, ModelConfig.of(settings, ids or 0))
+
+
+def open_checkpoint(
+    folder: str | os.PathLike[str], *, config: str | None = None, **given: Unpack[TokenizerFiles]
+) -> tuple[Checkpoint | NeoxWeights, Tokenizer | TokenizerError]:
+    """As open_weights, with the tokenizer that is given, or that the checkpoint says.
+
+    Where the one that it says is not found, the reason takes its place.
+    """
+    asked = any(given.values())
+    tokenizer = None
+    if asked and config:  # layer files: the tokenizer says which rows are padding
+        tokenizer = tokenizer_of(None, **given)
+    ids = None if tokenizer is None else tokenizer.vocab_size
+    weights = open_weights(folder, config=config, vocab_size=ids)
+    if tokenizer is not None and weights.tokenizer is None:
+        return weights, tokenizer
+    try:
+        return weights, tokenizer_of(weights.tokenizer, **given)
+    except TokenizerError as error:
+        if asked:
+            raise
+        return weights, error
 
 
 def export(
@@ -97,16 +121,16 @@ def export(
     *,
     tokenizer: Tokenizer | None = None,
     dtype: str = "fp32",
-    shard_bytes: int = 5_000_000_000,
+    max_shard_size: int = 5_000_000_000,
     overwrite: bool = False,
     inputs: Iterable[str] = (),
 ) -> str:
     """Write the folder ``output``, whole or not at all; returns the class that loads it.
 
-    The vocabulary is written without padding, and ``tokenizer``'s files beside the model.
-    UsageError for a model that no class of ``transformers`` computes, or where one of ``inputs``,
-    the files that were read, lies in ``output``; OutputError where ``output`` exists and may not be
-    replaced.
+    The vocabulary is written without padding, and ``tokenizer``'s files beside the model;
+    ``max_shard_size`` is that of a file of weights, in bytes. UsageError for a model that no class
+    of ``transformers`` computes, or where one of ``inputs``, the files that were read, lies in
+    ``output``; OutputError where ``output`` exists and may not be replaced.
     """
     model, kind, target = weights.model, DTYPES[dtype], Path(os.path.realpath(output))
     family = family_of(model)
@@ -120,7 +144,7 @@ def export(
     config = {**config_of(model, family), "dtype": str(kind).removeprefix("torch."), **ends}
     with cannot_write(str(target)):
         work = whole_folder.begin(target, KIND)
-        _write_weights(work, weights, family, kind, shard_bytes)
+        _write_weights(work, weights, family, kind, max_shard_size)
         _write_json(work / "config.json", config)
         _write_json(work / "generation_config.json", ends)
         if tokenizer is not None:

@@ -83,7 +83,7 @@ def open_model(
 
     for found in folders.foreign_folders(path):
         if folders.is_neox(found):
-            return _Joined(open_weights(found, neox_config=config, vocab_size=vocab_size))
+            return _Joined(open_weights(found, config=config, vocab_size=vocab_size))
         if ranks := find_ranks(found):
             return _Joined(MegatronWeights(found, ranks, config, vocab_size))
     raise InputError(

@@ -41,25 +41,7 @@ def open_checkpoint(arguments: argparse.Namespace) -> tuple[Any, Any]:
     """The weights that the flags name, and their tokenizer, or the reason why there is none."""
     if len(arguments.inputs) != 1:
         raise UsageError(f"{len(arguments.inputs)} inputs: name one CHECKPOINT")
-    open_weights = load("checkpoints.export").open_weights
-    from tokpack.errors import TokenizerError
-    from tokpack.tokenizers.described import tokenizer_of
-
-    given = tokenizer_given(arguments)
-    asked = any(given.values())
-    tokenizer: Any = None
-    if asked and arguments.config:  # layer files: the tokenizer says which rows are padding
-        tokenizer = tokenizer_of(None, **given)
-    weights = open_weights(
-        arguments.inputs[0],
-        neox_config=arguments.config,
-        vocab_size=None if tokenizer is None else tokenizer.vocab_size,
+    found: tuple[Any, Any] = load("checkpoints.export").open_checkpoint(
+        arguments.inputs[0], config=arguments.config, **tokenizer_given(arguments)
     )
-    if tokenizer is not None and weights.tokenizer is None:
-        return weights, tokenizer
-    try:
-        return weights, tokenizer_of(weights.tokenizer, **given)
-    except TokenizerError as error:
-        if asked:
-            raise
-        return weights, error
+    return found

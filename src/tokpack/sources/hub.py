@@ -124,7 +124,7 @@ def _offline() -> Iterator[None]:
     import datasets
     import huggingface_hub.constants as hub
 
-    settings = (datasets.config, hub)
+    settings: tuple[Any, ...] = (datasets.config, hub)
     before = [one.HF_HUB_OFFLINE for one in settings]
     for one in settings:
         one.HF_HUB_OFFLINE = True

@@ -22,16 +22,18 @@ BYTE_TOKENS = tuple(f"<0x{byte:02X}>" for byte in range(256))
 
 
 def train_whitespace_vocab(
-    texts: Iterable[str], *, size: int | None = None, min_count: int = 1
+    texts: Iterable[str], *, vocab_size: int | None = None, min_count: int = 1
 ) -> dict[str, int]:
     """Count the words of texts (``str.split``) and number them, word -> id.
 
     ``<unk>`` is 0 and ``<|endoftext|>`` is 1; words follow by falling count, equal counts in
-    alphabetical order. ``size`` bounds the vocabulary, the two special tokens included; words that
+    alphabetical order. ``vocab_size`` counts the two special tokens too; words that
     occur fewer than ``min_count`` times are left out. Raises InputError when there is no word.
     """
-    if size is not None and size < 3:
-        raise UsageError(f"a vocabulary of {size} has no room for words beside {UNKNOWN} and {EOD}")
+    if vocab_size is not None and vocab_size < 3:
+        raise UsageError(
+            f"a vocabulary of {vocab_size} has no room for words beside {UNKNOWN} and {EOD}"
+        )
     counts: Counter[str] = Counter()
     for text in texts:
         counts.update(text.split())
@@ -41,7 +43,7 @@ def train_whitespace_vocab(
     if not words:
         raise InputError(f"no word occurs {min_count} times or more: nothing to learn from")
     words.sort(key=lambda word: (-counts[word], word))
-    kept = words if size is None else words[: size - 2]
+    kept = words if vocab_size is None else words[: vocab_size - 2]
     return {token: token_id for token_id, token in enumerate([UNKNOWN, EOD, *kept])}
 
 

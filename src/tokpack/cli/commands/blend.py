@@ -50,7 +50,9 @@ PAGE = Page(
         Group(
             "length (one epoch over all datasets)",
             (
-                flag("--samples", type=number(1), metavar="N", help="samples in all"),
+                flag(
+                    "--samples", "--num-samples", type=number(1), metavar="N", help="samples in all"
+                ),
                 flag("--tokens", type=positive, metavar="T", help="tokens in all, such as 3e11"),
                 flag("--epochs", type=positive, metavar="E", help="epochs over all datasets"),
                 flag(

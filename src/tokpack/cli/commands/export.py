@@ -68,7 +68,7 @@ def run(argv: Sequence[str]) -> int:
         arguments.output,
         tokenizer=None if missing else tokenizer,
         dtype=arguments.dtype,
-        shard_bytes=arguments.max_shard_size,
+        max_shard_size=arguments.max_shard_size,
         overwrite=arguments.overwrite,
         inputs=[*arguments.inputs, *tokenizer_paths(arguments), arguments.config or ""],
     )

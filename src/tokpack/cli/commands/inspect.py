@@ -31,6 +31,7 @@ PAGE = Page(
             (
                 flag(
                     "--doc",
+                    "--document",
                     action="append",
                     metavar="N|A:B",
                     help="show document N (-1 is the last), A to B-1, or a list 1,7,20:30",
@@ -101,8 +102,9 @@ def _joined(argv: Sequence[str]) -> list[str]:
     """``--doc -3:`` as ``--doc=-3:``, which does not look like a flag."""
     result: list[str] = []
     for argument in argv:
-        if result and result[-1] == "--doc" and argument[:2].lstrip("-")[:1].isdigit():
-            result[-1] = f"--doc={argument}"
+        takes = result and result[-1] in ("--doc", "--document")
+        if takes and argument[:2].lstrip("-")[:1].isdigit():
+            result[-1] += f"={argument}"
         else:
             result.append(argument)
     return result

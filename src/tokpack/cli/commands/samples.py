@@ -34,6 +34,7 @@ PAGE = Page(
                 ),
                 flag(
                     "--document",
+                    "--doc",
                     metavar="DATASET:D",
                     help="the steps at which document D of a dataset is seen",
                 ),

@@ -47,7 +47,13 @@ PAGE = Page(
                     help="bytes a token beside those of other tokenizers, by file",
                 ),
                 flag("--by", metavar="KEY", help="with --compare: by the value of a JSON key"),
-                flag("--key", default="text", metavar="KEY", help="JSON key or column (text)"),
+                flag(
+                    "--key",
+                    "--json-keys",
+                    default="text",
+                    metavar="KEY",
+                    help="JSON key or column (text)",
+                ),
                 flag(
                     "--input-format", default="auto", metavar="FORMAT", help="as for encode (auto)"
                 ),

@@ -25,6 +25,7 @@ PAGE = Page(
             (
                 flag(
                     "--doc",
+                    "--document",
                     metavar="N|A:B",
                     nargs="+",
                     default=[],

@@ -39,6 +39,7 @@ PAGE = Page(
                     help="what to make (whitespace for a file named vocab.json, else bpe)",
                 ),
                 flag(
+                    "--vocab-size",
                     "--size",
                     type=number(1),
                     metavar="N",
@@ -70,7 +71,13 @@ PAGE = Page(
                     metavar="N",
                     help="merge pairs, or take words, that occur so often (bpe: 2; whitespace: 1)",
                 ),
-                flag("--key", metavar="KEY", default="text", help="JSON key or column (text)"),
+                flag(
+                    "--key",
+                    "--json-keys",
+                    metavar="KEY",
+                    default="text",
+                    help="JSON key or column (text)",
+                ),
                 flag(
                     "--input-format",
                     choices=("auto", "jsonl", "json", "text", "parquet", "arrow", "archive"),
@@ -81,6 +88,7 @@ PAGE = Page(
                 flag("--limit", type=number(1), metavar="N", help="learn from the first N records"),
                 flag(
                     "--workers",
+                    "--threads",
                     type=number(1),
                     default=0,
                     metavar="N",
@@ -92,7 +100,7 @@ PAGE = Page(
     ),
     """\
 examples:
-  tokpack vocab sample.jsonl.zst -o tokenizer.json --size 32000
+  tokpack vocab sample.jsonl.zst -o tokenizer.json --vocab-size 32000
   tokpack encode the-pile/*.jsonl.zst --tokenizer tokenizer.json
   tokpack vocab sample.jsonl.zst -o my.json --pattern o200k \\
       --special-tokens "<|endoftext|>,<|user|>,<|assistant|>"
@@ -110,7 +118,7 @@ class VocabOptions:
     inputs: tuple[str, ...]
     output: str
     kind: str
-    size: int | None
+    vocab_size: int | None
     key: str
     input_format: str
     limit: int | None
@@ -185,7 +193,7 @@ def run(argv: Sequence[str]) -> int:
             train = train_byte_fallback if options.byte_fallback else train_bpe
             text = train(
                 corpus,
-                vocab_size=options.size or DEFAULT_BPE_SIZE,
+                vocab_size=options.vocab_size or DEFAULT_BPE_SIZE,
                 min_count=options.min_count or 2,
                 special_tokens=options.special_tokens,
                 threads=options.workers,
@@ -194,7 +202,7 @@ def run(argv: Sequence[str]) -> int:
             count = len(json.loads(text)["model"]["vocab"])
         else:
             vocabulary = train_whitespace_vocab(
-                corpus, size=options.size, min_count=options.min_count or 1
+                corpus, vocab_size=options.vocab_size, min_count=options.min_count or 1
             )
             text = json.dumps(vocabulary, ensure_ascii=False, indent=0) + "\n"
             count = len(vocabulary)
@@ -232,7 +240,7 @@ def resolve(arguments: argparse.Namespace) -> VocabOptions:
         inputs=tuple(arguments.inputs),
         output=arguments.output,
         kind=kind,
-        size=arguments.size,
+        vocab_size=arguments.vocab_size,
         key=arguments.key,
         input_format=arguments.input_format,
         limit=arguments.limit,

@@ -58,18 +58,18 @@ def index_files(
     plan: BlendPlan,
     folder: str | os.PathLike[str],
     *,
-    tokenizer: Mapping[str, Any] | None = None,
-    renamed: Mapping[str, str] | None = None,
+    tokenizer_ids: Mapping[str, Any] | None = None,
+    rename: Mapping[str, str] | None = None,
     fused: bool = False,
     overwrite: bool = False,
     inputs: Iterable[str] = (),
 ) -> Iterator[Written]:
     """Write the index files of the program whose order the blend has, see write_index_files.
 
-    ``tokenizer`` are the ``unique_identifiers`` of Megatron-core's tokenizer. ``renamed`` says how
-    prefixes begin where the program runs: {"data/": "/cluster/data/"}. ``fused`` is for jobs on ARM
-    processors, see megatron_blend. ``overwrite`` and ``inputs``, files that were read for the plan,
-    are as in write_index_files. UsageError for what the program's own blends do not have.
+    ``tokenizer_ids`` are the ``unique_identifiers`` of Megatron-core's tokenizer. ``rename`` says
+    how prefixes begin where the program runs: {"data/": "/cluster/data/"}. ``fused`` is for jobs on
+    ARM processors, see megatron_blend. ``overwrite`` and ``inputs``, files that were read for the
+    plan, are as in write_index_files. UsageError for what the program's own blends do not have.
     """
     spec, train = plan.spec, plan.train
     if spec.order in OWN_ORDERS:
@@ -87,13 +87,13 @@ def index_files(
         )
     weights = train.rules.as_weights(train.weights, train.portions)
     request = Request(
-        paths=tuple(_rename(portion.prefix, renamed or {}) for portion in train.portions),
+        paths=tuple(_rename(portion.prefix, rename or {}) for portion in train.portions),
         weights=None if weights is None or train.weights is None else tuple(weights),
         samples=(train.asked, spec.valid_samples, spec.test_samples),
         seq_length=spec.seq_length,
         seed=spec.seed,
         split=spec.split,
-        tokenizer=tokenizer,
+        tokenizer=tokenizer_ids,
         order=spec.order,
         surplus=spec.surplus,
         add_extra_token=spec.options.get("add_extra_token", True),
