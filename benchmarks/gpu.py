@@ -33,7 +33,7 @@ from gpu_report import PARTS, write_report
 from gpu_steps import batches, config_of, furthest, open_engine, waits
 
 from tokpack.trainer import vocabulary
-from tokpack.trainer.attention import fastest_kernel, kernel_of
+from tokpack.trainer.attention import fastest_kernel
 from tokpack.trainer.metrics import StepMeter, peak_memory
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def parity(name: str, size: tuple[int, ...], device: str) -> Row:
             data = batches(config, 0, documents)  # the same, so that something is learned
             steps = [engine.train_batch(data, 3e-4) for _ in range(4)]
         found += [[float(step.loss) for step in steps], [float(step.grad_norm) for step in steps]]
-        kernel = kernel_of(engine.model, engine.dtype, 2, documents)  # type: ignore[attr-defined]
+        kernel = engine.model.attention_kernel(engine.dtype, 2, documents)  # type: ignore[attr-defined]
     row: Row = {"case": name, "attention": kernel, "loss": found[4][-1], "right": True}
     for what, exact, cpu, here in zip(
         ("loss", "norm"), found[:2], found[2:4], found[4:], strict=True

@@ -6,7 +6,7 @@ import os
 import sys
 
 if __name__ == "__main__" and sys.path[0] == os.getcwd():
-    sys.path.pop(0)  # -m put it there; what lies in it may be called like a package
+    sys.path.pop(0)  # put there by -m: a file of that folder could hide a package
 
 import io
 import time
@@ -37,7 +37,7 @@ def run(argv: Sequence[str]) -> int:
     except ModuleNotFoundError as error:
         raise missing_package(error, "train") from None
 
-    # A word, or what stands behind --flag=, may be a file that was read.
+    # Words, also those behind "--flag=", that name files: these were perhaps read.
     words = [word.partition("=")[2] or word for word in argv]
     return train(config, [word for word in words if os.path.isfile(word)])
 
@@ -53,7 +53,7 @@ def main() -> int:
         return 130
     except Exception as error:
         rank = int(os.environ.get("RANK", "0"))
-        time.sleep(min(rank, 1))  # mostly all ranks fail alike: the first says it, and ends all
+        time.sleep(min(rank, 1))  # mostly all ranks fail alike: rank 0 says so, and ends the others
         known = isinstance(error, (TokpackError, OSError, MemoryError))
         if "--debug" in sys.argv or not known:
             for line in traceback.format_exc().splitlines():
@@ -71,4 +71,4 @@ if __name__ == "__main__":
     release()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)  # nothing is left to do, and a thread of a library cannot hang or abort it
+    os._exit(code)  # at once, so that no thread of a library can hang or crash in the end

@@ -1,4 +1,4 @@
-"""Which keys a query sees, and by which kernel attention is computed."""
+"""Masks of attention inside documents, and the kernels that compute attention."""
 
 from __future__ import annotations
 
@@ -11,16 +11,14 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from .model import Stage
-
 BLOCK = 128  # positions of a block of FlexAttention
 FAST = ("CUDNN_ATTENTION", "FLASH_ATTENTION", "FlexAttention")
 
 
 def document_mask(cu_seqlens: Tensor, length: int, flex: bool) -> Any:
-    """Causal attention inside documents that begin at ``cu_seqlens`` int32 [B, S + 1].
+    """The mask of causal attention inside documents that begin at ``cu_seqlens`` int32 [B, S + 1].
 
-    A BlockMask of FlexAttention, or bool [B, 1, S, S].
+    With ``flex`` a BlockMask of FlexAttention, else bool [B, 1, S, S]: True where a query may look.
     """
     place = torch.arange(length, device=cu_seqlens.device, dtype=cu_seqlens.dtype)
     place = place.repeat(len(cu_seqlens), 1)
@@ -31,10 +29,11 @@ def document_mask(cu_seqlens: Tensor, length: int, flex: bool) -> Any:
 
 
 def _block_mask(document: Tensor) -> Any:
-    """The BlockMask of positions whose documents, int64 [B, S], do not fall.
+    """The BlockMask of positions in ``document`` int64 [B, S], which never decreases along S.
 
-    What create_block_mask finds in all S x S pairs follows from the ends of blocks: documents that
-    begin before a block of queries and reach into it.
+    create_block_mask looks at all S x S pairs. Here the first and the last document of each block
+    decide: a block of queries sees an earlier block of keys where that one's last document is its
+    own first one.
     """
     from torch.nn.attention.flex_attention import BlockMask
 
@@ -47,7 +46,7 @@ def _block_mask(document: Tensor) -> Any:
     earlier = begin[:, None] > begin  # [query block, key block]
     full = earlier & (last[:, :, None] == first[:, None, :])
     if length % BLOCK:
-        full[:, -1] = False  # it has rows behind the end, which see nothing
+        full[:, -1] = False  # the last block has rows beyond the end, which see no key
     some = earlier & (first[:, :, None] == last[:, None, :])
     some |= begin[:, None] == begin
     return BlockMask.from_kv_blocks(
@@ -60,15 +59,18 @@ def _block_mask(document: Tensor) -> Any:
 
 
 def _listed(blocks: Tensor) -> tuple[Tensor, Tensor]:
-    """How many of bool [B, n, n] are in a row, int32 [B, 1, n]; which, in front, [B, 1, n, n]."""
+    """Rows of bool [B, n, n] as BlockMask has them: the True columns first, int32 [B, 1, n, n].
+
+    And how many those are, int32 [B, 1, n].
+    """
     order = blocks.int().argsort(dim=-1, descending=True, stable=True)
     return blocks.sum(-1, dtype=torch.int32)[:, None], order.int()[:, None]
 
 
 def fastest_kernel(device: torch.device) -> AbstractContextManager[Any]:
-    """Inside of it torch takes the fastest kernel that can do what is asked, not the first one.
+    """A context in which torch prefers the faster kernels of attention.
 
-    cuDNN's goes first where the GPU is of the generation that it is made for (Hopper and later).
+    cuDNN's is the first choice on the GPUs that it is made for, Hopper and later.
     """
     names = ["FLASH_ATTENTION", "EFFICIENT_ATTENTION", "MATH"]
     if device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0):
@@ -77,7 +79,7 @@ def fastest_kernel(device: torch.device) -> AbstractContextManager[Any]:
 
 
 def described(kernel: str, device: torch.device) -> str:
-    """What a run says of the kernel; a warning where it is a slow one of a GPU."""
+    """What a run says of its kernel: a warning where it is a slow one on a GPU."""
     if device.type != "cuda" or kernel in FAST:
         return f"attention: {kernel}"
     return (
@@ -85,30 +87,3 @@ def described(kernel: str, device: torch.device) -> str:
         "heads of at most 128 and, where it stays inside documents, attention_dropout 0, heads of "
         "at least 16 and no --no-compile"
     )
-
-
-def kernel_of(stage: Stage, dtype: torch.dtype, samples: int, documents: bool) -> str:
-    """The kernel that attention of ``samples`` samples, with documents or not, is computed by."""
-    if documents and stage.flex:
-        return "FlexAttention"
-    model, topology = stage.model, stage.topology
-    heads = (model.num_attention_heads, model.num_query_groups, model.num_query_groups)
-    q, k, v = (
-        torch.empty(
-            (samples, n // topology.tensor_size, model.seq_length, model.head_width),
-            dtype=dtype,
-            device=topology.device,
-            requires_grad=True,
-        )
-        for n in heads
-    )
-    mask = None
-    if documents:
-        shape = (samples, 1, model.seq_length, model.seq_length)
-        mask = torch.empty(shape, dtype=torch.bool, device=topology.device)
-    grouped = model.num_query_groups < model.num_attention_heads
-    with fastest_kernel(topology.device):
-        choice = torch._fused_sdp_choice(
-            q, k, v, mask, model.attention_dropout, mask is None, enable_gqa=grouped
-        )
-    return SDPBackend(choice).name

@@ -63,7 +63,7 @@ class Attention(nn.Module):
 
 
 class HeadNorm(nn.Module):
-    """A norm over the width of each head. Tensor ranks share its weights, and have own heads."""
+    """A norm over the width of each head. All tensor ranks have its weights, each its own heads."""
 
     def __init__(self, model: ModelConfig, topology: Topology) -> None:
         super().__init__()
@@ -134,7 +134,7 @@ class DecoderLayer(nn.Module):
 
 
 def dropout(x: Tensor, share: float, topology: Topology) -> Tensor:
-    """Drop what one process would, of a part of the sequence too."""
+    """Dropout that drops the same elements whether or not the sequence is split."""
     if not share:
         return x
     if not topology.split_sequence:
@@ -144,7 +144,7 @@ def dropout(x: Tensor, share: float, topology: Topology) -> Tensor:
 
 
 class RMSNorm(nn.RMSNorm):
-    """In the type of its weight, fp32: for two types torch warns, and computes in small steps."""
+    """RMSNorm in fp32, its weight's type: with two types torch warns, and uses no fused kernel."""
 
     def forward(self, x: Tensor) -> Tensor:
         assert self.weight is not None
@@ -164,27 +164,27 @@ def random_seed(*key: object) -> int:
 
 
 def reseed(seed: Tensor) -> None:
-    """Seed what draws next, so that it is the same in a resumed run and when computed again."""
+    """Seed the next dropout, so that a resumed run and a recomputation drop the same elements."""
     torch.manual_seed(int(seed))
 
 
 def block_seeds(key: tuple[object, ...], tensor_rank: int) -> Seeds:
-    """The seeds of a block: heads are split, what comes behind them is whole on all tensor ranks.
+    """The seeds of a block: in attention one for each tensor rank, behind it the same for all.
 
-    Tensors, on the CPU: for a number that changes, the block would be compiled again.
+    They are tensors, because a block would be compiled again for each new number.
     """
     seeds = (random_seed(*key, "attention", tensor_rank), random_seed(*key, "hidden"))
     return torch.tensor(seeds[0]), torch.tensor(seeds[1])
 
 
 def rotary_of(positions: Tensor, model: ModelConfig) -> Rotary:
-    """Angles of positions int64 [B, S] for the part of each head that turns."""
+    """Cosines and sines of positions int64 [B, S], for the part of each head that rope rotates."""
     width = int(model.head_width * model.rotary_percent)
     steps = torch.arange(0, width, 2, device=positions.device) / width
     speeds = 1.0 / model.rotary_base**steps
     if model.use_rope_scaling:
-        # Of waves that turn less than once in as many positions as Llama 3 has the length is
-        # multiplied, of those that turn more than four times it is not, and between in part.
+        # Frequencies that turn less than once within Llama 3's positions are divided by the factor,
+        # those that turn more than four times are kept, and those between are interpolated.
         turns = LLAMA_3_POSITIONS * speeds / (2 * math.pi)
         kept = ((turns - 1) / 3).clamp(0, 1)
         speeds = speeds * ((1 - kept) / model.rope_scaling_factor + kept)
@@ -194,7 +194,7 @@ def rotary_of(positions: Tensor, model: ModelConfig) -> Rotary:
 
 
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn the first of each head's width, halves paired as GPT-NeoX does."""
+    """Rotate the first part of each head's width, paired by halves as in GPT-NeoX."""
     turned, rest = x.tensor_split((cos.shape[-1],), dim=-1)
     first, second = turned.chunk(2, dim=-1)
     turned = turned * cos + torch.cat((-second, first), dim=-1) * sin
@@ -202,17 +202,17 @@ def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def recomputation(config: Config, topology: Topology) -> Callable[..., Tensor] | None:
-    """``f(run, x, *rest)``: ``run(x, *rest)``, of which only ``x`` is kept for the way back.
+    """A function f(run, x, *rest) that calls ``run(x, *rest)`` and keeps only ``x`` for backward.
 
-    With ``partition_activations`` each tensor rank keeps its part of x, with ``checkpoint_in_cpu``
-    it lies in the CPU's memory. None where nothing is to be recomputed.
+    With ``partition_activations`` each tensor rank keeps a part of x, with ``checkpoint_in_cpu`` it
+    is kept in the CPU's memory. None where nothing is to be recomputed.
     """
     if not config.checkpoint_activations:
         return None
     in_cpu, split = config.checkpoint_in_cpu, config.partition_activations
     if not (in_cpu or split):
         return lambda run, *x: checkpoint(run, *x, use_reentrant=False, preserve_rng_state=False)
-    dim = 0 if split and not topology.split_sequence else None  # then it is a part already
+    dim = 0 if split and not topology.split_sequence else None  # of a split sequence x is a part
 
     def pack(x: Tensor) -> tuple[torch.Size, Tensor]:
         part = own_part(x.detach().flatten(), dim, topology)
@@ -223,7 +223,7 @@ def recomputation(config: Config, topology: Topology) -> Callable[..., Tensor] |
         return gather_whole(part.to(topology.device), dim, topology).view(shape)
 
     def run_packed(run: Callable[..., Tensor], *x: Any) -> Tensor:
-        with saved_tensors_hooks(pack, unpack):  # only this variant saves its input by the hooks
+        with saved_tensors_hooks(pack, unpack):  # only the reentrant variant calls these hooks
             return checkpoint(run, *x, use_reentrant=True, preserve_rng_state=False)  # type: ignore[no-any-return]
 
     return run_packed

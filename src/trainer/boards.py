@@ -89,7 +89,7 @@ def telling_of_a_wait(text: str, seconds: float = 10.0) -> Iterator[None]:
 
 
 class WeightsAndBiases:
-    """A run of a project at Weights & Biases; its environment variables count as everywhere."""
+    """A run of a project at Weights & Biases, whose environment variables apply."""
 
     def __init__(self, config: Config) -> None:
         """Begin it. Raises UsageError, as without an account, and OutputError."""
@@ -115,7 +115,7 @@ class WeightsAndBiases:
             raise UsageError(f"wandb_project: {str(error).rstrip('.')}; {hint}") from None
         except (wandb.Error, OSError) as error:
             raise OutputError(f"Weights & Biases: {error}") from error
-        # A run that is gone on with may make a step again, and their own count cannot go back.
+        # A resumed run may make a step again, and W&B's own step count cannot go back.
         self._run.define_metric("*", step_metric="iteration")
         self.where = self._run.url or "disabled"
         if self._run.offline:

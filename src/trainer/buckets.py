@@ -1,10 +1,10 @@
 """Weights and gradients in buckets, which data ranks sum while the backward pass runs.
 
-A bucket goes over the network in one piece: the matrices of a block, a table of the vocabulary, or
-all vectors. With ZeRO data rank r keeps the r-th piece of each, and steps it alone: of the fp32
-weights and the optimizer's state, from stage 2 on also of the gradients. What products read is
-whole, and in half precision a copy of the matrices; with stage 3 that of a block exists only while
-the block computes.
+A bucket goes over the network in one piece: the matrices of a block, the embedding or head, or all
+vectors. With ZeRO data rank r keeps only the r-th piece of each bucket's fp32 weights and optimizer
+state, from stage 2 on also of the gradients, and alone makes the step of that piece. Products read
+whole matrices, in half precision copies of them; with stage 3 those of a block have memory only
+while the block computes.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ ALIGNED = 8  # elements: pieces begin at a multiple of 16 bytes, as NCCL likes i
 
 @dataclass(frozen=True)
 class Held:
-    """What this data rank has of a parameter for its optimizer: the whole, or a flat piece.
+    """A parameter for this data rank's optimizer: a whole one, or a flat piece of one.
 
-    Its gradient is set. Of a whole one the state may be on one data rank only, the ``owner``.
+    Its gradient is set. A whole one may have its optimizer state on one data rank only, ``owner``.
     """
 
     parameter: nn.Parameter
@@ -44,11 +44,11 @@ class Held:
 
 
 class Bucket:
-    """Some parameters, one behind the other; with ``ranks`` above 1 in as many equal pieces.
+    """Some parameters in a row; with ``ranks`` above 1 cut into as many equal pieces.
 
-    ``working`` [size] is what products read, ``kept`` [size / ranks] this rank's fp32 weights,
-    ``summed`` their gradient. ``transient``: all gradients of a bucket exist only until they are
-    summed. ``fleeting``: what products read has memory only between ``gather`` and ``release``.
+    ``working`` [size] are the weights that products read, ``kept`` [size / ranks] this rank's fp32
+    weights, ``summed`` their gradient. Where ``transient`` the whole gradients exist only until
+    they are summed; where ``fleeting`` ``working`` has memory only from ``gather`` to ``release``.
     """
 
     def __init__(
@@ -70,14 +70,14 @@ class Bucket:
         for name, parameter in parameters.items():
             whole[self.spans[name]] = parameter.detach().flatten()
         self.working = whole.to(dtype)
-        # Of matrices that have a copy, or come and go, only a piece of the original stays.
+        # Where ``working`` is a copy, or does not stay, ``kept`` is no view of the whole.
         alone = cut and (dtype != whole.dtype or self.fleeting)
         self.kept = self.piece(whole).clone() if alone else self.piece(whole)
         self.grads = None if self.transient else torch.zeros_like(whole)
         self.summed = torch.zeros_like(self.kept) if self.grads is None else self.piece(self.grads)
         self.missing: set[str] = set()
         self._work: Any = None  # a sum of gradients
-        self._coming: Any = None  # what products read
+        self._coming: Any = None  # a gathering of ``working``
         self._here = not self.fleeting
 
     def piece(self, x: Tensor) -> Tensor:
@@ -92,22 +92,22 @@ class Bucket:
         return slice(begin - span.start, end - span.start)
 
     def local(self, name: str) -> slice:
-        """The same, counted from the begin of the piece."""
+        """The same elements, counted from the beginning of the piece."""
         own, offset = self.own(name), self.spans[name].start - self.rank * len(self.kept)
         return slice(own.start + offset, own.stop + offset)
 
     def add(self, name: str, grad: Tensor) -> None:
-        """Take the gradient of a parameter."""
-        assert self._work is None, f"{name} has a gradient behind the sum"
+        """Add the gradient of a parameter."""
+        assert self._work is None, f"{name} has a gradient after the sum has begun"
         self._all_grads()[self.spans[name]].view_as(grad).add_(grad)
         self.missing.discard(name)
 
     def begin_sum(self) -> None:
-        """Let data ranks sum it, while other work goes on."""
+        """Begin to sum the gradients over data ranks, while other work goes on."""
         self._work = begin_sum(self._all_grads(), self.ranks > 1, self.topology)
 
     def end_sum(self) -> None:
-        """Wait until it is summed."""
+        """Wait until the gradients are summed."""
         if self._work is None:
             return
         self._work.wait()
@@ -122,34 +122,34 @@ class Bucket:
         return self.grads
 
     def begin_refresh(self) -> Any:
-        """Bring what products read up to date with the weights that were stepped."""
+        """Begin to bring ``working`` up to date after a step; returns what to wait for, or None."""
         if self.fleeting:
             return self.release()
         return self._begin_gather()
 
     def begin_to_gather(self) -> None:
-        """Begin to bring what products read, where it is not here."""
+        """Begin to gather ``working``, unless it is here."""
         if not self._here and self._coming is None:
             self.working.untyped_storage().resize_(self.working.nbytes)
             self._coming = self._begin_gather()
 
     def gather(self) -> None:
-        """Have what products read."""
+        """Gather ``working``, unless it is here."""
         self.begin_to_gather()
         if self._coming is not None:
             self._coming.wait()
             self._coming, self._here = None, True
 
     def release(self) -> None:
-        """Give back the memory of what products read."""
+        """Free the memory of ``working`` where it is ``fleeting``."""
         if self.fleeting:
-            if self._coming is not None:  # nobody has asked for it
+            if self._coming is not None:  # gathered in advance, and not needed
                 self._coming.wait()
             self.working.untyped_storage().resize_(0)
             self._coming, self._here = None, False
 
     def _begin_gather(self) -> Any:
-        # Not seen by autograd, which has kept views for the way back: the values are the same.
+        # By .data, hidden from autograd, which has saved views of it: their values do not change.
         working = self.working.data
         if self.working.dtype != self.kept.dtype or self.fleeting:
             self.piece(working).copy_(self.kept)
@@ -157,7 +157,7 @@ class Bucket:
 
 
 class _GatherAgain(torch.autograd.Function):
-    """What comes out of a block: on the way back its weights are gathered before it computes."""
+    """The output of a block: in the backward pass ``gather`` is called before the block's own."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, gather: Callable[[], None]) -> Tensor:
@@ -171,10 +171,10 @@ class _GatherAgain(torch.autograd.Function):
 
 
 class Buckets:
-    """All parameters of a stage. ``whole`` names those of which the optimizer needs all elements.
+    """All parameters of a stage in buckets, of which they become views.
 
-    ``half`` is the type of the matrices' copies, if there are any. Parameters become views of their
-    buckets.
+    ``whole`` names those of which the optimizer needs all elements, so that they are not cut.
+    ``half`` is the type of the copies of matrices, None where products read the fp32 weights.
     """
 
     def __init__(
@@ -185,8 +185,8 @@ class Buckets:
         self._zero = zero if self._topology.data_size > 1 else 0
         self._bucket: dict[str, Bucket] = {}  # by name
         self._buckets: list[Bucket] = []  # in the order in which gradients are complete
-        self._of_block: dict[str, Bucket] = {}  # those that come and go, from the first block on
-        self._of_parts: list[Bucket] = []  # those of which tensor ranks sum the gradients
+        self._of_block: dict[str, Bucket] = {}  # the fleeting ones by block, first block first
+        self._of_parts: list[Bucket] = []  # those whose gradients tensor ranks have to sum
         linears = {
             f"{name}.weight": module
             for name, module in model.named_modules()
@@ -210,8 +210,8 @@ class Buckets:
             for name, parameter in parameters.items():
                 self._bucket[name] = bucket
                 self._place(name, parameter, linears.get(name))
-        self._sums: deque[Bucket] = deque()  # those to come in this pass
-        self._transient: Bucket | None = None  # the one whose sum began last
+        self._sums: deque[Bucket] = deque()  # to be summed in this backward pass, in order
+        self._transient: Bucket | None = None  # the transient one whose sum began last
         self._in_backward = False
         if self._of_block:
             model.call = self._call
@@ -252,10 +252,10 @@ class Buckets:
 
     @contextmanager
     def backward(self, last: bool) -> Iterator[None]:
-        """Around the backward pass of a micro batch: buckets are summed behind the ``last``.
+        """A context for the backward pass of a micro batch, after the ``last`` of which is summed.
 
-        That is begun for each as soon as it is complete, in the same order on all ranks. Transient
-        ones are summed behind each.
+        The sum of a bucket begins as soon as its gradients are complete, in the same order on all
+        ranks. Transient buckets are summed after every micro batch.
         """
         self._sums = deque(one for one in self._buckets if last or one.transient)
         for bucket in self._sums:
@@ -264,13 +264,13 @@ class Buckets:
         self._in_backward = True
         yield
         self._in_backward = False
-        while self._sums:  # what no gradient came to
+        while self._sums:  # those that lack a gradient
             self._begin_sum()
         for bucket in done:
             bucket.end_sum()
 
     def add_of_parts(self) -> None:
-        """Sum what each tensor rank has learned of its part, for weights that all have."""
+        """Sum gradients over tensor ranks, of weights that all have and use for their own parts."""
         for bucket in self._of_parts:
             total(bucket.summed, self._topology.tensor_group)
 
@@ -279,7 +279,7 @@ class Buckets:
         total(self._bucket[name].summed, self._topology.embedding_group)
 
     def gradients(self, names: Collection[str]) -> list[Tensor]:
-        """Of these parameters, what this data rank adds to the norm: see ``shared``."""
+        """Those gradients of ``names`` that this data rank adds to the norm; see ``shared``."""
         held = (self.held[name] for name in names)
         return [
             one.parameter.grad
@@ -290,7 +290,7 @@ class Buckets:
 
     @property
     def shared(self) -> bool:
-        """Whether the gradients of all data ranks together are the whole."""
+        """Whether each data rank has other gradients, which are whole only together."""
         return self._zero > 0
 
     def scale(self, factor: Tensor) -> None:
@@ -300,7 +300,7 @@ class Buckets:
 
     @torch.no_grad()
     def refresh(self) -> None:
-        """Let all ranks compute with the weights that each has stepped."""
+        """Let all ranks compute with the new weights, of which each rank has stepped some."""
         works = [bucket.begin_refresh() for bucket in self._buckets]
         for work in works:
             if work is not None:
@@ -316,7 +316,7 @@ class Buckets:
             return x.view(shape)
         result = x.new_zeros(shape)
         result.view(-1)[elements] = x.flatten()
-        # A sum of bits, of which all but one are 0: so -0.0 stays what it is.
+        # Summed as integers, since all ranks but one have 0: -0.0 plus 0.0 would be 0.0.
         bits = {4: torch.int32, 8: torch.int64}[x.element_size()]
         total(result.view(bits), self._topology.data_group)
         return result
@@ -345,16 +345,16 @@ class Buckets:
             self._begin_sum()
 
     def _call(self, name: str, *x: Any) -> Tensor:
-        """Call a block with its weights, which are gathered again on the way back."""
+        """Call a block with its weights gathered; the backward pass gathers them again."""
         self._gather(name, 0 if self._in_backward else 1)
         y: Tensor = self._model.blocks[name](*x)
         y = _GatherAgain.apply(y, partial(self._gather, name, -1))  # type: ignore[no-untyped-call]
-        if not self._in_backward:  # there it is recomputed, and its gradients come next
+        if not self._in_backward:  # a recomputed block needs its weights for gradients at once
             self._of_block[name].release()
         return y
 
     def _gather(self, name: str, step: int) -> None:
-        """Have the weights of a block, and begin to bring those that are needed next."""
+        """Gather the weights of a block, and begin to gather those of the block after it."""
         self._of_block[name].gather()
         names = list(self._of_block)
         following = names.index(name) + step
@@ -364,7 +364,7 @@ class Buckets:
     def _begin_sum(self) -> None:
         bucket = self._sums.popleft()
         bucket.begin_sum()
-        if bucket.transient:  # no more than two of them, and the one that is being filled
+        if bucket.transient:  # whole gradients of at most two buckets, beside the one being filled
             if self._transient is not None:
                 self._transient.end_sum()
             self._transient = bucket

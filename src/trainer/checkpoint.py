@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     AnyPath = str | os.PathLike[str]
 
-# What may differ between the model of a checkpoint and the one that loads it.
+# Settings that may differ between the model of a checkpoint and the one that loads it.
 _FREE = (
     "seq_length make_vocab_size_divisible_by hidden_dropout attention_dropout init_method_std "
     "output_init_method_std"
@@ -42,10 +42,10 @@ _FREE = (
 
 
 def origin(config: Config) -> tuple[str | None, bool]:
-    """What a run loads, and whether only its weights; collective.
+    """The folder that a run loads from, and whether only weights are loaded; collective.
 
-    A run that finetunes and finds its own checkpoints where it saves goes on from them: so the same
-    command both begins and goes on.
+    A run with finetune that finds its own checkpoints in the folder it saves to goes on from them:
+    so the same command both begins and resumes it.
     """
     if not (config.finetune and config.load and config.save):
         return config.load, config.finetune
@@ -62,10 +62,10 @@ def origin(config: Config) -> tuple[str | None, bool]:
 
 
 def claim(folder: str, load: str | None) -> None:
-    """Take the folder that this run saves to, until this process ends; collective.
+    """Lock the folder that this run saves to until this process ends; collective.
 
-    UsageError where it holds checkpoints of another run than the one at ``load``: they are not
-    mixed with ours.
+    UsageError where it holds checkpoints of another run than the one at ``load``, so that those of
+    two runs are never mixed.
     """
     with cannot_write(folder):
         agree(lambda: os.makedirs(folder, exist_ok=True))
@@ -80,18 +80,14 @@ def claim(folder: str, load: str | None) -> None:
         )
 
 
-def save(engine: Engine, folder: AnyPath, meta: RunState, *, keep: int = 0) -> None:
-    """Save a run as ``folder``/step_X, and return when that is done; collective. See Saving."""
-    Saving(engine, folder, meta, keep=keep).finish()
-
-
 class Saving:
-    """A checkpoint on its way to ``folder``/step_X; to make one and to finish it are collectives.
+    """A checkpoint that is being written to ``folder``/step_X.
 
-    It is complete when it is finished, or absent, whenever the run dies. Then all but the last
-    ``keep`` go, none with 0. With ``later`` a thread of each rank writes copies of its tensors, in
-    the meantime, else they are written at once. Both calls raise on every rank, when what was begun
-    is removed: OutputError where it cannot be written, TrainingError where a value is not finite.
+    The constructor and ``finish`` are collectives. The checkpoint is complete after ``finish``, and
+    absent if the run dies before. Then all but the last ``keep`` are removed, none with 0. With
+    ``later`` a thread of each rank writes copies of its tensors while training goes on, else they
+    are written at once. Both calls raise on every rank, and remove what was begun: OutputError
+    where it cannot be written, TrainingError where a value is not finite.
     """
 
     def __init__(
@@ -115,16 +111,19 @@ class Saving:
 
     @property
     def is_written(self) -> bool:
-        """Whether this rank's part is written, or has failed: it is not waited for any more."""
+        """Whether this rank has written its part, or failed to: ``finish`` will not wait for it."""
         return not self._thread.is_alive()
 
     def finish(self) -> None:
-        """Wait for all ranks, and complete it."""
+        """Wait for all ranks, and complete the checkpoint."""
         self._thread.join()
         self._or_abandon(self._commit)
 
     def _take(self, engine: Engine) -> None:
-        """Write or copy this rank's layers. All take part to the end, also when a disk is full."""
+        """Write or copy this rank's layers.
+
+        A rank whose disk is full goes on to the end: the others need it for gathering tensors.
+        """
         failure: TokpackError | None = None
         for file, parameters in groupby(engine.full_state(), lambda item: file_of(item[0])):
             tensors = {key_of(n, kind): x for n, whole in parameters for kind, x in whole.items()}
@@ -148,7 +147,7 @@ class Saving:
         try:
             while self._copies:
                 self._write(*self._copies.popitem())
-        except Exception as error:  # for whoever finishes it
+        except Exception as error:  # raised by ``finish``
             self._failure = error
 
     def _written(self) -> dict[str, FileDigest]:
@@ -172,7 +171,7 @@ class Saving:
 
 
 def _check_finite(tensors: dict[str, Tensor], work: Path) -> None:
-    """TrainingError where a checkpoint would hold what nobody can go on from."""
+    """TrainingError where a value is not finite: no run could go on from such a checkpoint."""
     for key, tensor in tensors.items():
         if not torch.isfinite(tensor).all():
             count = tensor.numel() - int(torch.isfinite(tensor).sum())
@@ -209,7 +208,7 @@ def load(
 
 
 def _open(path: Path, model: ModelConfig, *, finetune: bool) -> Checkpoint | NeoxWeights:
-    """Open what is to be loaded, and check it: each rank some of the files."""
+    """Open the checkpoint and check it; each rank reads some of the files for their checksums."""
     if folders.is_neox(path):
         if not finetune:
             raise UsageError(f"{path}: layer files are weights without a run: add --finetune")
@@ -230,8 +229,8 @@ def _check_model(path: Path, there: ModelConfig, here: ModelConfig) -> None:
 
 
 def _check_optimizer(path: Path, state: RunState, engine: Engine) -> None:
-    """UsageError where the state of another optimizer would be needed."""
-    there = state.config.get("optimizer", "adam")  # what wrote none had one only
+    """UsageError where the checkpoint has the state of another optimizer."""
+    there = state.config.get("optimizer", "adam")  # the only one when it was not recorded
     here = engine.config.optimizer
     if there != here:
         raise UsageError(

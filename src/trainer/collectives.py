@@ -1,8 +1,8 @@
 """Collectives over tensor ranks, as single operations of torch.
 
-They stand in code that is compiled. A collective that writes into its argument is taken apart there
-into an operation and a copy, and on a GPU torch 2.11 loses one of them (a sum that was not there
-gave wrong losses). So the compiler sees operations that change nothing and that it cannot open.
+They are used in code that is compiled. The compiler takes a collective that writes into its
+argument apart into an operation and a copy, and on a GPU torch 2.11 loses one of them, which gave
+wrong losses. So these change none of their arguments, and the compiler cannot look inside them.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import torch.distributed as dist
 from torch import Tensor
 
 Group = dist.ProcessGroup
-# Before torch 2.13 they have other names.
+# Torch 2.13 has renamed them.
 reduce_scatter: Any = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
 all_gather: Any = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
 _groups: dict[str, Group] = {}  # operations take numbers, tensors and text only
 
 
 def join(group: Group) -> None:
-    """Make the group known; each process does so before it computes anything."""
+    """Register a group, so that the operations find it by its name."""
     _groups[group.group_name] = group
 
 

@@ -31,15 +31,15 @@ if TYPE_CHECKING:
     Samples = GPTDataset | BlendedDataset
     MicroBatch = dict[str, torch.Tensor]
 
-AHEAD = 2  # steps whose samples wait for their turn
-SCANNED = 1 << 28  # tokens that are looked at before a run where no manifest knows the vocabulary
+AHEAD = 2  # steps whose samples are read ahead
+SCANNED = 1 << 28  # tokens of a shard whose ids are checked where no manifest says the vocabulary
 COUNTED = 1 << 20  # tokens from which the unigram entropy is computed
 ARRAYS = ("tokens", "labels", "loss_mask", "position_ids", "cu_seqlens")
 
 
 @dataclass
 class Data:
-    """The samples of a run; ``valid`` and ``test`` by name, each at least a micro batch a rank."""
+    """The samples of a run; ``valid`` and ``test`` by name, each enough for one evaluation."""
 
     plan: BlendPlan
     train: Samples
@@ -49,7 +49,7 @@ class Data:
     notes: list[str]
 
     def unigram_entropy(self, size: int) -> float:
-        """Nats of a label, from frequencies alone, in some of the first ``size`` samples."""
+        """Entropy in nats of the frequencies of labels, in some of the first ``size`` samples."""
         wanted = min(size, max(1, COUNTED // self.train.seq_length))
         counts = np.zeros(self.vocab_size, np.int64)
         numbers = np.unique(np.linspace(0, size - 1, wanted).astype(np.int64)).tolist()
@@ -70,7 +70,7 @@ def open_data(config: Config, step: int) -> Data:
     plan = plan_of(spec_of_config(config))
     notes = plan.warnings(float("inf"))
     test = None if config.test_data_path else plan.test
-    if test is not None and (test.missing or test.samples < step):  # of little data: no fault
+    if test is not None and (test.missing or test.samples < step):  # too little data: no error
         notes.append(f"no test at the end: the split leaves {test.samples} samples for it")
         plan = plan_of(plan.spec.changed(test_samples=0))
     for mixture in plan.mixtures if config.eval_iters else ():
@@ -138,9 +138,9 @@ def gather(samples: Samples, numbers: list[int], vocab_size: int) -> dict[str, n
 
 
 def weigh(batches: Sequence[MicroBatch], topology: Topology) -> float:
-    """Give micro batches the weights that make a mean over them one over labels; collective.
+    """Weigh micro batches so that their mean loss is a mean over all labels; collective.
 
-    Over those of all data ranks, that is. Returns the number of labels that count.
+    Of the micro batches of all data ranks. Returns the number of labels that count.
     """
     counts = torch.stack([batch["loss_mask"].sum(dtype=torch.float64) for batch in batches])
     whole = total(counts.sum(), topology.data_group)
@@ -155,7 +155,7 @@ def stream(
 ) -> SampleIterator:
     """The micro batches of this data rank from sample ``consumed`` on, made ahead by a thread.
 
-    A step takes as many as its batch size needs. Tensors are on the CPU, pinned for a GPU.
+    Tensors are on the CPU, in pinned memory where the run is on a GPU.
     """
 
     def make(numbers: list[int]) -> MicroBatch:

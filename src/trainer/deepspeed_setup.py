@@ -16,7 +16,7 @@ from tokpack.errors import UsageError
 if TYPE_CHECKING:
     from .parallel import Topology
 
-# Others, from 0.16 on, sum or shrink the gradients of a pipeline without a word.
+# Other releases, from 0.16 on, silently compute wrong gradients in a pipeline.
 FIRST, BEFORE = (0, 19, 3), (0, 20)
 
 
@@ -39,15 +39,15 @@ def open_library(topology: Topology) -> Any:
         )
     logger = deepspeed.utils.logger
     logger.setLevel("WARNING" if topology.is_main else "ERROR")  # mostly all ranks say the same
-    for handler in logger.handlers:  # stdout has a buffer: its lines would come among later ones
+    for handler in logger.handlers:  # to stderr: lines on stdout, which is buffered, come too late
         if isinstance(handler, logging.StreamHandler):
             handler.setStream(sys.stderr)
     for name in ("all_gather_into_tensor", "reduce_scatter_tensor"):
         warnings.filterwarnings("ignore", f".*{name}", FutureWarning)
     if not cuda:
-        # The CPU may have to emulate fp16: slow, but right, and scripts can be tried.
+        # A CPU may emulate fp16, which is slow but correct, so that scripts can be tried.
         deepspeed.accelerator.get_accelerator().is_fp16_supported = lambda: True
-        # It would be compiled, by every rank, and a lock left by a killed run would wait for ever.
+        # Every rank would compile this, and wait for ever for a lock that a killed run has left.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     if not dist.is_initialized():
         store = torch._C._distributed_c10d.HashStore()

@@ -1,4 +1,4 @@
-"""What a training engine does, whichever library does it."""
+"""The interface of training engines, whichever library they use."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from .model import Batch, Stage
     from .parallel import Topology
 
-    # The whole tensors of a global name, fp32: "parameter", and the optimizer's that are asked for.
+    # (global name, kinds) -> the whole fp32 tensors; a kind is "parameter" or one of the optimizer.
     Read = Callable[[str, Sequence[str]], Mapping[str, Tensor]]
 
 
 @dataclass(frozen=True)
 class StepResult:
-    """One step. Tensors stay on the device, the same on every rank: reading one waits for it."""
+    """The result of a step, the same on every rank. Reading a tensor waits for the device."""
 
     loss: Tensor  # float32 []: mean over the global batch's micro batches
     grad_norm: Tensor  # float32 []: before clipping; not finite where fp16 overflowed
@@ -56,10 +56,10 @@ class Engine(Protocol):
         """Take every parameter, and with ``optimizer`` what the optimizer keeps of it."""
 
     def scalars(self) -> dict[str, Any]:
-        """The rest of the state, as JSON knows it: steps, the loss scale."""
+        """The rest of the state, in types that JSON has: steps, the loss scale."""
 
     def load_scalars(self, values: dict[str, Any]) -> None:
-        """Take back what ``scalars`` gave."""
+        """Restore what ``scalars`` gave."""
 
 
 def make_engine(config: Config, model_config: ModelConfig, topology: Topology) -> Engine:

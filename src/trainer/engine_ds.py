@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 
     Feed = Iterator[tuple[Batch, tuple[int, ...]]]  # micro batches with their keys of dropout
 
-KINDS = ("parameter", *MOMENTS)  # what there is of a parameter
-PARTITIONS = (  # where an optimizer of DeepSpeed keeps its own fp32 weights
+KINDS = ("parameter", *MOMENTS)  # the tensors of a parameter
+PARTITIONS = (  # attributes in which an optimizer of DeepSpeed keeps its fp32 weights
     "fp32_partitioned_groups_flat",  # ZeRO 3
     "single_partition_of_fp32_groups",  # ZeRO 1 and 2
     "fp32_groups_flat_partition",  # ZeRO 1 in bf16
 )
-NOTHING = itertools.repeat((torch.zeros(()), torch.zeros(())))  # what a pipeline may load
+NOTHING = itertools.repeat((torch.zeros(()), torch.zeros(())))  # a pipeline loads it, for nothing
 
 
 def make(config: Config, model_config: ModelConfig, topology: Topology) -> DeepSpeedEngine:
@@ -60,9 +60,9 @@ def make(config: Config, model_config: ModelConfig, topology: Topology) -> DeepS
 
 
 class Layer(nn.Module):
-    """A whole stage as the one layer that DeepSpeed's pipeline gives each of its stages.
+    """A whole stage as a single layer of DeepSpeed's pipeline.
 
-    Only hidden states go through that pipeline: micro batches come from ``feed``, in order.
+    The pipeline passes only hidden states on: each stage takes the micro batches from ``feed``.
     """
 
     def __init__(self, stage: Stage) -> None:
@@ -98,7 +98,7 @@ class DeepSpeedEngine:
         self._adamw = adamw(config, self._parameters, model.model)
         self._pipes = topology.pipeline_size > 1
 
-        with contextlib.redirect_stdout(io.StringIO()):  # what it prints, the run says itself
+        with contextlib.redirect_stdout(io.StringIO()):  # the run says itself what matters of it
             self._engine = library.initialize(
                 model=_pipeline(library, self._layer, topology) if self._pipes else model,
                 optimizer=self._adamw,
@@ -107,9 +107,9 @@ class DeepSpeedEngine:
                 dist_init_required=False,
             )[0]
 
-        if self.zero == 3:  # the loss asks for a weight of another module
+        if self.zero == 3:  # the loss reads the head's weight, which is one of another module
             library.zero.register_external_parameter(model, model.head_weight)
-        if scaler := self._scaler():  # it would raise an Exception of its own; see metrics.STREAK
+        if scaler := self._scaler():  # metrics.STREAK ends such a run with a better message
             scaler.raise_error_at_min_scale = False
         self._begin_moments()
 
@@ -186,7 +186,7 @@ class DeepSpeedEngine:
         norm: Tensor | None = None
         engine.train()
         for number, (batch, key) in enumerate(feed, 1):
-            # By itself it counts micro batches of all steps, and is lost when a batch grows.
+            # DeepSpeed counts micro batches through all steps, wrongly when the batch size changes.
             engine.set_gradient_accumulation_boundary(number == count)
             loss = engine(batch, None, key)
             losses.append(loss.detach())
@@ -239,7 +239,7 @@ class DeepSpeedEngine:
 
         value = value.to(self.topology.device, torch.float32)
         scope = "full"
-        if self.zero == 3:  # its own way to cut does not know that the last piece is padded
+        if self.zero == 3:  # cut here: DeepSpeed's own function forgets that the end is padded
             scope = "local"
             size = parameter.ds_tensor.numel()
             begin = size * self.topology.data_rank
@@ -267,7 +267,7 @@ def _mpu(topology: Topology) -> SimpleNamespace:
 
 
 def _pipeline(library: Any, layer: Layer, topology: Topology) -> Any:
-    """A PipelineModule with one layer a stage, which knows that the word embedding is tied."""
+    """A PipelineModule with one layer in each stage, in which the word embedding may be tied."""
     pipe, embedding = library.runtime.pipe, layer.stage.embedding
     axes = (topology.pipeline_size, topology.tensor_size, topology.data_size)
     module = pipe.PipelineModule(

@@ -51,7 +51,7 @@ class LossScale:
     good: int = 0
 
     def update(self, overflow: bool, config: Config) -> None:
-        """Learn from one step."""
+        """Adapt to whether a step has overflowed."""
         self.good = 0 if overflow else self.good + 1
         self.patience -= overflow
         if overflow and self.patience <= 0:
@@ -73,8 +73,8 @@ class TorchEngine:
         cuda = topology.device.type == "cuda"
         precision = config.precision_on(topology.device.type)
         self.half = precision != "fp32"
-        # Else torch's default type, which a test may set to float64: there sums in another order
-        # agree to 1e-9 on every processor.
+        # Without it torch's default type: a test may set that to float64, in which sums in another
+        # order agree to 1e-9 on every processor.
         self.dtype = DTYPES[precision] if self.half else torch.get_default_dtype()
         self._dynamic = self.dtype == torch.float16 and not config.loss_scale
         scale = config.loss_scale or config.initial_loss_scale
@@ -91,7 +91,7 @@ class TorchEngine:
     def train_batch(self, micro_batches: Sequence[Batch], lr: float) -> StepResult:
         topology, count, scale = self.topology, len(micro_batches), self._scale.value
         before = topology.traffic.data
-        # A tensor made by the device: one that is copied there waits until it has caught up.
+        # Made on the device: a copy from the CPU would wait until the device has caught up.
         share = torch.full((), scale / (count * topology.data_size), device=topology.device)
         self.model.train()
         self._buckets.begin_step()
@@ -151,7 +151,7 @@ class TorchEngine:
         set_steps(self._optimizers, self.steps)
 
     def _parts(self, name: str, *, optimizer: bool) -> dict[str, Tensor]:
-        """What this rank holds of a weight, and of the optimizer's state of it; writable."""
+        """This rank's part of a weight, and of its state in the optimizer; writable."""
         parameter = self._buckets.held[name].parameter
         state = state_of(self._optimizers, parameter) if optimizer else {}
         return {"parameter": parameter.detach(), **state}
@@ -159,7 +159,7 @@ class TorchEngine:
     def _pipeline(
         self, micro_batches: Sequence[Batch]
     ) -> tuple[pipeline.StageLink, pipeline.Forward, list[Tensor]]:
-        """The link to other stages, the way forward, and the list to which it adds the losses."""
+        """The link to other stages, the forward function, and the list to which it adds losses."""
         topology, found = self.topology, list[Tensor]()
 
         def forward(number: int, hidden: Tensor | None) -> Tensor:

@@ -37,8 +37,8 @@ def continue_tokens(
 ) -> Iterator[int]:
     """Token after token, without end; the model sees as many of the last as it has positions.
 
-    ``temperature`` 0 takes the likeliest; ``top_k`` above 0 draws from that many. The same seed
-    gives the same tokens.
+    With ``temperature`` 0 the likeliest token is taken, with ``top_k`` above 0 one of so many
+    likeliest is drawn. The same seed gives the same tokens.
     """
     device, generator = stage.topology.device, torch.Generator().manual_seed(seed)
     seen = list(tokens)
@@ -66,10 +66,10 @@ def generate(
     seed: int = 0,
     device: str = "auto",
 ) -> Iterator[str]:
-    """The continuation of ``prompt``, piece by piece: up to ``tokens`` tokens, less where it ends.
+    """The continuation of ``prompt``, piece by piece: ``tokens`` tokens, or fewer up to an EOD.
 
-    An empty prompt begins a document. UsageError where the tokenizer does not fit the model, at
-    once.
+    An empty prompt begins a document. UsageError, before any text, where the tokenizer does not fit
+    the model.
     """
     if tokenizer.vocab_size > weights.model.vocab_size:
         raise UsageError(

@@ -1,4 +1,4 @@
-"""What a run writes down: lines on stderr, log.jsonl, curves on boards, and a plot."""
+"""The log of a run: lines on stderr, log.jsonl, curves on boards, and a plot."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from .parallel import Topology
 
-CURVES = (  # what a step has, its name on a board, and the flag that asks for it
+CURVES = (  # a number of a step, its name on a board, and the setting that asks for it, if any
     ("loss", "lm loss", ""),
     ("lr", "learning-rate", ""),
     ("grad_norm", "grad-norm", ""),
@@ -40,15 +40,15 @@ CURVES = (  # what a step has, its name on a board, and the flag that asks for i
     ("seconds_per_step", "iteration-time", "log_timers_to_tensorboard"),
     ("data_wait", "data-wait-share", "log_timers_to_tensorboard"),
 )
-CLEAR = "\r\x1b[K"  # the last line of a terminal
+CLEAR = "\r\x1b[K"  # empties the last line of a terminal
 
 
 class Log:
-    """What rank 0 says and writes; the other ranks have one that is silent.
+    """What rank 0 prints and writes; the logs of other ranks do nothing.
 
-    ``steps`` are the one to go on from and the last one, ``data_state`` is what SampleIterator says
-    of the samples before it; ``inputs`` are files that the run reads.
-    What cannot be written after the beginning is said, and does not end the run.
+    ``steps`` are the step to go on from and the last one, ``data_state`` is the state of the
+    SampleIterator at the first; ``inputs`` are files that the run reads. Later on a file that
+    cannot be written is a warning, and does not end the run.
     """
 
     def __init__(
@@ -202,7 +202,7 @@ def _json(event: str, **values: Any) -> str:
 
 
 def draw(folder: Path, entropy: float) -> str:
-    """Draw FOLDER/loss.png from FOLDER/log.jsonl; what to say of it."""
+    """Draw FOLDER/loss.png from FOLDER/log.jsonl; returns a message about it."""
     try:
         from matplotlib.figure import Figure
     except ImportError:

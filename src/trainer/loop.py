@@ -25,7 +25,7 @@ from tokpack.display import tell
 from tokpack.errors import OutputError, ResumeError, TrainingError, UsageError
 
 from . import checkpoint
-from .attention import described, fastest_kernel, kernel_of
+from .attention import described, fastest_kernel
 from .data import open_data, stream, weigh
 from .engine import make_engine
 from .log import Log
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from .data import Samples
     from .parallel import Topology
 
-COLLECTED = 100  # steps between two collections of Python's garbage
+COLLECTED = 100  # steps between two garbage collections of Python
 SIGNALS = (signal.SIGTERM, signal.SIGUSR2)
-OF_SAMPLES = "data_path train_data_path split order seed seq_length"  # what decides the samples
+OF_SAMPLES = "data_path train_data_path split order seed seq_length"  # these decide the samples
 
 
 def train(config: Config, inputs: Sequence[str] = ()) -> int:
@@ -64,7 +64,7 @@ def train(config: Config, inputs: Sequence[str] = ()) -> int:
         with closing(run.log), fastest, _collected_at_once(), _received_signals() as signals:
             try:
                 _finish(run, _make_steps(run, signals))
-            except TrainingError:  # all ranks have it: what was saved before it stays
+            except TrainingError:  # raised on all ranks: a checkpoint under way is still completed
                 _end_save(run)
                 raise
     except RuntimeError as error:
@@ -85,7 +85,7 @@ def train(config: Config, inputs: Sequence[str] = ()) -> int:
 
 @dataclass(frozen=True)
 class Pending:
-    """A checkpoint that is being written: how far the run was then, and when it began."""
+    """A checkpoint that is being written: where the run was then, and when writing began."""
 
     saving: checkpoint.Saving
     at: dict[str, int]
@@ -94,7 +94,7 @@ class Pending:
 
 
 class TrainingRun:
-    """All that a run is made of, and how far it has come."""
+    """The parts of a run, and how far it is."""
 
     def __init__(self, config: Config, topology: Topology, inputs: Sequence[str] = ()) -> None:
         """Open and check everything; collective."""
@@ -126,7 +126,7 @@ class TrainingRun:
         )
         dtype = DTYPES[config.precision_on(topology.device.type)]
         documents = "cu_seqlens" in self.data.train.batch([0])
-        kernel = kernel_of(self.engine.model, dtype, config.micro_batch_size, documents)
+        kernel = self.engine.model.attention_kernel(dtype, config.micro_batch_size, documents)
         self.log.say(described(kernel, topology.device))
         if self.load != config.load:
             self.log.say(f"{self.load} has checkpoints of this run from {config.load}: it goes on")
@@ -156,16 +156,16 @@ class TrainingRun:
 
     @property
     def consumed(self) -> int:
-        """Samples that all processes have taken."""
+        """Samples that all processes together have taken."""
         return self.stream.consumed_samples
 
     def at(self) -> dict[str, int]:
-        """How far it has come, as logs have it."""
+        """How far the run is, as records of the log have it."""
         return {"iteration": self.step, "consumed_samples": self.consumed}
 
 
 def _make_steps(run: TrainingRun, signals: list[int]) -> str:
-    """Train to the end, or until something asks to stop: what did, or an empty string."""
+    """Train to the end, or until something asks to stop; returns what did, else ""."""
     config, begun, begin = run.config, run.step, time.monotonic()
 
     def due(interval: int | None) -> bool:
@@ -203,11 +203,10 @@ def _make_steps(run: TrainingRun, signals: list[int]) -> str:
 
 
 def _asked_to_stop(run: TrainingRun, signals: list[int], minutes: float) -> str:
-    """Who asks to stop before the next step, if anybody; collective, the same on every rank.
+    """What asks to stop before the next step, else ""; collective, the same on every rank.
 
-    A checkpoint that by now is written by all ranks is completed here.
-
-    ``minutes`` are those since the first step, -1 before it.
+    ``minutes`` have passed since the first step, -1 before it. A checkpoint that all ranks have
+    written by now is completed here.
     """
     config, main = run.config, run.topology.is_main
     asked = {
@@ -227,9 +226,10 @@ def _asked_to_stop(run: TrainingRun, signals: list[int], minutes: float) -> str:
 
 @contextmanager
 def _collected_at_once() -> Iterator[None]:
-    """Python's garbage is collected by all ranks at the same step, not by each in the midst of one.
+    """A context in which only the loop collects garbage, on all ranks at the same step.
 
-    What is there before the first step stays, and is not looked at again.
+    Else a rank would do so in the middle of a step, and all others would wait for it. Objects from
+    before the first step are not looked at again.
     """
     gc.collect()
     gc.freeze()
@@ -243,7 +243,7 @@ def _collected_at_once() -> Iterator[None]:
 
 @contextmanager
 def _received_signals() -> Iterator[list[int]]:
-    """The signals that ask this process to stop, as they come."""
+    """A context with the list of signals received that ask this process to stop."""
     received: list[int] = []
     before = {n: signal.signal(n, lambda n, _: received.append(n)) for n in SIGNALS}
     try:
@@ -262,7 +262,7 @@ def _look(run: TrainingRun) -> None:
 
 
 def _finish(run: TrainingRun, reason: str) -> None:
-    """Save, and evaluate a run that came to its end."""
+    """Save, and evaluate if the run was not stopped by ``reason``."""
     if reason:
         run.log.say(f"stopped at iteration {run.step:,} by {reason}")
     if run.meter.results:
@@ -277,7 +277,7 @@ def _finish(run: TrainingRun, reason: str) -> None:
 
 
 def _evaluate(run: TrainingRun, sets: dict[str, Samples]) -> None:
-    """Loss of a label over the first samples of each set: eval_iters batches, or all it has."""
+    """The mean loss of a label over the first eval_iters batches of each set, or all it has."""
     size = run.config.global_batch_size
     for name, samples in sets.items():
         count = min(run.config.eval_iters * size, len(samples)) // run.smallest
@@ -292,7 +292,7 @@ def _evaluate(run: TrainingRun, sets: dict[str, Samples]) -> None:
 
 
 def _try_to_save(run: TrainingRun) -> None:
-    """Save; with async_save as far as it can be done now."""
+    """Save; with async_save only begin to."""
     _try(run, _end_save)
     _try(run, _begin_save)
     if not run.config.async_save:
@@ -300,7 +300,7 @@ def _try_to_save(run: TrainingRun) -> None:
 
 
 def _try(run: TrainingRun, work: Callable[[TrainingRun], None]) -> None:
-    """Begin or end saving, or go on without where there is no room: later there may be."""
+    """Begin or end saving. Where the disk is full the run goes on without this checkpoint."""
     at = run.at() if run.saving is None else run.saving.at
     try:
         work(run)

@@ -1,4 +1,4 @@
-"""What is measured in a run, and what is known before: rates, use of the hardware, memory."""
+"""What is measured in a run: losses, rates, use of the hardware, memory."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from .engine import StepResult
     from .parallel import Topology
 
-STREAK = 10  # skipped steps in a row, the loss scale not falling, that end a run
+STREAK = 10  # so many steps in a row that are skipped at the same loss scale end a run
 
 
 @dataclass
 class StepMeter:
-    """Adds up steps until somebody looks; results stay on the device till then.
+    """Collects the results of steps, which stay on the device until they are read.
 
     ``waited`` are the seconds that steps waited for samples.
     """
@@ -53,7 +53,7 @@ class StepMeter:
             )
 
     def restart(self) -> None:
-        """Forget the steps; time up to here is not theirs."""
+        """Forget the steps, and measure time from here on."""
         self.results, self.samples, self.waited = [], 0, 0.0
         self._begin = time.perf_counter()
 

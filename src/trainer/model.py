@@ -1,4 +1,4 @@
-"""GPT-2 and GPT-NeoX as one decoder, cut into pipeline stages. Parameters have global names."""
+"""The decoder of all supported models, cut into pipeline stages. Parameters have global names."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.attention import SDPBackend
 
 from tokpack.configuration.model import VOCABULARY, ModelConfig
 
-from .attention import document_mask
+from .attention import document_mask, fastest_kernel
 from .blocks import DecoderLayer, block_seeds, dropout, norm_of, random_seed, reseed, rotary_of
 from .parallel import Topology, gather_whole, own_part
 from .tensor import enter, sequence_part
@@ -34,7 +35,7 @@ def stage_layers(config: Config, topology: Topology) -> range:
 
 
 class Embedding(nn.Module):
-    """Words, their norm, learned positions; behind the first stage of a tied model words only."""
+    """Word embedding, its norm, learned positions; on a tied model's last stage the words alone."""
 
     def __init__(self, model: ModelConfig, topology: Topology) -> None:
         super().__init__()
@@ -70,18 +71,19 @@ class Stage(nn.Module):
         self.norm = norm_of(model) if last else None
         untied = last and not self.tied
         self.head = VocabWeight(rows, model.hidden_size, topology) if untied else None
-        # Calls a group of blocks in a way that recomputes activations; the engine sets these.
+        # The engine may set these: how a group of blocks is called so that it is recomputed, and
+        # how many blocks are a group.
         self.recompute: Callable[..., Tensor] | None = None
         self.recompute_layers = 1
         self.call: Callable[..., Tensor] = lambda name, *x: self.blocks[name](*x)
-        self.flex = False  # documents by FlexAttention: worth it where it is compiled
+        self.flex = False  # whether FlexAttention is used for documents: fast only when compiled
         self.softmax = softmax
 
     def compile_parts(self) -> None:
         """Compile the blocks and the head's softmax when they are first used."""
         model = self.model
         self.softmax = torch.compile(softmax)
-        # FlexAttention's kernels drop nothing and want wide heads.
+        # FlexAttention has no dropout and needs heads of at least 16.
         wide = model.head_width >= 16 and not model.attention_dropout
         self.flex = wide and self.topology.device.type == "cuda"
         outside = torch.compiler.disable(reseed) if model.random else reseed  # type: ignore[no-untyped-call]
@@ -100,7 +102,7 @@ class Stage(nn.Module):
         if not self.topology.last_stage:
             return x
         labels, mask = batch["labels"].flatten(), batch["loss_mask"].flatten().float()
-        # Inside of a Function gradients always look wanted, also those of an evaluation.
+        # Asked here: inside of an autograd Function gradients always seem to be wanted.
         learn = torch.is_grad_enabled()
         rest = (labels, mask, self.model.vocab_size, self.topology, self.softmax, learn)
         x = enter(x, self.topology).flatten(0, 1)
@@ -114,7 +116,7 @@ class Stage(nn.Module):
     def hidden(
         self, batch: Mapping[str, Tensor], hidden: Tensor | None = None, key: tuple[int, ...] = ()
     ) -> Tensor:
-        """The hidden state [B, S, H] behind this stage, on the last one behind the final norm."""
+        """The output [B, S, H] of this stage's blocks, on the last stage that of the final norm."""
         tokens, model = batch["tokens"], self.model
         positions, documents = batch.get("position_ids"), batch.get("cu_seqlens")
         if positions is None:
@@ -146,6 +148,35 @@ class Stage(nn.Module):
                 hidden = self.recompute(run, hidden, names[begin : begin + step])
         return hidden if self.norm is None else _computed(self.norm(hidden))
 
+    def attention_kernel(self, dtype: torch.dtype, samples: int, documents: bool) -> str:
+        """The name of the kernel that computes attention for ``samples`` samples of type ``dtype``.
+
+        With ``documents`` attention stays inside documents.
+        """
+        model, topology = self.model, self.topology
+        if documents and self.flex:
+            return "FlexAttention"
+        heads = (model.num_attention_heads, model.num_query_groups, model.num_query_groups)
+        q, k, v = (
+            torch.empty(
+                (samples, n // topology.tensor_size, model.seq_length, model.head_width),
+                dtype=dtype,
+                device=topology.device,
+                requires_grad=True,
+            )
+            for n in heads
+        )
+        mask = None
+        if documents:
+            shape = (samples, 1, model.seq_length, model.seq_length)
+            mask = torch.empty(shape, dtype=torch.bool, device=topology.device)
+        grouped = model.num_query_groups < model.num_attention_heads
+        with fastest_kernel(topology.device):
+            choice = torch._fused_sdp_choice(
+                q, k, v, mask, model.attention_dropout, mask is None, enable_gqa=grouped
+            )
+        return SDPBackend(choice).name
+
     @property
     def head_weight(self) -> Tensor:
         """The head [padded vocabulary / tensor_size, H]: the word embedding where it is tied."""
@@ -160,7 +191,10 @@ class Stage(nn.Module):
                 yield name, parameter
 
     def counted(self) -> list[str]:
-        """Of the owned, what this rank adds to the norm: what all tensor ranks have counts once."""
+        """The owned parameters whose gradients this rank adds to the norm.
+
+        Those that every tensor rank has whole are counted by tensor rank 0 only.
+        """
         main = self.topology.tensor_rank == 0
         layout = self.model.layout
         return [name for name, _ in self.owned() if main or layout[name].split is not None]
@@ -173,18 +207,19 @@ class Stage(nn.Module):
         return own_part(whole, self.model.layout[name].split, self.topology)
 
     def gather_whole(self, name: str, part: Tensor) -> Tensor:
-        """The whole tensor of which every tensor rank gives its ``part``; a collective."""
+        """The whole tensor that the ``part`` of each tensor rank belongs to; a collective."""
         whole = gather_whole(part, self.model.layout[name].split, self.topology)
         return whole[: self.model.vocab_size] if name in VOCABULARY else whole
 
     def full_state(
         self, parts: Callable[[str], Mapping[str, Tensor]]
     ) -> Iterator[tuple[str, dict[str, Tensor]]]:
-        """Parameters one by one: global name, {parameter, what the optimizer keeps}; a collective.
+        """Each parameter: its global name, and its tensors by kind; a collective.
 
-        Tensors are whole, float32, on the CPU, without padding of the vocabulary. Ranks that do not
-        write (data or tensor rank above 0) are given the name and {}. A tied head is not repeated.
-        ``parts`` gives what this tensor rank has of each name.
+        Kinds are "parameter" and those of the optimizer's state. Tensors are whole, float32, on the
+        CPU, without padding of the vocabulary; on data and tensor ranks above 0, which write
+        nothing, there are none. A tied head is not repeated. ``parts`` gives the parts of this
+        tensor rank by name.
         """
         writes = self.topology.data_rank == 0 and self.topology.tensor_rank == 0
         for name, _ in self.owned():
@@ -211,6 +246,6 @@ class Stage(nn.Module):
 
 
 def _computed(x: Tensor) -> Tensor:
-    """``x`` in the type that products are computed in, as the residual stream is."""
+    """``x`` in autocast's type, which the residual stream has as well."""
     kind = x.device.type
     return x.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else x

@@ -1,7 +1,7 @@
-"""Which network interface gloo takes where the processes of a run are on several machines.
+"""Choosing the network interface for gloo where the processes of a run are on several machines.
 
-Left alone it takes the one of the address that the host's name has. Debian's /etc/hosts says
-127.0.1.1, at which no other machine finds this one.
+By default gloo takes the interface with the address of the host's name. That is 127.0.1.1 in
+Debian's /etc/hosts, where no other machine can reach this one.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ except ImportError:  # not a POSIX system
 
 VARIABLE = "GLOO_SOCKET_IFNAME"
 _GET_ADDRESS = 0x8915  # SIOCGIFADDR of Linux
-_ANYWHERE = "192.0.2.1"  # of the block for documentation: whatever leads away from here
+_ANYWHERE = "192.0.2.1"  # reserved for documentation: the route to it leads out of this machine
 
 
 def choose_interface() -> None:
-    """Set GLOO_SOCKET_IFNAME, unless it is set, to what NCCL was told, or to what leads out."""
+    """Set GLOO_SOCKET_IFNAME, unless it is set, to NCCL's interface or the one that leads out."""
     if VARIABLE in os.environ or not _several_machines():
         return
     name = _told_to_nccl(os.environ.get("NCCL_SOCKET_IFNAME", ""))
@@ -42,7 +42,7 @@ def _several_machines() -> bool:
 
 
 def _told_to_nccl(words: str) -> str | None:
-    """The first interface that NCCL_SOCKET_IFNAME means: names or their beginnings, or =NAME."""
+    """The first interface that NCCL_SOCKET_IFNAME means: =NAME, or beginnings of names."""
     names = [name for _, name in socket.if_nameindex()]
     for word in words.removeprefix("=").split(","):
         for name in names:

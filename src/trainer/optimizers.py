@@ -1,4 +1,4 @@
-"""How a step changes the weights: one function for each optimizer, which makes its state too."""
+"""The optimizers: for each a function that makes it, with its state."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ MOMENTS = ("exp_avg", "exp_avg_sq")  # of Adam
 
 
 def make_optimizers(config: Config, model: Stage, held: Mapping[str, Held]) -> Optimizers:
-    """What makes a step together, each of some parameters of the stage, which are ``held`` here.
+    """The optimizers that make a step together, each of some of the parameters ``held`` here.
 
-    The state of a parameter is there from the beginning, so that it can be loaded: tensors of the
-    held parameter's shape, or on ranks that are not its owner of none, under any names, which
-    checkpoints have too, and perhaps a "step", which the engine sets to the number of steps made.
+    The state of a parameter exists from the beginning, so that it can be loaded: tensors of the
+    held parameter's shape, empty on ranks that do not own it. Checkpoints have them under the same
+    names. A tensor "step", if there is one, is set by the engine to the number of steps made.
     """
     return OPTIMIZERS[config.optimizer](config, model, held)
 
@@ -51,7 +51,7 @@ def state_of(optimizers: Optimizers, parameter: nn.Parameter) -> dict[str, Tenso
 
 
 def set_steps(optimizers: Optimizers, steps: int) -> None:
-    """Tell the optimizers how many steps were made."""
+    """Set the number of steps made in the state of all optimizers."""
     for state in (state for one in optimizers for state in one.state.values() if "step" in state):
         state["step"].fill_(steps)
 
@@ -87,10 +87,10 @@ def _adam(config: Config, model: Stage, held: Mapping[str, Held]) -> Optimizers:
 
 
 class Muon(torch.optim.Optimizer):
-    """Steps along the momentum of each matrix with all its singular values made about 1.
+    """Muon: a step is the momentum of a matrix with all singular values made about 1.
 
-    The matrix is the whole one, whatever ranks share it; of data ranks its owner has the momentum,
-    and gives the others its step.
+    That is of the whole matrix, however ranks share it. The data rank that owns it has the
+    momentum, and sends the step to the others. (https://kellerjordan.github.io/posts/muon)
     """
 
     def __init__(self, config: Config, model: Stage, held: Mapping[str, Held]) -> None:
@@ -153,7 +153,7 @@ class Muon(torch.optim.Optimizer):
 
 
 def newton_schulz(x: Tensor, steps: int) -> Tensor:
-    """A matrix like ``x`` [r, c] whose singular values, but for tiny ones, are 0.7 to 1.2."""
+    """``x`` [r, c] with its singular values, except tiny ones, brought to 0.7 to 1.2."""
     wide: Tensor = x if x.shape[0] <= x.shape[1] else x.mT
     wide = wide / wide.norm().clamp(min=1e-7)
     for _ in range(steps):
@@ -163,7 +163,7 @@ def newton_schulz(x: Tensor, steps: int) -> Tensor:
 
 
 def _muon(config: Config, model: Stage, held: Mapping[str, Held]) -> Optimizers:
-    """Muon of the matrices of the layers, AdamW of all else."""
+    """Muon for the matrices of the layers, AdamW for everything else."""
     matrices = {name: held[name] for name in whole_parameters(config, model)}
     rest = {name: one for name, one in held.items() if name not in matrices}
     return [*([Muon(config, model, matrices)] if matrices else ()), *_adam(config, model, rest)]

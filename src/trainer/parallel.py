@@ -1,4 +1,4 @@
-"""Where a process stands among the others, and what they say to each other."""
+"""The place of a process among the others of a run, and the collectives that they share."""
 
 from __future__ import annotations
 
@@ -27,16 +27,17 @@ CPU = torch.device("cpu")
 
 @dataclass
 class Traffic:
-    """Bytes that this process has sent to other data ranks, if they stand in a ring."""
+    """Bytes that this process has sent to other data ranks, as if they formed a ring."""
 
     data: float = 0.0
 
 
 @dataclass(frozen=True)
 class Topology:
-    """Place of this process. A group is None where it would hold one process.
+    """The place of this process. A group of one process is None.
 
-    Ranks count tensor ranks fastest, then data ranks, then pipeline ranks.
+    Ranks that follow each other differ in the tensor rank, then in the data rank, last in the
+    pipeline rank.
     """
 
     rank: int = 0
@@ -52,7 +53,7 @@ class Topology:
     data_group: Group | None = None
     pipeline_group: Group | None = None
     embedding_group: Group | None = None  # first and last stage: a tied embedding is on both
-    split_sequence: bool = False  # between layers that they share, tensor ranks have parts of it
+    split_sequence: bool = False  # each tensor rank has a part of the sequence between layers
     traffic: Traffic = field(default_factory=Traffic, compare=False)
 
     @property
@@ -68,7 +69,7 @@ class Topology:
         return self.rank == 0
 
     def count(self, x: Tensor, rounds: int) -> None:
-        """Note that ``x`` goes around the ring of data ranks so often: but for one piece of it."""
+        """Count the bytes that this rank sends when ``x`` goes ``rounds`` times around a ring."""
         size = x.numel() * x.element_size()
         self.traffic.data += rounds * size * (self.data_size - 1) / self.data_size
 
@@ -80,7 +81,7 @@ class Topology:
 def start(config: Config) -> Topology:
     """Join the processes that torchrun started; without it this one is alone.
 
-    Raises UsageError where sizes do not divide, a GPU is missing or the others are not reached.
+    UsageError where sizes do not divide, a GPU is missing or the others cannot be reached.
     """
     world, rank = (int(os.environ.get(name, n)) for name, n in (("WORLD_SIZE", "1"), ("RANK", "0")))
     tensor, pipeline = config.tensor_model_parallel_size, config.pipeline_model_parallel_size
@@ -130,7 +131,7 @@ def device_of(wanted: str) -> torch.device:
 
 
 def _connect(device: torch.device, timeout: datetime.timedelta) -> None:
-    # Of the CPU's tensors too: whether to stop is asked without waiting for a GPU.
+    # gloo beside nccl, for tensors on the CPU: voting on a stop must not wait for a GPU.
     backend, bound = ("cpu:gloo,cuda:nccl", device) if device.type == "cuda" else ("gloo", None)
     choose_interface()
     try:
@@ -157,12 +158,12 @@ def _group(lines: Tensor, rank: int, timeout: datetime.timedelta) -> Group | Non
 
 
 def rank_and_size() -> tuple[int, int]:
-    """The rank of this process and the number of all, before there is a topology too."""
+    """The rank of this process and the number of all; usable without a topology."""
     return (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
 
 
 def gather(value: T) -> list[T]:
-    """What each rank has, by rank; collective."""
+    """The values of all ranks, by rank; collective."""
     if not dist.is_initialized():
         return [value]
     values: list[Any] = [None] * dist.get_world_size()
@@ -197,10 +198,9 @@ def total(x: Tensor, group: Group | None) -> Tensor:
 
 
 def begin_sum(x: Tensor, cut: bool, topology: Topology) -> Any:
-    """Begin to sum ``x`` [size] over data ranks, in place.
+    """Begin to sum ``x`` [size] over data ranks, in place; returns what to wait for, or None.
 
-    With ``cut`` each has the sum of its own of as many equal pieces, and of the others nothing.
-    To be waited for, unless it is None.
+    With ``cut`` each rank gets the sum of one of as many equal pieces; the rest is undefined.
     """
     if topology.data_group is None:
         return None
@@ -212,7 +212,10 @@ def begin_sum(x: Tensor, cut: bool, topology: Topology) -> Any:
 
 
 def begin_gather(x: Tensor, topology: Topology) -> Any:
-    """Begin to give the piece of ``x`` [size] that each data rank has to the others, in place."""
+    """Begin to gather ``x`` [size], of which each data rank has one piece, in place.
+
+    Returns what to wait for, or None.
+    """
     if topology.data_group is None:
         return None
     topology.count(x, 1)
@@ -221,7 +224,7 @@ def begin_gather(x: Tensor, topology: Topology) -> Any:
 
 
 def spread(x: Tensor, source: int, topology: Topology) -> Tensor:
-    """Give ``x`` of the data rank ``source`` to the others, in place."""
+    """Copy ``x`` of the data rank ``source`` to the other data ranks, in place."""
     if topology.data_group is not None:
         topology.count(x, 1)
         dist.broadcast(x, group=topology.data_group, group_src=source)
@@ -237,11 +240,11 @@ def mean_loss(losses: Sequence[Tensor], topology: Topology) -> Tensor:
 
 
 def global_norm(grads: Sequence[Tensor], topology: Topology, *, shared: bool = False) -> Tensor:
-    """Norm, float32 [], of the gradients that all tensor and pipeline ranks contribute.
+    """Norm, float32 [], of the gradients of all tensor and pipeline ranks together.
 
-    With ``shared`` data ranks contribute too, each some; else all have the same.
+    With ``shared`` those of a data rank are different ones, else all data ranks have the same.
     """
-    if topology.device == CPU:  # which sums 40 million squares in a row, and loses 3 in 1000
+    if topology.device == CPU:  # in pieces: one sum of 40 million squares is wrong by 3 in 1000
         grads = [piece for grad in grads for piece in torch.split(grad.flatten(), 1 << 16)]
     square = nn.utils.get_total_norm(list(grads)).to(topology.device) ** 2
     if shared:

@@ -1,8 +1,8 @@
-"""The order of work in a pipeline: one forward, one backward.
+"""The pipeline schedule "one forward, one backward".
 
-Its own few lines and not torch.distributed.pipelining, because every rank of a data rank has all
-micro batches: only hidden states travel, all of one known shape, and fewer micro batches than
-stages need nothing special. One stage is the simplest case of it.
+torch.distributed.pipelining is not used: here every stage has the micro batches itself, so that
+only hidden states of one known shape are sent, and fewer micro batches than stages need nothing
+special. A single stage is a case of this too.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from torch import Tensor
 if TYPE_CHECKING:
     from .parallel import Topology
 
-# What a stage does with micro batch i: hidden state in (None on the first stage), hidden state or
-# loss out; the gradient of what came out (None for the loss).
+# What a stage does with micro batch i. Forward: a hidden state (None on the first stage) -> hidden
+# state or loss. Backward takes that, and its gradient (None for the loss).
 Forward = Callable[[int, Tensor | None], Tensor]
 Backward = Callable[[int, Tensor, Tensor | None], None]
 
@@ -36,7 +36,7 @@ class StageLink:
     def swap(
         self, sent: Tensor | None = None, to: int | None = None, source: int | None = None
     ) -> Tensor | None:
-        """Send and receive at the same time; with nobody (None) there is nothing to do."""
+        """Send to rank ``to`` and receive from rank ``source`` at the same time, if given."""
         works, received, group = [], None, self.topology.pipeline_group
         if sent is not None and to is not None:
             works.append(dist.P2POp(dist.isend, sent.detach().contiguous(), to, group))

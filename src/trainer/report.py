@@ -1,4 +1,4 @@
-"""What a run says to people: what it is before it begins, and a line for some steps."""
+"""What a run prints: its numbers before the first step, and a line every few steps."""
 
 from __future__ import annotations
 

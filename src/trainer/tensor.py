@@ -1,4 +1,4 @@
-"""What tensor ranks share: linear layers that are split, and between them perhaps the sequence."""
+"""Tensor parallelism: linear layers that are split, and between them perhaps the sequence."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ def _summed(x: Tensor, group: Group | None) -> Tensor:
 
 
 class _Sum(torch.autograd.Function):
-    """A sum over one group forward and over another one backward; None: over nobody."""
+    """A sum over one group in the forward pass and over another in the backward pass.
+
+    Without a group nothing is summed.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, there: Group | None, back: Group | None) -> Tensor:
@@ -30,12 +33,15 @@ class _Sum(torch.autograd.Function):
 
 
 def reduce(x: Tensor, group: Group | None) -> Tensor:
-    """The sum of ``x`` over tensor ranks, of which each then has its own copy."""
+    """The sum of ``x`` over tensor ranks; the gradient of each rank's copy is not summed."""
     return x if group is None else _Sum.apply(x, group, None)  # type: ignore[no-untyped-call]
 
 
 def shared(x: Tensor, group: Group | None) -> Tensor:
-    """``x`` that all tensor ranks have, for their own parts of a layer: they sum its gradient."""
+    """``x``, which is the same on all tensor ranks; its gradient is summed over them.
+
+    For what each rank gives to its own part of a layer.
+    """
     return x if group is None else _Sum.apply(x, None, group)  # type: ignore[no-untyped-call]
 
 
@@ -49,56 +55,48 @@ def _summed_part(x: Tensor, group: Group) -> Tensor:
     return summed_part(x.movedim(1, 0), group).movedim(0, 1)
 
 
-class _Gather(torch.autograd.Function):
-    """Parts of the sequence gathered; on the way back what the ranks have learned is summed."""
+class _Parts(torch.autograd.Function):
+    """From parts of the sequence to the whole, or from the whole to parts of a sum over ranks.
+
+    Each is the other's way back: the gradient of what was gathered is summed, and the reverse.
+    """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, group: Group) -> Tensor:
-        ctx.group = group
-        return _gathered(x, group)
+    def forward(ctx: Any, x: Tensor, group: Group, gather: bool) -> Tensor:
+        ctx.group, ctx.gather = group, gather
+        return _gathered(x, group) if gather else _summed_part(x, group)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return _summed_part(grad, ctx.group), None
-
-
-class _SumPart(torch.autograd.Function):
-    """A sum of which each rank keeps a part of the sequence; the way back gathers."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, group: Group) -> Tensor:
-        ctx.group = group
-        return _summed_part(x, group)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return _gathered(grad, ctx.group), None
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        back = _summed_part(grad, ctx.group) if ctx.gather else _gathered(grad, ctx.group)
+        return back, None, None
 
 
 def common(weight: Tensor, topology: Topology) -> Tensor:
-    """A weight that all tensor ranks have, for their own parts of a layer: they sum its gradient.
+    """A weight that is the same on all tensor ranks, and used by each for its part of a layer.
 
-    Where the sequence is split, the gradients of all such weights are summed behind a step.
+    Its gradient is summed over them: here, or, where the sequence is split, with those of all such
+    weights after the backward pass.
     """
     return weight if topology.split_sequence else shared(weight, topology.tensor_group)
 
 
 def enter(x: Tensor, topology: Topology) -> Tensor:
-    """What tensor ranks have between layers, for their own parts of a layer: [B, S, H]."""
+    """The input [B, S, H] of a split layer, from what a tensor rank has between layers."""
     if topology.split_sequence:
-        return _Gather.apply(x, topology.tensor_group)  # type: ignore[no-any-return, no-untyped-call]
+        return _Parts.apply(x, topology.tensor_group, True)  # type: ignore[no-any-return, no-untyped-call]
     return shared(x, topology.tensor_group)
 
 
 def leave(x: Tensor, topology: Topology) -> Tensor:
-    """The sum of what tensor ranks' parts of a layer give, as they have it between layers."""
+    """The sum of the outputs of a split layer, as a tensor rank has it between layers."""
     if topology.split_sequence:
-        return _SumPart.apply(x, topology.tensor_group)  # type: ignore[no-any-return, no-untyped-call]
+        return _Parts.apply(x, topology.tensor_group, False)  # type: ignore[no-any-return, no-untyped-call]
     return reduce(x, topology.tensor_group)
 
 
 def sequence_part(x: Tensor, topology: Topology) -> Tensor:
-    """What this tensor rank has between layers of [B, S, ...] that all of them have."""
+    """Of ``x`` [B, S, ...] on all tensor ranks, the part that this one has between layers."""
     return own_part(x, 1 if topology.split_sequence else None, topology)
 
 
@@ -112,11 +110,11 @@ def sharded(topology: Topology, dim: int, *shape: int) -> nn.Parameter:
 
 class _Linear(nn.Module):
     weight: nn.Parameter
-    cast: Tensor | None = None  # the weight in the type of products, where an engine keeps it
+    cast: Tensor | None = None  # a copy of the weight in half precision, where an engine keeps one
 
     @property
     def working(self) -> Tensor:
-        """What products are computed with."""
+        """The tensor that products are computed with."""
         return self.weight if self.cast is None else self.cast
 
 

@@ -43,13 +43,13 @@ def _locate(tokens: Tensor, first: int, rows: int) -> tuple[Tensor, Tensor]:
 
 
 class HeadLoss(torch.autograd.Function):
-    """Mean cross entropy, float32 [], over the positions that ``mask`` counts.
+    """Mean cross entropy, float32 [], over the positions where ``mask`` is not 0.
 
-    ``hidden`` [N, H] decides the type of the products, ``weight`` [V / tensor_size, H] is the head,
+    ``hidden`` [N, H], whose type is that of the products, ``weight`` [V / tensor_size, H] the head,
     ``labels`` int64 [N], ``mask`` float32 [N]. Rows of the whole vocabulary from ``valid`` on are
-    padding and take no probability. Tensor ranks have to sum what ``hidden`` learns. ``softmax`` is
-    the one below, compiled or not. Logits exist for a chunk of positions at a time: gradients are
-    made on the way forward, nothing is done twice, unless ``learn`` is false.
+    padding and have no probability. The caller has to sum the gradient of ``hidden`` over tensor
+    ranks. ``softmax`` is the one below, compiled or not. Logits exist for a chunk of positions at a
+    time: with ``learn`` gradients are computed in the forward pass, so nothing is done twice.
     """
 
     @staticmethod

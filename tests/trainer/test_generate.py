@@ -25,7 +25,7 @@ from tokpack.errors import TokenizerError, UsageError  # noqa: E402
 from tokpack.files import lock  # noqa: E402
 from tokpack.tokenizers import load_tokenizer  # noqa: E402
 from tokpack.tokenizers.described import tokenizer_of  # noqa: E402
-from tokpack.trainer.checkpoint import save  # noqa: E402
+from tokpack.trainer.checkpoint import Saving  # noqa: E402
 from tokpack.trainer.engine import make_engine  # noqa: E402
 from tokpack.trainer.generate import continue_tokens, generate, load_model  # noqa: E402
 from tokpack.trainer.parallel import start  # noqa: E402
@@ -67,7 +67,7 @@ def run(tmp_path_factory: pytest.TempPathFactory, vocabulary: Path) -> Path:
         loss = engine.train_batch([batch], 3e-3).loss
     assert loss < 0.2
     meta = RunState(40, 40, {}, {}, dataclasses.asdict(model), tokenizer.describe())
-    save(engine, made, meta)
+    Saving(engine, made, meta).finish()
     lock.release()
     return made
 

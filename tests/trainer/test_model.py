@@ -18,7 +18,7 @@ from torch.nn import functional
 from tokpack.configuration.config import Config
 from tokpack.configuration.model import ModelConfig
 from tokpack.trainer import vocabulary
-from tokpack.trainer.attention import described, document_mask, kernel_of
+from tokpack.trainer.attention import described, document_mask
 from tokpack.trainer.engine_torch import LossScale
 from tokpack.trainer.model import Stage
 from tokpack.trainer.parallel import Topology
@@ -121,7 +121,7 @@ def test_the_block_mask_is_that_of_all_pairs(cuts: list[int], length: int) -> No
 def test_the_kernel_of_attention_is_known() -> None:
     """On a CPU there are two: one for what is causal, and one that computes everything."""
     names = [
-        kernel_of(stage_of(family), torch.float32, 2, documents)
+        stage_of(family).attention_kernel(torch.float32, 2, documents)
         for family in ({}, LLAMA, {"attention_dropout": 0.1})
         for documents in (False, True)
     ]

@@ -27,7 +27,7 @@ from support.trainer_model_tools import model_of  # noqa: E402
 
 from tokpack.configuration.config import Config  # noqa: E402
 from tokpack.errors import UsageError  # noqa: E402
-from tokpack.trainer.checkpoint import load, save  # noqa: E402
+from tokpack.trainer.checkpoint import Saving, load  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -120,7 +120,7 @@ def test_a_checkpoint_of_another_optimizer_is_refused(tmp_path: Path) -> None:
     engine = make(**MUON)
     steps(engine, 0, 2)
     meta = replace(state(engine, 2), config=engine.config.to_dict())
-    save(engine, tmp_path, meta)
+    Saving(engine, tmp_path, meta).finish()
     expected = steps(engine, 2, 2)
     again, adam = make(**MUON, seed=7), make(seed=7)
     before = [p.detach().clone() for p in adam.model.parameters()]
