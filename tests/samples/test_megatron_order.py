@@ -18,7 +18,8 @@ from support.places import GOLDEN, SHARED
 from tokpack import MMapIndexedDataset, _core
 from tokpack.errors import UsageError
 from tokpack.samples.megatron.build import megatron_recipe
-from tokpack.samples.megatron.orders import FLAVOURS, MegatronOrder, blend_request, megatron_blend
+from tokpack.samples.megatron.flavours import FLAVOURS
+from tokpack.samples.megatron.orders import MegatronOrder, blend_request, megatron_blend
 from tokpack.samples.split_string import parse_split
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def megatron_order(lengths: np.ndarray[Any, Any], *given: Any, **options: Any) -
 
 
 def tokens(source: MMapIndexedDataset, order: MegatronOrder, k: int) -> np.ndarray[Any, Any]:
-    return np.concatenate([source.get(*row) for row in order.locate(k).tolist()])
+    return np.concatenate([source.get(*row) for row in order.locate_many([k])[0].tolist()])
 
 
 def check_equal(stored: np.ndarray[Any, Any], built: np.ndarray[Any, Any]) -> None:
@@ -332,13 +333,13 @@ def test_locate_reads_on_where_the_last_sample_ended(
     for k in range(len(order)):
         found = [
             (document, token)
-            for document, begin, count in order.locate(k).tolist()
+            for document, begin, count in order.locate_many([k])[0].tolist()
             for token in range(begin, begin + count)
         ]
         begin = int(order.shuffle_index[k]) * seq_length
         assert found == twin.stream(lengths, documents, begin, seq_length + extra)
     with pytest.raises(IndexError):
-        order.locate(len(order))
+        order.locate_many([len(order)])[0]
 
 
 @given(weights=st.lists(st.floats(1e-4, 1), min_size=1, max_size=9), size=st.integers(0, 200))
@@ -372,7 +373,7 @@ def test_samples_are_counted_in_whole_numbers() -> None:
     order = megatron_order(lengths, 0, 1, 4096, None, seed=1, drop_last=False)
     assert len(order) == 262146
     last = int(np.flatnonzero(order.shuffle_index == 262145)[0])
-    assert order.locate(last).tolist() == [[0, 262145 * 4096, 1073745923 - 262145 * 4096]]
+    assert order.locate_many([last])[0].tolist() == [[0, 262145 * 4096, 1073745923 - 262145 * 4096]]
 
 
 def test_lengths_need_not_be_aligned() -> None:
@@ -383,7 +384,7 @@ def test_lengths_need_not_be_aligned() -> None:
         megatron_order(values, 0, 500, 16, 900, seed=3) for values in (lengths, shifted)
     )
     np.testing.assert_array_equal(plain.sample_index, moved.sample_index)
-    np.testing.assert_array_equal(plain.locate(7), moved.locate(7))
+    np.testing.assert_array_equal(plain.locate_many([7])[0], moved.locate_many([7])[0])
 
 
 @given(

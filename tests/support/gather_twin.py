@@ -28,7 +28,7 @@ def twin_sample(
     **_: Any,
 ) -> Sample:
     """Sample ``number`` of a dataset whose tokens are ``sequences``, from the rows of its order."""
-    rows = dataset._order.locate(number).tolist()
+    rows = dataset._order.locate_many([number])[0].tolist()
     parts = [row[2] for row in rows]
     length, filled = dataset.seq_length, sum(parts)
     text = np.zeros(length + 1, np.int64)

@@ -167,10 +167,14 @@ class Mixture:
         return [Phase(first, self.rules.shares(given, self.portions)) for first, given in rows]
 
     @property
+    def blend_weights(self) -> list[float] | None:
+        """The weights for BlendedDataset, see Rules.as_weights."""
+        return self.rules.as_weights(self.weights, self.portions)
+
+    @property
     def is_used_up(self) -> bool:
         """Whether it ends when each sample of its datasets was given once, as in Megatron."""
-        weights = self.rules.as_weights(self.weights, self.portions)
-        return weights is None and len(self.portions) > 1
+        return self.blend_weights is None and len(self.portions) > 1
 
     @property
     def samples(self) -> int:

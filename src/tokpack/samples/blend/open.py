@@ -116,23 +116,21 @@ class _Opener:
         )
 
     def _stateless(self) -> BlendedDataset:
-        mixture, rules = self._mixture, self._mixture.rules
+        mixture, weights = self._mixture, self._mixture.blend_weights
         datasets = [self._dataset(portion) for portion in mixture.portions]
         size = mixture.asked if mixture.asked is not None else self._epoch()
         if size is None and mixture.name == "train":
             size = sum(dataset.samples_per_epoch for dataset in datasets)
-        weights = rules.as_weights(mixture.weights, mixture.portions)
         assert weights is not None
         if not mixture.changes:
             return BlendedDataset(datasets, weights, size)
         rows = [(0, weights)]
         for first, given in mixture.changes:
-            rows.append((first, rules.as_weights(given, mixture.portions) or []))
+            rows.append((first, mixture.rules.as_weights(given, mixture.portions) or []))
         return BlendedDataset(datasets, size=size, schedule=rows)
 
     def _of_other_program(self) -> BlendedDataset:
-        mixture, order = self._mixture, self._spec.order
-        weights = mixture.rules.as_weights(mixture.weights, mixture.portions)
+        mixture, weights = self._mixture, self._mixture.blend_weights
         if weights is None:
             datasets = [self._dataset(portion) for portion in mixture.portions]
             size = mixture.asked
@@ -140,7 +138,7 @@ class _Opener:
                 size = min(size, sum(map(len, datasets)))
             return BlendedDataset(datasets, size=size)
         asked = mixture.samples
-        request = blend_request(weights, asked, order, surplus=self._spec.surplus)
+        request = blend_request(weights, asked, self._spec.order, surplus=self._spec.surplus)
         datasets = [
             self._dataset(portion, count)
             for portion, count in zip(mixture.portions, request.samples, strict=True)

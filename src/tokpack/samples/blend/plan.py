@@ -255,13 +255,8 @@ def _check_mixture(mixture: Mixture) -> None:
             f"{mixture.name} is less than one sample of {rules.seq_length:,} tokens: ask for "
             "more tokens or epochs, or shorten the sequence length"
         )
-    weights = rules.as_weights(mixture.weights, mixture.portions)
-    if (
-        rules.order not in OWN_ORDERS
-        and mixture.name != "train"
-        and mixture.asked is None
-        and weights
-    ):
+    counted = mixture.name == "train" or mixture.asked is not None
+    if rules.order not in OWN_ORDERS and not counted and mixture.blend_weights:
         raise UsageError(
             f"the order {rules.order} must know how many samples a blend with weights has: "
             f"give {count}=N, 0 for none"

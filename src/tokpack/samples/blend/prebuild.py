@@ -85,7 +85,7 @@ def index_files(
             "index files of validation and test sets with datasets of their own are not written: "
             "give the datasets of training and a split"
         )
-    weights = train.rules.as_weights(train.weights, train.portions)
+    weights = train.blend_weights
     request = Request(
         paths=tuple(_rename(portion.prefix, rename or {}) for portion in train.portions),
         weights=None if weights is None or train.weights is None else tuple(weights),

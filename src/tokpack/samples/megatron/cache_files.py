@@ -115,35 +115,30 @@ def write_index_files(
     files = [file for dataset in datasets for file in dataset_files(dataset.path_prefix)]
     read = (*inputs, *files)
     bounds = split_bounds(request.split)
-    for place, part in enumerate(PARTS):
+    for place in range(len(PARTS)):
         if bounds[place] is None:
             continue
-        one = _Writer(os.fspath(folder), request, datasets, place, part)
-        yield from one.write(read, overwrite=overwrite)
+        one = _Writer(os.fspath(folder), request, datasets, place, read, overwrite)
+        yield from one.write()
 
 
+@dataclass(frozen=True)
 class _Writer:
-    """The files of one of train, valid and test."""
+    """Writes the files of one of PARTS, and replaces others as ``write_index_files`` says."""
 
-    def __init__(
-        self,
-        folder: str,
-        request: Request,
-        datasets: Sequence[MMapIndexedDataset],
-        place: int,
-        part: str,
-    ) -> None:
-        self._folder = folder
-        self._request = request
-        self._datasets = datasets
-        self._place = place
-        self._part = part
-        self._inputs: tuple[str, ...] = ()
-        self._overwrite = False
+    _folder: str
+    _request: Request
+    _datasets: Sequence[MMapIndexedDataset]
+    _place: int  # in PARTS
+    _inputs: tuple[str, ...]
+    _overwrite: bool
 
-    def write(self, inputs: tuple[str, ...], *, overwrite: bool) -> Iterator[Written]:
-        """Write the files, and replace as ``write_index_files`` says."""
-        self._inputs, self._overwrite = inputs, overwrite
+    @property
+    def _part(self) -> str:
+        return PARTS[self._place]
+
+    def write(self) -> Iterator[Written]:
+        """Write them, one dataset after the other, and then their blend."""
         request, wanted = self._request, self._request.samples[self._place]
         if request.weights is None and len(request.paths) == 1:
             yield self._dataset(0, wanted)[1]

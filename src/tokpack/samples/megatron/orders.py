@@ -15,7 +15,7 @@ import numpy.typing as npt
 from tokpack import _core
 from tokpack.errors import FormatError, UsageError
 from tokpack.samples.megatron.build import build_arrays, build_parts
-from tokpack.samples.megatron.flavours import FLAVOURS, flavour_named
+from tokpack.samples.megatron.flavours import flavour_named
 from tokpack.samples.orders.rows import scan
 
 if TYPE_CHECKING:
@@ -24,15 +24,6 @@ if TYPE_CHECKING:
     from tokpack.samples.cache.store import CacheFile, IndexCache
     from tokpack.samples.megatron.build import Recipe
     from tokpack.samples.orders.rows import Counts, Numbers, Rows
-
-__all__ = [
-    "FLAVOURS",
-    "BlendRequest",
-    "MegatronOrder",
-    "blend_request",
-    "megatron_blend",
-    "normalise",
-]
 
 
 class MegatronOrder:
@@ -71,7 +62,6 @@ class MegatronOrder:
         part = lengths[recipe.begin : recipe.end]
         self.tokens = int(part.sum(dtype=np.int64)) if tokens is None else tokens
         self.recipe = recipe
-        self.epochs = recipe.epochs
         self.cached: CacheFile | None = None
         if cache is None:
             arrays = build_arrays(lengths, recipe)
@@ -94,30 +84,13 @@ class MegatronOrder:
         """Number of samples, of all epochs."""
         return len(self)
 
-    def locate(self, k: int) -> npt.NDArray[np.int64]:
-        """Where the tokens of the k-th sample lie: int64 [parts, 3], in their order.
-
-        A row is a sequence of the dataset, the first of its tokens and their number, which can be
-        0; the numbers add up to ``seq_length + 1``, or ``seq_length`` without the extra token; less
-        in a kept last sample.
-        """
-        if not 0 <= k < len(self):
-            raise IndexError(f"sample {k} of {len(self)}")
-        sample = int(self.shuffle_index[k])
-        first, begin = map(int, self.sample_index[sample])
-        last, end = map(int, self.sample_index[sample + 1])
-        rows = np.zeros((last - first + 1, 3), np.int64)
-        rows[:, 0] = self.document_index[first : last + 1]
-        rows[:, 2] = self._lengths[rows[:, 0]]
-        rows[-1, 2] = max(end + self.recipe.extra, 0)
-        rows[0, 1] = begin
-        rows[0, 2] -= begin
-        return rows
-
     def locate_many(self, samples: Numbers) -> tuple[Rows, Counts]:
-        """``locate`` of each: all rows, one after the other, and how many each sample has.
+        """Where the tokens of samples lie: all rows, and int64 [B], how many each sample has.
 
-        FormatError where the arrays, which may come from a file, are out of range.
+        The numbers of tokens of a sample's rows, which can be 0, add up to ``seq_length + 1``, or
+        ``seq_length`` without the extra token; to less in a kept last sample. IndexError for a
+        sample that does not exist, FormatError where the arrays, which may come from a file, are
+        out of range.
         """
         numbers = np.asarray(samples, np.int64)
         if self._listed is None:

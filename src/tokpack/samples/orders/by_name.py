@@ -43,14 +43,12 @@ class Order(Protocol):
     @property
     def joined(self) -> bool: ...
 
-    def locate(self, sample: int) -> Rows:
-        """The pieces of a sample: int64 [k, 3], sequence, first token in it, number of tokens.
-
-        The numbers add up to ``seq_length + extra``, or less: the rest is padding.
-        """
-
     def locate_many(self, samples: Numbers) -> tuple[Rows, Counts]:
-        """``locate`` of each sample: all rows, one after the other, and int64 [B], rows of each."""
+        """The pieces of samples, one sample after the other, and int64 [B], how many each has.
+
+        Rows are int64 [k, 3]: sequence, first token in it, number of tokens. The numbers of a
+        sample add up to ``seq_length + extra``, or less: the rest is padding.
+        """
 
     def find(self, sequences: range, samples: int) -> Iterator[int]:
         """Which of the first ``samples`` have tokens of any of ``sequences``, in order."""
