@@ -23,7 +23,6 @@ from tokpack.tokenizers.ids import count_ids
 
 from .families import (
     ACTIVATIONS,
-    FAMILIES,
     GPT2,
     LLAMA,
     NEOX,
@@ -31,7 +30,7 @@ from .families import (
     QWEN3,
     SCALED_ROPE,
     SETTINGS,
-    TYPES,
+    Family,
     is_transposed,
     module_of,
     name_of,
@@ -152,11 +151,11 @@ def export(
             for name, content in files.items():
                 (work / name).write_bytes(content)
         whole_folder.finish(target, KIND)
-    return FAMILIES[family]
+    return family.architecture
 
 
-def family_of(model: ModelConfig) -> int:
-    """The index in FAMILIES of the class that computes the same. UsageError where there is none."""
+def family_of(model: ModelConfig) -> Family:
+    """The class that computes the same model. UsageError where there is none."""
     rotary, parallel = model.position_embedding_type == "rope", model.parallel_residual
     gelu = model.normalization == "LayerNorm" and model.activation != "swiglu"
     swiglu = model.normalization == "RMSNorm" and model.activation == "swiglu"
@@ -178,7 +177,7 @@ def family_of(model: ModelConfig) -> int:
         absent = [one for one in sorted(modules) if not name_of(one, family)]
         if not absent:
             return family
-        words = [f"{FAMILIES[family]} has no {' and no '.join(absent)}"]
+        words = [f"{family.architecture} has no {' and no '.join(absent)}"]
     raise UsageError(
         f"no class of transformers computes this model: {', '.join(words)}. GPT-2 has learned "
         "positions, LayerNorm, gelu, biases and a sequential residual; GPT-NeoX rotary positions, "
@@ -188,10 +187,10 @@ def family_of(model: ModelConfig) -> int:
     )
 
 
-def config_of(model: ModelConfig, family: int) -> dict[str, Any]:
+def config_of(model: ModelConfig, family: Family) -> dict[str, Any]:
     """The values of config.json, under the names of older and newer releases."""
-    column = min(family, LLAMA)
-    values = {n[column]: getattr(model, own) for own, n in SETTINGS.items() if n[column]}
+    named = {own: names[family.column] for own, names in SETTINGS.items()}
+    values = {name: getattr(model, own) for own, name in named.items() if name}
     activation = ACTIVATIONS[model.activation]
     if family == GPT2:
         values |= {"activation_function": activation, "embd_pdrop": model.hidden_dropout}
@@ -205,12 +204,12 @@ def config_of(model: ModelConfig, family: int) -> dict[str, Any]:
         values |= {"head_dim": model.head_width}
     # A norm behind the word embedding is folded into it: the head is not the same any more.
     tied = not (model.untie_embeddings_and_output_weights or model.embed_layernorm)
-    names = {"architectures": [FAMILIES[family]], "model_type": TYPES[family]}
+    names = {"architectures": [family.architecture], "model_type": family.model_type}
     return {**names, "tie_word_embeddings": tied, **values}
 
 
 def _write_weights(
-    folder: Path, weights: ExportableWeights, family: int, dtype: torch.dtype, limit: int
+    folder: Path, weights: ExportableWeights, family: Family, dtype: torch.dtype, limit: int
 ) -> None:
     """Write model.safetensors, or, beyond ``limit`` bytes, files of that size and their index."""
     shards: list[list[str]] = [[]]
@@ -239,7 +238,9 @@ def _write_weights(
         _write_json(folder / "model.safetensors.index.json", index)
 
 
-def _translated(weights: ExportableWeights, family: int, name: str) -> Iterator[tuple[str, Tensor]]:
+def _translated(
+    weights: ExportableWeights, family: Family, name: str
+) -> Iterator[tuple[str, Tensor]]:
     """The tensors, by name, that a family has for one of our parameters."""
     model, tensor = weights.model, weights.read(name)["parameter"]
     module = module_of(name)
@@ -253,14 +254,14 @@ def _translated(weights: ExportableWeights, family: int, name: str) -> Iterator[
     yield from zip(places(family, name), parts, strict=True)
 
 
-def _parts(model: ModelConfig, family: int, name: str, tensor: Tensor) -> list[Tensor]:
+def _parts(model: ModelConfig, family: Family, name: str, tensor: Tensor) -> list[Tensor]:
     """One of our tensors in the parts, and in the order of rows, that a family has."""
     rest, module = tensor.shape[1:], module_of(name)
     parts = [tensor]
     if module == "attention.qkv" and family != NEOX:
         heads = tensor.view(model.num_query_groups, -1, model.head_width, *rest)
         parts = [heads[:, :-2], heads[:, -2], heads[:, -1]]
-    elif module == "mlp.up" and family >= LLAMA:
+    elif module == "mlp.up" and family.column == LLAMA.column:
         parts = list(tensor.view(-1, 2, *rest).unbind(1))
     parts = [part.reshape(-1, *rest) for part in parts]
     if family == GPT2 and module == "attention.qkv":

@@ -1,23 +1,26 @@
-"""Names of modules and settings in other programs: in ``transformers``, and in Megatron's family.
-
-A family is a class of ``transformers`` whose models are computed here too.
-"""
+"""Names of modules and settings in other programs: ``transformers``, and Megatron's family."""
 
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 from tokpack.configuration.model import LLAMA_3_POSITIONS
 
-GPT2, NEOX, LLAMA, QWEN3, QWEN2 = range(5)
-_CLASSES = {  # by the model_type in config.json
-    "gpt2": "GPT2LMHeadModel",
-    "gpt_neox": "GPTNeoXForCausalLM",
-    "llama": "LlamaForCausalLM",
-    "qwen3": "Qwen3ForCausalLM",
-    "qwen2": "Qwen2ForCausalLM",
-}
-TYPES, FAMILIES = tuple(_CLASSES), tuple(_CLASSES.values())
+
+class Family(NamedTuple):
+    """A class of ``transformers`` whose models are computed here too."""
+
+    model_type: str  # in config.json
+    architecture: str  # the class
+    column: int  # in MODULES and SETTINGS
+
+
+GPT2 = Family("gpt2", "GPT2LMHeadModel", 0)
+NEOX = Family("gpt_neox", "GPTNeoXForCausalLM", 1)
+LLAMA = Family("llama", "LlamaForCausalLM", 2)
+QWEN3 = Family("qwen3", "Qwen3ForCausalLM", 2)
+QWEN2 = Family("qwen2", "Qwen2ForCausalLM", 2)
 ACTIVATIONS = {"gelu": "gelu_pytorch_tanh", "gelu_erf": "gelu", "swiglu": "silu"}
 
 # Our modules, and their names in GPT-2, GPT-NeoX and Llama; Qwen has those of Llama.
@@ -78,12 +81,12 @@ MEGATRON = {
 IGNORED = re.compile(r"rotary_emb|inv_freq|masked_bias|_extra_state|(attention|attn)\.bias$")
 
 
-def name_of(module: str, family: int) -> str:
+def name_of(module: str, family: Family) -> str:
     """What a family calls one of our modules; "" where it has no such module."""
-    return MODULES[module][min(family, LLAMA)] if module in MODULES else ""
+    return MODULES[module][family.column] if module in MODULES else ""
 
 
-def places(family: int, name: str) -> list[str]:
+def places(family: Family, name: str) -> list[str]:
     """The names of one of our parameters in a family, which may have it in several parts."""
     module, _, kind = name.rpartition(".")
     block = ""
@@ -100,7 +103,7 @@ def module_of(name: str) -> str:
     return module.split(".", 2)[2] if module.startswith("blocks.") else module
 
 
-def is_transposed(family: int, name: str) -> bool:
+def is_transposed(family: Family, name: str) -> bool:
     """Whether a family has this weight as [inputs, outputs]."""
     linear = module_of(name).startswith(("attention.", "mlp."))
     return family == GPT2 and linear and name.endswith(".weight")

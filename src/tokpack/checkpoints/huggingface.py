@@ -15,7 +15,6 @@ from tokpack.errors import FormatError, InputError, UsageError
 from tokpack.files.foreign import read_object
 
 from .families import (
-    FAMILIES,
     GPT2,
     IGNORED,
     LLAMA,
@@ -24,7 +23,7 @@ from .families import (
     QWEN3,
     SCALED_ROPE,
     SETTINGS,
-    TYPES,
+    Family,
     is_transposed,
     module_of,
     places,
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 
 CONFIG = "config.json"
 _WHOLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
-_FAMILIES = {name: family for family, name in enumerate(TYPES)} | {"mistral": LLAMA}
+_FAMILIES = {one.model_type: one for one in (GPT2, NEOX, LLAMA, QWEN3, QWEN2)} | {"mistral": LLAMA}
 _PREFIXES = ("transformer.", "gpt_neox.", "model.")  # left out where a model was saved headless
 _ACTIVATIONS = (
     {
@@ -121,7 +120,7 @@ class HubWeights:
         return parts[0][: model.vocab_size] if name in VOCABULARY else parts[0]
 
     def _places(self, name: str) -> list[str]:
-        prefix = _PREFIXES[min(self._family, LLAMA)]
+        prefix = _PREFIXES[self._family.column]
         return [place.removeprefix(prefix) for place in places(self._family, name)]
 
     def _shapes(self, name: str) -> list[tuple[int, ...]]:
@@ -130,9 +129,9 @@ class HubWeights:
         parts = [rows]
         if name in VOCABULARY:
             parts = [self._rows]
-        elif self._family >= LLAMA and module_of(name) == "attention.qkv":
+        elif self._family.column == LLAMA.column and module_of(name) == "attention.qkv":
             parts = [model.attention_width, *[model.num_query_groups * model.head_width] * 2]
-        elif self._family >= LLAMA and module_of(name) == "mlp.up":
+        elif self._family.column == LLAMA.column and module_of(name) == "mlp.up":
             parts = [model.ffn_hidden_size] * 2
         shapes = [(count, *rest) for count in parts]
         return [shape[::-1] for shape in shapes] if is_transposed(self._family, name) else shapes
@@ -163,12 +162,12 @@ class HubWeights:
             left.discard(head)
         if left:
             raise FormatError(
-                f"{self.path}: a {FAMILIES[self._family]} has no place for {len(left)} of the "
+                f"{self.path}: a {self._family.architecture} has no place for {len(left)} of the "
                 f"tensors: {', '.join(sorted(left)[:3])}"
             )
 
 
-def _family(path: Path, values: dict[str, Any]) -> int:
+def _family(path: Path, values: dict[str, Any]) -> Family:
     kind = values.get("model_type")
     if not isinstance(kind, str) or kind not in _FAMILIES:
         raise UsageError(
@@ -180,34 +179,32 @@ def _family(path: Path, values: dict[str, Any]) -> int:
     return _FAMILIES[kind]
 
 
-def _settings(path: Path, values: dict[str, Any], family: int) -> tuple[dict[str, Any], list[str]]:
+def _settings(
+    path: Path, values: dict[str, Any], family: Family
+) -> tuple[dict[str, Any], list[str]]:
     """Settings of Config that config.json says, and notes."""
-    kind, family = family, min(family, LLAMA)  # Qwen has Llama's names
-    only = _ONLY[family].items()
+    column = family.column
+    only = _ONLY[column].items()
     wrong = [f"{key} {brief(values[key])}" for key, one in only if values.get(key, one) != one]
     if wrong:
         raise UsageError(f"{path}: {', '.join(wrong)}: the models here have none such")
     rope, scaled = _rope(path, values, family)
-    values = _DEFAULTS[family] | {"initializer_range": 0.02} | values | rope
-    found = {
-        **_OURS[family],
-        "qk_layernorm": kind == QWEN3,
-        "add_qkv_bias": kind == QWEN2,
-        **scaled,
-    }
+    values = _DEFAULTS[column] | {"initializer_range": 0.02} | values | rope
+    qwen = {"qk_layernorm": family == QWEN3, "add_qkv_bias": family == QWEN2}
+    found = {**_OURS[column], **qwen, **scaled}
     for own, names in SETTINGS.items():
-        if names[family]:
-            found[own] = _value(path, values, names[family], FIELDS[own].kind, _DEFAULTS[family])
+        if names[column]:
+            found[own] = _value(path, values, names[column], FIELDS[own].kind, _DEFAULTS[column])
     act = "activation_function" if family == GPT2 else "hidden_act"
     word = values[act]
-    if not isinstance(word, str) or word not in _ACTIVATIONS[family]:
-        known = ", ".join(_ACTIVATIONS[family])
+    if not isinstance(word, str) or word not in _ACTIVATIONS[column]:
+        known = ", ".join(_ACTIVATIONS[column])
         raise UsageError(f"{path}: {act} {brief(word)} is not supported: only {known}")
-    found["activation"] = _ACTIVATIONS[family][word]
+    found["activation"] = _ACTIVATIONS[column][word]
     tied = _value(path, values, "tie_word_embeddings", bool, {})
     found["untie_embeddings_and_output_weights"] = not tied
-    if family == LLAMA:
-        head = {"head_dim": values.get("head_dim", 128 if kind == QWEN3 else None)}
+    if column == LLAMA.column:
+        head = {"head_dim": values.get("head_dim", 128 if family == QWEN3 else None)}
         found["kv_channels"] = _value(path, head, "head_dim", int, {"head_dim": None})
     notes = _window(path, values, found)
     found["seq_length"] = min(found["max_position_embeddings"], _LENGTH)
@@ -227,7 +224,9 @@ def _value(
     raise FormatError(f"{path}: {name} is {said}, expected {EXPECTED[kind]}")
 
 
-def _rope(path: Path, values: dict[str, Any], family: int) -> tuple[dict[str, Any], dict[str, Any]]:
+def _rope(
+    path: Path, values: dict[str, Any], family: Family
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """The base of rope and its share of a head, by the family's names; and our settings of scaling.
 
     UsageError for scaling that is not supported.
@@ -236,7 +235,7 @@ def _rope(path: Path, values: dict[str, Any], family: int) -> tuple[dict[str, An
         return {}, {}
     scaled: dict[str, Any] = {}
     said: dict[str, Any] = {}
-    base, share = (SETTINGS[own][family] for own in ("rotary_base", "rotary_percent"))
+    base, share = (SETTINGS[own][family.column] for own in ("rotary_base", "rotary_percent"))
     found = {base: values.get(base, 10000.0)}
     whole = values.get(share, 0.25) if share else 1.0
     for key in ("rope_scaling", "rope_parameters"):
@@ -314,6 +313,6 @@ def _is_name(value: Any) -> bool:
     return isinstance(value, str) and os.path.basename(value) == value not in ("", ".", "..")
 
 
-def _without_prefix(stored: dict[str, TensorEntry], family: int) -> dict[str, TensorEntry]:
+def _without_prefix(stored: dict[str, TensorEntry], family: Family) -> dict[str, TensorEntry]:
     """The tensors by their names without the prefix, which not all files have."""
-    return {name.removeprefix(_PREFIXES[min(family, LLAMA)]): one for name, one in stored.items()}
+    return {name.removeprefix(_PREFIXES[family.column]): one for name, one in stored.items()}

@@ -16,25 +16,10 @@ from tokpack.display import brief, nearest
 from tokpack.errors import FormatError, UsageError
 from tokpack.files.foreign import read_json
 
+from . import names as tables
 from .checks import EXCLUSIVE
 from .config import FIELDS
 from .derive import Given, configure
-from .names import (
-    BIGSCIENCE,
-    BLEND,
-    DEEPSPEED,
-    DEFAULTS,
-    DERIVED,
-    MICROSOFT,
-    NEOX,
-    NOTHING,
-    ONLY,
-    PROGRAMS,
-    REPLACED,
-    SAME,
-    SWITCHES,
-    WORDS,
-)
 from .setting import EXPECTED, Setting
 
 if TYPE_CHECKING:
@@ -44,16 +29,17 @@ if TYPE_CHECKING:
 
 # Flags of a model in one piece, behind those of a run that shares it among processes.
 UNSPLIT = ("--tensor-model-parallel-size", "1", "--pipeline-model-parallel-size", "1")
-SETTINGS = FIELDS | {setting.name: setting for setting in DERIVED}
+SETTINGS = FIELDS | {setting.name: setting for setting in tables.DERIVED}
 _ALIASES = {other: one.name for one in SETTINGS.values() for other in one.names.split()}
-_NOTHING = {name: count for count, names in NOTHING.items() for name in names.split()}
-_SAME = {name: count for count, names in SAME.items() for name in names.split()}
-_SWITCHES = SWITCHES | {f"no_{n}": (n, False) for n, s in SETTINGS.items() if s.kind is bool}
-_KNOWN = {*SETTINGS, *_ALIASES, *_SWITCHES, *ONLY, *_NOTHING, *_SAME}
-# Names that people write who come from another program.
-_OTHERS = {*_ALIASES, *ONLY, *_NOTHING, *_SAME, *(one.name for one in DERIVED if not one.help)}
-_OTHERS = {name for name in _OTHERS if "." not in name} - {"local_rank", "samples"}
-_REPLACED = {name: names.split() for name, names in REPLACED.items()}
+_NOTHING = {name: count for count, names in tables.NOTHING.items() for name in names.split()}
+_SAME = {name: count for count, names in tables.SAME.items() for name in names.split()}
+_SWITCHES = tables.SWITCHES | {f"no_{n}": (n, False) for n, s in SETTINGS.items() if s.kind is bool}
+_KNOWN = {*SETTINGS, *_ALIASES, *_SWITCHES, *tables.ONLY, *_NOTHING, *_SAME}
+# Names by which a script is recognised as one for another program.
+_HELPLESS = (one.name for one in tables.DERIVED if not one.help)
+_OTHERS = {*_ALIASES, *tables.ONLY, *_NOTHING, *_SAME, *_HELPLESS} - {"local_rank", "samples"}
+_OTHERS = {name for name in _OTHERS if "." not in name}
+_REPLACED = {name: names.split() for name, names in tables.REPLACED.items()}
 for _group in ((*names, names[0].replace("samples", "tokens")) for names in EXCLUSIVE):
     _REPLACED |= {name: list(_group) for name in _group}
 
@@ -71,18 +57,18 @@ class _Source:
 
     settings: dict[str, _Said] = field(default_factory=dict)
     refused: list[tuple[str, _Said]] = field(default_factory=list)  # switches that are false in it
-    ignored: list[str] = field(default_factory=list)  # see NOTHING
-    same: list[str] = field(default_factory=list)  # see SAME
+    ignored: list[str] = field(default_factory=list)  # see tables.NOTHING
+    same: list[str] = field(default_factory=list)  # see tables.SAME
     names: set[str] = field(default_factory=set)  # all names in it, as they are written there
 
     def add(self, name: str, value: Any, written: str) -> None:
         """Take one setting in, under any of its names. Raises UsageError."""
         self.names.add(name)
         name = _ALIASES.get(name, name)
-        if name in ONLY and not re.fullmatch(ONLY[name], _plain(value)):
-            expected = ONLY[name].replace("|", " or ") or "none"
+        if name in tables.ONLY and not re.fullmatch(tables.ONLY[name], _plain(value)):
+            expected = tables.ONLY[name].replace("|", " or ") or "none"
             raise UsageError(f"{written} is not supported: only {expected}")
-        if name in ONLY or value is None:
+        if name in tables.ONLY or value is None:
             return
         if name in _NOTHING:
             if name != "local_rank":  # which a launcher gives, not the user
@@ -148,7 +134,7 @@ def resolve(argv: Sequence[str], world_size: int = 1) -> tuple[Config, int | Non
     for note in notes:
         given.note(note)
     _take_defaults(given, file.names | flags.names)
-    neox = bool(file.names & set(NEOX.split())) or given.get("like") == "neox"
+    neox = bool(file.names & set(tables.NEOX.split())) or given.get("like") == "neox"
     neox = neox and "activation" not in flags.settings
     return configure(given, nproc or world_size, neox), nproc
 
@@ -170,7 +156,7 @@ def _take_defaults(given: Given, names: set[str]) -> None:
         return
     free = {
         name: value
-        for name, value in DEFAULTS[program].items()
+        for name, value in tables.DEFAULTS[program].items()
         if not any(one in given for one in (name, *_REPLACED.get(name, ())))
     }
     if like:
@@ -184,20 +170,20 @@ def _take_defaults(given: Given, names: set[str]) -> None:
         for name, value in free.items()
     )
     given.unlike = (
-        f"defaults that are others in {PROGRAMS[program]}: {', '.join(told)}; "
+        f"defaults that are others in {tables.PROGRAMS[program]}: {', '.join(told)}; "
         f"--like {program} takes those"
     )
 
 
 def _program(names: set[str]) -> str | None:
     """Whose flags and files these are; None where all names are ours."""
-    if names & set(NEOX.split()):
+    if names & set(tables.NEOX.split()):
         return "neox"
     if not names & _OTHERS:
         return None
-    if names & set(MICROSOFT.split()):
+    if names & set(tables.MICROSOFT.split()):
         return "microsoft"
-    return "bigscience" if names & set(BIGSCIENCE.split()) else "megatron"
+    return "bigscience" if names & set(tables.BIGSCIENCE.split()) else "megatron"
 
 
 def _with_deepspeed(said: dict[str, _Said], path: str, notes: list[str]) -> dict[str, _Said]:
@@ -241,7 +227,7 @@ def _with_blend(said: dict[str, _Said]) -> dict[str, _Said]:
     blend, values = _Source(), read_values(words[0])
     if not isinstance(values, dict):
         raise FormatError(f"{words[0]}: expected names and values, found {type(values).__name__}")
-    for key in BLEND.split():
+    for key in tables.BLEND.split():
         if key in values:
             blend.add(key, values[key], f"{words[0]}: {key} {_plain(values[key])}")
     blend.settings.setdefault("split", _Said(None, ""))  # such a file may do without one
@@ -280,7 +266,7 @@ def _with_ending(path: str) -> str:
 
 def _most_values(name: str) -> float:
     """How many words may follow a flag."""
-    if name in _SWITCHES or ONLY.get(name) == "false":
+    if name in _SWITCHES or tables.ONLY.get(name) == "false":
         return 0
     return SETTINGS[name].words if name in SETTINGS else {**_NOTHING, **_SAME}.get(name, 1)
 
@@ -293,7 +279,7 @@ def _read_file(path: str) -> _Source:
     if {"tokpack_blend", "datasets"} & set(values):
         values = {"data_path": [path]}
     half = values.get("fp16")
-    if isinstance(half, dict) and WORDS.get(str(half.get("type"))) == "bf16":
+    if isinstance(half, dict) and tables.WORDS.get(str(half.get("type"))) == "bf16":
         # GPT-NeoX said bf16 so before it had the word; there is no loss scale in it.
         values = {**values, "fp16": None, "bf16": {"enabled": half.get("enabled", False)}}
     for key, value in values.items():
@@ -307,7 +293,7 @@ def _read_file(path: str) -> _Source:
 def _add(source: _Source, path: str, key: str, value: Any) -> None:
     """Take in a setting of a file. UsageError where nobody knows it."""
     name = key.replace("-", "_").lower()
-    if name not in _KNOWN and name.split(".")[0] not in DEEPSPEED.split():
+    if name not in _KNOWN and name.split(".")[0] not in tables.DEEPSPEED.split():
         raise UsageError(f"{path}: unknown setting {key}{_hint(name)}")
     for block in ("deepspeed_json.", "deepspeed_extra_args."):
         name = name.removeprefix(block)
@@ -355,7 +341,7 @@ def _convert(name: str, value: Any, written: str) -> dict[str, Any]:
     except ValueError:
         raise UsageError(f"{written}: expected {EXPECTED[setting.kind]}") from None
     if setting.choices:
-        value = WORDS.get(str(value).lower(), value)
+        value = tables.WORDS.get(str(value).lower(), value)
     if name == "initial_scale_power":
         if not -1000 < value < 1000:
             raise UsageError(f"{written}: a power of two that no number holds")
