@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, cast
 
 import numpy as np
 
@@ -19,12 +19,21 @@ from tokpack.errors import TokenizerError, UsageError
 from tokpack.tokenizers.frame import Frame, frame_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     import numpy.typing as npt
 
 SpecialMode = Literal["text", "encode"]
 IdType = Literal["uint16", "int32"]
+
+
+class Choice(NamedTuple):
+    """What a request says of a tokenizer beside where it is; None: as its own files have it."""
+
+    special: SpecialMode | None = None
+    eod_token: str | int | None = None
+    pattern: str | None = None
+    eos_of_config: bool = False  # the EOD is the eos_token of a tokenizer_config.json
 
 
 class Encoded(Protocol):
@@ -277,3 +286,22 @@ class SpecialFinder:
             for _ in self._pattern.finditer(view[begin:end])
         ]
         return np.array(found, np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class TextEncoder:
+    """An encoder that gives the texts of a block to a library.
+
+    ``rows_of`` makes the ids of each text; ``special`` finds the special tokens that count.
+    """
+
+    rows_of: Callable[[list[str]], Sequence[list[int]]]
+    dtype: IdType
+    frame: Frame
+    special: SpecialFinder
+
+    def encode(self, data: npt.NDArray[np.uint8], spans: npt.NDArray[np.int64]) -> PackedIds:
+        rows = self.rows_of(texts_of(data, spans))
+        return pack(
+            rows, dtype=self.dtype, frame=self.frame, special=self.special.find(data, spans)
+        )

@@ -12,8 +12,7 @@ from tokpack.errors import TokenizerError
 from tokpack.tokenizers.base import SpecialMode, Tokenizer, texts_of
 from tokpack.tokenizers.gpt2_files import EOD, parse_merges, parse_vocab
 from tokpack.tokenizers.huggingface import build, encode_batch, load_library
-from tokpack.tokenizers.metaspace import MetaspaceTokenizer
-from tokpack.tokenizers.native import NativeTokenizer
+from tokpack.tokenizers.native import CoreTokenizer
 from tokpack.tokenizers.sentencepiece import SentencePieceTokenizer
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ def self_check(
     sample = first_documents(data, spans, most)
     texts = texts_of(data, sample)
     core: _core.AnyEncoder
-    if isinstance(tokenizer, (NativeTokenizer, MetaspaceTokenizer)):
+    if isinstance(tokenizer, CoreTokenizer):
         mode = tokenizer.special_mode(special_tokens)
         core = tokenizer.core(dtype="int32", special_tokens=mode, cache_bytes=_CACHE_BYTES)
         expected = encode_batch(reference(tokenizer, mode), texts)
@@ -81,9 +80,7 @@ def first_documents(
     return sample
 
 
-def reference(
-    tokenizer: NativeTokenizer | MetaspaceTokenizer, mode: SpecialMode
-) -> tokenizers.Tokenizer:
+def reference(tokenizer: CoreTokenizer, mode: SpecialMode) -> tokenizers.Tokenizer:
     """The Hugging Face library's tokenizer from the files that the native one was read from."""
     if len(tokenizer.reference) == 1:
         return build(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from tokpack.errors import TokenizerError, UsageError
 from tokpack.files.foreign import read_object
@@ -29,7 +29,7 @@ from tokpack.tokenizers.tekken import is_tekken
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tokpack.tokenizers.base import SpecialMode, Tokenizer
+    from tokpack.tokenizers.base import Choice, Tokenizer
     from tokpack.tokenizers.spec import BpeSpec
 
 JSON_FILES = ("tokenizer.json", "20B_tokenizer.json")
@@ -40,15 +40,6 @@ GPT2_FILES = (
 )
 MODEL_FILES = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "tekken.json")
 _PATTERNS = ("tokenizer.model.v*", "*.tiktoken", "tiktoken.model")  # where a folder has one of them
-
-
-class Choice(NamedTuple):
-    """What a request says beside where the tokenizer is; None: as the tokenizer itself has it."""
-
-    special: SpecialMode | None = None
-    eod_token: str | int | None = None
-    pattern: str | None = None
-    eos_of_config: bool = False  # the EOD is the eos_token of a tokenizer_config.json
 
 
 def find(folder: Path) -> list[Path] | None:
@@ -85,9 +76,7 @@ def from_files(files: list[Path], name: str, choice: Choice) -> Tokenizer:
     path = files[0]
     raw = read_bytes(path)
     if is_ranks(raw) or path.suffix == ".tiktoken":
-        return from_ranks.from_file(
-            raw, path, name, pattern=choice.pattern, eod_token=choice.eod_token
-        )
+        return from_ranks.from_file(raw, path, name, choice)
     _refuse_pattern(path, choice)
     eos = _eos_of_config(path) if choice.eos_of_config and choice.eod_token is None else None
     if eos is not None:
@@ -142,7 +131,7 @@ def _from_json(raw: bytes, path: Path, name: str, choice: Choice) -> Tokenizer:
     try:
         spec = spec_cache.kept(raw, read)
     except _TekkenFound as found:
-        return from_ranks.from_tekken(found.definition, path, name, eod_token=choice.eod_token)
+        return from_ranks.from_tekken(found.definition, path, name, choice)
     except NotNativeError as reason:
         return HuggingFaceTokenizer(
             name, raw, why_not_native=str(reason), eod_token=choice.eod_token

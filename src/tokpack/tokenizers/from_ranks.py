@@ -16,39 +16,28 @@ from tokpack.tokenizers.ranks import by_rank, parse_ranks, spec_of_ranks
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tokpack.tokenizers.base import SpecialMode, Tokenizer
+    from tokpack.tokenizers.base import Choice, SpecialMode, Tokenizer
     from tokpack.tokenizers.published import Published
     from tokpack.tokenizers.spec import ByteLevelSpec
 
 
-def from_name(known: Published, *, pattern: str | None, eod_token: str | int | None) -> Tokenizer:
+def from_name(known: Published, choice: Choice) -> Tokenizer:
     """An encoding of tiktoken's, from a file on this machine."""
     path, raw = published.read_published(known)
-    return _from_file(raw, path, known.name, known, pattern=pattern, eod_token=eod_token)
+    return from_file(raw, path, known.name, choice, known)
 
 
 def from_file(
-    raw: bytes, path: Path, name: str, *, pattern: str | None, eod_token: str | int | None
+    raw: bytes, path: Path, name: str, choice: Choice, known: Published | None = None
 ) -> Tokenizer:
-    """A .tiktoken file. One that is not known needs its pattern.
+    """A .tiktoken file: a ``known`` one, or what its content says. Any other needs its pattern.
 
-    It gets ``<|endoftext|>``, behind its last rank.
+    That one gets ``<|endoftext|>``, behind its last rank.
     """
-    known = published.by_content(raw)
-    return _from_file(raw, path, name, known, pattern=pattern, eod_token=eod_token)
-
-
-def _from_file(
-    raw: bytes,
-    path: Path,
-    name: str,
-    known: Published | None,
-    *,
-    pattern: str | None,
-    eod_token: str | int | None,
-) -> Tokenizer:
+    known = known or published.by_content(raw)
     ranks = parse_ranks(raw, path)
-    if known is None and pattern is None:
+    pattern = choice.pattern or (known.pattern if known else None)
+    if pattern is None:
         raise UsageError(
             f"{path}: a vocabulary of {len(ranks):,} ranks does not say how text is cut into "
             f"words: add --pattern NAME or EXPRESSION; names are {', '.join(patterns.names())}"
@@ -61,44 +50,36 @@ def _from_file(
         path,
         nfc=known is not None and known.nfc,
     )
-    tokenizer = _tokenizer(
-        name,
-        spec,
-        pattern=pattern or (known.pattern if known else ""),
-        mode=known.mode if known else "text",
-        eod_token=eod_token,
-    )
-    tokenizer.arguments = {"pattern": pattern} if pattern else {}
+    mode = known.mode if known else "text"
+    tokenizer = _tokenizer(name, spec, pattern, mode, choice.eod_token)
+    tokenizer.arguments = {"pattern": choice.pattern} if choice.pattern else {}
     return tokenizer
 
 
-def from_tekken(
-    definition: dict[str, Any], path: Path, name: str, *, eod_token: str | int | None
-) -> Tokenizer:
+def from_tekken(definition: dict[str, Any], path: Path, name: str, choice: Choice) -> Tokenizer:
     """Mistral's tekken.json, whose tools leave special tokens in texts as text."""
     found = tekken.read_tekken(definition, path)
     spec = spec_of_ranks(found.tokens, found.special, path, first_id=found.first_id)
-    return _tokenizer(name, spec, pattern=found.pattern, mode="text", eod_token=eod_token)
+    return _tokenizer(name, spec, found.pattern, "text", choice.eod_token)
 
 
 def from_list(
     definition: list[Any],
     path: Path,
     name: str,
+    choice: Choice,
     *,
-    pattern: str | None,
     vocab_size: int | None,
     special_tokens: int | None,
-    eod_token: str | int | None,
 ) -> Tokenizer:
     """The list that Megatron-LM's TikTokenizer reads, with what it takes where nothing is said."""
-    pattern = pattern or "v2"
+    pattern = choice.pattern or "v2"
     size = vocab_size or tekken.DEFAULT_VOCAB_SIZE
     count = tekken.DEFAULT_SPECIAL_TOKENS if special_tokens is None else special_tokens
     found = tekken.read_list(definition, path, vocab_size=size, special_tokens=count)
     spec = spec_of_ranks(found.tokens, found.special, path, first_id=found.first_id)
-    eod_token = "</s>" if eod_token is None else eod_token
-    tokenizer = _tokenizer(name, spec, pattern=pattern, mode="encode", eod_token=eod_token)
+    eod_token = "</s>" if choice.eod_token is None else choice.eod_token
+    tokenizer = _tokenizer(name, spec, pattern, "encode", eod_token)
     tokenizer.arguments = {
         "tokenizer_type": "TikTokenizer",
         "pattern": pattern,
@@ -109,12 +90,7 @@ def from_list(
 
 
 def _tokenizer(
-    name: str,
-    spec: ByteLevelSpec,
-    *,
-    pattern: str,
-    mode: SpecialMode,
-    eod_token: str | int | None,
+    name: str, spec: ByteLevelSpec, pattern: str, mode: SpecialMode, eod_token: str | int | None
 ) -> Tokenizer:
     """The native core where it has the pattern, else the Hugging Face library."""
     pre_tokenizer = patterns.pre_tokenizer_of(pattern)

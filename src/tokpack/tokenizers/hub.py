@@ -60,7 +60,7 @@ def download(
     repository: str,
     choices: Sequence[tuple[str, ...]],
     folder: Path,
-    check: Callable[[Path], None],
+    check: Callable[[Path], object] = lambda folder: None,
 ) -> None:
     """Fetch the first set of files that the repository has into ``folder``, all of them or none.
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 import itertools
 import json
 import os
 import re
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import ujson
@@ -19,10 +18,9 @@ from tokpack.errors import TokenizerError
 from tokpack.tokenizers.base import (
     DocumentsError,
     SpecialFinder,
+    TextEncoder,
     Tokenizer,
     UnencodableError,
-    pack,
-    texts_of,
 )
 from tokpack.tokenizers.bounded import TooLongError, bounded
 from tokpack.tokenizers.frame import Frame, find_eod
@@ -30,11 +28,9 @@ from tokpack.tokenizers.frame import Frame, find_eod
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import numpy as np
-    import numpy.typing as npt
     import tokenizers
 
-    from tokpack.tokenizers.base import Encoder, IdType, PackedIds, SpecialMode
+    from tokpack.tokenizers.base import Encoder, IdType, SpecialMode
 
 _BATCH_CHARACTERS = 1 << 18  # the library's results take some 50 bytes a token
 _PREFIXED = re.compile(rb'"continuing_subword_prefix"\s*:\s*"[^"]')
@@ -146,7 +142,7 @@ def _ids(
 ) -> list[list[int]]:
     encode = getattr(tokenizer, "encode_batch_fast", tokenizer.encode_batch)
     with failures("the tokenizers library cannot encode a text"):
-        call = functools.partial(encode, texts, add_special_tokens=False)
+        call = partial(encode, texts, add_special_tokens=False)
         return [encoding.ids for encoding in bounded(call, seconds)]
 
 
@@ -219,13 +215,9 @@ class HuggingFaceTokenizer(Tokenizer):
         return {key: value for key, value in self.__dict__.items() if key != "_library"}
 
     def _encoder(self, dtype: IdType, mode: SpecialMode, frame: Frame) -> Encoder:
-        return HuggingFaceEncoder(
-            build(self.raw, special_tokens=mode, where=f"tokenizer {self.name}"),
-            dtype=dtype,
-            frame=frame,
-            special=SpecialFinder(self.special_ids),
-            pattern=self.arguments.get("pattern"),
-        )
+        library = build(self.raw, special_tokens=mode, where=f"tokenizer {self.name}")
+        rows_of = partial(_rows, library, self.arguments.get("pattern"))
+        return TextEncoder(rows_of, dtype, frame, SpecialFinder(self.special_ids))
 
     def _decode_bytes(self, ids: list[int]) -> bytes:
         with failures(f"tokenizer {self.name}: the tokenizers library cannot decode ids"):
@@ -236,46 +228,33 @@ class HuggingFaceTokenizer(Tokenizer):
         return digest_of(ujson.loads(self.raw))  # two strict readers have taken it already
 
 
-class HuggingFaceEncoder:
-    """The library's tokenizer with the settings of one run."""
+def _rows(
+    tokenizer: tokenizers.Tokenizer, pattern: str | int | None, texts: list[str]
+) -> list[list[int]]:
+    """The ids of each text; ``pattern`` is the user's own, if the tokenizer cuts by one.
 
-    def __init__(
-        self,
-        tokenizer: tokenizers.Tokenizer,
-        *,
-        dtype: str,
-        frame: Frame,
-        special: SpecialFinder,
-        pattern: str | int | None,
-    ) -> None:
-        self._tokenizer = tokenizer
-        self._dtype = dtype
-        self._frame = frame
-        self._special = special
-        self._pattern = "" if pattern is None else f"the pattern {brief(str(pattern))}"
-
-    def encode(self, data: npt.NDArray[np.uint8], spans: npt.NDArray[np.int64]) -> PackedIds:
-        rows: list[list[int]] = []
-        reasons: dict[int, str] = {}
-        for batch in _batches(texts_of(data, spans)):
-            try:
-                rows.extend(encode_batch(self._tokenizer, batch))
-            except DocumentsError as error:
-                for number, reason in error.reasons.items():
-                    by_pattern = f"{self._pattern}: " if self._pattern else ""
-                    reasons[len(rows) + number] = by_pattern + reason
-                rows.extend([] for _ in batch)
-            except UnencodableError as error:
-                reason = (
-                    f"{self._pattern or 'the tokenizers library'} runs away at this document "
-                    f"({error}): leave the document out, or use another "
-                    f"{'pattern' if self._pattern else 'tokenizer'}"
-                )
-                raise UnencodableError(reason, len(rows) + error.document) from None
-        if reasons:
-            raise DocumentsError(reasons)
-        special = self._special.find(data, spans)
-        return pack(rows, dtype=self._dtype, frame=self._frame, special=special)
+    DocumentsError for texts that cannot be encoded, UnencodableError for one that takes too long.
+    """
+    cause = "" if pattern is None else f"the pattern {brief(str(pattern))}"
+    rows: list[list[int]] = []
+    reasons: dict[int, str] = {}
+    for batch in _batches(texts):
+        try:
+            rows.extend(encode_batch(tokenizer, batch))
+        except DocumentsError as error:
+            for number, reason in error.reasons.items():
+                reasons[len(rows) + number] = f"{cause}: {reason}" if cause else reason
+            rows.extend([] for _ in batch)
+        except UnencodableError as error:
+            reason = (
+                f"{cause or 'the tokenizers library'} runs away at this document "
+                f"({error}): leave the document out, or use another "
+                f"{'pattern' if cause else 'tokenizer'}"
+            )
+            raise UnencodableError(reason, len(rows) + error.document) from None
+    if reasons:
+        raise DocumentsError(reasons)
+    return rows
 
 
 def _batches(texts: list[str]) -> Iterator[list[str]]:

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from tokpack.errors import TokenizerError, UsageError
 from tokpack.stores import is_url, near, shown
 from tokpack.tokenizers import from_ranks, hub, published
+from tokpack.tokenizers.base import Choice
 from tokpack.tokenizers.char_level import CharLevelTokenizer
 from tokpack.tokenizers.from_files import (
     GPT2_FILES,
     JSON_FILES,
     MODEL_FILES,
-    Choice,
     find,
     from_files,
     from_gpt2_files,
     from_path,
 )
-from tokpack.tokenizers.gpt2_files import parse_json, parse_vocab, read_bytes
+from tokpack.tokenizers.gpt2_files import EOD, parse_json, parse_vocab, read_bytes
 from tokpack.tokenizers.sentencepiece import SentencePieceTokenizer
 from tokpack.tokenizers.whitespace import WhitespaceTokenizer, check_vocab
 
@@ -135,39 +135,30 @@ def load_tokenizer(
     kind = _kind(tokenizer_type)
     if kind == "bytes":
         return CharLevelTokenizer(eod_token)
-    given = [fspath(s) for s in (tokenizer, tokenizer_model, vocab_file) if s is not None]
-    if len(given) > 1:
-        raise UsageError(
-            f"more than one tokenizer is given ({', '.join(map(shown, given))}): "
-            "keep one of --tokenizer, --tokenizer-model and --vocab-file"
-        )
+    named = [fspath(s) for s in (tokenizer, tokenizer_model, vocab_file) if s is not None]
+    source = _only_one(named, kind, tokenizer_type)
     if merge_file is not None and (vocab_file is None or kind not in _WITH_MERGES):
         raise UsageError(
             f"the merges {shown(fspath(merge_file))} go with a --vocab-file of GPT-2's form only"
         )
-    if not given and kind not in (None, "gpt2"):
-        raise UsageError(f"tokenizer type {tokenizer_type} needs its file: add {_FLAGS[kind]}")
-    source = given[0] if given else "gpt2"
     path, source = _near(source), shown(source) if is_url(source) else source
+    type_name = (tokenizer_type or "").lower()
+    # transformers' GPT-2 encodes special tokens, Megatron's takes them for text.
+    special: SpecialMode | None = "encode" if type_name.startswith("hfgpt2") else None
+    choice = Choice(special, eod_token, pattern, type_name in _FROM_TRANSFORMERS)
     if kind == "ranks in a list":
         return from_ranks.from_list(
             _read_list(path),
             path,
             source,
-            pattern=pattern,
+            choice,
             vocab_size=vocab_size,
             special_tokens=special_tokens_count,
-            eod_token=eod_token,
         )
     if kind in ("sentencepiece", "whitespace"):
         if pattern is not None:
             raise UsageError(f"{source}: --pattern is for a .tiktoken file")
-        build = _from_words if kind == "whitespace" else _from_model
-        return build(path, source, tokenizer_type or "", eod_token)
-    type_name = (tokenizer_type or "").lower()
-    # transformers' GPT-2 encodes special tokens, Megatron's takes them for text.
-    special: SpecialMode | None = "encode" if type_name.startswith("hfgpt2") else None
-    choice = Choice(special, eod_token, pattern, type_name in _FROM_TRANSFORMERS)
+        return _from_typed_file(path, source, type_name, eod_token)
     if choice.eos_of_config and is_url(source):
         raise UsageError(_BESIDE.format(source, tokenizer_type))
     if merge_file is not None:
@@ -175,6 +166,18 @@ def load_tokenizer(
     if is_url(source) or (vocab_file is not None and kind != "tiktoken"):
         return from_path(path, source, choice)
     return _from_name(source, choice)
+
+
+def _only_one(named: list[str], kind: str | None, tokenizer_type: str | None) -> str:
+    """The one tokenizer that a request names, GPT-2's where it names none. UsageError."""
+    if len(named) > 1:
+        raise UsageError(
+            f"more than one tokenizer is given ({', '.join(map(shown, named))}): "
+            "keep one of --tokenizer, --tokenizer-model and --vocab-file"
+        )
+    if not named and kind not in (None, "gpt2"):
+        raise UsageError(f"tokenizer type {tokenizer_type} needs its file: add {_FLAGS[kind]}")
+    return named[0] if named else "gpt2"
 
 
 def _near(name: str) -> Path:
@@ -208,7 +211,7 @@ def _from_name(name: str, choice: Choice) -> Tokenizer:
             return _from_known(known, choice)
     encoding = published.by_name(name)
     if encoding is not None:
-        return from_ranks.from_name(encoding, pattern=choice.pattern, eod_token=choice.eod_token)
+        return from_ranks.from_name(encoding, choice)
     path = Path(name)
     if path.exists():
         return from_path(path, name, choice)
@@ -224,7 +227,7 @@ def _from_name(name: str, choice: Choice) -> Tokenizer:
             return from_path(folder, name, choice)
     choices = [JSON_FILES[:1], GPT2_FILES[0], MODEL_FILES[:1]]
     try:
-        hub.download(name, choices, cache, check=lambda folder: None)
+        hub.download(name, choices, cache)
     except hub.UnavailableError as error:
         raise TokenizerError(
             f"tokenizer {name} is not on this machine, and cannot be downloaded: {error}. Put its "
@@ -244,9 +247,6 @@ def _from_known(known: Known, choice: Choice) -> Tokenizer:
             )
         return tokenizer
 
-    def check(folder: Path) -> None:
-        load(folder)
-
     cache = hub.cache_folder(known.name)
     repositories = (known.repository, known.repository.split("/")[1])
     snapshots = [folder for name in repositories for folder in hub.hub_snapshots(name)]
@@ -254,7 +254,7 @@ def _from_known(known: Known, choice: Choice) -> Tokenizer:
         if all((folder / file).is_file() for file in known.files):
             return load(folder)
     try:
-        hub.download(known.repository, [known.files], cache, check=check)
+        hub.download(known.repository, [known.files], cache, check=load)
     except hub.UnavailableError as error:
         raise TokenizerError(
             f"tokenizer {known.name} is not on this machine, and cannot be downloaded: {error}. "
@@ -264,25 +264,20 @@ def _from_known(known: Known, choice: Choice) -> Tokenizer:
     return load(cache)
 
 
-def _from_words(path: Path, name: str, _: str, eod_token: str | int | None) -> Tokenizer:
-    vocab = parse_vocab(read_bytes(path), path)
-    check_vocab(vocab, str(path))
-    return WhitespaceTokenizer(name, vocab, eod_token=eod_token)
-
-
-def _from_model(
-    path: Path, name: str, tokenizer_type: str, eod_token: str | int | None
+def _from_typed_file(
+    path: Path, name: str, type_name: str, eod_token: str | int | None
 ) -> Tokenizer:
+    """A vocabulary of words or a SentencePiece model, as the type says."""
     raw = read_bytes(path)
+    if _TYPES[type_name] == "whitespace":
+        vocab = parse_vocab(raw, path)
+        check_vocab(vocab, str(path))
+        return WhitespaceTokenizer(name, vocab, eod_token=eod_token)
     tokenizer = SentencePieceTokenizer(name, raw, eod_token=eod_token)
-    if tokenizer_type.lower() != "spmtokenizer" or eod_token is not None:
-        return tokenizer
-    # GPT-NeoX's: it ends documents with this piece, whatever the model's own EOS is.
-    try:
-        tokenizer = SentencePieceTokenizer(name, raw, eod_token="<|endoftext|>")
-    except TokenizerError:  # the model has no such piece
-        tokenizer.eod_id = None
-    tokenizer.arguments = {"tokenizer_type": "SPMTokenizer"}
+    if type_name == "spmtokenizer" and eod_token is None:
+        # GPT-NeoX's: it ends documents with this piece, if there is one, whatever the model says.
+        tokenizer.eod_id = tokenizer.token_to_id(EOD)
+        tokenizer.arguments = {"tokenizer_type": "SPMTokenizer"}
     return tokenizer
 
 

@@ -1,9 +1,10 @@
-"""Byte-level BPE in the native core."""
+"""Tokenizers that the native core encodes; byte-level BPE is one of them."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tokpack import _core
 from tokpack.errors import TokenizerError
@@ -18,18 +19,60 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tokpack.tokenizers.base import Encoder, IdType
-    from tokpack.tokenizers.spec import ByteLevelSpec
+    from tokpack.tokenizers.spec import BpeSpec, ByteLevelSpec
 
 
-class NativeTokenizer(Tokenizer):
-    """A byte-level BPE that the native core encodes.
+class CoreTokenizer(Tokenizer):
+    """A tokenizer whose definition, ``spec``, the native core encodes by.
 
     ``reference`` is the same for the Hugging Face library, for the self-check: one tokenizer.json,
-    or vocab.json and merges.txt; made of the definition where the tokenizer was read from neither.
+    or vocab.json and merges.txt.
     """
 
     native = True
+    spec: BpeSpec
+    reference: tuple[bytes, ...]
+
+    def token_to_id(self, token: str) -> int | None:
+        return self.spec.id_of(token)
+
+    def _encoder(self, dtype: IdType, mode: SpecialMode, frame: Frame) -> Encoder:
+        return NativeEncoder(self.core(dtype=dtype, special_tokens=mode), frame)
+
+    def core(
+        self,
+        *,
+        dtype: str,
+        special_tokens: str = "auto",
+        level: _core.Level = "auto",
+        cache_bytes: int = 64 << 20,
+    ) -> _core.AnyEncoder:
+        """The native object itself; ``level`` chooses the instruction set.
+
+        ``cache_bytes`` is the most that the cache of words takes; half of it is cleared at once.
+        TokenizerError for a definition that the core refuses.
+        """
+        mode, width = self.special_mode(special_tokens), self.check_dtype(dtype)
+        try:
+            return self._build_core(
+                special_tokens=mode, dtype=width, level=level, cache_bytes=cache_bytes
+            )
+        except ValueError as error:
+            raise TokenizerError(f"tokenizer {self.name}: {error}") from None
+
+    @abstractmethod
+    def _build_core(self, **settings: Any) -> _core.AnyEncoder:
+        """The native object of ``spec`` with the settings of one run. ValueError."""
+
+
+class NativeTokenizer(CoreTokenizer):
+    """A byte-level BPE.
+
+    Its ``reference`` is made of the definition where it was read from ranks.
+    """
+
     kind = "byte-level BPE"
+    spec: ByteLevelSpec
 
     def __init__(
         self,
@@ -54,48 +97,25 @@ class NativeTokenizer(Tokenizer):
         self.eod_id = find_eod(self, eod_token)
 
     @cached_property
-    def reference(self) -> tuple[bytes, ...]:
+    def reference(self) -> tuple[bytes, ...]:  # type: ignore[override]
         return (to_json(self.spec, pre_tokenizer_of(self.spec.pattern)),)
-
-    def token_to_id(self, token: str) -> int | None:
-        return self.spec.id_of(token)
 
     def special_frame(self) -> Frame:
         if not self._has_post_processor:
             return Frame()
         return post_processed(self.reference[0], where=f"tokenizer {self.name}")
 
-    def _encoder(self, dtype: IdType, mode: SpecialMode, frame: Frame) -> Encoder:
-        return NativeEncoder(self.core(dtype=dtype, special_tokens=mode), frame)
-
-    def core(
-        self,
-        *,
-        dtype: str,
-        special_tokens: str = "auto",
-        level: _core.Level = "auto",
-        cache_bytes: int = 64 << 20,
-    ) -> _core.ByteLevelBPE:
-        """The native object itself; ``level`` chooses the instruction set.
-
-        ``cache_bytes`` is the most that the cache of words takes; half of it is cleared at once.
-        """
-        spec, mode, width = self.spec, self.special_mode(special_tokens), self.check_dtype(dtype)
-        try:
-            return _core.ByteLevelBPE(
-                vocab=spec.vocab,
-                merges=spec.merges,
-                pattern=spec.pattern,
-                added=[(t.content.encode(), t.id, t.special, t.normalized) for t in spec.added],
-                special_tokens=mode,
-                nfc=spec.nfc,
-                ignore_merges=spec.ignore_merges,
-                dtype=width,
-                cache_bytes=cache_bytes,
-                level=level,
-            )
-        except ValueError as error:
-            raise TokenizerError(f"tokenizer {self.name}: {error}") from None
+    def _build_core(self, **settings: Any) -> _core.ByteLevelBPE:
+        spec = self.spec
+        return _core.ByteLevelBPE(
+            vocab=spec.vocab,
+            merges=spec.merges,
+            pattern=spec.pattern,
+            added=[(t.content.encode(), t.id, t.special, t.normalized) for t in spec.added],
+            nfc=spec.nfc,
+            ignore_merges=spec.ignore_merges,
+            **settings,
+        )
 
     def _decode_bytes(self, ids: list[int]) -> bytes:
         pieces = []

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from tokpack import _core
 from tokpack.errors import TokenizerError, UsageError
 from tokpack.files.foreign import read_object
-from tokpack.tokenizers.base import SpecialFinder, Tokenizer, pack, texts_of
+from tokpack.tokenizers.base import SpecialFinder, TextEncoder, Tokenizer
 from tokpack.tokenizers.frame import Frame, find_eod
 from tokpack.tokenizers.native import NativeEncoder
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import numpy as np
-    import numpy.typing as npt
-
-    from tokpack.tokenizers.base import Encoder, IdType, PackedIds, SpecialMode
+    from tokpack.tokenizers.base import Encoder, IdType, SpecialMode
 
 _UNKNOWN, _CONTROL, _BYTE = 2, 3, 6  # types of pieces, as the model file has them
 _SPACE = "\u2581".encode()
@@ -133,12 +128,8 @@ class SentencePieceTokenizer(Tokenizer):
     def _encoder(self, dtype: IdType, mode: SpecialMode, frame: Frame) -> Encoder:
         if self.native:
             return NativeEncoder(self.core(dtype=dtype), frame)
-        return SentencePieceEncoder(
-            self.library_model(),
-            dtype=dtype,
-            frame=frame,
-            special=SpecialFinder(self.special_ids),
-        )
+        rows_of = partial(self.library_model().encode, out_type=int)
+        return TextEncoder(rows_of, dtype, frame, SpecialFinder(self.special_ids))
 
     def core(
         self, *, dtype: str, level: _core.Level = "auto", cache_bytes: int = 64 << 20
@@ -172,18 +163,3 @@ class SentencePieceTokenizer(Tokenizer):
 
     def definition_digest(self) -> str:
         return hashlib.sha256(self.raw).hexdigest()
-
-
-class SentencePieceEncoder:
-    """The library with the settings of one run."""
-
-    def __init__(self, model: Any, *, dtype: str, frame: Frame, special: SpecialFinder) -> None:
-        self._model = model
-        self._dtype = dtype
-        self._frame = frame
-        self._special = special
-
-    def encode(self, data: npt.NDArray[np.uint8], spans: npt.NDArray[np.int64]) -> PackedIds:
-        rows: Sequence[list[int]] = self._model.encode(texts_of(data, spans), out_type=int)
-        special = self._special.find(data, spans)
-        return pack(rows, dtype=self._dtype, frame=self._frame, special=special)
