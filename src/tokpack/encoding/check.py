@@ -1,4 +1,4 @@
-"""The self-check of a run: its own first documents through the fast and the slow path."""
+"""The self-check of a run: its first documents are encoded by the core and by the library."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _BATCHES = 8  # how many batches are searched for one that has documents
 
 
 class SelfCheck:
-    """Runs beside the first parts, so that none waits for it; nothing is committed before its end.
+    """Checks in a thread of the run, while workers encode; no run is committed before its end.
 
-    Documents that come through a pipe can be read only once, and those over BESIDE_BYTES would take
-    their memory twice: the encoder checks these itself.
+    It leaves two kinds of documents to the encoder: those from a pipe, which can be read only once,
+    and those over BESIDE_BYTES, which would be in memory twice.
     """
 
     def __init__(self, job: Job) -> None:

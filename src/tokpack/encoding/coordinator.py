@@ -28,10 +28,10 @@ _log = logging.getLogger(__name__)
 
 
 class Coordinator:
-    """Hands out the tasks of a job to ``workers`` numbered workers.
+    """Hands out the tasks of a job to ``workers`` workers, who are known by numbers from 0.
 
-    ``found`` is what an earlier run has left. Where the options have a limit of records, there is
-    one worker. The pieces are complete when ``finished``.
+    ``found`` is what an earlier run has left; ``slots`` is how many segments of streams the shared
+    memory has room for. With a limit of records there is one worker. All is done when ``finished``.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class Coordinator:
         self._grant_slots()
 
     def first_task(self, worker: int) -> messages.Task | None:
-        """What a worker is at."""
+        """The task that a worker is doing."""
         return self._tasks[worker][0] if self._tasks[worker] else None
 
     def _reads_stream(self, worker: int) -> bool:
@@ -160,7 +160,7 @@ class Coordinator:
         return self._job.parts[part].kind == "stream"
 
     def _next_task(self, *, first: bool) -> messages.Task | None:
-        """The next task; not ``first`` is one in advance."""
+        """The next task; with ``first`` for a worker that has none, else one in advance."""
         for tasks in (self._checks, self._segments, self._copies):
             if tasks:
                 return tasks.popleft()
@@ -201,16 +201,16 @@ class Coordinator:
         return messages.EncodePart(part, self._begins.get(first), only=only, limit=limit)
 
     def _pass_over_rest(self) -> None:
-        """There were as many records as asked for: what is left becomes pieces of nothing."""
+        """The limit of records is reached: the parts that are left become empty pieces."""
         while (part := self._queue.take()) is not None:
             self._layout.ends_with(part, 1)
-            piece = Piece.nothing(self._job, part)
+            piece = Piece.empty(self._job, part)
             self.pieces.by_id[piece.id] = piece
             self._layout.add(piece.id, piece.sizes)
         self._place()
 
     def _grant_slots(self) -> None:
-        """Let those who read streams hand on segments, while others have nothing else to do."""
+        """Let readers of streams give segments to others, when no parts are left to encode."""
         if not self._slots or self._parts_left:
             return
         readers = [w for w, tasks in enumerate(self._tasks) if tasks and self._is_stream(tasks[0])]
@@ -360,7 +360,7 @@ class Coordinator:
             self._count(key, piece, stored)
 
     def _count(self, key: PieceId, piece: Piece, stored: Stored) -> None:
-        """A piece lies in its place."""
+        """Note that a piece lies in its place."""
         del self._begins[key]
         self._placed += 1
         for track, sums in self._sums.items():
@@ -369,7 +369,7 @@ class Coordinator:
         self._sum_ends()
 
     def _sum_ends(self) -> None:
-        """The last blocks can be summed when all is in its place."""
+        """When all pieces are in their places, ask for the sums of the files' last blocks."""
         if self._layout.complete and self._placed == len(self.pieces.by_id):
             for track, sums in self._sums.items():
                 self._edges.extend(sums.last(self._layout.ends[track]))

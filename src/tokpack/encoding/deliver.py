@@ -1,8 +1,7 @@
-"""Runs whose output is on a store: the work is done here, and what is complete is sent there.
+"""Runs whose output is on a store: made in a scratch folder on this machine, then uploaded.
 
-The datasets are made in a scratch folder, by the same run as on a disk, which goes on after a kill.
-Then their files are sent, and last the manifests, each only where none is: so a dataset is there
-whole or not at all.
+The run in the scratch folder is as any on a disk, and goes on after a kill. Manifests are uploaded
+last, each only where there is none: so a dataset is there whole or not at all.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ _NOTE = "sent.json"
 
 
 class Delivery:
-    """What a run sends to a store; a context, at whose end an empty scratch folder is removed.
+    """The upload of what a run makes; a context, which removes the scratch folder if it is empty.
 
-    ``options`` are those of the run in the scratch folder. Of a shard, files without a manifest are
-    those of another machine that makes the same: they are replaced. UsageError for a store without
-    writers.
+    ``options`` are those of the run in the scratch folder. With ``is_shard``, files on the store
+    that have no manifest are from another machine that makes the same shard: they are replaced.
+    UsageError for a web server, to which nothing can be written.
     """
 
     def __init__(self, options: EncodeOptions, *, is_shard: bool = False) -> None:

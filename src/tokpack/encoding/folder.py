@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 SUFFIX = UNFINISHED_FOLDER
 _SEAL = "xxh3_128"  # the key of a JSON file's checksum
 _ENTRIES = 1000  # of a long list, made into text at once
-# A pipe does not block, and where the system knows no such flag there are no such links.
+# With O_NONBLOCK a pipe that somebody has put there does not block. Windows has neither flag.
 _FLAGS = os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
@@ -101,18 +101,18 @@ class WorkFolder:
                 "believed: move it away, or choose another output"
             )
 
-    def write_json(self, name: str, value: dict[str, Any], *, sync: bool = True) -> None:
+    def write_json(self, name: str, value: dict[str, Any]) -> None:
         """Write an object that ``sorted_json`` takes, and its checksum, whole or not at all."""
-        replace_file(self(name), _sealed(value), fsync=sync)
+        replace_file(self(name), _sealed(value))
 
     def read_json(
         self, name: str, made_of: Callable[[dict[str, Any]], Any] | None = None
     ) -> dict[str, Any] | None:
         """The object that ``write_json`` wrote; None where it is missing or damaged.
 
-        ``made_of`` is given every object in it, and makes what takes its place: of a long list
-        there are never all objects. Raises OutputError where the file cannot be read, and what
-        ``made_of`` raises.
+        ``made_of`` is called with every object in it, and returns what takes its place; so a long
+        list never takes the memory of all its objects. Raises OutputError where the file cannot be
+        read, and what ``made_of`` raises.
         """
         try:
             with open(open_own(self(name), os.O_RDONLY), "rb") as file:

@@ -49,7 +49,7 @@ class PieceLayout:
         self._segments[part] = segments
 
     def add(self, piece: PieceId, sizes: Sequence[int]) -> None:
-        """The sizes of a piece that has no place yet."""
+        """Note the sizes of a piece, in bytes by track, that has no place yet."""
         self._sizes[piece] = tuple(sizes)
 
     def placed(self) -> Iterator[tuple[PieceId, tuple[int, ...]]]:
@@ -78,7 +78,10 @@ class FileSums:
         self._known = 0  # blocks
 
     def add(self, begin: int, size: int, sums: bytes) -> Iterator[Edge]:
-        """A piece lies at ``begin``, with these sums; gives blocks that are complete by it."""
+        """Note a piece of ``size`` bytes at ``begin``, whose blocks have these sums.
+
+        Gives the blocks, shared with other pieces, of which all bytes are known by that.
+        """
         end, block_bytes = begin + size, blocks.BLOCK_BYTES
         if not size:
             return

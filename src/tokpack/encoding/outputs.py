@@ -1,4 +1,4 @@
-"""What a run of encode may replace."""
+"""Which files a run of encode may replace."""
 
 from __future__ import annotations
 

@@ -51,9 +51,9 @@ class _Text(NamedTuple):
 
 
 class _Origin(NamedTuple):
-    """Where a batch comes from: its source, and how many lines of that are before it.
+    """Where a batch comes from: its source, its part, and the number of lines before that.
 
-    They are None for a part, which are counted when it matters.
+    ``lines`` is None where nobody has counted them; ``lines_before`` counts them then.
     """
 
     source: Source
@@ -62,7 +62,7 @@ class _Origin(NamedTuple):
 
     @property
     def lines_before(self) -> int:
-        """Lines before the part or the segment; reads what is before it, where nobody has."""
+        """Lines of the source before the part or the segment; counting them reads the source."""
         return line_base(self.source, self.part) if self.lines is None else self.lines
 
 
@@ -166,7 +166,9 @@ class PartEncoder:
     ) -> None:
         batch, texts = self._encodable(batch, origin)
         if batch.bad:
-            self._check_allowed(batch, origin)
+            if self.job.options.on_error == "fail":
+                bad = batch.bad[0]
+                raise _record_error(origin, bad.line, bad.reason, _advice(batch))
             lines = np.frombuffer(lines_of(batch.bad), np.uint8)
             tracks.write(len(tracks.sizes) - 1, lines)
         self._counters.spent(_ENCODE)
@@ -220,7 +222,7 @@ class PartEncoder:
     def _tokens(
         self, documents: Documents, text: _Text, origin: _Origin
     ) -> tuple[tuple[npt.NDArray[Any], ...], tuple[int, ...]]:
-        """What goes into the tracks of one key for a batch of documents, and KEY_COLUMNS of it."""
+        """Arrays for the tracks of one key, in their order, and the counts of KEY_COLUMNS."""
         encoded, per_document = text
         if len(encoded.special) and self.job.options.special_tokens == "error":
             line = _line(documents, int(encoded.special[0]), per_document)
@@ -248,11 +250,6 @@ class PartEncoder:
         empty = len(sequences) - with_tokens
         counts = (with_tokens, kept, len(ids), empty, len(encoded.special), key_bytes, runs)
         return tuple(tracks), counts
-
-    def _check_allowed(self, batch: DocumentBatch, origin: _Origin) -> None:
-        if self.job.options.on_error == "fail":
-            bad = batch.bad[0]
-            raise _record_error(origin, bad.line, bad.reason, _advice(batch))
 
 
 def _record_error(origin: _Origin, line: int, reason: str, advice: str = "") -> RecordError:
@@ -360,7 +357,7 @@ def _line(documents: Documents, index: int, per_document: npt.NDArray[np.int64] 
 
 
 def _runs(lines: npt.NDArray[np.int64], kept: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
-    """Runs of the lines that are kept, and of the others, whose first lines are ``~line``."""
+    """Runs of the lines that are kept, then of the others, which begin with ``~line`` (< 0)."""
     others = runs_of(lines[~kept])
     others[:, 0] = ~others[:, 0]
     return np.concatenate((runs_of(lines[kept]), others))

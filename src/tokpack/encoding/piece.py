@@ -107,15 +107,16 @@ class Job:
 
     @functools.cached_property
     def lines_before(self) -> int:
-        """Lines of the first source before the first part, which are another shard's."""
+        """Lines of the first source before the first part: another shard has them."""
         part = self.parts[0]
         cut = part.kind in RANGES and part.begin > 0
         return line_base(self.sources[part.source], part) if cut else 0
 
     def blocks_from(self, number: int) -> int:
-        """The first byte of the blocks of its source whose checksums a part computes.
+        """Where in its source the blocks begin whose checksums a part computes.
 
-        A range of bytes has its own. Parts that read all of a file share them out.
+        For a range of bytes that is its begin. Parts of any other kind divide the blocks of their
+        source evenly.
         """
         part = self.parts[number]
         if part.kind == "bytes":
@@ -126,9 +127,9 @@ class Job:
         return self.sources[part.source].size * (number - own.start) // len(own)
 
     def block_checksums(self, number: int) -> str:
-        """The checksums of the blocks of its source that a part of one source looks after.
+        """The checksums of the blocks from ``blocks_from`` on, of a part of one source.
 
-        For a range of bytes these are all that the part depends on. Raises InputError.
+        For a range of bytes these are all blocks that it depends on. Raises InputError.
         """
         part = self.parts[number]
         begin, end = self.blocks_from(number), part.end
@@ -179,7 +180,7 @@ class Piece:
         return self.number, self.segment
 
     @classmethod
-    def nothing(cls, job: Job, number: int, segment: int = 0) -> Piece:
+    def empty(cls, job: Job, number: int, segment: int = 0) -> Piece:
         """A piece without documents."""
         sources = len(job.sources_of(number))
         counts = np.zeros((sources, len(job.columns)), np.int64)

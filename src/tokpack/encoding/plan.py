@@ -59,7 +59,7 @@ class Plan:
 
     @property
     def goes_on(self) -> bool:
-        """Whether the first part begins inside a source: another plan has what is before it."""
+        """Whether the first part begins inside a source, whose begin another plan has."""
         return self.parts[0].kind in RANGES and self.parts[0].begin > 0
 
     @functools.cached_property
@@ -183,7 +183,10 @@ class Plan:
 
 
 class _Entries:
-    """What the objects of a plan's JSON stand for: of ``like`` where that has the same there."""
+    """Makes sources and parts of the objects in a plan's JSON.
+
+    Where ``like`` has an equal one at the same place, that is taken, so that it is in memory once.
+    """
 
     def __init__(self, like: Plan | None) -> None:
         self._inputs = zip(like.fingerprints, like.sources, strict=True) if like else iter(())
@@ -191,11 +194,11 @@ class _Entries:
 
     def __call__(self, entry: dict[str, Any]) -> Any:
         if "mtime_ns" in entry:
-            found = entry.pop("fingerprint"), Source.from_json(entry)
+            found = entry.pop("fingerprint"), Source(**entry)
             known = next(self._inputs, None)
             return known if known == found else found
         if "weight" in entry:
-            part = Part.from_json(entry)
+            part = Part(**entry)
             same = next(self._parts, None)
             return same if same == part else part
         return entry

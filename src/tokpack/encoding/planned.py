@@ -26,7 +26,7 @@ class Planned(NamedTuple):
 
 
 def plan_run(options: EncodeOptions) -> Planned:
-    """What ``encode`` would do. Raises as that does, where it can be told before any work."""
+    """The plan that ``encode`` would follow. Raises as that does before it begins any work."""
     sources = discover(options.inputs, input_format=options.input_format, hf_split=options.hf_split)
     means = load_means(options)
     # The first N records are the same for any number of workers when one takes them in turn.

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 class Queue:
-    """Parts in plan order, so that pieces find their places; one first that would end last.
+    """Gives out parts in the order of the plan, in which pieces get their places.
 
-    A part that takes one worker longer than an even share of all that is left would keep it busy
-    after the others are done, so it is taken at once. Of a stream that is the time to decompress
-    it: the rest is shared.
+    The exception is a part that one worker would still be encoding when all others are done: it
+    takes longer than an even share of all that is left, so it is given out at once. Of a stream
+    only the decompression counts, since other workers encode its segments.
     """
 
     def __init__(self, job: Job, numbers: Sequence[int], workers: int) -> None:

@@ -1,7 +1,8 @@
-"""What a run tells of itself while it works, for others to look at: a small JSON file.
+"""How far a run is, in a small JSON file that it writes now and then, for others to look at.
 
-A run on one machine writes ``report.json`` in its work folder; of a shard it lies beside the plan.
-Nothing depends on it but what people are shown, and how long others wait.
+A run on one machine writes ``report.json`` in its work folder, the report of a shard lies beside
+its plan. Reports are shown to people, and say whether a run is still alive; nothing else depends
+on them.
 """
 
 from __future__ import annotations
@@ -74,10 +75,11 @@ class Report:
 
 
 class RunReporter:
-    """Tells of one run, now and then; a report that cannot be written is no failure.
+    """Writes the reports of one run; one that cannot be written is left out.
 
-    ``write`` writes the file whole, and may raise a TokpackError; ``beat`` seconds lie between two.
-    What it is shown it passes on to ``show``. A context, which tells of an error that ends the run.
+    It is called with the progress, which it passes on to ``show``. ``write`` gets the content of
+    the file, every ``beat`` seconds at most, and may raise a TokpackError. A context: an error that
+    ends the run is in the last report.
     """
 
     def __init__(
@@ -95,11 +97,11 @@ class RunReporter:
 
     @property
     def has_told(self) -> bool:
-        """Whether there was any work to tell of."""
+        """Whether a report was written."""
         return self._due > 0
 
     def __call__(self, progress: Progress) -> None:
-        """Take note of how far it is."""
+        """Note how far the run is, and report that when it is time."""
         same: dict[str, Any] = {
             name: getattr(progress, name) for name in (*_COUNTS, "stage", "bottleneck")
         }
@@ -121,7 +123,7 @@ class RunReporter:
             self.end("stopped")
 
     def end(self, state: State, message: str = "", **counts: int) -> None:
-        """Say how it ended."""
+        """Report how the run ended."""
         self.last = replace(
             self.last, told=time.time(), state=state, message=message, **cast("Any", counts)
         )
@@ -136,7 +138,7 @@ class RunReporter:
 
 
 def parse_report(content: bytes | None, name: str) -> Report | None:
-    """The report in a file ``name``; None where it says nothing that a run could have told."""
+    """The report in a file ``name``; None where there is none, or it is not one of a run."""
     if not content:
         return None
     try:

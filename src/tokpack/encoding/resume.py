@@ -140,12 +140,12 @@ class EarlierWork:
 
 
 def found_pieces(job: Job, plan: Plan, touched: Sequence[int], journal: Journal) -> EarlierWork:
-    """What the journal tells, as far as it is of the inputs as they are now.
+    """The pieces of the journal that were made from the inputs as they are now.
 
-    What was read of a source that was ``touched`` is compared with the checksums of its blocks.
-    Raises ResumeError where it has changed; pieces of which nobody can tell are left out. Nothing
-    is looked at in the files of the pieces: that is for the workers. Spills of which nothing is
-    known are removed.
+    Each source of ``touched``, whose file has another time than before, is compared with the
+    checksums in the journal. ResumeError where its content has changed; where the journal has no
+    checksum of it, its pieces are left out. Workers check the files of the pieces later. Spills
+    that hold no piece are removed.
     """
     found = _in_journal(job, journal)
     for source in touched:
@@ -207,7 +207,7 @@ def _in_journal(job: Job, journal: Journal) -> EarlierWork:
 
 
 def _is_as_it_was(job: Job, found: EarlierWork, source: int, part: int) -> bool:
-    """Whether what a part has read of a source is still there, as far as checksums tell."""
+    """Whether what a part has read of a source has the same checksums; True without checksums."""
     row = source - job.sources_of(part).start
     own = job.sources[source]
     if job.parts[part].kind == "stream":
@@ -223,7 +223,7 @@ def _is_as_it_was(job: Job, found: EarlierWork, source: int, part: int) -> bool:
 
 
 def _forget_unknown(job: Job, found: EarlierWork, source: int) -> None:
-    """Leave out the pieces of a source with another time of whose content nobody can tell."""
+    """Leave out the pieces of a touched source that have no checksums to compare."""
     parts = job.parts_of[source]
     told = [part for part in parts if _has_sums(job, found, source, part)]
     # A byte range can be checked by its own blocks; other kinds of parts only all together.
@@ -249,12 +249,12 @@ def _forget(found: EarlierWork, parts: Sequence[int]) -> None:
 
 
 def _parts_without(job: Job, found: EarlierWork) -> set[int]:
-    """The parts of which nothing is known."""
+    """The parts without any piece."""
     return set(range(len(job.parts))) - {number for number, _ in found.pieces}
 
 
 def _first_incomplete(job: Job, found: EarlierWork) -> int:
-    """The first part of which pieces lack; the number of parts where none does."""
+    """The first part that lacks pieces; the number of parts where none does."""
     missing = _parts_without(job, found)
     missing |= {number for number, _ in found.pieces if _is_open(job, found, number)}
     return min(missing, default=len(job.parts))

@@ -56,10 +56,10 @@ def encode_planned(
     progress: Show | None = None,
     is_shard: bool = False,
 ) -> list[Manifest]:
-    """The same for what ``plan`` gives, which is asked when it is needed.
+    """As ``encode``, for what ``plan`` returns, which is called when that is needed.
 
-    Of a shard several machines may make the same: files without a manifest, which one has left, or
-    just sends to a store, another may replace.
+    Several machines may make the same shard (``is_shard``) at once: files without a manifest are an
+    unfinished copy of it, and are replaced.
     """
     if not is_url(options.output):
         # Without a manifest, what is there of a shard is an unfinished copy of the same bytes.
@@ -83,7 +83,7 @@ def encode_planned(
 def _encode(
     planned: Planned, asked: EncodeOptions, progress: Show | None, *, replaces: bool
 ) -> list[Manifest]:
-    """A run whose output is on a disk; ``replaces`` what is there and is not its own."""
+    """A run whose output is on a disk; with ``replaces`` it overwrites what has its names."""
     plan, tokenizer, frame, workers = planned
     prefixes = asked.output_names
     options = replace(asked, overwrite=asked.overwrite or replaces)
@@ -127,7 +127,7 @@ def _encode(
 
 
 def _tell_of_frame(tokenizer: Tokenizer, frame: Frame, options: EncodeOptions) -> None:
-    """Say what is probably not what was meant."""
+    """Warn of special tokens around documents that are probably not what was meant."""
     is_plain = frame == tokenizer.framing(options.append_eod, None)
     if is_plain and options.add_special_tokens:
         _log.warning("the tokenizer %s adds no special tokens of its own", tokenizer.name)
@@ -145,7 +145,7 @@ def _tell_of_frame(tokenizer: Tokenizer, frame: Frame, options: EncodeOptions) -
 
 
 def _reporter(folder: WorkFolder, progress: Show | None) -> RunReporter:
-    """Who leaves word in the work folder, as long as it is there, of how far the run is."""
+    """Writes how far the run is into the work folder, as long as that exists."""
 
     def write(content: bytes) -> None:
         if os.path.exists(folder.path):
@@ -156,9 +156,9 @@ def _reporter(folder: WorkFolder, progress: Show | None) -> RunReporter:
 
 @contextlib.contextmanager
 def _locked(folder: WorkFolder, options: EncodeOptions) -> Iterator[Callable[[], None]]:
-    """Keep other runs out of the work folder, and of those of runs with one of the same outputs.
+    """Lock the work folder, and those that runs with only one of these outputs would have.
 
-    Gives what is to be called now and then to show that the run is alive. Raises OutputError.
+    Gives a function to call now and then, which shows others that the run is alive. OutputError.
     """
     others = {os.path.abspath(prefix) + SUFFIX for prefix in options.output_names.values()}
     others -= {os.path.abspath(folder.path)}

@@ -1,4 +1,4 @@
-"""How far a run on this machine is, or was when it ended early: read, nothing is changed."""
+"""How far a run on this machine is, or was when it was stopped, from what its work folder has."""
 
 from __future__ import annotations
 

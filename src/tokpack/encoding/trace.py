@@ -1,4 +1,4 @@
-"""The trace of a run: the lines that the pieces noted, counted from the start of each input."""
+"""The trace of a run: the line of each document, counted from the start of its input."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     Runs = npt.NDArray[np.int64]  # [r, 2]: first line, number of lines
 
 _CHUNK = 1 << 20
-_BACK = np.array([-1, 1])  # negative lines -> lines
+_TO_LINES = np.array([-1, 1])  # a run of negative lines times this is one of lines
 
 
 def write_trace(pieces: Pieces, index: int, rejected: Iterable[tuple[int, Runs]]) -> FileDigest:
@@ -35,7 +35,7 @@ def write_trace(pieces: Pieces, index: int, rejected: Iterable[tuple[int, Runs]]
     lines = sums[:, SOURCE_COLUMNS.index("lines")].tolist()
     lines[0] += job.lines_before
     documents = ((source, own[own[:, 0] > 0]) for source, own in _noted(pieces, index))
-    empty = ((source, own[own[:, 0] < 0] * _BACK) for source, own in _noted(pieces, index))
+    empty = ((source, own[own[:, 0] < 0] * _TO_LINES) for source, own in _noted(pieces, index))
     path = job.folder.joined(job.folder.track(key, "trace"))
     chunks = Digested(trace_chunks(lines, (documents, empty, rejected)))
     replace_file(path, chunks)
@@ -49,7 +49,7 @@ def write_trace(pieces: Pieces, index: int, rejected: Iterable[tuple[int, Runs]]
 
 
 def _noted(pieces: Pieces, index: int) -> Iterator[tuple[int, Runs]]:
-    """(input, runs of its lines from 1) in order; what was left out has negative lines."""
+    """(input, runs of its lines, from 1) in order; records that were left out have ``-line``."""
     job = pieces.job
     path = job.folder.joined(job.folder.track(job.options.keys[index], "lines"))
     column = job.key_column(index, "runs")

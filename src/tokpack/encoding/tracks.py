@@ -95,7 +95,7 @@ class Tracks:
 
     @property
     def in_memory(self) -> int:
-        """Bytes that are held."""
+        """Bytes that wait in memory."""
         return 0 if self._memory is None else sum(self.sizes)
 
     def write(self, track: int, values: npt.NDArray[Any]) -> None:

@@ -54,7 +54,11 @@ class Slots:
 
 
 class Worker:
-    """``name`` distinguishes its spills from those of others, in this run and in earlier ones."""
+    """Does the tasks that come over ``link``, one after the other.
+
+    ``name`` distinguishes its spills from those of other workers, also those of earlier runs.
+    ``slots`` is the memory for segments of streams, where there are several workers.
+    """
 
     def __init__(
         self,
@@ -134,7 +138,7 @@ class Worker:
         if self._job.parts[task.number].kind == "stream":
             self._encode_stream(task)
             return
-        piece = Piece.nothing(self._job, task.number)
+        piece = Piece.empty(self._job, task.number)
         tracks, memory = self._begin(task.at)
         self._encoder.encode_part(piece, tracks, task.limit)
         self._complete(piece, tracks, memory)
@@ -173,7 +177,7 @@ class Worker:
                 lines += shared
                 at = None
                 continue
-            piece = Piece.nothing(self._job, task.number, segment)
+            piece = Piece.empty(self._job, task.number, segment)
             tracks, memory = self._begin(at if before in (None, segment - 1) else None)
             self._encoder.encode_blocks(piece, tracks, own, lines, limit)
             at, before = self._complete(piece, tracks, memory), segment
@@ -213,7 +217,7 @@ class Worker:
     def _encode_shared(self, task: messages.Segment) -> None:
         assert self._slots is not None
         blocks = _blocks_in(self._slots[task.slot], task.blocks)
-        piece = Piece.nothing(self._job, task.number, task.segment)
+        piece = Piece.empty(self._job, task.number, task.segment)
         tracks, memory = self._begin(None)
         self._encoder.encode_blocks(piece, tracks, blocks, task.line, None)
         self._link.send(messages.SlotFree(task.slot, unused=False))
@@ -234,7 +238,7 @@ class Worker:
     def _complete(
         self, piece: Piece, tracks: Tracks, memory: TrackBuffers
     ) -> tuple[int, ...] | None:
-        """Tell of a piece. Returns where it ends in the joined files, if it lies there."""
+        """Report a complete piece. Returns where it ends in the joined files, if it lies there."""
         piece.sizes = tuple(tracks.sizes)
         if not tracks.is_stored:
             self._held[piece.id] = tracks, memory

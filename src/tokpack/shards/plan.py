@@ -188,7 +188,7 @@ class ShardPlan:
             prints = tuple(one.pop("fingerprint") for one in inputs)
             return Plan(
                 version=self.version,
-                sources=tuple(Source.from_json(one) for one in inputs),
+                sources=tuple(Source(**one) for one in inputs),
                 fingerprints=prints,
                 tokenizer=self.tokenizer,
                 options={**self.deciding, "plan": self.id, "shard": number},

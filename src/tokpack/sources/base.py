@@ -1,4 +1,4 @@
-"""What a document source is made of: files, parts of files, documents, bad records."""
+"""The types that reading deals with: sources, parts of them, documents, bad records."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ class Source:
     ``os.fsdecode`` gives it, ``-`` for the standard input, or a URL, which may hold a secret.
     ``format`` is one of FORMATS, ``compression`` a key of COMPRESSIONS, ``size`` in bytes as
     stored, 0 for a pipe. ``etag`` is what a store calls this content; where it is known,
-    ``mtime_ns`` is 0. ``seen`` is the fingerprint, where all of the file was read to find it.
+    ``mtime_ns`` is 0. ``seen`` is the fingerprint, if all of the file was read to find its format;
+    else "".
     """
 
     name: str
@@ -83,7 +84,7 @@ class Source:
         return digest.hexdigest()
 
     def fingerprint_of(self, head: bytes) -> str:
-        """The same from the first bytes; "" where these are not all."""
+        """The fingerprint of a file that begins with ``head``; "" unless that is all of it."""
         if len(head) != self.size or self.size > _SAMPLE_BYTES or not head:
             return ""
         digest = _of_size(self.size)
@@ -111,7 +112,7 @@ class Source:
         return stores.StoredObject(self.path, self.size, self.etag, self.mtime_ns)
 
     def check_unchanged(self) -> None:
-        """Raise InputError when the file is not the one that was found; a pipe always is."""
+        """Raise InputError where size, time or ETag are not those that were found."""
         if self.is_pipe:
             return
         if self.is_remote:
@@ -127,21 +128,10 @@ class Source:
             )
 
     def to_json(self) -> dict[str, Any]:
-        fields = {
-            "name": self.name,
-            "path": self.path,
-            "format": self.format,
-            "compression": self.compression,
-            "size": self.size,
-            "mtime_ns": self.mtime_ns,
-        }
-        if self.is_remote:
-            return {**fields, "path": self.name, "etag": self.etag}  # without what may be secret
-        return fields
-
-    @classmethod
-    def from_json(cls, fields: dict[str, Any]) -> Source:
-        return cls(**fields)
+        """Arguments of ``Source``, as JSON values, without what may be secret in a URL."""
+        names = ("name", "path", "format", "compression", "size", "mtime_ns")
+        values = {name: getattr(self, name) for name in names}
+        return {**values, "path": self.name, "etag": self.etag} if self.is_remote else values
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,16 +163,13 @@ class Part:
     weight: int
 
     def to_json(self) -> dict[str, Any]:
+        """Arguments of ``Part``, as JSON values."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
-
-    @classmethod
-    def from_json(cls, fields: dict[str, Any]) -> Part:
-        return cls(**fields)
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How much to hold at once: see ``read``."""
+    """Bytes that are held at once: of a block of documents, and of one document."""
 
     block_bytes: int
     max_document_bytes: int
@@ -206,15 +193,17 @@ class Documents:
         return len(self.spans)
 
     def text(self, index: int) -> bytes:
+        """A copy of one document, UTF-8."""
         begin, end = self.spans[index]
         return self.data[begin:end].tobytes()
 
 
 @dataclass
 class BadRecord:
-    """A record that cannot be used; ``line`` counts as in Documents, ``raw`` is cut at 4 KiB.
+    """A record that cannot be used; ``line`` counts as in Documents.
 
-    ``keys`` are those of a record that has not the key that was asked for.
+    ``raw`` has the first RAW_BYTES_KEPT bytes of it. ``keys`` are those of a record without the key
+    that was asked for.
     """
 
     line: int
@@ -252,7 +241,7 @@ class DocumentBatch:
 
 
 def _of_size(size: int) -> xxhash.xxh3_128:
-    """A fingerprint that is begun."""
+    """The hash of a fingerprint, to which the samples are still to be added."""
     return xxhash.xxh3_128(size.to_bytes(8, "little"))
 
 

@@ -95,6 +95,7 @@ def row_weights(source: Source) -> list[int]:
 
 
 def rows_before(source: Source, group: int) -> int:
+    """Rows in the groups before a row group or record batch."""
     with _opened(source) as table:
         return sum(rows for rows, _ in table.groups()[:group])
 

@@ -44,10 +44,6 @@ DOCUMENT_SUFFIXES = (
 DAT_HEADER = re.compile(rb"\d{16}")
 
 
-def is_text_name(name: str) -> bool:
-    return bare_name(name).endswith(_TEXT_SUFFIXES)
-
-
 def format_of(head: bytes, name: str) -> str:
     """The format of decompressed bytes that begin with ``head``; InputError for what is none.
 
@@ -67,7 +63,7 @@ def format_of(head: bytes, name: str) -> str:
 
 
 def _text_format(head: bytes, name: str, bare: str) -> str:
-    if is_text_name(name):
+    if bare.endswith(_TEXT_SUFFIXES):
         return "text"
     text = head.removeprefix(BOM).lstrip(b" \t\r\n")
     if text.startswith(b"["):
@@ -122,7 +118,7 @@ class _Stored(io.BytesIO):
 
 
 def _decompressed_head(source: Source, compression: str, stored: bytes | None) -> bytes:
-    """The first decompressed bytes: those of what is ``stored``, if they suffice."""
+    """The first decompressed bytes: of what is ``stored``, if that suffices, else of the file."""
     if stored is not None:
         with suppress(InputError):  # it may be cut anywhere
             return _head(_Stored(stored), compression, source.name)

@@ -22,7 +22,7 @@ from tokpack.sources.folders import (
     matching,
     no_documents,
 )
-from tokpack.sources.hub import hub_files, is_saved_dataset, looks_like_hub_name, saved_files
+from tokpack.sources.hub import HUB_NAME, hub_files, is_saved_dataset, saved_files
 from tokpack.sources.looks import looked_at
 from tokpack.sources.objects import objects
 from tokpack.stores import is_url, named, open_object, shown
@@ -115,7 +115,11 @@ def _once(listed: Sequence[tuple[object, Source]]) -> dict[object, Source]:
 
 
 def _as_often_as_named(found: list[tuple[str, dict[object, Source]]]) -> list[Source]:
-    """The sources of all paths; what is found again is listed only where it is named again."""
+    """The sources of all paths, in order.
+
+    A file that is named several times, itself or by a folder or pattern that is given again, is
+    listed each such time; any other once, where it is found first.
+    """
     repeated = Counter(path for path, _ in found)
     named = Counter(
         identity
@@ -202,7 +206,7 @@ def _path(path: str, asked: _Asked) -> Iterator[Source]:
 
 
 def _hub_hint(path: str) -> str:
-    if not looks_like_hub_name(path) or has_document_name(path):
+    if not HUB_NAME.fullmatch(path) or has_document_name(path):
         return ""
     return f"; a Hugging Face dataset is named {HUB_SCHEME}{path}"
 

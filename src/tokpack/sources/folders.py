@@ -45,7 +45,10 @@ def is_sidecar(path: str, exists: Callable[[str], bool]) -> bool:
 
 
 def if_document(path: str, input_format: str, source_of: Callable[[str], Source]) -> Source | None:
-    """What ``source_of`` makes of a file and a format; None where nothing says it has documents."""
+    """``source_of(format)`` of a file in a folder; None where it does not seem to have documents.
+
+    Its name may say that it has, or else its content, where that is not just text.
+    """
     if has_document_name(path):
         return source_of(input_format)
     try:

@@ -19,12 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _TIMEOUT = 5.0  # seconds until the hub must have answered
-_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _PLAIN_SPLIT = re.compile(r"[\w.-]+")
-
-
-def looks_like_hub_name(text: str) -> bool:
-    return _HUB_NAME.fullmatch(text) is not None
 
 
 def is_saved_dataset(folder: str) -> bool:
@@ -39,8 +35,9 @@ def saved_files(folder: str, split: str | None = None) -> tuple[str, list[str]]:
 
     InputError where there are several splits and none is named.
     """
-    if os.path.isfile(os.path.join(folder, "dataset_dict.json")):
-        named = _json(os.path.join(folder, "dataset_dict.json")).get("splits", [])
+    described = os.path.join(folder, "dataset_dict.json")
+    if os.path.isfile(described):
+        named = read_object(described, wrong=InputError).get("splits", [])
         one = _one_split(folder, _inside(folder, named), split)
         files = _split_files(os.path.join(folder, one))
     else:
@@ -136,7 +133,7 @@ def _offline() -> Iterator[None]:
 
 
 def _split_files(folder: str) -> list[str]:
-    state = _json(os.path.join(folder, "state.json"))
+    state = read_object(os.path.join(folder, "state.json"), wrong=InputError)
     if state.get("_indices_data_files"):
         raise InputError(
             f"{printable(folder)}: the rows of this dataset are in an order of their own; save it "
@@ -162,7 +159,3 @@ def _inside(folder: str, names: Any) -> list[str]:
 
 def _all_are(values: Any, kind: type) -> bool:
     return isinstance(values, list) and all(isinstance(value, kind) for value in values)
-
-
-def _json(path: str) -> dict[str, Any]:
-    return read_object(path, wrong=InputError)

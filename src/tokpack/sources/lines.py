@@ -1,9 +1,9 @@
 """Cut a stream into blocks of whole lines, and keep to the lines that a part owns.
 
 A part of a file that holds the bytes (begin, end] owns the lines that begin there, the first part
-also the line at 0. So it is what lies behind the first newline at or after ``begin``, up to and
-with the first newline at or after ``end``: no part looks at a byte before its own, and parts that
-touch share no line. Its region is counted from ``begin``, where its stream begins.
+also the line at 0. These lie behind the first newline at or after ``begin``, up to and with the
+first newline at or after ``end``. So no part looks at a byte before ``begin``, and two neighbours
+share no line. The stream of a part begins at ``begin``; its region is counted from there.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ class LineBlock:
 
 
 def count_newlines(data: memoryview) -> int:
+    """How many line feeds there are in some bytes."""
     return int(np.count_nonzero(np.frombuffer(data, np.uint8) == _NEWLINE))
 
 

@@ -32,7 +32,7 @@ _BROKEN = (  # all that tarfile and zipfile raise for bytes that they did not ex
 
 @dataclass
 class Member:
-    """A file in an archive: its stream must be read before the next member is asked for."""
+    """A file in an archive; its stream can be read until the next member is asked for."""
 
     name: str
     stream: RawStream
@@ -69,7 +69,7 @@ def read_exactly(stream: Stream, size: int) -> bytes:
 
 
 def drain(stream: Stream, most: int = FOREVER) -> int:
-    """Read up to ``most`` bytes, for their checksum or to get behind them; how many there were."""
+    """Read up to ``most`` bytes, for their checksum or to get behind them; returns how many."""
     view = memoryview(bytearray(_READ_BYTES))
     drained = 0
     while drained < most and (count := stream.readinto(view[: most - drained])):
@@ -126,7 +126,7 @@ class _Watched(MadeStream):
 
 
 class _MemberStream:
-    """What tarfile or zipfile gives for a member, with its errors made ours."""
+    """A member as tarfile or zipfile reads it; what they raise becomes InputError."""
 
     stored = 0
 

@@ -134,7 +134,7 @@ def _frame_ranges(source: Source, size: int, ways: int) -> Sequence[_Range]:
 
 
 def _grouped(kind: str, weights: Sequence[int], size: int) -> Iterable[_Range]:
-    """Runs of neighbours, each of about ``size``."""
+    """Runs of neighbours, each of a weight of about ``size``."""
     begin = weight = 0
     for index, own in enumerate(weights):
         if weight and weight + own / 2 > size:

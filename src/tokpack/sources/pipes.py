@@ -1,7 +1,8 @@
 """The standard input and named pipes, which can be looked at before they are read.
 
-What was read is kept as long as it is short, so that detection and a first look at the data do not
-cost data. A forked worker inherits all of it; a spawned one cannot read its parent's pipe.
+The first bytes that are read are kept, up to REPLAY_BYTES: so the format is found, and the begin of
+the data looked at, before all is read from the start. A forked worker inherits the pipe with these
+bytes; a spawned one cannot read its parent's pipe.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ REPLAY_BYTES = 8 << 20
 
 
 class Pipe:
-    """A pipe and the bytes read from it so far; None once they are too many to keep."""
+    """A pipe, and in ``kept`` the bytes read from it so far; None once these are too many."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor

@@ -30,12 +30,15 @@ class Parsed:
     lines: int
 
     def batch(self, bytes_read: int, text_bytes: int) -> DocumentBatch:
+        """These as a batch, for which so many stored and decompressed bytes were read."""
         return DocumentBatch(
             self.documents, self.bad, self.records, self.lines, bytes_read, text_bytes
         )
 
 
 class Parser(Protocol):
+    """Finds the documents in lines."""
+
     def parse(self, block: memoryview, first_line: int) -> Parsed:
         """Parse whole lines, of which the first is number ``first_line``."""
 
@@ -196,6 +199,7 @@ def _decide_slow(
 
 
 def without(documents: dict[str, Documents], bad: dict[int, BadRecord]) -> dict[str, Documents]:
+    """The documents of all keys but those whose indices are in ``bad``."""
     if not bad:
         return documents
     return {

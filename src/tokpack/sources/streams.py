@@ -26,7 +26,7 @@ FOREVER = 1 << 62  # more bytes than any stream has
 
 
 class Stream(Protocol):
-    """Bytes to read; ``stored`` counts those taken from the file for them."""
+    """Bytes to read; ``stored`` counts the bytes of the file that were read for them."""
 
     @property
     def stored(self) -> int: ...
@@ -102,10 +102,10 @@ class FileStream:
         return self._sums.finish().hex()
 
     def block_checksums_through(self, byte: int) -> str | None:
-        """The checksums of the blocks from ``begin`` on up to the one that has a byte of the file.
+        """The checksums of the blocks from ``begin`` up to the one that holds ``byte``.
 
-        Reads what lacks of that block. None where there is less, and where ``begin`` lies inside of
-        a block.
+        Reads what is left of that block. None where the file has become shorter, and where
+        ``begin`` lies inside of a block.
         """
         if self._sums is None:
             return None
@@ -183,7 +183,10 @@ class _Decompressed(MadeStream):
 
 
 class _Followed:
-    """Compressed bytes on their way to the decoder, which takes a cut frame for a whole one."""
+    """Gives compressed bytes to the zstd decoder, and notes whether they end with a frame.
+
+    The decoder does not tell a frame that is cut off from one that is whole.
+    """
 
     def __init__(self, raw: RawStream) -> None:
         self._raw = raw
@@ -287,6 +290,7 @@ class MembersStream(_Decompressed):
 
 
 def decompressed(raw: RawStream, compression: str, name: str) -> Stream:
+    """The stream itself, or what it decompresses to; ``name`` is that of the file."""
     if compression == "":
         return raw
     known = COMPRESSIONS[compression]
