@@ -1,4 +1,4 @@
-"""From a request to a plan in shards: where inputs are cut, and what a plan must not hold."""
+"""From a request to a plan in shards: cut the inputs, and keep secrets out of the plan."""
 
 from __future__ import annotations
 
@@ -123,9 +123,9 @@ def _shards(sources: Sequence[Source], shard_bytes: int) -> Iterator[list[Part]]
 
 
 def _units(parts: Sequence[Part], shard_bytes: int) -> Iterator[list[Part]]:
-    """What goes into one shard together: the parts of a file, unless that is larger than a shard.
+    """Runs of parts that go into the same shard: all of a file, unless it is larger than a shard.
 
-    Rows of a table are not cut: nobody would know which rows come before those of a shard.
+    Files of rows (parquet, Arrow) stay whole: the numbers of rows before a cut would not be known.
     """
     at = 0
     while at < len(parts):

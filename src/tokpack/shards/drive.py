@@ -1,6 +1,6 @@
-"""All shards of a plan, made on an engine: who makes which, what is tried again, and the progress.
+"""Make all shards of a plan on an engine: begin tasks, try again what was lost, show the progress.
 
-What is done is known from the output alone, so a driver that dies is replaced by a new one.
+Which shards are done is seen at the output alone, so after a crash a new driver can go on.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class _Task(NamedTuple):
 class Drive:
     """Makes the shards of a plan; ``run`` returns when all are there.
 
-    ``arguments`` are what each task's command gets besides the shard. ``say`` hears what people
-    may want to know.
+    ``arguments`` are added to the command of each task. ``show`` is called with the progress,
+    ``say`` with lines for people: shards that failed, were lost, or are begun once more.
     """
 
     def __init__(

@@ -1,17 +1,16 @@
-"""Where the tasks of a dataset in shards run: what an engine has to be able to do, and which are.
+"""What an engine, which runs the tasks of a dataset in shards, has to be able to do.
 
-A task is a command line of tokpack, so an engine needs to know nothing of shards: it runs commands
-on machines that see the inputs and the output, and says how they ended.
+A task is a command line of tokpack, so an engine knows nothing of shards: it runs commands on
+machines that see the inputs and the output, and says how they ended.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-EngineName = Literal["local", "ray"]
 BUSY = 75  # exit code: another process is at it; as sysexits.h has it for "try later"
 
 

@@ -1,8 +1,8 @@
-"""The plan of a dataset in shards, ``PREFIX.plan/plan.jsonl``: which machine does not matter.
+"""The plan of a dataset in shards, ``PREFIX.plan/plan.jsonl``, for any machine that makes one.
 
-The first line says what is made, how, and of what the rest consists; then follows a line for each
-shard, with its inputs and the parts of them that it takes. Shards are cut by size alone, so that
-their bytes do not depend on who makes them.
+The first line says what is made, and how; then follows a line for each shard, with its inputs and
+the parts of them that it takes. Shards are cut by size alone, so that their bytes do not depend on
+the machine that makes them.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ _TIME = re.compile(rb'"mtime_ns": \d+')  # of an input, in a line of the plan
 class ShardPlan:
     """What is to be made: ``shards`` datasets, from ``inputs`` files of ``size`` bytes in all.
 
-    ``id`` is the sha256 of all that the plan says. ``options`` are those of EncodeOptions that
-    are the same everywhere, ``deciding`` what they mean for the bytes, ``names`` the names of the
-    datasets by key.
+    ``id`` is the sha256 of the rest. ``options`` are those of EncodeOptions that are the same on
+    all machines, ``deciding`` those that decide the bytes, as ``deciding_options`` has them,
+    ``names`` the names of the datasets by key.
     """
 
     version: str

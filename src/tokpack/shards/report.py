@@ -1,6 +1,6 @@
-"""What the maker of a shard tells of it while it works: ``PREFIX.plan/00017.json``.
+"""The reports of shards that are being made: ``PREFIX.plan/00017.json``, see encoding/report.
 
-Nothing depends on it: a shard is done when its manifest is there.
+A shard is done when its manifest is there, whatever its report says.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def reporter_of(prefix: str, number: int, show: Show | None) -> RunReporter:
-    """Who tells of a shard that this process makes, and passes on to ``show`` what it is shown."""
+    """Writes the reports of a shard that this process makes, and passes progress on to ``show``."""
     path = report_path(prefix, number)
     return RunReporter(
         lambda content: storage.write(path, content),
@@ -32,7 +32,7 @@ def reporter_of(prefix: str, number: int, show: Show | None) -> RunReporter:
 
 
 def finish(reporter: RunReporter, made: Manifest) -> None:
-    """Say that a shard is done, and what it has become; nothing where there was no work to do."""
+    """Report that a shard is done, with its counts; nothing where it had been made before."""
     if reporter.has_told:
         reporter.end(
             "done",

@@ -1,4 +1,4 @@
-"""Which shards are this task's, in the words of the schedulers that start many alike."""
+"""Which shards a task of a job array makes, by the environment variables of its scheduler."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _of_task(shards: int) -> list[int]:
 
 
 def _stride(shards: int) -> int:
-    """The tasks of an array that has fewer than there are shards, and so takes turns."""
+    """How many tasks the array has, where each makes several; else the number of shards."""
     words = [os.environ.get(f"SLURM_ARRAY_TASK_{name}", "") for name in ("MIN", "MAX", "COUNT")]
     if not all(word.isdecimal() for word in words):
         return shards

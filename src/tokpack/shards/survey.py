@@ -30,8 +30,8 @@ class Standing:
 def survey(plan: ShardPlan, prefix: str, before: Sequence[Standing] = ()) -> list[Standing]:
     """All shards of a plan, in order. A listing and the reports are all that is read. InputError.
 
-    A shard is done when its files are there, the manifest among them, which is written last. What
-    was told ``before`` at the end of a shard is not read again.
+    A shard is done when its files are there, the manifest among them, which is written last. The
+    last report of a shard that ``before`` has as done is not read again.
     """
     there: dict[str, int] = {}
     for name in plan.whole(prefix).values():

@@ -1,4 +1,4 @@
-"""One shard, made on this machine by the machinery of one machine."""
+"""One shard, made on this machine as any dataset is."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def encode_shard(
     """
     shard = plan.shard(number)
     options = plan.encode_options(prefix, number, workers=workers, scratch=scratch)
-    # Whoever waits for the shard is told of a signal too.
+    # SIGTERM comes as an exception, so that the report says that the shard was stopped.
     with ends_on_sigterm(), reporter_of(prefix, number, progress) as reporter:
         made = encode_planned(
             lambda: _planned(plan, shard, options), options, progress=reporter, is_shard=True
@@ -59,9 +59,10 @@ def _planned(whole: ShardPlan, shard: Plan, options: EncodeOptions) -> Planned:
 
 
 def _as_planned(source: Source, fingerprint: str) -> Source:
-    """The source, if it is as it was found, with its time on this machine. InputError.
+    """The source with the time that its file has on this machine.
 
-    Of an object on a store the reads are conditional on that.
+    InputError where its content is not the planned one. An object on a store is not looked at here:
+    every read of it says which content is wanted.
     """
     if source.is_remote:
         return source

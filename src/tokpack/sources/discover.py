@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import stat
+import threading
 from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 HUB_SCHEME = "hf://"
+_hub = threading.Lock()  # ``datasets`` has settings that hold for all threads
 _MARKUP = (".csv", ".tsv", ".html", ".htm", ".xhtml", ".xml")
 
 
@@ -194,7 +196,9 @@ def _path(path: str, asked: _Asked) -> Iterator[Source]:
     elif is_url(path):
         yield from objects(path, asked.input_format)
     elif path.startswith(HUB_SCHEME):
-        yield from _arrow_files(*hub_files(path.removeprefix(HUB_SCHEME), asked.hf_split))
+        with _hub:
+            name, files = hub_files(path.removeprefix(HUB_SCHEME), asked.hf_split)
+        yield from _arrow_files(name, files)
     elif os.path.isdir(path):
         yield from _folder(path, asked)
     elif os.path.lexists(path):

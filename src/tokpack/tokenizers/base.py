@@ -99,11 +99,12 @@ class UnencodableError(TokenizerError):
 class Tokenizer(ABC):
     """Text to ids and back.
 
-    ``vocab_size`` counts added tokens and holes, and no padding: every id is below it.
-    ``special_tokens_default`` is what the mode ``auto`` means for this tokenizer.
-    ``why_not_native`` says why a slower library does the work, in one phrase; "" for
-    the native core. ``arguments`` are those of ``load_tokenizer`` that find it again under its
-    name, where the name alone does not.
+    ``vocab_size`` counts added tokens and unused ids, and no padding: every id is below it.
+    ``eod_id`` is the end-of-document token, None where the tokenizer has none. ``special_ids`` has
+    the ids of special tokens by their text. ``special_tokens_default`` is what the mode ``auto``
+    means for this tokenizer. ``why_not_native`` says in one phrase why a slower library does the
+    work; "" for the native core. ``arguments`` are what ``load_tokenizer`` needs beside ``name``
+    to load the same tokenizer again.
     """
 
     name: str
@@ -212,7 +213,7 @@ class Tokenizer(ABC):
         }
 
     def special_mode(self, special_tokens: str) -> SpecialMode:
-        """Resolve ``auto`` and ``error``."""
+        """What ``encoder`` does with special tokens in a mode; UsageError for an unknown mode."""
         modes: dict[str, SpecialMode] = {
             "auto": self.special_tokens_default,
             "text": "text",
@@ -227,6 +228,7 @@ class Tokenizer(ABC):
         return modes[special_tokens]
 
     def check_dtype(self, dtype: str) -> IdType:
+        """The dtype, if it can hold all ids; UsageError, TokenizerError."""
         if dtype not in ("uint16", "int32"):
             raise UsageError(f"token ids cannot be stored as '{dtype}': use uint16 or int32")
         if dtype == "uint16" and self.vocab_size > 1 << 16:
@@ -241,6 +243,7 @@ class Tokenizer(ABC):
         return frame_of(self, append_eod=append_eod) if frame is None else frame
 
     def no_such_id(self, token_id: int) -> TokenizerError:
+        """The error for an id that no token has."""
         unused = 0 <= token_id < self.vocab_size
         why = "the id is unused" if unused else f"ids are below {self.vocab_size}"
         return TokenizerError(f"tokenizer {self.name} has no token {token_id}: {why}")
@@ -255,7 +258,7 @@ def texts_of(data: npt.NDArray[np.uint8], spans: npt.NDArray[np.int64]) -> list[
 def pack(
     rows: Sequence[list[int]], *, dtype: str, frame: Frame, special: npt.NDArray[np.int64]
 ) -> PackedIds:
-    """Join rows of ids, each in its ``frame`` unless it is empty."""
+    """Join the ids of documents; ``frame`` goes around each that has any."""
     if frame != Frame():
         rows = [[*frame.before, *row, *frame.after] if row else row for row in rows]
     lengths = np.fromiter(map(len, rows), np.int32, count=len(rows))
@@ -265,7 +268,7 @@ def pack(
 
 
 class SpecialFinder:
-    """Finds special tokens in documents, leftmost and longest first."""
+    """Finds special tokens in documents: of several at one place the longest."""
 
     def __init__(self, contents: Iterable[str]) -> None:
         longest_first = sorted((c.encode() for c in contents if c), key=len, reverse=True)

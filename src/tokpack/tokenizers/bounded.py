@@ -15,7 +15,7 @@ Result = TypeVar("Result")
 
 
 class TooLongError(Exception):
-    """A call took more processor time than it may; it goes on where nobody waits for it."""
+    """A call took more processor time than it may. Its thread goes on: nothing can end it."""
 
 
 class _Call(threading.Thread, Generic[Result]):

@@ -1,4 +1,4 @@
-"""A tokenizer again: from what a manifest says of it, and as files for ``transformers``."""
+"""Load the tokenizer that a manifest or a checkpoint describes; write it for ``transformers``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ARGUMENTS = {"tokenizer_type": str, "pattern": str, "vocab_size": int, "special
 
 
 def arguments_of(entry: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The arguments of load_tokenizer that an entry has beside the name; foreign ones left out."""
+    """The arguments of load_tokenizer in a description beside the name; unknown ones left out."""
     known = (entry or {}).get("arguments")
     known = known if isinstance(known, dict) else {}
     return {key: known[key] for key, kind in _ARGUMENTS.items() if type(known.get(key)) is kind}
@@ -49,7 +49,10 @@ def tokenizer_of(entry: Mapping[str, Any] | None, **given: Unpack[TokenizerFiles
 
 
 def _candidates(entry: Mapping[str, Any] | None, given: TokenizerFiles) -> Iterator[Tokenizer]:
-    """Whatever the request may mean; two types of GPT-2 differ in what special tokens become."""
+    """The tokenizers that may be meant.
+
+    GPT-2's files are loaded as two types, which differ in what special tokens in texts become.
+    """
     asked = any(given.values())
     sources: list[dict[str, Any]] = [{**given}]
     if not asked and entry is not None:
@@ -82,10 +85,8 @@ def files_of(tokenizer: Tokenizer, max_length: int, bos: int | None) -> dict[str
     reference: tuple[bytes, ...] = getattr(tokenizer, "reference", (raw,) if raw else ())
     kind = "PreTrainedTokenizerFast"
     if len(reference) == 2:
-        files, kind = (
-            dict(zip(("vocab.json", "merges.txt"), reference, strict=True)),
-            "GPT2Tokenizer",
-        )
+        files = {"vocab.json": reference[0], "merges.txt": reference[1]}
+        kind = "GPT2Tokenizer"
     elif reference and tokenizer.kind == "SentencePiece":
         files, kind = {"tokenizer.model": reference[0]}, "LlamaTokenizer"
     elif reference:

@@ -149,6 +149,8 @@ def _from_json(raw: bytes, path: Path, name: str, choice: Choice) -> Tokenizer:
 
 
 class _TekkenFound(Exception):  # noqa: N818 - not an error
+    """The file is a tekken.json: it is not to be read, and kept in the cache, as another one."""
+
     def __init__(self, definition: dict[str, Any]) -> None:
         super().__init__()
         self.definition = definition

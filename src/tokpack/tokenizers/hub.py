@@ -44,6 +44,7 @@ def hub_snapshots(repository: str) -> Iterator[Path]:
 
 
 def hub_cache() -> Path:
+    """The folder in which ``huggingface_hub`` keeps downloads on this machine."""
     for variable in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
         if os.environ.get(variable):
             return Path(os.environ[variable]).expanduser()

@@ -94,8 +94,8 @@ def failures(what: str) -> Iterator[None]:
 def _check_prefix(raw: bytes, where: str) -> None:
     """Refuse merges whose second half the library would cut inside a character.
 
-    It takes as many bytes off as continuing_subword_prefix has, and its message about what is left
-    is no UTF-8, which ends the process.
+    It removes as many bytes as continuing_subword_prefix has. What is left is no UTF-8, and the
+    message about that would end the process.
     """
     try:
         model = json.loads(raw)["model"]

@@ -1,4 +1,4 @@
-"""How many ids a tokenizer's file has, without the rest of the tokenizer."""
+"""How many ids a tokenizer's file has; nothing else of the file is read or checked."""
 
 from __future__ import annotations
 

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 class MetaspaceTokenizer(CoreTokenizer, HuggingFaceTokenizer):
-    """A tokenizer.json that the native core encodes; its library decodes.
+    """A tokenizer.json by which the native core encodes, and the Hugging Face library decodes.
 
-    Kind and fingerprint are those of any tokenizer.json: the ids are the same.
+    Kind and fingerprint are those that it has where the library encodes: the ids are the same.
     """
 
     spec: MetaspaceSpec | UnigramSpec

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,8 +24,8 @@ _END = "<|endoftext|>"
 class Published:
     """A vocabulary of ranks that is known by the sha256 of its file.
 
-    ``special`` has the ids of special tokens; ``mode`` is what the vocabulary's own tools make of
-    one inside a text. ``file`` is what tiktoken downloads, "" for a vocabulary without a name.
+    ``special`` has the ids of special tokens; ``mode`` is what becomes of one inside a text in the
+    vocabulary's own tools. ``file`` is the name of tiktoken's file, "" where tiktoken has none.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Published:
     special: dict[str, int]
     file: str = ""
     nfc: bool = False
-    mode: SpecialMode = field(default="text")
+    mode: SpecialMode = "text"
 
 
 _FIM = ("<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>")

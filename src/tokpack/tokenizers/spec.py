@@ -197,7 +197,10 @@ def check_ids(vocab: Mapping[str, int], where: str) -> None:
 
 
 def vocab_by_id(vocab: Mapping[str, int], size: int) -> list[bytes | None]:
-    """Turn checked token -> id into id -> bytes, with None for holes and foreign tokens."""
+    """The bytes of each id; None for unused ids, and for tokens outside GPT-2's alphabet.
+
+    ``vocab`` has passed ``check_ids``.
+    """
     table: list[bytes | None] = [None] * size
     for token_id, token in zip(vocab.values(), decode_alphabet(list(vocab)), strict=True):
         table[token_id] = token
@@ -212,7 +215,7 @@ def missing_bytes(vocab: Sequence[bytes | None]) -> list[int]:
 
 
 def without_bytes(vocab: Sequence[bytes | None], merges: npt.NDArray[np.int32]) -> bool:
-    """Whether a merge has an id that is no byte-level token."""
+    """Whether a merge has an id whose token is outside GPT-2's alphabet."""
     foreign = [token_id for token_id, token in enumerate(vocab) if token is None]
     return bool(foreign) and bool(np.isin(merges, foreign).any())
 

@@ -62,7 +62,7 @@ def _entry(raw: bytes) -> Path | None:
 
 @cache
 def _code() -> bytes:
-    """What the code that makes definitions is: another one may make others."""
+    """sha256 of Python's version and of this room's files: other code may read a file otherwise."""
     digest = hashlib.sha256(sys.version.encode())
     digest.update(Path(__file__).read_bytes())  # OSError without source files
     for path in sorted(Path(__file__).parent.glob("*.py")):

@@ -26,7 +26,7 @@ _PREPEND = {"type": "Prepend", "prepend": SPACE}
 _METASPACE_KEYS = {"type", "replacement", "add_prefix_space", "prepend_scheme", "split", "str_rep"}
 _BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 _ASCII = [byte for byte in range(0x80) if byte != ord(" ")]  # of a text without spaces
-_NOT_ASCII = [*range(0x80, 0xC0), *range(0xC2, 0xF5)]  # bytes that UTF-8 has
+_NOT_ASCII = [*range(0x80, 0xC0), *range(0xC2, 0xF5)]  # the other bytes of UTF-8
 
 Prefix = Literal["never", "first", "always"]
 
@@ -137,7 +137,7 @@ def _cuts_at_plain_spaces(step: dict[str, Any]) -> bool:
 
 
 def _check_added(added: Sequence[AddedToken], *, normalizes: bool) -> None:
-    """Refuse what the library finds otherwise than one token after the other."""
+    """Refuse added tokens that overlap in a text, which the library searches in another order."""
     strips = any(token.rstrip for token in added)
     normal = set()
     for token in added:

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 _MODEL_KEYS = {"type", "unk_id", "vocab", "byte_fallback"}
 _BY_CHARACTER = {"NFD", "NFKD", "StripAccents", "Lowercase"}
 _LONGEST = 512  # bytes of a token: a hostile one would take quadratic time
-# What these may change, but a line feed, never: behind it only private characters are assigned.
+# All characters that these may change, without the line feed, which separates them in one call.
+# Beyond these ranges there are only unassigned and private characters.
 _RANGES = (range(0x0A), range(0x0B, 0xD800), range(0xE000, 0x32000), range(0xE0000, 0xE0200))
 _SPACES = (("space runs", b""), ("replace", b" "))
 _REGEX = {
@@ -101,7 +102,10 @@ def _vocabulary(vocab: Any) -> tuple[list[str], list[float]]:
 
 
 def _as_read_by_the_library(number: float) -> float:
-    """A score as serde_json reads its shortest decimal form, which may round twice."""
+    """A score as the library's JSON reader takes its shortest decimal form.
+
+    It multiplies or divides the digits by a power of ten, and so may round twice.
+    """
     digits, _, exponent = repr(abs(number)).partition("e")
     whole, _, fraction = digits.partition(".")
     significand, power = int(whole + fraction), int(exponent or 0) - len(fraction)
@@ -157,7 +161,10 @@ def core_steps(steps: Sequence[NormalizerStep]) -> list[tuple[str, bytes, bytes]
 
 
 def _check_steps(steps: Sequence[NormalizerStep]) -> None:
-    """Refuse rules that the core refuses: the library fails only at texts that lead there."""
+    """Refuse steps that the core refuses.
+
+    The library takes them, and fails at the first text to which such a rule applies.
+    """
     try:
         _core.MetaspaceUnigram(
             vocab=[b"<unk>"],
@@ -212,9 +219,10 @@ def _replace(pattern: Any, content: Any) -> NormalizerStep:
 
 
 def _characters(nodes: list[dict[str, Any]]) -> list[NormalizerStep]:
-    """What the library makes of each character, which does not depend on its neighbours.
+    """A step that replaces each character by what the library's normalizers make of it.
 
-    Of marks a decomposition changes the order, so they must be stripped behind it.
+    That must not depend on its neighbours. A decomposition sorts the marks behind a character, so
+    only one that is followed by the removal of marks can be taken.
     """
     kinds = [node.get("type") for node in nodes]
     decomposes = [i for i, kind in enumerate(kinds) if kind in ("NFD", "NFKD")]
@@ -240,7 +248,7 @@ def _named(name: str, first: bytes = b"", second: bytes = b"") -> NormalizerStep
 
 
 def _check_added(added: Sequence[AddedToken], normalizer: Any) -> None:
-    """Refuse what the library finds otherwise than one token after the other."""
+    """Refuse added tokens that overlap in a text, which the library searches in another order."""
     normalize = _library_normalizer(normalizer).normalize_str if normalizer else str
     strips = any(token.rstrip for token in added)
     normal = set()
@@ -255,7 +263,10 @@ def _check_added(added: Sequence[AddedToken], normalizer: Any) -> None:
 
 
 def _keeps_the_begin(steps: Sequence[NormalizerStep], added: Sequence[AddedToken]) -> bool:
-    """Whether what is left of the begin of a document is its begin for the library, too."""
+    """Whether the library puts the prefix of a document where the core does.
+
+    That is certain where no step can remove the first characters of a document.
+    """
     harmless = [
         *(_named("strip right"), _named("space runs", b"", b" ")),
         *(_named(name, text, SPACE.encode()) for name, text in _SPACES),

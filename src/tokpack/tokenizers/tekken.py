@@ -87,9 +87,8 @@ def _count(config: dict[str, Any], key: str, path: Path) -> int:
 def _special(listed: Any, path: Path) -> dict[str, int]:
     result: dict[str, int] = {}
     for number, token in enumerate(listed if isinstance(listed, list) else [listed]):
-        text, rank = (
-            (token.get("token_str"), token.get("rank")) if isinstance(token, dict) else (None, None)
-        )
+        entry = token if isinstance(token, dict) else {}
+        text, rank = entry.get("token_str"), entry.get("rank")
         if not isinstance(text, str) or not text or type(rank) is not int or rank < 0:
             raise TokenizerError(f"{path}: special token {number} is {brief(token)}")
         if text in result or rank in result.values():

@@ -151,9 +151,8 @@ def train_byte_fallback(
     with _threads(threads):
         tokenizer.train_from_iterator(iter(texts), trainer)
     definition = json.loads(tokenizer.to_str())
-    if (
-        least := len(definition["model"]["vocab"]) - len(definition["model"]["merges"])
-    ) > vocab_size:
+    least = len(definition["model"]["vocab"]) - len(definition["model"]["merges"])
+    if least > vocab_size:
         raise UsageError(
             f"a vocabulary of {vocab_size} is too small: 256 bytes, {len(tokens) - 256} special "
             f"tokens and the characters of the texts take {least}"
