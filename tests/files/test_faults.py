@@ -27,7 +27,7 @@ from tokpack.stores import StoredObject
 from tokpack.stores.cache import copy_of
 content = bytes(range(256)) * 5_000
 found = StoredObject("s3://texts/x.idx", len(content), '"tag"', 0)
-with open(copy_of(found, lambda _, begin, end: content[begin:end]), "rb") as file:
+with open(copy_of(found, lambda: [content[:9], content[9:]]), "rb") as file:
     assert file.read() == content
 """
 RANGE = """
@@ -41,10 +41,12 @@ with open(kept_range(found, 7, 99_999), "rb") as file:
 """
 ARRAYS = """
 import numpy as np
+from tokpack.samples.cache.format import ChunkedArray
 from tokpack.samples.cache.store import IndexCache
 made = {"rows": np.arange(99_999), "lengths": np.arange(7, dtype=np.uint16)}
 for _ in range(2):
-    arrays = IndexCache(os.environ["TOKPACK_CACHE"]).arrays("order", {"seed": 1}, lambda: made)
+    build = lambda: [ChunkedArray.of(*item) for item in made.items()]
+    arrays = IndexCache(os.environ["TOKPACK_CACHE"]).file("order", {"seed": 1}, build).arrays
     assert {name: array.tolist() for name, array in arrays.items()} == {
         name: array.tolist() for name, array in made.items()
     }
@@ -95,7 +97,9 @@ def test_a_cache_is_never_wrong(served: tuple[Server, Path], name: str) -> None:
         cache.mkdir()
 
     begin()
-    calls = server.run(code, cache)["calls"]
+    done = server.run(code, cache)
+    calls = done["calls"]
+    assert (done["code"], done["errors"]) == (0, "")
     assert calls > 2
     assert server.run(code, cache)["calls"] == 0  # it is there, and used
     for kind, number in KINDS.items():

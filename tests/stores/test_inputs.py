@@ -446,7 +446,7 @@ def test_a_question_that_is_interrupted(store: Store, monkeypatch: pytest.Monkey
     found = access.named(url)
     helper = access._stores()
     assert isinstance(helper, Helper)
-    reader = access.open_reader(found, 0, 3)
+    reader = access.Reader(found, 0, 3)
 
     def interrupted() -> None:
         raise KeyboardInterrupt
@@ -457,5 +457,5 @@ def test_a_question_that_is_interrupted(store: Store, monkeypatch: pytest.Monkey
     reader.close()  # whose process is gone
     assert access.stat(url) == found
     assert access._stores() is not helper
-    with closing(access.open_reader(found, 0, 3)) as again:
+    with closing(access.Reader(found, 0, 3)) as again:
         assert again.read(3) == b"abc"

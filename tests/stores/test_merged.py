@@ -198,6 +198,13 @@ def test_a_virtual_one_beside_its_pieces(store: Store, disk: Path, sets: list[st
         tokpack.merge([disk / "a"], "s3://texts/sets/w", virtual=True)
 
 
+def test_the_trace_of_what_is_replaced_goes(store: Store, sets: list[str]) -> None:
+    for content, stays in ((b"TOKTRACE of another dataset", False), (b"mine", True)):
+        store.s3.put("one.trace", content)
+        tokpack.merge(sets[4:], "s3://texts/one", overwrite=True)
+        assert (store.s3.get("one.trace") is not None) == stays
+
+
 def test_split_and_converted(store: Store, disk: Path, sets: list[str]) -> None:
     """From a store, to a store, as from a disk to a disk."""
     whole, there = str(disk / "e"), sets[4]

@@ -14,6 +14,7 @@ import os
 import pkgutil
 import signal
 import sys
+import traceback
 from typing import Any
 
 import pytest
@@ -33,6 +34,9 @@ def command(argv: list[str]) -> int:
         except tokpack.TokpackError as error:
             print(f"tokpack: error: {error}", file=sys.stderr)
             return 1
+        except Exception:
+            traceback.print_exc()
+            return CODE
         return 0
     if argv[0] != "train":
         from tokpack.cli.main import main

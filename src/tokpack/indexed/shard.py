@@ -43,7 +43,6 @@ from tokpack.stores import (
     named,
     stats,
 )
-from tokpack.stores.cache import copy_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -195,7 +194,7 @@ def map_file(path: str, found: StoredObject | None = None) -> tuple[bytes | mmap
             found = found or located(path)
         if found is None and not stat.S_ISREG(os.stat(path).st_mode):  # a pipe would block for ever
             raise InputError(f"{path}: not a regular file")
-        with open(path if found is None else copy_of(found), "rb", buffering=0) as file:
+        with open(path if found is None else copies([found])[0], "rb", buffering=0) as file:
             status = os.fstat(file.fileno())
             size, identity = status.st_size, found or durable.Identity.of(status)
             if size == 0:  # cannot be mapped

@@ -19,8 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokpack.errors import FormatError, InputError, UsageError
-from tokpack.files.durable import open_regular
-from tokpack.stores import near
+from tokpack.stores import head, near
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -47,11 +46,7 @@ def trace_path(prefix: str | os.PathLike[str]) -> str:
 
 def is_trace(path: str | os.PathLike[str]) -> bool:
     """Whether a file begins like a trace: no other is ever replaced by one."""
-    try:
-        with open_regular(os.fsdecode(path)) as file:
-            return file.read(len(MAGIC)) == MAGIC
-    except OSError:
-        return False
+    return head(os.fsdecode(path), len(MAGIC)) == MAGIC
 
 
 class RecordRun(NamedTuple):

@@ -28,7 +28,7 @@ from tokpack.indexed.manifest import (
 )
 from tokpack.indexed.scan import scan
 from tokpack.indexed.stored import StoredTokens
-from tokpack.stores import open_reader, shown
+from tokpack.stores import Reader, shown
 from tokpack.stores.ranges import LocalFile, Range
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class NewDataset:
         self, tokens: StoredTokens, begin: int, end: int, told: Callable[[int], None]
     ) -> None:
         """The same from a store, with requests ahead."""
-        with closing(open_reader(tokens.found, begin, end)) as reader:
+        with closing(Reader(tokens.found, begin, end)) as reader:
             while begin < end:
                 data = reader.read(min(_FETCH, end - begin))
                 if not data:

@@ -101,7 +101,7 @@ class Source:
         Raises OSError, InputError.
         """
         if self.is_remote:
-            return stores.open_reader(self._object, begin, self.size if until is None else until)
+            return stores.Reader(self._object, begin, self.size if until is None else until)
         file = open(self.path, "rb", buffering=0)  # noqa: SIM115
         if begin:
             file.seek(begin)

@@ -19,12 +19,13 @@ if TYPE_CHECKING:
 
     from tokpack.stores.listing import ListedObjects
     from tokpack.stores.ranges import Range
+    from tokpack.stores.service import Service
     from tokpack.stores.urls import StoredObject
 
 _MOST_READERS = 4  # of one file: the columns of a table are read in turns
 
 _own = False
-_service: Any = None
+_service: Service | Helper | None = None
 _uploaded = [0, 0]  # requests, and bytes that were written, without the service
 _counting = threading.Lock()
 
@@ -40,32 +41,32 @@ def use_in_this_process() -> None:
 
 def find(url: str) -> list[ListedObjects]:
     """What a URL names: an object, those below a folder, those that match a pattern. InputError."""
-    found: list[ListedObjects] = _stores().find(url)
-    return found
+    return _stores().find(url)
 
 
 def objects_in(folder: str) -> list[StoredObject]:
     """The objects of a folder, without those of folders in it. InputError."""
-    found: list[StoredObject] = _stores().objects_in(folder)
-    return found
+    return _stores().objects_in(folder)
 
 
 def stat(url: str) -> StoredObject | None:
     """The object of a URL; None where there is none. InputError where that cannot be told."""
-    found: StoredObject | None = _stores().stat(url)
-    return found
+    return _stores().stat(url)
 
 
 def stats(urls: Sequence[str]) -> list[StoredObject | None]:
     """``stat`` of each, many at a time. InputError."""
-    found: list[StoredObject | None] = _stores().stats(urls)
-    return found
+    return _stores().stats(urls)
 
 
 def copies(objects: Sequence[StoredObject]) -> list[str]:
-    """Copies in this machine's cache, see ``cache.copy_of``; many at a time."""
-    paths: list[str] = _stores().copies(objects)
-    return paths
+    """Files of this machine's cache with the bytes of objects, many at a time.
+
+    They may be removed when others need their place: open them at once. InputError where the store
+    does not give an object, OutputError where the cache cannot be written, UsageError where it is
+    too small.
+    """
+    return _stores().copies(objects)
 
 
 def named(url: str) -> StoredObject:
@@ -85,14 +86,12 @@ def check_root(url: str) -> None:
 
 def heads(objects: Sequence[StoredObject], size: int) -> list[bytes]:
     """The first bytes of objects, ``size`` at most of each, many at a time. InputError."""
-    found: list[bytes] = _stores().heads(objects, size)
-    return found
+    return _stores().heads(objects, size)
 
 
 def contents(urls: Sequence[str], most: int) -> list[bytes | None]:
     """Small objects as they are now, many at a time; None where none is. InputError."""
-    found: list[bytes | None] = _stores().contents(urls, most)
-    return found
+    return _stores().contents(urls, most)
 
 
 def check_same(*found: StoredObject) -> None:
@@ -117,8 +116,7 @@ def count_request(written: int = 0) -> None:
 
 def put(url: str, content: Any, *, new: bool = False) -> bool:
     """Write an object: bytes, or a Path to the file. False where ``new`` and another is there."""
-    written: bool = _stores().put(url, content, new=new)
-    return written
+    return _stores().put(url, content, new=new)
 
 
 def join(url: str, ranges: Sequence[Range]) -> None:
@@ -160,6 +158,7 @@ class Reader:
             self._number = None
 
     def _take(self, size: int) -> memoryview:
+        assert self._number is not None
         if not self._chunk and size:
             self._chunk = memoryview(self._service.next(self._number, size))
         taken, self._chunk = self._chunk[:size], self._chunk[size:]
@@ -186,8 +185,8 @@ class Ranges:
         if service is not self._service:  # forked since, or with other settings
             self._service, self._number = service, getattr(service, self._ask)(self._wanted)
         number, self._number = self._number, None
-        found: list[bytes] = service.take(number)
-        return found
+        assert number is not None
+        return service.take(number)
 
     def close(self) -> None:
         """Ask for nothing more."""
@@ -200,11 +199,6 @@ class KeptRanges(Ranges):
     """As Ranges, of which ``take`` gives nothing: they are copied into this machine's cache."""
 
     _ask = "keep"
-
-
-def open_reader(found: StoredObject, begin: int, until: int) -> Reader:
-    """Read an object from ``begin`` on, probably up to ``until``."""
-    return Reader(found, begin, until)
 
 
 class _File(io.RawIOBase):
@@ -261,8 +255,8 @@ def open_object(found: StoredObject) -> BinaryIO:
     return cast("BinaryIO", io.BufferedReader(_File(found)))
 
 
-def _stores() -> Any:
-    """The service of this process, or the process that does it for this one."""
+def _stores() -> Service:
+    """The service of this process, or the process that does it for this one, with its methods."""
     global _service  # noqa: PLW0603
     if isinstance(_service, Helper) and (_service.is_closed or _service.settings != _settings()):
         _service = None  # it ends when nothing reads through it any more
@@ -273,7 +267,7 @@ def _stores() -> Any:
             _service = Service()
         else:
             _service = Helper(_settings())
-    return _service
+    return cast("Service", _service)
 
 
 def _settings() -> dict[str, str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from tokpack.errors import UsageError
 from tokpack.files import durable
 from tokpack.files.durable import open_regular
-from tokpack.stores.access import heads, open_object, stat
+from tokpack.stores.access import copies, heads, open_object, stat
 from tokpack.stores.urls import StoredObject, is_url, shown
 
 if TYPE_CHECKING:
@@ -69,9 +69,7 @@ def near(path: str) -> str:
     """
     if not is_url(path):
         return path
-    from tokpack.stores.cache import copy_of
-
-    return copy_of(located(path))
+    return copies([located(path)])[0]
 
 
 def located(url: str) -> StoredObject:

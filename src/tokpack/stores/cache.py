@@ -26,7 +26,6 @@ from tokpack.files.cache_root import cache_root
 from tokpack.files.durable import Staged, cannot_write
 from tokpack.files.lock import try_flock, turn
 from tokpack.quantities import size_of
-from tokpack.stores.access import Reader
 from tokpack.stores.urls import shown
 
 if TYPE_CHECKING:
@@ -40,7 +39,6 @@ SIZE = "TOKPACK_CACHE_SIZE"
 _DEFAULT_BYTES = 50 * 10**9
 _SUM, _LOCK = ".sum", ".lock"
 _LONGEST_NAME = 200
-_READ = 4 << 20
 _LOOKS = 64  # at the whole cache, in the time in which it is filled once
 
 _checked: set[tuple[str, int, int]] = set()  # copies whose checksums this process has seen
@@ -48,15 +46,14 @@ _looking = threading.Lock()
 _unlooked: int | None = None  # bytes that this process has fetched since it looked at the cache
 
 
-def copy_of(found: StoredObject, read: Read | None = None) -> str:
-    """The file with the bytes of an object; fetched, by one process, where it is not there.
+def copy_of(found: StoredObject, content: Callable[[], Iterable[bytes]]) -> str:
+    """The file with the bytes of an object: ``content``, asked for where it is not there.
 
-    ``read`` gives ranges of objects to the process that does it for others. The file may be
-    removed when others need its place: open it at once. InputError where the store does
-    not give it, OutputError where the cache cannot be written, UsageError where it is too small.
+    The file may be removed when others need its place: open it at once. Raises what ``content``
+    raises, OutputError where the cache cannot be written, UsageError where it is too small.
     """
     path = _path(found) / shown(found.url).rpartition("/")[2][-_LONGEST_NAME:]
-    _keep(path, found, found.size, lambda: _content(found, read))
+    _keep(path, found, found.size, content)
     return str(path)
 
 
@@ -104,20 +101,6 @@ def _path(found: StoredObject, *span: int) -> Path:
     """The folder of an entry."""
     what = repr((shown(found.url), found.size, found.etag, found.modified_ns, *span))
     return cache_root() / "stores" / xxhash.xxh3_128_hexdigest(what.encode())
-
-
-def _content(found: StoredObject, read: Read | None) -> Iterator[bytes]:
-    if read is not None:
-        yield from (
-            read(found, at, min(at + _READ, found.size)) for at in range(0, found.size, _READ)
-        )
-        return
-    reader = Reader(found, 0, found.size)
-    try:
-        while data := reader.read(_READ):
-            yield data
-    finally:
-        reader.close()
 
 
 def _is_whole(path: Path) -> bool:

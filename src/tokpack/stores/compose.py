@@ -10,11 +10,11 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tokpack.errors import InputError, OutputError, StoreError, UsageError
+from tokpack.errors import InputError, StoreError, UsageError
 from tokpack.stores import access, gcs
 from tokpack.stores.objects import PART_BYTES
 from tokpack.stores.ranges import LocalFile, Range, file_chunks
-from tokpack.stores.upload import cannot_write, in_parts, said, send_part
+from tokpack.stores.upload import cannot_write, check_size, in_parts, said, send_part
 from tokpack.stores.urls import StoredObject, place_of, shown
 
 if TYPE_CHECKING:
@@ -53,12 +53,7 @@ def compose(url: str, ranges: Sequence[Range], told: Callable[[int], None]) -> N
         else:
             access.join(url, ranges)
             told(size)
-        found = access.stat(url)
-    if found is None or found.size != size:
-        raise OutputError(
-            f"{shown(url)} has {found.size if found else 'no'} bytes instead of {size}: does "
-            "another run write to it?"
-        )
+    check_size(url, size)
     sources = {one.source for one in ranges}
     for file in sources:
         if isinstance(file, LocalFile):

@@ -8,7 +8,7 @@ import random
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tokpack.errors import StoreError, UnreachableError
 from tokpack.stores import listing
@@ -16,7 +16,7 @@ from tokpack.stores.ahead import Ahead
 from tokpack.stores.cache import copy_of, keep_range
 from tokpack.stores.filesystems import FileSystems
 from tokpack.stores.objects import Joined, ObjectStores, patience_seconds
-from tokpack.stores.ranges import LocalFile, file_chunks
+from tokpack.stores.ranges import LocalFile, Range, file_chunks
 from tokpack.stores.trouble import (
     NO_BUCKET,
     ChangedError,
@@ -30,9 +30,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from concurrent.futures import Future
 
-    from tokpack.stores.ranges import Range
+T = TypeVar("T")
 
 _THREADS = 32
+_COPIES = 8
 _TURNS = 4  # times the patience: how long something is tried again
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 10.0
 
@@ -42,6 +43,8 @@ class Service:
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(_THREADS, "tokpack-stores")
+        # Whoever copies waits for requests, and so is not one of those who make them.
+        self._copiers = ThreadPoolExecutor(_COPIES, "tokpack-copies")
         self._readers: dict[int, Ahead] = {}
         self._asked: dict[int, list[Future[Any]]] = {}
         self._amounts = [0, 0, 0]
@@ -51,21 +54,15 @@ class Service:
 
     def find(self, url: str) -> list[listing.ListedObjects]:
         """What a URL names: see ``listing.find``."""
-        found: list[listing.ListedObjects] = self._again(
-            url, lambda: listing.find(_store(url), url), first=True
-        )
-        return found
+        return self._again(url, lambda: listing.find(_store(url), url), first=True)
 
     def objects_in(self, folder: str) -> list[StoredObject]:
         """The objects of a folder, without those of folders in it."""
-        listed: Any = self._again(folder, lambda: _store(folder).level(folder), first=True)
-        found: list[StoredObject] = listed[1]
-        return found
+        return self._again(folder, lambda: _store(folder).level(folder), first=True)[1]
 
     def stat(self, url: str) -> StoredObject | None:
         """The object of a URL; None where there is none."""
-        found: StoredObject | None = self._again(url, lambda: _store(url).stat(url), first=True)
-        return found
+        return self._again(url, lambda: _store(url).stat(url), first=True)
 
     def stats(self, urls: Sequence[str]) -> list[StoredObject | None]:
         """``stat`` of each."""
@@ -73,7 +70,11 @@ class Service:
 
     def copies(self, objects: Sequence[StoredObject]) -> list[str]:
         """``cache.copy_of`` each."""
-        return list(self._pool.map(lambda one: copy_of(one, self.read), objects))
+
+        def copy(one: StoredObject) -> str:
+            return copy_of(one, lambda: self._chunks([Range(one, 0, one.size)]))
+
+        return list(self._copiers.map(copy, objects))
 
     def missing(self, url: str) -> str:
         """Why there is no object of a URL, where more is wrong than its name; else ""."""
@@ -99,8 +100,7 @@ class Service:
         """Small objects as they are now, ``most`` bytes at most of each; None where none is."""
 
         def one(url: str) -> bytes | None:
-            content: bytes | None = self._again(url, lambda: _content(url, most), first=True)
-            return content
+            return self._again(url, lambda: _content(url, most), first=True)
 
         return list(self._pool.map(one, urls))
 
@@ -150,8 +150,7 @@ class Service:
 
         The answer to a write may be lost, and it is tried again: so the same bytes are no other.
         """
-        written: bool = self._again(url, lambda: _store(url).put(url, content, new=new), first=True)
-        if not written:
+        if not self._again(url, lambda: _store(url).put(url, content, new=new), first=True):
             found = self.stat(url)
             return found is not None and self.read(found, 0, found.size) == content
         self._count(written=len(content) if isinstance(content, bytes) else content.stat().st_size)
@@ -187,7 +186,7 @@ class Service:
         self._count(read=len(data))
         return data
 
-    def _again(self, url: str, act: Callable[[], Any], *, first: bool = False) -> Any:
+    def _again(self, url: str, act: Callable[[], T], *, first: bool = False) -> T:
         """Do something until it succeeds, or does not for too long. Raises StoreError.
 
         Where what comes ``first`` meets silence, of a store that has not answered before, a setting

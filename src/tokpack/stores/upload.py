@@ -44,6 +44,12 @@ def send(path: str, url: str, begun: Callable[[str], None] = lambda upload: None
             _send_parts(path, url, size, begun)
         else:
             access.put(url, Path(path).read_bytes())
+    check_size(url, size)
+
+
+def check_size(url: str, size: int) -> None:
+    """OutputError where an object that was just written has another size."""
+    with cannot_write(url):
         found = access.stat(url)
     if found is None or found.size != size:
         raise OutputError(
