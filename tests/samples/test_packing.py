@@ -131,7 +131,7 @@ def test_wrong_requests_are_named(tmp_path: Path) -> None:
     refused("packing='best_fit' goes with order='stateless', not 'megatron'",
             packing="best_fit", order="megatron")  # fmt: skip
     refused("packing='unpacked' goes with order='neox', not 'stateless'", packing="unpacked")
-    refused("needs num_samples", packing="pack_until_overflow", order="neox")
+    refused("needs samples", packing="pack_until_overflow", order="neox")
     refused("packing='unpacked' reads labels", packing="unpacked", order="neox", num_samples=3)
     refused("counts sequences from the first of the file, so instead of 2 to 4",
             packing="pack_until_overflow", order="neox", num_samples=3, split="5,5",

@@ -94,8 +94,6 @@ def flag_names(*groups: Group) -> dict[str, str]:
         for names, settings in group.flags:
             first = next(name for name in names if name.startswith("--"))
             flags[settings.get("dest") or first.removeprefix("--").replace("-", "_")] = first
-    if "samples" in flags:
-        flags["num_samples"] = flags["samples"]  # as GPTDataset calls it
     return flags
 
 

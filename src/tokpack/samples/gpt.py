@@ -62,13 +62,13 @@ class GPTDataset(MapStyle):
     split ``sequences`` (begin, end) chooses them directly, as a blend's plan does.
     The stateless order has no end: sample k depends on the data, the split, ``seq_length``,
     ``add_extra_token`` and ``seed``, and on nothing else; the length is that of ``epochs`` (1), or
-    ``num_samples``, and changing it moves no sample. In every epoch each token comes at most once.
+    ``samples``, and changing it moves no sample. In every epoch each token comes at most once.
 
     The order "stateless-blocks" has the same properties, and takes samples that follow each other
     from the same 256 megabytes, for data on a store or a slow disk; see BlockOrder.
 
     The other orders are those of programs of the Megatron family, bit by bit, see MegatronOrder:
-    their samples do depend on ``num_samples``, and there may be more of them. ``drop_last=False``
+    their samples do depend on ``samples``, and there may be more of them. ``drop_last=False``
     keeps their last, shorter sample; tokens that are missing are 0 and their labels do not count.
     ``split_rule`` is by default that of the order.
 
@@ -88,6 +88,8 @@ class GPTDataset(MapStyle):
     are mapped from a file in it, which is written when it is absent. Without it they are built in
     memory, each time. The stateless order needs none.
 
+    ``num_samples`` is Megatron's name of ``samples``.
+
     UsageError for a request that cannot be met, InputError for a dataset that is missing or has
     no tokens.
     """
@@ -105,6 +107,7 @@ class GPTDataset(MapStyle):
         split_rule: str | None = None,
         split_by: str = "documents",
         epochs: int | None = None,
+        samples: int | None = None,
         num_samples: int | None = None,
         add_extra_token: bool = True,
         drop_last: bool = True,
@@ -119,6 +122,10 @@ class GPTDataset(MapStyle):
         cache: str | os.PathLike[str] | None = None,
     ) -> None:
         options = locals()  # here these are the parameters alone
+        if num_samples is not None:
+            if samples is not None:
+                raise UsageError("num_samples is another name of samples: give one of them")
+            options["samples"] = num_samples
         self._settings = Settings(**{known.name: options[known.name] for known in fields(Settings)})
         if fim is not None and labels is not None:
             raise UsageError("fim moves tokens away from their labels: give fim or labels")
@@ -237,7 +244,7 @@ class GPTDataset(MapStyle):
         """32 hexadecimal digits of all that decides the tokens of sample k."""
         names = ["order", "seed", "seq_length", "add_extra_token"]
         if self.limit is not None:
-            names += ["epochs", "num_samples", "drop_last"]
+            names += ["epochs", "samples", "drop_last"]
         values = [getattr(self._settings, name) for name in names]
         # What is off is left out: older samples keep their fingerprint when an option is added.
         if self._settings.packing != "none":
@@ -316,7 +323,7 @@ class GPTDataset(MapStyle):
     def _count(self) -> int:
         if self._settings.order not in OWN_ORDERS:
             return self._order.samples
-        wanted = self._settings.num_samples
+        wanted = self._settings.samples
         if wanted is not None:
             return wanted
         return self._order.samples * (self._settings.epochs or 1)

@@ -44,7 +44,7 @@ class Settings:
     split_rule: str | None = None
     split_by: str = "documents"
     epochs: int | None = None
-    num_samples: int | None = None
+    samples: int | None = None
     add_extra_token: bool = True
     drop_last: bool = True
     eod_id: int | None = None
@@ -70,11 +70,11 @@ class Settings:
             raise UsageError(f"seq_length is {self.seq_length}, expected 1 or more")
         if not 0 <= self.seed < 2**64:
             raise UsageError(f"seed is {self.seed}, expected 0 to 2**64 - 1")
-        if self.epochs is not None and self.num_samples is not None:
+        if self.epochs is not None and self.samples is not None:
             raise UsageError(
-                f"epochs is {self.epochs} and num_samples is {self.num_samples}: give one of them"
+                f"epochs is {self.epochs} and samples is {self.samples}: give one of them"
             )
-        for name, value in (("epochs", self.epochs), ("num_samples", self.num_samples)):
+        for name, value in (("epochs", self.epochs), ("samples", self.samples)):
             if value is not None and not 1 <= value <= MOST_SAMPLES:
                 raise UsageError(f"{name} is {value}, expected 1 or more, and 2**62 at most")
         if self.reset_attention_mask and self.document_boundaries:
@@ -89,7 +89,7 @@ class Settings:
             raise UsageError(f"fim is {self.fim!r}, expected a FIM or its options by name")
 
     def _check_kinds(self) -> None:
-        for name in ("seq_length", "seed", "split_index", "epochs", "num_samples", "eod_id"):
+        for name in ("seq_length", "seed", "split_index", "epochs", "samples", "eod_id"):
             value = getattr(self, name)
             if value is None and getattr(Settings, name, 0) is None:
                 continue
@@ -122,9 +122,9 @@ class Settings:
                 f"seq_length is {self.seq_length}: documents are packed into {LONGEST_SAMPLE} "
                 "tokens or fewer"
             )
-        if order == "neox" and not (self.num_samples and self.add_extra_token and self.drop_last):
+        if order == "neox" and not (self.samples and self.add_extra_token and self.drop_last):
             raise UsageError(
-                f"packing={self.packing!r} needs num_samples, which NeoX takes from its training "
+                f"packing={self.packing!r} needs samples, which NeoX takes from its training "
                 "iterations, add_extra_token and drop_last"
             )
 

@@ -49,7 +49,7 @@ class BlendedDataset(MapStyle):
     were, and each dataset goes on where it was. There a weight may be 0, if it is not 0 everywhere.
 
     Datasets in the order of another program are blended as that program does: then ``weights``
-    and ``size`` are those of ``blend_request``, and each dataset has the ``num_samples`` that it
+    and ``size`` are those of ``blend_request``, and each dataset has the ``samples`` that it
     says; without weights each is used up. ``fused`` gives the blend of that program on processors
     whose compilers fuse a multiply and a subtraction, such as ARM's, where ties break otherwise.
 
@@ -329,7 +329,7 @@ class BlendedDataset(MapStyle):
             if dataset.limit is not None and count > dataset.limit:
                 raise UsageError(
                     f"{dataset.path_prefix}: a blend of {self._size} takes {count} samples of it, "
-                    f"which has {dataset.limit}: open it with num_samples={count} or more"
+                    f"which has {dataset.limit}: open it with samples={count} or more"
                 )
 
 

@@ -106,13 +106,13 @@ class _Opener:
         packing, other = self._mixture.rules.packing, self._spec.order not in OWN_ORDERS
         return None if packing == "best_fit" or other else self._mixture.samples
 
-    def _dataset(self, portion: Portion, num_samples: int | None = None) -> GPTDataset:
+    def _dataset(self, portion: Portion, samples: int | None = None) -> GPTDataset:
         return GPTDataset(
             portion.dataset,
             **self._options,
             sequences=(portion.begin, portion.end),
             labels=portion.labels,
-            num_samples=num_samples,
+            samples=samples,
         )
 
     def _stateless(self) -> BlendedDataset:

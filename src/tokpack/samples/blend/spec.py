@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 MEANINGS = ("tokens", "documents", "epochs")
 LENGTHS = ("samples", "tokens", "epochs")
 _SHARED = ("seq_length", "order", "seed", "split_by", "split_rule")  # with GPTDataset
-_PLANNED = ("split", "split_index", "sequences", "epochs", "num_samples")
+_PLANNED = ("split", "split_index", "sequences", "epochs", "samples")
 OPTIONS = tuple(known.name for known in fields(Settings) if known.name not in (*_SHARED, *_PLANNED))
 
 
@@ -92,7 +92,7 @@ class BlendSpec:
         """The options of the datasets of training; how many samples each gives is not known yet."""
         values = {name: getattr(self, name) for name in _SHARED} | dict(self.options)
         # NeoX's packing needs some number: each dataset is told its own when it is opened.
-        return Settings(**values, split=self.split, num_samples=1)
+        return Settings(**values, split=self.split, samples=1)
 
 
 KEYS = (

@@ -89,7 +89,7 @@ def make_order(
         return StatelessOrder(data, tokens)
     if settings.order == "stateless-blocks":
         return BlockOrder(data, BLOCK_BYTES // dataset.dtype.itemsize)
-    wanted = settings.num_samples
+    wanted = settings.samples
     if settings.epochs is not None:
         wanted = (settings.epochs * tokens - extra) // length
     recipe = megatron_recipe(
@@ -128,12 +128,12 @@ def _neox_packed(
             f"the file, so instead of {begin} to {end} it would read some of the training part: "
             "give this part a dataset of its own"
         )
-    assert settings.num_samples is not None
+    assert settings.samples is not None
     return NeoxPackedOrder(
         sizes,
         end,
         settings.seq_length,
-        settings.num_samples,
+        settings.samples,
         seed=settings.seed,
         packing=settings.packing,
         labels=labels,
