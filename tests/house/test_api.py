@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import inspect
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from support.places import ROOT
 
 import tokpack
 from tokpack import errors
-from tokpack.api import EncodeRequest
+from tokpack.api import EncodeRequest, PlanRequest
+from tokpack.cli.main import COMMANDS
+from tokpack.cli.parser import flag_names
+from tokpack.samples.blend.prebuild import index_files, prebuild
+from tokpack.samples.blend.spec import OPTIONS, BlendSpec
+from tokpack.tokenizers import (
+    TokenizerFiles,
+    train_bpe,
+    train_byte_fallback,
+    train_whitespace_vocab,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+    from tokpack.progress import Progress
 
 
 def test_every_exported_name_can_be_imported() -> None:
@@ -67,3 +82,120 @@ def test_operations_take_paths(prefix: Path, tmp_path: Path) -> None:
     (tmp_path / "six.idx").unlink()
     repaired = tokpack.repair(prefix, tmp_path / "mended", eod=5, dtype="uint16")
     assert repaired.tokens == 21
+
+
+def test_a_tokenizer_is_named_alike_everywhere(prefix: Path, tmp_path: Path) -> None:
+    words = tmp_path / "vocab.json"
+    words.write_text('{"<unk>": 0, "<|endoftext|>": 1, "a": 2, "b": 3, "c": 4, "d": 5}')
+    given: TokenizerFiles = {"vocab_file": words, "tokenizer_type": "Whitespace"}
+    assert tokpack.load_tokenizer(**given).vocab_size == 6
+    assert "token ids" in tokpack.verify(prefix, **given).checked
+    assert tokpack.stats(prefix, **given).vocab_size == 6
+    words.write_text('{"<unk>": 0, "<|endoftext|>": 1, "a": 2}')
+    with pytest.raises(tokpack.FormatError, match="3"):
+        tokpack.verify(prefix, **given)
+    (tmp_path / "six.idx").unlink()
+    assert tokpack.repair(prefix, tmp_path / "new", dtype="uint16", **given).documents > 0
+
+
+def test_shards_are_made_from_python(tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("a b\nb\n")
+    (tmp_path / "more.txt").write_text("c\n")
+    (tmp_path / "v.json").write_text('{"<unk>": 0, "<|endoftext|>": 1, "a": 2, "b": 3, "c": 4}')
+    inputs, out = [tmp_path / "in.txt", tmp_path / "more.txt"], tmp_path / "out"
+    given: TokenizerFiles = {"vocab_file": tmp_path / "v.json", "tokenizer_type": "Whitespace"}
+    plan = tokpack.plan(inputs, out, shard_size=1, **given)
+    assert [one.state for one in tokpack.status(out)] == ["open"] * plan.shards
+    seen: list[Progress] = []
+    made = [tokpack.encode_shard(out, n, progress=seen.append) for n in range(plan.shards)]
+    assert seen
+    assert [one.state for one in tokpack.status(out)] == ["done"] * plan.shards
+    whole = tokpack.commit(out)["text"]
+    assert whole.documents == 3
+    assert whole.tokens == sum(one["text"].tokens for one in made)
+
+
+# The command's own: how it is asked, what it says and where to, not what it does.
+OF_COMMANDS = {"quiet", "debug", "help", "json", "log_interval"}
+# Of each command: the functions that do it in Python, and why flags have no parameter there.
+WHAT_DOES: dict[str, tuple[tuple[Callable[..., Any], ...], dict[str, str]]] = {
+    "encode": (
+        (tokpack.encode, tokpack.encode_shard),
+        {"plan": "encode_shard's prefix", "engine": "starts commands", "ray_address": "the same"}
+        | {"shard_size": "of plan"},
+    ),
+    "plan": ((tokpack.plan,), {}),
+    "status": ((tokpack.status,), {"all": "all are in the list"}),
+    "commit": ((tokpack.commit,), {"data_path": "tokpack.shards.commit.data_path"}),
+    "verify": ((tokpack.verify, tokpack.repair), {"repair": "a function of its own"}),
+    "stats": (
+        (tokpack.stats,),
+        {"html": "tokpack.report.page", "overwrite": "of --html", "top": "how many are printed"},
+    ),
+    "merge": ((tokpack.merge,), {}),
+    "split": ((tokpack.split,), {}),
+    "convert": ((tokpack.convert,), {}),
+    "export": ((tokpack.export,), {}),
+    "import": ((tokpack.import_model,), {}),
+    "tokenizer": (
+        (tokpack.load_tokenizer,),
+        dict.fromkeys(("text", "on", "compare", "by", "key", "input_format", "sample"), "shown"),
+    ),
+    "blend": (
+        (BlendSpec,),
+        {"test_data_path": "test", "valid_data_path": "valid", "output": "save_blend"}
+        | {"max_epochs": "BlendPlan.warnings", "overwrite": "save_blend", "duplicates": "Across"}
+        | dict.fromkeys(("show", "max_tokens", *TokenizerFiles.__annotations__), "shown"),
+    ),
+    "index": (
+        (BlendSpec, index_files, prebuild),
+        {"megatron_cache": "the folder of index_files"},
+    ),
+    "vocab": (
+        (train_bpe, train_byte_fallback, train_whitespace_vocab),
+        {"type": "which function", "byte_fallback": "the same", "workers": "threads"}
+        | dict.fromkeys(("output", "overwrite", "key", "input_format", "limit"), "takes texts"),
+    ),
+}
+# What is shown, run or asked for, with nothing for Python to call under that name: docs/api.md
+# says what there is instead.
+ONLY_COMMANDS = {"inspect", "trace", "samples", "train", "view", "generate", "completion", "doctor"}
+
+
+def parameters_of(function: Callable[..., Any]) -> set[str]:
+    """Names of keyword parameters, those of an unpacked TypedDict too."""
+    found = set(OPTIONS) if function is BlendSpec else set()
+    for name, one in inspect.signature(function).parameters.items():
+        if one.kind is one.VAR_KEYWORD:
+            found |= set(UNPACKED[one.annotation].__annotations__)
+        else:
+            found.add(name)
+    return found
+
+
+UNPACKED = {"Unpack[TokenizerFiles]": TokenizerFiles, "Unpack[PlanRequest]": PlanRequest}
+# Inputs; what is only for programs; and what a flag says in one word with another.
+NOT_FLAGS = {"inputs", "input", "prefix", "model", "checkpoint", "tokenizer"}
+NOT_FLAGS |= {"progress", "output_names", "eod_token"}
+NOT_FLAGS |= {"output", "max_rejects"}
+
+
+def test_every_command_is_told_apart() -> None:
+    assert set(WHAT_DOES) | ONLY_COMMANDS == set(COMMANDS)
+    text = (ROOT / "docs" / "api.md").read_text()
+    for name in ONLY_COMMANDS:
+        assert f"`tokpack {name}`" in text, name
+
+
+@pytest.mark.parametrize("command", WHAT_DOES)
+def test_flags_and_parameters_have_one_name(command: str) -> None:
+    """Walks the parser and the signatures: whatever is in one of them alone is said here."""
+    functions, known = WHAT_DOES[command]
+    page = importlib.import_module(f"tokpack.cli.commands.{command}").PAGE
+    shown = [group for group in page.groups if not group.hidden]
+    flags = set(flag_names(*shown)) - OF_COMMANDS
+    parameters = set().union(*map(parameters_of, functions))
+    assert flags - parameters == set(known), "flags that no function has"
+    everything = flags | set(flag_names(*page.groups))
+    if command not in ("blend", "index", "vocab"):  # whose settings also come from a file, or texts
+        assert parameters - everything <= NOT_FLAGS, "parameters without a flag"
