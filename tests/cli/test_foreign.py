@@ -108,7 +108,7 @@ def test_strings_of_a_blend_file(tmp_path: Path) -> None:
 def test_strings_that_a_fault_shows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     from tokpack.cli.commands import inspect
 
-    def fail(argv: object) -> int:
+    def fail(arguments: object) -> int:
         raise RuntimeError(hostile.ESCAPES)
 
     monkeypatch.setattr(inspect, "run", fail)

@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from tokpack.cli import terminal
+from tokpack.cli.parser import parse
 from tokpack.display import discard, nearest
 from tokpack.errors import TokpackError, UsageError
 from tokpack.quantities import bytes_text
@@ -112,8 +113,12 @@ def _dispatch(name: str, arguments: Sequence[str]) -> int:
     if name not in COMMANDS:
         raise UsageError(_unknown_command(name))
     # By name: a command is loaded, with all that it imports, only when it is asked for.
-    code: int = importlib.import_module(f"tokpack.cli.commands.{name}").run(arguments)
-    return code
+    command = importlib.import_module(f"tokpack.cli.commands.{name}")
+    if name == "train":  # whose flags are the settings of a run
+        code: int = command.run(arguments)
+        return code
+    parsed = parse(command.PAGE, arguments)
+    return 0 if parsed is None else command.run(parsed)
 
 
 def _say_amounts() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import sys
 import textwrap
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
 COLUMN = 30
+_FROM_THE_END = re.compile(r"-\d+[:,].*")  # documents -3:, which argparse takes for a flag
 
 
 class Flag(NamedTuple):
@@ -129,11 +131,15 @@ def size(text: str) -> int:
 
 
 def _with_dashes(argv: Sequence[str]) -> list[str]:
-    result = list(argv)
-    for i, argument in enumerate(result):
-        if argument.startswith("--"):
-            name, equals, value = argument.partition("=")
-            result[i] = name.replace("_", "-") + equals + value
+    result: list[str] = []
+    for argument in argv:
+        name, equals, value = argument.partition("=")
+        if name.startswith("--"):
+            result.append(name.replace("_", "-") + equals + value)
+        elif _FROM_THE_END.fullmatch(argument) and result and result[-1].startswith("--"):
+            result[-1] += f"={argument}"
+        else:
+            result.append(argument)
     return result
 
 

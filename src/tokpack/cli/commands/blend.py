@@ -8,14 +8,12 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from tokpack.cli import rewrite, terminal
-from tokpack.cli.parser import Group, Page, flag, number, parse
+from tokpack.cli.parser import Group, Page, flag, number
 from tokpack.cli.tokenizer_flags import OF_DATASET, tokenizer_paths
 from tokpack.errors import UsageError
 from tokpack.quantities import without_unit
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from tokpack.report import Shared
     from tokpack.samples.blend.plan import BlendPlan
     from tokpack.samples.blend.spec import Entries
@@ -200,11 +198,8 @@ _SETTINGS = (
 )
 
 
-def run(argv: Sequence[str]) -> int:
-    """Run ``tokpack blend ARGV``."""
-    arguments = parse(PAGE, argv)
-    if arguments is None:
-        return 0
+def run(arguments: argparse.Namespace) -> int:
+    """Run ``tokpack blend``."""
     from tokpack.samples.blend.file import check_saved, save_blend
     from tokpack.samples.blend.plan import plan_of
     from tokpack.samples.blend.words import is_blend_file, read_words

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tokpack.cli import rewrite, terminal
-from tokpack.cli.parser import Group, Page, flag, parse
+from tokpack.cli.parser import Group, Page, flag
 from tokpack.cli.shards import one_prefix, show_committed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    import argparse
 
 PAGE = Page(
     "commit",
@@ -41,11 +41,8 @@ examples:
 )
 
 
-def run(argv: Sequence[str]) -> int:
-    """Run ``tokpack commit ARGV``."""
-    arguments = parse(PAGE, argv)
-    if arguments is None:
-        return 0
+def run(arguments: argparse.Namespace) -> int:
+    """Run ``tokpack commit``."""
     prefix = one_prefix(arguments.inputs, "commit")
     from tokpack.files.durable import replace_file
     from tokpack.shards.commit import commit, data_path

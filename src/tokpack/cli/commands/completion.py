@@ -6,10 +6,11 @@ import re
 import sys
 from typing import TYPE_CHECKING
 
-from tokpack.cli.parser import Page, parse
+from tokpack.cli.parser import Page
 from tokpack.errors import UsageError
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Iterator, Sequence
 
     from tokpack.cli.reference import CommandPage, Option
@@ -30,11 +31,8 @@ examples:
 )
 
 
-def run(argv: Sequence[str]) -> int:
-    """Run ``tokpack completion ARGV``."""
-    arguments = parse(PAGE, argv)
-    if arguments is None:
-        return 0
+def run(arguments: argparse.Namespace) -> int:
+    """Run ``tokpack completion``."""
     if len(arguments.inputs) != 1 or arguments.inputs[0] not in SHELLS:
         raise UsageError(f"{' '.join(arguments.inputs) or 'no shell'}: name one of bash, zsh, fish")
     from tokpack.cli.reference import commands

@@ -6,12 +6,12 @@ import time
 from typing import TYPE_CHECKING
 
 from tokpack.cli import rewrite, terminal
-from tokpack.cli.parser import Group, Page, flag, number, parse
+from tokpack.cli.parser import Group, Page, flag, number
 from tokpack.errors import UsageError
 from tokpack.quantities import time_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    import argparse
 
 DTYPES = ("uint8", "uint16", "uint32", "int8", "int16", "int32", "int64")
 
@@ -78,11 +78,8 @@ examples:
 )
 
 
-def run(argv: Sequence[str]) -> int:
-    """Run ``tokpack convert ARGV``."""
-    arguments = parse(PAGE, argv)
-    if arguments is None:
-        return 0
+def run(arguments: argparse.Namespace) -> int:
+    """Run ``tokpack convert``."""
     if len(arguments.inputs) != 2:
         raise UsageError(
             f"{len(arguments.inputs)} names: expected two, as in `tokpack convert INPUT OUTPUT`"

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from tokpack import __version__
 from tokpack.cli import installed, terminal
-from tokpack.cli.parser import Group, Page, flag, parse
+from tokpack.cli.parser import Group, Page, flag
 from tokpack.errors import UsageError
 from tokpack.files.durable import sync_folder
 from tokpack.quantities import bytes_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    import argparse
 
 PAGE = Page(
     "doctor",
@@ -37,11 +37,8 @@ examples:
 )
 
 
-def run(argv: Sequence[str]) -> int:
-    """Run ``tokpack doctor ARGV``."""
-    arguments = parse(PAGE, argv)
-    if arguments is None:
-        return 0
+def run(arguments: argparse.Namespace) -> int:
+    """Run ``tokpack doctor``."""
     if len(arguments.inputs) > 1:
         raise UsageError(f"{len(arguments.inputs)} folders: name one")
     folder = arguments.inputs[0] if arguments.inputs else "."

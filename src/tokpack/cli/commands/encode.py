@@ -6,14 +6,10 @@ import argparse
 import os
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from tokpack.cli import legacy, shards, summary, terminal
 from tokpack.cli.encode_flags import GROUPS, OUTPUT, resolve
-from tokpack.cli.parser import Group, Page, flag, number, parse
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from tokpack.cli.parser import Group, Page, flag, number
 
 
 def _interval(text: str) -> terminal.Interval:
@@ -76,11 +72,8 @@ there. A run that was stopped continues when the same command is given again.
 )
 
 
-def run(argv: Sequence[str]) -> int:
-    """Run ``tokpack encode ARGV``."""
-    arguments = parse(PAGE, argv)
-    if arguments is None:
-        return 0
+def run(arguments: argparse.Namespace) -> int:
+    """Run ``tokpack encode``."""
     # Before numpy is loaded: its threads have no work here, and starting them takes a while.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if arguments.plan or arguments.shard:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tokpack.cli import rewrite, terminal
-from tokpack.cli.parser import Group, Page, flag, parse, size
+from tokpack.cli.parser import Group, Page, flag, size
 from tokpack.cli.tokenizer_flags import tokenizer_paths
 from tokpack.cli.trained import CHECKPOINTS, PARTS, load, open_checkpoint
 from tokpack.errors import UsageError
 from tokpack.quantities import count_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    import argparse
 
 PAGE = Page(
     "export",
@@ -54,11 +54,8 @@ examples:
 )
 
 
-def run(argv: Sequence[str]) -> int:
-    """Run ``tokpack export ARGV``."""
-    arguments = parse(PAGE, argv)
-    if arguments is None:
-        return 0
+def run(arguments: argparse.Namespace) -> int:
+    """Run ``tokpack export``."""
     if not arguments.output:
         raise UsageError("no output: add -o DIR")
     weights, tokenizer = open_checkpoint(arguments)

@@ -6,14 +6,10 @@ import argparse
 import math
 import sys
 from itertools import chain
-from typing import TYPE_CHECKING
 
-from tokpack.cli.parser import Group, Page, flag, number, parse
+from tokpack.cli.parser import Group, Page, flag, number
 from tokpack.cli.trained import CHECKPOINTS, PARTS, load, open_checkpoint
 from tokpack.display import data_text
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 def _temperature(text: str) -> float:
@@ -78,11 +74,8 @@ examples:
 )
 
 
-def run(argv: Sequence[str]) -> int:
-    """Run ``tokpack generate ARGV``."""
-    arguments = parse(PAGE, argv)
-    if arguments is None:
-        return 0
+def run(arguments: argparse.Namespace) -> int:
+    """Run ``tokpack generate``."""
     weights, tokenizer = open_checkpoint(arguments)
     if isinstance(tokenizer, Exception):
         raise tokenizer

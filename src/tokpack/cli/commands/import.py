@@ -8,14 +8,14 @@ import sys
 from typing import TYPE_CHECKING
 
 from tokpack.cli import terminal
-from tokpack.cli.parser import Group, Page, flag, number, parse
+from tokpack.cli.parser import Group, Page, flag, number
 from tokpack.cli.tokenizer_flags import FILES, tokenizer_flag, tokenizer_given
 from tokpack.cli.trained import load
 from tokpack.errors import UsageError
 from tokpack.quantities import count_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    import argparse
 
 PAGE = Page(
     "import",
@@ -56,11 +56,8 @@ examples:
 )
 
 
-def run(argv: Sequence[str]) -> int:
-    """Run ``tokpack import ARGV``."""
-    arguments = parse(PAGE, argv)
-    if arguments is None:
-        return 0
+def run(arguments: argparse.Namespace) -> int:
+    """Run ``tokpack import``."""
     if len(arguments.inputs) != 1:
         raise UsageError(f"{len(arguments.inputs)} inputs: name one MODEL")
     if not arguments.output:

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from tokpack.cli import rewrite, terminal
-from tokpack.cli.parser import Group, Page, flag, number, parse
+from tokpack.cli.parser import Group, Page, flag, number
 from tokpack.errors import UsageError
 from tokpack.files.foreign import parse_json, read_whole
 from tokpack.quantities import bytes_text
@@ -114,11 +114,8 @@ _SETTINGS = (
 )
 
 
-def run(argv: Sequence[str]) -> int:
-    """Run ``tokpack index ARGV``."""
-    arguments = parse(PAGE, argv)
-    if arguments is None:
-        return 0
+def run(arguments: argparse.Namespace) -> int:
+    """Run ``tokpack index``."""
     if arguments.cache and arguments.megatron_cache:
         raise UsageError("--cache and --megatron-cache: give one of them, twice if need be")
     from tokpack.samples.blend.plan import plan_of

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from tokpack.cli import terminal
-from tokpack.cli.parser import Group, Page, flag, number, parse
+from tokpack.cli.parser import Group, Page, flag, number
 from tokpack.cli.shown_dataset import MAX_TOKENS, load
 from tokpack.cli.tokenizer_flags import OF_DATASET
 from tokpack.errors import UsageError
@@ -15,7 +15,7 @@ from tokpack.quantities import time_text
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
     from tokpack.indexed import MMapIndexedDataset
     from tokpack.report import Sources, Spelling
@@ -80,11 +80,8 @@ examples:
 )
 
 
-def run(argv: Sequence[str]) -> int:
-    """Run ``tokpack inspect ARGV``."""
-    arguments = parse(PAGE, _joined(argv))
-    if arguments is None:
-        return 0
+def run(arguments: argparse.Namespace) -> int:
+    """Run ``tokpack inspect``."""
     if len(arguments.inputs) != 1:
         found = ", ".join(arguments.inputs) or "none"
         raise UsageError(f"name one dataset, the PREFIX of a .bin and .idx; given: {found}")
@@ -96,18 +93,6 @@ def run(argv: Sequence[str]) -> int:
         return _overview(dataset, spelling, as_json=arguments.json)
     _show(dataset, spelling, ((document, 0) for document in chosen), arguments, MAX_TOKENS)
     return 0
-
-
-def _joined(argv: Sequence[str]) -> list[str]:
-    """``--doc -3:`` as ``--doc=-3:``, which does not look like a flag."""
-    result: list[str] = []
-    for argument in argv:
-        takes = result and result[-1] in ("--doc", "--document")
-        if takes and argument[:2].lstrip("-")[:1].isdigit():
-            result[-1] += f"={argument}"
-        else:
-            result.append(argument)
-    return result
 
 
 def _chosen(dataset: MMapIndexedDataset, arguments: argparse.Namespace) -> Iterable[int] | None:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from tokpack.cli import rewrite, terminal
 from tokpack.cli.inputs import matching_datasets
-from tokpack.cli.parser import Group, Page, flag, output_prefix, parse
+from tokpack.cli.parser import Group, Page, flag, output_prefix
 from tokpack.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    import argparse
 
 PAGE = Page(
     "merge",
@@ -50,11 +50,8 @@ examples:
 )
 
 
-def run(argv: Sequence[str]) -> int:
-    """Run ``tokpack merge ARGV``."""
-    arguments = parse(PAGE, argv)
-    if arguments is None:
-        return 0
+def run(arguments: argparse.Namespace) -> int:
+    """Run ``tokpack merge``."""
     if not arguments.inputs:
         raise UsageError("no INPUT: name two datasets or more, by their prefixes")
     if not arguments.output:

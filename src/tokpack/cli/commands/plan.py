@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from tokpack.cli import legacy, shards, terminal
 from tokpack.cli.encode_flags import GROUPS, OUTPUT, resolve
-from tokpack.cli.parser import Group, Page, flag, parse
+from tokpack.cli.parser import Group, Page, flag
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    import argparse
 
 PAGE = Page(
     "plan",
@@ -40,11 +40,8 @@ examples:
 )
 
 
-def run(argv: Sequence[str]) -> int:
-    """Run ``tokpack plan ARGV``."""
-    arguments = parse(PAGE, argv)
-    if arguments is None:
-        return 0
+def run(arguments: argparse.Namespace) -> int:
+    """Run ``tokpack plan``."""
     options, notes = resolve(arguments)
     if not arguments.quiet:
         for line in notes:

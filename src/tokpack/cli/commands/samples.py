@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from tokpack.cli.parser import Group, Page, flag, number, parse
+from tokpack.cli.parser import Group, Page, flag, number
 from tokpack.cli.tokenizer_flags import OF_DATASET
 from tokpack.errors import UsageError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
 
     from tokpack.checkpoints.course import Course
 
@@ -95,11 +94,8 @@ examples:
 _SIZES = ("global_batch_size", "rampup_batch_size", "micro_batch_size")
 
 
-def run(argv: Sequence[str]) -> int:
-    """Run ``tokpack samples ARGV``."""
-    arguments = parse(PAGE, argv)
-    if arguments is None:
-        return 0
+def run(arguments: argparse.Namespace) -> int:
+    """Run ``tokpack samples``."""
     if len(arguments.inputs) != 1:
         found = ", ".join(arguments.inputs) or "none"
         raise UsageError(f"name one folder of a run, or one blend file; given: {found}")

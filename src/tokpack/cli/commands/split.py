@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 import time
-from typing import TYPE_CHECKING
 
-from tokpack.cli import rewrite, terminal
-from tokpack.cli.parser import Group, Page, flag, number, output_prefix, parse
+from tokpack.cli import rewrite, summary, terminal
+from tokpack.cli.parser import Group, Page, flag, number, output_prefix
 from tokpack.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 def _shares(text: str) -> tuple[float, ...]:
@@ -65,11 +60,8 @@ examples:
 )
 
 
-def run(argv: Sequence[str]) -> int:
-    """Run ``tokpack split ARGV``."""
-    arguments = parse(PAGE, argv)
-    if arguments is None:
-        return 0
+def run(arguments: argparse.Namespace) -> int:
+    """Run ``tokpack split``."""
     if len(arguments.inputs) != 1:
         raise UsageError(f"{len(arguments.inputs)} inputs: name one dataset by its prefix")
     if not arguments.output:
@@ -91,8 +83,7 @@ def run(argv: Sequence[str]) -> int:
     if not arguments.quiet:
         rewrite.show(results, time.monotonic() - began)
     if arguments.json:
-        datasets = [{"prefix": prefix, **json.loads(m.to_json())} for prefix, m in results]
-        terminal.put_json({"datasets": datasets})
+        summary.print_json(results)
     else:
         terminal.print_paths([prefix for prefix, _ in results], said=not arguments.quiet)
     return 0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tokpack import __version__
 from tokpack.cli import terminal
 from tokpack.cli.inputs import matching_datasets
-from tokpack.cli.parser import Group, Page, flag, number, parse
+from tokpack.cli.parser import Group, Page, flag, number
 from tokpack.cli.shown_dataset import load
 from tokpack.cli.tokenizer_flags import OF_DATASET, tokenizer_paths
 from tokpack.errors import UsageError
@@ -58,11 +58,8 @@ examples:
 )
 
 
-def run(argv: Sequence[str]) -> int:
-    """Run ``tokpack stats ARGV``."""
-    arguments = parse(PAGE, argv)
-    if arguments is None:
-        return 0
+def run(arguments: argparse.Namespace) -> int:
+    """Run ``tokpack stats``."""
     if not arguments.inputs:
         raise UsageError("no dataset: name the PREFIX of a .bin and .idx")
     arguments.inputs = matching_datasets(arguments.inputs)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tokpack.cli import shards, terminal
-from tokpack.cli.parser import Group, Page, flag, parse
+from tokpack.cli.parser import Group, Page, flag
 from tokpack.errors import InputError
 from tokpack.stores import exists, is_url
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    import argparse
 
 PAGE = Page(
     "status",
@@ -37,11 +37,8 @@ examples:
 )
 
 
-def run(argv: Sequence[str]) -> int:
-    """Run ``tokpack status ARGV``."""
-    arguments = parse(PAGE, argv)
-    if arguments is None:
-        return 0
+def run(arguments: argparse.Namespace) -> int:
+    """Run ``tokpack status``."""
     prefix = shards.one_prefix(arguments.inputs, "status")
     from tokpack.encoding.standing import finished, unfinished
     from tokpack.shards.plan import ShardPlan, plan_path

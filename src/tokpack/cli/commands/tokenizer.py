@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from tokpack.cli import terminal
-from tokpack.cli.parser import Group, Page, flag, number, parse, size
+from tokpack.cli.parser import Group, Page, flag, number, size
 from tokpack.cli.tokenizer_flags import FILES, SPECIAL_TOKENS_COUNT, tokenizer_given
 from tokpack.display import shown
 from tokpack.errors import UsageError
@@ -88,11 +88,8 @@ examples:
 )
 
 
-def run(argv: Sequence[str]) -> int:
-    """Run ``tokpack tokenizer ARGV``."""
-    arguments = parse(PAGE, argv)
-    if arguments is None:
-        return 0
+def run(arguments: argparse.Namespace) -> int:
+    """Run ``tokpack tokenizer``."""
     _check(arguments)
     from tokpack.report import tokenizer_facts
 

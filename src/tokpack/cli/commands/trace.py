@@ -7,12 +7,13 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from tokpack.cli import terminal
-from tokpack.cli.parser import Group, Page, flag, parse
+from tokpack.cli.parser import Group, Page, flag
 from tokpack.display import shown
 from tokpack.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    import argparse
+    from collections.abc import Iterable
 
     from tokpack.indexed import Origin, Origins, ShardOrigins
 
@@ -57,11 +58,8 @@ examples:
 )
 
 
-def run(argv: Sequence[str]) -> int:
-    """Run ``tokpack trace ARGV``."""
-    arguments = parse(PAGE, argv)
-    if arguments is None:
-        return 0
+def run(arguments: argparse.Namespace) -> int:
+    """Run ``tokpack trace``."""
     if len(arguments.inputs) != 1:
         raise UsageError("name one dataset: tokpack trace PREFIX --doc 17")
     if not (arguments.doc or arguments.source or arguments.all):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokpack.cli import terminal
 from tokpack.cli.inputs import matching_datasets
-from tokpack.cli.parser import Group, Page, flag, number, output_prefix, parse
+from tokpack.cli.parser import Group, Page, flag, number, output_prefix
 from tokpack.cli.tokenizer_flags import OF_DATASET, tokenizer_given
 from tokpack.errors import FormatError, InputError, UsageError
 from tokpack.quantities import bytes_text, time_text
@@ -88,29 +88,24 @@ examples:
 )
 
 
-@dataclass(frozen=True)
-class VerifyOptions:
-    """What is asked for, with what a tokenizer says put in."""
+def run(arguments: argparse.Namespace) -> int:
+    """Run ``tokpack verify``."""
+    prefixes = _prefixes(arguments)
+    _check(arguments, prefixes)
+    given = tokenizer_given(arguments)
+    if any(given.values()):
+        from tokpack.tokenizers import load_tokenizer
 
-    prefixes: tuple[str, ...]
-    quick: bool
-    vocab_size: int | None
-    eod: int | None
-    output: str | None  # of a repair; None without
-    dtype: str | None
-
-
-def run(argv: Sequence[str]) -> int:
-    """Run ``tokpack verify ARGV``."""
-    arguments = parse(PAGE, argv)
-    if arguments is None:
-        return 0
-    options = resolve(arguments)
-    if options.output is not None:
-        _repair(options, options.output, quiet=arguments.quiet, as_json=arguments.json)
+        tokenizer = load_tokenizer(**given)  # once for all datasets
+        if arguments.vocab_size is None:
+            arguments.vocab_size = tokenizer.vocab_size
+        if arguments.repair and arguments.eod is None:
+            arguments.eod = tokenizer.eod_id
+    if arguments.repair:
+        _repair(prefixes[0], arguments)
         return 0
     results = []
-    for result in _verify(options, quiet=arguments.quiet):
+    for result in _verify(prefixes, arguments):
         results.append(result)
         if not result["ok"]:
             terminal.error(result["fault"])
@@ -126,12 +121,15 @@ def run(argv: Sequence[str]) -> int:
     return 1 if bad else 0
 
 
-def resolve(arguments: argparse.Namespace) -> VerifyOptions:
-    """Turn flags into a request; raises UsageError where they contradict each other."""
+def _prefixes(arguments: argparse.Namespace) -> list[str]:
+    """The datasets that are named, each once."""
     from tokpack.indexed import prefix_of
 
     names = [name for given in matching_datasets(arguments.inputs) for name in _datasets(given)]
-    prefixes = tuple(dict.fromkeys(prefix_of(name) for name in names))
+    return list(dict.fromkeys(prefix_of(name) for name in names))
+
+
+def _check(arguments: argparse.Namespace, prefixes: Sequence[str]) -> None:
     if not prefixes:
         raise UsageError("no INPUT: name the PREFIX of a dataset, or a folder with datasets")
     if arguments.repair and not arguments.output:
@@ -141,18 +139,6 @@ def resolve(arguments: argparse.Namespace) -> VerifyOptions:
     for name in () if arguments.repair else ("output", "dtype"):
         if getattr(arguments, name):
             raise UsageError(f"--{name} belongs to --repair")
-    vocab_size, eod = arguments.vocab_size, arguments.eod
-    given = tokenizer_given(arguments)
-    if any(given.values()):
-        from tokpack.tokenizers import load_tokenizer
-
-        tokenizer = load_tokenizer(**given)  # once for all datasets
-        vocab_size = tokenizer.vocab_size if vocab_size is None else vocab_size
-        if arguments.repair and eod is None:
-            eod = tokenizer.eod_id
-    return VerifyOptions(
-        prefixes, arguments.quick, vocab_size, eod, arguments.output, arguments.dtype
-    )
 
 
 def _datasets(name: str) -> list[str]:
@@ -173,18 +159,18 @@ def _datasets(name: str) -> list[str]:
     return datasets
 
 
-def _verify(options: VerifyOptions, *, quiet: bool) -> Iterator[dict[str, Any]]:
+def _verify(prefixes: Sequence[str], arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """What is found of each dataset; all are looked at, whatever is wrong with one."""
     from tokpack.operations import verify
 
-    for prefix in options.prefixes:
+    for prefix in prefixes:
         try:
-            with terminal.Reporter(quiet=quiet) as report:
+            with terminal.Reporter(quiet=arguments.quiet) as report:
                 found = verify(
                     prefix,
-                    quick=options.quick,
-                    vocab_size=options.vocab_size,
-                    eod=options.eod,
+                    quick=arguments.quick,
+                    vocab_size=arguments.vocab_size,
+                    eod=arguments.eod,
                     progress=report,
                 )
         except (FormatError, InputError) as error:
@@ -209,17 +195,17 @@ def _line(found: dict[str, Any]) -> str:
     return line + (f"; not checked: {', '.join(missed)}" if missed else "")
 
 
-def _repair(options: VerifyOptions, output: str, *, quiet: bool, as_json: bool) -> None:
+def _repair(prefix: str, arguments: argparse.Namespace) -> None:
     from tokpack.operations import repair
 
-    found = repair(options.prefixes[0], output, eod=options.eod, dtype=options.dtype)
-    if not quiet:
+    found = repair(prefix, arguments.output, eod=arguments.eod, dtype=arguments.dtype)
+    if not arguments.quiet:
         for line in _repair_lines(found):
             terminal.say(line)
-    if as_json:
+    if arguments.json:
         terminal.put_json(asdict(found))
     else:
-        terminal.print_paths([output], said=not quiet)
+        terminal.print_paths([arguments.output], said=not arguments.quiet)
 
 
 def _repair_lines(found: RepairReport) -> Iterator[str]:

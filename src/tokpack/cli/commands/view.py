@@ -7,12 +7,12 @@ import sys
 from typing import TYPE_CHECKING
 
 from tokpack.cli import terminal
-from tokpack.cli.parser import Group, Page, flag, number, parse
+from tokpack.cli.parser import Group, Page, flag, number
 from tokpack.cli.tokenizer_flags import OF_DATASET, tokenizer_given
 from tokpack.errors import UsageError, missing_package
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    import argparse
 
 PAGE = Page(
     "view",
@@ -46,11 +46,8 @@ examples:
 )
 
 
-def run(argv: Sequence[str]) -> int:
-    """Run ``tokpack view ARGV``."""
-    arguments = parse(PAGE, argv)
-    if arguments is None:
-        return 0
+def run(arguments: argparse.Namespace) -> int:
+    """Run ``tokpack view``."""
     if not arguments.inputs:
         raise UsageError("nothing to show: name a dataset, a blend file, or the folder of a run")
     try:

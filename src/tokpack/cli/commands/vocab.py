@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tokpack.cli import rewrite, terminal
-from tokpack.cli.parser import Group, Page, flag, number, parse
+from tokpack.cli.parser import Group, Page, flag, number
 from tokpack.errors import OutputError, RecordError, UsageError
 from tokpack.files.durable import make_folder_of
 from tokpack.quantities import bytes_text, time_text
@@ -111,31 +111,13 @@ examples:
 )
 
 
-@dataclass(frozen=True)
-class VocabOptions:
-    """What is asked for: texts under ``key`` of ``inputs`` -> a file of ``kind`` at ``output``."""
-
-    inputs: tuple[str, ...]
-    output: str
-    kind: str
-    vocab_size: int | None
-    key: str
-    input_format: str
-    limit: int | None
-    overwrite: bool
-    pattern: str
-    byte_fallback: bool
-    special_tokens: tuple[str, ...]
-    min_count: int | None
-    workers: int
-
-
 @dataclass
 class Corpus:
-    """The texts of a request, and how many were read."""
+    """The texts under ``key`` of some inputs, of ``limit`` documents, and how many were read."""
 
-    options: VocabOptions
     sources: Sequence[Source]
+    key: str
+    limit: int | None
     report: terminal.Reporter
     documents: int = 0
     text_bytes: int = 0
@@ -157,10 +139,10 @@ class Corpus:
         began = time.monotonic()
         done = 0
         for source in self.sources:
-            for texts, bytes_read in _batches(source, self.options.key):
+            for texts, bytes_read in _batches(source, self.key):
                 done += bytes_read
                 for text in texts:
-                    if self.documents == self.options.limit:
+                    if self.documents == self.limit:
                         return
                     self.documents += 1
                     self.text_bytes += len(text)
@@ -169,88 +151,88 @@ class Corpus:
         self.report(progress("learn", 0, 0))  # how far that is, nobody says
 
 
-def run(argv: Sequence[str]) -> int:
-    """Run ``tokpack vocab ARGV``."""
-    arguments = parse(PAGE, argv)
-    if arguments is None:
-        return 0
-    options = resolve(arguments)
+def run(arguments: argparse.Namespace) -> int:
+    """Run ``tokpack vocab``."""
+    is_bpe = _is_bpe(arguments)
     from tokpack.files.durable import replace_file
     from tokpack.files.outputs import DATA, check_outputs
     from tokpack.sources import discover
-    from tokpack.tokenizers import train_bpe, train_byte_fallback, train_whitespace_vocab
 
-    sources = discover(options.inputs, input_format=options.input_format)
-    lists = [text[1:] for text in options.inputs if text.startswith("@")]
+    output: str = arguments.output
+    sources = discover(arguments.inputs, input_format=arguments.input_format)
+    lists = [text[1:] for text in arguments.inputs if text.startswith("@")]
     inputs = [*(source.path for source in sources), *lists]
-    _make_folder(options.output)
-    check_outputs([(options.output, DATA)], inputs, overwrite=options.overwrite)
+    _make_folder(output)
+    check_outputs([(output, DATA)], inputs, overwrite=arguments.overwrite)
     began = time.monotonic()
     with terminal.Reporter(quiet=arguments.quiet) as report:
-        corpus = Corpus(options, sources, report)
-        if options.kind == "bpe":
-            cut = {} if options.byte_fallback else {"pattern": options.pattern}
-            train = train_byte_fallback if options.byte_fallback else train_bpe
-            text = train(
-                corpus,
-                vocab_size=options.vocab_size or DEFAULT_BPE_SIZE,
-                min_count=options.min_count or 2,
-                special_tokens=options.special_tokens,
-                threads=options.workers,
-                **cut,
-            )
-            count = len(json.loads(text)["model"]["vocab"])
-        else:
-            vocabulary = train_whitespace_vocab(
-                corpus, vocab_size=options.vocab_size, min_count=options.min_count or 1
-            )
-            text = json.dumps(vocabulary, ensure_ascii=False, indent=0) + "\n"
-            count = len(vocabulary)
-    check_outputs([(options.output, DATA)], inputs, overwrite=options.overwrite)
-    replace_file(options.output, [text.encode()])
+        corpus = Corpus(sources, arguments.key, arguments.limit, report)
+        text, count = (_train_bpe if is_bpe else _count_words)(corpus, arguments)
+    check_outputs([(output, DATA)], inputs, overwrite=arguments.overwrite)
+    replace_file(output, [text.encode()])
     if not arguments.quiet:
-        _summary(options, corpus, count, time.monotonic() - began)
-    terminal.print_paths([options.output], said=not arguments.quiet)
+        terminal.say(
+            f"{output}: {count:,} tokens from {corpus.documents:,} documents, "
+            f"{bytes_text(corpus.text_bytes)} of text in {time_text(time.monotonic() - began)}"
+        )
+        flags = _flags_for(output, is_bpe, _special_tokens(arguments))
+        terminal.say(f"next: tokpack encode {' '.join(arguments.inputs)} {flags}")
+    terminal.print_paths([output], said=not arguments.quiet)
     return 0
 
 
-def resolve(arguments: argparse.Namespace) -> VocabOptions:
-    """Turn flags into a request; raises UsageError when something is missing."""
+def _is_bpe(arguments: argparse.Namespace) -> bool:
+    """What is to be made; UsageError where something is missing or cannot be together."""
     if not arguments.inputs:
         raise UsageError("no INPUT: name a file, a folder, a glob, @list.txt, or - for stdin")
     if not arguments.output:
         raise UsageError("no output: add -o tokenizer.json, or -o vocab.json")
     words = os.path.basename(arguments.output) == "vocab.json"
     kind = arguments.type or ("whitespace" if words else "bpe")
-    from tokpack.tokenizers.patterns import pre_tokenizer_of
-    from tokpack.tokenizers.whitespace import EOD
-
-    given = arguments.special_tokens or [EOD]
-    special = [token for text in given for token in map(str.strip, text.split(",")) if token]
-    for name in (
-        ("pattern", "byte_fallback", "special_tokens", "workers") if kind == "whitespace" else ()
-    ):
-        if getattr(arguments, name):
-            raise UsageError(f"--{name.replace('_', '-')} belongs to a BPE, not to --type {kind}")
+    if kind == "whitespace":
+        for name in ("pattern", "byte_fallback", "special_tokens", "workers"):
+            if getattr(arguments, name):
+                flag_name = f"--{name.replace('_', '-')}"
+                raise UsageError(f"{flag_name} belongs to a BPE, not to --type {kind}")
     if arguments.pattern and arguments.byte_fallback:
         raise UsageError("--pattern and --byte-fallback: each says how text is cut; give one")
     if arguments.pattern:
+        from tokpack.tokenizers.patterns import pre_tokenizer_of
+
         pre_tokenizer_of(arguments.pattern)  # what is wrong with it is said before all is read
-    return VocabOptions(
-        inputs=tuple(arguments.inputs),
-        output=arguments.output,
-        kind=kind,
-        vocab_size=arguments.vocab_size,
-        key=arguments.key,
-        input_format=arguments.input_format,
-        limit=arguments.limit,
-        overwrite=arguments.overwrite,
-        pattern=arguments.pattern or "gpt2",
-        byte_fallback=arguments.byte_fallback,
-        special_tokens=tuple(special),
-        min_count=arguments.min_count,
-        workers=arguments.workers,
+    return kind == "bpe"
+
+
+def _special_tokens(arguments: argparse.Namespace) -> list[str]:
+    from tokpack.tokenizers.whitespace import EOD
+
+    given = arguments.special_tokens or [EOD]
+    return [token for text in given for token in map(str.strip, text.split(",")) if token]
+
+
+def _train_bpe(corpus: Corpus, arguments: argparse.Namespace) -> tuple[str, int]:
+    """A tokenizer.json, and how many tokens it has."""
+    from tokpack.tokenizers import train_bpe, train_byte_fallback
+
+    train = train_byte_fallback if arguments.byte_fallback else train_bpe
+    text = train(
+        corpus,
+        vocab_size=arguments.vocab_size or DEFAULT_BPE_SIZE,
+        min_count=arguments.min_count or 2,
+        special_tokens=_special_tokens(arguments),
+        threads=arguments.workers,
+        **({"pattern": arguments.pattern} if arguments.pattern else {}),
     )
+    return text, len(json.loads(text)["model"]["vocab"])
+
+
+def _count_words(corpus: Corpus, arguments: argparse.Namespace) -> tuple[str, int]:
+    """A vocab.json of whole words, and how many they are."""
+    from tokpack.tokenizers import train_whitespace_vocab
+
+    least = arguments.min_count or 1
+    words = train_whitespace_vocab(corpus, vocab_size=arguments.vocab_size, min_count=least)
+    return json.dumps(words, ensure_ascii=False, indent=0) + "\n", len(words)
 
 
 def _make_folder(path: str) -> None:
@@ -276,16 +258,12 @@ def _batches(source: Source, key: str) -> Iterator[tuple[list[bytes], int]]:
             yield [documents.text(i) for i in range(len(documents))], batch.bytes_read
 
 
-def _summary(options: VocabOptions, corpus: Corpus, count: int, seconds: float) -> None:
-    terminal.say(
-        f"{options.output}: {count:,} tokens from {corpus.documents:,} documents, "
-        f"{bytes_text(corpus.text_bytes)} of text in {time_text(seconds)}"
-    )
-    flags = f"--tokenizer {options.output}"
+def _flags_for(output: str, is_bpe: bool, special_tokens: list[str]) -> str:
+    """The flags with which ``encode`` takes what was made."""
     from tokpack.tokenizers.frame import EOD_NAMES
 
-    if not set(EOD_NAMES) & set(options.special_tokens):
-        flags += f" --eod-token {shlex.quote(options.special_tokens[0])}"
-    if options.kind == "whitespace":
-        flags = f"--tokenizer-type Whitespace --vocab-file {options.output}"
-    terminal.say(f"next: tokpack encode {' '.join(options.inputs)} {flags}")
+    if not is_bpe:
+        return f"--tokenizer-type Whitespace --vocab-file {output}"
+    if set(EOD_NAMES) & set(special_tokens):
+        return f"--tokenizer {output}"
+    return f"--tokenizer {output} --eod-token {shlex.quote(special_tokens[0])}"
