@@ -1,6 +1,6 @@
-"""Encode two corpora that every Python has, and look at them: python examples/encode_and_look.py
+"""Encode two corpora that come with Python, and inspect them: python examples/encode_and_look.py
 
-Leaves code and manual, two datasets, with their tokenizer in the current folder.
+Writes the datasets code and manual and their tokenizer to the current folder.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def main() -> None:
         ids = dataset.get(0, length=12)
         print(f"  begins {[tokenizer.decode([token]) for token in ids]}")
         if tokenizer.decode(dataset[0][:-1]) != documents[0]:  # the last id ends the document
-            raise SystemExit("what was read back is not what was encoded")
+            raise SystemExit("the decoded text differs from the original")
         longest = int(dataset.sizes.argmax())
         print(f"  document {longest} is the longest, from {Origins(name)[longest]}")
 

@@ -1,6 +1,6 @@
-"""Train with Hugging Face's Trainer, which needs transformers and accelerate.
+"""Train with Hugging Face's Trainer: python examples/hf_trainer.py
 
-python examples/hf_trainer.py, in the folder where encode_and_look.py has left its datasets.
+Run it in the folder with the datasets of encode_and_look.py. Needs transformers and accelerate.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ SEQUENCE, BATCH, STEPS = 64, 8, 4
 
 
 class Samples(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
-    """Samples as transformers' models want them, which shift the labels themselves."""
+    """Samples for the models of transformers, which shift the labels themselves."""
 
     def __init__(self, samples: BlendedDataset) -> None:
         self.samples = samples
@@ -28,7 +28,7 @@ class Samples(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
 
 
 def main() -> None:
-    # Samples of SEQUENCE tokens and not one more, since labels are not a second array here.
+    # Samples of exactly SEQUENCE tokens, because the model derives the labels from them.
     datasets = [GPTDataset(name, SEQUENCE, add_extra_token=False) for name in ("code", "manual")]
     train = Samples(BlendedDataset(datasets, [0.7, 0.3], size=STEPS * BATCH))
     config = GPT2Config(
@@ -40,7 +40,7 @@ def main() -> None:
         per_device_train_batch_size=BATCH,
         max_steps=STEPS,
         learning_rate=1e-2,
-        train_sampling_strategy="sequential",  # the blend's order, which is shuffled already
+        train_sampling_strategy="sequential",  # the blend is already shuffled
         logging_steps=1,
         report_to="none",
         save_strategy="no",

@@ -1,7 +1,6 @@
-"""Give a blend to Lightning, stop, and go on exactly there from its checkpoint.
+"""Train on a blend with Lightning, stop, and resume: python examples/lightning_data.py
 
-python examples/lightning_data.py, in the folder where encode_and_look.py has left its datasets.
-Needs lightning.
+Run it in the folder with the datasets of encode_and_look.py. Needs lightning.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ SEQUENCE, BATCH, STEPS = 64, 8, 10
 
 
 class Blend(lightning.LightningDataModule):
-    """A blend whose place, one number, lies in Lightning's checkpoints."""
+    """A blend whose position, one number, is saved in Lightning's checkpoints."""
 
     def setup(self, stage: str) -> None:
         blend = {"datasets": {"code": 0.7, "manual": 0.3}, "seq_length": SEQUENCE}
@@ -47,7 +46,7 @@ class Bigrams(lightning.LightningModule):
     def __init__(self, vocabulary: int = 1000) -> None:
         super().__init__()
         self.table = nn.Embedding(vocabulary, vocabulary)
-        self.first: list[int] = []  # of each batch, to see which were taken
+        self.first: list[int] = []  # first token of each batch, to compare runs
 
     def training_step(self, batch: dict[str, torch.Tensor], _: int) -> torch.Tensor:
         self.first.append(int(batch["tokens"][0, 0]))
@@ -59,7 +58,7 @@ class Bigrams(lightning.LightningModule):
 
 
 def train(steps: int, checkpoint: str | None = None) -> tuple[lightning.Trainer, list[int]]:
-    """Train to ``steps``; the trainer, and the first token of each batch."""
+    """Train to ``steps``; return the trainer and the first token of each batch."""
     trainer = lightning.Trainer(
         max_steps=steps, accelerator="cpu", logger=False, enable_checkpointing=False,
         enable_progress_bar=False, enable_model_summary=False,
@@ -75,8 +74,8 @@ def main() -> None:
     half.save_checkpoint("half.ckpt")
     after = train(STEPS, "half.ckpt")[1]
     if before + after != whole:
-        raise SystemExit("the run did not go on where it stopped")
-    print(f"goes on with step {len(before) + 1} of {len(whole)}")
+        raise SystemExit("the run did not resume where it stopped")
+    print(f"resumes with step {len(before) + 1} of {len(whole)}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Train on a blend in a plain torch loop, stop, and go on exactly there.
+"""Train on a blend in a plain torch loop, stop, and resume: python examples/torch_loop.py
 
-python examples/torch_loop.py, in the folder where encode_and_look.py has left its datasets.
+Run it in the folder with the datasets of encode_and_look.py.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SEQUENCE, BATCH, STEPS = 64, 8, 20
 
 
 class Model(nn.Module):
-    """A transformer of one block."""
+    """A transformer with one block."""
 
     def __init__(self, vocabulary: int, width: int = 64) -> None:
         super().__init__()
@@ -58,14 +58,14 @@ def main() -> None:
         if step % 5 == 0:
             print(f"step {step}: loss {loss.item():.3f}")
         if step == STEPS // 2:
-            state = batches.state_dict()  # a number and a fingerprint: it goes into the checkpoint
+            state = batches.state_dict()  # a number and a fingerprint, for the checkpoint
 
     again = SampleIterator(train, BATCH // 2)  # as if restarted, with half the batch
     again.load_state_dict(state)
     following = next(again)["tokens"][0]
     if (following != train[STEPS // 2 * BATCH]["tokens"]).any():
-        raise SystemExit("the run did not go on where it stopped")
-    print(f"goes on with sample {state['consumed_samples']}, whatever the batch size")
+        raise SystemExit("the run did not resume where it stopped")
+    print(f"resumes with sample {state['consumed_samples']}, with any batch size")
 
 
 if __name__ == "__main__":

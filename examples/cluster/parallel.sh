@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Shards with GNU parallel, on this machine or, with --sshlogin, on others; what is done is skipped.
+# Missing shards with GNU parallel, on this machine or, with --sshlogin, on others.
 #   parallel.sh PREFIX [flags of parallel]
 set -euo pipefail
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Shards as a Slurm array: a task takes the shard of its number, or every n-th where there are more.
+# Shards as a Slurm array: task i makes shard i and, if there are more shards than tasks, i + n, ...
 #
 #   tokpack plan 's3://text/*.jsonl.zst' -o s3://tokens/pile
 #   sbatch --array=0-199 slurm.sh s3://tokens/pile

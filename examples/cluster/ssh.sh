@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Shards on some machines that one can log in to, and that see the same disk or store: each takes
-# its share, one after the other.  usage: ssh.sh PREFIX HOST...
+# Shards on machines with ssh access and a common disk or store: each makes its share, one by one.
+#   ssh.sh PREFIX HOST...
 set -euo pipefail
 
 prefix=$1

@@ -1,6 +1,6 @@
 #!/bin/bash
-# BigScience's GPT-2 for two GPUs: tensor parallel, ZeRO 1, fp16, a batch that grows.
-# Every upper-case name can be set from outside; flags of this script are added to the end.
+# BigScience's GPT-2 for two GPUs: tensor parallel, ZeRO 1, fp16, batch size ramp-up.
+# Upper-case variables can be set in the environment; arguments are appended to the flags.
 set -e
 
 CHECKPOINT_PATH=${CHECKPOINT_PATH:-checkpoints/gpt2}

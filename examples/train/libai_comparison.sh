@@ -2,7 +2,7 @@
 # The comparison of Megatron-DeepSpeed and LiBai: grids of tensor, pipeline and ZeRO.
 #     libai_comparison.sh NNODES GPUS NODE_RANK MASTER_ADDR MP PP FP16 RECOMPUTE MICRO GLOBAL LAYERS
 #     libai_comparison.sh 2 8 0 10.10.0.8 2 4 true true 24 384
-# ZERO_STAGE= leaves DeepSpeed out. STAGES="7 7 6 4" are the layers of each pipeline stage.
+# ZERO_STAGE= disables DeepSpeed. STAGES="7 7 6 4" are the layers of each pipeline stage.
 set -e
 
 export OMP_NUM_THREADS=1

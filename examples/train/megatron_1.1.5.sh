@@ -1,6 +1,6 @@
 #!/bin/bash
-# Megatron-LM v1.1.5 with DeepSpeed: ZeRO 0, 1 or 2, its names of flags.
-# Every upper-case name can be set from outside; flags of this script are added to the end.
+# Megatron-LM v1.1.5 with DeepSpeed: ZeRO 0, 1 or 2, its flag names.
+# Upper-case variables can be set in the environment; arguments are appended to the flags.
 set -e
 
 NUM_WORKERS=${NUM_WORKERS:-1}

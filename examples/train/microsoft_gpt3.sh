@@ -1,7 +1,7 @@
 #!/bin/bash
 # Microsoft's GPT-3 175B on a blend of two datasets: tensor 8 x pipeline 8, batch 1536.
 # Run it on every node, with NODE_RANK 0 to NNODES - 1.
-# Every upper-case name can be set from outside; flags of this script are added to the end.
+# Upper-case variables can be set in the environment; arguments are appended to the flags.
 set -e
 
 GPUS_PER_NODE=${GPUS_PER_NODE:-8}

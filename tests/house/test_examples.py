@@ -51,17 +51,17 @@ def encoded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_torch_loop(encoded: Path) -> None:
-    assert "goes on with sample 80" in output(running("torch_loop.py"), encoded)
+    assert "resumes with sample 80" in output(running("torch_loop.py"), encoded)
 
 
 def test_the_notebook(encoded: Path) -> None:
     printed = output(script_of(EXAMPLES / "look.ipynb"), encoded)
     assert "sample 2 is sample" in printed
-    assert "of the first 200 samples 140 are from code" in printed
+    assert "140 of the first 200 samples are from code" in printed
 
 
 @pytest.mark.slow
 def test_the_trainer_of_hugging_face_and_the_checkpoints_of_lightning(encoded: Path) -> None:
     printed = output(running("hf_trainer.py", "lightning_data.py"), encoded)
     assert "'loss'" in printed
-    assert "goes on with step 6 of 10" in printed
+    assert "resumes with step 6 of 10" in printed
