@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,10 @@ pytest.importorskip("safetensors")
 from support.parallel_tools import rounding  # noqa: E402
 
 from tokpack.checkpoints.export import open_weights  # noqa: E402
+from tokpack.checkpoints.state import checksum_of  # noqa: E402
 from tokpack.configuration.config import Config  # noqa: E402
 from tokpack.configuration.model import ModelConfig  # noqa: E402
-from tokpack.errors import UsageError  # noqa: E402
+from tokpack.errors import FormatError, UsageError  # noqa: E402
 from tokpack.trainer import checkpoint, parallel  # noqa: E402
 from tokpack.trainer.engine import Engine, make_engine  # noqa: E402
 
@@ -65,3 +67,15 @@ def test_its_moments_are_adams(tmp_path: Path) -> None:
     folder, engine = shutil.copytree(GOLDEN, tmp_path / "run"), make(optimizer="muon")
     with pytest.raises(UsageError, match="optimizer adam, this run is to go on with muon"):
         checkpoint.load(engine, folder, engine.model.model)
+
+
+def test_a_setting_of_a_newer_model_is_named(tmp_path: Path) -> None:
+    """Settings are added to models without a new version: those of before have their defaults."""
+    folder = shutil.copytree(GOLDEN, tmp_path / "run")
+    (path,) = folder.glob("step_*/state.json")
+    values = json.loads(path.read_text())
+    values["model"]["softcap"] = 30.0
+    values["checksum"] = checksum_of({k: v for k, v in values.items() if k != "checksum"})
+    path.write_text(json.dumps(values))
+    with pytest.raises(FormatError, match=r"its model has softcap, .*: upgrade tokpack"):
+        open_weights(folder)

@@ -50,7 +50,10 @@ def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
 
 
 class Checkpoint:
-    """A checkpoint that is open for reading. FormatError where ``path`` is none, or a newer one."""
+    """A checkpoint that is open for reading. FormatError where ``path`` is none, or a newer one.
+
+    ``scalars`` is the engine's state besides tensors, ``files`` the digest of each file.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path, name, before = path, path / folders.STATE, folders.earlier(path)
@@ -67,6 +70,12 @@ class Checkpoint:
             raise FormatError(f"{name}: version is {brief(version)}, this tokpack knows {VERSION}")
         if checksum != checksum_of(values):
             raise FormatError(f"{name}: is broken: its checksum is wrong{self._advice}")
+        unknown = set(values["model"]) - {field.name for field in fields(ModelConfig)}
+        if unknown:
+            raise FormatError(
+                f"{name}: its model has {', '.join(sorted(unknown))}, which this tokpack does not "
+                "know: upgrade tokpack"
+            )
         self.scalars: dict[str, Any] = values["scalars"]
         self.files: dict[str, FileDigest] = values["files"]
         self.state = RunState(**{field.name: values[field.name] for field in fields(RunState)})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tokpack.errors import UsageError
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     from tokpack.indexed import MMapIndexedDataset
     from tokpack.samples.settings import Settings
-    from tokpack.samples.split_string import Range
 
     Opened = Mapping[str, MMapIndexedDataset]  # by the names that a BlendSpec has for them
+    Weighted = tuple[Portion, float | None]
 
 
 @dataclass(frozen=True)
@@ -151,60 +151,43 @@ def _split(spec: BlendSpec, settings: Settings, opened: Opened, rules: Rules) ->
     wanted = [True, False, False] if spec.split is None else wanted_parts(spec.split)
     if not wanted[0]:
         raise UsageError(f"split {spec.split!r} leaves nothing for training")
-    rows = [
-        [_portion(entry, opened, found) for found in settings.ranges(opened[entry.prefix])]
-        for entry in spec.datasets
-    ]
-    found = {"train": _train(spec, [row[0] for row in rows], rules)}
+    rows = [(_portions(entry, opened, settings), entry.weight) for entry in spec.datasets]
+    found = {"train": _train(spec, [(parts[0], weight) for parts, weight in rows], rules)}
     for part, asked in ((1, spec.valid_samples), (2, spec.test_samples)):
         if wanted[part]:
-            pairs = [
-                (row[part], entry.weight)
-                for row, entry in zip(rows, spec.datasets, strict=True)
-                if entry.weight != 0
-            ]
+            pairs = [(parts[part], weight) for parts, weight in rows if weight != 0]
             found[PARTS[part]] = _with_enough(PARTS[part], pairs, rules, asked, part)
     return found
 
 
-def _train(spec: BlendSpec, portions: Sequence[Portion], rules: Rules) -> Mixture:
-    weights = [entry.weight for entry in spec.datasets]
-    split = None if spec.split is None else 0
-    found = _with_enough("train", list(zip(portions, weights, strict=True)), rules, None, split)
+def _train(spec: BlendSpec, pairs: Sequence[Weighted], rules: Rules) -> Mixture:
+    found = _with_enough("train", pairs, rules, None, None if spec.split is None else 0)
     asked = spec.samples
     if spec.tokens is not None:
         asked = int(spec.tokens) // spec.seq_length
     elif spec.epochs is not None:
         asked = rules.epoch_samples(found.portions, spec.epochs)
-    kept = [number for number, portion in enumerate(portions) if portion in found.portions]
+    kept = [number for number, (portion, _) in enumerate(pairs) if portion in found.portions]
     changes = tuple((first, tuple(row[i] for i in kept)) for first, row in spec.schedule)
-    return Mixture(
-        found.name,
-        found.portions,
-        found.weights,
-        rules,
-        asked=asked,
-        changes=changes,
-        part=split,
-        missing=found.missing,
-    )
+    return replace(found, asked=asked, changes=changes)
 
 
 def _own(name: str, entries: Entries, opened: Opened, rules: Rules, asked: int | None) -> Mixture:
-    pairs = [
-        (_portion(entry, opened, (0, len(opened[entry.prefix]))), entry.weight) for entry in entries
-    ]
+    pairs = [(_portions(entry, opened)[0], entry.weight) for entry in entries]
     return _with_enough(name, pairs, rules, asked, None)
 
 
-def _portion(entry: Entry, opened: Opened, found: Range | None) -> Portion:
+def _portions(entry: Entry, opened: Opened, settings: Settings | None = None) -> list[Portion]:
+    """What the split of ``settings`` leaves of a dataset for each part; without them all of it."""
+    dataset = opened[entry.prefix]
     labels = None if entry.labels is None else opened[entry.labels]
-    return portion_of(opened[entry.prefix], found, labels)
+    ranges = [(0, len(dataset))] if settings is None else settings.ranges(dataset)
+    return [portion_of(dataset, found, labels) for found in ranges]
 
 
 def _with_enough(
     name: str,
-    pairs: Sequence[tuple[Portion, float | None]],
+    pairs: Sequence[Weighted],
     rules: Rules,
     asked: int | None,
     part: int | None,
