@@ -36,8 +36,7 @@ def from_file(
     """
     known = known or published.by_content(raw)
     ranks = parse_ranks(raw, path)
-    pattern = choice.pattern or (known.pattern if known else None)
-    if pattern is None:
+    if known is None and choice.pattern is None:
         raise UsageError(
             f"{path}: a vocabulary of {len(ranks):,} ranks does not say how text is cut into "
             f"words: add --pattern NAME or EXPRESSION; names are {', '.join(patterns.names())}"
@@ -50,6 +49,7 @@ def from_file(
         path,
         nfc=known is not None and known.nfc,
     )
+    pattern = choice.pattern or (known.pattern if known else "")
     mode = known.mode if known else "text"
     tokenizer = _tokenizer(name, spec, pattern, mode, choice.eod_token)
     tokenizer.arguments = {"pattern": choice.pattern} if choice.pattern else {}
