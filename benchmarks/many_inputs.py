@@ -60,7 +60,7 @@ def one(folder: str, inputs: int, *, stops: bool) -> None:
         spent["-"] = time.process_time()  # that is not tokpack's
         means = planned.load_means(options)
         cut = planned.make_plan(options, sources, planned.cut(sources, 1), means)
-        return planned.Planned(cut, means.tokenizer, means.frame, 1)
+        return planned.Planned(cut, means, 1)
 
     def timed(owner: Any, name: str) -> None:
         function = getattr(owner, name)

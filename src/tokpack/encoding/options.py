@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, SupportsIndex, get_args
 from tokpack.errors import UsageError
 from tokpack.machine import usable_cores
 from tokpack.sources.compression import SUFFIXES
+from tokpack.sources.detect import DOCUMENT_SUFFIXES
 from tokpack.stores import is_url, shown
 
 if TYPE_CHECKING:
@@ -24,10 +25,6 @@ Empty = Literal["skip", "document"]
 _CHOICES = {"dtype": DType, "special_tokens": SpecialTokens, "on_error": OnError, "empty": Empty}
 _LEAST = {"workers": 0, "limit": 1, "max_rejects": 0, "max_document_bytes": 1}
 _PATHS = ("tokenizer", "vocab_file", "merge_file", "tokenizer_model")
-_SUFFIXES = (
-    *(".jsonl", ".json", ".ndjson", ".txt", ".text", ".parquet", ".arrow", ".dat"),
-    *(".tar", ".tgz", ".zip", *SUFFIXES),
-)
 
 
 @dataclass(frozen=True)
@@ -193,7 +190,7 @@ def _before_pattern(text: str) -> str:
 
 def _stem(name: str) -> str:
     stem, suffix = os.path.splitext(name)
-    while stem and suffix.lower() in _SUFFIXES:
+    while stem and suffix.lower() in (*DOCUMENT_SUFFIXES, *SUFFIXES):
         name = stem
         stem, suffix = os.path.splitext(name)
     return name

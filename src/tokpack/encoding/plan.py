@@ -13,6 +13,7 @@ from tokpack.encoding.folder import sorted_json
 from tokpack.encoding.transforms import versions
 from tokpack.errors import ResumeError
 from tokpack.sources import Part, Source, fingerprints, make_parts
+from tokpack.tokenizers import frame_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -211,6 +212,10 @@ class Means(NamedTuple):
     frame: Frame
     dtype: str
 
+    def has_usual_frame(self, options: EncodeOptions) -> bool:
+        """Whether nothing but the EOD, if that is asked for, goes around a document."""
+        return self.frame == frame_of(self.tokenizer, append_eod=options.append_eod)
+
 
 def _fingerprint(
     inputs: Iterable[Sequence[Any]], tokenizer: Mapping[str, Any], options: Mapping[str, Any]
@@ -273,7 +278,6 @@ def make_plan(
 def described(options: EncodeOptions, means: Means) -> dict[str, Any]:
     """What plans and manifests say of the tokenizer."""
     entry = means.tokenizer.describe()
-    # Other than EOD, or nothing:
-    if means.frame != means.tokenizer.framing(options.append_eod, None):
+    if not means.has_usual_frame(options):
         entry["frame"] = means.frame.to_json()
     return entry

@@ -9,7 +9,7 @@ from tokpack.encoding.plan import Means, cut, make_plan
 from tokpack.encoding.transforms import make_transform
 from tokpack.indexed import best_fitting_dtype
 from tokpack.sources import discover
-from tokpack.tokenizers import Frame, Tokenizer, frame_of, load_tokenizer
+from tokpack.tokenizers import frame_of, load_tokenizer
 
 if TYPE_CHECKING:
     from tokpack.encoding.options import EncodeOptions
@@ -20,8 +20,7 @@ class Planned(NamedTuple):
     """A plan, and what it was made with; ``workers`` is how many processes are to follow it."""
 
     plan: Plan
-    tokenizer: Tokenizer
-    frame: Frame
+    means: Means
     workers: int
 
 
@@ -31,8 +30,7 @@ def plan_run(options: EncodeOptions) -> Planned:
     means = load_means(options)
     # The first N records are the same for any number of workers when one takes them in turn.
     workers = worker_count(options) if options.limit is None else 1
-    plan = make_plan(options, sources, cut(sources, workers), means)
-    return Planned(plan, means.tokenizer, means.frame, workers)
+    return Planned(make_plan(options, sources, cut(sources, workers), means), means, workers)
 
 
 def load_means(options: EncodeOptions) -> Means:

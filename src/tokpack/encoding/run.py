@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from tokpack.encoding.options import EncodeOptions
+    from tokpack.encoding.plan import Means
     from tokpack.encoding.planned import Planned
     from tokpack.progress import Show
-    from tokpack.tokenizers import Frame, Tokenizer
 
 _log = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ def _encode(
     planned: Planned, asked: EncodeOptions, progress: Show | None, *, replaces: bool
 ) -> list[Manifest]:
     """A run whose output is on a disk; with ``replaces`` it overwrites what has its names."""
-    plan, tokenizer, frame, workers = planned
+    plan, means, workers = planned
     prefixes = asked.output_names
     options = replace(asked, overwrite=asked.overwrite or replaces)
     folder = WorkFolder(options.output + SUFFIX)
@@ -95,9 +95,7 @@ def _encode(
         check_replaced(options, plan.sources, plan)
     with ends_on_sigterm(), _locked(folder, options) as beat:
         plan, touched = open_plan(folder, plan, options)
-        job = Job(
-            *(folder, plan.sources, plan.parts, tokenizer, frame), plan.options["dtype"], options
-        )
+        job = Job(folder, plan.sources, plan.parts, *means, options)
         if finish(folder, options, resumed=True):  # it was stopped in its last moment
             return [Manifest.load(prefix) for prefix in prefixes.values()]
         done = existing(plan, asked)
@@ -105,12 +103,7 @@ def _encode(
             folder.remove()
             return done
         check_replaced(options, plan.sources, plan)
-        _tell_of_frame(tokenizer, frame, options)
-        if not tokenizer.native:
-            _log.warning(
-                "the tokenizer %s takes the slow path, not the native one: %s",
-                *(tokenizer.name, tokenizer.why_not_native),
-            )
+        _warn_of_means(means, options)
         with (
             _reporter(folder, progress) as show,
             EncodingRun(job, plan, touched, workers=workers, show=show, beat=beat) as run,
@@ -126,9 +119,10 @@ def _encode(
         return manifests
 
 
-def _tell_of_frame(tokenizer: Tokenizer, frame: Frame, options: EncodeOptions) -> None:
-    """Warn of special tokens around documents that are probably not what was meant."""
-    is_plain = frame == tokenizer.framing(options.append_eod, None)
+def _warn_of_means(means: Means, options: EncodeOptions) -> None:
+    """Warn of ids around documents that are probably not meant so, and of a slow tokenizer."""
+    tokenizer = means.tokenizer
+    is_plain = means.has_usual_frame(options)
     if is_plain and options.add_special_tokens:
         _log.warning("the tokenizer %s adds no special tokens of its own", tokenizer.name)
     elif is_plain and is_framed_elsewhere(tokenizer, options.tokenizer_type):
@@ -137,10 +131,15 @@ def _tell_of_frame(tokenizer: Tokenizer, frame: Frame, options: EncodeOptions) -
             "--add-special-tokens (add_special_tokens=True) adds them",
             options.tokenizer_type,
         )
-    if tokenizer.eod_id in frame.before:
+    if tokenizer.eod_id in means.frame.before:
         _log.warning(
             "documents begin with the EOD %d: masks and positions that look for EOD see it there",
             tokenizer.eod_id,
+        )
+    if not tokenizer.native:
+        _log.warning(
+            "the tokenizer %s takes the slow path, not the native one: %s",
+            *(tokenizer.name, tokenizer.why_not_native),
         )
 
 

@@ -53,9 +53,7 @@ def _planned(whole: ShardPlan, shard: Plan, options: EncodeOptions) -> Planned:
     check_means(whole, options, means)
     pairs = zip(shard.sources, shard.fingerprints, strict=True)
     sources = tuple(_as_planned(source, print_) for source, print_ in pairs)
-    return Planned(
-        replace(shard, sources=sources), means.tokenizer, means.frame, worker_count(options)
-    )
+    return Planned(replace(shard, sources=sources), means, worker_count(options))
 
 
 def _as_planned(source: Source, fingerprint: str) -> Source:

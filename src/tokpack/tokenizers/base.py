@@ -134,8 +134,8 @@ class Tokenizer(ABC):
         is not empty. Raises TokenizerError when the dtype is too small, or there is no EOD to
         append.
         """
-        mode = self.special_mode(special_tokens)
-        return self._encoder(self.check_dtype(dtype), mode, self.framing(append_eod, frame))
+        mode, width = self.special_mode(special_tokens), self.check_dtype(dtype)
+        return self._encoder(width, mode, frame or frame_of(self, append_eod=append_eod))
 
     @abstractmethod
     def _encoder(self, dtype: IdType, mode: SpecialMode, frame: Frame) -> Encoder:
@@ -237,10 +237,6 @@ class Tokenizer(ABC):
                 "use int32"
             )
         return cast("IdType", dtype)
-
-    def framing(self, append_eod: bool, frame: Frame | None) -> Frame:
-        """The frame of an encoder; TokenizerError when there is no EOD to append."""
-        return frame_of(self, append_eod=append_eod) if frame is None else frame
 
     def no_such_id(self, token_id: int) -> TokenizerError:
         """The error for an id that no token has."""
