@@ -20,6 +20,7 @@ from tokpack.encoding import EncodeOptions, megatron_names
     [
         (["wiki.jsonl"], "wiki"),
         (["d/wiki.2023.jsonl.zst"], "wiki.2023"),
+        (["d/books.txz"], "books"),
         (["the-pile/00.jsonl.zst", "the-pile/01.jsonl.zst"], "the-pile"),
         (["the-pile/*.jsonl.zst"], "the-pile"),
         (["pile/*/shard-?.jsonl"], "pile"),
