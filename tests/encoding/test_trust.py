@@ -164,18 +164,6 @@ def test_a_damaged_plan_is_refused(place: Place, change: Any) -> None:
     place.right()
 
 
-def test_a_plan_whose_keys_are_in_another_order_is_read(place: Place) -> None:
-    """As earlier versions wrote it: the checksum is that of the sorted text."""
-    place.stop_at_part()
-    path = place.work / "plan.json"
-    value = json.loads(path.read_text())
-    seal = value.pop("xxh3_128")
-    assert seal == xxhash.xxh3_128_hexdigest(json.dumps(value, sort_keys=True).encode())
-    path.write_text(json.dumps({"xxh3_128": seal, **dict(reversed(value.items()))}))
-    place.encode()
-    place.right()
-
-
 def test_what_a_run_returns_is_what_it_wrote(place: Place) -> None:
     assert place.encode(trace=True) == tokpack.Manifest.load(place.output)
 
