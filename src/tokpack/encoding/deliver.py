@@ -146,9 +146,8 @@ class Delivery:
             for prefix in self._prefixes.values()
             for url in (manifest_path(prefix), *_data(prefix))
         ]
-        asked = self._asked
-        files = (asked.tokenizer, asked.vocab_file, asked.merge_file, asked.tokenizer_model)
-        for name in [*(entry["name"] for entry in manifests[0].inputs), *filter(None, files)]:
+        inputs = (entry["name"] for entry in manifests[0].inputs)
+        for name in (*inputs, *self._asked.tokenizer_files):
             if any(same_object(name, url) for url in written):
                 raise UsageError(f"{shown(name)} is an input and an output: choose another one")
 

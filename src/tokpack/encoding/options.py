@@ -24,7 +24,7 @@ OnError = Literal["fail", "skip"]
 Empty = Literal["skip", "document"]
 _CHOICES = {"dtype": DType, "special_tokens": SpecialTokens, "on_error": OnError, "empty": Empty}
 _LEAST = {"workers": 0, "limit": 1, "max_rejects": 0, "max_document_bytes": 1}
-_PATHS = ("tokenizer", "vocab_file", "merge_file", "tokenizer_model")
+TOKENIZER_PATHS = ("tokenizer", "vocab_file", "merge_file", "tokenizer_model")
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class EncodeOptions:
             value = getattr(self, name)
             several = (value,) if isinstance(value, str | os.PathLike) else value
             object.__setattr__(self, name, tuple(map(os.fspath, several)))
-        for name in _PATHS:
+        for name in TOKENIZER_PATHS:
             object.__setattr__(self, name, _path(name, getattr(self, name)))
         if not self.inputs:
             raise UsageError("no input given")
@@ -119,6 +119,11 @@ class EncodeOptions:
                 raise UsageError(f"the output {name!r} is not in the folder of {output!r}")
         object.__setattr__(self, "output", output)
         object.__setattr__(self, "output_names", {key: names[key] for key in self.keys})
+
+    @property
+    def tokenizer_files(self) -> list[str]:
+        """What the options name of a tokenizer: its name, or paths of its files."""
+        return [path for name in TOKENIZER_PATHS if (path := getattr(self, name))]
 
     @property
     def reject_budget(self) -> int | None:

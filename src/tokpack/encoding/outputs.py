@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from typing import TYPE_CHECKING
 
@@ -69,11 +68,4 @@ def _found(plan: Plan, prefix: str) -> str:
 def _inputs(options: EncodeOptions, sources: Sequence[Source]) -> Iterator[str]:
     yield from (source.path for source in sources)
     yield from (text[1:] for text in options.inputs if text.startswith("@"))  # lists of inputs
-    for path in (
-        options.tokenizer,
-        options.vocab_file,
-        options.merge_file,
-        options.tokenizer_model,
-    ):
-        if path:
-            yield os.fspath(path)
+    yield from options.tokenizer_files

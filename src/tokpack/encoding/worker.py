@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import mmap
 from collections import deque
+from itertools import chain
 from typing import TYPE_CHECKING, Protocol
 
 from tokpack.encoding import messages
@@ -206,7 +207,7 @@ class Worker:
         for block in blocks:
             if block.too_long or end + block.length > self._slots.size:
                 self._granted.appendleft(slot)
-                return _again(_blocks_in(memory, taken), block, blocks), 0
+                return chain(_blocks_in(memory, taken), [block], blocks), 0
             memory[end : end + block.length] = block.data
             taken.append((block.length, block.stored))
             end += block.length
@@ -331,11 +332,3 @@ def _blocks_in(memory: memoryview, blocks: Sequence[tuple[int, int]]) -> Iterato
     for length, stored in blocks:
         yield LineBlock(memory[begin : begin + length], length, stored=stored)
         begin += length
-
-
-def _again(
-    first: Iterator[LineBlock], block: LineBlock, rest: Iterator[LineBlock]
-) -> Iterator[LineBlock]:
-    yield from first
-    yield block
-    yield from rest

@@ -8,6 +8,7 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from tokpack import __version__
+from tokpack.encoding.options import TOKENIZER_PATHS
 from tokpack.encoding.plan import MAX_PART_BYTES, MIN_PART_BYTES, deciding_options, described
 from tokpack.encoding.planned import load_means
 from tokpack.errors import UsageError
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 _PARTS_A_SHARD = 256  # so that a shard can keep many workers busy
 # Options that belong to one machine, or stand elsewhere in the plan.
 _LOCAL = ("inputs", "output", "output_names", "workers", "overwrite", "scratch", "limit")
-_FILES = ("tokenizer", "vocab_file", "merge_file", "tokenizer_model")
 
 
 def make_shard_plan(options: EncodeOptions, shard_bytes: int = SHARD_BYTES) -> ShardPlan:
@@ -74,7 +74,7 @@ def make_shard_plan(options: EncodeOptions, shard_bytes: int = SHARD_BYTES) -> S
 
 def _same_everywhere(options: EncodeOptions) -> dict[str, Any]:
     values = {f.name: getattr(options, f.name) for f in fields(options) if f.name not in _LOCAL}
-    for name in _FILES:
+    for name in TOKENIZER_PATHS:
         path = values[name]
         if path and is_url(path) and shown(path) != path:
             raise _has_secret(path)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
 import xxhash
 
 from tokpack.errors import InputError
 from tokpack.files import blocks
 from tokpack.files.blocks import checksum_of_sums
+from tokpack.sources.streams import fill
 
 if TYPE_CHECKING:
     from tokpack.sources.base import Source
@@ -31,7 +32,7 @@ def block_checksums(source: Source, begin: int, end: int, *, to_newline: bool = 
             file.seek(at)
             looking = to_newline and begin < end
             while at < end or looking:
-                count = _fill(file, block)
+                count = fill(file, block)  # type: ignore[arg-type]
                 if not count:
                     break
                 checksums.append(xxhash.xxh3_64_hexdigest(block[:count]))
@@ -68,10 +69,3 @@ def joined_blocks(size: int, runs: list[tuple[int, str]]) -> str | None:
             raise ValueError("two checksums of one block")
         sums += run[both:].encode()
     return sums.decode() if len(sums) == length else None
-
-
-def _fill(file: BinaryIO, block: memoryview) -> int:
-    filled = 0
-    while filled < len(block) and (count := file.readinto(block[filled:])):  # type: ignore[attr-defined]
-        filled += count
-    return filled

@@ -23,20 +23,14 @@ from tokpack.tokenizers.spec import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import numpy as np
     import numpy.typing as npt
 
 _MODEL_KEYS = {
-    "type",
-    "dropout",
-    "unk_token",
-    "continuing_subword_prefix",
-    "end_of_word_suffix",
-    "fuse_unk",
-    "byte_fallback",
-    "ignore_merges",
-    "vocab",
-    "merges",
+    *("type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix"),
+    *("fuse_unk", "byte_fallback", "ignore_merges", "vocab", "merges"),
 }
 _TOKEN_KEYS = {"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"}
 
@@ -81,6 +75,17 @@ def spec_from_json(definition: dict[str, Any]) -> ByteLevelSpec:
         nfc=nfc,
         ignore_merges=bool(model.get("ignore_merges", False)),
     )
+
+
+def texts_by_id(vocab: dict[str, int], added: Iterable[AddedToken]) -> list[bytes | None]:
+    """The tokens of a vocabulary as UTF-8, by their ids; None for the ids of other added tokens."""
+    table: list[bytes | None] = [None] * (max([*vocab.values(), *(t.id for t in added)]) + 1)
+    try:
+        for token, token_id in vocab.items():
+            table[token_id] = token.encode()
+    except UnicodeEncodeError:
+        raise NotNativeError("its vocabulary has a token that is not text") from None
+    return table
 
 
 def bpe_model(model: Any) -> dict[str, Any]:

@@ -11,7 +11,13 @@ import numpy as np
 
 from tokpack.tokenizers.huggingface import digest_of
 from tokpack.tokenizers.spec import MetaspaceSpec
-from tokpack.tokenizers.spec_json import NotNativeError, added_tokens, bpe_model, ranked_merges
+from tokpack.tokenizers.spec_json import (
+    NotNativeError,
+    added_tokens,
+    bpe_model,
+    ranked_merges,
+    texts_by_id,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,14 +66,8 @@ def metaspace_spec(definition: dict[str, Any]) -> MetaspaceSpec:
     _check_added(added, normalizes=normalizes)
     merges = ranked_merges(model)
     byte_ids, unknown = _fallback(model, merges, cuts=cuts)
-    table: list[bytes | None] = [None] * (max([*vocab.values(), *(t.id for t in added)]) + 1)
-    try:
-        for token, token_id in vocab.items():
-            table[token_id] = token.encode()
-    except UnicodeEncodeError:
-        raise NotNativeError("its vocabulary has a token that is not text") from None
     return MetaspaceSpec(
-        vocab=table,
+        vocab=texts_by_id(vocab, added),
         merges=merges,
         byte_ids=byte_ids,
         unknown=unknown,

@@ -15,7 +15,7 @@ import numpy as np
 from tokpack import _core
 from tokpack.tokenizers.huggingface import digest_of, load_library
 from tokpack.tokenizers.spec import MAX_ID, UnigramSpec
-from tokpack.tokenizers.spec_json import NotNativeError, added_tokens
+from tokpack.tokenizers.spec_json import NotNativeError, added_tokens, texts_by_id
 from tokpack.tokenizers.spec_metaspace import SPACE, byte_fallback, metaspace_settings, steps_of
 
 if TYPE_CHECKING:
@@ -65,11 +65,7 @@ def unigram_spec(definition: dict[str, Any]) -> UnigramSpec:
     _check_added(added, definition.get("normalizer"))
     if prefix == "first" and not _keeps_the_begin(steps, added):
         raise NotNativeError("its normalizer may remove the begin of a text, which gets a prefix")
-    table: list[bytes | None] = [None] * max(len(tokens), 1 + max((t.id for t in added), default=0))
-    try:
-        table[: len(tokens)] = [token.encode() for token in tokens]
-    except UnicodeEncodeError:
-        raise NotNativeError("its vocabulary has a token that is not text") from None
+    table = texts_by_id(vocab, added)
     if max(len(token) for token in table if token is not None) > _LONGEST:
         raise NotNativeError("its vocabulary has a very long token")
     return UnigramSpec(
