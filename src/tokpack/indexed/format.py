@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from mmap import MADV_DONTNEED
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tokpack.errors import FormatError, UsageError
+from tokpack.indexed.lengths import release
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from mmap import mmap
 
 MAGIC = b"MMIDIDX\0\0"
@@ -149,17 +149,11 @@ class Index:
     doc_idx   int64 [D]  first sequence of each document, and S at the end
     """
 
-    buffer: bytes | mmap
     name: str
     header: IndexHeader
     lengths: npt.NDArray[np.int32]
     pointers: npt.NDArray[np.int64]
     doc_idx: npt.NDArray[np.int64]
-
-    def release(self) -> None:
-        """Give back the memory of the map's pages; reading them again maps them again."""
-        if not isinstance(self.buffer, bytes):
-            self.buffer.madvise(MADV_DONTNEED)
 
 
 def view_index(buffer: bytes | mmap, header: IndexHeader, name: str) -> Index:
@@ -168,7 +162,7 @@ def view_index(buffer: bytes | mmap, header: IndexHeader, name: str) -> Index:
     lengths = np.frombuffer(buffer, _LENGTH, count, HEADER_BYTES)
     pointers = np.frombuffer(buffer, _OFFSET, count, HEADER_BYTES + 4 * count)
     doc_idx = np.frombuffer(buffer, _OFFSET, header.entries, HEADER_BYTES + 12 * count)
-    return Index(buffer, name, header, lengths, pointers, doc_idx)
+    return Index(name, header, lengths, pointers, doc_idx)
 
 
 def sequence_span(index: Index, number: int, bin_bytes: int) -> tuple[int, int]:
@@ -279,8 +273,8 @@ def check_all(index: Index, bin_bytes: int) -> None:
             )
         if begin > bin_bytes:  # checked here, before a sum of offsets can overflow 63 bits
             raise _broken_span(index, min(start + _CHUNK, index.header.sequences) - 1, bin_bytes)
-        index.release()
-    descent = _first_descent(index.doc_idx, index.release)
+        release(index.lengths)
+    descent = first_descent(index.doc_idx)
     if descent is not None:
         floor = index.doc_idx.item(descent - 1)
         raise FormatError(f"{_entry_fact(index, descent)}, expected {floor} or more")
@@ -295,15 +289,14 @@ def _pointers(
     return (ends - wide) * itemsize + begin, begin + int(ends[-1]) * itemsize
 
 
-def _first_descent(
-    doc_idx: npt.NDArray[Any], after_chunk: Callable[[], None] = lambda: None
-) -> int | None:
+def first_descent(doc_idx: npt.NDArray[Any]) -> int | None:
+    """The first entry that is less than the one before it; None where there is none."""
     for start in range(0, len(doc_idx), _CHUNK):
         chunk = doc_idx[start : start + _CHUNK + 1]
         descents = np.flatnonzero(chunk[1:] < chunk[:-1])
         if descents.size:
             return start + int(descents[0]) + 1
-        after_chunk()
+        release(doc_idx)
     return None
 
 
@@ -347,7 +340,7 @@ def _check_arrays(
     if not len(doc_idx) or doc_idx[0] != 0 or doc_idx[-1] != len(lengths):
         ends = [int(entry) for entry in (*doc_idx[:1], *doc_idx[-1:])]
         raise UsageError(f"doc_idx must go from 0 to {len(lengths)}, its ends are {ends}")
-    descent = _first_descent(doc_idx)
+    descent = first_descent(doc_idx)
     if descent is not None:
         raise UsageError(f"doc_idx descends at entry {descent}")
 
@@ -402,4 +395,4 @@ def _part(
 
 
 def _ascends(array: npt.NDArray[Any]) -> bool:
-    return array.item(0) == 0 and _first_descent(array) is None
+    return array.item(0) == 0 and first_descent(array) is None

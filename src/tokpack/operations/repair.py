@@ -235,7 +235,7 @@ def _differences(case: Case, rebuilt: Rebuilt, *, exact: bool) -> list[str]:
     manifest = case.manifest
     if manifest is None or exact:
         return []
-    kept = manifest.empty if manifest.options.get("empty") == "document" else 0
+    kept = manifest.kept_empty
     found = []
     documents = len(rebuilt.doc_idx) - 1
     if documents != manifest.documents + kept:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokpack.errors import FormatError
-from tokpack.indexed.format import CODES, MAX_LENGTH, dtype_of_code
+from tokpack.indexed.format import CODES, MAX_LENGTH, dtype_of_code, first_descent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -130,15 +130,12 @@ def _check_documents(doc_idx: npt.NDArray[np.int64], items: int, name: str) -> N
         raise FormatError(
             f"{name}: document entries must go from 0 to {items}, the ends are {ends}"
         )
-    for start in range(0, len(doc_idx), _CHUNK):
-        chunk = doc_idx[start : start + _CHUNK + 1]
-        descents = np.flatnonzero(chunk[1:] < chunk[:-1])
-        if descents.size:
-            number = start + int(descents[0]) + 1
-            raise FormatError(
-                f"{name}: document entry {number} is {doc_idx[number]}, "
-                f"expected {doc_idx[number - 1]} or more"
-            )
+    number = first_descent(doc_idx)
+    if number is not None:
+        raise FormatError(
+            f"{name}: document entry {number} is {doc_idx[number]}, "
+            f"expected {doc_idx[number - 1]} or more"
+        )
 
 
 def lazy_index_chunks(

@@ -292,7 +292,7 @@ def _check_counts(prefix: str, manifest: Manifest, index: Index, bin_bytes: int)
 def _kept(manifest: Manifest, index: Index) -> int:
     """Documents without tokens that have a place in the index: all of them or none."""
     if "empty" in manifest.options:
-        return manifest.empty if manifest.options["empty"] == "document" else 0
+        return manifest.kept_empty
     # A merge of datasets that keep empty documents and of some that do not: the index counts them.
     return min(max(0, index.header.entries - 1 - manifest.documents), manifest.empty)
 

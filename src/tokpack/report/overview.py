@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokpack.indexed import bin_path, idx_path, manifest_path
+from tokpack.indexed.lengths import release
 from tokpack.report.lengths import Lengths, summarize
 from tokpack.report.select import sample_documents
 from tokpack.report.sources import bytes_per_token, own_manifest, shares
@@ -104,7 +105,7 @@ def _length_chunks(dataset: MMapIndexedDataset) -> Iterator[npt.NDArray[np.int64
             places = np.full(len(firsts), end, np.int64)
             places[inside] = pointers[firsts[inside]]
             yield np.diff(places) // size
-            shard.index.release()
+            release(shard.index.lengths)
 
 
 def _measure(dataset: MMapIndexedDataset, spelling: Spelling) -> float | None:
