@@ -24,9 +24,10 @@ import tokpack
 from tokpack.configuration.flags import resolve
 from tokpack.display import brief
 from tokpack.errors import FormatError, InputError, TokpackError
+from tokpack.files.durable import replace_file
 from tokpack.files.foreign import parse_json
 from tokpack.files.foreign_yaml import parse_yaml
-from tokpack.indexed import Trace, runs_of, trace_chunks, write_index
+from tokpack.indexed import Trace, index_chunks, runs_of, trace_chunks
 from tokpack.operations import verify
 from tokpack.operations.convert import convert
 from tokpack.samples.blend.file import load_blend
@@ -349,7 +350,9 @@ def _foreign_samples(folder: Path) -> list[bytes]:
     prefix = str(folder / "d")
     tokens = np.array([1, 2, 3, 7, 4, 7, 5, 6, 7], np.uint16)
     tokens.tofile(f"{prefix}.bin")
-    write_index(f"{prefix}.idx", "uint16", np.array([4, 2, 3]), np.array([0, 1, 2, 3]))
+    replace_file(
+        f"{prefix}.idx", index_chunks("uint16", np.array([4, 2, 3]), np.array([0, 1, 2, 3]))
+    )
     samples = []
     for kind, (name, suffix) in enumerate(FOREIGN):
         if name in ("fairseq", "llm.c"):

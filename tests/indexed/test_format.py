@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -14,7 +14,10 @@ from support.indexed_twin import CODES, NAMES, Plain, pack_index, read_plainly, 
 from support.places import GOLDEN
 
 from tokpack.errors import FormatError, TokpackError, UsageError
-from tokpack.indexed import MMapIndexedDataset, best_fitting_dtype, write_index
+from tokpack.indexed import MMapIndexedDataset, best_fitting_dtype, index_chunks
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 EXPECTED = json.loads((GOLDEN / "v1" / "expected.json").read_text())
 BROKEN = sorted(path.stem for path in (GOLDEN / "broken").glob("*.idx"))
@@ -78,8 +81,8 @@ def test_real_datasets_are_read_and_rewritten_to_the_byte(
     assert str(dataset.dtype) == NAMES[plain.letter]
     assert [sequence.tolist() for sequence in dataset] == plain.sequences
     assert dataset.doc_idx.tolist() == plain.doc_idx
-    write_index(tmp_path / "again.idx", dataset.dtype, dataset.sizes, dataset.doc_idx)
-    assert (tmp_path / "again.idx").read_bytes() == (shared / f"{name}.idx").read_bytes()
+    again = index_chunks(dataset.dtype, dataset.sizes, dataset.doc_idx)
+    assert b"".join(again) == (shared / f"{name}.idx").read_bytes()
 
 
 def test_real_datasets_are_all_here(shared: Path) -> None:
@@ -178,7 +181,7 @@ SEQUENCES = st.lists(st.lists(st.integers(0, 127), max_size=5), max_size=12)
     cuts=st.lists(st.integers(0, 12), max_size=6),
     letter=st.sampled_from(sorted(NAMES)),
 )
-def test_write_index_writes_the_bytes_of_the_twin(
+def test_an_index_has_the_bytes_of_the_twin(
     sequences: list[list[int]],
     cuts: list[int],
     letter: str,
@@ -190,15 +193,15 @@ def test_write_index_writes_the_bytes_of_the_twin(
     write_plainly(prefix, plain)
     dataset = MMapIndexedDataset(prefix, verify=True)
     assert [sequence.tolist() for sequence in dataset] == sequences
-    write_index(f"{prefix}.idx", NAMES[letter], dataset.sizes, np.array(plain.doc_idx), fsync=False)
-    assert Path(f"{prefix}.idx").read_bytes() == pack_index(plain)
+    again = index_chunks(NAMES[letter], dataset.sizes, np.array(plain.doc_idx))
+    assert b"".join(again) == pack_index(plain)
 
 
 def test_chunks_join_without_a_seam(tmp_path: Path) -> None:
     """More entries than one chunk holds: pointers, and the check of them, go on across chunks."""
     lengths = np.arange(600_000, dtype=np.int32) % 5
     doc_idx = np.arange(len(lengths) + 1, dtype=np.int64)
-    write_index(tmp_path / "x.idx", np.int32, lengths, doc_idx, fsync=False)
+    (tmp_path / "x.idx").write_bytes(b"".join(index_chunks(np.int32, lengths, doc_idx)))
     with (tmp_path / "x.bin").open("wb") as file:
         file.truncate(4 * int(lengths.sum()))
     whole = (tmp_path / "x.idx").read_bytes()
@@ -218,7 +221,7 @@ def test_chunks_join_without_a_seam(tmp_path: Path) -> None:
 
 def test_pointers_beyond_32_bits(tmp_path: Path) -> None:
     lengths = np.full(3, 2**31 - 1, np.int32)
-    write_index(tmp_path / "x.idx", np.int64, lengths, np.array([0, 3]))
+    (tmp_path / "x.idx").write_bytes(b"".join(index_chunks(np.int64, lengths, np.array([0, 3]))))
     with (tmp_path / "x.bin").open("wb") as file:
         file.truncate(3 * (2**31 - 1) * 8)  # sparse
         file.seek(2 * (2**31 - 1) * 8)
@@ -241,19 +244,17 @@ def test_pointers_beyond_32_bits(tmp_path: Path) -> None:
         ([[1]], [0, 1], "one dimension"),
     ],
 )
-def test_write_index_refuses_contradictions(
-    lengths: list[int], doc_idx: list[int], message: str, tmp_path: Path
+def test_an_index_refuses_contradictions(
+    lengths: list[int], doc_idx: list[int], message: str
 ) -> None:
-    arrays = np.array(lengths), np.array(doc_idx, np.int64)
     with pytest.raises(UsageError, match=message):
-        write_index(tmp_path / "x.idx", np.uint16, *arrays)
-    assert not list(tmp_path.iterdir())
+        next(index_chunks(np.uint16, np.array(lengths), np.array(doc_idx, np.int64)))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.uint32, np.uint64, bool, object])
-def test_dtypes_without_a_code_are_refused(dtype: type, tmp_path: Path) -> None:
+def test_dtypes_without_a_code_are_refused(dtype: type) -> None:
     with pytest.raises(TokpackError, match="use one of uint8, int8, int16, int32, int64, uint16"):
-        write_index(tmp_path / "x.idx", dtype, np.array([1]), np.array([0, 1]))
+        next(index_chunks(dtype, np.array([1]), np.array([0, 1])))
 
 
 def test_best_fitting_dtype_is_megatrons() -> None:

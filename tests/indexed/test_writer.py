@@ -17,7 +17,8 @@ from support.indexed_twin import NAMES, Plain, read_plainly, write_plainly
 from support.places import GOLDEN
 
 from tokpack.errors import FormatError, InputError, OutputError, UsageError
-from tokpack.indexed import MMapIndexedDataset, MMapIndexedDatasetBuilder, write_index
+from tokpack.files.durable import replace_file
+from tokpack.indexed import MMapIndexedDataset, MMapIndexedDatasetBuilder
 
 LETTERS = {name: letter for letter, name in NAMES.items()}
 
@@ -239,7 +240,7 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match=r"cannot write .*nowhere/x\.bin: No such file"):
         MMapIndexedDatasetBuilder(tmp_path / "nowhere" / "x.bin")
     with pytest.raises(OutputError, match=r"cannot write .*nowhere/x\.idx: No such file"):
-        write_index(tmp_path / "nowhere/x.idx", np.uint16, np.array([1]), np.array([0, 1]))
+        replace_file(tmp_path / "nowhere/x.idx", [b"x"])
     with MMapIndexedDatasetBuilder(tmp_path / "x.bin") as builder:
         with pytest.raises(OutputError, match=r"nowhere/x\.idx"):
             builder.finalize(tmp_path / "nowhere" / "x.idx")
@@ -251,6 +252,7 @@ def run(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
     head = (
         "import os, resource, signal, sys\nimport numpy as np\n"
         "from tokpack.errors import *\nfrom tokpack.indexed import *\n"
+        "from tokpack.files.durable import replace_file\n"
         f"os.chdir({str(folder)!r})\n"
     )
     path = os.pathsep.join(filter(None, sys.path))
@@ -276,7 +278,7 @@ except OutputError as error:
     print(error)
 try:
     lengths = np.ones(300_000, int)
-    write_index("y.idx", "u2", lengths, np.array([0, len(lengths)]))
+    replace_file("y.idx", index_chunks("u2", lengths, np.array([0, len(lengths)])))
 except OutputError as error:
     print(error)
 """

@@ -23,7 +23,8 @@ from support.places import GOLDEN
 import tokpack
 from tokpack.cli.main import main
 from tokpack.errors import InputError, UsageError
-from tokpack.indexed import digest_file, write_index
+from tokpack.files.durable import replace_file
+from tokpack.indexed import digest_file, index_chunks
 from tokpack.indexed.scan import CHUNK_BYTES, scan
 from tokpack.operations import repair
 from tokpack.operations import verify as check
@@ -290,7 +291,7 @@ def test_faults_beside_the_edges_of_real_chunks(tmp_path: Path) -> None:
     tokens[length - 1 :: length] = EOD
     sequences = count // length
     lengths = np.full(sequences, length, np.int32)
-    write_index(tmp_path / "x.idx", np.uint16, lengths, np.arange(sequences + 1), fsync=False)
+    replace_file(tmp_path / "x.idx", index_chunks(np.uint16, lengths, np.arange(sequences + 1)))
     report = check(tmp_path / "x", vocab_size=VOCAB, eod=EOD)
     assert (report.tokens, report.bytes_read) == (count, 2 * count + 34 + 20 * sequences + 8)
     edge = CHUNK_BYTES // 2

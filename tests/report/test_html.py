@@ -15,7 +15,8 @@ from support.browser import Browser
 from support.places import GOLDEN
 from support.report_tools import make, run, sample_texts
 
-from tokpack.indexed import MMapIndexedDataset, write_index
+from tokpack.files.durable import replace_file
+from tokpack.indexed import MMapIndexedDataset, index_chunks
 from tokpack.report import page, stats
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def long_tail(path: Path) -> str:
     lengths = np.unique(np.geomspace(1, 100_000, 60).astype(np.int32))
     ids = np.minimum(rng.zipf(1.2, int(lengths.sum())), 40_000)
     ids.astype("<u2").tofile(f"{path}.bin")
-    write_index(f"{path}.idx", "uint16", lengths, np.arange(len(lengths) + 1))
+    replace_file(f"{path}.idx", index_chunks("uint16", lengths, np.arange(len(lengths) + 1)))
     return str(path)
 
 

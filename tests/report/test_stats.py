@@ -19,7 +19,8 @@ from support.places import GOLDEN
 from support.report_tools import make, run, run_json, sample_texts
 
 import tokpack
-from tokpack.indexed import MMapIndexedDataset, write_index
+from tokpack.files.durable import replace_file
+from tokpack.indexed import MMapIndexedDataset, index_chunks
 from tokpack.indexed.lengths import document_ends
 from tokpack.quantities import count_text, percent
 from tokpack.report import counts, stats
@@ -39,7 +40,7 @@ def write(path: Path, documents: list[list[int]], dtype: str = "int32") -> str:
     """A dataset with one sequence for each document."""
     lengths = np.array([len(row) for row in documents], np.int32)
     np.array([token for row in documents for token in row], dtype).tofile(f"{path}.bin")
-    write_index(f"{path}.idx", dtype, lengths, np.arange(len(documents) + 1))
+    replace_file(f"{path}.idx", index_chunks(dtype, lengths, np.arange(len(documents) + 1)))
     return str(path)
 
 

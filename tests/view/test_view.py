@@ -18,7 +18,8 @@ from support.view_server import Elements, Server
 
 from tokpack.configuration.config import Config
 from tokpack.configuration.data import spec_of_config
-from tokpack.indexed import write_index
+from tokpack.files.durable import replace_file
+from tokpack.indexed import index_chunks
 from tokpack.samples.iterate import fingerprint_of
 
 pytest.importorskip("uvicorn")
@@ -40,7 +41,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     make(folder, "evil", [EVIL, f"second {EVIL}"])
     with (folder / "huge.bin").open("wb") as file:
         file.truncate(2 * (HUGE + 3))
-    write_index(f"{folder}/huge.idx", "uint16", np.array([HUGE, 3]), np.arange(3))
+    replace_file(f"{folder}/huge.idx", index_chunks("uint16", np.array([HUGE, 3]), np.arange(3)))
     for path in (GOLDEN / "v1").glob("empty.*"):
         (folder / path.name).write_bytes(path.read_bytes())
     blend = {"datasets": {"text": 3.0, "evil": 0.1}, "seq_length": 16, "samples": 500}

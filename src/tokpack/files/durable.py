@@ -17,7 +17,7 @@ import sys
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
-from tokpack.errors import OutputError
+from tokpack.errors import InputError, OutputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -38,6 +38,16 @@ def cannot_write(path: str | os.PathLike[str]) -> Iterator[None]:
         raise _failure(os.fsdecode(path), error) from error
 
 
+@contextmanager
+def cannot_read(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn an OSError into an InputError that names ``path``."""
+    try:
+        yield
+    except OSError as error:
+        name = os.fsdecode(path)
+        raise InputError(f"{name}: cannot be read: {error.strerror or error}") from error
+
+
 def _failure(path: str, error: OSError) -> OutputError:
     # Not a local of the frame that raises it: such a cycle would keep files open for a while.
     failure = OutputError(f"cannot write {path}: {error.strerror or error}")
@@ -49,12 +59,8 @@ def replace_file(
     path: str | os.PathLike[str], chunks: Iterable[bytes], *, fsync: bool = True
 ) -> None:
     """Make ``path`` hold ``chunks``, atomically, and durably with ``fsync``. Raises OutputError."""
-    name = os.fsdecode(path)
     with Staged() as staged:
-        file = staged.create(name)
-        with cannot_write(name):
-            for chunk in chunks:
-                file.write(chunk)
+        staged.write(os.fsdecode(path), chunks)
         staged.commit(fsync=fsync)
 
 
@@ -65,9 +71,7 @@ def create_file(path: str, content: bytes) -> bool:
     """
     own = f"{path}.{os.urandom(4).hex()}"
     with Staged() as staged:
-        file = staged.create(own)
-        with cannot_write(path):
-            file.write(content)
+        staged.write(own, [content])
         staged.seal()
         with cannot_write(path):
             try:
@@ -108,6 +112,13 @@ class Staged:
             file = open(path + UNFINISHED, "xb+", buffering=_BUFFER)  # noqa: SIM115
             self._made[path] = os.fstat(file.fileno())
         self._files[path] = file
+        return file
+
+    def write(self, path: str, chunks: Iterable[bytes]) -> BinaryIO:
+        """``create`` a file that holds ``chunks``. Raises OutputError."""
+        file = self.create(path)
+        with cannot_write(path):
+            file.writelines(chunks)
         return file
 
     def link(self, old: str, path: str) -> bool:

@@ -124,10 +124,8 @@ def write_output(
     inputs = tuple(inputs)
     check_not_inputs([path], inputs)
     with Staged() as staged:
-        file = staged.create(path)
+        file = staged.write(path, chunks)
         with cannot_write(path):
-            for chunk in chunks:
-                file.write(chunk)
             file.flush()
         if _same_bytes(path, file):
             return

@@ -22,7 +22,7 @@ from tokpack.indexed.origins import Origin, Origins
 from tokpack.indexed.prefix import prefix_of
 from tokpack.indexed.shard_origins import ShardOrigins, origins_of
 from tokpack.indexed.trace import Trace, is_trace, runs_of, trace_chunks, trace_path
-from tokpack.indexed.writer import MMapIndexedDatasetBuilder, write_index
+from tokpack.indexed.writer import MMapIndexedDatasetBuilder
 
 __all__ = [
     "Digested",
@@ -48,5 +48,4 @@ __all__ = [
     "storage_dtype",
     "trace_chunks",
     "trace_path",
-    "write_index",
 ]

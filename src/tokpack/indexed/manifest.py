@@ -19,7 +19,7 @@ import xxhash
 
 from tokpack.display import brief
 from tokpack.errors import FormatError, InputError, UsageError
-from tokpack.files.durable import replace_file
+from tokpack.files.durable import cannot_read, replace_file
 from tokpack.files.foreign import MAX_BYTES, parse_json
 from tokpack.files.outputs import Kind, check_outputs
 from tokpack.indexed.format import storage_dtype
@@ -86,12 +86,9 @@ def digest_file(path: str | os.PathLike[str]) -> FileDigest:
 def _blocks(path: str | os.PathLike[str]) -> Iterator[memoryview]:
     """The bytes of a file, each block valid until the next. InputError where it cannot be read."""
     buffer = memoryview(bytearray(_READ))
-    try:
-        with open(path, "rb", buffering=0) as file:
-            while count := file.readinto(buffer):
-                yield buffer[:count]
-    except OSError as error:
-        raise InputError(f"{path!s}: cannot be read: {error.strerror or error}") from error
+    with cannot_read(path), open(path, "rb", buffering=0) as file:
+        while count := file.readinto(buffer):
+            yield buffer[:count]
 
 
 class Digested:
@@ -300,13 +297,10 @@ def not_a_manifest(path: str) -> str:
 
 def _read(path: str) -> bytes:
     """A file, if it begins as a manifest, else its first bytes."""
-    try:
-        with open_file(path) as file:
-            begin = file.read(_HEAD_BYTES)
-            # Any other file may be somebody's data of any size, and is not read further.
-            return begin + file.read(MAX_BYTES) if _START.match(begin) else begin
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
+    with cannot_read(path), open_file(path) as file:
+        begin = file.read(_HEAD_BYTES)
+        # Any other file may be somebody's data of any size, and is not read further.
+        return begin + file.read(MAX_BYTES) if _START.match(begin) else begin
 
 
 def _is_other_json(path: str) -> bool:

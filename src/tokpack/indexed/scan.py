@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokpack.errors import InputError
+from tokpack.files.durable import cannot_read
 from tokpack.machine import usable_cores
 from tokpack.stores import Reader, is_url, named
 
@@ -77,10 +78,8 @@ class _File:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        try:
+        with cannot_read(path):
             self._file = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
-        except OSError as error:
-            raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
 
     def take(self, block: ByteBlock) -> None:
         """Called for each block in order, before it is filled."""

@@ -103,10 +103,8 @@ class Shard:
     def open_bin(self, doing: str) -> BinaryIO:
         """The .bin that is mapped, as a file to copy from. InputError as ``check_current``."""
         path = bin_path(self.prefix)
-        try:
+        with durable.cannot_read(path):
             file = open(path, "rb", buffering=0)  # noqa: SIM115
-        except OSError as error:
-            raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
         try:
             self.check_current(doing)
         except InputError:

@@ -10,29 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tokpack.errors import OutputError, UsageError
-from tokpack.files.durable import Staged, cannot_write, replace_file
+from tokpack.files.durable import Staged, cannot_write
 from tokpack.indexed.dataset import MMapIndexedDataset
 from tokpack.indexed.format import MAX_LENGTH, index_chunks, storage_dtype
 from tokpack.indexed.manifest import is_manifest, manifest_path
 
 _COPY = 8 << 20
-
-
-def write_index(
-    path: str | os.PathLike[str],
-    dtype: npt.DTypeLike,
-    lengths: npt.NDArray[Any],
-    doc_idx: npt.NDArray[Any],
-    *,
-    fsync: bool = True,
-) -> None:
-    """Write the index file ``path`` atomically, in a few MiB of memory.
-
-    ``dtype`` is that of the tokens in the .bin; ``lengths`` integers [S], tokens of each sequence;
-    ``doc_idx`` integers [D], first sequence of each document and S at the end. UsageError where
-    they contradict each other, OutputError where the file cannot be written.
-    """
-    replace_file(path, index_chunks(dtype, lengths, doc_idx), fsync=fsync)
 
 
 class MMapIndexedDatasetBuilder:
@@ -116,10 +99,7 @@ class MMapIndexedDatasetBuilder:
         with cannot_write(self._path):
             self._file.flush()
         self._check_size()
-        index = self._staged.create(name)
-        with cannot_write(name):
-            for chunk in index_chunks(self._dtype, lengths, doc_idx):
-                index.write(chunk)
+        self._staged.write(name, index_chunks(self._dtype, lengths, doc_idx))
         manifest = manifest_path(os.path.splitext(name)[0])
         self._staged.commit(stale=[*([manifest] if is_manifest(manifest) else []), name])
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tokpack.errors import FormatError, InputError, UsageError
-from tokpack.files.durable import Staged, cannot_write
+from tokpack.files.durable import Staged, cannot_read, cannot_write
 from tokpack.indexed.dataset import MMapIndexedDataset
 from tokpack.indexed.format import MAGIC, bin_path, idx_path, parse_header, storage_dtype
 from tokpack.indexed.manifest import Manifest, manifest_path
@@ -177,11 +177,8 @@ def _detect_index(path: str) -> str:
 def _head(path: str) -> bytes:
     if is_url(path):
         return head(path, _HEAD)
-    try:
-        with open(path, "rb") as file:
-            return file.read(_HEAD)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
+    with cannot_read(path), open(path, "rb") as file:
+        return file.read(_HEAD)
 
 
 def _open(options: ConvertOptions, name: str, source: str) -> Opened:

@@ -90,13 +90,14 @@ def export(
     with Staged() as staged, cannot_write(output):
         make_folder_of(place.here(output))
         files = {path: staged.create(place.here(path)) for path in form.paths(output)}
-        ids = cast_chunks(dataset, dtype, total, progress)
+        chunks = cast_chunks(dataset, dtype, total, progress)
+        ids = (np.ascontiguousarray(chunk).data for chunk in chunks)
         if target == "lazy":
-            _write_ids(files[bin_path(output)], ids)
-            for chunk in lazy_index_chunks(dtype, dataset.sizes, dataset.doc_idx):
-                files[idx_path(output)].write(chunk)
+            files[bin_path(output)].writelines(ids)
+            index = lazy_index_chunks(dtype, dataset.sizes, dataset.doc_idx)
+            files[idx_path(output)].writelines(index)
         elif target == "datatrove":
-            _write_ids(files[output], ids)
+            files[output].writelines(ids)
             _write_ends(files[f"{output}.index"], dataset)
             name = tokenizer or "Unknown Tokenizer"
             text = f"{name}|{dtype.itemsize}\n{total}\n{_metric(total)}"
@@ -106,7 +107,7 @@ def export(
         else:
             if target == "npy":
                 files[output].write(_npy_header(dtype, total))
-            _write_ids(files[output], ids)
+            files[output].writelines(ids)
             notes.append(_BOUNDS_LOST)
         place.commit(staged)
     several = len(dataset) != len(dataset.doc_idx) - 1
@@ -147,11 +148,6 @@ def _choose(own: np.dtype[Any], form: Export, asked: str | None, target: str) ->
         raise UsageError(f"{target} cannot hold {asked}: choose one of {', '.join(form.dtypes)}")
     name = asked or (str(own) if str(own) in form.dtypes else form.dtypes[0])
     return np.dtype(name).newbyteorder("<")
-
-
-def _write_ids(file: BinaryIO, chunks: Iterator[npt.NDArray[Any]]) -> None:
-    for chunk in chunks:
-        file.write(np.ascontiguousarray(chunk).data)
 
 
 def _write_ends(file: BinaryIO, dataset: MMapIndexedDataset) -> None:

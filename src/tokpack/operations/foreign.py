@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokpack.errors import FormatError, InputError, UsageError
+from tokpack.files.durable import cannot_read
 from tokpack.indexed.dataset import MMapIndexedDataset
 from tokpack.indexed.format import DTYPES, MAX_LENGTH, bin_path, dtype_of_code, idx_path
 from tokpack.operations.tntidx import read_lazy_index
@@ -59,10 +60,8 @@ class Opened:
 
 def size_of(path: str) -> int:
     """Bytes of a file; InputError where it cannot be read."""
-    try:
+    with cannot_read(path):
         return os.path.getsize(path)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
 def map_file(path: str, dtype: npt.DTypeLike = np.uint8, begin: int = 0) -> npt.NDArray[Any]:
@@ -72,10 +71,8 @@ def map_file(path: str, dtype: npt.DTypeLike = np.uint8, begin: int = 0) -> npt.
         raise FormatError(f"{path}: {size} bytes are not a whole number of {np.dtype(dtype)}")
     if size <= 0:
         return np.zeros(0, dtype)
-    try:
+    with cannot_read(path):
         return np.memmap(path, dtype, "r", begin)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
 def open_mmap(prefix: str) -> Opened:

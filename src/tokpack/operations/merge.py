@@ -11,7 +11,7 @@ import numpy as np
 
 from tokpack import __version__
 from tokpack.errors import FormatError, UsageError
-from tokpack.files.durable import Staged, cannot_write, make_folder_of
+from tokpack.files.durable import Staged, make_folder_of
 from tokpack.indexed.dataset import MMapIndexedDataset
 from tokpack.indexed.format import bin_path
 from tokpack.indexed.manifest import FileDigest, Manifest, checksum_of, manifest_path, now
@@ -234,9 +234,7 @@ def _write_virtual(inputs: list[_Input], output: str, place: OutputPlace) -> Man
     path = place.here(manifest_path(output))
     make_folder_of(path)
     with Staged() as staged:
-        file = staged.create(path)
-        with cannot_write(path):
-            file.write(manifest.to_json().encode())
+        staged.write(path, manifest.chunks())
         place.commit(staged, stale=[bin_path(output)])
     return manifest
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import xxhash
 
 from tokpack import __version__
 from tokpack.errors import InputError, OutputError
@@ -21,6 +20,7 @@ from tokpack.indexed.format import bin_path, idx_path, index_chunks, storage_dty
 from tokpack.indexed.manifest import (
     MANIFEST_VERSION,
     PIECES_VERSION,
+    Digested,
     FileDigest,
     Manifest,
     manifest_path,
@@ -151,14 +151,8 @@ class NewDataset:
                 f"{bin_path(self.prefix)}: {self._bytes} bytes were written, expected "
                 f"{tokens * stored.itemsize}: an input changed while it was read; run again"
             )
-        path = idx_path(self.prefix)
-        file = self._staged.create(path)
-        state, size = xxhash.xxh3_128(), 0
-        with cannot_write(path):
-            for chunk in index_chunks(stored, lengths, doc_idx):
-                file.write(chunk)
-                state.update(chunk)
-                size += len(chunk)
+        index = Digested(index_chunks(stored, lengths, doc_idx))
+        self._staged.write(idx_path(self.prefix), index)
         manifest = Manifest(
             tokpack_version=__version__,
             created=now(),
@@ -166,14 +160,11 @@ class NewDataset:
             tokens=tokens,
             dtype=str(stored),
             bin=self._digest(),
-            idx=FileDigest(bytes=size, xxh3_128=state.hexdigest()),
+            idx=index.digest,
             format_version=self._version,
             **facts,
         )
-        path = manifest_path(self.prefix)
-        file = self._staged.create(path)
-        with cannot_write(path):
-            file.write(manifest.to_json().encode())
+        self._staged.write(manifest_path(self.prefix), manifest.chunks())
         self._staged.seal()
         return manifest
 

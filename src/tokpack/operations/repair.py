@@ -37,7 +37,6 @@ from tokpack.stores import refuse
 from tokpack.tokenizers import load_tokenizer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from typing import Unpack
 
     import numpy.typing as npt
@@ -269,20 +268,13 @@ def _write(case: Case, rebuilt: Rebuilt, output: str, *, exact: bool) -> tuple[b
         else:
             trace = None
         index = Digested(index_chunks(case.dtype, rebuilt.lengths, rebuilt.doc_idx))
-        _write_file(staged, idx_path(output), index)
+        staged.write(idx_path(output), index)
         if manifest:
             manifest = replace(manifest, idx=index.digest, trace=trace)
-            _write_file(staged, manifest_path(output), manifest.chunks())
+            staged.write(manifest_path(output), manifest.chunks())
         _check_new(output)  # something may have come meanwhile
         staged.commit()
     return linked, manifest is not None
-
-
-def _write_file(staged: Staged, path: str, chunks: Iterable[bytes]) -> None:
-    file = staged.create(path)
-    with cannot_write(path):
-        for chunk in chunks:
-            file.write(chunk)
 
 
 def _link_or_copy(staged: Staged, old: str, size: int, path: str) -> bool:

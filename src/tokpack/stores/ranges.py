@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
 from tokpack.errors import InputError
-from tokpack.files.durable import Identity, identity, open_regular
+from tokpack.files.durable import Identity, cannot_read, identity, open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,14 +42,11 @@ class Range(NamedTuple):
 
 def file_chunks(path: str, begin: int, end: int) -> Iterator[bytes]:
     """Bytes [begin, end) of a file, some MiB at a time. InputError where it has them not."""
-    try:
-        with closing(open_regular(path)) as file:
-            file.seek(begin)
-            while begin < end:
-                chunk = file.read(min(_CHUNK, end - begin))
-                if not chunk:
-                    raise InputError(f"{path}: ends at byte {begin}: it was cut off meanwhile")
-                begin += len(chunk)
-                yield chunk
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
+    with cannot_read(path), open_regular(path) as file:
+        file.seek(begin)
+        while begin < end:
+            chunk = file.read(min(_CHUNK, end - begin))
+            if not chunk:
+                raise InputError(f"{path}: ends at byte {begin}: it was cut off meanwhile")
+            begin += len(chunk)
+            yield chunk
