@@ -25,7 +25,7 @@ py::object unknown_surface(const PieceModelFile& model) {
   return py::bytes(*model.unknown_surface);
 }
 
-const char* type_of(const PieceModelFile& model) {
+const char* model_type(const PieceModelFile& model) {
   switch (model.type) {
     case PieceModelType::kUnigram:
       return "Unigram";
@@ -63,7 +63,7 @@ void bind_sentencepiece(py::module_& module) {
       .def_property_readonly("begin_piece",
                              [](const PieceModelFile& m) { return py::bytes(m.begin_piece); })
       .def_property_readonly("unknown_surface", &unknown_surface)
-      .def_property_readonly("type", &type_of)
+      .def_property_readonly("type", &model_type)
       .def_property_readonly("has_rules",
                              [](const PieceModelFile& m) { return !m.charsmap.empty(); })
       .def_readonly("byte_fallback", &PieceModelFile::byte_fallback)

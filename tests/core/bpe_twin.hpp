@@ -1,7 +1,9 @@
 // A slow, obviously right twin of the encoder, and random vocabularies for both.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -59,21 +61,26 @@ inline Vocabulary random_vocabulary(std::mt19937& random, std::string_view sampl
 }
 
 inline std::vector<std::uint32_t> merge_slowly(const Vocabulary& v, std::string_view word) {
+  constexpr std::uint32_t kNone = ~0u;
   std::vector<std::uint32_t> ids;
   for (const char c : word) ids.push_back(v.byte_ids[static_cast<std::uint8_t>(c)]);
+  const auto rank = [&](std::size_t i) {  // of an id and the next one
+    if (i + 1 >= ids.size()) return kNone;
+    const auto rule = v.ranks.find({ids[i], ids[i + 1]});
+    return rule == v.ranks.end() ? kNone : rule->second;
+  };
+  std::vector<std::uint32_t> ranks;
+  for (std::size_t i = 0; i < ids.size(); ++i) ranks.push_back(rank(i));
   for (;;) {
-    std::uint32_t best = ~0u;
-    std::size_t at = 0;
-    for (std::size_t i = 0; i + 1 < ids.size(); ++i) {
-      const auto rule = v.ranks.find({ids[i], ids[i + 1]});
-      if (rule != v.ranks.end() && rule->second < best) {
-        best = rule->second;
-        at = i;
-      }
-    }
-    if (best == ~0u) return ids;
-    ids[at] = v.merges[best].product;
-    ids.erase(ids.begin() + static_cast<std::ptrdiff_t>(at) + 1);
+    const auto best = std::min_element(ranks.begin(), ranks.end());
+    if (best == ranks.end() || *best == kNone) return ids;
+    const std::ptrdiff_t at = best - ranks.begin();
+    const auto i = static_cast<std::size_t>(at);
+    ids[i] = v.merges[*best].product;
+    ids.erase(ids.begin() + at + 1);
+    ranks.erase(ranks.begin() + at + 1);
+    ranks[i] = rank(i);
+    if (i > 0) ranks[i - 1] = rank(i - 1);
   }
 }
 

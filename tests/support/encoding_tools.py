@@ -77,11 +77,16 @@ def document(rng: random.Random, words: int) -> str:
 
 def documents(count: int, words: int = 120, seed: int = 0) -> list[str]:
     """Documents of many lengths; now and then an empty one."""
+    return list(_documents(count, words, seed))
+
+
+@functools.lru_cache(maxsize=8)
+def _documents(count: int, words: int, seed: int) -> tuple[str, ...]:
     rng = random.Random(seed)
-    return [
+    return tuple(
         "" if rng.random() < 0.02 else document(rng, 1 + rng.randrange(2 * words))
         for _ in range(count)
-    ]
+    )
 
 
 def write_jsonl(path: Path, texts: list[str], **more: str) -> Path:
