@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from tokpack.cli import legacy
+from tokpack.cli.inputs import INPUT_FORMAT
 from tokpack.cli.parser import Group, flag, number, output_prefix, size
 from tokpack.cli.tokenizer_flags import FILES, tokenizer_flag, tokenizer_given
 from tokpack.errors import UsageError
@@ -39,13 +40,7 @@ GROUPS = (
                 nargs="+",
                 help="JSON keys (a.b: b inside of a) or columns, a dataset for each (text)",
             ),
-            flag(
-                "--input-format",
-                choices=("auto", "jsonl", "json", "text", "parquet", "arrow", "archive"),
-                default=None,
-                metavar="FORMAT",
-                help="auto, jsonl, json, text, parquet, arrow or archive (auto)",
-            ),
+            INPUT_FORMAT,
             flag(
                 "--hf-split",
                 metavar="SPLIT",

@@ -1,4 +1,4 @@
-"""The files that flags name, for the rule that no run replaces what it reads."""
+"""Inputs that commands are given: datasets by a pattern, texts in a format."""
 
 from __future__ import annotations
 
@@ -6,12 +6,19 @@ import glob
 import os
 from typing import TYPE_CHECKING
 
+from tokpack.cli.parser import flag
 from tokpack.errors import InputError
 from tokpack.stores import find, is_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+INPUT_FORMAT = flag(
+    "--input-format",
+    choices=("auto", "jsonl", "json", "text", "parquet", "arrow", "archive"),
+    metavar="FORMAT",
+    help="auto, jsonl, json, text, parquet, arrow or archive (auto)",
+)
 _FILES = (".bin", ".idx", ".json")
 
 

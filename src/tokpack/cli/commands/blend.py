@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from tokpack.cli import rewrite, terminal
+from tokpack.cli.blend_flags import EVALUATED, ORDER, SAMPLES, SEQ_LENGTH, SPLIT, given
 from tokpack.cli.parser import Group, Page, flag, number
 from tokpack.cli.tokenizer_flags import OF_DATASET, tokenizer_paths
 from tokpack.errors import UsageError
@@ -48,17 +49,10 @@ PAGE = Page(
         Group(
             "length (one epoch over all datasets)",
             (
-                flag(
-                    "--samples", "--num-samples", type=number(1), metavar="N", help="samples in all"
-                ),
+                SAMPLES,
                 flag("--tokens", type=positive, metavar="T", help="tokens in all, such as 3e11"),
                 flag("--epochs", type=positive, metavar="E", help="epochs over all datasets"),
-                flag(
-                    "--seq-length",
-                    type=number(1),
-                    metavar="S",
-                    help="tokens of a sample (2048)",
-                ),
+                SEQ_LENGTH,
             ),
         ),
         Group(
@@ -87,7 +81,7 @@ PAGE = Page(
         Group(
             "validation and test",
             (
-                flag("--split", metavar="STRING", help="shares of each dataset, such as 969,30,1"),
+                SPLIT,
                 flag(
                     "--split-by",
                     choices=("documents", "tokens"),
@@ -118,32 +112,10 @@ PAGE = Page(
                     metavar="INPUT",
                     help="datasets of the test set, with or without weights",
                 ),
-                flag(
-                    "--valid-samples",
-                    type=number(0),
-                    metavar="N",
-                    help="samples of each validation set, 0: none (as many as come once)",
-                ),
-                flag(
-                    "--test-samples",
-                    type=number(0),
-                    metavar="N",
-                    help="samples of the test set, 0: none (as many as come once)",
-                ),
+                *EVALUATED,
             ),
         ),
-        Group(
-            "order",
-            (
-                flag(
-                    "--order",
-                    metavar="NAME",
-                    help="stateless, stateless-blocks, megatron, ... (stateless)",
-                ),
-                flag("--seed", type=number(0), metavar="N", help="of the order (1234)"),
-                flag("--packing", metavar="NAME", help="none, best_fit, document (none)"),
-            ),
-        ),
+        Group("order", ORDER),
         Group(
             "output",
             (
@@ -273,8 +245,7 @@ def _changes(arguments: argparse.Namespace) -> dict[str, Any]:
     """What flags say, and nothing of what they do not."""
     from tokpack.samples.blend.words import entries
 
-    given = {name: getattr(arguments, name) for name in _SETTINGS}
-    changes = {name: value for name, value in given.items() if value is not None}
+    changes = given(arguments, _SETTINGS)
     valid: dict[str, Entries] = {}
     for name, prefix in arguments.valid or ():
         valid[name] = (*valid.get(name, ()), *entries([prefix]))

@@ -7,7 +7,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from tokpack.cli import rewrite, terminal
-from tokpack.cli.parser import Group, Page, flag, number
+from tokpack.cli.blend_flags import EVALUATED, ORDER, SAMPLES, SEQ_LENGTH, SPLIT, given
+from tokpack.cli.parser import Group, Page, flag
 from tokpack.errors import UsageError
 from tokpack.files.foreign import parse_json, read_whole
 from tokpack.quantities import bytes_text
@@ -35,24 +36,11 @@ PAGE = Page(
         Group(
             "what is read, where the blend file does not say it",
             (
-                flag(
-                    "--order",
-                    metavar="NAME",
-                    help="stateless, stateless-blocks, megatron, ... (stateless)",
-                ),
-                flag("--seed", type=number(0), metavar="N", help="of the order (1234)"),
-                flag("--seq-length", type=number(1), metavar="S", help="tokens of a sample (2048)"),
-                flag("--packing", metavar="NAME", help="none, best_fit, document (none)"),
-                flag("--split", metavar="STRING", help="shares of each dataset, such as 969,30,1"),
-                flag(
-                    "--samples",
-                    "--num-samples",
-                    type=number(1),
-                    metavar="N",
-                    help="samples of training",
-                ),
-                flag("--valid-samples", type=number(0), metavar="N", help="of validation"),
-                flag("--test-samples", type=number(0), metavar="N", help="of test"),
+                *ORDER,
+                SEQ_LENGTH,
+                SPLIT,
+                SAMPLES,
+                *EVALUATED,
             ),
         ),
         Group(
@@ -122,9 +110,7 @@ def run(arguments: argparse.Namespace) -> int:
     from tokpack.samples.blend.prebuild import index_files, prebuild
     from tokpack.samples.blend.words import read_words
 
-    given = {name: getattr(arguments, name) for name in _SETTINGS}
-    changes = {k: v for k, v in given.items() if v is not None}
-    spec = read_words(arguments.inputs).changed(**changes)
+    spec = read_words(arguments.inputs).changed(**given(arguments, _SETTINGS))
     spec, notes = _without_unasked(spec)
     if not arguments.quiet:
         for line in notes:

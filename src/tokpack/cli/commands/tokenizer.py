@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from tokpack.cli import terminal
+from tokpack.cli.inputs import INPUT_FORMAT
 from tokpack.cli.parser import Group, Page, flag, number, size
 from tokpack.cli.tokenizer_flags import FILES, SPECIAL_TOKENS_COUNT, tokenizer_given
 from tokpack.display import shown
@@ -54,9 +55,7 @@ PAGE = Page(
                     metavar="KEY",
                     help="JSON key or column (text)",
                 ),
-                flag(
-                    "--input-format", default="auto", metavar="FORMAT", help="as for encode (auto)"
-                ),
+                INPUT_FORMAT,
                 flag(
                     "--sample",
                     type=size,
@@ -138,7 +137,7 @@ def _texts(arguments: argparse.Namespace) -> list[Texts]:
     return read_texts(
         arguments.on,
         key=arguments.key,
-        input_format=arguments.input_format,
+        input_format=arguments.input_format or "auto",
         by=arguments.by,
         most=arguments.sample,
     )

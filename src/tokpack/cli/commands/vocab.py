@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tokpack.cli import rewrite, terminal
+from tokpack.cli.inputs import INPUT_FORMAT
 from tokpack.cli.parser import Group, Page, flag, number
 from tokpack.errors import OutputError, RecordError, UsageError
 from tokpack.files.durable import make_folder_of
@@ -78,13 +79,7 @@ PAGE = Page(
                     default="text",
                     help="JSON key or column (text)",
                 ),
-                flag(
-                    "--input-format",
-                    choices=("auto", "jsonl", "json", "text", "parquet", "arrow", "archive"),
-                    default="auto",
-                    metavar="FORMAT",
-                    help="as for encode (auto)",
-                ),
+                INPUT_FORMAT,
                 flag("--limit", type=number(1), metavar="N", help="learn from the first N records"),
                 flag(
                     "--workers",
@@ -159,7 +154,7 @@ def run(arguments: argparse.Namespace) -> int:
     from tokpack.sources import discover
 
     output: str = arguments.output
-    sources = discover(arguments.inputs, input_format=arguments.input_format)
+    sources = discover(arguments.inputs, input_format=arguments.input_format or "auto")
     lists = [text[1:] for text in arguments.inputs if text.startswith("@")]
     inputs = [*(source.path for source in sources), *lists]
     _make_folder(output)
