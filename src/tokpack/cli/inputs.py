@@ -23,9 +23,9 @@ _FILES = (".bin", ".idx", ".json")
 
 
 def matching_datasets(names: Iterable[str]) -> list[str]:
-    """The names, with the datasets that match in the place of a pattern that the shell left alone.
+    """The names; a pattern that the shell did not expand becomes the datasets that match it.
 
-    InputError where none matches.
+    InputError where none does.
     """
     from tokpack.indexed import MMapIndexedDataset
     from tokpack.indexed.prefix import prefixes_of

@@ -11,6 +11,7 @@ import shutil
 import sys
 import textwrap
 import time
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TextIO
 
 from tokpack.display import data_text, message, shown, tell
@@ -51,8 +52,11 @@ def put(line: str = "") -> None:
 
 
 def put_json(value: Any, *, indent: int | None = None) -> None:
-    """Print one JSON value to stdout: letters as they are, and nothing that a terminal obeys."""
-    text = json.dumps(value, ensure_ascii=False, indent=indent)
+    """Print one JSON value to stdout: letters as they are, and nothing that a terminal obeys.
+
+    Data classes are objects of their fields.
+    """
+    text = json.dumps(value, ensure_ascii=False, indent=indent, default=asdict)
     sys.stdout.write(_NOT_ASCII.sub(_json_escape, text) + "\n")
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -37,10 +37,6 @@ class Lengths:
         middle = [(_ordinal(share), float(value)) for share, value in self.percentiles.items()]
         ends = (("min", float(self.minimum)), ("max", float(self.maximum)))
         return [ends[0], *middle, ends[1], ("mean", self.mean)]
-
-    def to_json(self) -> dict[str, Any]:
-        """A form that ``json`` can write."""
-        return asdict(self)
 
 
 def summarize(chunks: Iterable[npt.NDArray[np.int64]]) -> Lengths | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -53,10 +53,6 @@ class Overview:
     lengths: Lengths | None
     sources: tuple[Share, ...]
     files: dict[str, int]
-
-    def to_json(self) -> dict[str, Any]:
-        """A form that ``json`` can write."""
-        return asdict(self)
 
 
 def overview(dataset: MMapIndexedDataset, spelling: Spelling | None = None) -> Overview:

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def doubt(dataset: MMapIndexedDataset) -> str:
-    """Why a file that has the name of the dataset's manifest is left aside; "" where none is.
+    """Why the file PREFIX.json is not used as the dataset's manifest; "" where it is, or is absent.
 
-    FormatError where it is broken or of a newer version.
+    FormatError where it is a manifest that is broken or of a newer version.
     """
     path, manifest = manifest_path(dataset.path_prefix), dataset.manifest
     if manifest is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tokpack.tokenizers.frame import find_bos
@@ -38,10 +38,6 @@ class TokenizerFacts:
     eod: tuple[str, int] | None
     bos: tuple[str, int] | None
     sha256: str
-
-    def to_json(self) -> dict[str, Any]:
-        """The same as JSON values."""
-        return asdict(self)
 
 
 def tokenizer_facts(tokenizer: Tokenizer) -> TokenizerFacts:

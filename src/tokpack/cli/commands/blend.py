@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from tokpack.cli import rewrite, terminal
@@ -237,7 +236,7 @@ def _print_json(plan: BlendPlan, arguments: argparse.Namespace, shared: dict[str
 
         values["shown"] = samples_json(plan, arguments)
     if arguments.duplicates:
-        values["shared"] = {prefix: asdict(one) for prefix, one in shared.items()}
+        values["shared"] = shared
     terminal.put_json(values, indent=2)
 
 

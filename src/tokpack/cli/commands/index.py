@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from tokpack.cli import rewrite, terminal
@@ -136,7 +135,7 @@ def run(arguments: argparse.Namespace) -> int:
                 raise UsageError("no folder: add --cache DIR, or --megatron-cache DIR")
             found = list(prebuild(plan, folder))
     if arguments.json:
-        terminal.put_json({"files": [asdict(one) for one in found]})
+        terminal.put_json({"files": found})
     elif arguments.megatron_cache:
         _print_written(found)
     else:

@@ -124,7 +124,7 @@ def _overview(dataset: MMapIndexedDataset, spelling: Spelling | None, *, as_json
 
     result = overview(dataset, spelling)
     if as_json:
-        terminal.put_json(result.to_json())
+        terminal.put_json(result)
     else:
         from tokpack.cli.document import print_overview
 

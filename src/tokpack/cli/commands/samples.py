@@ -26,7 +26,7 @@ PAGE = Page(
                     "--rank",
                     type=number(0),
                     metavar="R",
-                    help="of it, what data parallel rank R takes",
+                    help="only what data parallel rank R takes of it",
                 ),
                 flag(
                     "--sample", type=number(0), nargs="+", metavar="K", help="sample K of training"

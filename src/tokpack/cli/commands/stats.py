@@ -40,7 +40,7 @@ PAGE = Page(
                     type=number(1),
                     default=0,
                     metavar="N",
-                    help="(all cores, 8 at most)",
+                    help="threads that count (all cores, 8 at most)",
                 ),
                 flag("--top", type=number(0), default=10, metavar="N", help="tokens shown (10)"),
             ),
@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
         _check_page(arguments)
         _write(arguments.html, datasets)
     if arguments.json:
-        terminal.put_json({"datasets": [stats.to_json() for stats in datasets]})
+        terminal.put_json({"datasets": datasets})
     else:
         from tokpack.cli.figures import print_stats
 

@@ -26,7 +26,7 @@ PAGE = Page(
     ),
     """\
 PREFIX is that of the plan, or of a dataset that a run on this machine makes. A shard, or a run, is
-lost when who made it has not been heard of for some 100 seconds. The exit code is 0 only when all
+lost when its maker has told nothing for some 100 seconds. The exit code is 0 only when everything
 is there.
 
 examples:

@@ -154,7 +154,7 @@ def _describe(facts: TokenizerFacts, trial: Trial, arguments: argparse.Namespace
     from tokpack.cli.figures import bold, table
 
     if arguments.json:
-        terminal.put_json({**facts.to_json(), "trial": asdict(trial)}, indent=2)
+        terminal.put_json({**asdict(facts), "trial": trial}, indent=2)
         return
     ids = [f"{facts.vocab_size:,} ids"]
     ids += [] if facts.merges is None else [f"{facts.merges:,} merges"]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from itertools import chain
+from typing import TYPE_CHECKING
 
 from tokpack.cli import terminal
 from tokpack.cli.parser import Group, Page, flag
@@ -13,7 +13,6 @@ from tokpack.errors import UsageError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable
 
     from tokpack.indexed import Origin, Origins, ShardOrigins
 
@@ -72,8 +71,8 @@ def run(arguments: argparse.Namespace) -> int:
     found = [origins[number] for part in chosen for number in part]
     became = [origin for text in arguments.source for origin in _line(origins, text)]
     if arguments.json:
-        _print_json([*found, *became])
-        _print_json(origins if arguments.all else ())
+        for origin in chain(found, became, origins if arguments.all else ()):
+            terminal.put_json(origin)
         return 0
     for line in (*map(str, found), *map(_outcome, became)):
         terminal.put(line)
@@ -98,9 +97,3 @@ def _outcome(origin: Origin) -> str:
         "nothing": "no record",
     }
     return words[origin.became] + (f": {origin.reason}" if origin.reason else "")
-
-
-def _print_json(origins: Iterable[Origin]) -> None:
-    for origin in origins:
-        fields: dict[str, Any] = asdict(origin)
-        terminal.put_json(fields)

@@ -203,7 +203,7 @@ def _repair(prefix: str, arguments: argparse.Namespace) -> None:
         for line in _repair_lines(found):
             terminal.say(line)
     if arguments.json:
-        terminal.put_json(asdict(found))
+        terminal.put_json(found)
     else:
         terminal.print_paths([arguments.output], said=not arguments.quiet)
 
