@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -85,11 +86,11 @@ def test_flags_mean(command: str, expected: dict[str, Any]) -> None:
     assert {name: getattr(options, name) for name in expected} == expected
 
 
-def test_workers_are_no_setting_of_the_output() -> None:
+def test_workers_change_nothing_else() -> None:
     arguments = parse(PAGE, ["a", "--workers", "8"])
     assert arguments is not None
-    assert arguments.workers == 8
-    assert resolve(arguments) == options_of("a")
+    options, notes = options_of("a")
+    assert resolve(arguments) == (replace(options, workers=8), notes)
 
 
 def test_flags_without_effect_get_a_note_each() -> None:

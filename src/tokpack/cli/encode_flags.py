@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from tokpack.cli import legacy
 from tokpack.cli.inputs import INPUT_FORMAT
 from tokpack.cli.parser import Group, flag, number, output_prefix, size
-from tokpack.cli.tokenizer_flags import FILES, tokenizer_flag, tokenizer_given
+from tokpack.cli.tokenizer_flags import FILES, tokenizer_flag
 from tokpack.errors import UsageError
 
 if TYPE_CHECKING:
@@ -171,38 +172,20 @@ def resolve(arguments: argparse.Namespace) -> tuple[EncodeOptions, list[str]]:
     if arguments.output_prefix and not (arguments.prepend_bos or arguments.bos_token):
         notes += legacy.bos_notes(arguments)
     on_error, max_rejects = arguments.on_error
-    given = tokenizer_given(arguments)
-    given["tokenizer"] = given["tokenizer"] or arguments.tokenizer_name_or_path
-    options = EncodeOptions(
-        inputs=inputs,
-        output=arguments.output or arguments.output_prefix or "",
-        output_names=names,
-        **given,
-        vocab_size=arguments.vocab_size,
-        special_tokens_count=arguments.special_tokens_count,
-        keys=keys,
-        append_eod=append_eod,
-        eod_token=arguments.eod_token,
-        prepend_bos=arguments.prepend_bos,
-        bos_token=arguments.bos_token,
-        add_special_tokens=arguments.add_special_tokens,
-        dtype=arguments.dtype,
-        special_tokens=arguments.special_tokens,
-        on_error=on_error,
-        max_rejects=max_rejects,
-        empty=arguments.empty,
-        ftfy=arguments.ftfy,
-        split_sentences=arguments.split_sentences,
-        keep_newlines=arguments.keep_newlines,
-        lang=arguments.lang,
-        limit=arguments.limit,
-        input_format=arguments.input_format or ("text" if whitespace else "auto"),
-        hf_split=arguments.hf_split,
-        overwrite=arguments.overwrite,
-        trace=arguments.trace,
-        max_document_bytes=arguments.max_document_bytes,
-    )
-    return options, notes
+    known = {one.name for one in fields(EncodeOptions)}
+    options = {name: value for name, value in vars(arguments).items() if name in known}
+    options |= {
+        "inputs": inputs,
+        "output": arguments.output or arguments.output_prefix or "",
+        "output_names": names,
+        "tokenizer": arguments.tokenizer or arguments.tokenizer_name_or_path,
+        "keys": keys,
+        "append_eod": append_eod,
+        "on_error": on_error,
+        "max_rejects": max_rejects,
+        "input_format": arguments.input_format or ("text" if whitespace else "auto"),
+    }
+    return EncodeOptions(**options), notes
 
 
 def _keys(given: Sequence[str]) -> tuple[str, ...]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from dataclasses import replace
 
 from tokpack.cli import legacy, shards, summary, terminal
 from tokpack.cli.encode_flags import GROUPS, OUTPUT, resolve
@@ -80,7 +79,6 @@ def run(arguments: argparse.Namespace) -> int:
         return shards.encode(arguments, PAGE)
     shards.check_engine(arguments)
     options, notes = resolve(arguments)
-    options = replace(options, workers=arguments.workers, scratch=arguments.scratch)
     if not arguments.quiet:
         for line in notes:
             terminal.note(line)
