@@ -81,15 +81,6 @@ def char_class(code_point: int) -> int:
     return bits
 
 
-def two_level(values: list[int], block: int) -> tuple[list[int], list[int]]:
-    """Cut values into blocks and store each distinct block once: (index of blocks, blocks)."""
-    seen: dict[tuple[int, ...], int] = {}
-    index = []
-    for begin in range(0, len(values), block):
-        index.append(seen.setdefault(tuple(values[begin : begin + block]), len(seen)))
-    return index, [value for one in seen for value in one]
-
-
 def array(kind: str, name: str, values: list[int]) -> str:
     """A C++ definition, in lines of at most 100 columns."""
     lines = [""]
@@ -99,6 +90,19 @@ def array(kind: str, name: str, values: list[int]) -> str:
         lines[-1] += f"{value},"
     body = "\n    ".join(lines)
     return f"const {kind} {name}[{len(values)}] = {{\n    {body}\n}};\n"
+
+
+def two_level(values: list[int], index_name: str, blocks_name: str) -> str:
+    """The values of all code points in two arrays: the number of each block, each block once."""
+    seen: dict[tuple[int, ...], int] = {}
+    index = []
+    for begin in range(0, len(values), BLOCK):
+        index.append(seen.setdefault(tuple(values[begin : begin + BLOCK]), len(seen)))
+    if len(seen) > 256:
+        raise SystemExit("more than 256 distinct blocks: the index needs a wider type")
+    blocks = [value for one in seen for value in one]
+    arrays = ((index_name, index), (blocks_name, blocks))
+    return "\n".join(array("std::uint8_t", name, numbers) for name, numbers in arrays)
 
 
 def write(name: str, *parts: str, version: str = UNICODE_VERSION) -> None:
@@ -117,14 +121,10 @@ def write(name: str, *parts: str, version: str = UNICODE_VERSION) -> None:
 
 def write_classes() -> None:
     """The class of every code point."""
-    index, blocks = two_level([char_class(c) for c in range(LIMIT)], BLOCK)
-    if len(blocks) > 256 * BLOCK:
-        raise SystemExit("more than 256 distinct blocks: the index needs a wider type")
     write(
         "unicode_tables.cpp",
         '#include "core/text/unicode.hpp"\n\nnamespace tokpack::unicode {\n',
-        array("std::uint8_t", "kClassIndex", index),
-        array("std::uint8_t", "kClassBlocks", blocks),
+        two_level([char_class(c) for c in range(LIMIT)], "kClassIndex", "kClassBlocks"),
         "}  // namespace tokpack::unicode\n",
     )
 
@@ -184,7 +184,6 @@ def write_nfc() -> None:
         raise SystemExit("more than 64 combining classes: they need more than 6 bits")
     rank = {value: i for i, value in enumerate(classes)}
     bits = [rank[combining_class(c)] | checks[c] << 6 for c in range(LIMIT)]
-    index, blocks = two_level(bits, BLOCK)
     ends, pool = [0], ""
     for decomposed in decomposable.values():
         pool += decomposed
@@ -192,8 +191,7 @@ def write_nfc() -> None:
     write(
         "nfc_tables.cpp",
         '#include "core/text/nfc_tables.hpp"\n\nnamespace tokpack::nfc_tables {\n',
-        array("std::uint8_t", "kIndex", index),
-        array("std::uint8_t", "kBlocks", blocks),
+        two_level(bits, "kIndex", "kBlocks"),
         array("std::uint8_t", "kCombiningClasses", classes),
         f"const std::size_t kDecompositionCount = {len(decomposable)};\n",
         array("std::uint32_t", "kDecomposable", list(decomposable)),
@@ -228,14 +226,10 @@ def cluster_classes() -> list[int]:
 
 def write_clusters() -> None:
     """What grapheme clusters depend on, for every code point."""
-    index, blocks = two_level(cluster_classes(), BLOCK)
-    if len(blocks) > 256 * BLOCK:
-        raise SystemExit("more than 256 distinct blocks: the index needs a wider type")
     write(
         "grapheme_tables.cpp",
         '#include "core/text/graphemes.hpp"\n\nnamespace tokpack::grapheme_tables {\n',
-        array("std::uint8_t", "kIndex", index),
-        array("std::uint8_t", "kBlocks", blocks),
+        two_level(cluster_classes(), "kIndex", "kBlocks"),
         "}  // namespace tokpack::grapheme_tables\n",
         version=CLUSTER_VERSION,
     )

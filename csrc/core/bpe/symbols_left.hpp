@@ -24,15 +24,15 @@ class SymbolsLeft {
   };
   // Merges the symbol that begins at byte `at` with the next one. REQUIRES: there is a next one.
   __attribute__((always_inline)) Merged merge(unsigned at) {
-    std::uint64_t behind = bits_ & (~std::uint64_t{1} << at);
-    const std::uint64_t right = behind & (~behind + 1);
-    behind ^= right;
-    bits_ ^= right;
+    const std::uint64_t all_behind = bits_ & (~std::uint64_t{1} << at);
+    const std::uint64_t right = all_behind & (~all_behind + 1);
+    const std::uint64_t behind = all_behind ^ right;
     const std::uint64_t ahead = bits_ & ((std::uint64_t{1} << at) - 1);
-    const unsigned before =
-        ahead != 0 ? 63 - static_cast<unsigned>(std::countl_zero(ahead)) : kNoNeighbour;
+    bits_ ^= right;
     const auto after =
         static_cast<unsigned>(std::countr_zero(behind | std::uint64_t{1} << kNoNeighbour));
+    const unsigned before =
+        ahead != 0 ? 63 - static_cast<unsigned>(std::countl_zero(ahead)) : kNoNeighbour;
     return {right, before, after};
   }
 
