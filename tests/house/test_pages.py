@@ -82,6 +82,15 @@ def test_the_site_shows_every_page_once() -> None:
     assert sorted(shown) == sorted(str(p.relative_to(docs)) for p in docs.rglob("*.md"))
 
 
+def test_pages_of_the_site_link_to_no_other_page() -> None:
+    """What is not below docs is no page there, so that the site's strict build fails."""
+    for path in (ROOT / "docs").rglob("*.md"):
+        links = LINK.findall(CODE.sub("", path.read_text()))
+        targets = [(path.parent / link.partition("#")[0]).resolve() for link in links]
+        inside = [target.is_relative_to(ROOT / "docs") for target in targets]
+        assert all(ok or t.suffix != ".md" for ok, t in zip(inside, targets, strict=True)), path
+
+
 def test_the_reference_names_what_is_public() -> None:
     named = re.findall(r"(?m)^::: (\S+)$", (ROOT / "docs" / "api.md").read_text())
     assert "tokpack.errors" in named  # all exceptions
