@@ -1,4 +1,4 @@
-"""The optimizers: for each a function that makes it, with its state."""
+"""The optimizers, AdamW and Muon, with their state."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from .parallel import spread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from torch import Tensor, nn
 
@@ -28,11 +28,16 @@ MOMENTS = ("exp_avg", "exp_avg_sq")  # of Adam
 def make_optimizers(config: Config, model: Stage, held: Mapping[str, Held]) -> Optimizers:
     """The optimizers that make a step together, each of some of the parameters ``held`` here.
 
+    AdamW for all; or Muon for the matrices of the layers, and AdamW for everything else.
     The state of a parameter exists from the beginning, so that it can be loaded: tensors of the
     held parameter's shape, empty on ranks that do not own it. Checkpoints have them under the same
     names. A tensor "step", if there is one, is set by the engine to the number of steps made.
     """
-    return OPTIMIZERS[config.optimizer](config, model, held)
+    matrices = {name: held[name] for name in whole_parameters(config, model)}
+    rest = {name: one.parameter for name, one in held.items() if name not in matrices}
+    optimizer = adamw(config, rest, model.model)
+    begin_moments(optimizer, list(rest.values()))
+    return [*([Muon(config, model, matrices)] if matrices else ()), optimizer]
 
 
 def whole_parameters(config: Config, model: Stage) -> list[str]:
@@ -77,13 +82,6 @@ def begin_moments(optimizer: torch.optim.AdamW, parameters: Sequence[Tensor]) ->
     for x in parameters:
         zeros = {kind: torch.zeros_like(x) for kind in MOMENTS}
         optimizer.state[x] = {"step": torch.zeros((), device=x.device), **zeros}
-
-
-def _adam(config: Config, model: Stage, held: Mapping[str, Held]) -> Optimizers:
-    parameters = {name: one.parameter for name, one in held.items()}
-    optimizer = adamw(config, parameters, model.model)
-    begin_moments(optimizer, list(parameters.values()))
-    return [optimizer]
 
 
 class Muon(torch.optim.Optimizer):
@@ -160,14 +158,3 @@ def newton_schulz(x: Tensor, steps: int) -> Tensor:
         square = wide @ wide.mT
         wide = 3.4445 * wide + (2.0315 * square @ square - 4.7750 * square) @ wide
     return wide if x.shape[0] <= x.shape[1] else wide.mT
-
-
-def _muon(config: Config, model: Stage, held: Mapping[str, Held]) -> Optimizers:
-    """Muon for the matrices of the layers, AdamW for everything else."""
-    matrices = {name: held[name] for name in whole_parameters(config, model)}
-    rest = {name: one for name, one in held.items() if name not in matrices}
-    return [*([Muon(config, model, matrices)] if matrices else ()), *_adam(config, model, rest)]
-
-
-OPTIMIZERS: dict[str, Callable[[Config, Stage, Mapping[str, Held]], Optimizers]]
-OPTIMIZERS = {"adam": _adam, "muon": _muon}

@@ -95,7 +95,8 @@ class HubWeights:
             config = Config(**{**settings, "vocab_size": vocab_size or self._rows})
         except UsageError as error:
             raise FormatError(f"{folder / CONFIG}: {error}") from None
-        self._stored = _without_prefix(_open(folder), self._family)
+        self._prefix = _PREFIXES[self._family.column]
+        self._stored = {name.removeprefix(self._prefix): x for name, x in _open(folder).items()}
         if config.num_layers > len(self._stored):  # before anybody makes a list of them
             raise FormatError(
                 f"{folder}: {len(self._stored):,} tensors are no {config.num_layers:,} layers, as "
@@ -120,8 +121,7 @@ class HubWeights:
         return parts[0][: model.vocab_size] if name in VOCABULARY else parts[0]
 
     def _places(self, name: str) -> list[str]:
-        prefix = _PREFIXES[self._family.column]
-        return [place.removeprefix(prefix) for place in places(self._family, name)]
+        return [place.removeprefix(self._prefix) for place in places(self._family, name)]
 
     def _shapes(self, name: str) -> list[tuple[int, ...]]:
         """The shapes that a parameter has in the files."""
@@ -311,8 +311,3 @@ def _open(folder: Path) -> dict[str, TensorEntry]:
 
 def _is_name(value: Any) -> bool:
     return isinstance(value, str) and os.path.basename(value) == value not in ("", ".", "..")
-
-
-def _without_prefix(stored: dict[str, TensorEntry], family: Family) -> dict[str, TensorEntry]:
-    """The tensors by their names without the prefix, which not all files have."""
-    return {name.removeprefix(_PREFIXES[family.column]): one for name, one in stored.items()}

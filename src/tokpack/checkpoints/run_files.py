@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tokpack.files.durable import replace_file
@@ -17,10 +18,6 @@ _MAKER = "tokpack train"
 _HEAD_BYTES = 1024
 
 
-def _is_config(path: str) -> bool:
-    return is_sealed(path, _MAKER)
-
-
 def _is_log(path: str) -> bool:
     return os.path.getsize(path) == 0 or begins_with(path, b'{"event": "begin"')
 
@@ -32,6 +29,7 @@ def _is_plot(path: str) -> bool:
         return _MAKER.encode() in file.read(_HEAD_BYTES)
 
 
+_is_config = partial(is_sealed, maker=_MAKER)
 CONFIG = Kind("a configuration as tokpack train wrote it", _is_config, kept=False, beside=True)
 LOG = Kind("a log of tokpack train", _is_log, kept=False, beside=True)
 PLOT = Kind("a plot of tokpack train", _is_plot, kept=False, beside=True)

@@ -15,6 +15,8 @@ from tokpack.samples.fetch import asked_ahead
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from tokpack.samples.map_style import MapStyle
+
 Sample = dict[str, npt.NDArray[Any]]
 
 
@@ -25,13 +27,6 @@ class Samples(Protocol):
     def __getitem__(self, index: int) -> Sample: ...
     @property
     def fingerprint(self) -> str: ...
-
-
-class Batched(Protocol):
-    """A dataset that makes whole batches: a GPTDataset, a BlendedDataset."""
-
-    def __len__(self) -> int: ...
-    def batch(self, numbers: Sequence[int]) -> Sample: ...
 
 
 class MicroBatches:
@@ -89,7 +84,7 @@ class WholeBatches:
         DataLoader(WholeBatches(dataset), batch_size=None, sampler=batches, num_workers=4)
     """
 
-    def __init__(self, dataset: Batched) -> None:
+    def __init__(self, dataset: MapStyle) -> None:
         self._dataset = dataset
 
     def __len__(self) -> int:

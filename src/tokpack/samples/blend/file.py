@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -278,11 +279,7 @@ _KINDS: dict[str, tuple[Callable[[Any], Any], str]] = {
 }
 
 
-def _is_saved(path: str) -> bool:
-    return is_sealed(path, _MAKER)
-
-
-SAVED = Kind("a blend file that tokpack saved", _is_saved, kept=False)
+SAVED = Kind("a blend file that tokpack saved", partial(is_sealed, maker=_MAKER), kept=False)
 
 
 def check_saved(

@@ -102,8 +102,8 @@ def megatron_recipe(
         raise UsageError(
             f"the sequences have {tokens} tokens, too few for one sample of {seq_length + extra}"
         )
-    positions = epochs * (end - begin)
-    wide = positions > _INT32_MAX or rules.is_wide(samples + 1, positions)
+    wide = epochs * (end - begin) > _INT32_MAX or rules.wide == "always"
+    wide |= rules.wide == "rows" and 2 * (samples + 1) >= _INT32_MAX
     return Recipe(begin, end, seq_length, extra, seed, epochs, samples, partial, apart, wide)
 
 

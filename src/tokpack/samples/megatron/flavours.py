@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from tokpack.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 FlavourName = Literal[
     "megatron",
@@ -21,24 +18,6 @@ FlavourName = Literal[
     "microsoft",
 ]
 
-_INT32_MAX = 2**31 - 1
-
-
-def _never(rows: int, documents: int) -> bool:
-    return False
-
-
-def _always(rows: int, documents: int) -> bool:
-    return True
-
-
-def _by_documents(rows: int, documents: int) -> bool:
-    return documents > _INT32_MAX
-
-
-def _by_rows(rows: int, documents: int) -> bool:
-    return 2 * rows >= _INT32_MAX
-
 
 @dataclass(frozen=True, slots=True)
 class Flavour:
@@ -49,7 +28,8 @@ class Flavour:
       share of it; 0 for never
     - ``last_epoch_slack``: how many samples of the last epoch the run may need beyond the number
       that the program computes; with more it stops
-    - ``is_wide``: whether the sample index is int64, by its rows and those of the document index
+    - ``wide``: when the sample index is int64: where a number "needs" it, where it has so many
+      "rows", or "always"
     - ``blend_size``: the samples of a blend: the sum of the "targets" of its datasets, of what they
       are "asked" for, or of the "lengths" that they come to have
     - ``blend_sums_in_python``: weights are divided by a sum of Python before that of numpy
@@ -60,7 +40,7 @@ class Flavour:
     split_rule: Literal["core", "classic"]
     last_epoch_share: float
     last_epoch_slack: int
-    is_wide: Callable[[int, int], bool]
+    wide: Literal["needs", "rows", "always"]
     blend_size: Literal["targets", "asked", "lengths"]
     blend_sums_in_python: bool = False
     blend_dtype: Literal["int16", "uint8"] = "int16"
@@ -70,14 +50,14 @@ class Flavour:
 FLAVOURS: dict[str, Flavour] = {
     flavour.name: flavour
     for flavour in (
-        Flavour("megatron", "core", 0.80, 1, _by_documents, "targets"),
-        Flavour("megatron-0.10", "core", 0.80, 1, _by_documents, "asked"),
-        Flavour("megatron-0.9", "core", 0.80, 1, _always, "asked"),
-        Flavour("megatron-0.7", "core", 0.80, 1, _never, "asked"),
-        Flavour("megatron-0.4", "classic", 0.80, 1, _never, "asked"),
-        Flavour("neox", "classic", 0, 0, _by_rows, "lengths", True, "uint8", 254),
-        Flavour("bigscience", "classic", 0.95, 0, _never, "lengths", True, "uint8", 254),
-        Flavour("microsoft", "classic", 0.80, 1, _always, "asked", False, "uint8", 254),
+        Flavour("megatron", "core", 0.80, 1, "needs", "targets"),
+        Flavour("megatron-0.10", "core", 0.80, 1, "needs", "asked"),
+        Flavour("megatron-0.9", "core", 0.80, 1, "always", "asked"),
+        Flavour("megatron-0.7", "core", 0.80, 1, "needs", "asked"),
+        Flavour("megatron-0.4", "classic", 0.80, 1, "needs", "asked"),
+        Flavour("neox", "classic", 0, 0, "rows", "lengths", True, "uint8", 254),
+        Flavour("bigscience", "classic", 0.95, 0, "needs", "lengths", True, "uint8", 254),
+        Flavour("microsoft", "classic", 0.80, 1, "always", "asked", False, "uint8", 254),
     )
 }
 

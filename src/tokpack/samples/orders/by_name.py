@@ -18,9 +18,6 @@ from tokpack.samples.settings import OWN_ORDERS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import numpy as np
-    import numpy.typing as npt
-
     from tokpack.indexed import MMapIndexedDataset
     from tokpack.samples.orders.rows import Counts, Numbers, Rows
     from tokpack.samples.settings import Settings
@@ -77,7 +74,22 @@ def make_order(
         except UsageError as error:
             raise UsageError(f"{name}: {error}") from None
     if settings.packing in NEOX_PACKED:
-        return _neox_packed(settings, sizes, part, labels, name)
+        if begin > 0:
+            raise UsageError(
+                f"{name}: with packing={settings.packing!r} NeoX counts sequences from the first "
+                f"of the file, so instead of {begin} to {end} it would read some of the training "
+                "part: give this part a dataset of its own"
+            )
+        assert settings.samples is not None  # as Settings have checked
+        return NeoxPackedOrder(
+            sizes,
+            end,
+            length,
+            settings.samples,
+            seed=settings.seed,
+            packing=settings.packing,
+            labels=labels,
+        )
     # In the orders of other programs a sample may go on in the next epoch: one token is enough.
     if tokens < (length + extra if settings.order in OWN_ORDERS else 1):
         raise UsageError(
@@ -105,36 +117,5 @@ def make_order(
         tokens=tokens,
     )
     return MegatronOrder(
-        sizes,
-        recipe,
-        flavour=settings.order,
-        tokens=tokens,
-        cache=cache,
-        fingerprint=fingerprint,
-    )
-
-
-def _neox_packed(
-    settings: Settings,
-    sizes: npt.NDArray[np.int32],
-    part: Range,
-    labels: MMapIndexedDataset | None,
-    name: str,
-) -> NeoxPackedOrder:
-    begin, end = part
-    if begin > 0:
-        raise UsageError(
-            f"{name}: with packing={settings.packing!r} NeoX counts sequences from the first of "
-            f"the file, so instead of {begin} to {end} it would read some of the training part: "
-            "give this part a dataset of its own"
-        )
-    assert settings.samples is not None
-    return NeoxPackedOrder(
-        sizes,
-        end,
-        settings.seq_length,
-        settings.samples,
-        seed=settings.seed,
-        packing=settings.packing,
-        labels=labels,
+        sizes, recipe, flavour=settings.order, tokens=tokens, cache=cache, fingerprint=fingerprint
     )
