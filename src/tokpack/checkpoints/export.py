@@ -21,21 +21,7 @@ from tokpack.tokenizers.described import files_of, tokenizer_of
 from tokpack.tokenizers.frame import Frame
 from tokpack.tokenizers.ids import count_ids
 
-from .families import (
-    ACTIVATIONS,
-    GPT2,
-    LLAMA,
-    NEOX,
-    QWEN2,
-    QWEN3,
-    SCALED_ROPE,
-    SETTINGS,
-    Family,
-    is_transposed,
-    module_of,
-    name_of,
-    places,
-)
+from .families import ACTIVATIONS, GPT2, LLAMA, NEOX, QWEN2, QWEN3, SCALED_ROPE, Family, module_of
 from .files import DTYPES, Checkpoint, write_tensors
 from .folder import find, is_neox
 from .neox import NeoxWeights
@@ -64,10 +50,7 @@ class ExportableWeights(Protocol):
 
 
 def open_weights(
-    folder: str | os.PathLike[str],
-    *,
-    config: str | None = None,
-    vocab_size: int | None = None,
+    folder: str | os.PathLike[str], *, config: str | None = None, vocab_size: int | None = None
 ) -> Checkpoint | NeoxWeights:
     """Open the latest checkpoint of a folder, verified, or NeoX layer files with NeoX's YAML.
 
@@ -174,7 +157,7 @@ def family_of(model: ModelConfig) -> Family:
     names += "parallel_residual num_query_groups num_attention_heads kv_channels add_qkv_bias"
     words = [f"{name} {getattr(model, name)}" for name in names.split()]
     if family is not None:
-        absent = [one for one in sorted(modules) if not name_of(one, family)]
+        absent = [one for one in sorted(modules) if not family.name_of(one)]
         if not absent:
             return family
         words = [f"{family.architecture} has no {' and no '.join(absent)}"]
@@ -189,8 +172,7 @@ def family_of(model: ModelConfig) -> Family:
 
 def config_of(model: ModelConfig, family: Family) -> dict[str, Any]:
     """The values of config.json, under the names of older and newer releases."""
-    named = {own: names[family.column] for own, names in SETTINGS.items()}
-    values = {name: getattr(model, own) for own, name in named.items() if name}
+    values = {name: getattr(model, own) for own, name in family.settings.items()}
     activation = ACTIVATIONS[model.activation]
     if family == GPT2:
         values |= {"activation_function": activation, "embd_pdrop": model.hidden_dropout}
@@ -248,10 +230,10 @@ def _translated(
         return
     if module == "embedding.word" and model.embed_layernorm:
         if not model.untie_embeddings_and_output_weights:
-            yield places(family, "head.weight")[0], tensor
+            yield family.places("head.weight")[0], tensor
         tensor = _normalised(weights, tensor)
     parts = _parts(model, family, name, tensor)
-    yield from zip(places(family, name), parts, strict=True)
+    yield from zip(family.places(name), parts, strict=True)
 
 
 def _parts(model: ModelConfig, family: Family, name: str, tensor: Tensor) -> list[Tensor]:
@@ -261,12 +243,12 @@ def _parts(model: ModelConfig, family: Family, name: str, tensor: Tensor) -> lis
     if module == "attention.qkv" and family != NEOX:
         heads = tensor.view(model.num_query_groups, -1, model.head_width, *rest)
         parts = [heads[:, :-2], heads[:, -2], heads[:, -1]]
-    elif module == "mlp.up" and family.column == LLAMA.column:
+    elif module == "mlp.up" and family.is_llama:
         parts = list(tensor.view(-1, 2, *rest).unbind(1))
     parts = [part.reshape(-1, *rest) for part in parts]
     if family == GPT2 and module == "attention.qkv":
         parts = [torch.cat(parts)]
-    return [part.t() for part in parts] if is_transposed(family, name) else parts
+    return [part.t() for part in parts] if family.is_transposed(name) else parts
 
 
 def _normalised(weights: ExportableWeights, words: Tensor) -> Tensor:

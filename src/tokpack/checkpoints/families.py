@@ -15,6 +15,35 @@ class Family(NamedTuple):
     architecture: str  # the class
     column: int  # in MODULES and SETTINGS
 
+    @property
+    def is_llama(self) -> bool:
+        """Whether its modules and settings are those of Llama."""
+        return self.column == LLAMA.column
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Our settings that it has, and their names in its config.json."""
+        return {own: names[self.column] for own, names in SETTINGS.items() if names[self.column]}
+
+    def name_of(self, module: str) -> str:
+        """What it calls one of our modules; "" where it has no such module."""
+        return MODULES[module][self.column] if module in MODULES else ""
+
+    def places(self, name: str) -> list[str]:
+        """Its names for one of our parameters, which it may have in several parts."""
+        module, _, kind = name.rpartition(".")
+        block = ""
+        if module.startswith("blocks."):
+            _, number, module = module.split(".", 2)
+            block = f"{self.name_of('blocks')}.{number}."
+        target, *parts = self.name_of(module).split()
+        return [f"{block}{target.format(part)}.{kind}" for part in parts or [""]]
+
+    def is_transposed(self, name: str) -> bool:
+        """Whether it has this weight as [inputs, outputs]."""
+        linear = module_of(name).startswith(("attention.", "mlp."))
+        return self == GPT2 and linear and name.endswith(".weight")
+
 
 GPT2 = Family("gpt2", "GPT2LMHeadModel", 0)
 NEOX = Family("gpt_neox", "GPTNeoXForCausalLM", 1)
@@ -81,29 +110,7 @@ MEGATRON = {
 IGNORED = re.compile(r"rotary_emb|inv_freq|masked_bias|_extra_state|(attention|attn)\.bias$")
 
 
-def name_of(module: str, family: Family) -> str:
-    """What a family calls one of our modules; "" where it has no such module."""
-    return MODULES[module][family.column] if module in MODULES else ""
-
-
-def places(family: Family, name: str) -> list[str]:
-    """The names of one of our parameters in a family, which may have it in several parts."""
-    module, _, kind = name.rpartition(".")
-    block = ""
-    if module.startswith("blocks."):
-        _, number, module = module.split(".", 2)
-        block = f"{name_of('blocks', family)}.{number}."
-    target, *parts = name_of(module, family).split()
-    return [f"{block}{target.format(part)}.{kind}" for part in parts or [""]]
-
-
 def module_of(name: str) -> str:
     """The module that a parameter is in, without the number of a block."""
     module = name.rpartition(".")[0]
     return module.split(".", 2)[2] if module.startswith("blocks.") else module
-
-
-def is_transposed(family: Family, name: str) -> bool:
-    """Whether a family has this weight as [inputs, outputs]."""
-    linear = module_of(name).startswith(("attention.", "mlp."))
-    return family == GPT2 and linear and name.endswith(".weight")

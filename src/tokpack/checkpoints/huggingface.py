@@ -14,20 +14,7 @@ from tokpack.display import brief
 from tokpack.errors import FormatError, InputError, UsageError
 from tokpack.files.foreign import read_object
 
-from .families import (
-    GPT2,
-    IGNORED,
-    LLAMA,
-    NEOX,
-    QWEN2,
-    QWEN3,
-    SCALED_ROPE,
-    SETTINGS,
-    Family,
-    is_transposed,
-    module_of,
-    places,
-)
+from .families import GPT2, IGNORED, LLAMA, NEOX, QWEN2, QWEN3, SCALED_ROPE, Family, module_of
 from .tensor_file import read_header
 
 if TYPE_CHECKING:
@@ -109,7 +96,7 @@ class HubWeights:
         """The whole fp32 tensor of one of our parameters."""
         model, family, module = self.model, self._family, module_of(name)
         parts = [self._stored[place].read() for place in self._places(name)]
-        if is_transposed(family, name):
+        if family.is_transposed(name):
             parts = [part.T for part in parts]
         rest = parts[0].shape[1:]
         if module == "attention.qkv" and family != NEOX:
@@ -121,7 +108,7 @@ class HubWeights:
         return parts[0][: model.vocab_size] if name in VOCABULARY else parts[0]
 
     def _places(self, name: str) -> list[str]:
-        return [place.removeprefix(self._prefix) for place in places(self._family, name)]
+        return [place.removeprefix(self._prefix) for place in self._family.places(name)]
 
     def _shapes(self, name: str) -> list[tuple[int, ...]]:
         """The shapes that a parameter has in the files."""
@@ -129,12 +116,12 @@ class HubWeights:
         parts = [rows]
         if name in VOCABULARY:
             parts = [self._rows]
-        elif self._family.column == LLAMA.column and module_of(name) == "attention.qkv":
+        elif self._family.is_llama and module_of(name) == "attention.qkv":
             parts = [model.attention_width, *[model.num_query_groups * model.head_width] * 2]
-        elif self._family.column == LLAMA.column and module_of(name) == "mlp.up":
+        elif self._family.is_llama and module_of(name) == "mlp.up":
             parts = [model.ffn_hidden_size] * 2
         shapes = [(count, *rest) for count in parts]
-        return [shape[::-1] for shape in shapes] if is_transposed(self._family, name) else shapes
+        return [shape[::-1] for shape in shapes] if self._family.is_transposed(name) else shapes
 
     def _check(self) -> None:
         """Compare names and shapes with the model's. FormatError."""
@@ -150,7 +137,7 @@ class HubWeights:
                         f"makes it {list(shape)}"
                     )
                 left.discard(place)
-        head, words = places(self._family, "head.weight")[0], "embedding.word.weight"
+        head, words = self._family.places("head.weight")[0], "embedding.word.weight"
         if head in left and not self.model.untie_embeddings_and_output_weights:
             if not np.array_equal(
                 self._stored[head].read(), self._stored[self._places(words)[0]].read()
@@ -192,9 +179,8 @@ def _settings(
     values = _DEFAULTS[column] | {"initializer_range": 0.02} | values | rope
     qwen = {"qk_layernorm": family == QWEN3, "add_qkv_bias": family == QWEN2}
     found = {**_OURS[column], **qwen, **scaled}
-    for own, names in SETTINGS.items():
-        if names[column]:
-            found[own] = _value(path, values, names[column], FIELDS[own].kind, _DEFAULTS[column])
+    for own, name in family.settings.items():
+        found[own] = _value(path, values, name, FIELDS[own].kind, _DEFAULTS[column])
     act = "activation_function" if family == GPT2 else "hidden_act"
     word = values[act]
     if not isinstance(word, str) or word not in _ACTIVATIONS[column]:
@@ -203,7 +189,7 @@ def _settings(
     found["activation"] = _ACTIVATIONS[column][word]
     tied = _value(path, values, "tie_word_embeddings", bool, {})
     found["untie_embeddings_and_output_weights"] = not tied
-    if column == LLAMA.column:
+    if family.is_llama:
         head = {"head_dim": values.get("head_dim", 128 if family == QWEN3 else None)}
         found["kv_channels"] = _value(path, head, "head_dim", int, {"head_dim": None})
     notes = _window(path, values, found)
@@ -235,7 +221,7 @@ def _rope(
         return {}, {}
     scaled: dict[str, Any] = {}
     said: dict[str, Any] = {}
-    base, share = (SETTINGS[own][family.column] for own in ("rotary_base", "rotary_percent"))
+    base, share = (family.settings.get(own, "") for own in ("rotary_base", "rotary_percent"))
     found = {base: values.get(base, 10000.0)}
     whole = values.get(share, 0.25) if share else 1.0
     for key in ("rope_scaling", "rope_parameters"):
