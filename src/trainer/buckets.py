@@ -252,7 +252,7 @@ class Buckets:
 
     @contextmanager
     def backward(self, last: bool) -> Iterator[None]:
-        """A context for the backward pass of a micro batch, after the ``last`` of which is summed.
+        """A context for the backward pass of a micro batch; in the ``last`` one buckets are summed.
 
         The sum of a bucket begins as soon as its gradients are complete, in the same order on all
         ranks. Transient buckets are summed after every micro batch.
@@ -290,7 +290,7 @@ class Buckets:
 
     @property
     def shared(self) -> bool:
-        """Whether each data rank has other gradients, which are whole only together."""
+        """Whether data ranks have different gradients, which only together are all of them."""
         return self._zero > 0
 
     def scale(self, factor: Tensor) -> None:

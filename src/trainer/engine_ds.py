@@ -41,7 +41,8 @@ PARTITIONS = (  # attributes in which an optimizer of DeepSpeed keeps its fp32 w
     "single_partition_of_fp32_groups",  # ZeRO 1 and 2
     "fp32_groups_flat_partition",  # ZeRO 1 in bf16
 )
-NOTHING = itertools.repeat((torch.zeros(()), torch.zeros(())))  # a pipeline loads it, for nothing
+# Batches that DeepSpeed's pipeline loads and nobody reads: micro batches come from ``feed``.
+NOTHING = itertools.repeat((torch.zeros(()), torch.zeros(())))
 
 
 def make(config: Config, model_config: ModelConfig, topology: Topology) -> DeepSpeedEngine:
