@@ -23,8 +23,6 @@ from tokpack.stores.upload import abort, check_writable, create, remove, send
 from tokpack.stores.urls import same_object
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tokpack.encoding.options import EncodeOptions
 
 _NOTE = "sent.json"
@@ -169,8 +167,8 @@ def _name(url: str) -> str:
     return url.rpartition("/")[2]
 
 
-def _data(prefix: str) -> Iterator[str]:
-    yield from (bin_path(prefix), idx_path(prefix), trace_path(prefix))
+def _data(prefix: str) -> tuple[str, str, str]:
+    return bin_path(prefix), idx_path(prefix), trace_path(prefix)
 
 
 def _same(prefix: str, manifest: Manifest) -> bool:

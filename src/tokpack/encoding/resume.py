@@ -179,45 +179,41 @@ def found_pieces(job: Job, plan: Plan, touched: Sequence[int], journal: Journal)
 
 def _in_journal(job: Job, journal: Journal) -> EarlierWork:
     """The newest entry of every piece, and the ends of streams."""
-    pieces: dict[PieceId, Piece] = {}
-    segments: dict[int, int] = {}
-    stream_blocks: dict[int, str | None] = {}
-    runs = 0
+    found, runs = EarlierWork({}, {}, {}, 0), 0
     with closing(journal.read()) as entries:
         for entry in entries:
             try:
                 if "piece" in entry:
                     piece = Piece.from_json(entry["piece"], job)
-                    pieces[piece.id] = piece
+                    found.pieces[piece.id] = piece
                 elif "stream" in entry:
                     number, count, sums = (entry["stream"][k] for k in StreamEnd._fields)
-                    segments[int(number)], stream_blocks[int(number)] = int(count), sums
+                    found.segments[int(number)] = int(count)
+                    found.stream_blocks[int(number)] = sums
                 elif "forget" in entry:
-                    gone = set(entry["forget"])
-                    pieces = {key: piece for key, piece in pieces.items() if key[0] not in gone}
-                    for part in gone:
-                        segments.pop(part, None)
-                        stream_blocks.pop(part, None)
+                    _forget(found, entry["forget"])
                 elif "run" in entry:
                     runs = int(entry["run"]) + 1
             except (LookupError, TypeError, ValueError, OverflowError, AssertionError):
                 break  # of another version of tokpack, or worse: what follows is as good as lost
     journal.write({"run": runs})
-    return EarlierWork(pieces, segments, stream_blocks, runs)
+    return replace(found, runs=runs)
+
+
+def _known_sums(job: Job, found: EarlierWork, source: int, part: int) -> str | None:
+    """The checksums of what a part has read of a source; None where they are not known."""
+    if job.parts[part].kind == "stream":
+        return found.stream_blocks.get(part)
+    piece = found.pieces.get((part, 0))
+    return None if piece is None else piece.blocks[source - job.sources_of(part).start]
 
 
 def _is_as_it_was(job: Job, found: EarlierWork, source: int, part: int) -> bool:
     """Whether what a part has read of a source has the same checksums; True without checksums."""
-    row = source - job.sources_of(part).start
-    own = job.sources[source]
-    if job.parts[part].kind == "stream":
-        sums = found.stream_blocks.get(part)
-        return sums is None or sums == block_checksums(own, 0, own.size)
-    piece = found.pieces.get((part, 0))
-    sums = None if piece is None else piece.blocks[row]
+    sums, own = _known_sums(job, found, source, part), job.sources[source]
     if sums is None:
         return True
-    if job.parts[part].kind in ("whole", "files"):
+    if job.parts[part].kind in ("whole", "files", "stream"):
         return sums == block_checksums(own, 0, own.size)
     return sums == job.block_checksums(part)
 
@@ -225,18 +221,11 @@ def _is_as_it_was(job: Job, found: EarlierWork, source: int, part: int) -> bool:
 def _forget_unknown(job: Job, found: EarlierWork, source: int) -> None:
     """Leave out the pieces of a touched source that have no checksums to compare."""
     parts = job.parts_of[source]
-    told = [part for part in parts if _has_sums(job, found, source, part)]
+    told = [part for part in parts if _known_sums(job, found, source, part) is not None]
     # A byte range can be checked by its own blocks; other kinds of parts only all together.
     if len(told) < len(parts) and job.parts[parts.start].kind != "bytes":
         told = []
     _forget(found, sorted(set(parts) - set(told)))
-
-
-def _has_sums(job: Job, found: EarlierWork, source: int, part: int) -> bool:
-    if job.parts[part].kind == "stream":
-        return found.stream_blocks.get(part) is not None
-    piece = found.pieces.get((part, 0))
-    return piece is not None and piece.blocks[source - job.sources_of(part).start] is not None
 
 
 def _forget(found: EarlierWork, parts: Sequence[int]) -> None:
@@ -255,14 +244,9 @@ def _parts_without(job: Job, found: EarlierWork) -> set[int]:
 
 def _first_incomplete(job: Job, found: EarlierWork) -> int:
     """The first part that lacks pieces; the number of parts where none does."""
-    missing = _parts_without(job, found)
-    missing |= {number for number, _ in found.pieces if _is_open(job, found, number)}
+    streams = {number for number, _ in found.pieces if job.parts[number].kind == "stream"}
+    missing = _parts_without(job, found) | (streams - set(found.segments))
     return min(missing, default=len(job.parts))
-
-
-def _is_open(job: Job, found: EarlierWork, part: int) -> bool:
-    """Whether a part is a stream that was stopped in its middle."""
-    return job.parts[part].kind == "stream" and part not in found.segments
 
 
 def _check_inputs(plan: Plan, manifest: Manifest, prefix: str, contents: dict[int, str]) -> None:

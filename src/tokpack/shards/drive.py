@@ -117,7 +117,8 @@ class Drive:
             one.number
             for one in standings
             if ours[one.number] == 1
-            and (one.state == "lost" or (one.state == "running" and _seconds(one) > limit))
+            and one.report is not None
+            and (one.state == "lost" or (one.state == "running" and one.report.seconds > limit))
         ]
 
     def _wait(self) -> None:
@@ -178,10 +179,6 @@ class Drive:
         if one.state == "done" or one.report is None or not one.report.total:
             return size if one.state == "done" else 0
         return min(size, size * one.report.done // one.report.total)
-
-
-def _seconds(one: Standing) -> float:
-    return one.report.seconds if one.report else 0.0
 
 
 def _last_line(said: str) -> str:
