@@ -26,18 +26,24 @@ FOREVER = 1 << 62  # more bytes than any stream has
 
 
 class Stream(Protocol):
-    """Bytes to read; ``stored`` counts the bytes of the file that were read for them."""
+    """Bytes to read, in order. Reading raises InputError."""
 
     @property
-    def stored(self) -> int: ...
-    def readinto(self, view: memoryview) -> int: ...
-    def close(self) -> None: ...
+    def stored(self) -> int:
+        """How many bytes of the file were read so far."""
+
+    def readinto(self, view: memoryview) -> int:
+        """Fill the view as far as may be; the bytes read, 0 at the end of the stream."""
+
+    def close(self) -> None:
+        """Close what was opened for it."""
 
 
 class RawStream(Stream, Protocol):
-    """Bytes as they are stored."""
+    """A stream from which decoders read."""
 
-    def read(self, size: int) -> bytes: ...
+    def read(self, size: int) -> bytes:
+        """At most ``size`` bytes, none at the end of the stream."""
 
 
 @dataclass
@@ -142,20 +148,17 @@ class MadeStream(ABC):
 
     @property
     def stored(self) -> int:
-        """Bytes that the other one has taken from the file."""
         return self._stream.stored
 
     @abstractmethod
     def readinto(self, view: memoryview) -> int:
-        """Fill the view as far as may be; the bytes read, 0 at the end of the stream."""
+        """As of any stream."""
 
     def read(self, size: int) -> bytes:
-        """At most ``size`` bytes, none at the end of the stream."""
         buffer = bytearray(size)
         return bytes(buffer[: self.readinto(memoryview(buffer))])
 
     def close(self) -> None:
-        """Close the other one."""
         self._stream.close()
 
 

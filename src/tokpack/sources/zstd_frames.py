@@ -14,6 +14,7 @@ _RESERVED_BLOCK = 3
 
 
 def is_skippable(magic: bytes) -> bool:
+    """Whether these 4 bytes begin a frame that decoders skip."""
     return len(magic) == 4 and magic[1:] == b"\x2a\x4d\x18" and magic[0] >> 4 == 5
 
 
@@ -80,6 +81,7 @@ class Follower:
         self._lost = False
 
     def feed(self, chunk: bytes) -> None:
+        """Follow the next bytes of the stream."""
         base, self._seen = self._seen, self._seen + len(chunk)
         while not self._lost:
             begin = self._at + len(self._header) - base
