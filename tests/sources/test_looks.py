@@ -4,6 +4,8 @@ comes out.
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 
@@ -64,3 +66,31 @@ def test_looks_inside_of_looks_begin_no_threads() -> None:
 
     assert list(looked_at(several, range(20)))[19] == [n * n for n in range(19, 37)]
     assert look.most <= 32
+
+
+FEW_THREADS = """
+import resource, threading, time
+import concurrent.futures.thread
+from tokpack.sources.looks import looked_at
+def look(number):
+    time.sleep(0.002)
+    return number
+threading.stack_size(64 << 20)
+with open("/proc/self/statm") as file:
+    size = int(file.read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (size + (200 << 20), resource.RLIM_INFINITY))
+assert list(looked_at(look, range(100))) == list(range(100))
+try:
+    for _ in range(32):
+        threading.Thread(target=time.sleep, args=(1,), daemon=True).start()
+except RuntimeError:
+    print("no thread")
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_where_the_system_gives_no_more_threads() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FEW_THREADS], capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.stderr) == ("no thread\n", "")

@@ -39,8 +39,11 @@ def looked_at(look: Callable[[Item], Result], items: Iterable[Item]) -> Iterator
     from concurrent.futures import ThreadPoolExecutor  # other file systems need none
 
     while batch := list(islice(rest, _AT_ONCE)):
-        with ThreadPoolExecutor(_THREADS, initializer=_is_looking) as threads:
-            found = list(threads.map(look, batch))
+        try:
+            with ThreadPoolExecutor(_THREADS, initializer=_is_looking) as threads:
+                found = list(threads.map(look, batch))
+        except RuntimeError:  # the system gives no more threads
+            found = list(map(look, batch))
         yield from found
 
 
