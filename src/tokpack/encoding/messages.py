@@ -1,7 +1,7 @@
 """What the run and its workers say to each other: numbers and places, never text or tokens.
 
-A worker has a queue of tasks and says when each is done; orders it carries out at once, also in the
-middle of a task. What it has to tell comes as events.
+A worker does its tasks one after the other, in the order in which they come. Placements it carries
+out at once, also in the middle of a task. What happens it reports by events.
 """
 
 from __future__ import annotations

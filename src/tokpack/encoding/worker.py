@@ -103,7 +103,7 @@ class Worker:
             self._spill.close()
 
     def _attend(self) -> None:
-        """Carry out the orders that have come, in the middle of a task."""
+        """Carry out the placements that have come, in the middle of a task."""
         while (message := self._link.poll()) is not None:
             self._take(message)
 
@@ -253,10 +253,10 @@ class Worker:
         self._spill_ends = tracks.ends
         return None
 
-    def _store(self, order: messages.StorePiece) -> None:
+    def _store(self, placement: messages.StorePiece) -> None:
         # It may be in a spill meanwhile, and is copied from there.
-        if order.id in self._held:
-            self._move(order.id, self._joined, order.begins)
+        if placement.id in self._held:
+            self._move(placement.id, self._joined, placement.begins)
 
     def _spill_piece(self, piece: PieceId) -> None:
         place, begins = self._open_spill()
