@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tokpack.progress import Show
     from tokpack.sources import DocumentBatch
 
+_SHOWN_SECONDS = 0.2  # between two snapshots
 _COUNTS = 5  # bytes read, bytes of text, documents, tokens, bad records
 _STAGES = ("read", "encode", "write")  # and the nanoseconds of each
 _BYTES_READ, _TEXT_BYTES, _DOCUMENTS, _TOKENS, _REJECTED = range(_COUNTS)
@@ -55,9 +56,7 @@ class Counters:
 class Meter:
     """Adds up what the workers have counted and passes it on, a few times a second."""
 
-    def __init__(
-        self, show: Show | None, bytes_total: int, workers: int, interval: float = 0.2
-    ) -> None:
+    def __init__(self, show: Show | None, bytes_total: int, workers: int) -> None:
         # A plain array of the C library, which a started process inherits or is given.
         self.shared = [
             multiprocessing.RawArray("q", _COUNTS + len(_STAGES)) for _ in range(workers)
@@ -66,7 +65,6 @@ class Meter:
         self._show = show
         self._bytes_total = bytes_total
         self._workers = workers
-        self._interval = interval
         self._began = time.monotonic()
         self._shown = 0.0
 
@@ -84,7 +82,7 @@ class Meter:
         if self._show is None:
             return
         clock = time.monotonic()
-        if not now and clock - self._shown < self._interval:
+        if not now and clock - self._shown < _SHOWN_SECONDS:
             return
         self._shown = clock
         sums = self._sums()
