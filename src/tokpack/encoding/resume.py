@@ -13,7 +13,7 @@ from tokpack.encoding.journal import NAME
 from tokpack.encoding.messages import StreamEnd
 from tokpack.encoding.piece import SPILL, Piece
 from tokpack.encoding.plan import Plan
-from tokpack.errors import FormatError, InputError, OutputError, ResumeError
+from tokpack.errors import FormatError, InputError, OutputError, ResumeError, StoreError
 from tokpack.files.durable import UNFINISHED
 from tokpack.indexed import Manifest, bin_path, idx_path, trace_path
 from tokpack.sources import block_checksums, content_checksum
@@ -44,12 +44,14 @@ def complete_datasets(options: EncodeOptions) -> list[Manifest]:
     """The manifests of the datasets that have the outputs' names, on a disk or a store.
 
     None of them unless all are there, with files of the sizes that they tell; and none where they
-    are to be replaced.
+    are to be replaced. StoreError where a store does not answer.
     """
     manifests: list[Manifest] = []
     for prefix in () if options.overwrite else options.output_names.values():
         try:
             manifest = Manifest.load(prefix)
+        except StoreError:
+            raise
         except (InputError, FormatError):
             return []
         files = {bin_path(prefix): manifest.bin, idx_path(prefix): manifest.idx}
