@@ -13,6 +13,7 @@ from support.encoding_tools import DRIVER, dataset
 from support.stores import Fault, Store
 
 import tokpack
+from tokpack.encoding.resume import complete_datasets
 from tokpack.stores import objects, upload
 
 if TYPE_CHECKING:
@@ -171,6 +172,18 @@ def test_an_output_is_no_input(root: str, store: Store, tokenizer: Path, work: P
     with pytest.raises(tokpack.UsageError, match="is an input and an output"):
         tokpack.encode(url, f"{root}eight", tokenizer=named, overwrite=True, workers=1)
     assert store.s3.get("eight.json") == tokenizer.read_bytes()
+
+
+def test_a_store_that_does_not_answer_is_not_taken_for_an_empty_one(
+    texts: Path, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the next question to it would be waited for as long again."""
+    for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "REGION", "ALLOW_HTTP"):
+        monkeypatch.setenv(f"AWS_{name}", "true")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    options = tokpack.EncodeOptions(inputs=(str(texts),), output="s3://bucket/out")
+    with pytest.raises(tokpack.StoreError, match=r"out\.json: .* does not answer"):
+        complete_datasets(options)
 
 
 @pytest.mark.parametrize(
