@@ -53,6 +53,10 @@ Tokens = npt.NDArray[Any]
 
 PATIENCE_SECONDS = 2.0  # for a writer that has removed one .idx and not yet named the next
 _PAUSE_SECONDS = 0.002
+_ADVICE = (
+    "a dataset is PREFIX.bin and PREFIX.idx, and is opened by its PREFIX; a run that did not "
+    "finish leaves none, and can be run again"
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -182,10 +186,12 @@ def _open_both(prefix: str, idx: Identity | None, data: StoredObject | None = No
     return Shard(prefix, index, np.frombuffer(mapped, header.dtype), identity)
 
 
-def map_file(path: str, found: StoredObject | None = None) -> tuple[bytes | mmap.mmap, Identity]:
+def map_file(
+    path: str, found: StoredObject | None = None, advice: str = _ADVICE
+) -> tuple[bytes | mmap.mmap, Identity]:
     """Map a whole file read-only, whatever happens to its name; of a URL a copy. InputError.
 
-    ``found`` is the object of the URL, where that is known.
+    ``found`` is the object of the URL, where that is known; ``advice`` is for who has no such file.
     """
     try:
         if is_url(path):
@@ -205,9 +211,6 @@ def map_file(path: str, found: StoredObject | None = None) -> tuple[bytes | mmap
     except FileNotFoundError:
         if is_url(path):
             check_root(path)
-        raise InputError(
-            f"{path}: no such file; a dataset is PREFIX.bin and PREFIX.idx, and is opened by its "
-            "PREFIX; a run that did not finish leaves none, and can be run again"
-        ) from None
+        raise InputError(f"{path}: no such file; {advice}") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error

@@ -8,7 +8,6 @@ the manifest; numbers of lines begin with 1. Nothing in a file is believed.
 
 from __future__ import annotations
 
-import mmap
 import os
 import struct
 from dataclasses import dataclass
@@ -18,8 +17,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 import numpy as np
 import numpy.typing as npt
 
-from tokpack.errors import FormatError, InputError, UsageError
-from tokpack.stores import head, near
+from tokpack.errors import FormatError, UsageError
+from tokpack.indexed.shard import map_file
+from tokpack.stores import head
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -34,6 +34,9 @@ _HEAD = struct.Struct("<8sQ")  # magic, version
 _TAIL = struct.Struct("<10q")  # inputs; records, blocks and bytes of runs of each section
 _NUMBER = np.dtype("<i8")
 _COLUMNS = 4  # of the index: first record, input, line, byte where the runs begin
+_ADVICE = (
+    "a dataset has a trace when it was encoded with --trace (trace=True): encode it again with that"
+)
 _LIMIT = 1 << 56  # all numbers are below it: 8 bytes of 7 bits; a sum of 128 fits into int64
 
 Numbers = npt.NDArray[np.int64]
@@ -214,7 +217,7 @@ class Trace:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fsdecode(path)
-        data = _mapped(self.path)
+        data: Any = map_file(self.path, advice=_ADVICE)[0]
         self.bytes = len(data)
         if data[: len(MAGIC)] != MAGIC:
             raise self._broken(f"magic is {data[: len(MAGIC)]!r}, expected {MAGIC!r}: not a trace")
@@ -342,20 +345,3 @@ class Trace:
 
     def _broken(self, what: str) -> FormatError:
         return FormatError(f"{self.path}: {what}")
-
-
-def _mapped(path: str) -> Any:
-    """A whole file, mapped read-only."""
-    try:
-        with open(near(path), "rb", buffering=0) as file:
-            if os.fstat(file.fileno()).st_size == 0:
-                return b""
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except FileNotFoundError:
-        raise InputError(
-            f"{path}: no such file; a dataset has a trace when it was encoded with --trace "
-            "(trace=True): encode it again with that"
-        ) from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise InputError(f"{path}: cannot be read: {reason}") from error

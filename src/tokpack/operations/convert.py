@@ -27,8 +27,6 @@ from tokpack.stores import exists, head, identity, is_file, is_url, open_file
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import numpy.typing as npt
-
     from tokpack.operations.foreign import Opened
     from tokpack.progress import Show
     from tokpack.stores.anywhere import PathLike
@@ -219,8 +217,13 @@ def _import(options: ConvertOptions, name: str, source: str, progress: Show | No
         stage = ProgressStage(progress, "convert", opened.sequences, "sequences")
         at = tokens = 0
         for block in opened.chunks():
-            _fill(lengths, at, block.lengths, opened.name)
-            at += len(block.lengths)
+            end = at + len(block.lengths)
+            if end > opened.sequences:
+                raise FormatError(
+                    f"{opened.name}: more sequences than the {opened.sequences} it says it has"
+                )
+            lengths[at:end] = block.lengths
+            at = end
             if block.ids.size:
                 out.append(cast(block.ids, dtype, tokens, opened.name))
             tokens += block.ids.size
@@ -235,12 +238,6 @@ def _import(options: ConvertOptions, name: str, source: str, progress: Show | No
     return Converted(
         paths, "mmap", len(doc_idx) - 1, at, tokens, manifest.dtype, list(opened.notes)
     )
-
-
-def _fill(lengths: npt.NDArray[Any], at: int, own: npt.NDArray[Any], name: str) -> None:
-    if at + len(own) > len(lengths):
-        raise FormatError(f"{name}: more sequences than the {len(lengths)} it says it has")
-    lengths[at : at + len(own)] = own
 
 
 def _default_dtype(stored: np.dtype[Any]) -> np.dtype[Any]:

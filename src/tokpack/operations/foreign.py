@@ -95,7 +95,9 @@ def open_lazy(prefix: str, *, fairseq: bool) -> Opened:
     index = read_lazy_index(map_file(name), size_of(bin_path(prefix)), name)
     ids = map_file(bin_path(prefix), index.dtype)
     if index.doc_idx is not None:
-        return Opened(name, index.dtype, len(index.sizes), _chunks(ids, index.sizes), index.doc_idx)
+        return Opened(
+            name, index.dtype, len(index.sizes), lambda: _both(ids, index.sizes), index.doc_idx
+        )
     if not fairseq:
         raise FormatError(
             f"{name}: no document entries: written by fairseq, which adds 1 to every id, or by an "
@@ -132,7 +134,7 @@ def open_fairseq_mmap(prefix: str) -> Opened:
     ids = map_file(bin_path(prefix), dtype)
     _check_pointers(lengths, buffer[26 + 4 * count :].view("<i8"), ids, name)
     note = "no documents in fairseq's index: each sequence becomes a document"
-    return Opened(name, dtype, count, _chunks(ids, lengths), notes=(note,))
+    return Opened(name, dtype, count, lambda: _both(ids, lengths), notes=(note,))
 
 
 def _check_pointers(
@@ -322,11 +324,8 @@ def _short_enough(lengths: npt.NDArray[Any], start: int, name: str) -> npt.NDArr
     return lengths
 
 
-def _chunks(ids: npt.NDArray[Any], lengths: npt.NDArray[Any]) -> Callable[[], Iterator[Chunk]]:
-    return lambda: _both(ids, lengths)
-
-
 def _both(ids: npt.NDArray[Any] | StoredTokens, lengths: npt.NDArray[Any]) -> Iterator[Chunk]:
+    """The ids, and the lengths, which are in an array."""
     return _walk(ids, (lengths[at : at + STEP] for at in range(0, len(lengths), STEP)))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -27,9 +27,6 @@ from tokpack.stores import is_url, paths_of
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    import numpy.typing as npt
-
-    from tokpack.indexed.shard import Shard
     from tokpack.progress import Show
     from tokpack.stores import Identity
     from tokpack.stores.anywhere import PathLike
@@ -38,16 +35,26 @@ _log = logging.getLogger(__name__)
 _COUNTS = ("records", "documents", "empty", "rejected", "text_bytes")
 
 
+class _FoundShard(NamedTuple):
+    """One .bin with its .idx, as it was found."""
+
+    record: ShardRecord  # with the full prefix
+    identity: Identity
+    digest: FileDigest | None  # of the .bin, as its manifest says
+
+
 @dataclass(frozen=True)
 class _Input:
     """One dataset that is to be merged, a virtual one taken apart, as it was found."""
 
     name: str  # as the user gave it
     dtype: np.dtype[Any]
-    records: list[ShardRecord]  # with full prefixes
-    identities: list[Identity]  # of the shards' files
-    digests: list[FileDigest | None]  # of their .bin, as their manifests say
+    shards: list[_FoundShard]
     manifest: Manifest | None
+
+    @property
+    def records(self) -> list[ShardRecord]:
+        return [shard.record for shard in self.shards]
 
     @property
     def tokens(self) -> int:
@@ -90,7 +97,7 @@ def merge(
 def _inspect(prefix: str) -> _Input:
     with MMapIndexedDataset(prefix, verify=True) as dataset:
         manifest = dataset.manifest
-        found = _Input(prefix, dataset.dtype, [], [], [], manifest)
+        found = _Input(prefix, dataset.dtype, [], manifest)
         for shard in dataset.shards():
             own = Manifest.find(shard.prefix) if dataset.records else manifest
             record = ShardRecord.of(shard, shard.prefix, checksum_of(own.bin) if own else "")
@@ -99,9 +106,7 @@ def _inspect(prefix: str) -> _Input:
                     manifest_path(shard.prefix),
                     {"bytes of the .bin": (own.bin["bytes"], record.bin_bytes)},
                 )
-            found.records.append(record)
-            found.identities.append(shard.identity)
-            found.digests.append(own.bin if own else None)
+            found.shards.append(_FoundShard(record, shard.identity, own.bin if own else None))
     if manifest:
         _check_manifest(found, manifest)
     return found
@@ -171,20 +176,22 @@ def _sides(frame: tuple[list[int], list[int]]) -> str:
 def _write(
     inputs: list[_Input], output: str, place: OutputPlace, *, progress: Show | None
 ) -> Manifest:
-    records = [record for found in inputs for record in found.records]
-    identities = [identity for found in inputs for identity in found.identities]
-    digests = [digest for found in inputs for digest in found.digests]
+    shards = [shard for found in inputs for shard in found.shards]
+    records = [shard.record for shard in shards]
     stage = ProgressStage(progress, "merge", sum(record.bin_bytes for record in records))
     with Staged() as staged:
         out = (JoinedDataset if is_url(output) else NewDataset)(place.here(output), staged)
         lengths = out.scratch(sum(record.sequences for record in records), np.int32)
         doc_idx = out.scratch(sum(record.documents for record in records) + 1, np.int64)
         sequence = document = 0
-        for record, identity, digest in zip(records, identities, digests, strict=True):
+        for record, identity, digest in shards:
             shard = open_shard(record.prefix)
             if shard.identity != identity:
                 raise FormatError(f"{record.prefix}: changed while it was merged; run again")
-            _append(shard, lengths, doc_idx, sequence, document)
+            lengths[sequence : sequence + record.sequences] = shard.index.lengths
+            own = doc_idx[document + 1 : document + 1 + record.documents]
+            own[:] = shard.index.doc_idx[1:]
+            own += sequence
             if isinstance(out, JoinedDataset):
                 out.join(shard, digest)
             else:
@@ -195,20 +202,6 @@ def _write(
         joined = {bin_path(output): out.ranges} if isinstance(out, JoinedDataset) else {}
         place.commit(staged, joined=joined, told=stage.add)
         return manifest
-
-
-def _append(
-    shard: Shard,
-    lengths: npt.NDArray[Any],
-    doc_idx: npt.NDArray[Any],
-    sequence: int,
-    document: int,
-) -> None:
-    sizes, entries = shard.index.lengths, shard.index.doc_idx
-    lengths[sequence : sequence + len(sizes)] = sizes
-    own = doc_idx[document + 1 : document + len(entries)]
-    own[:] = entries[1:]
-    own += sequence
 
 
 def _write_virtual(inputs: list[_Input], output: str, place: OutputPlace) -> Manifest:

@@ -79,13 +79,13 @@ def split(
     cut = Cut(documents, tokens, parts, None if shares is None else tuple(shares))
     with MMapIndexedDataset(prefix, verify=True) as dataset:
         ends = document_ends(dataset.sizes, dataset.doc_idx)
-        ranges = _ranges(cut, ends, prefix)
-        names = _names(output, cut, ranges)
+        made = _named(output, cut, _ranges(cut, ends, prefix))
+        names = [name for name, _ in made]
         stage = ProgressStage(progress, "split", int(ends[-1]) * dataset.dtype.itemsize)
         results = []
         files = dataset_files(dataset.path_prefix)
         with place_of_datasets(names, files, overwrite=overwrite) as place, Staged() as staged:
-            for name, held in zip(names, ranges, strict=True):
+            for name, held in made:
                 out = NewDataset(place.here(name), staged)
                 results.append((name, _write(dataset, out, held, ends, stage)))
             place.commit(staged)
@@ -143,16 +143,14 @@ def _by_shares(shares: Sequence[float], count: int, prefix: str) -> list[int]:
     return bounds
 
 
-def _names(output: str, cut: Cut, ranges: list[tuple[int, int]]) -> list[str]:
-    """A name for each range; empty ranges, of shares of 0, are removed from ``ranges``."""
+def _named(
+    output: str, cut: Cut, ranges: list[tuple[int, int]]
+) -> list[tuple[str, tuple[int, int]]]:
+    """The name of each dataset, with its documents; a share of 0 makes none."""
+    names = [f"{output}_{number:05d}" for number in range(len(ranges))]
     if cut.shares is not None and len(cut.shares) == len(SHARE_NAMES):
         names = [f"{output}_{name}" for name in SHARE_NAMES]
-    else:
-        names = [f"{output}_{number:05d}" for number in range(len(ranges))]
-    kept = [number for number, (begin, end) in enumerate(ranges) if begin < end]
-    names = [names[number] for number in kept]
-    ranges[:] = [ranges[number] for number in kept]
-    return names
+    return [(name, held) for name, held in zip(names, ranges, strict=True) if held[0] < held[1]]
 
 
 def _write(
