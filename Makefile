@@ -47,7 +47,7 @@ $(VENV)/created:
 	@$(INSTALL) $(BUILD_NEEDS)
 	@touch $@
 
-# What it depends on comes with what it is installed for, below.
+# What it depends on is installed by itself, below.
 $(VENV)/installed: $(VENV)/created pyproject.toml $(NATIVE)
 	@echo "building tokpack"
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(INSTALL) --no-deps --no-build-isolation --editable .
@@ -59,18 +59,23 @@ $(VENV)/torch: | $(VENV)/created
 	@$(INSTALL) $(TORCH)
 	@touch $@
 
-$(VENV)/trainer: pyproject.toml | $(VENV)/torch $(VENV)/installed
-	@$(INSTALL) "tokpack[train]"
+# What an extra needs, beside the compiler too.
+$(VENV)/needs-%: pyproject.toml | $(VENV)/torch
+	@$(BIN)/python tools/requirements.py $* >$@.txt
+	@$(INSTALL) -r $@.txt
 	@touch $@
 
-$(VENV)/developer: pyproject.toml | $(VENV)/torch $(VENV)/installed
-	@$(INSTALL) "tokpack[dev]"
+$(VENV)/trainer: $(VENV)/needs-train $(VENV)/installed
+	@touch $@
+
+$(VENV)/developer: $(VENV)/needs-dev $(VENV)/installed
 	@touch $(VENV)/trainer $@
 
 demo: $(VENV)/trainer
 	@$(BIN)/python examples/demo.py
 
-JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); [ $$n -lt 8 ] && echo $$n || echo 8)
+# One more than there are cores, as tests wait for other processes, for clocks and disks.
+JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); [ $$n -lt 8 ] && echo $$((n + 1)) || echo 8)
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 test: $(VENV)/developer
 	@$(PYTEST) -m "not slow" $(PYTEST_ARGS)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
+
+pytest.importorskip("torch")
+
 from support.places import ROOT
+from support.warm_python import warm_python
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,16 +29,22 @@ def script_of(notebook: Path) -> str:
 def output(code: str, folder: Path) -> str:
     """What a Python process printed that ran ``code`` in ``folder``."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUTF8": "1"}
-    command = [sys.executable, "-c", code]
+    script = folder / "script.py"
+    script.write_text(code)
     run = subprocess.run(
-        command, cwd=folder, env=environment, check=False, capture_output=True, text=True
+        [str(warm_python() / "python"), str(script)],
+        cwd=folder,
+        env=environment,
+        check=False,
+        capture_output=True,
+        text=True,
     )
     assert run.returncode == 0, run.stderr
     return run.stdout
 
 
 def running(*names: str) -> str:
-    """Code that runs scripts in one process, which imports torch once."""
+    """Code that runs scripts in one process."""
     calls = (f"run_path({str(EXAMPLES / name)!r}, run_name='__main__')" for name in names)
     return "\n".join(("from runpy import run_path", *calls))
 

@@ -7,9 +7,9 @@ import os
 import random
 import shutil
 import subprocess
-import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from support.cli_tools import tokpack
 from support.places import EXAMPLES
 from support.ports import own_port
 from support.warm_python import warm_python
@@ -27,12 +27,6 @@ class Place(NamedTuple):
     names: dict[str, str]
 
 
-def tokpack(*words: str, cwd: Path) -> None:
-    command = [sys.executable, "-m", "tokpack", *words]
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-
-
 def make_place(folder: Path) -> Place:
     """Write the datasets under ``folder``."""
     for number, name in enumerate(("wiki", "owt")):
@@ -40,9 +34,13 @@ def make_place(folder: Path) -> Place:
         texts = (" ".join(draw.choices(WORDS, k=draw.randint(20, 80))) for _ in range(400))
         lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)
         (folder / f"{name}.jsonl").write_text(lines)
-    tokpack("vocab", "wiki.jsonl", "-o", "tokenizer.json", "--size", "300", cwd=folder)
-    for name in ("wiki", "owt"):
-        tokpack("encode", f"{name}.jsonl", "--tokenizer", "tokenizer.json", "-q", cwd=folder)
+    for words in (
+        "vocab wiki.jsonl -o tokenizer.json --size 300",
+        "encode wiki.jsonl --tokenizer tokenizer.json -q",
+        "encode owt.jsonl --tokenizer tokenizer.json -q",
+    ):
+        done = tokpack(*words.split(), cwd=folder)
+        assert done.returncode == 0, done.stderr
     model = json.loads((folder / "tokenizer.json").read_text())
     ids = model["model"]["vocab"] | {t["content"]: t["id"] for t in model["added_tokens"]}
     (folder / "vocab.json").write_text(json.dumps(ids))

@@ -13,7 +13,6 @@ from support.script_tools import (
     Place,
     bigscience,
     libai,
-    make_place,
     megatron_1_1_5,
     microsoft_gpt3,
     neox_20b,
@@ -23,11 +22,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 pytestmark = needs_deepspeed
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
-    return make_place(tmp_path_factory.mktemp("data"))
 
 
 def test_bigscience(tmp_path: Path, place: Place) -> None:
