@@ -36,6 +36,8 @@ def test_the_command(bpe: Path, tmp_path: Path) -> None:
     )
     assert made.returncode == 0
     assert ".trace (" in made.stderr
+    asked = command("trace", out, "--doc", "-2:")
+    assert (asked.returncode, asked.stdout) == (0, f"{path}:3\n{path}:6\n")
     asked = command("trace", out, "--doc", 1, -1)
     assert (asked.returncode, asked.stdout) == (0, f"{path}:3\n{path}:6\n")
     lines = [f"x.jsonl:{line}" for line in range(1, 7)]

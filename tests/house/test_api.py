@@ -89,11 +89,14 @@ def test_a_tokenizer_is_named_alike_everywhere(prefix: Path, tmp_path: Path) -> 
     words.write_text('{"<unk>": 0, "<|endoftext|>": 1, "a": 2, "b": 3, "c": 4, "d": 5}')
     given: TokenizerFiles = {"vocab_file": words, "tokenizer_type": "Whitespace"}
     assert tokpack.load_tokenizer(**given).vocab_size == 6
+    assert tokpack.load_tokenizer(name=words, tokenizer_type="Whitespace").vocab_size == 6
     assert "token ids" in tokpack.verify(prefix, **given).checked
     assert tokpack.stats(prefix, **given).vocab_size == 6
     words.write_text('{"<unk>": 0, "<|endoftext|>": 1, "a": 2}')
     with pytest.raises(tokpack.FormatError, match="3"):
         tokpack.verify(prefix, **given)
+    with pytest.raises(TypeError, match="tokeniser"):
+        tokpack.verify(prefix, vocab_size=6, tokeniser="gpt2")  # type: ignore[call-arg]
     (tmp_path / "six.idx").unlink()
     assert tokpack.repair(prefix, tmp_path / "new", dtype="uint16", **given).documents > 0
 
@@ -176,7 +179,7 @@ def parameters_of(function: Callable[..., Any]) -> set[str]:
 UNPACKED = {"Unpack[TokenizerFiles]": TokenizerFiles, "Unpack[PlanRequest]": PlanRequest}
 # Inputs; what is only for programs; and what a flag says in one word with another.
 NOT_FLAGS = {"inputs", "input", "prefix", "model", "checkpoint", "tokenizer"}
-NOT_FLAGS |= {"progress", "output_names", "eod_token"}
+NOT_FLAGS |= {"progress", "output_names", "eod_token", "name"}
 NOT_FLAGS |= {"output", "max_rejects"}
 
 

@@ -233,3 +233,5 @@ def test_neox_weights_are_exported(tmp_path: Path) -> None:
 def test_nothing_to_export(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is no checkpoint"):
         open_weights(tmp_path / "absent")
+    with pytest.raises(UsageError, match="dtype is 'int8', expected one of fp32, bf16, fp16"):
+        export(Memory(model_of()), tmp_path / "out", dtype="int8")

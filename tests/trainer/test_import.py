@@ -21,7 +21,8 @@ from support.trainer_megatron_tools import write_megatron  # noqa: E402
 from support.trainer_model_tools import LLAMA, NEOX, VOCAB, Memory, model_of, tokens  # noqa: E402
 from support.trainer_neox_tools import write_neox  # noqa: E402
 
-from tokpack.checkpoints.export import export, open_weights  # noqa: E402
+import tokpack  # noqa: E402
+from tokpack.checkpoints.export import open_weights  # noqa: E402
 from tokpack.checkpoints.importing import import_model, open_model  # noqa: E402
 from tokpack.cli.main import main  # noqa: E402
 from tokpack.configuration.flags import resolve  # noqa: E402
@@ -108,14 +109,14 @@ def test_logits_are_equal(tmp_path: Path, kind: str, settings: dict[str, Any]) -
     expected = make(tmp_path / "model", kind, settings)
     weights = open_model(tmp_path / "model")
     assert weights.model.max_position_embeddings == 64
-    import_model(weights, tmp_path / "out")
+    tokpack.import_model(tmp_path / "model", tmp_path / "out")
     found = logits_of(tmp_path / "out")
     assert expected.std() > 0.1
     assert (found - expected).abs().max() <= 1e-5
     # A run takes its model from config.yaml, and the export has the weights as they were.
     config, _ = resolve([str(tmp_path / "out/config.yaml")])
     assert ModelConfig.of(config, VOCAB) == weights.model
-    export(open_weights(tmp_path / "out"), tmp_path / "again")
+    tokpack.export(tmp_path / "out", tmp_path / "again")
     if kind != "Mistral":
         before, after = (load_file(tmp_path / n / "model.safetensors") for n in ("model", "again"))
         assert before.keys() == after.keys()

@@ -114,6 +114,8 @@ def export(
     of ``transformers`` computes, or where one of ``inputs``, the files that were read, lies in
     ``output``; OutputError where ``output`` exists and may not be replaced.
     """
+    if dtype not in DTYPES:
+        raise UsageError(f"dtype is {dtype!r}, expected one of {', '.join(DTYPES)}")
     model, kind, target = weights.model, DTYPES[dtype], Path(os.path.realpath(output))
     family = family_of(model)
     if target.exists() and not overwrite:

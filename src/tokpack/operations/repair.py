@@ -86,8 +86,9 @@ def repair(
     """
     old, new = prefix_of(prefix), os.fsdecode(output)
     refuse([old, new], "a repair")
-    if eod is None and any(tokenizer.values()):
-        eod = load_tokenizer(**tokenizer).eod_id
+    if any(tokenizer.values()):
+        own = load_tokenizer(**tokenizer).eod_id
+        eod = own if eod is None else eod
     for last in (idx_path(new), manifest_path(new)):
         remove_partial([bin_path(new), trace_path(new), idx_path(new), last])
     _check_new(new)

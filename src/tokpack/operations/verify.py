@@ -89,8 +89,9 @@ def verify(
     too. ``progress`` is told the bytes of the .bin that are done. InputError where a file cannot be
     read, or the dataset was replaced meanwhile.
     """
-    if vocab_size is None and any(tokenizer.values()):
-        vocab_size = load_tokenizer(**tokenizer).vocab_size
+    if any(tokenizer.values()):
+        own = load_tokenizer(**tokenizer).vocab_size
+        vocab_size = own if vocab_size is None else vocab_size
     _check_request(vocab_size, eod)
     request = _Request(quick, vocab_size, None if eod is None else [eod])
     name = prefix_of(prefix)
