@@ -19,7 +19,7 @@ class Progress:
     done: int
     total: int
     seconds: float
-    unit: str = "bytes"  # or tokens, sequences
+    unit: str = "bytes"  # or tokens, sequences, documents
     text_bytes: int = 0
     documents: int = 0
     tokens: int = 0
@@ -32,7 +32,7 @@ Show = Callable[[Progress], None]
 
 
 class ProgressStage:
-    """Tells ``show`` how far a stage is, of which only this is known: so much of ``total``."""
+    """Tells ``show`` how much of ``total`` is done, for a stage that counts nothing else."""
 
     def __init__(self, show: Show | None, name: str, total: int, unit: str = "bytes") -> None:
         self._show = show

@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokpack.errors import UsageError
+from tokpack.progress import ProgressStage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     import numpy.typing as npt
 
     from tokpack.indexed import MMapIndexedDataset
+    from tokpack.progress import Show
     from tokpack.report.spelling import Spelling
 
 _GREP_TOKENS = 1 << 18
@@ -77,34 +79,31 @@ def grep(
     spelling: Spelling,
     text: str,
     *,
-    progress: Callable[[int], None] | None = None,
+    progress: Show | None = None,
     within: range | None = None,
 ) -> Iterator[Match]:
     """Documents whose decoded text holds ``text``, in order, found as they are read.
 
     ``within`` are the documents that are searched, all by default. The same letters in another
-    Unicode normalization are another text. ``progress`` is told the number of documents searched so
-    far. Raises UsageError for an empty text.
+    Unicode normalization are another text. ``progress`` is told how many documents are searched.
+    Raises UsageError for an empty text.
     """
     if not text:
         raise UsageError("the text to look for is empty")
     within = range(dataset.documents) if within is None else within
     wanted = text.encode("utf-8", "surrogateescape")
-    searched = 0
+    stage, told = ProgressStage(progress, "search", len(within), "documents"), within.start
     for first, rows in _batches(dataset, within):
         # One search over many documents: only where it finds something are they taken one by one.
         together = spelling.table is None or wanted in spelling.text(np.concatenate(rows))
-        for number, row in enumerate(rows, first):
-            searched = number + 1
-            if not together:
-                continue
+        for number, row in enumerate(rows if together else (), first):
             byte = spelling.text(row).find(wanted)
             if byte >= 0:
-                if progress:
-                    progress(searched)
+                stage.add(number + 1 - told)
+                told = number + 1
                 yield Match(number, byte, _token_at(spelling, row, byte))
-        if progress:
-            progress(searched)
+        stage.add(first + len(rows) - told)
+        told = first + len(rows)
 
 
 def _batches(

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from tokpack.indexed import MMapIndexedDataset
+    from tokpack.progress import Progress
     from tokpack.report import Sources, Spelling
 
 MATCH_TOKENS = 48
@@ -141,9 +142,9 @@ def _grep(
         raise UsageError("--grep needs the tokenizer: give it with --tokenizer or --vocab-file")
     began, searched, found = time.monotonic(), 0, 0
 
-    def progress(documents: int) -> None:
+    def progress(now: Progress) -> None:
         nonlocal searched
-        searched = documents
+        searched = now.done
 
     def places() -> Iterator[tuple[int, int]]:
         nonlocal found
