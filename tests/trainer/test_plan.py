@@ -220,6 +220,16 @@ def test_the_best_come_first(capsys: pytest.CaptureFixture[str]) -> None:
     assert "estimated from formulas, not measured" in lines[2]
 
 
+def test_rows_say_whose_engine_they_are_of(capsys: pytest.CaptureFixture[str]) -> None:
+    """The flags of a row lead to it also behind those that ask for DeepSpeed."""
+    words = [*FLAGS, "--vocab-size", "50257", "--deepspeed", "--micro-batch-size", "4"]
+    for one in plan_of(words, H100).estimates[:6]:
+        again = plan_of([*words, *one.flags().split()], H100).estimates
+        assert next(other.layout for other in again if other.asked) == one.layout
+    assert main(["train", *words, "--plan", "--gpu", "h100"]) == 0
+    assert "ds  trained by DeepSpeed" in capsys.readouterr().out
+
+
 def test_what_cannot_be_planned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = tmp_path / "run.yaml"
     config.write_text("num_layers: 96\nhidden_size: 12288\nnum_attention_heads: 96\nsplit: 1,1,1\n")

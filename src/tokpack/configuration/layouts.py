@@ -35,6 +35,7 @@ class Estimate:
     mfu: float
     fits: bool
     asked: bool  # the flags ask for just this one
+    switched: bool = False  # it is of the engine that the flags do not ask for
 
     def flags(self) -> str:
         """The flags of ``tokpack train`` that make it."""
@@ -48,8 +49,8 @@ class Estimate:
             words.append("--sequence-parallel")
         if one.group:
             words.append(f"--checkpoint-activations --checkpoint-num-layers {one.group}")
-        if one.deepspeed:
-            words.append("--engine deepspeed")
+        if one.deepspeed or self.switched:
+            words.append(f"--engine {'deepspeed' if one.deepspeed else 'torch'}")
         if one.zero:
             words.append(f"--zero-stage {one.zero}")
         return " ".join(words)
@@ -88,7 +89,13 @@ def plan_of(argv: Sequence[str], cluster: Cluster) -> LayoutPlan:
     if config.precision_on("cuda") == "fp32":
         notes.append("times are those of bf16: products in fp32 take several times as long")
     model = ModelConfig.of(config, size)
-    found = [_estimate(model, one, cluster, asked) for one in _layouts(config, cluster)]
+    found = [
+        replace(
+            _estimate(model, one, cluster, asked),
+            switched=one.deepspeed != (config.engine == "deepspeed"),
+        )
+        for one in _layouts(config, cluster)
+    ]
     if not found:
         raise UsageError(
             f"global_batch_size {config.global_batch_size}, {config.num_layers} layers and "
