@@ -146,7 +146,7 @@ def own(method: str, prefix: str, folder: str, samples: int | None) -> Callable[
     cache = None if method == "memory" else folder
     return lambda: (
         GPTDataset(
-            prefix, SEQ_LENGTH, order="megatron", seed=SEED, num_samples=samples, cache=cache
+            prefix, SEQ_LENGTH, order="megatron", seed=SEED, samples=samples, cache=cache
         )._order
     )
 

@@ -115,7 +115,7 @@ class Bench:
 
     def open(self, prefix: Path, order: str) -> GPTDataset:
         """tokpack's dataset."""
-        return GPTDataset(prefix, self.seq_length, order=order, num_samples=self.samples)
+        return GPTDataset(prefix, self.seq_length, order=order, samples=self.samples)
 
     def own(self, dataset: GPTDataset, groups: list[Any], order: str) -> dict[str, Any]:
         """What tokpack does, in parts and as a whole."""

@@ -149,7 +149,7 @@ def beside_megatron(url: str, given: argparse.Namespace, folder: str) -> list[di
     done = subprocess.run([given.megatron, script, *words], stdout=subprocess.PIPE, check=True)
     theirs = json.loads(done.stdout)
     os.environ["TOKPACK_CACHE"] = f"{folder}/cache/megatron"
-    samples = GPTDataset(url, given.seq_length, order="megatron", num_samples=total)
+    samples = GPTDataset(url, given.seq_length, order="megatron", samples=total)
     digest, before, began = hashlib.sha256(), access.amounts(), time.perf_counter()
     for _, batch in zip(
         range(MEGATRON_BATCHES), SampleIterator(samples, given.batch, prefetch=2), strict=False
