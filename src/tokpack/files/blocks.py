@@ -1,8 +1,8 @@
 """Checksums of a file's blocks, which any number of processes can take and check side by side.
 
 A file's checksum is the XXH3-128 of the XXH3-64 of its blocks of 1 MiB, of 8 bytes each, big
-endian, in order. Where a run of bytes begins or ends inside a block, the sums of that run begin and
-end with the sum of the bytes that it has of the block.
+endian, in order. A range of bytes that begins or ends inside a block has there the checksum of its
+share of it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class BlockSums:
 
 
 def spans(begin: int, end: int) -> Iterator[tuple[int, int]]:
-    """The bytes [begin, end) of a file, block by block: those of which each sum is."""
+    """Bytes [begin, end) of a file, cut where blocks end: each pair is what one sum is of."""
     while begin < end:
         stop = min(end, begin - begin % BLOCK_BYTES + BLOCK_BYTES)
         yield begin, stop

@@ -247,13 +247,13 @@ def identity(path: str, *, follow_links: bool = True) -> Identity | None:
 
 
 def same_file(path: str) -> tuple[int, int] | None:
-    """The part of the identity that a file has under all of its names, whatever is written."""
+    """Device and inode: the same for all hard links of a file, and after a write to it."""
     found = identity(path)
     return found and found[:2]
 
 
 def open_regular(path: str) -> BinaryIO:
-    """Open a file to read; OSError for what is none, such as a pipe, which would be waited for."""
+    """Open a file to read. OSError for a pipe and the like, whose opening could wait for ever."""
     file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
     if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         return file

@@ -39,7 +39,7 @@ def parse_yaml(
         node = reader.get_single_node()
         if node is None:
             return None
-        _check(node)
+        _measure(node, {})
         return reader.construct_document(node)
     except RecursionError:
         raise FormatError(f"{name!s}: not YAML that is read: nested too deep") from None
@@ -73,13 +73,12 @@ def _too_large() -> ValueError:
     return ValueError(f"more than {MAX_NODES:,} values, each alias counted as what it stands for")
 
 
-def _check(node: yaml.Node) -> None:
-    """ValueError for a document that is too large with its aliases, too deep, or holds itself."""
-    _measure(node, {})
-
-
 def _measure(node: yaml.Node, known: dict[int, tuple[int, int] | None]) -> tuple[int, int]:
-    """Values in a node and its depth, aliases as what they stand for; None in ``known``: open."""
+    """How many values a node has, each alias counted as what it stands for, and its depth.
+
+    ``known`` has the answer for every node that was measured, None for those being measured.
+    ValueError where it is too large or too deep, or holds itself.
+    """
     if id(node) in known:
         found = known[id(node)]
         if found is None:

@@ -197,10 +197,11 @@ def try_flock(file: int) -> bool | None:
 
 @contextlib.contextmanager
 def turn(path: str, seconds: float = math.inf) -> Iterator[bool]:
-    """Wait until no other process holds the file ``path``, which is made; whether that took time.
+    """Hold the lock file ``path``; True where another process had it first.
 
-    Whoever holds it may remove it, or its folder. This only saves work: without locks, and after
-    ``seconds``, one goes on. Raises OSError where the file cannot be made.
+    The file is made where it is missing; whoever holds it may remove it, or its folder. This saves
+    work, and protects nothing: where there are no locks, or after ``seconds``, the caller goes on
+    without it. Raises OSError where the file cannot be made.
     """
     deadline = time.monotonic() + seconds
     waited, failed = False, 0
@@ -225,7 +226,7 @@ def turn(path: str, seconds: float = math.inf) -> Iterator[bool]:
 
 
 def _is_alive(owner: dict[str, Any]) -> bool:
-    """Whether the process that wrote the record lives; a stranger's is taken to."""
+    """Whether the process that wrote the record lives; one on another host is assumed to."""
     if owner.get("host") != socket.gethostname() or not isinstance(owner.get("pid"), int):
         return bool(owner)
     return is_alive(owner["pid"])

@@ -65,10 +65,10 @@ def begin_outputs(outputs: Sequence[Output], inputs: Iterable[str], *, overwrite
 
 
 def remove_partial(paths: Sequence[str]) -> None:
-    """Remove what a run left of its outputs that was killed while it named them. OutputError.
+    """Remove the outputs that a run named before it was killed, where it did not name all.
 
-    These are the files that had their names already, as the note beside the last one says, which
-    had not; what has come in their place since is another file, and stays.
+    A note beside the last output says which files these are. A file of one of these names that is
+    not the one of the note came later, and stays. Raises OutputError.
     """
     for path in _left_by_a_kill(paths):
         remove_file(path)
@@ -79,11 +79,11 @@ def check_outputs(
 ) -> None:
     """Refuse what the rule forbids; ``outputs`` are files that appear together, the last one last.
 
-    ``found`` goes into the message about what is there, where more is known of it.
+    ``found`` is added to the message about a file that exists: what else is known of it.
 
-    ``inputs`` are all files that the run reads; a folder stands for the files in it, and what does
-    not exist for nothing. UsageError for an input that is an output, or two outputs of one name;
-    OutputError for a file that is there and is not to be replaced.
+    ``inputs`` are all files that the run reads, or folders of such files; names that do not exist
+    are passed over. UsageError for an input that is an output, or two outputs of one name;
+    OutputError for a file that is there and must not be replaced.
     """
     _check_different([path for path, _ in outputs])
     check_not_inputs([path for path, _ in outputs], inputs)
@@ -188,7 +188,7 @@ def _check_different(paths: Sequence[str]) -> None:
 
 
 def _left_by_a_kill(paths: Sequence[str]) -> Iterator[str]:
-    """Which of ``paths`` a run named that was killed before it named the last; then its note."""
+    """Those of ``paths`` that a run named before it was killed, then the note that says so."""
     note = paths[-1] + NAMES
     if not os.path.isfile(note):
         return

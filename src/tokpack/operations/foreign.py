@@ -332,7 +332,7 @@ def _both(ids: npt.NDArray[Any] | StoredTokens, lengths: npt.NDArray[Any]) -> It
 def _walk(
     ids: npt.NDArray[Any] | StoredTokens, lengths: Iterator[npt.NDArray[Any]]
 ) -> Iterator[Chunk]:
-    """The ids, then the lengths: so much of them at a time."""
+    """The lengths, then the ids, STEP of them at a time."""
     for chunk in lengths:  # first: they are checked as they come, and are few
         yield Chunk(_NONE, chunk)
     for start in range(0, len(ids), STEP):

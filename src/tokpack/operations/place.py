@@ -29,12 +29,13 @@ if TYPE_CHECKING:
 
 
 class OutputPlace:
-    """Where outputs shall be: where nothing is, or what may be replaced, and no input of the run.
+    """The outputs of a command, checked before and after its work, on a disk or on a store.
 
-    ``outputs`` gives the files that appear together, the last one last, and ``stale`` those that go
-    before. ``inputs`` are the files that the run reads. UsageError, OutputError as in
-    ``check_outputs``; on a store also where nothing can be written. A context: what shall be on a
-    store is made in a folder of this machine, which goes at the end.
+    ``outputs`` gives the files that appear together, the one that makes them whole last; ``stale``
+    those of an old output that are removed before. ``inputs`` are the files that the command reads.
+    UsageError, OutputError as in ``check_outputs``; on a store also where nothing can be written.
+    A context: what is for a store is first written to a folder of this machine, which goes at the
+    end.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class OutputPlace:
             self._folder.cleanup()
 
     def here(self, path: str) -> str:
-        """Where to make what shall have a path, or the files of what shall have a prefix."""
+        """Where to write the file that will be ``path``, or the files of the prefix ``path``."""
         return os.path.join(self._folder.name, os.path.basename(path)) if self._folder else path
 
     def commit(
@@ -75,9 +76,10 @@ class OutputPlace:
         joined: Mapping[str, Sequence[Range]] | None = None,
         told: Callable[[int], None] = lambda size: None,
     ) -> None:
-        """Give new files their names, all or none; the old ones, and ``stale``, go then.
+        """Give new files their names, all or none, after removing old ones and ``stale``.
 
-        ``joined`` are objects that a store makes of others; ``told`` hears of bytes that are there.
+        ``joined`` has the ranges of which a store makes an object; ``told`` is called with the
+        number of bytes each time that some are there.
         """
         if self._folder:
             staged.commit()
@@ -145,9 +147,9 @@ class OutputPlace:
 
 
 def scratch_folder(path: str) -> tempfile.TemporaryDirectory[str]:
-    """A new folder in $TMPDIR, else in the current folder, for what shall have a path or has it.
+    """A new folder in $TMPDIR, else in the current folder, with a name that tells of ``path``.
 
-    A context, at whose end it goes. Raises OutputError.
+    A context, at whose end it is removed. Raises OutputError.
     """
     where = os.environ.get("TMPDIR") or os.curdir
     with cannot_write(where):

@@ -108,7 +108,7 @@ def verify(
 
 @contextmanager
 def _held(path: str) -> Iterator[None]:
-    """Keep a file open, if it is there: no other file gets its number while it is."""
+    """Keep a file open, if there is one, so that no other file gets its inode number meanwhile."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:

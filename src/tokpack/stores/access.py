@@ -196,7 +196,7 @@ class Ranges:
 
 
 class KeptRanges(Ranges):
-    """As Ranges, of which ``take`` gives nothing: they are copied into this machine's cache."""
+    """As Ranges, but copied into this machine's cache: ``take`` waits, and gives no bytes."""
 
     _ask = "keep"
 
@@ -277,7 +277,7 @@ def _settings() -> dict[str, str]:
 
 @atexit.register
 def shut_down() -> None:
-    """End the process that does it for this one, if there is one."""
+    """End the helper process of this one, if there is one."""
     if isinstance(_service, Helper):
         _service.shut_down()
 

@@ -19,7 +19,7 @@ _UNSAID_BEFORE, _MOST_UNSAID = 3, 3
 
 
 class Ahead:
-    """Fetches up to ``until`` at full speed; beyond it what is wanted, and soon more."""
+    """Fetches ahead up to ``until``; beyond it only what is read, and ahead where that goes on."""
 
     def __init__(
         self,

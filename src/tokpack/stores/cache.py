@@ -104,7 +104,7 @@ def _path(found: StoredObject, *span: int) -> Path:
 
 
 def _is_whole(path: Path) -> bool:
-    """Whether a copy is there with all of its bytes; it is the one used last then."""
+    """Whether a copy is there and has the checksum noted beside it; its time is then set to now."""
     try:
         with open(path, "rb", buffering=0) as file:
             status = os.fstat(file.fileno())

@@ -151,7 +151,7 @@ def _content(ranges: Sequence[Range]) -> bytes:
 
 @contextmanager
 def _reading() -> Iterator[None]:
-    """Keep failures to read from those to write."""
+    """Raise InputError where a source cannot be read, which is no failure to write."""
     try:
         yield
     except StoreError as error:

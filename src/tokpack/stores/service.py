@@ -187,10 +187,10 @@ class Service:
         return data
 
     def _again(self, url: str, act: Callable[[], T], *, first: bool = False) -> T:
-        """Do something until it succeeds, or does not for too long. Raises StoreError.
+        """Try until it succeeds, or has failed for too long. Raises StoreError.
 
-        Where what comes ``first`` meets silence, of a store that has not answered before, a setting
-        is wrong: that is said at once.
+        ``first``: nothing need have been asked of this store before. If it does not answer and
+        never has, a setting is probably wrong: that is an error at once.
         """
         begun = time.monotonic()
         longest = patience_seconds() * _TURNS
