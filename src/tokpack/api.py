@@ -242,6 +242,7 @@ def import_model(
     *,
     vocab_size: int | None = None,
     config: str | None = None,
+    progress: Show | None = None,
     **tokenizer: Unpack[TokenizerFiles],
 ) -> Path:
     """Write a model of another program as a checkpoint of `tokpack train`; gives the checkpoint.
@@ -258,7 +259,7 @@ def import_model(
     with _torch_is_there():
         weights = importing.open_model(model, config=config, vocab_size=vocab_size)
         described, _ = importing.describe_tokenizer(model, **tokenizer)
-        return importing.import_model(weights, output, tokenizer=described)
+        return importing.import_model(weights, output, tokenizer=described, progress=progress)
 
 
 def export(
@@ -269,6 +270,7 @@ def export(
     dtype: str = "fp32",
     max_shard_size: int = 5_000_000_000,
     overwrite: bool = False,
+    progress: Show | None = None,
     **tokenizer: Unpack[TokenizerFiles],
 ) -> str:
     """Write a checkpoint as a Hugging Face model; gives the class that loads it.
@@ -293,6 +295,7 @@ def export(
             max_shard_size=max_shard_size,
             overwrite=overwrite,
             inputs=[os.fspath(path) for path in (checkpoint, config) if path],
+            progress=progress,
         )
 
 

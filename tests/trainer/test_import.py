@@ -36,6 +36,8 @@ from tokpack.trainer.parallel import CPU, Topology  # noqa: E402
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from tokpack.progress import Progress
+
 torch.set_num_threads(1)
 
 HF_GPT2 = {"vocab_size": VOCAB, "n_positions": 64, "n_embd": 64, "n_layer": 2, "n_head": 4}
@@ -109,14 +111,17 @@ def test_logits_are_equal(tmp_path: Path, kind: str, settings: dict[str, Any]) -
     expected = make(tmp_path / "model", kind, settings)
     weights = open_model(tmp_path / "model")
     assert weights.model.max_position_embeddings == 64
-    tokpack.import_model(tmp_path / "model", tmp_path / "out")
+    told: list[Progress] = []
+    tokpack.import_model(tmp_path / "model", tmp_path / "out", progress=told.append)
+    assert told[-1].done == told[-1].total == weights.model.parameters
     found = logits_of(tmp_path / "out")
     assert expected.std() > 0.1
     assert (found - expected).abs().max() <= 1e-5
     # A run takes its model from config.yaml, and the export has the weights as they were.
     config, _ = resolve([str(tmp_path / "out/config.yaml")])
     assert ModelConfig.of(config, VOCAB) == weights.model
-    tokpack.export(tmp_path / "out", tmp_path / "again")
+    tokpack.export(tmp_path / "out", tmp_path / "again", progress=told.append)
+    assert (told[-1].stage, told[-1].done) == ("export", weights.model.parameters)
     if kind != "Mistral":
         before, after = (load_file(tmp_path / n / "model.safetensors") for n in ("model", "again"))
         assert before.keys() == after.keys()

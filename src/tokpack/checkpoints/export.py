@@ -17,6 +17,7 @@ from tokpack.errors import InputError, OutputError, TokenizerError, UsageError
 from tokpack.files import whole_folder
 from tokpack.files.durable import cannot_write
 from tokpack.files.outputs import check_not_inputs
+from tokpack.progress import ProgressStage
 from tokpack.tokenizers.described import files_of, tokenizer_of
 from tokpack.tokenizers.frame import Frame
 from tokpack.tokenizers.ids import count_ids
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from tokpack.progress import Show
     from tokpack.tokenizers import Tokenizer, TokenizerFiles
 
 KIND = "exported model"
@@ -106,13 +108,15 @@ def export(
     max_shard_size: int = 5_000_000_000,
     overwrite: bool = False,
     inputs: Iterable[str] = (),
+    progress: Show | None = None,
 ) -> str:
     """Write the folder ``output``, whole or not at all; returns the class that loads it.
 
     The vocabulary is written without padding, and ``tokenizer``'s files beside the model;
-    ``max_shard_size`` is that of a file of weights, in bytes. UsageError for a model that no class
-    of ``transformers`` computes, or where one of ``inputs``, the files that were read, lies in
-    ``output``; OutputError where ``output`` exists and may not be replaced.
+    ``max_shard_size`` is that of a file of weights, in bytes. ``progress`` is told the parameters
+    that are written. UsageError for a model that no class of ``transformers`` computes, or where
+    one of ``inputs``, the files that were read, lies in ``output``; OutputError where ``output``
+    exists and may not be replaced.
     """
     if dtype not in DTYPES:
         raise UsageError(f"dtype is {dtype!r}, expected one of {', '.join(DTYPES)}")
@@ -128,7 +132,8 @@ def export(
     config = {**config_of(model, family), "dtype": str(kind).removeprefix("torch."), **ends}
     with cannot_write(str(target)):
         work = whole_folder.begin(target, KIND)
-        _write_weights(work, weights, family, kind, max_shard_size)
+        stage = ProgressStage(progress, "export", model.parameters, "parameters")
+        _write_weights(work, weights, family, kind, limit=max_shard_size, stage=stage)
         _write_json(work / "config.json", config)
         _write_json(work / "generation_config.json", ends)
         if tokenizer is not None:
@@ -193,7 +198,13 @@ def config_of(model: ModelConfig, family: Family) -> dict[str, Any]:
 
 
 def _write_weights(
-    folder: Path, weights: ExportableWeights, family: Family, dtype: torch.dtype, limit: int
+    folder: Path,
+    weights: ExportableWeights,
+    family: Family,
+    dtype: torch.dtype,
+    *,
+    limit: int,
+    stage: ProgressStage,
 ) -> None:
     """Write model.safetensors, or, beyond ``limit`` bytes, files of that size and their index."""
     shards: list[list[str]] = [[]]
@@ -216,6 +227,7 @@ def _write_weights(
             for key, tensor in _translated(weights, family, name)
         }
         write_tensors(folder / file, tensors)
+        stage.add(sum(math.prod(weights.model.layout[name].shape) for name in names))
         where |= dict.fromkeys(tensors, file)
     if last > 1:
         index = {"metadata": {"total_size": total}, "weight_map": where}

@@ -15,6 +15,7 @@ from tokpack.configuration.config import FIELDS
 from tokpack.errors import FormatError, InputError, OutputError, TokenizerError, UsageError
 from tokpack.files.durable import cannot_write, remove_file
 from tokpack.indexed.manifest import digest_file
+from tokpack.progress import ProgressStage
 from tokpack.tokenizers import TokenizerFiles, load_tokenizer
 
 from . import folder as folders
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from tokpack.configuration.model import ModelConfig
+    from tokpack.progress import Show
 
     from .tensor_file import Floats
 
@@ -114,13 +116,14 @@ def import_model(
     output: str | os.PathLike[str],
     *,
     tokenizer: dict[str, Any] | None = None,
+    progress: Show | None = None,
 ) -> Path:
     """Write weights as the first checkpoint of the folder ``output``; returns the checkpoint.
 
     ``output``/config.yaml has the model's settings. The checkpoint is complete or absent, and holds
-    no moments: a run that loads it begins at step 0. One tensor at a time is in memory. OutputError
-    where ``output`` has a checkpoint or anything else in it, FormatError for weights that are not
-    finite.
+    no moments: a run that loads it begins at step 0. One tensor at a time is in memory.
+    ``progress`` is told the parameters that are written. OutputError where ``output`` has a
+    checkpoint or anything else in it, FormatError for weights that are not finite.
     """
     root = Path(output)
     if (found := _occupied(root)) is not None:
@@ -129,11 +132,12 @@ def import_model(
         root.mkdir(parents=True, exist_ok=True)
     target, config = root / _FIRST, root / "config.yaml"
     work, model = folders.begin(target), asdict(weights.model)
+    stage = ProgressStage(progress, "import", weights.model.parameters, "parameters")
     try:
         files = {}
         for file, group in groupby(weights.model.layout.items(), lambda item: file_of(item[0])):
             shapes = {name: one.shape for name, one in group}
-            write_file(work / file, shapes, _read(weights, shapes))
+            write_file(work / file, shapes, _read(weights, shapes, stage))
             files[file] = digest_file(work / file)
         save_config(config, yaml.safe_dump(model, sort_keys=False), ())
         try:
@@ -173,7 +177,9 @@ def _occupied(root: Path) -> Path | None:
     return None if died else found
 
 
-def _read(weights: ImportableWeights, names: Iterable[str]) -> Iterator[tuple[str, Floats]]:
+def _read(
+    weights: ImportableWeights, names: Iterable[str], stage: ProgressStage
+) -> Iterator[tuple[str, Floats]]:
     """The arrays of parameters, one by one. FormatError where one is not finite."""
     for name in names:
         array = weights.read(name)
@@ -184,3 +190,4 @@ def _read(weights: ImportableWeights, names: Iterable[str]) -> Iterator[tuple[st
                 "not finite"
             )
         yield name, array
+        stage.add(array.size)

@@ -60,15 +60,17 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("no output: add -o DIR")
     weights, tokenizer = open_checkpoint(arguments)
     missing = isinstance(tokenizer, Exception)
-    made = load("checkpoints.export").export(
-        weights,
-        arguments.output,
-        tokenizer=None if missing else tokenizer,
-        dtype=arguments.dtype,
-        max_shard_size=arguments.max_shard_size,
-        overwrite=arguments.overwrite,
-        inputs=[*arguments.inputs, *tokenizer_paths(arguments), arguments.config or ""],
-    )
+    with terminal.Reporter(quiet=arguments.quiet) as report:
+        made = load("checkpoints.export").export(
+            weights,
+            arguments.output,
+            tokenizer=None if missing else tokenizer,
+            dtype=arguments.dtype,
+            max_shard_size=arguments.max_shard_size,
+            overwrite=arguments.overwrite,
+            inputs=[*arguments.inputs, *tokenizer_paths(arguments), arguments.config or ""],
+            progress=report,
+        )
     if not arguments.quiet:
         if missing:
             terminal.note(f"the model goes without a tokenizer: {tokenizer}")

@@ -66,7 +66,8 @@ def run(arguments: argparse.Namespace) -> int:
     importing = load("checkpoints.importing")
     weights = importing.open_model(folder, config=arguments.config, vocab_size=arguments.vocab_size)
     tokenizer, reason = importing.describe_tokenizer(folder, **tokenizer_given(arguments))
-    importing.import_model(weights, output, tokenizer=tokenizer)
+    with terminal.Reporter(quiet=arguments.quiet) as report:
+        importing.import_model(weights, output, tokenizer=tokenizer, progress=report)
     if not arguments.quiet:
         for note in weights.notes:
             terminal.note(note)
