@@ -31,7 +31,7 @@ EVALUATED = (
 )
 ORDER = (
     flag("--order", metavar="NAME", help="stateless, stateless-blocks, megatron, ... (stateless)"),
-    flag("--seed", type=number(0), metavar="N", help="of the order (1234)"),
+    flag("--seed", type=number(0), metavar="N", help="seed of the order (1234)"),
     flag("--packing", metavar="NAME", help="none, best_fit, document (none)"),
 )
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 PARTS = Group(
     "where the checkpoint does not say it",
     (
-        tokenizer_flag("that of its data"),
+        tokenizer_flag("that of its training data"),
         *FILES,
         flag("--config", metavar="FILE", help="the model of NeoX layer files, as NeoX's YAML"),
     ),

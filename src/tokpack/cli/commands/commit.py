@@ -21,7 +21,7 @@ PAGE = Page(
                 flag(
                     "--data-path",
                     metavar="FILE",
-                    help="also write what --data-path of Megatron takes for the shards: - to print",
+                    help="also write the shards as Megatron's --data-path takes them (-: print)",
                 ),
                 rewrite.OVERWRITE,
                 rewrite.JSON,

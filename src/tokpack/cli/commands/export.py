@@ -51,6 +51,7 @@ examples:
   tokpack export run/step_00010000 -o my-gpt --dtype bf16
   tokpack export 20B/global_step150000 --config 20B.yml --vocab-file 20B_tokenizer.json -o neox
 """,
+    usage="CHECKPOINT -o DIR [flags]",
 )
 
 

@@ -52,7 +52,9 @@ PAGE = Page(
                     metavar="K",
                     help="draw from the K likeliest tokens, 0 from all (0)",
                 ),
-                flag("--seed", type=number(0), default=0, metavar="S", help="of the draws (0)"),
+                flag(
+                    "--seed", type=number(0), default=0, metavar="S", help="seed of the draws (0)"
+                ),
                 flag(
                     "--device",
                     choices=("auto", "cpu", "cuda"),
@@ -71,6 +73,7 @@ examples:
   tokpack generate run --prompt "Once upon a time"
   tokpack generate run --prompt "The capital of France" --temperature 0 --tokens 20
 """,
+    usage="CHECKPOINT [flags]",
 )
 
 

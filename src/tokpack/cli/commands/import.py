@@ -29,7 +29,7 @@ PAGE = Page(
                     "--vocab-size",
                     type=number(1),
                     metavar="N",
-                    help="ids of the vocabulary: rows behind them are padding, and are left out "
+                    help="ids in the vocabulary: the rows after them are padding, and are left out "
                     "(all rows)",
                 ),
                 flag(

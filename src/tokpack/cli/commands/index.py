@@ -62,7 +62,7 @@ PAGE = Page(
                     action="append",
                     type=renaming,
                     metavar="OLD=NEW",
-                    help="how prefixes begin where the program runs",
+                    help="prefixes that begin with OLD begin with NEW where the program runs",
                 ),
                 flag(
                     "--fused",

@@ -46,7 +46,12 @@ PAGE = Page(
                     metavar="[N]",
                     help="show N by chance (1)",
                 ),
-                flag("--seed", type=number(0), metavar="S", help="of --random, to see them again"),
+                flag(
+                    "--seed",
+                    type=number(0),
+                    metavar="S",
+                    help="seed of --random, to see the same ones again",
+                ),
                 flag("--grep", metavar="TEXT", help="show documents whose text contains TEXT"),
                 flag(
                     "--limit",
@@ -78,6 +83,7 @@ examples:
   tokpack inspect the-pile --grep 'Tlön' --limit 3
   tokpack inspect other --doc 0 --vocab-file vocab.json --merge-file merges.txt
 """,
+    usage="INPUT [flags]",
 )
 
 

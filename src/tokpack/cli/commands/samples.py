@@ -90,6 +90,7 @@ examples:
   tokpack samples run --document wiki:17          when it was, or will be, seen
   tokpack samples blend.yaml --step 500 --global-batch-size 512 --data-parallel-size 64
 """,
+    usage="INPUT [flags]",
 )
 _SIZES = ("global_batch_size", "rampup_batch_size", "micro_batch_size")
 

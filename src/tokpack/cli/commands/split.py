@@ -57,6 +57,7 @@ examples:
   tokpack split wiki -o wiki --shares 98,1,1        wiki_train, wiki_valid, wiki_test
   tokpack split pile -o shards/pile --tokens 1000000000
 """,
+    usage="INPUT [flags]",
 )
 
 

@@ -54,6 +54,7 @@ examples:
   tokpack trace wiki --source wiki.jsonl:123   120, or: rejected: malformed JSON: ...
   tokpack trace wiki --all > documents.tsv     document, file, line
 """,
+    usage="INPUT [flags]",
 )
 
 
