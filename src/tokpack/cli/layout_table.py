@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import textwrap
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from tokpack.cli import terminal
-from tokpack.cli.parser import Group, flag
+from tokpack.cli.parser import Group, Parser, flag
 from tokpack.configuration.hardware import GPUS, NUMBERS, cluster_of
-from tokpack.errors import UsageError
 from tokpack.quantities import count_text
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Sequence
 
     from tokpack.configuration.hardware import Cluster
@@ -69,7 +68,7 @@ def run(argv: Sequence[str]) -> int:
 
 def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     """Our flags, and the words that are of the run. UsageError for a wrong value."""
-    parser = _Parser(prog="tokpack train", allow_abbrev=False, add_help=False)
+    parser = Parser(prog="tokpack train", allow_abbrev=False, add_help=False)
     for names, settings in PLAN.flags:
         parser.add_argument(*names, **settings)
     known = {name for one in PLAN.flags for name in one.names}
@@ -79,11 +78,6 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         dashed = name.replace("_", "-")
         words.append(dashed + equals + value if dashed in known else word)
     return parser.parse_known_args(words)
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message}; see `tokpack train --help`")
 
 
 def _as_json(plan: LayoutPlan) -> dict[str, Any]:

@@ -77,7 +77,7 @@ def parse(page: Page, argv: Sequence[str]) -> argparse.Namespace | None:
     if "-h" in flags or "--help" in flags:
         sys.stdout.write(_help(page))
         return None
-    parser = _Parser(prog=f"tokpack {page.command}", allow_abbrev=False, add_help=False)
+    parser = Parser(prog=f"tokpack {page.command}", allow_abbrev=False, add_help=False)
     parser.add_argument("inputs", nargs="*", metavar="INPUT")
     known: list[str] = []
     for group in (*page.groups, COMMON):
@@ -200,6 +200,8 @@ def _row(left: str, text: str, width: int, column: int) -> list[str]:
     return [(first + lines[0]).rstrip(), *(" " * column + line for line in lines[1:])]
 
 
-class _Parser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
+    """Raises UsageError where argparse would print and exit."""
+
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}; see `{self.prog} --help`")

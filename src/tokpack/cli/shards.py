@@ -108,10 +108,7 @@ def encode(arguments: argparse.Namespace, page: Page) -> int:
             for name, manifest in made:
                 there = "" if report.first else " (it was there)"
                 terminal.say(rewrite.describe(name, manifest) + there)
-    if arguments.json:
-        summary.print_json(datasets)
-    else:
-        terminal.print_paths([name for name, _ in datasets], said=not arguments.quiet)
+    summary.print_made(datasets, arguments)
     return 0
 
 
@@ -165,23 +162,20 @@ def encode_on(arguments: argparse.Namespace, options: EncodeOptions) -> int:
         finally:
             engine.close()
     manifests = commit(plan, prefix, overwrite=arguments.overwrite)
-    show_committed(plan, prefix, manifests, quiet=arguments.quiet, as_json=arguments.json)
+    show_committed(plan, prefix, manifests, arguments)
     return 0
 
 
 def show_committed(
-    plan: ShardPlan, prefix: str, manifests: Sequence[Manifest], *, quiet: bool, as_json: bool
+    plan: ShardPlan, prefix: str, manifests: Sequence[Manifest], arguments: argparse.Namespace
 ) -> None:
     """Say, and print, which datasets the shards have become."""
-    names = list(plan.whole(prefix).values())
-    if not quiet:
-        for name, manifest in zip(names, manifests, strict=True):
+    made = list(zip(plan.whole(prefix).values(), manifests, strict=True))
+    if not arguments.quiet:
+        for name, manifest in made:
             terminal.say(f"{rewrite.describe(name, manifest)} in {_shards(plan)}")
         terminal.say("  it needs the shards where they are; move it only together with them")
-    if as_json:
-        summary.print_json(list(zip(names, manifests, strict=True)))
-    else:
-        terminal.print_paths(names, said=not quiet)
+    summary.print_made(made, arguments)
 
 
 def tell_plan(plan: ShardPlan, prefix: str) -> None:

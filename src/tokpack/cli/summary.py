@@ -8,11 +8,12 @@ import sys
 from collections import Counter
 from typing import TYPE_CHECKING, Literal
 
-from tokpack.cli.terminal import folded, put_json, say
+from tokpack.cli.terminal import folded, print_paths, put_json, say
 from tokpack.quantities import bytes_text, counted, time_text
 from tokpack.stores import is_url
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Sequence
 
     from tokpack.encoding import EncodeOptions
@@ -52,10 +53,13 @@ def show(results: Sequence[Result], options: EncodeOptions, begun: Begun, second
     say(f"  tokpack inspect {shlex.quote(prefix)} --doc 0")
 
 
-def print_json(results: Sequence[Result]) -> None:
-    """Print one JSON object with the manifests to stdout."""
-    datasets = [{"prefix": prefix, **json.loads(m.to_json())} for prefix, m in results]
-    put_json({"datasets": datasets})
+def print_made(results: Sequence[Result], arguments: argparse.Namespace) -> None:
+    """Print what was made to stdout: the manifests as JSON, or the prefixes."""
+    if arguments.json:
+        datasets = [{"prefix": prefix, **json.loads(m.to_json())} for prefix, m in results]
+        put_json({"datasets": datasets})
+    else:
+        print_paths([prefix for prefix, _ in results], said=not arguments.quiet)
 
 
 def _lines(prefix: str, manifest: Manifest, options: EncodeOptions, pace: str) -> list[str]:

@@ -57,5 +57,5 @@ def run(arguments: argparse.Namespace) -> int:
                 terminal.put(line)
             return 0
         replace_file(arguments.data_path, [text.encode()])
-    show_committed(plan, prefix, manifests, quiet=arguments.quiet, as_json=arguments.json)
+    show_committed(plan, prefix, manifests, arguments)
     return 0

@@ -101,8 +101,5 @@ def run(arguments: argparse.Namespace) -> int:
     results = list(zip(options.output_names.values(), manifests, strict=True))
     if not arguments.quiet:
         summary.show(results, options, begun, time.monotonic() - started)
-    if arguments.json:
-        summary.print_json(results)
-    else:
-        terminal.print_paths([prefix for prefix, _ in results], said=not arguments.quiet)
+    summary.print_made(results, arguments)
     return 0

@@ -83,8 +83,5 @@ def run(arguments: argparse.Namespace) -> int:
         )
     if not arguments.quiet:
         rewrite.show(results, time.monotonic() - began)
-    if arguments.json:
-        summary.print_json(results)
-    else:
-        terminal.print_paths([prefix for prefix, _ in results], said=not arguments.quiet)
+    summary.print_made(results, arguments)
     return 0
