@@ -18,8 +18,8 @@ MAX_DIGITS = 60  # of a number
 
 # Whether a text may have a number that is too long is seen without parsing it. Such a number has
 # more than MAX_DIGITS characters of "0123456789+-.eE" in a row; sign, point and exponent cut it
-# into at most three runs of digits, of which one has 19 or more. NUL counts as a digit, as it is between
-# the digits of UTF-16.
+# into at most three runs of digits, of which one has 19 or more. NUL counts as a digit, as it is
+# between the digits of UTF-16.
 _NUMBER = b"0" * (MAX_DIGITS + 1)
 _NUMBERS_ALIKE = bytes(48 if byte in b"0123456789+-.eE\0" else 32 for byte in range(256))
 _ROW = b"0" * 19
