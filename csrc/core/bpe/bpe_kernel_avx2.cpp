@@ -8,7 +8,6 @@
 #include <cstring>
 
 #include "core/bpe/bpe_kernel.hpp"
-#include "core/bpe/symbols_left.hpp"
 #include "core/bpe/word_cache.hpp"
 
 namespace tokpack {

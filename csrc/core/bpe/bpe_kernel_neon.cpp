@@ -9,7 +9,6 @@
 #include "core/base/load.hpp"
 #include "core/base/mask_neon.hpp"
 #include "core/bpe/bpe_kernel.hpp"
-#include "core/bpe/symbols_left.hpp"
 #include "core/bpe/word_cache.hpp"
 
 namespace tokpack {

@@ -13,7 +13,7 @@ inline std::size_t merge16_in_register(const MergeTable16& merges, const std::ui
   constexpr std::uint32_t kNone = MergeTable16::kNone;
   constexpr std::size_t kPairs = 8 * kEights < 32 ? 8 * kEights : 31;
   // The symbol that begins at byte i, and what the pair there merges to. Number 32 is for
-  // kNoNeighbour.
+  // "no neighbour".
   alignas(64) std::uint16_t symbols[64];
   std::uint16_t products[33];
   alignas(64) std::uint16_t first_ranks[32];
@@ -25,18 +25,25 @@ inline std::size_t merge16_in_register(const MergeTable16& merges, const std::ui
     first_ranks[i] = static_cast<std::uint16_t>(rule);
     products[i] = static_cast<std::uint16_t>(rule >> 16);
   }
-  SymbolsLeft left(size);
-  Ranks16 ranks(first_ranks, left.bits() >> 1);
+  // Bit i: a symbol begins at byte i. Symbols do not move: a merge clears the bit of the right one.
+  std::uint64_t alive = (std::uint64_t{1} << size) - 1;
+  Ranks16 ranks(first_ranks, alive >> 1);
   std::uint32_t best = ranks.lowest<kEights>();
   while (best >> 16 != kNone) {
     const unsigned at = best & 0xFFFF;
     const std::uint16_t product = products[at];
     symbols[at] = product;
-    const auto [right, before, after] = left.merge(at);
+    std::uint64_t right = alive & (~std::uint64_t{1} << at);
+    const std::uint64_t merged = right & (~right + 1);
+    right ^= merged;
+    alive ^= merged;
+    const std::uint64_t left = alive & ((std::uint64_t{1} << at) - 1);
+    const auto after = static_cast<unsigned>(_tzcnt_u64(right | std::uint64_t{1} << 32));
+    const unsigned before = left != 0 ? 63 - static_cast<unsigned>(_lzcnt_u64(left)) : 32;
     const MergeTable16::Rule with_after = merges.find(product, symbols[after]);
     const MergeTable16::Rule with_before = merges.find(symbols[before], product);
     const std::uint64_t at_bit = std::uint64_t{1} << at, before_bit = std::uint64_t{1} << before;
-    ranks.set(right | at_bit | before_bit, kNone);
+    ranks.set(merged | at_bit | before_bit, kNone);
     // Most often the next merge is not one of the two new pairs. The branch lets the processor
     // predict that and go on before the rules of the new pairs have come from memory.
     best = ranks.lowest<kEights>();
@@ -51,6 +58,6 @@ inline std::size_t merge16_in_register(const MergeTable16& merges, const std::ui
     ranks.set(at_bit, with_after);
     ranks.set(before_bit, with_before);
   }
-  Isa::store_kept(symbols, left.bits(), out);
-  return left.count();
+  Isa::store_kept(symbols, alive, out);
+  return static_cast<std::size_t>(_mm_popcnt_u64(alive));
 }

@@ -45,7 +45,7 @@ template <unsigned kPairs>
 inline std::size_t merge32_in_register(const MergeTable32& merges, const std::uint8_t* text,
                                        std::size_t size, std::uint32_t* out) {
   constexpr unsigned kRegisters = (kPairs + Merge32Isa::kLanes - 1) / Merge32Isa::kLanes;
-  // The symbol that begins at byte i. The last one stands for kNoNeighbour.
+  // The symbol that begins at byte i. Number 32 is for "no neighbour".
   alignas(64) std::uint32_t symbols[33];
   alignas(64) std::uint32_t first_ranks[32];
   symbols[32] = MergeTable32::kNoSymbol;
@@ -54,20 +54,27 @@ inline std::size_t merge32_in_register(const MergeTable32& merges, const std::ui
     symbols[i + 1] = merges.byte_id(text[i + 1]);
     first_ranks[i] = merges.byte_pair(text[i], text[i + 1]);
   }
-  SymbolsLeft left(size);
-  Ranks32<kRegisters> ranks(first_ranks, left.bits() >> 1);
+  // Bit i: a symbol begins at byte i. Symbols do not move: a merge clears the bit of the right one.
+  std::uint64_t alive = (std::uint64_t{1} << size) - 1;
+  Ranks32<kRegisters> ranks(first_ranks, alive >> 1);
   std::uint32_t best = ranks.lowest();
   while (best >> 5 != MergeTable32::kNoRank) {
     const unsigned at = best & 31;
     const std::uint32_t product = merges.product(best >> 5);
     symbols[at] = product;
-    const auto [right, before, after] = left.merge(at);
+    std::uint64_t right = alive & (~std::uint64_t{1} << at);
+    const std::uint64_t merged = right & (~right + 1);
+    right ^= merged;
+    alive ^= merged;
+    const std::uint64_t left = alive & ((std::uint64_t{1} << at) - 1);
+    const auto after = static_cast<unsigned>(std::countr_zero(right | std::uint64_t{1} << 32));
+    const unsigned before = left != 0 ? 63 - static_cast<unsigned>(std::countl_zero(left)) : 32;
     const std::uint32_t with_after = merges.rank(product, symbols[after]);
     const std::uint32_t with_before = merges.rank(symbols[before], product);
     merges.prefetch_product(with_after);
     merges.prefetch_product(with_before);
     const std::uint64_t at_bit = std::uint64_t{1} << at, before_bit = std::uint64_t{1} << before;
-    ranks.set(right | at_bit | before_bit, MergeTable32::kNoRank);
+    ranks.set(merged | at_bit | before_bit, MergeTable32::kNoRank);
     // Most often the next merge is not one of the two new pairs. The branch lets the processor
     // predict that and go on before the ranks of the new pairs have come from memory.
     best = ranks.lowest();
@@ -80,8 +87,8 @@ inline std::size_t merge32_in_register(const MergeTable32& merges, const std::ui
     ranks.set(at_bit, with_after);
     ranks.set(before_bit, with_before);
   }
-  Merge32Isa::store_kept(symbols, left.bits(), out);
-  return left.count();
+  Merge32Isa::store_kept(symbols, alive, out);
+  return static_cast<std::size_t>(std::popcount(alive));
 }
 
 // Words too long for registers: the lowest rank is searched in memory, and symbols are linked to
