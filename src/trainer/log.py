@@ -20,7 +20,6 @@ from tokpack.errors import OutputError, TokpackError
 from tokpack.files.durable import cannot_write
 
 from .boards import open_boards
-from .report import line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -39,6 +38,14 @@ CURVES = (  # a number of a step, its name on a board, and the setting that asks
     ("batch_size", "batch-size", "log_batch_size_to_tensorboard"),
     ("seconds_per_step", "iteration-time", "log_timers_to_tensorboard"),
     ("data_wait", "data-wait-share", "log_timers_to_tensorboard"),
+)
+LINE = (
+    "iteration {iteration:,}/{steps:,} | {consumed_samples:,} samples | loss {loss:.4f} | "
+    "grad norm {grad_norm:.3f} | loss scale {loss_scale:g} | lr {lr:.3e} | "
+    "{seconds_per_step:.4g} s a step | {tokens_per_second:,.0f} tokens/s | "
+    "{tokens_per_second_per_gpu:,.0f} a {unit} | "
+    "{tflops_per_gpu:.3g} TFLOP/s a {unit} | MFU {mfu:.1%} | peak {peak_gb:.2f} GB | "
+    "data wait {data_wait:.2%} | sent {sent_gb:.3g} GB a step | {skipped} skipped"
 )
 CLEAR = "\r\x1b[K"  # empties the last line of a terminal
 
@@ -161,6 +168,19 @@ class Log:
             self._failed.add(name)
         else:
             self._failed.discard(name)
+
+
+def line(values: Mapping[str, Any], steps: int) -> str:
+    """A log line for people; what is not known is left out."""
+    unit = "GPU" if values["device"] == "cuda" else "process"
+    sent = values["sent_bytes_per_step"]
+    more = {"steps": steps, "unit": unit, "peak_gb": values["peak_memory_bytes"] / 1e9}
+    more["sent_gb"] = (sent or 0) / 1e9
+    absent = [f"{{{key}" for key in ("loss:", "mfu:") if values[key[:-1]] is None]
+    absent += [] if values["skipped"] else ["{skipped"]
+    absent += [] if sent else ["{sent_gb"]
+    parts = [part for part in LINE.split(" | ") if not any(key in part for key in absent)]
+    return " | ".join(parts).format(**values, **more)
 
 
 class Lines:

@@ -10,28 +10,23 @@ import re
 import signal
 import time
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
 
-from tokpack.checkpoints.files import DTYPES
-from tokpack.checkpoints.state import RunState, differences
-from tokpack.configuration.model import ModelConfig
-from tokpack.configuration.schedule import Schedule
+from tokpack.checkpoints.state import RunState
 from tokpack.display import tell
-from tokpack.errors import OutputError, ResumeError, TrainingError, UsageError
+from tokpack.errors import OutputError, TrainingError
 
 from . import checkpoint
-from .attention import described, fastest_kernel
-from .data import open_data, stream, weigh
-from .engine import make_engine
-from .log import Log
-from .metrics import StepMeter, peak_memory
-from .parallel import agree, gather, on_main, start, stop
+from .attention import fastest_kernel
+from .data import stream, weigh
+from .metrics import peak_memory
+from .parallel import gather, start, stop
 from .report import describe
+from .run import Pending, TrainingRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -39,11 +34,9 @@ if TYPE_CHECKING:
     from tokpack.configuration.config import Config
 
     from .data import Samples
-    from .parallel import Topology
 
 COLLECTED = 100  # steps between two garbage collections of Python
 SIGNALS = (signal.SIGTERM, signal.SIGUSR2)
-OF_SAMPLES = "data_path train_data_path split order seed seq_length"  # these decide the samples
 
 
 def train(config: Config, inputs: Sequence[str] = ()) -> int:
@@ -81,87 +74,6 @@ def train(config: Config, inputs: Sequence[str] = ()) -> int:
         raise
     stop()
     return 0
-
-
-@dataclass(frozen=True)
-class Pending:
-    """A checkpoint that is being written: where the run was then, and when writing began."""
-
-    saving: checkpoint.Saving
-    at: dict[str, int]
-    samples: str  # their fingerprint
-    begin: float
-
-
-class TrainingRun:
-    """The parts of a run, and how far it is."""
-
-    def __init__(self, config: Config, topology: Topology, inputs: Sequence[str] = ()) -> None:
-        """Open and check everything; collective."""
-        self.config, self.topology, self._inputs = config, topology, inputs
-        self.smallest = config.micro_batch_size * topology.data_size  # samples
-        self.data = agree(lambda: open_data(config, self.smallest))
-        self.schedule = Schedule(config, len(self.data.train))
-        samples = self.schedule.train_samples
-        self.entropy = on_main(lambda: self.data.unigram_entropy(samples))
-        self.model = ModelConfig.of(config, self.data.vocab_size)
-        self.meter = StepMeter(self.model.flops_per_token, config.seq_length, topology)
-        self.load, self.finetune = checkpoint.origin(config)
-        if config.save:
-            checkpoint.claim(config.save, self.load)
-        self.evaluated = -1  # the step of the last evaluation
-        self.saving: Pending | None = None
-
-    def begin(self) -> None:
-        """Build and load everything; collective."""
-        config, topology = self.config, self.topology
-        self.engine = make_engine(config, self.model, topology)
-        self.stream = stream(self.data, self.data.train, config, topology)
-        self.step = self.saved = self._load()
-        left = self.schedule.count_steps(self.consumed)
-        steps = self.step, self.step + left
-        state, entropy, inputs = self.stream.state_dict(), self.entropy, self._inputs
-        self.log = agree(
-            lambda: Log(config, topology, entropy, steps, data_state=state, inputs=inputs)
-        )
-        dtype = DTYPES[config.precision_on(topology.device.type)]
-        documents = "cu_seqlens" in self.data.train.batch([0])
-        kernel = self.engine.model.attention_kernel(dtype, config.micro_batch_size, documents)
-        self.log.say(described(kernel, topology.device))
-        if self.load != config.load:
-            self.log.say(f"{self.load} has checkpoints of this run from {config.load}: it goes on")
-        if self.consumed:
-            self.log.say(f"resumed: {self.consumed:,} samples are consumed, {left:,} steps left")
-
-    def _load(self) -> int:
-        """The step to go on from, after its weights and samples were loaded."""
-        config, folder = self.config, self.load
-        if not folder:
-            return 0
-        state = checkpoint.load(self.engine, folder, self.model, finetune=self.finetune)
-        if state is None or not state.consumed_samples:
-            return 0
-        if state.consumed_samples > self.schedule.train_samples:
-            raise UsageError(
-                f"{folder}: its {state.step:,} steps have consumed {state.consumed_samples:,} "
-                f"samples, this run ends at {self.schedule.train_samples:,}: ask for more"
-            )
-        try:
-            self.stream.load_state_dict(state.data_state)
-        except ResumeError as error:
-            changed = differences(state.config, config.to_dict(), OF_SAMPLES)
-            reason = changed or f"the data has changed: {error}"
-            raise ResumeError(f"{folder}: is of other samples: {reason}") from error
-        return state.step
-
-    @property
-    def consumed(self) -> int:
-        """Samples that all processes together have taken."""
-        return self.stream.consumed_samples
-
-    def at(self) -> dict[str, int]:
-        """How far the run is, as records of the log have it."""
-        return {"iteration": self.step, "consumed_samples": self.consumed}
 
 
 def _make_steps(run: TrainingRun, signals: list[int]) -> str:

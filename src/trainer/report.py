@@ -1,38 +1,16 @@
-"""What a run prints: its numbers before the first step, and a line every few steps."""
+"""What a run prints before its first step."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tokpack.configuration.cost import Layout, data_bytes, memory_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
-    from .loop import TrainingRun
-
-LINE = (
-    "iteration {iteration:,}/{steps:,} | {consumed_samples:,} samples | loss {loss:.4f} | "
-    "grad norm {grad_norm:.3f} | loss scale {loss_scale:g} | lr {lr:.3e} | "
-    "{seconds_per_step:.4g} s a step | {tokens_per_second:,.0f} tokens/s | "
-    "{tokens_per_second_per_gpu:,.0f} a {unit} | "
-    "{tflops_per_gpu:.3g} TFLOP/s a {unit} | MFU {mfu:.1%} | peak {peak_gb:.2f} GB | "
-    "data wait {data_wait:.2%} | sent {sent_gb:.3g} GB a step | {skipped} skipped"
-)
-
-
-def line(values: Mapping[str, Any], steps: int) -> str:
-    """A log line for people; what is not known is left out."""
-    unit = "GPU" if values["device"] == "cuda" else "process"
-    sent = values["sent_bytes_per_step"]
-    more = {"steps": steps, "unit": unit, "peak_gb": values["peak_memory_bytes"] / 1e9}
-    more["sent_gb"] = (sent or 0) / 1e9
-    absent = [f"{{{key}" for key in ("loss:", "mfu:") if values[key[:-1]] is None]
-    absent += [] if values["skipped"] else ["{skipped"]
-    absent += [] if sent else ["{sent_gb"]
-    parts = [part for part in LINE.split(" | ") if not any(key in part for key in absent)]
-    return " | ".join(parts).format(**values, **more)
+    from .run import TrainingRun
 
 
 def describe(run: TrainingRun) -> Iterator[str]:

@@ -14,8 +14,8 @@ torch = pytest.importorskip("torch")
 
 from tokpack.trainer import metrics  # noqa: E402
 from tokpack.trainer.engine import StepResult  # noqa: E402
+from tokpack.trainer.log import line  # noqa: E402
 from tokpack.trainer.parallel import Topology  # noqa: E402
-from tokpack.trainer.report import line  # noqa: E402
 
 CPU = torch.device("cpu")
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-if TYPE_CHECKING:
-    from tokpack.samples.iterate import Sample
+Sample = dict[str, npt.NDArray[Any]]  # the arrays of a sample, or of a batch, by name
 
 
 class Batch(NamedTuple):

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from tokpack.samples.batch import Sample
     from tokpack.samples.cache.store import CacheFile
-    from tokpack.samples.iterate import Sample
     from tokpack.samples.orders.rows import Numbers, Rows
     from tokpack.samples.settings import OrderName, PackingName
     from tokpack.samples.split_string import Range

@@ -6,7 +6,6 @@ from operator import index as as_integer
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from tokpack.errors import ResumeError, UsageError
 from tokpack.samples.ahead import ahead
@@ -15,9 +14,8 @@ from tokpack.samples.fetch import asked_ahead
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from tokpack.samples.batch import Sample
     from tokpack.samples.map_style import MapStyle
-
-Sample = dict[str, npt.NDArray[Any]]
 
 
 class Samples(Protocol):

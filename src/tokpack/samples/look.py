@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tokpack.indexed import MMapIndexedDataset
+    from tokpack.samples.batch import Sample
     from tokpack.samples.gpt import GPTDataset
-    from tokpack.samples.iterate import Sample
 
 
 @dataclass(frozen=True)

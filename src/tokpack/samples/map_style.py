@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, SupportsIndex
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tokpack.samples.batch import Batch
-    from tokpack.samples.iterate import Sample
+    from tokpack.samples.batch import Batch, Sample
     from tokpack.samples.orders.rows import Numbers
 
 

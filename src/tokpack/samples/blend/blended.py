@@ -22,10 +22,9 @@ from tokpack.samples.settings import OWN_ORDERS
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tokpack.samples.batch import Batch
+    from tokpack.samples.batch import Batch, Sample
     from tokpack.samples.blend.schedule import BlendOrder
     from tokpack.samples.gpt import GPTDataset
-    from tokpack.samples.iterate import Sample
     from tokpack.samples.orders.rows import Numbers
     from tokpack.samples.settings import OrderName
 
