@@ -44,7 +44,7 @@ from tokpack.errors import (
 
 torch = pytest.importorskip("torch")
 
-from tokpack.trainer import checkpoint, loop  # noqa: E402
+from tokpack.trainer import checkpoint  # noqa: E402
 from tokpack.trainer.boards import telling_of_a_wait  # noqa: E402
 from tokpack.trainer.data import open_data  # noqa: E402
 from tokpack.trainer.loop import train  # noqa: E402
@@ -286,7 +286,7 @@ def test_a_lack_of_memory_is_named_behind_the_estimate(
     def fail(*_: Any) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB")
 
-    monkeypatch.setattr(loop, "make_engine", fail)
+    monkeypatch.setattr("tokpack.trainer.run.make_engine", fail)
     with pytest.raises(TrainingError, match="out of memory on rank 0: lower micro_batch_size"):
         train(Config(**settings(prefix)))
     assert "GB of weights, gradients and moments" in capsys.readouterr().err
