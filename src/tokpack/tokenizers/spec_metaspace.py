@@ -137,7 +137,10 @@ def _cuts_at_plain_spaces(step: dict[str, Any]) -> bool:
 
 
 def _check_added(added: Sequence[AddedToken], *, normalizes: bool) -> None:
-    """Refuse added tokens that overlap in a text, which the library searches in another order."""
+    """Refuse added tokens that the library may find otherwise than the core does.
+
+    These are such as compete for the same white space, and such as are equal when normalized.
+    """
     strips = any(token.rstrip for token in added)
     normal = set()
     for token in added:

@@ -244,7 +244,10 @@ def _named(name: str, first: bytes = b"", second: bytes = b"") -> NormalizerStep
 
 
 def _check_added(added: Sequence[AddedToken], normalizer: Any) -> None:
-    """Refuse added tokens that overlap in a text, which the library searches in another order."""
+    """Refuse added tokens that the library may find otherwise than the core does.
+
+    These are such as compete for the same white space, and such as are equal when normalized.
+    """
     normalize = _library_normalizer(normalizer).normalize_str if normalizer else str
     strips = any(token.rstrip for token in added)
     normal = set()
