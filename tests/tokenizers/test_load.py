@@ -111,7 +111,7 @@ def test_gpt2_s_files_as_a_folder_and_as_flags(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("request_", "message"),
     [
-        ({"name": "x.json", "vocab_file": "v.json"}, r"more than one .*x\.json, v\.json"),
+        ({"tokenizer": "x.json", "vocab_file": "v.json"}, r"more than one .*x\.json, v\.json"),
         ({"merge_file": "m.txt"}, r"m\.txt go with a --vocab-file"),
         ({"tokenizer_type": "HFTokenizer"}, "HFTokenizer needs its file: add --vocab-file"),
         ({"tokenizer_type": "SPMTokenizer"}, "SPMTokenizer needs its file: add --tokenizer-model"),
