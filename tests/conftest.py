@@ -1,4 +1,4 @@
-"""What all tests share: the folder of real data beside the repository."""
+"""What all tests share: the folder of real data beside the repository, and a small tokenizer."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 import zstandard
 from hypothesis import HealthCheck, settings
+from support.encoding_tools import byte_tokenizer
 from support.places import GOLDEN, SHARED
 
 if TYPE_CHECKING:
@@ -40,6 +41,12 @@ def shared() -> Path:
     if not SHARED.is_dir():
         pytest.skip("no real data here: the folder shared/data beside the repository is absent")
     return SHARED
+
+
+@pytest.fixture(scope="session")
+def bpe(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small byte-level BPE, as a file of the Hugging Face library."""
+    return byte_tokenizer(tmp_path_factory.mktemp("bpe") / "tokenizer.json")
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import pytest
 from support.cli_tools import tokpack as command
 from support.encoding_tools import (
-    byte_tokenizer,
     word_tokenizer,
     write_jsonl,
 )
@@ -20,11 +19,6 @@ from tokpack.indexed import Origins
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-
-@pytest.fixture(scope="module")
-def bpe(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return byte_tokenizer(tmp_path_factory.mktemp("bpe") / "tokenizer.json")
 
 
 def test_the_command(bpe: Path, tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
-from support.encoding_tools import byte_tokenizer
 from support.small_disk import small_disk
 from support.stopped_runs import Place
 
@@ -15,9 +14,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return byte_tokenizer(tmp_path_factory.mktemp("tokenizer") / "tokenizer.json")
+@pytest.fixture(scope="session")
+def tokenizer(bpe: Path) -> Path:
+    return bpe
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from support.encoding_tools import byte_tokenizer, documents, twin
+from support.encoding_tools import documents, twin
 from support.simulated_run import Simulation, patched
 
 from tokpack.encoding.folder import WorkFolder
@@ -29,13 +29,8 @@ FIRST = int(os.environ.get("FIRST_SIMULATION", "0"))
 
 
 @pytest.fixture(scope="module")
-def definition(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return byte_tokenizer(tmp_path_factory.mktemp("tokenizer") / "tokenizer.json")
-
-
-@pytest.fixture(scope="module")
-def tokenizer(definition: Path) -> Tokenizer:
-    return load_tokenizer(str(definition))
+def tokenizer(bpe: Path) -> Tokenizer:
+    return load_tokenizer(str(bpe))
 
 
 def make_texts(folder: Path, rng: random.Random) -> tuple[list[Path], list[str]]:
@@ -91,7 +86,7 @@ def undisturbed(job: Job, folder: Path) -> list[bytes]:
 def test_any_order(
     tmp_path: Path,
     tokenizer: Tokenizer,
-    definition: Path,
+    bpe: Path,
     caplog: pytest.LogCaptureFixture,
     seed: int,
 ) -> None:
@@ -103,7 +98,7 @@ def test_any_order(
     with patched(rng):
         expected = undisturbed(job, tmp_path)
         if limit is None and job.options.max_document_bytes > 5000:
-            assert expected[0] == twin(definition, texts)[0]
+            assert expected[0] == twin(bpe, texts)[0]
         simulation = Simulation(job, seed)
         stops, touched = 0, list[int]()
         while not simulation.run(

@@ -408,21 +408,20 @@ os.replace = replace
     assert {path.name for path in output.parent.iterdir()} == {"out.bin", "out.idx", "out.json"}
 
 
-def test_the_parent_dies_while_a_stream_is_shared(tmp_path: Path) -> None:
+def test_the_parent_dies_while_a_stream_is_shared(tmp_path: Path, bpe: Path) -> None:
     """One compressed file, read by one worker for two, killed at random moments."""
-    tokenizer = byte_tokenizer(tmp_path / "tokenizer.json")
     source = write_jsonl(tmp_path / "a.jsonl", documents(12_000, words=160))
     packed = tmp_path / "a.jsonl.gz"
     packed.write_bytes(gzip.compress(source.read_bytes(), 1))
-    tokpack.encode(str(source), str(tmp_path / "plain"), tokenizer=str(tokenizer), workers=1)
+    tokpack.encode(str(source), str(tmp_path / "plain"), tokenizer=str(bpe), workers=1)
     output = tmp_path / "out"
     rng = random.Random(3)
     for _ in range(3):
-        process = start(packed, output, tokenizer=tokenizer, workers=2)
+        process = start(packed, output, tokenizer=bpe, workers=2)
         if process.stdout:
             process.stdout.readline()
         time.sleep(rng.uniform(0.0, 0.15))
         process.kill()
         process.communicate()
-    finish(start(packed, output, tokenizer=tokenizer, workers=2))
+    finish(start(packed, output, tokenizer=bpe, workers=2))
     assert dataset(output) == dataset(tmp_path / "plain")

@@ -6,18 +6,12 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.encoding_tools import byte_tokenizer
 
 import tokpack
 from tokpack.errors import InputError, OutputError, RecordError
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-
-@pytest.fixture(scope="module")
-def bpe(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return byte_tokenizer(tmp_path_factory.mktemp("tokenizer") / "tokenizer.json")
 
 
 def lines(path: Path, *records: dict[str, Any]) -> Path:

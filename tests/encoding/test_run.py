@@ -17,7 +17,6 @@ import pytest
 import zstandard
 from support.encoding_tools import (
     DRIVER,
-    byte_tokenizer,
     dataset,
     digests,
     documents,
@@ -45,11 +44,6 @@ COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
     ".bz2": lambda data: bz2.compress(data, 1),
     ".zst": zstandard.ZstdCompressor(level=1).compress,
 }
-
-
-@pytest.fixture(scope="module")
-def bpe(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return byte_tokenizer(tmp_path_factory.mktemp("bpe") / "tokenizer.json")
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,6 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.encoding_tools import (
-    byte_tokenizer,
     children,
     documents,
     finish,
@@ -44,11 +43,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tokpack.sources import Source
-
-
-@pytest.fixture(scope="module")
-def bpe(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return byte_tokenizer(tmp_path_factory.mktemp("bpe") / "tokenizer.json")
 
 
 def record(kind: str, number: int, rng: random.Random) -> bytes:

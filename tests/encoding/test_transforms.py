@@ -9,7 +9,6 @@ import pytest
 import tokenizers
 from support.encoding_tools import (
     EOD,
-    byte_tokenizer,
     dataset,
     documents,
     idx_and_bin,
@@ -31,11 +30,6 @@ TEXTS = [
     'He said "no." She said (yes!) and went. 3.5 is a number... or so.',
     "\u2018Quoted.\u2019 Then not.",
 ]
-
-
-@pytest.fixture(scope="module")
-def bpe(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return byte_tokenizer(tmp_path_factory.mktemp("bpe") / "tokenizer.json")
 
 
 @pytest.fixture

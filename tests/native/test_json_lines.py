@@ -74,7 +74,7 @@ records = st.tuples(
 
 
 @given(st.lists(records, max_size=5), st.integers(0, 2**32), st.booleans())
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_well_formed_records_are_read_fast(
     objects: list[dict[str, object]], seed: int, ends_with_newline: bool
 ) -> None:
@@ -86,7 +86,7 @@ def test_well_formed_records_are_read_fast(
 
 
 @given(st.lists(records, min_size=1, max_size=3), st.integers(0, 2**32), st.integers(1, 6))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_mutated_records_are_never_read_wrong(
     objects: list[dict[str, object]], seed: int, mutations: int
 ) -> None:

@@ -86,7 +86,7 @@ STARTERS = "aAeoOuU\u00e5\u1ea1\u0915\u0928\u09c7\u0dd9\u304b\u212b\u2126\u0958\
 JAMO = "\u1100\u1112\u1113\u1160\u1161\u1175\u1176\u11a7\u11a8\u11c2\u11c3\uac00\uac01\ud7a3"
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(
     st.text(
         st.one_of(

@@ -195,7 +195,7 @@ TEXTS = st.lists(st.one_of(ATOMS, ATOMS, ATOMS, st.characters(codec="utf-8")), m
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(TEXTS)
 def test_random_texts(text: str) -> None:
     for name, oracle in PAIRS:

@@ -252,7 +252,7 @@ CUTS = st.one_of(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(documents=DOCUMENTS.filter(lambda found: len(found) > 3), cut=CUTS)
 def test_split_then_merge_is_where_it_began(documents: Documents, cut: dict[str, Any]) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from support.encoding_tools import idx_and_bin
 from support.places import GOLDEN
-from support.report_tools import make, run, run_json, sample_texts
+from support.report_tools import make, make_words, run, run_json, sample_texts
 
 import tokpack
 from tokpack.errors import UsageError
@@ -313,20 +313,10 @@ def test_the_tokenizer_is_found_again(tmp_path: Path) -> None:
 
 
 def test_a_vocabulary_of_words(tmp_path: Path) -> None:
-    vocab = tmp_path / "vocab.json"
-    vocab.write_text(json.dumps({"<unk>": 0, "<|endoftext|>": 1, "a": 2, "b": 3}))
-    source = tmp_path / "t.txt"
-    source.write_text("a b a\nb zz a\n")
-    tokpack.encode(
-        [str(source)],
-        str(tmp_path / "w"),
-        vocab_file=str(vocab),
-        tokenizer_type="Whitespace",
-        input_format="text",
-    )
-    shown = run_json("inspect", tmp_path / "w", "--doc", ":")["documents"]
+    words = make_words(tmp_path, "a b a\nb zz a\n")
+    shown = run_json("inspect", words, "--doc", ":")["documents"]
     assert [entry["text"] for entry in shown] == ["a b a <|endoftext|>", "b <unk> a <|endoftext|>"]
-    found = run_json("inspect", tmp_path / "w", "--grep", "<unk> a")["documents"]
+    found = run_json("inspect", words, "--grep", "<unk> a")["documents"]
     assert [entry["document"] for entry in found] == [1]
 
 

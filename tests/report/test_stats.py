@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import random
 from collections import Counter
@@ -16,7 +15,7 @@ import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.places import GOLDEN
-from support.report_tools import make, run, run_json, sample_texts
+from support.report_tools import make, make_words, run, run_json, sample_texts
 
 import tokpack
 from tokpack.files.durable import replace_file
@@ -189,20 +188,10 @@ def test_eod_inside_documents_is_a_warning(tmp_path: Path) -> None:
 
 
 def test_unknown_words(tmp_path: Path) -> None:
-    vocab = tmp_path / "vocab.json"
-    vocab.write_text(json.dumps({"<unk>": 0, "<|endoftext|>": 1, "a": 2, "b": 3}))
-    source = tmp_path / "t.txt"
-    source.write_text("a b x\ny z a\n")
-    tokpack.encode(
-        [str(source)],
-        str(tmp_path / "w"),
-        vocab_file=str(vocab),
-        tokenizer_type="Whitespace",
-        input_format="text",
-    )
-    (figures,) = run_json("stats", tmp_path / "w")["datasets"]
+    words = make_words(tmp_path, "a b x\ny z a\n")
+    (figures,) = run_json("stats", words)["datasets"]
     assert (figures["unknown"], figures["tokens"]) == (3, 8)
-    assert "3 (37.5%)" in run("stats", tmp_path / "w").stdout
+    assert "3 (37.5%)" in run("stats", words).stdout
     assert {token["text"] for token in figures["frequency"]["top"]} >= {"<unk>", "a"}
 
 

@@ -93,7 +93,7 @@ RATES = st.sampled_from((0.0, 0.3, 0.5, 1.0))
     pad=st.sampled_from((None, PAD)),
     extra=st.integers(0, 1),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_equals_the_twin(
     samples: list[list[list[int]]],
     rates: tuple[float, float, float],
@@ -140,7 +140,7 @@ def restored(tokens: list[int]) -> list[int]:
 
 
 @given(st.lists(st.integers(1, 20), min_size=1, max_size=40), st.integers(0, 2**62), RATES)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_what_is_rearranged_can_be_restored(document: list[int], number: int, spm: float) -> None:
     capacity = len(document) + 3
     text = np.array([[*document, 0, 0, 0]], np.int64)
@@ -287,7 +287,7 @@ def characters(shared: Path) -> Characters:
     ),
     st.integers(0, 2**62),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_characters_are_cut_and_encoded_again(
     characters: Characters, words: list[str], number: int
 ) -> None:

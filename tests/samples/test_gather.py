@@ -75,7 +75,7 @@ def make(folder: Path, kind: dict[str, Any]) -> tuple[Path, list[list[int]]]:
     return folder / "virtual", sequences
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(kind=datasets, chosen=options, picks=st.lists(st.integers(0, 10**6), max_size=12))
 def test_samples_are_those_of_the_twin(
     tmp_path_factory: pytest.TempPathFactory,

@@ -475,7 +475,6 @@ def test_too_many_datasets_for_the_flavour() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_positions_beyond_31_bits() -> None:
     """More entries than int32 can number; programs that write them as int32 go negative here."""
     count = 2**31 + 10_000_000

@@ -7,23 +7,20 @@ import hashlib
 import hmac
 import http.client
 import json
-import socket
-import subprocess
 import sys
-import time
 from collections import defaultdict
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from email.utils import format_datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 from xml.sax.saxutils import escape
 
-from support.ports import own_port
+from support.ports import listening, own_port
 from support.stores import BUCKET, Handler, Plan, serving
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
     from pathlib import Path
 
 ACCOUNT = "devstoreaccount1"  # of every emulator of Azure, as is the key
@@ -33,28 +30,12 @@ Answer = tuple[int, dict[str, str], bytes]
 
 
 @contextmanager
-def _process(command: Sequence[str], port: int) -> Iterator[None]:
-    quiet = subprocess.DEVNULL
-    process = subprocess.Popen(command, stdout=quiet, stderr=quiet)
-    try:
-        for _ in range(600):
-            with suppress(OSError):
-                socket.create_connection(("127.0.0.1", port), 1).close()
-                break
-            time.sleep(0.1)
-        yield
-    finally:
-        process.terminate()
-        process.wait()
-
-
-@contextmanager
 def azure(command: str) -> Iterator[dict[str, str]]:
     """Azurite, whose program is ``command``; gives the settings of its users."""
     port = own_port()
     words = f"{command} --silent --inMemoryPersistence --skipApiVersionCheck --disableTelemetry"
     words += f" --blobHost 127.0.0.1 --blobPort {port}"
-    with _process(words.split(), port):
+    with listening(words.split(), port):
         now = format_datetime(datetime.now(UTC), usegmt=True)
         signed = f"PUT{chr(10) * 12}x-ms-date:{now}\nx-ms-version:2021-08-06\n"
         signed += f"/{ACCOUNT}/{ACCOUNT}/{BUCKET}\nrestype:container"
@@ -86,7 +67,7 @@ def gcs(folder: Path) -> Iterator[dict[str, str]]:
         plan = Plan()
         uploads: ClassVar[defaultdict[str, dict[int, bytes]]] = defaultdict(dict)
 
-    with _process(command, port), serving(Front) as address:
+    with listening(command, port), serving(Front) as address:
         account = {"gcs_base_url": address, "disable_oauth": True, "client_email": ""}
         file = folder / "account.json"
         file.write_text(json.dumps(account | {"private_key": "", "private_key_id": ""}))

@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import time
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
 
 
 def own_port() -> int:
@@ -17,3 +24,20 @@ def own_port() -> int:
     port = int(holder.getsockname()[1])
     holder.detach()
     return port
+
+
+@contextmanager
+def listening(command: Sequence[str], port: int) -> Iterator[None]:
+    """Run a server in the background, from when it answers at ``port`` until the block ends."""
+    quiet = subprocess.DEVNULL
+    process = subprocess.Popen(command, stdout=quiet, stderr=quiet)
+    try:
+        for _ in range(600):
+            with suppress(OSError):
+                socket.create_connection(("127.0.0.1", port), 1).close()
+                break
+            time.sleep(0.1)
+        yield
+    finally:
+        process.terminate()
+        process.wait()

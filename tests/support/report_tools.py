@@ -55,3 +55,18 @@ def sample_texts() -> list[str]:
     """Documents of many lengths, some of them twice."""
     texts = [text for text in documents(60, 40) if text]
     return [*texts, texts[3], texts[7], texts[3]]
+
+
+def make_words(folder: Path, text: str) -> Path:
+    """The dataset of the lines of a text, whose words other than "a" and "b" are unknown."""
+    vocab, source = folder / "vocab.json", folder / "t.txt"
+    vocab.write_text(json.dumps({"<unk>": 0, "<|endoftext|>": 1, "a": 2, "b": 3}))
+    source.write_text(text)
+    tokpack.encode(
+        [str(source)],
+        str(folder / "w"),
+        vocab_file=str(vocab),
+        tokenizer_type="Whitespace",
+        input_format="text",
+    )
+    return folder / "w"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from support.ports import own_port
+from support.ports import listening, own_port
 
 if TYPE_CHECKING:
     import ssl
@@ -45,30 +44,11 @@ def environment(endpoint: str) -> dict[str, str]:
 def s3_server() -> Iterator[str]:
     """Moto's server in a process of its own, with an empty bucket; gives its address."""
     port = own_port()
-    command = [
-        sys.executable,
-        "-W",
-        "ignore",
-        "-m",
-        "moto.server",
-        "-H",
-        "127.0.0.1",
-        "-p",
-        str(port),
-    ]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        for _ in range(600):
-            with suppress(OSError):
-                socket.create_connection(("127.0.0.1", port), 1).close()
-                break
-            time.sleep(0.1)
+    moto = [sys.executable, "-W", "ignore", "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    with listening(moto, port):
         endpoint = f"http://127.0.0.1:{port}"
         S3(endpoint).request("PUT", "")
         yield endpoint
-    finally:
-        process.terminate()
-        process.wait()
 
 
 class S3:

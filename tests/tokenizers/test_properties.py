@@ -66,19 +66,6 @@ _SETTINGS = settings(
 )
 
 
-@pytest.fixture(scope="module")
-def gpt2(shared: Path) -> Twin:
-    folder = shared / "tokenizers"
-    return Twin(
-        load_tokenizer(vocab_file=folder / "gpt2-vocab.json", merge_file=folder / "gpt2-merges.txt")
-    )
-
-
-@pytest.fixture(scope="module")
-def neox(shared: Path) -> Twin:
-    return Twin(load_tokenizer(shared / "tokenizers" / "20B_tokenizer.json"))
-
-
 @given(texts=_TEXTS)
 @_SETTINGS
 def test_gpt2_on_random_texts(gpt2: Twin, texts: list[str]) -> None:

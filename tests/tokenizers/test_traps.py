@@ -18,7 +18,6 @@ from support.traps import TRAPS
 from tokenizers import normalizers
 
 from tokpack import _core
-from tokpack.tokenizers import load_tokenizer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,19 +29,6 @@ def test_the_reference_is_of_the_unicode_version_that_is_compiled_in(gpt2: Twin)
     new16, new17 = gpt2.slow(["\u1c89's", "\u088f's"], "text")
     assert contraction == new16[-1]
     assert contraction != new17[-1]
-
-
-@pytest.fixture(scope="module")
-def gpt2(shared: Path) -> Twin:
-    folder = shared / "tokenizers"
-    return Twin(
-        load_tokenizer(vocab_file=folder / "gpt2-vocab.json", merge_file=folder / "gpt2-merges.txt")
-    )
-
-
-@pytest.fixture(scope="module")
-def neox(shared: Path) -> Twin:
-    return Twin(load_tokenizer(shared / "tokenizers" / "20B_tokenizer.json"))
 
 
 @pytest.mark.parametrize("name", ["gpt2", "neox"])

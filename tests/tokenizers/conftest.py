@@ -1,0 +1,26 @@
+"""The two tokenizers that most texts are tried on, each beside the Hugging Face library."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from support.tokenizers_twin import Twin
+
+from tokpack.tokenizers import load_tokenizer
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture(scope="session")
+def gpt2(shared: Path) -> Twin:
+    folder = shared / "tokenizers"
+    return Twin(
+        load_tokenizer(vocab_file=folder / "gpt2-vocab.json", merge_file=folder / "gpt2-merges.txt")
+    )
+
+
+@pytest.fixture(scope="session")
+def neox(shared: Path) -> Twin:
+    return Twin(load_tokenizer(shared / "tokenizers" / "20B_tokenizer.json"))
