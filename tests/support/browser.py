@@ -88,7 +88,7 @@ class Browser:
         raise AssertionError("the browser has ended")
 
     def look(self, width: int, *, dark: bool) -> None:
-        """Set the width of the window, and the reader's taste."""
+        """Set the width of the window, and the preferred colour scheme."""
         self.tell(
             "Emulation.setDeviceMetricsOverride",
             width=width,

@@ -1,4 +1,4 @@
-"""Imported last by a process that others are forked from: what it has loaded is garbage of none.
+"""Imported last by a server of forks: exempts all that is loaded from garbage collection.
 
 A collection in a fork would go through all of it, and copy the pages that it lies in.
 """

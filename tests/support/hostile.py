@@ -1,4 +1,4 @@
-"""Files with a value that nobody expects, one for each place of a right one."""
+"""JSON documents that are valid but for one unexpected value, in every place in turn."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _places(node: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 def refused_well(action: Callable[[], object]) -> bool:
-    """Whether an action is refused; it may do nothing else but end well."""
+    """Return whether an action raises a tokpack error; any other exception fails the test."""
     try:
         action()
     except TokpackError as error:

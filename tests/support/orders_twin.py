@@ -46,7 +46,7 @@ def permute(size: int, key: int, i: int) -> int:
 
 
 def to_integers(weights: list[float]) -> list[int]:
-    """The weights times the power of two that leaves the sum of n of the largest below 2^62."""
+    """The weights times the largest power of two that keeps n times the largest below 2^62."""
     exact = [Fraction(weight) for weight in weights]
     bits = 62 - (len(weights) - 1).bit_length()
     scale = Fraction(1)

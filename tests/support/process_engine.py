@@ -24,7 +24,7 @@ class Running:
 
 @dataclass
 class ProcessEngine:
-    """``slots`` tasks at once; the first ``lose`` that are begun are killed after a moment."""
+    """Runs ``slots`` tasks at once, and kills the first ``lose`` shortly after they begin."""
 
     slots: int = 2
     lose: int = 0

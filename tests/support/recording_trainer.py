@@ -13,7 +13,7 @@ import numpy as np
 
 
 def record(folder: Path) -> None:
-    """From now on every run of this process writes its batches into ``folder``."""
+    """Let every later run of this process write its batches into ``folder``."""
     from tokpack.trainer import loop
 
     begin = loop.TrainingRun.begin

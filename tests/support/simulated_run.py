@@ -38,7 +38,7 @@ FOREVER = 1 << 60
 
 @contextmanager
 def patched(rng: random.Random) -> Iterator[None]:
-    """Sizes as small as the inputs, and writes that others may come into the middle of."""
+    """Small blocks and parts for small inputs, and writes that other threads may interrupt."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(worker, "HELD_BYTES", rng.choice((500, 5000, 50_000)))
         patch.setattr(worker, "SPILL_BYTES", rng.choice((500, 5000)))
@@ -52,7 +52,7 @@ def patched(rng: random.Random) -> Iterator[None]:
         yield
 
 
-_own = threading.local()  # .link: of the worker of this thread
+_own = threading.local()  # .link is that of the worker that this thread runs
 
 
 def _interrupted(write: Callable[[tracks.TrackFiles, int, memoryview, int], None]) -> Any:
@@ -66,17 +66,17 @@ def _interrupted(write: Callable[[tracks.TrackFiles, int, memoryview, int], None
 
 
 class Killed(BaseException):
-    """What ends the thread of a worker."""
+    """Raised in the thread of a worker to end it."""
 
 
 class _Thread:
-    """A worker, and its link to the run."""
+    """A worker in a thread, with the queues between it and the run."""
 
     def __init__(self, job: Job, name: str, slots: Slots | None, rng: random.Random) -> None:
         self.written: Counter[str] = Counter()  # bytes, by place
         self.inbox: deque[Task | Placement] = deque()
-        self.sent: deque[list[Event]] = deque()  # to the run, which takes it when it comes to it
-        self.waits = False  # for something in the inbox
+        self.sent: deque[list[Event]] = deque()  # events that the run has not taken yet
+        self.waits = False  # whether it waits for its inbox to be filled
         self.error: BaseException | None = None
         self._outbox: list[Event] = []
         self._rng = rng
@@ -88,14 +88,14 @@ class _Thread:
         self._thread.start()
 
     def step(self) -> None:
-        """Let the worker go on to the next place where it talks to the run."""
+        """Let the worker go on until it next sends to the run, or waits for it."""
         self._go.release()
         self._stopped.acquire()
         if self.error is not None:
             raise self.error
 
     def check_memory(self) -> None:
-        """However large a document was, not more is kept than pieces may wait in."""
+        """Check that buffers are no larger than the limit, however large a document was."""
         memories = [*self._worker._memories, *(memory for _, memory in self._worker._held.values())]
         for memory in memories:
             assert max(map(len, memory.buffers)) <= 2 * worker.HELD_BYTES
@@ -137,7 +137,7 @@ class _Thread:
     def poll(self) -> Task | Placement | None:
         self._flush()
         self._talk()
-        if not self.inbox or self._rng.random() < 0.3:  # what was sent is still on its way
+        if not self.inbox or self._rng.random() < 0.3:  # a message may be delivered later
             return None
         return self.inbox.popleft()
 
@@ -166,7 +166,7 @@ class Simulation:
         self.coordinator: Coordinator
 
     def run(self, workers: int, steps: int = FOREVER, touched: Sequence[int] = ()) -> bool:
-        """Run to the end, or for so many steps, after which all is killed. Whether it has ended."""
+        """Run for at most so many steps, then kill all; return whether the run has ended."""
         job, journal = self.job, Journal(self.job.folder)
         found = resume.found_pieces(job, _NO_PLAN, touched, journal)
         joined = work._open_joined(job)
@@ -221,7 +221,7 @@ class Simulation:
             chosen()
 
     def _check_end(self, threads: Sequence[_Thread], slots: int) -> None:
-        """Nothing is held or under way any more, when the workers have come to rest."""
+        """Deliver what is under way until all workers rest; then nothing may be held."""
         while True:
             ready: list[Any] = [thread for thread in threads if thread.sent]
             ready += [thread.step for thread in threads if not thread.waits or thread.inbox]
@@ -245,7 +245,7 @@ class Simulation:
         assert left <= newest, (left, newest)
 
     def _check_bytes(self, joined: tracks.TrackFiles) -> None:
-        """The sums are those of the files."""
+        """Cut the joined files to their length and compare their checksums with the noted ones."""
         for n, name in enumerate(self.job.tracks):
             os.ftruncate(joined.files[n], self.coordinator.ends[n])
             if name.endswith(".ids"):
@@ -253,7 +253,7 @@ class Simulation:
                 assert self.coordinator.digests()[name] == whole
 
     def touch(self, source: int) -> None:
-        """Give the file of a source another time."""
+        """Change the modification time of a source's file."""
         own = list(self.job.sources)
         own[source] = replace(own[source], mtime_ns=own[source].mtime_ns + 1000)
         os.utime(own[source].path, ns=(0, own[source].mtime_ns))
@@ -261,7 +261,7 @@ class Simulation:
 
     @property
     def content(self) -> list[bytes]:
-        """The joined files."""
+        """Return the contents of the joined files."""
         return [Path(self.job.folder.joined(name)).read_bytes() for name in self.job.tracks]
 
 

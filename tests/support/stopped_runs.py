@@ -32,7 +32,7 @@ from tokpack.sources import discover
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# Parts and blocks of a file, far smaller than they would be.
+# Parts and blocks far smaller than the defaults, so that a small file has several.
 SMALL = """
 import contextlib
 import functools
@@ -43,7 +43,7 @@ work.SYNC_SECONDS = 0.02
 plan.make_parts = functools.partial(plan.make_parts, smallest_bytes=48 << 10)
 blocks.BLOCK_BYTES = 4 << 10
 """
-# The run ends with a SIGKILL at a part, when the journal has the parts before.
+# The run kills itself at a chosen part, when the journal has all parts before it.
 STOP_AT_PART = (
     SMALL
     + """
@@ -56,7 +56,7 @@ def stops(self, task, real=worker.Worker._encode):
 worker.Worker._encode = stops
 """
 )
-# The run ends when all is in its place, before it writes what is missing.
+# The run ends when all pieces are joined, before it writes the index and the manifest.
 STOP_AT_END = (
     SMALL
     + """
@@ -65,7 +65,7 @@ import tokpack.encoding.run as run
 run.stage = lambda *_: os.kill(os.getpid(), 9)
 """
 )
-# The run ends at one of the renames that give the names.
+# The run ends at one of the renames that give the files their final names.
 STOP_AT_RENAME = (
     SMALL
     + """
@@ -112,7 +112,7 @@ class Place:
 
     @contextlib.contextmanager
     def _small(self) -> Iterator[None]:
-        """Parts and blocks as those of the runs that are stopped."""
+        """Use the same sizes of parts and blocks as the runs that are stopped."""
         with pytest.MonkeyPatch.context() as patch:
             cut = functools.partial(plan.make_parts, smallest_bytes=48 << 10)
             patch.setattr(plan, "make_parts", cut)
@@ -125,7 +125,7 @@ class Place:
             verify(str(self.output))
 
     def stop(self, script: str, **more: Any) -> None:
-        """A run that kills itself."""
+        """Start a run that kills itself."""
         state = [script, more, hashlib.sha256(self.source.read_bytes()).hexdigest()]
         kept = self.kept / hashlib.sha256(json.dumps(state).encode()).hexdigest()
         if not kept.exists():
@@ -147,7 +147,7 @@ class Place:
         self.stop(STOP_AT_PART.format(part=number), **more)
 
     def right(self) -> None:
-        """The dataset is that of the input as it is now, and verify says so."""
+        """Check that the dataset is that of the input as it is now; verify must find no fault."""
         texts = [json.loads(line)["text"] for line in self.source.read_bytes().splitlines()]
         assert dataset(self.output) == twin(self.tokenizer, texts)
         self.verify()

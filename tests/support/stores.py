@@ -52,7 +52,7 @@ def s3_server() -> Iterator[str]:
 
 
 class S3:
-    """The bucket as it is, without any of our code; the server checks no signatures."""
+    """Direct access to the bucket, without tokpack; the server checks no signatures."""
 
     def __init__(self, endpoint: str) -> None:
         self._netloc = urlsplit(endpoint).netloc
@@ -100,8 +100,8 @@ class Fault:
     kind: str
     method: str = "GET"
     path: str = ""
-    after: int = 0  # requests that go well first
-    beyond: int = 0  # bytes of which all requests go well
+    after: int = 0  # so many requests succeed first
+    beyond: int = 0  # only requests behind so many bytes fail
     times: int = 1 << 30
     act: Callable[[], object] | None = None
     seen: int = 0
@@ -130,7 +130,7 @@ class Plan:
 
 
 class Store(NamedTuple):
-    """The bucket itself, and the faults of the way to it."""
+    """A bucket, and the plan of faults of the proxy in front of it."""
 
     s3: S3
     plan: Plan

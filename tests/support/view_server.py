@@ -37,7 +37,7 @@ class Server:
         self.host, self.base = where.netloc, where.path
 
     def get(self, page: str, *, method: str = "GET", host: str = "", base: str = "") -> Answer:
-        """A page below the base, letter by letter."""
+        """Request a page by its exact path, without normalizing it."""
         connection = http.client.HTTPConnection(self.host, timeout=120)
         connection.putrequest(method, (base or self.base) + page, skip_host=True)
         connection.putheader("Host", host or self.host)
