@@ -123,7 +123,7 @@ class MMapIndexedDataset:
 
         UsageError where the dataset is virtual, or on a store: they do not lie in one file here.
         """
-        tokens = self._only("tokens").tokens
+        tokens = self._only().tokens
         if isinstance(tokens, StoredTokens):
             raise UsageError(f"{self._prefix}: its tokens lie on a store: read sequences")
         return tokens
@@ -134,7 +134,7 @@ class MMapIndexedDataset:
 
         UsageError where the dataset is virtual.
         """
-        return self._only("tokens").index.pointers
+        return self._only().index.pointers
 
     @property
     def sizes(self) -> npt.NDArray[np.int32]:
@@ -297,12 +297,12 @@ class MMapIndexedDataset:
             raise ValueError(f"{self._prefix}: the dataset is closed")
         return self._open_shards
 
-    def _only(self, what: str) -> Shard:
+    def _only(self) -> Shard:
         only = self._shards.only
         if only is not None:
             return only
         raise UsageError(
-            f"{self._prefix}: a virtual dataset, whose {what} lie in {len(self.records)} files: "
+            f"{self._prefix}: a virtual dataset, whose tokens lie in {len(self.records)} files: "
             "read sequences, or make one dataset of it with `tokpack merge`"
         )
 

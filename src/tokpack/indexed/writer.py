@@ -15,8 +15,6 @@ from tokpack.indexed.dataset import MMapIndexedDataset
 from tokpack.indexed.format import MAX_LENGTH, index_chunks, storage_dtype
 from tokpack.indexed.manifest import is_manifest, manifest_path
 
-_COPY = 8 << 20
-
 
 class MMapIndexedDatasetBuilder:
     """Write a dataset sequence by sequence, as users of fairseq, Megatron and GPT-NeoX know it.
@@ -79,7 +77,9 @@ class MMapIndexedDatasetBuilder:
                 )
             self._end_open_document()
             offset = len(self._lengths)
-            self._copy(other)
+            with cannot_write(self._path):
+                self._file.write(other.tokens.data)
+            self._bytes += other.tokens.nbytes
             self._lengths.frombytes(other.sizes.astype(np.intc).tobytes())
             self._doc_idx.frombytes((other.doc_idx[1:] + offset).astype(np.int64).tobytes())
 
@@ -147,14 +147,6 @@ class MMapIndexedDatasetBuilder:
     def _end_open_document(self) -> None:
         if self._doc_idx[-1] != len(self._lengths):
             self.end_document()
-
-    def _copy(self, other: MMapIndexedDataset) -> None:
-        tokens = other.tokens
-        step = _COPY // self._dtype.itemsize
-        with cannot_write(self._path):
-            for start in range(0, len(tokens), step):
-                self._file.write(tokens[start : start + step].data)
-        self._bytes += tokens.nbytes
 
     def _check_size(self) -> None:
         """Refuse to commit after a write that failed."""

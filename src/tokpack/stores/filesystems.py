@@ -93,7 +93,7 @@ class FileSystems:
             raise StoreError(f"{shown(url)}: {scrubbed(str(error))}") from error
         except PermissionError as error:
             raise StoreError(f"{shown(url)}: permission denied: {scrubbed(str(error))}") from error
-        except (OSError, TimeoutError) as error:
+        except OSError as error:
             raise TransientError(scrubbed(str(error))) from error
         except Exception as error:  # whatever a file system throws
             raise StoreError(f"{shown(url)}: {scrubbed(str(error))}") from error

@@ -45,7 +45,9 @@ def find(store: Store, url: str) -> list[ListedObjects]:
     """
     lists = place_of(url).kind != "http"
     if lists and _MAGIC.search(url):
-        found = list(_matching(store, url))
+        names = url.split("/")
+        first = next(i for i, name in enumerate(names) if _MAGIC.search(name))
+        found = list(_walk(store, "/".join(names[:first]), names[first:]))
         if not found:
             raise StoreError(f"{shown(url)}: no object matches this pattern")
         return sorted(found, key=lambda one: _order(one.folder or one.objects[0].url))
@@ -56,12 +58,6 @@ def find(store: Store, url: str) -> list[ListedObjects]:
     if not objects:
         raise StoreError(f"{shown(url)}: no such object{' or folder' if lists else ''}")
     return [ListedObjects(url.rstrip("/"), objects)]
-
-
-def _matching(store: Store, pattern: str) -> Iterator[ListedObjects]:
-    components = pattern.split("/")
-    first = next(i for i, name in enumerate(components) if _MAGIC.search(name))
-    yield from _walk(store, "/".join(components[:first]), components[first:])
 
 
 def _walk(store: Store, base: str, rest: Sequence[str]) -> Iterator[ListedObjects]:

@@ -118,8 +118,6 @@ class ObjectStores:
         obstore, store = self._opened(url)
         try:
             return act(obstore, store)
-        except FileNotFoundError as error:
-            raise translated(error, url) from error
         except Exception as error:
             if type(error).__name__ == "AlreadyExistsError":
                 raise FileExistsError(shown(url)) from error
