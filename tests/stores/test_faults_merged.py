@@ -23,7 +23,6 @@ COMMANDS = {  # with {data}, a dataset; over another one where they say so
     "merge": f"merge {{data}} small -o {URL}/x -q",
     "merge virtual": f"merge {URL}/{{data}} -o {URL}/x --virtual --overwrite -q",
     "split": f"split {{data}} -o {URL}/x --parts 2 --overwrite -q",
-    "convert": f"convert {{data}} {URL}/x --dtype int32 -q",
     "convert datatrove": f"convert {{data}} {URL}/x --to datatrove --overwrite -q",
 }
 GOES_FIRST = {  # of an old output
