@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, overload
 from tokpack.errors import TokenizerError, missing_package
 from tokpack.shards import SHARD_BYTES
 from tokpack.stores import paths_of
-from tokpack.tokenizers import TokenizerFiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -21,49 +20,21 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from tokpack.encoding import EncodeOptions
-    from tokpack.encoding.options import DType, Empty, OnError, SpecialTokens
+    from tokpack.encoding.options import (
+        DType,
+        Empty,
+        EncodeRequest,
+        OnError,
+        PlanRequest,
+        SpecialTokens,
+    )
     from tokpack.indexed import Manifest
     from tokpack.progress import Show
     from tokpack.report import Stats
     from tokpack.shards.plan import ShardPlan
     from tokpack.shards.survey import Standing
     from tokpack.stores.anywhere import PathLike
-
-
-class PlanRequest(TokenizerFiles, total=False):
-    """The options of ``plan`` but ``keys``, for type checkers; EncodeOptions describes them."""
-
-    output_names: Mapping[str, str] | None
-    vocab_size: int | None
-    special_tokens_count: int | None
-    append_eod: bool
-    eod_token: str | int | None
-    prepend_bos: bool
-    bos_token: str | int | None
-    add_special_tokens: bool
-    dtype: DType
-    special_tokens: SpecialTokens
-    on_error: OnError
-    max_rejects: int | None
-    empty: Empty
-    ftfy: bool
-    split_sentences: bool
-    keep_newlines: bool
-    lang: str
-    limit: int | None
-    input_format: str
-    hf_split: str | None
-    overwrite: bool
-    trace: bool
-    max_document_bytes: int
-
-
-class EncodeRequest(PlanRequest, total=False):
-    """The options of ``encode`` but ``keys``."""
-
-    workers: int
-    scratch: str | None
-    progress: Show | None
+    from tokpack.tokenizers import TokenizerFiles
 
 
 @overload

@@ -13,9 +13,9 @@ from support.places import ROOT
 
 import tokpack
 from tokpack import errors
-from tokpack.api import EncodeRequest, PlanRequest
 from tokpack.cli.main import COMMANDS
 from tokpack.cli.parser import flag_names
+from tokpack.encoding.options import EncodeRequest, PlanRequest
 from tokpack.samples.blend.prebuild import index_files, prebuild
 from tokpack.samples.blend.spec import OPTIONS, BlendSpec
 from tokpack.tokenizers import (

@@ -14,7 +14,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from tokpack.cli import terminal
-from tokpack.cli.parser import parse
 from tokpack.display import discard, nearest
 from tokpack.errors import TokpackError, UsageError
 from tokpack.quantities import bytes_text
@@ -117,6 +116,8 @@ def _dispatch(name: str, arguments: Sequence[str]) -> int:
     if name == "train":  # whose flags are the settings of a run
         code: int = command.run(arguments)
         return code
+    from tokpack.cli.parser import parse
+
     parsed = parse(command.PAGE, arguments)
     return 0 if parsed is None else command.run(parsed)
 

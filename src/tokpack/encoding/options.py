@@ -12,10 +12,12 @@ from tokpack.machine import usable_cores
 from tokpack.sources.compression import SUFFIXES
 from tokpack.sources.detect import DOCUMENT_SUFFIXES
 from tokpack.stores import is_url, shown
+from tokpack.tokenizers import TokenizerFiles
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from tokpack.progress import Show
     from tokpack.stores.anywhere import PathLike
 
 DType = Literal["auto", "uint16", "int32"]
@@ -199,3 +201,39 @@ def _stem(name: str) -> str:
         name = stem
         stem, suffix = os.path.splitext(name)
     return name
+
+
+class PlanRequest(TokenizerFiles, total=False):
+    """The options of ``tokpack.plan`` but ``keys``, for type checkers."""
+
+    output_names: Mapping[str, str] | None
+    vocab_size: int | None
+    special_tokens_count: int | None
+    append_eod: bool
+    eod_token: str | int | None
+    prepend_bos: bool
+    bos_token: str | int | None
+    add_special_tokens: bool
+    dtype: DType
+    special_tokens: SpecialTokens
+    on_error: OnError
+    max_rejects: int | None
+    empty: Empty
+    ftfy: bool
+    split_sentences: bool
+    keep_newlines: bool
+    lang: str
+    limit: int | None
+    input_format: str
+    hf_split: str | None
+    overwrite: bool
+    trace: bool
+    max_document_bytes: int
+
+
+class EncodeRequest(PlanRequest, total=False):
+    """The options of ``tokpack.encode`` but ``keys``."""
+
+    workers: int
+    scratch: str | None
+    progress: Show | None
