@@ -50,7 +50,7 @@ $(VENV)/created:
 # What it depends on is installed by itself, below.
 $(VENV)/installed: $(VENV)/created pyproject.toml $(NATIVE)
 	@echo "building tokpack"
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(INSTALL) --no-deps --no-build-isolation --editable .
+	@PATH="$(CURDIR)/$(BIN):$$PATH" env -u MAKEFLAGS $(INSTALL) --no-deps --no-build-isolation --editable .
 	@touch $@
 
 # By itself, so that nothing that depends on it chooses another one; and beside the compiler.

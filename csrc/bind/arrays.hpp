@@ -11,9 +11,13 @@ template <class T>
 using Array = py::array_t<T, py::array::c_style>;
 using Int64s = Array<std::int64_t>;
 
+inline bool is_aligned(const py::array& array, std::size_t alignment) {
+  return reinterpret_cast<std::uintptr_t>(array.data()) % alignment == 0;
+}
+
 template <class T>
 bool is_aligned(const Array<T>& array) {
-  return reinterpret_cast<std::uintptr_t>(array.data()) % alignof(T) == 0;
+  return is_aligned(array, alignof(T));
 }
 
 // The elements of an array; ValueError with its name unless it has one dimension and is aligned.

@@ -1,4 +1,4 @@
-#include "bind/bind.hpp"
+#include "bind/arrays.hpp"
 #include "core/samples/megatron_order.hpp"
 
 namespace tokpack {
@@ -18,10 +18,6 @@ void shuffle_as(Mt19937& random, py::array& values) {
 
 bool is_contiguous(const py::array& values) {
   return values.ndim() == 1 && (values.shape(0) < 2 || values.strides(0) == values.itemsize());
-}
-
-bool is_aligned(const py::array& values, std::size_t alignment) {
-  return reinterpret_cast<std::uintptr_t>(values.data()) % alignment == 0;
 }
 
 // Entries of sequences are numpy's structures of six bytes.
