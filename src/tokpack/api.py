@@ -6,16 +6,15 @@ Here are those that several rooms have a part in; others are a room's own (see `
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, overload
 
-from tokpack.errors import TokenizerError, missing_package
+from tokpack.errors import TokenizerError, needs_extra
 from tokpack.shards import SHARD_BYTES
 from tokpack.stores import paths_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
     from typing import Unpack
 
@@ -147,11 +146,10 @@ def encode_shard(
     Gives of each key its manifest. Raises as ``encode`` does, ResumeError where this machine would
     not make the planned bytes, and BusyError where another process makes it on the same disk.
     """
-    from tokpack.shards.plan import ShardPlan, prefix_of
+    from tokpack.shards.plan import load_plan
     from tokpack.shards.work import encode_shard as run
 
-    name = prefix_of(os.fspath(prefix))
-    whole = ShardPlan.load(name)
+    name, whole = load_plan(prefix)
     made = run(whole, name, shard, workers=workers, scratch=scratch, progress=progress)
     return dict(zip(whole.names, made, strict=True))
 
@@ -161,11 +159,11 @@ def status(prefix: PathLike) -> list[Standing]:
 
     InputError where there is no plan, FormatError where it is damaged.
     """
-    from tokpack.shards.plan import ShardPlan, prefix_of
+    from tokpack.shards.plan import load_plan
     from tokpack.shards.survey import survey
 
-    name = prefix_of(os.fspath(prefix))
-    return survey(ShardPlan.load(name), name)
+    name, whole = load_plan(prefix)
+    return survey(whole, name)
 
 
 def commit(prefix: PathLike, *, overwrite: bool = False) -> dict[str, Manifest]:
@@ -176,10 +174,9 @@ def commit(prefix: PathLike, *, overwrite: bool = False) -> dict[str, Manifest]:
     another dataset of the name is there.
     """
     from tokpack.shards.commit import commit as run
-    from tokpack.shards.plan import ShardPlan, prefix_of
+    from tokpack.shards.plan import load_plan
 
-    name = prefix_of(os.fspath(prefix))
-    whole = ShardPlan.load(name)
+    name, whole = load_plan(prefix)
     return dict(zip(whole.names, run(whole, name, overwrite=overwrite), strict=True))
 
 
@@ -227,7 +224,7 @@ def import_model(
     """
     from tokpack.checkpoints import importing
 
-    with _torch_is_there():
+    with needs_extra("train"):
         weights = importing.open_model(model, config=config, vocab_size=vocab_size)
         described, _ = importing.describe_tokenizer(model, **tokenizer)
         return importing.import_model(weights, output, tokenizer=described, progress=progress)
@@ -253,7 +250,7 @@ def export(
     InputError and FormatError for a checkpoint that is missing or broken, OutputError where
     ``output`` exists.
     """
-    with _torch_is_there():
+    with needs_extra("train"):
         from tokpack.checkpoints.export import export as run
         from tokpack.checkpoints.export import open_checkpoint
 
@@ -268,15 +265,6 @@ def export(
             inputs=[os.fspath(path) for path in (checkpoint, config) if path],
             progress=progress,
         )
-
-
-@contextmanager
-def _torch_is_there() -> Iterator[None]:
-    """UsageError that says what to install, where it is not."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise missing_package(error, "train") from None
 
 
 def _request(

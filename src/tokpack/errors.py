@@ -7,6 +7,11 @@ program or the machine failed.
 from __future__ import annotations
 
 import errno
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 MOST_CHARACTERS = 4000  # of a message, whatever somebody's file has in it
 
@@ -26,11 +31,20 @@ class UsageError(TokpackError, ValueError):
     """The request itself is wrong: an option, a combination, a name."""
 
 
-def missing_package(error: ModuleNotFoundError, extra: str) -> UsageError:
-    """What to install where an import failed; a module of ours that is not there is a fault."""
-    if error.name is None or error.name.partition(".")[0] == "tokpack":
-        raise error
-    return UsageError(f"this needs the package {error.name}: pip install 'tokpack[{extra}]'")
+@contextmanager
+def needs_extra(extra: str) -> Iterator[None]:
+    """Raise a UsageError that says what to install where a package cannot be imported.
+
+    A module of tokpack itself that is missing is a fault, and stays one.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] == "tokpack":
+            raise
+        raise UsageError(
+            f"this needs the package {error.name}: pip install 'tokpack[{extra}]'"
+        ) from None
 
 
 class InputError(TokpackError):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from tokpack.configuration.flags import flag_names, resolve
 from tokpack.configuration.setting import in_flags
 from tokpack.display import message, tell
-from tokpack.errors import TokpackError, UsageError, missing_package
+from tokpack.errors import TokpackError, UsageError, needs_extra
 from tokpack.files.lock import release
 
 if TYPE_CHECKING:
@@ -32,10 +32,8 @@ def run(argv: Sequence[str]) -> int:
             f"--nproc {nproc} in a world of {world} processes: `tokpack train --nproc {nproc}` "
             "starts so many, and any other launcher is told so itself"
         )
-    try:
+    with needs_extra("train"):
         from .loop import train
-    except ModuleNotFoundError as error:
-        raise missing_package(error, "train") from None
 
     # Words, also those behind "--flag=", that name files: these were perhaps read.
     words = [word.partition("=")[2] or word for word in argv]

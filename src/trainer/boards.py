@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tokpack.display import tell
-from tokpack.errors import OutputError, UsageError, missing_package
+from tokpack.errors import OutputError, UsageError, needs_extra
 from tokpack.files.durable import cannot_write
 
 if TYPE_CHECKING:
@@ -93,10 +93,8 @@ class WeightsAndBiases:
 
     def __init__(self, config: Config) -> None:
         """Begin it. Raises UsageError, as without an account, and OutputError."""
-        try:
+        with needs_extra("wandb"):
             import wandb
-        except ModuleNotFoundError as error:
-            raise missing_package(error, "wandb") from None
         self._error: type[Exception] = wandb.Error
         folder = config.wandb_save_dir or config.log_dir or config.save
         try:

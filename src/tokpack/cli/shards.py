@@ -73,7 +73,7 @@ def one_prefix(inputs: Sequence[str], command: str) -> str:
 
 def encode(arguments: argparse.Namespace, page: Page) -> int:
     """Make the shards that ``encode --plan`` asks for, one after the other."""
-    from tokpack.shards.plan import ShardPlan, prefix_of
+    from tokpack.shards.plan import load_plan
     from tokpack.shards.scheduler import numbers_of
     from tokpack.shards.work import encode_shard
 
@@ -84,8 +84,7 @@ def encode(arguments: argparse.Namespace, page: Page) -> int:
         if name not in _BESIDE_A_PLAN and value != getattr(nothing, name, None):
             what = flags.get(name, "INPUT")
             raise UsageError(f"{what} beside --plan: the plan says it; leave it out")
-    prefix = prefix_of(arguments.plan)
-    plan = ShardPlan.load(prefix)
+    prefix, plan = load_plan(arguments.plan)
     datasets = []
     for number in numbers_of(arguments.shard, plan.shards):
         with (

@@ -34,7 +34,6 @@ SPECIAL_TOKENS_COUNT = flag(
     metavar="N",
     help="special tokens of a TikTokenizer",
 )
-_PATHS = ("tokenizer", "vocab_file", "merge_file", "tokenizer_model")
 
 
 def tokenizer_flag(otherwise: str) -> Flag:
@@ -60,4 +59,6 @@ def tokenizer_given(arguments: argparse.Namespace) -> TokenizerFiles:
 
 def tokenizer_paths(arguments: argparse.Namespace) -> list[str]:
     """The files, folders or names of a tokenizer that the flags name."""
-    return [path for name in _PATHS if (path := getattr(arguments, name))]
+    from tokpack.tokenizers import TOKENIZER_PATHS
+
+    return [path for name in TOKENIZER_PATHS if (path := getattr(arguments, name))]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokpack.cli.parser import Group, flag
 from tokpack.cli.tokenizer_flags import FILES, tokenizer_flag, tokenizer_given
-from tokpack.errors import UsageError, missing_package
+from tokpack.errors import UsageError, needs_extra
 
 if TYPE_CHECKING:
     import argparse
@@ -31,10 +31,8 @@ def load(module: str) -> Any:
 
     UsageError where what it needs is not installed.
     """
-    try:
+    with needs_extra("train"):
         return importlib.import_module(f"tokpack.{module}")
-    except ModuleNotFoundError as error:
-        raise missing_package(error, "train") from None
 
 
 def open_checkpoint(arguments: argparse.Namespace) -> tuple[Any, Any]:

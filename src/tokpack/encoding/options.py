@@ -12,7 +12,7 @@ from tokpack.machine import usable_cores
 from tokpack.sources.compression import SUFFIXES
 from tokpack.sources.detect import DOCUMENT_SUFFIXES
 from tokpack.stores import is_url, shown
-from tokpack.tokenizers import TokenizerFiles
+from tokpack.tokenizers import TOKENIZER_PATHS, TokenizerFiles
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,7 +26,6 @@ OnError = Literal["fail", "skip"]
 Empty = Literal["skip", "document"]
 _CHOICES = {"dtype": DType, "special_tokens": SpecialTokens, "on_error": OnError, "empty": Empty}
 _LEAST = {"workers": 0, "limit": 1, "max_rejects": 0, "max_document_bytes": 1}
-TOKENIZER_PATHS = ("tokenizer", "vocab_file", "merge_file", "tokenizer_model")
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from tokpack import __version__
-from tokpack.encoding.options import TOKENIZER_PATHS
 from tokpack.encoding.plan import MAX_PART_BYTES, MIN_PART_BYTES, deciding_options, described
 from tokpack.encoding.planned import load_means
 from tokpack.errors import UsageError
@@ -16,6 +15,7 @@ from tokpack.shards import SHARD_BYTES
 from tokpack.shards.plan import ShardPlan, prefix_of
 from tokpack.sources import Part, Source, discover, fingerprints, make_parts
 from tokpack.stores import is_url, shown
+from tokpack.tokenizers import TOKENIZER_PATHS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -224,6 +225,12 @@ def plan_path(prefix: str) -> str:
 def prefix_of(text: str) -> str:
     """The prefix that a user means who names it, its plan's folder or its plan."""
     return text.removesuffix("/").removesuffix("/" + NAME).removesuffix(SUFFIX)
+
+
+def load_plan(name: str | os.PathLike[str]) -> tuple[str, ShardPlan]:
+    """The prefix that ``name`` stands for, see ``prefix_of``, and its plan. As ShardPlan.load."""
+    prefix = prefix_of(os.fspath(name))
+    return prefix, ShardPlan.load(prefix)
 
 
 def save_plan(plan: ShardPlan, prefix: str, *, overwrite: bool = False) -> ShardPlan:

@@ -106,6 +106,9 @@ class TokenizerFiles(TypedDict, total=False):
     pattern: str | None
 
 
+TOKENIZER_PATHS = ("tokenizer", "vocab_file", "merge_file", "tokenizer_model")  # or names
+
+
 def load_tokenizer(
     tokenizer: PathLike | None = None,
     *,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tokpack.cli import terminal
 from tokpack.cli.parser import Group, Page, flag, number
 from tokpack.cli.tokenizer_flags import OF_DATASET, tokenizer_given
-from tokpack.errors import UsageError, missing_package
+from tokpack.errors import UsageError, needs_extra
 
 if TYPE_CHECKING:
     import argparse
@@ -50,10 +50,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Run ``tokpack view``."""
     if not arguments.inputs:
         raise UsageError("nothing to show: name a dataset, a blend file, or the folder of a run")
-    try:
+    with needs_extra("view"):
         from tokpack.view.app import serve
-    except ModuleNotFoundError as error:
-        raise missing_package(error, "view") from None
     from tokpack.cli.inputs import matching_datasets
     from tokpack.view.items import open_items
 
