@@ -1,7 +1,8 @@
 # Needs Python 3.11 or newer and a C++ compiler; everything else goes into .venv.
 #
 #   make demo      set up; from Python's own sources to tokens, a blend, a small GPT and its text
-#   make test      set up, then run the tests, on JOBS processes
+#   make test      set up, then run the tests, on JOBS processes; of one folder of tests: ROOM=samples
+#   make test-core the same without the trainer's tests, and without torch, DeepSpeed and Ray
 #   make test-slow the tests that try everything there is: every code point, every byte of a file
 #   make lint      ruff, mypy --strict and clang-format
 #   make sanitize  the core's own tests under ASan and UBSan
@@ -9,7 +10,7 @@
 #   make torture   kill, cut the power of and fill the disk of real runs, for ROUNDS rounds from SEED;
 #                  MEGABYTES of text for each family of tokenizers beside their libraries, in MINUTES
 #   make fuzz      fuzz the core (needs clang) and the readers, SECONDS for each target
-#   make bench     the benchmarks; rows go to benchmarks/results
+#   make bench     the benchmarks of encoding; rows go to benchmarks/results
 #   make docs      the documentation as a site, in site/; links and anchors are checked
 #   make dist      the sdist and, made from it, a wheel for PYTHON, tried in a clean environment
 #   make wheels    the wheels of all Pythons for this system and processor (Linux: needs Docker)
@@ -34,7 +35,7 @@ unexport PYTHONDONTWRITEBYTECODE
 MAKEFLAGS += --jobs=2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint sanitize neon torture fuzz bench docs dist wheels clean
+.PHONY: help demo test test-core test-slow lint sanitize neon torture fuzz bench docs dist wheels clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -60,7 +61,8 @@ $(VENV)/torch: | $(VENV)/created
 	@touch $@
 
 # What an extra needs, beside the compiler too.
-$(VENV)/needs-%: pyproject.toml | $(VENV)/torch
+$(VENV)/needs-train $(VENV)/needs-dev: | $(VENV)/torch
+$(VENV)/needs-%: pyproject.toml | $(VENV)/created
 	@$(BIN)/python tools/requirements.py $* >$@.txt
 	@$(INSTALL) -r $@.txt
 	@touch $@
@@ -69,7 +71,10 @@ $(VENV)/trainer: $(VENV)/needs-train $(VENV)/installed
 	@touch $@
 
 $(VENV)/developer: $(VENV)/needs-dev $(VENV)/installed
-	@touch $(VENV)/trainer $@
+	@touch $(VENV)/trainer $(VENV)/needs-test $(VENV)/tester $@
+
+$(VENV)/tester: $(VENV)/needs-test $(VENV)/installed
+	@touch $@
 
 demo: $(VENV)/trainer
 	@$(BIN)/python examples/demo.py
@@ -77,8 +82,23 @@ demo: $(VENV)/trainer
 # One more than there are cores, as tests wait for other processes, for clocks and disks.
 JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); [ $$n -lt 8 ] && echo $$((n + 1)) || echo 8)
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+# The rooms but the trainer need no torch; tests in them that do are skipped.
+CORE = TOKPACK_TESTS_WITHOUT=torch,deepspeed,ray $(PYTEST)
+ROOM ?=
+ROOMS := $(filter-out core fuzz golden support torture,$(patsubst tests/%/,%,$(wildcard tests/*/)))
+ifneq ($(filter-out $(ROOMS),$(ROOM)),)
+  $(error no tests in tests/$(filter-out $(ROOMS),$(ROOM)); ROOM is of: $(ROOMS))
+endif
+ifneq ($(if $(ROOM),$(filter trainer,$(ROOM)),all),)
 test: $(VENV)/developer
-	@$(PYTEST) -m "not slow" $(PYTEST_ARGS)
+	@$(PYTEST) -m "not slow" $(ROOM:%=tests/%) $(PYTEST_ARGS)
+else
+test: $(VENV)/tester
+	@$(CORE) -m "not slow" $(ROOM:%=tests/%) $(PYTEST_ARGS)
+endif
+
+test-core: $(VENV)/tester
+	@$(CORE) -m "not slow" --ignore tests/trainer $(PYTEST_ARGS)
 
 test-slow: $(VENV)/developer
 	@$(PYTEST) -m slow $(PYTEST_ARGS)

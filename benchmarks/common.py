@@ -1,4 +1,4 @@
-"""What all benchmarks share: the real corpora, the machine in words, rows, tables.
+"""What all benchmarks share: corpora, the machine in words, the command line, rows, tables.
 
 A row is one JSON object a line in ``benchmarks/results/NAME.jsonl``: what was measured, with the
 date, the command, the machine and the versions, so that it can be compared and repeated.
@@ -6,28 +6,38 @@ date, the command, the machine and the versions, so that it can be compared and 
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import importlib.metadata
 import json
 import os
 import platform
 import shlex
+import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+Row = dict[str, Any]
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 DEFAULT_DATA = ROOT.parent / "shared" / "data"
 CORPORA = ("english", "code", "multi", "owt")
 ZSTD_WINDOW = 1 << 27  # the corpora are stored with a long window
+CONTENTS = (
+    "english, code, multi and owt .jsonl.zst, expected.json, gpt2-vocab.json, gpt2-merges.txt and "
+    "20B_tokenizer.json; for encode.py also cl100k_base, o200k_base and qwen.tiktoken with "
+    "to_json.py that converts them, and deepseek-v3.json"
+)
 
 
 @dataclass(frozen=True)
@@ -45,11 +55,6 @@ class Data:
     def merge_file(self) -> Path:
         """GPT-2's ``merges.txt``."""
         return self.find("gpt2-merges.txt")
-
-    @property
-    def neox_file(self) -> Path:
-        """The ``tokenizer.json`` of GPT-NeoX-20B."""
-        return self.find("20B_tokenizer.json")
 
     def corpus(self, name: str) -> Path:
         """The file of the corpus ``name``, zstd-compressed JSON lines."""
@@ -70,8 +75,8 @@ class Data:
 
     def expected(self, name: str, tokenizer: str = "gpt2") -> dict[str, Any]:
         """Documents, tokens and sha256 of .bin and .idx that other programs wrote for a corpus."""
-        known = json.loads(self.find("expected.json").read_text())
-        expected: dict[str, Any] = known[f"{name}.{tokenizer}"]
+        answers = json.loads(self.find("expected.json").read_text())
+        expected: dict[str, Any] = answers[f"{name}.{tokenizer}"]
         return expected
 
     def find(self, name: str) -> Path:
@@ -84,38 +89,58 @@ class Data:
         )
 
 
-def add_data_argument(parser: argparse.ArgumentParser) -> None:
-    """Add ``--data``."""
-    parser.add_argument(
-        "--data",
-        type=Path,
-        metavar="DIR",
-        help="folder with english, code, multi and owt .jsonl.zst, expected.json, gpt2-vocab.json, "
-        "gpt2-merges.txt and 20B_tokenizer.json, for encode.py also cl100k_base, o200k_base and "
-        "qwen.tiktoken with to_json.py that converts them, and deepseek-v3.json "
-        "(default: shared/data beside the repository)",
+def parser(doc: str | None, *, data: bool = True, work: bool = True) -> argparse.ArgumentParser:
+    """A command line with the options that benchmarks share."""
+    command_line = argparse.ArgumentParser(
+        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-
-
-def find_data(given: Path | None) -> Data:
-    """The data folder, or an error that says what to give."""
-    folder = given or DEFAULT_DATA
-    if not folder.is_dir():
-        sys.exit(
-            f"{folder}: no such folder; give --data DIR with english.jsonl.zst, code.jsonl.zst, "
-            "multi.jsonl.zst, owt.jsonl.zst (JSON lines with the key text), expected.json, "
-            "gpt2-vocab.json, gpt2-merges.txt and 20B_tokenizer.json"
+    if data:
+        command_line.add_argument(
+            "--data",
+            type=Path,
+            default=DEFAULT_DATA,
+            metavar="DIR",
+            help=f"folder with {CONTENTS} (shared/data beside the repository)",
         )
+    if work:
+        command_line.add_argument(
+            "--work",
+            type=Path,
+            metavar="DIR",
+            help="of inputs and outputs, kept",
+        )
+    command_line.add_argument("--no-save", action="store_true", help="append no rows to results")
+    return command_line
+
+
+def find_data(folder: Path) -> Data:
+    """The data folder, or an error that says what to give."""
+    if not folder.is_dir():
+        sys.exit(f"{folder}: no such folder; give --data DIR with {CONTENTS}")
     return Data(folder)
+
+
+@contextlib.contextmanager
+def work_folder(kept: Path | None) -> Iterator[Path]:
+    """The folder for inputs and outputs: ``kept``, or a temporary one."""
+    folder = kept or Path(tempfile.mkdtemp(prefix="tokpack-benchmark-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield folder.resolve()
+    finally:
+        if kept is None:
+            shutil.rmtree(folder)
 
 
 def machine() -> dict[str, Any]:
     """What the numbers depend on, in words."""
+    from tokpack import _core
+
     return {
         "cpu": _cpu(),
         "cores": len(os.sched_getaffinity(0)),
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
-        "simd": _simd(),
+        "simd": _core.simd_levels()[-1],
         "system": f"{platform.system()} {platform.release().partition('-')[0]}",
         "python": platform.python_version(),
     }
@@ -123,13 +148,13 @@ def machine() -> dict[str, Any]:
 
 def versions(*packages: str) -> dict[str, str]:
     """Versions of installed packages, and the commit of this repository."""
-    found = {"tokpack": _commit()}
+    names = {"tokpack": _commit()}
     for package in ("numpy", *packages):
         try:
-            found[package] = importlib.metadata.version(package)
+            names[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
-            found[package] = "not installed"
-    return found
+            names[package] = "not installed"
+    return names
 
 
 def command() -> str:
@@ -140,7 +165,7 @@ def command() -> str:
     return shlex.join(["python", str(name), *words])
 
 
-def append_rows(name: str, rows: Iterable[Mapping[str, Any]], packages: Mapping[str, str]) -> Path:
+def append_rows(name: str, rows: Iterable[Mapping[str, Any]], packages: Mapping[str, str]) -> None:
     """Append rows to ``benchmarks/results/NAME.jsonl``, each with its circumstances."""
     circumstances = {
         "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -154,12 +179,31 @@ def append_rows(name: str, rows: Iterable[Mapping[str, Any]], packages: Mapping[
     with open(path, "a", encoding="utf-8") as file:
         for row in rows:
             file.write(json.dumps({**row, **circumstances}) + "\n")
-    return path
+    print(f"rows appended to {path.relative_to(ROOT)}", file=sys.stderr)
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
     """Median, least and most."""
     return {"median": statistics.median(values), "min": min(values), "max": max(values)}
+
+
+def grouped(rows: Iterable[Row], *names: str) -> dict[tuple[Any, ...], list[Row]]:
+    """The rows by their values under ``names``, in the order of the first of each."""
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row.get(name) for name in names), []).append(row)
+    return groups
+
+
+def median(rows: Iterable[Row], name: str) -> Any:
+    """The median of the numbers under ``name``; "-" where there are none."""
+    values = [row[name] for row in rows if row.get(name) is not None]
+    return statistics.median(values) if values else "-"
+
+
+def ratio(above: Any, below: Any, digits: int = 1) -> str:
+    """``above`` by ``below``, as in "2.3x"; "-" where one is missing."""
+    return "-" if "-" in (above, below) else f"{above / below:.{digits}f}x"
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
@@ -175,17 +219,19 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         print("  ".join(cells).rstrip())
 
 
-def repeated(content: bytes, size: int) -> Iterator[bytes]:
-    """Whole lines of ``content``, over and over, until there are at least ``size`` bytes."""
-    while size > 0:
-        if size < len(content):
-            end = content.find(b"\n", size - 1)
-            content = content[: end + 1]
-        yield content
-        size -= len(content)
+def show(rows: Iterable[Row]) -> None:
+    """Print all rows, a table for each kind of them."""
+    hidden = {"benchmark", "gpu", "shares", "date", "command", "machine", "versions", "load"}
+    for (kind,), same in grouped(rows, "benchmark").items():
+        flat = [{**row, **row.get("shares", {})} for row in same]
+        columns = [n for n in dict.fromkeys(n for row in flat for n in row) if n not in hidden]
+        print(f"\n{kind}")
+        print_table(columns, [[row.get(name, "-") for name in columns] for row in flat])
 
 
 def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
     if isinstance(value, float):
         return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
@@ -203,16 +249,10 @@ def _cpu() -> str:
     return platform.processor() or platform.machine()
 
 
-def _simd() -> str:
-    from tokpack import _core
-
-    return _core.simd_levels()[-1]
-
-
 def _commit() -> str:
     from tokpack import __version__
 
-    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=10"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    describe = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=10"]
+    done = subprocess.run(describe, capture_output=True, text=True, check=False)
     commit = done.stdout.strip()
     return f"{__version__} ({commit})" if commit else __version__

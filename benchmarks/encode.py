@@ -1,7 +1,6 @@
 """The encoder in memory, one thread, beside other libraries in the same run, with equal ids.
 
-    python benchmarks/encode.py [--data DIR] [--tokenizers gpt2,...] [--corpora english,...]
-                                [--peers gigatoken,...] [--runs 3] [--bytes LIMIT]
+    python benchmarks/encode.py [--tokenizers gpt2,...] [--corpora english,...] [--peers ...]
 
 Each cell, one library with one tokenizer on one corpus, is a fresh process (``encode_one.py``):
 *cold* is its first pass over the corpus, *warm* the best of the later ones, in megabytes of UTF-8
@@ -22,25 +21,22 @@ own, made with pip under ``--work``.
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 import venv
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+import common
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parent))
-import common
-
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    import argparse
+    from collections.abc import Sequence
 
 # name in the table -> its file in the data folder
 TOKENIZERS = {
@@ -57,7 +53,6 @@ PEERS = {
     "gigatoken": ("gigatoken", "gigatoken==0.10.0", False),
     "snaptokens": ("snaptokens", "snaptokens==0.2.6", False),
     "tokenizers-1.0rc": ("tokenizers", "tokenizers==1.0.0rc3", False),
-    "tiktoken": ("tiktoken", "tiktoken==0.14.0", True),
     "tokenizers-0.23": ("tokenizers", "tokenizers==0.23.3", True),
 }
 PASSES = 4
@@ -73,10 +68,6 @@ class Program:
     python: str
     limit: int
     passes: int
-
-    def knows(self, tokenizer: str) -> bool:
-        """Whether encode_one.py can load the tokenizer with it: tiktoken reads no patterns."""
-        return self.library != "tiktoken" or tokenizer == "gpt2"
 
 
 def environment(work: Path, name: str, requirement: str) -> str:
@@ -135,7 +126,7 @@ def write_corpus(data: common.Data, work: Path, name: str) -> None:
     np.cumsum([0, *map(len, documents)]).astype(np.int64).tofile(work / f"{name}.offsets")
 
 
-def measure(program: Program, work: Path, tokenizer: str, corpus: str) -> dict[str, Any]:
+def measure(program: Program, work: Path, tokenizer: str, corpus: str) -> common.Row:
     """One fresh process: its ids' sha256, bytes of text, and MB/s of the first and a later pass."""
     script = Path(__file__).with_name("encode_one.py")
     text, offsets = work / f"{corpus}.txt", work / f"{corpus}.offsets"
@@ -146,16 +137,16 @@ def measure(program: Program, work: Path, tokenizer: str, corpus: str) -> dict[s
     )
     if done.returncode != 0:
         sys.exit(f"{program.name} with {tokenizer} on {corpus} failed:\n{done.stderr}")
-    result: dict[str, Any] = json.loads(done.stdout)
+    result: common.Row = json.loads(done.stdout)
     cold, *later = [result["bytes"] / s / 1e6 for s in result["seconds"]]
     return {"ids": result["ids"], "bytes": result["bytes"], "cold": cold, "warm": max(later)}
 
 
 def compare(
     programs: Sequence[Program], work: Path, tokenizer: str, corpus: str, runs: int
-) -> list[dict[str, Any]]:
+) -> list[common.Row]:
     """Rows, tokpack's first: every program ``runs`` times in turns, ids compared with tokpack's."""
-    results: dict[str, list[dict[str, Any]]] = {program.name: [] for program in programs}
+    results: dict[str, list[common.Row]] = {program.name: [] for program in programs}
     for _ in range(runs):
         for program in programs:
             results[program.name].append(measure(program, work, tokenizer, corpus))
@@ -168,7 +159,7 @@ def compare(
         if size not in wanted:
             short = Program("tokpack", "tokpack", sys.executable, program.limit, SLOW_PASSES)
             wanted[size] = measure(short, work, tokenizer, corpus)["ids"]
-        row: dict[str, Any] = {"benchmark": "encode", "tokenizer": tokenizer, "corpus": corpus}
+        row: common.Row = {"benchmark": "encode", "tokenizer": tokenizer, "corpus": corpus}
         row |= {"library": program.name, "bytes": size, "runs": runs}
         row["equal_ids"] = all(r["ids"] == wanted[size] for r in found)
         for key in ("cold", "warm"):
@@ -180,79 +171,77 @@ def compare(
     return rows
 
 
-def table_line(rows: Sequence[dict[str, Any]], names: Iterable[str]) -> list[Any]:
-    """One line of the table: a tokenizer and a corpus, all libraries."""
-    known = {row["library"]: row for row in rows}
-    line = [rows[0]["tokenizer"], rows[0]["corpus"], rows[0]["bytes"] / 1e6]
-    for name in names:
-        line += [known[name][key]["median"] if name in known else "-" for key in ("cold", "warm")]
-    for key in ("tokpack_cold_ratio", "tokpack_warm_ratio"):
-        line.append(min((row[key] for row in rows[1:]), default="-"))
-    different = [row["library"] for row in rows if not row["equal_ids"]]
-    return [*line, f"DIFFER: {' '.join(different)}" if different else "equal"]
+def show(rows: Sequence[common.Row]) -> None:
+    """Print a line for each tokenizer and corpus: MB/s of all libraries, and ids that differ."""
+    libraries = list(dict.fromkeys(row["library"] for row in rows))
+    lines = []
+    for (tokenizer, corpus), same in common.grouped(rows, "tokenizer", "corpus").items():
+        # Rows without a tokenizer are older, and of GPT-2's.
+        line = [tokenizer or "gpt2", corpus, max(row["bytes"] for row in same) / 1e6]
+        for library in libraries:
+            row = next((row for row in same if row["library"] == library), None)
+            line += [row[key]["median"] if row else "-" for key in ("cold", "warm")]
+        for key in ("tokpack_cold_ratio", "tokpack_warm_ratio"):
+            line.append(min((row[key] for row in same if row["library"] != "tokpack"), default="-"))
+        different = [row["library"] for row in same if not row["equal_ids"]]
+        lines.append([*line, f"DIFFER: {' '.join(different)}" if different else "equal"])
+    speeds = [f"{library} {key}" for library in libraries for key in ("cold", "warm")]
+    columns = ["tokenizer", "corpus", "MB", *speeds, "x best cold", "x best warm", "ids"]
+    common.print_table(columns, lines)
+    print("MB/s of one thread")
 
 
 def parse() -> argparse.Namespace:
     """The command line, with lists for --tokenizers, --corpora and --peers."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    common.add_data_argument(parser)
-    parser.add_argument("--tokenizers", default=",".join(TOKENIZERS), help="default: %(default)s")
-    parser.add_argument("--corpora", default="english,code,multi", help="default: %(default)s")
-    parser.add_argument(
-        "--peers",
-        default="gigatoken,snaptokens",
-        help=f"of {', '.join(PEERS)}; '' for none (default: %(default)s)",
-    )
+    parser = common.parser(__doc__)
+    lists = {"tokenizers": TOKENIZERS, "corpora": common.CORPORA, "peers": PEERS}
+    chosen = {
+        "tokenizers": ",".join(TOKENIZERS),
+        "corpora": "english,code,multi",
+        "peers": "gigatoken,snaptokens",
+    }
+    for name, choices in lists.items():
+        words = f"of {', '.join(choices)}; '' for none (default: %(default)s)"
+        parser.add_argument(f"--{name}", default=chosen[name], help=words)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument(
         "--bytes", type=int, default=sys.maxsize, help="of a corpus at most (default: all of it)"
     )
     parser.add_argument("--slow-bytes", type=int, default=6_000_000)
-    parser.add_argument("--work", type=Path, help="kept folder for environments and corpora")
     args = parser.parse_args()
-    for name, known in (("tokenizers", TOKENIZERS), ("corpora", common.CORPORA), ("peers", PEERS)):
-        given = [word for word in getattr(args, name).split(",") if word]
-        unknown = [word for word in given if word not in known]
+    for name, choices in lists.items():
+        words = [word for word in getattr(args, name).split(",") if word]
+        unknown = [word for word in words if word not in choices]
         if unknown:
-            parser.error(f"--{name}: no {', '.join(unknown)}; there are {', '.join(known)}")
-        setattr(args, name, given)
+            parser.error(f"--{name}: no {', '.join(unknown)}; there are {', '.join(choices)}")
+        setattr(args, name, words)
     return args
 
 
 def main() -> None:
-    """Measure everything in turns, compare ids, append rows, and print the table."""
+    """Measure everything in turns, compare ids, print the table and append rows."""
     args = parse()
-    data = common.find_data(args.data)
-    work = args.work or Path(tempfile.mkdtemp(prefix="tokpack-encode-"))
-    work.mkdir(parents=True, exist_ok=True)
-    for corpus in args.corpora:
-        write_corpus(data, work, corpus)
-    for tokenizer in args.tokenizers:
-        write_tokenizer(data, work, tokenizer)
-    programs = [Program("tokpack", "tokpack", sys.executable, args.bytes, PASSES)]
-    packages = common.versions()
-    for name in args.peers:
-        library, packages[name], slow = PEERS[name]
-        python = environment(work, name, packages[name])
-        limit = min(args.bytes, args.slow_bytes) if slow else args.bytes
-        programs.append(Program(name, library, python, limit, SLOW_PASSES if slow else PASSES))
-    names = [program.name for program in programs]
-    lines = []
-    for tokenizer in args.tokenizers:
-        able = [program for program in programs if program.knows(tokenizer)]
+    data, packages = common.find_data(args.data), common.versions()
+    rows: list[common.Row] = []
+    with common.work_folder(args.work) as work:
         for corpus in args.corpora:
-            print(f"{tokenizer} on {corpus}", file=sys.stderr)
-            rows = compare(able, work, tokenizer, corpus, args.runs)
-            path = common.append_rows("encode", rows, packages)
-            lines.append(table_line(rows, names))
-    speeds = [f"{name} {key}" for name in names for key in ("cold", "warm")]
-    common.print_table(
-        ["tokenizer", "corpus", "MB", *speeds, "x best cold", "x best warm", "ids"], lines
-    )
-    print(f"MB/s of one thread; rows appended to {path.relative_to(common.ROOT)}", file=sys.stderr)
-    if not args.work:
-        shutil.rmtree(work)
-    if any(line[-1] != "equal" for line in lines):
+            write_corpus(data, work, corpus)
+        for tokenizer in args.tokenizers:
+            write_tokenizer(data, work, tokenizer)
+        programs = [Program("tokpack", "tokpack", sys.executable, args.bytes, PASSES)]
+        for name in args.peers:
+            library, packages[name], slow = PEERS[name]
+            python = environment(work, name, packages[name])
+            limit = min(args.bytes, args.slow_bytes) if slow else args.bytes
+            programs.append(Program(name, library, python, limit, SLOW_PASSES if slow else PASSES))
+        for tokenizer in args.tokenizers:
+            for corpus in args.corpora:
+                print(f"{tokenizer} on {corpus}", file=sys.stderr)
+                rows += compare(programs, work, tokenizer, corpus, args.runs)
+    show(rows)
+    if not args.no_save:
+        common.append_rows("encode", rows, packages)
+    if not all(row["equal_ids"] for row in rows):
         sys.exit("ids differ")
 
 

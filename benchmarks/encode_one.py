@@ -59,15 +59,6 @@ def tokpack(folder: Path, documents: list[bytes]) -> Callable[[], Any]:
     return encode
 
 
-def sentencepiece(folder: Path, documents: list[bytes]) -> Callable[[], Any]:
-    """The library of SentencePiece models, a document at a time."""
-    import sentencepiece
-
-    model = sentencepiece.SentencePieceProcessor(model_file=str(folder / "tokenizer.model"))
-    texts = [document.decode() for document in documents]
-    return lambda: [model.encode(text) for text in texts]
-
-
 def gigatoken(folder: Path, documents: list[bytes]) -> Callable[[], Any]:
     """gigatoken's fastest API: a list of bytes in, an Awkward array out."""
     import gigatoken
@@ -86,40 +77,12 @@ def snaptokens(folder: Path, documents: list[bytes]) -> Callable[[], Any]:
 
 
 def tokenizers(folder: Path, documents: list[bytes]) -> Callable[[], Any]:
-    """The Hugging Face library, without offsets where it can, a document at a time."""
+    """The Hugging Face library, without offsets."""
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     texts = [document.decode() for document in documents]
-    if hasattr(tokenizer, "encode_batch_fast"):
-        return lambda: [e.ids for e in tokenizer.encode_batch_fast(texts)]
-    return lambda: [tokenizer.encode(text).ids for text in texts]
-
-
-def tiktoken(folder: Path, documents: list[bytes]) -> Callable[[], Any]:
-    """tiktoken with GPT-2's pattern, special tokens as text, into numpy arrays."""
-    import tiktoken
-
-    from_unicode = {char: byte for byte, char in enumerate(_byte_chars())}
-    vocab = json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]
-    ranks = {
-        bytes(from_unicode[c] for c in token): rank
-        for token, rank in vocab.items()
-        if token != "<|endoftext|>"
-    }
-    pattern = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
-    encoding = tiktoken.Encoding(
-        "gpt2", pat_str=pattern, mergeable_ranks=ranks, special_tokens={"<|endoftext|>": 50256}
-    )
-    texts = [document.decode() for document in documents]
-    return lambda: [encoding.encode_to_numpy(text, disallowed_special=()) for text in texts]
-
-
-def _byte_chars() -> list[str]:
-    """The character that stands for each byte in GPT-2's vocabulary."""
-    visible = {*range(33, 127), *range(161, 173), *range(174, 256)}
-    hidden = iter(range(256, 512))
-    return [chr(b) if b in visible else chr(next(hidden)) for b in range(256)]
+    return lambda: [e.ids for e in tokenizer.encode_batch_fast(texts)]
 
 
 def _digest(result: Any) -> str:
@@ -145,11 +108,9 @@ def main() -> None:
     del content
     encode = {
         "tokpack": tokpack,
-        "sentencepiece": sentencepiece,
         "gigatoken": gigatoken,
         "snaptokens": snaptokens,
         "tokenizers": tokenizers,
-        "tiktoken": tiktoken,
     }[library](Path(folder), documents)
     seconds = []
     for _ in range(int(passes)):

@@ -1,46 +1,44 @@
 """What the trainer is on a GPU, in an hour at most: is it right, does it wait, how fast, and why.
 
-    python benchmarks/gpu.py -o report        # one GPU; report.md, report.png, rows
-    python benchmarks/gpu.py -o report --toy  # the same in toy sizes, on a CPU too: some seconds
+    python benchmarks/gpu.py              # one GPU
+    python benchmarks/gpu.py --toy        # the same in toy sizes, on a CPU too: some seconds
 
-Parity: kernels and types on the device against fp32 on the CPU. Waiting: steps in which torch calls
-a synchronisation with the device an error. Compilation: graph breaks, and what is compiled again
-after the first step. Layouts: ZeRO, tensor ranks and stages against one process, where there are
-enough GPUs or NCCL may put several ranks on one (``gpu_layouts.py``). Profile: where the time of a
-step goes. Sizes: tokens/s, MFU and memory, with micro batches to the memory's limit. What is not
-timed runs side by side. Nothing is downloaded. The exit code is 1 where something is wrong.
+Parity: kernels and types on the device against fp32 on the CPU. Steady: steps in which torch calls
+a synchronisation with the device an error, graph breaks, and what is compiled after the first step.
+Profile: where the time of a step goes. Sizes: tokens/s, MFU and memory, with
+micro batches to the memory's limit. What is not timed runs side by side. Nothing is downloaded. The
+exit code is 1 where something is wrong.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import multiprocessing as mp
-import os
-import pickle
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
+import common
 import torch
-from common import append_rows, versions
-from gpu_layouts import LAYOUTS, in_ranks, layout
-from gpu_report import PARTS, write_report
-from gpu_steps import batches, config_of, furthest, open_engine, waits
+from common import Row
 
-from tokpack.trainer import vocabulary
+from tokpack.configuration.config import Config
+from tokpack.configuration.model import ModelConfig
+from tokpack.trainer import parallel, vocabulary
 from tokpack.trainer.attention import fastest_kernel
+from tokpack.trainer.engine import make_engine
 from tokpack.trainer.metrics import StepMeter, peak_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from torch import Tensor
 
-Row = dict[str, Any]
+    from tokpack.trainer.engine import Engine
+
 Settings = dict[str, Any]
 
 LLAMA = {
@@ -77,6 +75,72 @@ SIZES = {
 }
 SMALL = (2, 256, 4, 4096, 512)  # for parity
 WARM_UP = 3
+PARTS = {  # what belongs to a part of the profile, by words in the names of kernels
+    "attention": ("flash", "fmha", "sdpa", "flex", "scaled_dot"),
+    "matrix products": ("gemm", "nvjet", "cutlass", "aten::mm", "addmm", "bmm", "matmul"),
+    "optimizer": ("adam", "multi_tensor", "foreach"),
+    "copies": ("memcpy", "memset", "copy_", "fill_", "zero_"),
+}
+
+
+def config_of(size: tuple[int, ...], device: str, micro: int, **more: Any) -> Config:
+    """A run of two micro batches a step."""
+    layers, hidden, heads, vocabulary_size, length = size
+    settings = {
+        "num_layers": layers,
+        "hidden_size": hidden,
+        "num_attention_heads": heads,
+        "vocab_size": vocabulary_size,
+        "seq_length": length,
+        "micro_batch_size": micro,
+        "global_batch_size": 2 * micro,
+        "device": device,
+    }
+    return Config(**{**settings, "precision": "bf16", **more})
+
+
+def open_engine(config: Config) -> Engine:
+    """An engine, and with others in other processes where the environment names them."""
+    model = ModelConfig.of(config, config.vocab_size or 0)
+    return make_engine(config, model, parallel.start(config))
+
+
+def batches(config: Config, step: int, documents: bool = False) -> list[dict[str, Tensor]]:
+    """The micro batches of a step: random tokens, of three documents in a sample if asked."""
+    draw = torch.Generator().manual_seed(step)
+    found, length = [], config.seq_length
+    for _ in range(config.global_batch_size // config.micro_batch_size):
+        shape = (config.micro_batch_size, length + 1)
+        ids = torch.randint(config.vocab_size or 0, shape, generator=draw)
+        batch = {"tokens": ids[:, :-1].contiguous(), "labels": ids[:, 1:].contiguous()}
+        batch["loss_mask"] = torch.ones(batch["tokens"].shape)
+        if documents:
+            edges = torch.full(shape, length, dtype=torch.int32)
+            edges[:, :3] = torch.tensor([0, length // 3, length // 2])
+            batch["cu_seqlens"] = edges
+        if config.device == "cuda":
+            batch = {name: x.pin_memory() for name, x in batch.items()}
+        found.append(batch)
+    return found
+
+
+def waits(step: Callable[[], object], device: str) -> str:
+    """Where a step waits for the device, of which torch makes an error; "never"."""
+    if device == "cuda":
+        torch.cuda.set_sync_debug_mode("error")
+    try:
+        step()
+    except RuntimeError as error:
+        return str(error).splitlines()[0]
+    finally:
+        if device == "cuda":
+            torch.cuda.set_sync_debug_mode("default")
+    return "never"
+
+
+def furthest(found: list[float], exact: list[float]) -> float:
+    """The largest relative difference."""
+    return max(abs(a - b) / b for a, b in zip(found, exact, strict=True))
 
 
 def parity(name: str, size: tuple[int, ...], device: str) -> Row:
@@ -104,23 +168,8 @@ def parity(name: str, size: tuple[int, ...], device: str) -> Row:
     return row
 
 
-def waiting(name: str, size: tuple[int, ...], device: str) -> Row:
-    """Whether a step waits for the device: torch raises where it does."""
-    settings, documents, _ = CASES[name]
-    config = config_of(size, device, 2, **settings)
-    engine = open_engine(config)
-    data = [batches(config, step, documents) for step in range(WARM_UP)]
-    with fastest_kernel(engine.topology.device):
-        for batch in data:
-            engine.train_batch(batch, 1e-3)
-        found = waits(lambda: engine.train_batch(data[0], 1e-3), device)
-    if device != "cuda":
-        return {"case": name, "waits": "not measured"}
-    return {"case": name, "waits": found, "right": found == "never"}
-
-
-def compilation(name: str, size: tuple[int, ...], device: str) -> Row:
-    """Graph breaks, and graphs that are compiled after the first step and the first evaluation."""
+def steady(name: str, size: tuple[int, ...], device: str) -> Row:
+    """Whether a step waits for the device, has graph breaks, or is compiled after the first one."""
     from torch._dynamo.utils import counters
 
     settings, documents, _ = CASES[name]
@@ -130,12 +179,14 @@ def compilation(name: str, size: tuple[int, ...], device: str) -> Row:
     graphs = []
     with fastest_kernel(engine.topology.device):
         for step in range(4):
-            engine.train_batch(batches(config, step, documents), 1e-3)
-            engine.evaluate(batches(config, step, documents))
+            data = batches(config, step, documents)
+            engine.train_batch(data, 1e-3)
+            engine.evaluate(data)
             graphs.append(counters["stats"]["unique_graphs"])
+        found = waits(lambda: engine.train_batch(data, 1e-3), device)
     breaks, again = sum(counters["graph_break"].values()), graphs[-1] - graphs[0]
-    row = {"case": name, "graphs": graphs[0], "breaks": breaks, "again": again}
-    return {**row, "right": not (breaks or again)}
+    row = {"case": name, "graphs": graphs[0], "breaks": breaks, "again": again, "waits": found}
+    return {**row, "right": not (breaks or again) and found == "never"}
 
 
 def profile(name: str, size: tuple[int, ...], device: str, micro: int) -> Row:
@@ -199,43 +250,22 @@ def in_process(function: Callable[..., Row], name: str, *arguments: Any) -> Row:
         return {"case": name, "failed": repr(error)[:200], "right": False}
 
 
-def at_once(function: Callable[..., Row], name: str, *arguments: Any) -> Row:
-    """Call it here, with what would go to another process and come back."""
-    function, arguments = pickle.loads(pickle.dumps((function, arguments)))
-    result: Row = pickle.loads(pickle.dumps(function(name, *arguments)))
-    return result
-
-
-def untimed(call: Callable[..., Row], device: str, toy: bool, jobs: int) -> dict[str, list[Row]]:
-    """What is right or wrong, ``jobs`` at a time: lists of rows by section."""
+def untimed(call: Callable[..., Row], device: str, toy: bool, jobs: int) -> list[Row]:
+    """Rows of what is right or wrong, ``jobs`` at a time."""
     small = SIZES["toy"] if toy else SMALL
-    compiled = ("bf16", "bf16, documents", "bf16, Llama's shape, norms of heads")
-    work: list[tuple[str, Callable[..., Row], str]] = [("parity", parity, name) for name in CASES]
-    work += [("waiting", waiting, name) for name in ("bf16", "bf16, documents", "bf16, Muon")]
-    work += [("compilation", compilation, name) for name in (compiled[-1:] if toy else compiled)]
-    shared = os.environ.get("NCCL_MULTI_RANK_GPU_ENABLE") == "1"
-    room = 4 if toy or shared else torch.cuda.device_count()
-    layouts = [name for name, (_, ranks) in LAYOUTS.items() if ranks <= room]
-    found: dict[str, list[Row]] = {"parity": [], "waiting": [], "compilation": [], "layouts": []}
+    compiled = ("bf16", "bf16, documents", "bf16, Muon", "bf16, Llama's shape, norms of heads")
+    work: list[tuple[Callable[..., Row], str]] = [(parity, name) for name in CASES]
+    work += [(steady, name) for name in (compiled[-1:] if toy else compiled)]
     with ThreadPoolExecutor(jobs) as pool:
-        rows = [
-            (section, pool.submit(call, what, name, small, device)) for section, what, name in work
-        ]
-        alone = pool.submit(in_ranks, {}, 1, small, device)  # before those that wait for it
-        rows += [
-            ("layouts", pool.submit(layout, name, small, device, alone))
-            for name in (layouts[-1:] if toy else layouts)
-        ]
-        for section, row in rows:
-            found[section].append(_shown(row.result()))
-    return found
+        rows = [(what, pool.submit(call, what, name, small, device)) for what, name in work]
+        return [{"benchmark": what.__name__, **row.result()} for what, row in rows]
 
 
-def measure(
+def timed(
     call: Callable[..., Row], device: str, toy: bool, deadline: float, micro_batches: list[int]
-) -> dict[str, Any]:
-    """Tokens a second and profiles, one after the other: lists of rows by section."""
-    found: dict[str, list[Row]] = {"sizes": [], "profile": []}
+) -> list[Row]:
+    """Rows of tokens a second and of profiles, one after the other."""
+    rows: list[Row] = []
     for name, size in SIZES.items():
         if (name == "toy") is not toy:
             continue
@@ -244,25 +274,19 @@ def measure(
             row: Row = {"size": name, "micro_batch": micro, "failed": "not measured: no time left"}
             if time.monotonic() < deadline:
                 row = call(speed, name, size, device, micro, 2 if toy else 10)
-            found["sizes"].append(_shown(row))
+            rows.append({"benchmark": "sizes", **row})
             if "failed" in row:
                 break
             best = max(best, row, key=lambda one: one.get("tokens_per_second", 0))
         if best:
-            found["profile"].append(_shown(call(profile, name, size, device, best["micro_batch"])))
-    return found
-
-
-def _shown(row: Row) -> Row:
-    sys.stdout.write(f"{row}\n")
-    sys.stdout.flush()
-    return row
+            row = call(profile, name, size, device, best["micro_batch"])
+            rows.append({"benchmark": "profile", **row})
+    return rows
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Measure everything, write the report, append rows; 1 where something is wrong."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("-o", "--output", type=Path, default=Path("report"), metavar="DIR")
+    """Measure everything, print it, append rows; 1 where something is wrong."""
+    parser = common.parser(__doc__, data=False, work=False)
     parser.add_argument("--toy", action="store_true", help="toy sizes, on whatever is here")
     parser.add_argument("--minutes", type=float, default=60, help="no new size after 3/4 of these")
     parser.add_argument("--jobs", type=int, default=4, help="cases that are not timed, at once")
@@ -270,7 +294,6 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--micro-batches", type=int, nargs="+", default=[2, 4, 8, 16, 32, 64, 128], metavar="N"
     )
-    parser.add_argument("--no-rows", action="store_true", help="append no rows")
     args = parser.parse_args(argv)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cpu" and not args.toy:
@@ -282,19 +305,19 @@ def main(argv: list[str] | None = None) -> int:
             stack.enter_context(patch("torch.compile", partial(torch.compile, backend="eager")))
             stack.callback(torch._dynamo.reset)  # type: ignore[no-untyped-call]
         deadline = time.monotonic() + 45 * args.minutes
-        call = at_once if args.toy else in_process
-        found: dict[str, list[Row]] = {}
+        call = (lambda function, *more: function(*more)) if args.toy else in_process
+        rows: list[Row] = []
         if args.only != "speed":
-            found |= untimed(call, device, args.toy, 1 if args.toy else args.jobs)
+            rows += untimed(call, device, args.toy, 1 if args.toy else args.jobs)
         if args.only != "right":
-            found |= measure(call, device, args.toy, deadline, args.micro_batches)
-    write_report(args.output, found, device)
+            rows += timed(call, device, args.toy, deadline, args.micro_batches)
     gpu = torch.cuda.get_device_name() if device == "cuda" else ""
-    rows = [{"benchmark": kind, "gpu": gpu, **row} for kind in found for row in found[kind]]
-    if not (args.no_rows or args.toy):
-        append_rows("gpu", rows, versions("torch"))
+    rows = [{"gpu": gpu, **row} for row in rows]
+    common.show(rows)
+    if not (args.no_save or args.toy):
+        common.append_rows("gpu", rows, common.versions("torch"))
     wrong = [row for row in rows if row.get("right") is False]
-    sys.stdout.write(f"{args.output}/report.md; wrong: {len(wrong)}\n")
+    print(f"wrong: {len(wrong)}")
     return 1 if wrong else 0
 
 

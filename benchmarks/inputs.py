@@ -2,9 +2,7 @@
 
 The documents of a corpus, or of several in shuffled order, are repeated until there are enough
 bytes. What the answer is follows from the datasets of the single corpora, which are held to the
-checksums that other programs' datasets have. With new words in every round there is no such answer:
-then some hundred documents are compared with the Hugging Face library's tokens, and all runs with
-each other.
+checksums that other programs' datasets have.
 """
 
 from __future__ import annotations
@@ -13,23 +11,21 @@ import concurrent.futures
 import hashlib
 import json
 import random
+import shutil
 import struct
 import subprocess
 import sys
-from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 import zstandard
-from new_words import NewWords
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from pathlib import Path
 
     import numpy.typing as npt
-    from common import Data
+    from common import Data, Row
 
 MIXES = {
     "english": ("english",),
@@ -40,8 +36,6 @@ MIXES = {
 }
 LEVEL = 3
 _SEED = 1
-_SAMPLES = 300  # documents to compare where there is no answer for all
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -64,46 +58,39 @@ class Inputs:
     text_bytes: int  # UTF-8 text of the documents
     json_bytes: int
     rounds: float  # how often a document of the corpora occurs
-    bin_sha256: str = ""  # of all documents, where that is known
-    idx_sha256: str = ""
-    sample_sha256: str = ""  # of some documents' tokens, else
+    bin_sha256: str
+    idx_sha256: str
 
     def files(self, compression: str) -> tuple[Path, ...]:
         """The files with a compression: "" or zst."""
         return self.zst if compression else self.jsonl
 
+    def sizes(self) -> Row:
+        """What a row says of it."""
+        names = ("documents", "rounds", "text_bytes", "json_bytes")
+        return {"corpus": self.name} | {name: getattr(self, name) for name in names}
+
 
 def build(
-    data: Data,
-    mix: str,
-    size: int,
-    files: int,
-    work: Path,
-    *,
-    compressed: bool = True,
-    new_words: bool = False,
+    data: Data, mix: str, size: int, files: int, work: Path, *, compressed: bool = True
 ) -> Inputs:
     """Write ``files`` files with ``size`` bytes of text together; reuse those written before."""
-    folder = work / f"{mix}{'-new-words' if new_words else ''}-{size}-{files}"
+    folder = work / f"{mix}-{size}-{files}"
     folder.mkdir(parents=True, exist_ok=True)
     jsonl = tuple(folder / f"{number:02d}.jsonl" for number in range(files))
     zst = tuple(path.with_suffix(".jsonl.zst") for path in jsonl) if compressed else ()
-    said = folder / "inputs.json"
-    known = json.loads(said.read_text()) if said.exists() else {}
-    if not known:
+    description = folder / "inputs.json"
+    if description.exists():
+        answer = json.loads(description.read_text())
+    else:
         corpus = load(data, mix, work)
         order = _order(corpus, size)
-        if new_words:
-            lines = _with_new_words(corpus, order)
-            _write(lines, jsonl)
-            known = _sizes(corpus, order) | {"sample_sha256": _sample_answer(data, lines)}
-        else:
-            _write([corpus.lines[number] for number in order], jsonl)
-            known = _sizes(corpus, order) | _answer(corpus, order)
-        said.write_text(json.dumps(known))
+        _write([corpus.lines[number] for number in order], jsonl)
+        answer = _answer(corpus, order)
+        description.write_text(json.dumps(answer))
     with concurrent.futures.ThreadPoolExecutor() as pool:
         list(pool.map(_compress, (path for path in zst if not path.exists())))
-    return Inputs(mix, jsonl, zst, **known)
+    return Inputs(mix, jsonl, zst, **answer)
 
 
 def load(data: Data, mix: str, work: Path) -> Corpus:
@@ -137,23 +124,18 @@ def encode_command(data: Data, inputs: list[Path], prefix: Path, *, workers: int
     ]
 
 
-def check(given: Inputs, prefix: Path) -> str:
-    """Exit when a dataset is not the right one. Returns the checksum of its tokens."""
-    tokens = sha256(prefix.with_suffix(".bin"))
-    if given.bin_sha256:
-        right = (tokens, sha256(prefix.with_suffix(".idx"))) == (
-            given.bin_sha256,
-            given.idx_sha256,
-        )
-    else:
-        documents = _documents(prefix)
-        right = (
-            len(documents) == given.documents
-            and _sha256_of(_sample(documents)) == given.sample_sha256
-        )
-    if not right:
-        sys.exit(f"{prefix} is not the right dataset of {given.name}")
-    return tokens
+def check(inputs: Inputs, prefix: Path) -> None:
+    """Exit when a dataset is not the right one."""
+    right = {".bin": inputs.bin_sha256, ".idx": inputs.idx_sha256}
+    if any(sha256(prefix.with_suffix(suffix)) != sums for suffix, sums in right.items()):
+        sys.exit(f"{prefix} is not the right dataset of {inputs.name}")
+
+
+def remove(prefix: Path) -> None:
+    """Remove a dataset and what an interrupted run left of it."""
+    for suffix in (".bin", ".idx", ".json"):
+        prefix.with_suffix(suffix).unlink(missing_ok=True)
+    shutil.rmtree(prefix.with_suffix(".unfinished"), ignore_errors=True)
 
 
 def sha256(path: Path) -> str:
@@ -188,17 +170,6 @@ def _order(corpus: Corpus, size: int) -> list[int]:
     return order
 
 
-def _with_new_words(corpus: Corpus, order: list[int]) -> list[bytes]:
-    """The lines in order, with other words when a document comes again."""
-    words = NewWords(corpus.lines)
-    times: Counter[int] = Counter()
-    lines = []
-    for number in order:
-        lines.append(words.line(number, times[number]))
-        times[number] += 1
-    return lines
-
-
 def _write(lines: list[bytes], paths: tuple[Path, ...]) -> None:
     """Cut lines into files of about the same size."""
     ends = np.cumsum([len(line) for line in lines])
@@ -219,17 +190,8 @@ def _compress(path: Path) -> None:
     begun.rename(path)
 
 
-def _sizes(corpus: Corpus, order: list[int]) -> dict[str, object]:
-    return {
-        "documents": len(order),
-        "text_bytes": int(corpus.texts[order].sum()),
-        "json_bytes": sum(len(corpus.lines[number]) for number in order),
-        "rounds": round(len(order) / len(corpus.lines), 2),
-    }
-
-
 def _answer(corpus: Corpus, order: list[int]) -> dict[str, object]:
-    """The checksums of the .bin and .idx that a right program writes."""
+    """The sizes, and the checksums of the .bin and .idx that a right program writes."""
     lengths = np.array([len(corpus.tokens[number]) for number in order], "<i4")
     ends = 2 * np.cumsum(lengths, dtype="<i8")
     index = hashlib.sha256(b"MMIDIDX\x00\x00")
@@ -237,31 +199,14 @@ def _answer(corpus: Corpus, order: list[int]) -> dict[str, object]:
     index.update(lengths.tobytes())
     index.update((ends - 2 * lengths).tobytes())
     index.update(np.arange(len(order) + 1, dtype="<i8").tobytes())
-    content = _sha256_of(corpus.tokens[number] for number in order)
-    return {"bin_sha256": content, "idx_sha256": index.hexdigest()}
-
-
-def _sample_answer(data: Data, lines: list[bytes]) -> str:
-    """The checksum of some documents' tokens, from the Hugging Face library."""
-    from tokenizers import Tokenizer, models, pre_tokenizers
-
-    model = models.BPE.from_file(str(data.vocab_file), str(data.merge_file))
-    tokenizer = Tokenizer(model)
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    texts = [json.loads(line)["text"] for line in _sample(lines)]
-    eod = [tokenizer.token_to_id("<|endoftext|>")]
-    return _sha256_of(
-        np.array(encoding.ids + eod, "<u2") for encoding in tokenizer.encode_batch(texts)
-    )
-
-
-def _sample(items: list[T]) -> list[T]:
-    """Some of them, from the first to the last."""
-    return items[:: max(1, len(items) // _SAMPLES)]
-
-
-def _sha256_of(documents: Iterable[npt.NDArray[np.uint16]]) -> str:
-    state = hashlib.sha256()
-    for tokens in documents:
-        state.update(np.ascontiguousarray(tokens).data)
-    return state.hexdigest()
+    content = hashlib.sha256()
+    for number in order:
+        content.update(np.ascontiguousarray(corpus.tokens[number]).data)
+    return {
+        "documents": len(order),
+        "text_bytes": int(corpus.texts[order].sum()),
+        "json_bytes": sum(len(corpus.lines[number]) for number in order),
+        "rounds": round(len(order) / len(corpus.lines), 2),
+        "bin_sha256": content.hexdigest(),
+        "idx_sha256": index.hexdigest(),
+    }

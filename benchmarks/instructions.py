@@ -10,7 +10,6 @@ in which are slow.
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
 import tempfile
@@ -26,9 +25,7 @@ CYRILLIC = {ord("A") + i: ord("А") + i for i in range(26)} | {  # noqa: RUF001
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("build", type=Path, help="the folder in which `make neon` builds")
-    build = parser.parse_args().build
+    build = Path(sys.argv[1])
     manual = "".join(
         path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs").glob("*.md"))
     )

@@ -1,4 +1,4 @@
-"""Run a command and measure all of it: time, processor time, memory, when its first result was.
+"""Run a command and measure all of it: time, processor time, memory.
 
 Memory is that of the process and all below it. PSS counts a page that n processes share as 1/n in
 each, so that the sum over the processes is what the command takes from the machine.
@@ -12,16 +12,14 @@ import select
 import subprocess
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
 SAMPLE_SECONDS = 0.05
 SAMPLE_SHARE = 20  # many processes take long to look at: no more than this part of the time
-WATCH_SECONDS = 0.002  # while a first result is waited for
-BUSY = 0.1  # of a core taken by other programs, from which on a run says less
 _LOG_TAIL = 2000
 
 
@@ -33,8 +31,6 @@ class Measured:
     cpu: float  # user and system, of all processes; those that nobody waited for: as sampled
     memory: int  # most PSS of all processes together, sampled
     worker_memory: int  # most resident memory that any one worker (or a lone process) ever had
-    first: float | None  # from the start until ``has_result`` was true
-    others: float  # processor time that everything else on the machine took meanwhile
 
 
 def run(
@@ -43,7 +39,6 @@ def run(
     log: Path,
     cwd: Path | None = None,
     environment: Mapping[str, str] | None = None,
-    has_result: Callable[[], bool] | None = None,
     cores: int | None = None,
     timeout: float = 3600.0,
 ) -> Measured:
@@ -52,7 +47,6 @@ def run(
     Raises CommandError with the log's end when it fails or takes longer than ``timeout``.
     """
     with open(log, "wb") as output:
-        busy = _busy()
         with on_cores(cores):
             began = time.perf_counter()
             process = subprocess.Popen(
@@ -66,7 +60,7 @@ def run(
             )
         ended = os.pidfd_open(process.pid)
         try:
-            watched = _watch(process.pid, ended, has_result, began, timeout)
+            watched = _watch(process.pid, ended, began, timeout)
             _, status, usage = os.wait4(process.pid, 0)
             wall = time.perf_counter() - began
             process.returncode = os.waitstatus_to_exitcode(status)
@@ -80,16 +74,7 @@ def run(
         tail = log.read_bytes()[-_LOG_TAIL:].decode(errors="replace")
         raise CommandError(f"exit code {process.returncode}; the end of its output:\n{tail}")
     cpu = max(usage.ru_utime + usage.ru_stime, sum(watched.cpu.values()))
-    others = max(0.0, _busy() - busy - cpu)
-    first = None if watched.first is None else round(watched.first, 4)
-    return Measured(
-        round(wall, 4),
-        round(cpu, 4),
-        watched.memory,
-        watched.worker_memory,
-        first,
-        round(others, 2),
-    )
+    return Measured(round(wall, 4), round(cpu, 4), watched.memory, watched.worker_memory)
 
 
 @contextlib.contextmanager
@@ -109,11 +94,6 @@ def on_cores(number: int | None) -> Iterator[None]:
         os.sched_setaffinity(0, everywhere)
 
 
-def physical_cores() -> int:
-    """Cores of the processors that this process may run on; a core may be two of them."""
-    return len({_siblings(processor) for processor in os.sched_getaffinity(0)})
-
-
 def _spread(processors: set[int]) -> list[int]:
     """One processor of each core, then the second ones, and so on."""
     seen: dict[str, int] = {}
@@ -131,13 +111,6 @@ def _siblings(processor: int) -> str:
     return _read(path).strip() or str(processor)
 
 
-def warn_if_busy(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Say so when other programs were running during measured runs."""
-    busy = sum(row["others"] > BUSY * row["wall"] for row in rows if "others" in row)
-    if busy:
-        print(f"the machine was busy with something else during {busy} of {len(rows)} runs")
-
-
 class CommandError(Exception):
     """A measured command failed or took too long."""
 
@@ -146,7 +119,6 @@ class CommandError(Exception):
 class _Watched:
     """What samples of a running command show."""
 
-    first: float | None = None
     memory: int = 0
     worker_memory: int = 0
     cpu: dict[int, float] = field(default_factory=dict)  # of each process, by number
@@ -160,25 +132,16 @@ class _Watched:
             self.cpu[process] = max(self.cpu.get(process, 0.0), _cpu(process))
 
 
-def _watch(
-    pid: int,
-    ended: int,
-    has_result: Callable[[], bool] | None,
-    began: float,
-    timeout: float,
-) -> _Watched:
+def _watch(pid: int, ended: int, began: float, timeout: float) -> _Watched:
     """Sample until the process ends."""
     poll = select.poll()
     poll.register(ended, select.POLLIN)
     watched = _Watched()
     next_sample = 0.0
     while True:
-        waiting = has_result is not None and watched.first is None
-        if poll.poll(1000 * (WATCH_SECONDS if waiting else SAMPLE_SECONDS)):
+        if poll.poll(1000 * SAMPLE_SECONDS):
             return watched
         now = time.perf_counter()
-        if waiting and has_result is not None and has_result():
-            watched.first = now - began
         if now >= next_sample:
             watched.sample(pid)
             took = time.perf_counter() - now
@@ -205,12 +168,6 @@ def _pss(pid: int) -> int:
 
 def _most_resident(pid: int) -> int:
     return _kilobytes(_read(f"/proc/{pid}/status"), "VmHWM:")
-
-
-def _busy() -> float:
-    """Processor seconds that the machine has spent on anything, since it started."""
-    user, nice, system, _idle, _wait, *interrupts = _read("/proc/stat").split()[1:9]
-    return sum(map(int, (user, nice, system, *interrupts))) / os.sysconf("SC_CLK_TCK")
 
 
 def _cpu(pid: int) -> float:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import gc
+import json
 import os
 import signal
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 import zstandard
 from hypothesis import HealthCheck, settings
+from support.browser import Browser
 from support.encoding_tools import byte_tokenizer
-from support.places import GOLDEN, SHARED
+from support.optional import BARE, SHARED, program
+from support.places import GOLDEN
+from support.stand_in import stand_in
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 # Whoever starts the tests in the background lets them ignore Ctrl-C, and so the commands that tests
@@ -35,12 +42,65 @@ os.environ.pop("PYTHONUNBUFFERED", None)
 os.environ["TOKPACK_TOKENIZER_CACHE"] = "0"
 
 
+# A bare run appends the tests that pass to this file; the next run leaves them out, unless they use
+# what was hidden: .ci/run.
+PASSED = os.environ.get("TOKPACK_TESTS_PASSED")
+HIDDEN = {"browser", "data", "index", "may_mount", "root", "shared"}  # fixtures
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    first = "PYTEST_XDIST_WORKER" not in os.environ  # it has the reports of all workers
+    if PASSED and BARE and first and report.when == "call" and report.passed:
+        with open(PASSED, "a", encoding="utf-8") as file:
+            file.write(json.dumps(report.nodeid) + "\n")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if BARE or not PASSED or not os.path.exists(PASSED):
+        return
+    with open(PASSED, encoding="utf-8") as file:
+        passed = set(map(json.loads, file))
+    chosen = [x.nodeid not in passed or bool(HIDDEN & set(x.fixturenames)) for x in items]
+    left_out = [x for x, again in zip(items, chosen, strict=True) if not again]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [x for x, again in zip(items, chosen, strict=True) if again]
+
+
+@pytest.fixture(autouse=True)
+def own_warnings() -> Iterator[None]:
+    """What a test leaves open fails this test, and not another that runs when it is collected.
+
+    What was there before is exempt from the collection, which would take long otherwise.
+    """
+    gc.freeze()
+    yield
+    for name in ("last_type", "last_value", "last_traceback", "last_exc"):
+        vars(sys).pop(name, None)  # a failure's frames, which hold what it has opened
+    gc.collect()
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The folder of real corpora, tokenizers and datasets; skips the test where it is absent."""
     if not SHARED.is_dir():
         pytest.skip("no real data here: the folder shared/data beside the repository is absent")
     return SHARED
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The corpora and tokenizers of ``shared``, or small ones in their place."""
+    return SHARED if SHARED.is_dir() else stand_in(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """A page of a real browser; skips the test where there is none."""
+    chromium = program("chromium", "chromium-browser")
+    if chromium is None:
+        pytest.skip("no chromium here: apt-get install chromium")
+    with Browser(chromium, tmp_path_factory.mktemp("profile")) as browser:
+        yield browser
 
 
 @pytest.fixture(scope="session")
@@ -58,7 +118,7 @@ def edge_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(params=["golden", "shared"])
+@pytest.fixture(params=["golden", "shared"] if SHARED.is_dir() else ["golden"])
 def index(request: pytest.FixtureRequest) -> Path:
     """What other programs build from given datasets: some of it, and all that there is."""
     if request.param == "golden":

@@ -1,19 +1,26 @@
-"""Writes docs/commands.md: every command with its flags, as their help pages have them."""
+"""Writes docs/commands.md, every command with its flags, and the options in docs/api.md."""
 
 from __future__ import annotations
 
 import html
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tokpack.cli.reference import commands
+from tokpack.encoding.options import EncodeOptions, default_of, text_of
+from tokpack.samples.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from dataclasses import Field
 
     from tokpack.cli.reference import CommandPage, Option
 
-PAGE = Path(__file__).parents[1] / "docs" / "commands.md"
+DOCS = Path(__file__).parents[1] / "docs"
+PAGE, API = DOCS / "commands.md", DOCS / "api.md"
+TABLES = {EncodeOptions: "encode", Settings: "GPTDataset"}  # whose options each record has
+BEGIN, END = "<!-- options of {}: made by tools/commands_page.py -->", "<!-- end -->"
 HEAD = """\
 # Commands
 
@@ -21,13 +28,42 @@ Made by `python tools/commands_page.py` from what `tokpack COMMAND --help` print
 
 Flags and inputs may be mixed, `--flag=value` is `--flag value`, underscores in a flag's name are
 dashes, and what is behind `--` is an input, whatever it looks like. Counts take 1k, 1.5M, 1B. Every
-command but `train` has `--quiet` (`-q`), `--debug` and `--help` (`-h`) too.
+command but `train` has `--quiet` (`-q`), `--debug` and `--help` (`-h`) too. Where a command takes a
+tokenizer, `--help` shows `--tokenizer`, and `--help-all` the other ways to name one.
+
+`plan`, `status`, `commit`, `vocab`, `import` and `export` alone are `shards plan`, `shards status`,
+`shards commit`, `tokenizer train`, `model import` and `model export`.
+
+`tokpack --completion SHELL` prints a script with which bash, zsh or fish completes all of them:
+
+    tokpack --completion bash > ~/.local/share/bash-completion/completions/tokpack
+    tokpack --completion zsh > ~/.zfunc/_tokpack      # in a folder of $fpath
+    tokpack --completion fish > ~/.config/fish/completions/tokpack.fish
 """
 
 
 def page() -> str:
     """The whole page."""
     return "\n".join([HEAD, *(line for command in commands() for line in _command(command))])
+
+
+def api_page(text: str) -> str:
+    """docs/api.md, ``text``, with the tables of options as they are now."""
+    for record, name in TABLES.items():
+        begin = BEGIN.format(name)
+        before, _, rest = text.partition(begin)
+        rows = "".join(map(_option, fields(record)))
+        table = f"| option | type | default | |\n|---|---|---|---|\n{rows}"
+        text = f"{before}{begin}\n{table}{END}{rest.partition(END)[2]}"
+    return text
+
+
+def _option(one: Field[Any]) -> str:
+    said = one.metadata.get("help") or text_of(one)
+    if not said:
+        return ""
+    default = _code(repr(default_of(one)))
+    return f"| `{one.name}` | {_code(str(one.type))} | {default} | {_escaped(said)} |\n"
 
 
 def _command(command: CommandPage) -> Iterator[str]:
@@ -59,3 +95,4 @@ def _escaped(text: str) -> str:
 
 if __name__ == "__main__":
     PAGE.write_text(page(), encoding="utf-8")
+    API.write_text(api_page(API.read_text(encoding="utf-8")), encoding="utf-8")

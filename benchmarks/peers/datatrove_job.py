@@ -1,35 +1,23 @@
-"""Tokenize files with datatrove: datatrove_job.py TOKENIZER FOLDER OUTPUT WORKERS [PATTERN TASKS].
+"""Tokenize JSON lines with datatrove: datatrove_job.py TOKENIZER FOLDER OUTPUT WORKERS.
 
-A task of datatrove takes whole files, so FOLDER, which may be s3://, has one for each worker, or
-for each of TASKS. The interpreter that has datatrove runs this.
+A task of datatrove takes whole files, so FOLDER has one for each worker.
 """
 
-from __future__ import annotations
-
 import sys
-import time
 
+from datatrove.executor import LocalPipelineExecutor
+from datatrove.pipeline.readers import JsonlReader
+from datatrove.pipeline.tokens import MegatronDocumentTokenizer
 
-def main(tokenizer: str, folder: str, output: str, workers: str, *chosen: str) -> None:
-    """Read the files, tokenize them, and write a Megatron dataset for each."""
-    pattern, tasks = chosen or ("*.jsonl", workers)
-    from datatrove.executor import LocalPipelineExecutor
-    from datatrove.pipeline.readers import JsonlReader
-    from datatrove.pipeline.tokens import MegatronDocumentTokenizer
-
-    began = time.perf_counter()
+if __name__ == "__main__":
+    tokenizer, folder, output, workers = sys.argv[1:]
     LocalPipelineExecutor(
         pipeline=[
-            JsonlReader(folder, glob_pattern=pattern),
+            JsonlReader(folder, glob_pattern="*.jsonl"),
             MegatronDocumentTokenizer(output, tokenizer_name_or_path=tokenizer),
         ],
-        tasks=int(tasks),
+        tasks=int(workers),
         workers=int(workers),
         skip_completed=False,
         logging_dir=f"{output}/logs",
     ).run()
-    print(time.perf_counter() - began)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -5,7 +5,7 @@ set -euo pipefail
 
 prefix=$1
 shift
-{ tokpack status "$prefix" --json || true; } |
+{ tokpack shards status "$prefix" --json || true; } |
   python3 -c 'import json, sys; print(*json.load(sys.stdin)["missing"], sep="\n")' |
   parallel --halt soon,fail=3 "$@" tokpack encode --plan "$prefix" --shard {} --quiet
-tokpack status "$prefix"
+tokpack shards status "$prefix"

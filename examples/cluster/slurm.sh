@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Shards as a Slurm array: task i makes shard i and, if there are more shards than tasks, i + n, ...
 #
-#   tokpack plan 's3://text/*.jsonl.zst' -o s3://tokens/pile
+#   tokpack shards plan 's3://text/*.jsonl.zst' -o s3://tokens/pile
 #   sbatch --array=0-199 slurm.sh s3://tokens/pile
-#   tokpack status s3://tokens/pile && tokpack commit s3://tokens/pile
+#   tokpack shards status s3://tokens/pile && tokpack shards commit s3://tokens/pile
 #
 #SBATCH --job-name=tokpack
 #SBATCH --nodes=1

@@ -6,7 +6,7 @@ set -euo pipefail
 prefix=$1
 shift
 count='import json, sys; print(json.load(sys.stdin)["shards"])'
-shards=$({ tokpack status "$prefix" --json || true; } | python3 -c "$count")
+shards=$({ tokpack shards status "$prefix" --json || true; } | python3 -c "$count")
 hosts=("$@")
 for i in "${!hosts[@]}"; do
   mine=$(seq -s, "$i" "${#hosts[@]}" $((shards - 1)))
@@ -14,4 +14,4 @@ for i in "${!hosts[@]}"; do
   ssh -n -o BatchMode=yes "${hosts[$i]}" tokpack encode --plan "$(printf %q "$prefix")" --shard "$mine" --quiet &
 done
 wait
-tokpack status "$prefix"
+tokpack shards status "$prefix"

@@ -1,5 +1,6 @@
 #!/bin/bash
-# Megatron-LM v1.1.5 with DeepSpeed: ZeRO 0, 1 or 2, its flag names.
+# Megatron-LM v1.1.5 with DeepSpeed, its flag names. ZeRO and its buckets are those of the JSON,
+# which alone has an effect there: the flags differ, as in many such scripts.
 # Upper-case variables can be set in the environment; arguments are appended to the flags.
 set -e
 
@@ -23,6 +24,7 @@ CHECKPOINT_PATH=${CHECKPOINT_PATH:-checkpoints/gpt2_345m_ds}
 
 # ZeRO
 STAGE=${STAGE:-2}
+stage=0
 reduce_scatter=true
 contigious_gradients=true
 rbs=50000000
@@ -45,7 +47,11 @@ cat <<EOT > $config_json
   "gradient_clipping": 1.0,
   "zero_optimization": {
     "stage": $STAGE,
-    "overlap_comm": true
+    "overlap_comm": true,
+    "contiguous_gradients": true,
+    "reduce_scatter": true,
+    "reduce_bucket_size": 200000000,
+    "allgather_bucket_size": 200000000
   },
   "fp16": {
     "enabled": true,
@@ -95,7 +101,7 @@ gpt_options=" \
 deepspeed_options=" \
     --deepspeed \
     --deepspeed_config $config_json \
-    --zero-stage $STAGE \
+    --zero-stage $stage \
     --zero-reduce-bucket-size $rbs \
     --zero-allgather-bucket-size $agbs \
     "

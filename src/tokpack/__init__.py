@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from tokpack.indexed import Manifest, MMapIndexedDataset, MMapIndexedDatasetBuilder
     from tokpack.operations.convert import convert
     from tokpack.operations.merge import merge
-    from tokpack.operations.repair import repair
     from tokpack.operations.split import split
     from tokpack.operations.verify import verify
     from tokpack.samples import BlendedDataset, GPTDataset, open_blend
@@ -73,7 +72,6 @@ __all__ = [
     "merge",
     "open_blend",
     "plan",
-    "repair",
     "split",
     "stats",
     "status",
@@ -100,7 +98,6 @@ _LAZY = {
     "merge": "tokpack.operations",
     "open_blend": "tokpack.samples",
     "plan": "tokpack.api",
-    "repair": "tokpack.operations",
     "split": "tokpack.operations",
     "stats": "tokpack.api",
     "status": "tokpack.api",

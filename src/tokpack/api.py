@@ -6,34 +6,44 @@ Here are those that several rooms have a part in; others are a room's own (see `
 from __future__ import annotations
 
 import os
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, overload
+from dataclasses import fields, replace
+from inspect import getdoc, signature
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from tokpack.encoding.options import EncodeOptions, list_of
 from tokpack.errors import TokenizerError, needs_extra
 from tokpack.shards import SHARD_BYTES
+from tokpack.signatures import show_options
 from tokpack.stores import paths_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
     from typing import Unpack
 
-    from tokpack.encoding import EncodeOptions
-    from tokpack.encoding.options import (
-        DType,
-        Empty,
-        EncodeRequest,
-        OnError,
-        PlanRequest,
-        SpecialTokens,
-    )
+    from tokpack.encoding.request import EncodeRequest, PlanRequest
     from tokpack.indexed import Manifest
     from tokpack.progress import Show
     from tokpack.report import Stats
     from tokpack.shards.plan import ShardPlan
-    from tokpack.shards.survey import Standing
+    from tokpack.shards.survey import ShardStatus
     from tokpack.stores.anywhere import PathLike
     from tokpack.tokenizers import TokenizerFiles
+
+_Function = TypeVar("_Function", bound="Callable[..., Any]")
+
+
+def _takes_options(*without: str) -> Callable[[_Function], _Function]:
+    """Gives a function that passes options on to EncodeOptions their signature and their help."""
+
+    def document(function: _Function) -> _Function:
+        taken = {*signature(function).parameters, *without}
+        options = [one for one in fields(EncodeOptions) if one.name not in taken]
+        show_options(function, options)
+        function.__doc__ = f"{getdoc(function)}\n\nOptions:\n\n{list_of(options)}\n"
+        return function
+
+    return document
 
 
 @overload
@@ -42,6 +52,7 @@ def encode(
     output: PathLike | None = None,
     *,
     keys: str = "text",
+    progress: Show | None = None,
     **options: Unpack[EncodeRequest],
 ) -> Manifest: ...
 @overload
@@ -50,67 +61,38 @@ def encode(
     output: PathLike | None = None,
     *,
     keys: list[str] | tuple[str, ...],
+    progress: Show | None = None,
     **options: Unpack[EncodeRequest],
 ) -> dict[str, Manifest]: ...
+@_takes_options()
 def encode(
     inputs: PathLike | Iterable[PathLike],
     output: PathLike | None = None,
     *,
-    output_names: Mapping[str, str] | None = None,
-    tokenizer: PathLike | None = None,
-    vocab_file: PathLike | None = None,
-    merge_file: PathLike | None = None,
-    tokenizer_type: str | None = None,
-    tokenizer_model: PathLike | None = None,
-    pattern: str | None = None,
-    vocab_size: int | None = None,
-    special_tokens_count: int | None = None,
     keys: str | list[str] | tuple[str, ...] = "text",
-    append_eod: bool = True,
-    eod_token: str | int | None = None,
-    prepend_bos: bool = False,
-    bos_token: str | int | None = None,
-    add_special_tokens: bool = False,
-    workers: int = 0,
-    dtype: DType = "auto",
-    special_tokens: SpecialTokens = "auto",
-    on_error: OnError = "fail",
-    max_rejects: int | None = None,
-    empty: Empty = "skip",
-    ftfy: bool = False,
-    split_sentences: bool = False,
-    keep_newlines: bool = False,
-    lang: str = "english",
-    limit: int | None = None,
-    input_format: str = "auto",
-    hf_split: str | None = None,
-    overwrite: bool = False,
-    scratch: str | None = None,
-    trace: bool = False,
-    max_document_bytes: int = 1 << 30,
     progress: Show | None = None,
+    **options: Unpack[EncodeRequest],
 ) -> Manifest | dict[str, Manifest]:
     """Turn documents into PREFIX.bin, .idx and .json, and return the manifest.
 
     With a list of ``keys`` it returns a dict, of each key its manifest; of several keys each
-    becomes a dataset of its own, ``PREFIX_<key>``.
+    becomes a dataset of its own, ``PREFIX_<key>``. A key is one of JSON (a.b: b inside of a), or a
+    column.
 
     ``inputs`` are files, folders, patterns or Hugging Face datasets (``hf://NAME``); ``output`` is
-    PREFIX, by default made from their names. The other options are described in EncodeOptions. A
-    run that was stopped goes on where it was; one that is finished returns at once. ``progress`` is
-    called a few times a second. Raises a TokpackError.
+    PREFIX, by default made from their names. A run that was stopped goes on where it was; one that
+    is finished returns at once. ``progress`` is called a few times a second. Raises a TokpackError.
     """
-    options: dict[str, Any] = dict(locals())  # before anything else is: the parameters
     from tokpack.encoding import encode as run
 
-    del options["progress"]
-    request = _request(**options)
+    request = _request("encode", inputs, output, {**options, "keys": keys})
     manifests = [replace(one, inputs=list(one.inputs)) for one in run(request, progress=progress)]
     if isinstance(keys, str):
         return manifests[0]
     return dict(zip(request.keys, manifests, strict=True))
 
 
+@_takes_options("workers", "scratch")
 def plan(
     inputs: PathLike | Iterable[PathLike],
     output: PathLike,
@@ -122,13 +104,13 @@ def plan(
     """Cut a run of ``encode`` into shards of about ``shard_size`` bytes of text.
 
     Writes OUTPUT.plan, by which ``encode_shard`` makes each shard on any machine, and ``commit``
-    one dataset of all. The options are those of ``encode``. Raises as it does before any work,
-    UsageError for what cannot be cut, and OutputError where another plan is there.
+    one dataset of all. Raises as ``encode`` does before any work, UsageError for what cannot be
+    cut, and OutputError where another plan is there.
     """
     from tokpack.shards.cut import make_shard_plan
     from tokpack.shards.plan import save_plan
 
-    request = _request(inputs=inputs, output=output, keys=keys, **options)
+    request = _request("plan", inputs, output, {**options, "keys": keys})
     made = make_shard_plan(request, shard_size)
     return save_plan(made, request.output, overwrite=request.overwrite)
 
@@ -139,22 +121,25 @@ def encode_shard(
     *,
     workers: int = 0,
     scratch: str | None = None,
+    overwrite: bool = False,
     progress: Show | None = None,
 ) -> dict[str, Manifest]:
     """Make shard number ``shard`` of the plan of the dataset ``prefix``, or find it made.
 
-    Gives of each key its manifest. Raises as ``encode`` does, ResumeError where this machine would
+    With ``overwrite`` it is made in any case, in place of a dataset that has its name. Gives of
+    each key its manifest. Raises as ``encode`` does, ResumeError where this machine would
     not make the planned bytes, and BusyError where another process makes it on the same disk.
     """
     from tokpack.shards.plan import load_plan
     from tokpack.shards.work import encode_shard as run
 
     name, whole = load_plan(prefix)
-    made = run(whole, name, shard, workers=workers, scratch=scratch, progress=progress)
+    more: Any = {"workers": workers, "scratch": scratch, "overwrite": overwrite}
+    made = run(whole, name, shard, progress=progress, **more)
     return dict(zip(whole.names, made, strict=True))
 
 
-def status(prefix: PathLike) -> list[Standing]:
+def status(prefix: PathLike) -> list[ShardStatus]:
     """How far each shard of the plan of the dataset ``prefix`` is, in order.
 
     InputError where there is no plan, FormatError where it is damaged.
@@ -268,10 +253,14 @@ def export(
 
 
 def _request(
-    *, inputs: PathLike | Iterable[PathLike], output: PathLike | None, **options: Any
+    called: str,
+    inputs: PathLike | Iterable[PathLike],
+    output: PathLike | None,
+    options: Mapping[str, Any],
 ) -> EncodeOptions:
-    options["output_names"] = options.get("output_names") or {}
+    unknown = sorted({*options} - {one.name for one in fields(EncodeOptions)})
+    if unknown:
+        raise TypeError(f"{called}() got an unexpected keyword argument {unknown[0]!r}")
+    names = options.get("output_names") or {}
     place = "" if output is None else os.fspath(output)
-    from tokpack.encoding import EncodeOptions
-
-    return EncodeOptions(inputs=paths_of(inputs), output=place, **options)
+    return EncodeOptions(paths_of(inputs), place, **{**options, "output_names": names})

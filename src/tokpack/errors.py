@@ -11,9 +11,31 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 MOST_CHARACTERS = 4000  # of a message, whatever somebody's file has in it
+
+
+_MARK = "\0"  # on both sides of an option in the text of an error
+
+
+def option(name: str, *value: object) -> str:
+    """An option, with its value if it has to have one, for the text of an error that is about it.
+
+    The message has it as in Python, ``name`` or ``name=value``, unless ``worded`` is told of flags.
+    """
+    return f"{_MARK}{name}{''.join(f'={one!r}' for one in value)}{_MARK}"
+
+
+def worded(text: str, flags: Mapping[str, str] | None = None) -> str:
+    """A text with options, which have these ``flags``; all others have their names in Python."""
+    words, flags = text.split(_MARK), flags or {}
+    for place, word in enumerate(words[1::2]):
+        name, _, value = word.partition("=")
+        if name in flags:
+            value = "" if value == "True" else value.strip("'")
+            words[2 * place + 1] = f"{flags[name]} {value}".rstrip()
+    return "".join(words)
 
 
 class TokpackError(Exception):
@@ -25,6 +47,13 @@ class TokpackError(Exception):
         super().__init__(
             text if len(text) <= MOST_CHARACTERS else text[: MOST_CHARACTERS - 3] + "..."
         )
+
+    def __str__(self) -> str:
+        return self.worded({})
+
+    def worded(self, flags: Mapping[str, str]) -> str:
+        """The message, in which the options that it is about have these ``flags``."""
+        return worded(str(self.args[0]), flags)
 
 
 class UsageError(TokpackError, ValueError):

@@ -11,53 +11,59 @@ if __name__ == "__main__" and sys.path[0] == os.getcwd():
 import io
 import time
 import traceback
-from typing import TYPE_CHECKING
 
-from tokpack.configuration.flags import flag_names, resolve
-from tokpack.configuration.setting import in_flags
+from tokpack.checkpoints.folder import check_own
+from tokpack.configuration.flags import flag_names
+from tokpack.configuration.request import RunRequest
+from tokpack.configuration.setting import flags_typed
 from tokpack.display import message, tell
 from tokpack.errors import TokpackError, UsageError, needs_extra
 from tokpack.files.lock import release
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
-
-def run(argv: Sequence[str]) -> int:
-    """Train as ``argv`` says, with the other ranks; the exit code. Raises TokpackError."""
-    world = int(os.environ.get("WORLD_SIZE", "1"))
-    config, nproc = resolve(argv, world)
-    if nproc not in (None, world):
+def run(request: RunRequest, world: int) -> int:
+    """Train as asked, with the other ranks of a ``world``; the exit code. Raises TokpackError."""
+    if request.processes not in (None, world):
         raise UsageError(
-            f"--nproc {nproc} in a world of {world} processes: `tokpack train --nproc {nproc}` "
-            "starts so many, and any other launcher is told so itself"
+            f"--nproc {request.processes} in a world of {world} processes: `tokpack train --nproc "
+            f"{request.processes}` starts so many, and any other launcher is told so itself"
         )
+    config = request.config
+    if config.save and not config.finetune:  # at once: torch is not imported yet
+        check_own(config.save, config.load)
     with needs_extra("train"):
         from .loop import train
 
-    # Words, also those behind "--flag=", that name files: these were perhaps read.
-    words = [word.partition("=")[2] or word for word in argv]
-    return train(config, [word for word in words if os.path.isfile(word)])
+    return train(config, request.inputs)
 
 
 def main() -> int:
     """Run this rank; say what is wrong in one message, and return the exit code."""
-    if {"-h", "--help"} & set(sys.argv):
+    words = sys.argv[1:]
+    if {"-h", "--help"} & set(words):
         sys.stdout.write("The flags are those of `tokpack train --help`.\n")
         return 0
     try:
-        return run(sys.argv[1:])
+        world = int(os.environ.get("WORLD_SIZE", "1"))
+        if words == ["-"]:  # of `tokpack train --nproc`
+            request = RunRequest.from_json(sys.stdin.read())
+            words = list(request.words)
+        else:
+            request = RunRequest.of(words, world)
+        return run(request, world)
     except KeyboardInterrupt:
         return 130
     except Exception as error:
         rank = int(os.environ.get("RANK", "0"))
         time.sleep(min(rank, 1))  # mostly all ranks fail alike: rank 0 says so, and ends the others
         known = isinstance(error, (TokpackError, OSError, MemoryError))
-        if "--debug" in sys.argv or not known:
+        if "--debug" in words or not known:
             for line in traceback.format_exc().splitlines():
                 tell(line)
         where = f"rank {rank}: " if rank else ""
-        what = in_flags(str(error), flag_names(), sys.argv[1:]) if known else repr(error)
+        what = str(error) if known else repr(error)
+        if isinstance(error, TokpackError):
+            what = error.worded(flags_typed(flag_names(), words))
         tell(message(f"tokpack: error: {where}{what}"))
         return getattr(error, "exit_code", 2)
 

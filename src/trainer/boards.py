@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tokpack.display import tell
-from tokpack.errors import OutputError, UsageError, needs_extra
+from tokpack.errors import OutputError, UsageError, needs_extra, option
 from tokpack.files.durable import cannot_write
 
 if TYPE_CHECKING:
@@ -70,8 +70,9 @@ class TensorBoard:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
-            message = "tensorboard_dir needs the package tensorboard: pip install tensorboard"
-            raise UsageError(message) from error
+            raise UsageError(
+                f"{option('tensorboard_dir')} needs a package: pip install tensorboard"
+            ) from error
         with cannot_write(self._folder):
             return SummaryWriter(self._folder, purge_step=purge_step, max_queue=self._size)
 
@@ -110,7 +111,9 @@ class WeightsAndBiases:
                 )
         except wandb.errors.UsageError as error:
             hint = "log in with `wandb login`, or set WANDB_MODE=offline"
-            raise UsageError(f"wandb_project: {str(error).rstrip('.')}; {hint}") from None
+            raise UsageError(
+                f"{option('wandb_project')}: {str(error).rstrip('.')}; {hint}"
+            ) from None
         except (wandb.Error, OSError) as error:
             raise OutputError(f"Weights & Biases: {error}") from error
         # A resumed run may make a step again, and W&B's own step count cannot go back.

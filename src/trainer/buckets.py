@@ -33,7 +33,7 @@ ALIGNED = 8  # elements: pieces begin at a multiple of 16 bytes, as NCCL likes i
 
 
 @dataclass(frozen=True)
-class Held:
+class OptimizerShard:
     """A parameter for this data rank's optimizer: a whole one, or a flat piece of one.
 
     Its gradient is set. A whole one may have its optimizer state on one data rank only, ``owner``.
@@ -235,7 +235,7 @@ class Buckets:
         for leaf in leaves:
             leaf.register_post_accumulate_grad_hook(partial(self._take, name))  # type: ignore[no-untyped-call]
 
-    def _hold(self, name: str, owner: int | None) -> Held:
+    def _hold(self, name: str, owner: int | None) -> OptimizerShard:
         bucket, shape = self._bucket[name], self._shapes[name]
         local = bucket.local(name)
         weight, grad = bucket.kept[local], bucket.summed[local]
@@ -243,7 +243,7 @@ class Buckets:
             weight, grad = weight.view(shape), grad.view(shape)
         parameter = nn.Parameter(weight)
         parameter.grad = grad
-        return Held(parameter, owner)
+        return OptimizerShard(parameter, owner)
 
     def begin_step(self) -> None:
         """Forget the gradients of the step before."""

@@ -15,7 +15,7 @@ from tokpack.checkpoints import folder as folders
 from tokpack.checkpoints.files import Checkpoint, write_tensors
 from tokpack.checkpoints.neox import NeoxWeights
 from tokpack.checkpoints.state import RunState, differences, file_of, key_of, state_text
-from tokpack.errors import InputError, TokpackError, TrainingError, UsageError
+from tokpack.errors import InputError, TokpackError, TrainingError, UsageError, option
 from tokpack.files.durable import UNFINISHED, cannot_write
 from tokpack.files.lock import hold
 from tokpack.indexed.manifest import FileDigest, digest_file
@@ -70,17 +70,10 @@ def claim(folder: str, load: str | None) -> None:
     with cannot_write(folder):
         agree(lambda: os.makedirs(folder, exist_ok=True))
     on_main(lambda: hold(Path(folder)))
-    loaded = os.path.realpath(load) if load else ""
-    if os.path.realpath(folder) in (loaded, os.path.dirname(loaded)):
-        return
-    if found := on_main(lambda: folders.find(folder)):
-        raise UsageError(
-            f"save: {folder} holds {found.name} of another run: go on from it with --load "
-            f"{folder}, or save to another folder"
-        )
+    on_main(lambda: folders.check_own(folder, load))
 
 
-class Saving:
+class CheckpointWrite:
     """A checkpoint that is being written to ``folder``/step_X.
 
     The constructor and ``finish`` are collectives. The checkpoint is complete after ``finish``, and
@@ -178,8 +171,8 @@ def _check_finite(tensors: dict[str, Tensor], work: Path) -> None:
             name = work.name.removesuffix(UNFINISHED)
             raise TrainingError(
                 f"{work.parent}: {name} was not saved: {count:,} of {tensor.numel():,} values of "
-                f"{key} are not finite; lower the learning rate or clip_grad, and go on from an "
-                "earlier checkpoint"
+                f"{key} are not finite; lower the learning rate or {option('clip_grad')}, and go "
+                "on from an earlier checkpoint"
             )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from tokpack.configuration.data import spec_of_config
-from tokpack.errors import InputError, UsageError
+from tokpack.errors import InputError, UsageError, option
 from tokpack.samples import SampleIterator, open_blend
 from tokpack.samples.blend.plan import plan_of
 from tokpack.samples.fetch import asked_ahead
@@ -78,7 +78,7 @@ def open_data(config: Config, step: int) -> Data:
             portion = mixture.missing[0]
             raise UsageError(
                 f"split {config.split!r} leaves {portion.tokens:,} tokens of {portion.prefix} for "
-                "valid, less than one sample: give it more, or train with eval_iters 0"
+                f"valid, less than one sample: give it more, or train with {option('eval_iters')} 0"
             )
     opened = open_blend(plan)
     size = _vocabulary(config, opened.train)
@@ -96,7 +96,7 @@ def open_data(config: Config, step: int) -> Data:
         if len(samples) < step:
             raise UsageError(
                 f"{name}: {len(samples)} samples for evaluation do not fill one micro batch on "
-                f"every rank, {step}: give it more data, or train with eval_iters 0"
+                f"every rank, {step}: give it more data, or train with {option('eval_iters')} 0"
             )
     return Data(plan, opened.train, opened.valid, tests, size, notes)
 
@@ -113,10 +113,12 @@ def _vocabulary(config: Config, samples: Samples) -> int:
     given = config.vocab_size or size or in_file
     if given is None:
         raise UsageError(
-            f"no manifest says the vocabulary of {samples.path_prefix}: give vocab_size"
+            f"no manifest says the vocabulary of {samples.path_prefix}: give {option('vocab_size')}"
         )
     if size is not None and given < size:
-        raise UsageError(f"vocab_size is {given:,}, the tokenizer of the data has {size:,} ids")
+        raise UsageError(
+            f"{option('vocab_size')} is {given:,}, the tokenizer of the data has {size:,} ids"
+        )
     return int(given)
 
 
@@ -125,7 +127,7 @@ def _check_range(name: str, tokens: npt.NDArray[Any], vocab_size: int) -> None:
     if low < 0 or high >= vocab_size:
         raise InputError(
             f"{name}: it has the token id {low if low < 0 else high:,}, the vocabulary has "
-            f"{vocab_size:,} ids: give the vocab_size of its tokenizer"
+            f"{vocab_size:,} ids: give the {option('vocab_size')} of its tokenizer"
         )
 
 
@@ -145,7 +147,7 @@ def weigh(batches: Sequence[MicroBatch], topology: Topology) -> float:
     counts = torch.stack([batch["loss_mask"].sum(dtype=torch.float64) for batch in batches])
     whole = total(counts.sum(), topology.data_group)
     weights = counts * len(batches) * topology.data_size / whole.clamp(min=1)
-    for batch, weight in zip(batches, weights.float(), strict=True):
+    for batch, weight in zip(batches, weights.to(torch.get_default_dtype()), strict=True):
         batch["weight"] = weight
     return float(whole)
 

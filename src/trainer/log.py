@@ -81,7 +81,13 @@ class Log:
                 self._folder.mkdir(parents=True, exist_ok=True)
             check_log(self._folder / "log.jsonl", inputs)
             save_config(self._folder / "config.yaml", config.to_yaml(), inputs)
-            self._lines = Lines(self._folder / "log.jsonl")
+            path = self._folder / "log.jsonl"
+            if not first and path.exists() and path.stat().st_size:
+                self.say(
+                    f"note: {path} has an earlier run, and gets this one from iteration 1 behind "
+                    "it: give a log_dir of its own to keep them apart"
+                )
+            self._lines = Lines(path)
             begin = {
                 "iteration": first,
                 "steps": self._steps,
@@ -232,6 +238,7 @@ def draw(folder: Path, entropy: float) -> str:
         return "no loss.png: no step was made"
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.add_subplot(xlabel="iteration", ylabel="loss (nats a token)")
+    axes.locator_params(axis="x", integer=True)  # no step 2.5
     for name, points in curves.items():
         axes.plot(*zip(*sorted(points.items()), strict=True), marker=".", label=name)
     axes.axhline(entropy, linestyle="--", color="grey", label="unigram entropy")

@@ -18,7 +18,7 @@ import torch.distributed as dist
 
 from tokpack.checkpoints.state import RunState
 from tokpack.display import tell
-from tokpack.errors import OutputError, TrainingError
+from tokpack.errors import OutputError, TrainingError, option
 
 from . import checkpoint
 from .attention import fastest_kernel
@@ -26,7 +26,7 @@ from .data import stream, weigh
 from .metrics import peak_memory
 from .parallel import gather, start, stop
 from .report import describe
-from .run import Pending, TrainingRun
+from .run import AsyncSave, TrainingRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -63,8 +63,9 @@ def train(config: Config, inputs: Sequence[str] = ()) -> int:
     except RuntimeError as error:
         if isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error):
             raise TrainingError(
-                f"out of memory on rank {topology.rank}: lower micro_batch_size, recompute with "
-                "checkpoint_activations, or share the model among more processes"
+                f"out of memory on rank {topology.rank}: lower {option('micro_batch_size')}, "
+                f"recompute with {option('checkpoint_activations')}, or share the model among more "
+                "processes"
             ) from error
         if topology.world_size > 1 and ("gloo" in str(error) or isinstance(error, dist.DistError)):
             reason = re.sub(r"^\[[^]]*\] ", "", str(error)).splitlines()[0].partition(". ")[0]
@@ -239,8 +240,8 @@ def _begin_save(run: TrainingRun) -> None:
         tokenizer=run.data.train.tokenizer,
     )
     folder, keep, later = run.config.save or "", run.config.keep_checkpoints, run.config.async_save
-    saving = checkpoint.Saving(run.engine, folder, state, keep=keep, later=later)
-    run.saving = Pending(saving, run.at(), state.data_state["fingerprint"], begin)
+    saving = checkpoint.CheckpointWrite(run.engine, folder, state, keep=keep, later=later)
+    run.saving = AsyncSave(saving, run.at(), state.data_state["fingerprint"], begin)
     run.saved = run.step
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tokpack.configuration.config import Config
     from tokpack.configuration.model import ModelConfig
 
-    from .buckets import Held
+    from .buckets import OptimizerShard
     from .model import Stage
 
     Optimizers = list[torch.optim.Optimizer]
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 MOMENTS = ("exp_avg", "exp_avg_sq")  # of Adam
 
 
-def make_optimizers(config: Config, model: Stage, held: Mapping[str, Held]) -> Optimizers:
+def make_optimizers(config: Config, model: Stage, held: Mapping[str, OptimizerShard]) -> Optimizers:
     """The optimizers that make a step together, each of some of the parameters ``held`` here.
 
     AdamW for all; or Muon for the matrices of the layers, and AdamW for everything else.
@@ -91,7 +91,7 @@ class Muon(torch.optim.Optimizer):
     momentum, and sends the step to the others. (https://kellerjordan.github.io/posts/muon)
     """
 
-    def __init__(self, config: Config, model: Stage, held: Mapping[str, Held]) -> None:
+    def __init__(self, config: Config, model: Stage, held: Mapping[str, OptimizerShard]) -> None:
         super().__init__([one.parameter for one in held.values()], {"lr": config.lr})
         self._config, self._model, self._held = config, model, held
         rank = model.topology.data_rank

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from tokpack.errors import TokpackError, UsageError
+from tokpack.errors import TokpackError, UsageError, option
 
 from .collectives import Group, all_gather, join, reduce_scatter
 from .network import VARIABLE, choose_interface
@@ -26,7 +26,7 @@ CPU = torch.device("cpu")
 
 
 @dataclass
-class Traffic:
+class CommBytes:
     """Bytes that this process has sent to other data ranks, as if they formed a ring."""
 
     data: float = 0.0
@@ -54,7 +54,7 @@ class Topology:
     pipeline_group: Group | None = None
     embedding_group: Group | None = None  # first and last stage: a tied embedding is on both
     split_sequence: bool = False  # each tensor rank has a part of the sequence between layers
-    traffic: Traffic = field(default_factory=Traffic, compare=False)
+    traffic: CommBytes = field(default_factory=CommBytes, compare=False)
 
     @property
     def first_stage(self) -> bool:
@@ -87,8 +87,9 @@ def start(config: Config) -> Topology:
     tensor, pipeline = config.tensor_model_parallel_size, config.pipeline_model_parallel_size
     if world % (tensor * pipeline):
         raise UsageError(
-            f"{world} processes do not divide by tensor_model_parallel_size {tensor} x "
-            f"pipeline_model_parallel_size {pipeline}; start a multiple of {tensor * pipeline}"
+            f"{world} processes do not divide by {option('tensor_model_parallel_size')} {tensor} x "
+            f"{option('pipeline_model_parallel_size')} {pipeline}; start a multiple of "
+            f"{tensor * pipeline}"
         )
     device = device_of(config.device)
     timeout = datetime.timedelta(minutes=config.distributed_timeout_minutes)

@@ -23,6 +23,8 @@ def describe(run: TrainingRun) -> Iterator[str]:
     memory = memory_of(model, layout)
     for note in filter(None, (config.unlike, *config.notes, *run.data.notes)):
         yield f"note: {note}"
+    if config.precision == "fp16" and t.device.type == "cpu":
+        yield "note: a CPU computes fp16 many times slower than fp32 and bf16: take it for trials"
     yield (
         f"model: {model.parameters:,} parameters, {model.num_layers} layers of "
         f"{model.hidden_size}, vocabulary {model.vocab_size:,} padded to "
@@ -50,6 +52,9 @@ def describe(run: TrainingRun) -> Iterator[str]:
     for one in run.data.plan.train.members:
         amount = f"{one.samples:,.0f} samples, {one.epochs:.3g} epochs"
         yield f"data: {one.portion.prefix}: {amount} of {one.portion.tokens:,} tokens"
+    plan = run.data.plan
+    parts = (f"{m.name} {sum(p.documents for p in m.portions):,}" for m in plan.mixtures)
+    yield f"split: {plan.spec.split or 'none'}, of documents: {', '.join(parts)}"
     for name, held_out in {**run.data.valid, **run.data.test}.items():
         used = min(config.eval_iters * batch, len(held_out)) // run.smallest * run.smallest
         yield f"{name}: {used:,} of {len(held_out):,} samples"

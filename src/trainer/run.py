@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from tokpack.checkpoints.files import DTYPES
 from tokpack.checkpoints.state import differences
 from tokpack.configuration.model import ModelConfig
 from tokpack.configuration.schedule import Schedule
-from tokpack.errors import ResumeError, UsageError
+from tokpack.errors import ResumeError, UsageError, worded
 
 from . import checkpoint
 from .attention import described
@@ -26,14 +27,19 @@ if TYPE_CHECKING:
 
     from .parallel import Topology
 
+OF_RATES = (
+    "lr min_lr lr_decay_style lr_decay_samples lr_decay_iters lr_wsd_decay_samples "
+    "lr_wsd_decay_iters lr_wsd_decay_style lr_warmup_samples lr_warmup_iters lr_warmup_fraction "
+    "train_samples train_iters global_batch_size"
+)
 OF_SAMPLES = "data_path train_data_path split order seed seq_length"  # these decide the samples
 
 
 @dataclass(frozen=True)
-class Pending:
+class AsyncSave:
     """A checkpoint that is being written: where the run was then, and when writing began."""
 
-    saving: checkpoint.Saving
+    saving: checkpoint.CheckpointWrite
     at: dict[str, int]
     samples: str  # their fingerprint
     begin: float
@@ -56,11 +62,12 @@ class TrainingRun:
         if config.save:
             checkpoint.claim(config.save, self.load)
         self.evaluated = -1  # the step of the last evaluation
-        self.saving: Pending | None = None
+        self.saving: AsyncSave | None = None
 
     def begin(self) -> None:
         """Build and load everything; collective."""
         config, topology = self.config, self.topology
+        self._rates = ""  # a note on the learning rate
         self.engine = make_engine(config, self.model, topology)
         self.stream = stream(self.data, self.data.train, config, topology)
         self.step = self.saved = self._load()
@@ -78,6 +85,8 @@ class TrainingRun:
             self.log.say(f"{self.load} has checkpoints of this run from {config.load}: it goes on")
         if self.consumed:
             self.log.say(f"resumed: {self.consumed:,} samples are consumed, {left:,} steps left")
+        if self._rates:
+            self.log.say(self._rates)
 
     def _load(self) -> int:
         """The step to go on from, after its weights and samples were loaded."""
@@ -98,6 +107,7 @@ class TrainingRun:
             changed = differences(state.config, config.to_dict(), OF_SAMPLES)
             reason = changed or f"the data has changed: {error}"
             raise ResumeError(f"{folder}: is of other samples: {reason}") from error
+        self._rates = self._rate_note(state.config, state.consumed_samples)
         return state.step
 
     @property
@@ -108,3 +118,17 @@ class TrainingRun:
     def at(self) -> dict[str, int]:
         """How far the run is, as records of the log have it."""
         return {"iteration": self.step, "consumed_samples": self.consumed}
+
+    def _rate_note(self, before: dict[str, Any], consumed: int) -> str:
+        """What to say where the run goes on at another learning rate than before; else ""."""
+        same = {name: before[name] for name in OF_RATES.split() if name in before}
+        config = replace(self.config, micro_batch_size=1, rampup_batch_size=None, **same)
+        old = Schedule(config, len(self.data.train))
+        there, here = (one.lr(consumed) for one in (old, self.schedule))
+        if math.isclose(there, here, rel_tol=1e-6):
+            return ""
+        changed = worded(differences(before, self.config.to_dict(), OF_RATES))
+        return (
+            f"note: the learning rate goes on at {here:.4g}, not {there:.4g}: {changed}; for more "
+            f"steps at the old rates give lr_decay_samples {old.decay}"
+        )

@@ -19,6 +19,8 @@ import pytest
 from support.cli_tools import TOKPACK, ids, tokpack
 from support.encoding_tools import wait_until
 
+from tokpack.cli.main import main
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
@@ -196,3 +198,23 @@ def test_a_full_standard_output_is_named() -> None:
         )
     assert done.returncode == 2
     assert done.stderr == "tokpack: error: cannot write standard output: No space left on device\n"
+
+
+def test_commands_of_two_words(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["shards", "-h"], ["model", "--help"]):
+        assert main(words) == 0
+        assert f"{words[0]} " in capsys.readouterr().out
+    assert main(["shards", "plans"]) == 1
+    assert "name one of tokpack shards plan, " in capsys.readouterr().err
+    assert main(["plan", "--help"]) == main(["shards", "plan", "--help"]) == 0
+    one, other = capsys.readouterr().out.split("Cut a run")[1:]
+    assert one == other
+    assert main(["index", "blend.yaml"]) == 1
+    assert "tokpack blend BLEND --cache DIR" in capsys.readouterr().err
+
+
+def test_rare_flags_are_shown_when_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", "--help"]) == 0
+    assert "--merge-file FILE" not in capsys.readouterr().out.split("examples")[0]
+    assert main(["inspect", "--help-all"]) == 0
+    assert "--merge-file FILE" in capsys.readouterr().out

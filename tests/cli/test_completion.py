@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
+from support.optional import needs_program
 from support.report_tools import run
 
 if TYPE_CHECKING:
@@ -20,15 +20,19 @@ TYPED = [
     ("tokpack encode --no-a", {"--no-append-eod"}, {"--append-eod"}),
     ("tokpack encode x.jsonl --dtype ", {"auto", "uint16", "int32"}, {"x.jsonl"}),
     ("tokpack train --zero-st", {"--zero-stage"}, {"--tokenizer"}),
-    ("tokpack completion z", {"zsh"}, {"bash"}),
+    ("tokpack shards ", {"plan", "status", "commit"}, {"encode"}),
+    ("tokpack shards plan --shard-s", {"--shard-size"}, {"--shard"}),
+    ("tokpack tokenizer train --ty", {"--type"}, {"--text"}),
+    ("tokpack vocab --ty", {"--type"}, {"--text"}),
     ("tokpack inspect da", {"data.idx"}, {"other"}),
 ]
 ASK = {
     "bash": """
         source ./script
+        function=$(complete -p tokpack | grep -o '_shtab[a-z_]*')
         COMP_WORDS=($1); [[ $1 == *" " ]] && COMP_WORDS+=("")
         COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); COMPREPLY=()
-        _tokpack
+        $function
         # What the shell does where a function offers nothing: complete -o default.
         [ ${#COMPREPLY[@]} -eq 0 ] && COMPREPLY=($(compgen -f -- "${COMP_WORDS[COMP_CWORD]}"))
         printf '%s\\n' "${COMPREPLY[@]}"
@@ -37,18 +41,15 @@ ASK = {
 }
 
 
-@pytest.mark.parametrize("shell", ASK)
+@pytest.mark.parametrize("shell", ["bash", pytest.param("fish", marks=needs_program("fish"))])
 def test_a_shell_completes(shell: str, tmp_path: Path) -> None:
-    program = shutil.which(shell)
-    if program is None:
-        pytest.skip(f"no {shell} here")
-    (tmp_path / "script").write_text(run("completion", shell).stdout)
+    (tmp_path / "script").write_text(run("--completion", shell).stdout)
     (tmp_path / "data.idx").touch()
     (tmp_path / "other").touch()
     for typed, there, away in TYPED:
         words = [ASK[shell], typed] if shell == "fish" else [ASK[shell], shell, typed]
         done = subprocess.run(
-            [program, "-c", *words], cwd=tmp_path, capture_output=True, text=True, check=True
+            [shell, "-c", *words], cwd=tmp_path, capture_output=True, text=True, check=True
         )
         found = {line.split("\t")[0] for line in done.stdout.splitlines()}
         assert not done.stderr
@@ -56,15 +57,13 @@ def test_a_shell_completes(shell: str, tmp_path: Path) -> None:
         assert not away & found, (typed, found)
 
 
+@needs_program("zsh")
 def test_zsh_reads_the_script(tmp_path: Path) -> None:
-    program = shutil.which("zsh")
-    if program is None:
-        pytest.skip("no zsh here")
-    (tmp_path / "_tokpack").write_text(run("completion", "zsh").stdout)
+    (tmp_path / "_tokpack").write_text(run("--completion", "zsh").stdout)
     # In a terminal, since its completion does not work without one.
     script = f"""
         zmodload zsh/zpty
-        zpty shell {program} -f -i
+        zpty shell zsh -f -i
         zpty -w shell "cd {tmp_path}; fpath=({tmp_path} \\$fpath)"
         zpty -w shell "autoload -U compinit; compinit -D -u"
         zpty -w shell "PS1='ready:'; echo be'gin'"
@@ -74,11 +73,11 @@ def test_zsh_reads_the_script(tmp_path: Path) -> None:
         print -r -- "$line"
     """
     done = subprocess.run(
-        [program, "-f", "-c", script], capture_output=True, text=True, check=True, timeout=60
+        ["zsh", "-f", "-c", script], capture_output=True, text=True, check=True, timeout=60
     )
     assert "--split-sentences" in done.stdout
 
 
 def test_unknown_shells_are_refused() -> None:
-    assert "tcsh: name one of bash, zsh, fish" in run("completion", "tcsh", code=1).stderr
-    assert "no shell: name one of" in run("completion", code=1).stderr
+    assert "--completion ksh: name one of bash, zsh" in run("--completion", "ksh", code=1).stderr
+    assert "name one of" in run("--completion", code=1).stderr

@@ -188,7 +188,7 @@ def test_hostile_json(what: str, kind: str, prefix: str, tmp_path: Path) -> None
         "vocabulary": ["verify", prefix, "--tokenizer-type", "Whitespace", "--vocab-file", path],
         "tokenizer": ["verify", prefix, "--tokenizer", path],
         "deepspeed": ["train", "--deepspeed_config", path],
-        "ids": ["index", prefix, "--flavour", "core", "--tokenizer-ids", path],
+        "ids": ["blend", prefix, "--megatron-cache", "c", "--tokenizer-ids", path],
     }
     done = run(*commands[kind], code=1)
     assert len(done.stderr) < 5000

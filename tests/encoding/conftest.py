@@ -6,8 +6,12 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
+from support.optional import BARE
 from support.small_disk import small_disk
 from support.stopped_runs import Place
+
+from tokpack.encoding import plan
+from tokpack.sources import parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -17,6 +21,13 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def tokenizer(bpe: Path) -> Path:
     return bpe
+
+
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts and segments of 1 MiB: files of 3 MB are cut, as those of 12 MB are without it."""
+    monkeypatch.setattr(plan, "MIN_PART_BYTES", 1 << 20)
+    monkeypatch.setitem(parts.make_parts.__kwdefaults__, "smallest_bytes", 1 << 20)
 
 
 @pytest.fixture(scope="module")
@@ -29,15 +40,20 @@ def place(tmp_path: Path, tokenizer: Path, kept: Path) -> Place:
     return Place(tmp_path, tokenizer, kept)
 
 
+@pytest.fixture(scope="session")
+def may_mount(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Skips the test where no small file system can be mounted."""
+    if BARE:
+        pytest.skip("cannot mount a small file system here")
+    try:
+        with small_disk(tmp_path_factory.mktemp("mount") / "disk", 4096):
+            pass
+    except PermissionError as error:
+        pytest.skip(str(error))
+
+
 @pytest.fixture
-def mount(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
-    """Makes file systems of so many bytes; skips the test where that is not allowed."""
+def mount(tmp_path: Path, may_mount: None) -> Iterator[Callable[[int], Path]]:
+    """Makes file systems of so many bytes."""
     with ExitStack() as stack:
-
-        def mount(size: int) -> Path:
-            try:
-                return stack.enter_context(small_disk(tmp_path / "disk", size))
-            except PermissionError as error:
-                pytest.skip(str(error))
-
-        yield mount
+        yield lambda size: stack.enter_context(small_disk(tmp_path / "disk", size))

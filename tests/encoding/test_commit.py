@@ -90,7 +90,21 @@ def test_what_came_while_a_run_was_stopped_is_not_replaced(place: Place, done: i
     place.right()
 
 
-def test_what_came_while_a_run_worked_is_not_replaced(place: Place) -> None:
+def test_what_is_no_manifest_is_not_replaced_by_a_run_that_goes_on(place: Place) -> None:
+    place.stop(STOP_AT_RENAME.format(done=0))
+    mine = place.output.with_suffix(".json")
+    mine.write_text('{"mine": 1}')
+    with pytest.raises(tokpack.OutputError, match=r"out\.json: exists and is not a manifest"):
+        place.encode(overwrite=True)
+    assert mine.read_text() == '{"mine": 1}'
+    mine.unlink()
+    place.encode(overwrite=True)
+    place.right()
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_what_came_while_a_run_worked_is_not_replaced(place: Place, overwrite: bool) -> None:
+    """Also where it may replace what was there when it began."""
     mine = place.output.with_suffix(".bin")
     script = f"""
 import tokpack.encoding.run as run
@@ -99,7 +113,10 @@ def late(*args, real=run.stage):
     return real(*args)
 run.stage = late
 """
-    command = [sys.executable, "-c", script + DRIVER, json.dumps(place.options())]
+    if overwrite:
+        mine.write_text("old")
+    options = json.dumps({**place.options(), "overwrite": overwrite})
+    command = [sys.executable, "-c", script + DRIVER, options]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 1
     assert "out.bin exists: choose another output" in done.stderr

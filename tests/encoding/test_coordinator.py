@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 import os
 import random
@@ -12,19 +13,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 from support.encoding_tools import documents, twin
-from support.simulated_run import Simulation, patched
+from support.simulated_run import FOREVER, Simulation, patched
 
 from tokpack.encoding.folder import WorkFolder
 from tokpack.encoding.journal import NAME
 from tokpack.encoding.options import EncodeOptions
 from tokpack.encoding.piece import JOINED, SPILL, Job
+from tokpack.errors import RecordError
 from tokpack.sources import Part, discover, make_parts
 from tokpack.tokenizers import Tokenizer, frame_of, load_tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-SEEDS = int(os.environ.get("SIMULATIONS", "24"))
+SEEDS = int(os.environ.get("SIMULATIONS", "12"))
 FIRST = int(os.environ.get("FIRST_SIMULATION", "0"))
 
 
@@ -117,6 +119,32 @@ def test_any_order(
             assert not caplog.records
         if not stops:
             assert simulation.written[JOINED] == sum(map(len, expected))
+
+
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + SEEDS))
+def test_the_first_bad_record_in_any_order(tmp_path: Path, tokenizer: Tokenizer, seed: int) -> None:
+    rng = random.Random(seed)
+    paths, _ = make_texts(tmp_path, rng)
+    with paths[-1].open("ab") as file:
+        file.write(gzip.compress(b"bad") if paths[-1].suffix == ".gz" else b"bad")
+    job = make_job(tmp_path, paths, tokenizer, rng, None)
+    options = replace(job.options, on_error="fail", max_document_bytes=1 << 30)
+    simulation = Simulation(replace(job, options=options), seed)
+    runs = ((rng.choice((1, 2, 3, 8)), steps) for steps in (30, 100, FOREVER))
+    with patched(rng), pytest.raises(RecordError) as caught:
+        any(itertools.starmap(simulation.run, runs))
+    assert (caught.value.source, caught.value.line) == first_bad(paths)
+
+
+def first_bad(paths: Sequence[Path]) -> tuple[str, int]:
+    """The first line that is cut off or no JSON at all, and its file."""
+    for path in paths:
+        content = path.read_bytes()
+        lines = gzip.decompress(content) if path.suffix == ".gz" else content
+        for number, line in enumerate(lines.splitlines(), 1):
+            if not line.endswith(b"}"):
+                return str(path), number
+    raise AssertionError("none is bad")
 
 
 def damage(folder: Path, rng: random.Random) -> None:

@@ -17,7 +17,7 @@ from tokpack.files import blocks
 if TYPE_CHECKING:
     import random
 
-    from tokpack.encoding.messages import Edge
+    from tokpack.encoding.messages import SharedBlock
 
 sizes = st.one_of(st.just(0), st.integers(1, 9), st.integers(0, 70))
 
@@ -84,7 +84,7 @@ def test_sums(pieces: list[int], block_bytes: int, seed: bytes, order: random.Ra
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(blocks, "BLOCK_BYTES", block_bytes)
         file = FileSums(0)
-        edges: list[Edge] = []
+        edges: list[SharedBlock] = []
         for n in arrival:
             assert file.sums(len(data)) is None or not data or not pieces[n]
             begin, size = begins[n], pieces[n]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -76,15 +78,16 @@ def test_limit_counts_bad_records(tmp_path: Path, tokenizer: Path) -> None:
     assert (manifest.records, manifest.rejected, manifest.empty) == (4, 1, 1)
 
 
+@pytest.mark.usefixtures("small_parts")
 @pytest.mark.parametrize("workers", [1, 3])
 def test_rejects_are_listed_in_order(tmp_path: Path, tokenizer: Path, workers: int) -> None:
     """Many lines, so that the file is cut, some of them bad, some blank."""
     lines, good, bad = [], [], []
-    for number, text in enumerate(documents(12_000, words=160), 1):
-        if number % 997 == 0:
+    for number, text in enumerate(documents(3_000, words=160), 1):
+        if number % 251 == 0:
             lines.append('{"text": 7}')
             bad.append((number, "'text' is a number, not a string"))
-        elif number % 501 == 0:
+        elif number % 126 == 0:
             lines.append("")
         else:
             lines.append(json.dumps({"text": text}))
@@ -106,17 +109,18 @@ def test_rejects_are_listed_in_order(tmp_path: Path, tokenizer: Path, workers: i
         assert manifest.documents == sum(text != "" for text in good)
 
 
+@pytest.mark.usefixtures("small_parts")
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_bad_record_fails_the_run(tmp_path: Path, tokenizer: Path, workers: int) -> None:
-    lines = [json.dumps({"text": text}) for text in documents(12_000, words=160)]
-    lines[9_876] = '{"text": null}'
+    lines = [json.dumps({"text": text}) for text in documents(3_000, words=160)]
+    lines[2_876] = '{"text": null}'
     source = tmp_path / "a.jsonl"
     source.write_text("\n".join(lines))
-    with pytest.raises(tokpack.RecordError, match=r"a\.jsonl:9877: 'text' is null") as caught:
+    with pytest.raises(tokpack.RecordError, match=r"a\.jsonl:2877: 'text' is null") as caught:
         tokpack.encode(
             str(source), str(tmp_path / "out"), tokenizer=str(tokenizer), workers=workers
         )
-    assert caught.value.line == 9_877
+    assert caught.value.line == 2_877
     assert caught.value.exit_code == 1
     nothing_whole(tmp_path / "out")
     # What is encoded is not lost when the record is then to be skipped.
@@ -127,7 +131,47 @@ def test_a_bad_record_fails_the_run(tmp_path: Path, tokenizer: Path, workers: in
         workers=workers,
         on_error="skip",
     )
-    assert (manifest.records, manifest.rejected) == (12_000, 1)
+    assert (manifest.records, manifest.rejected) == (3_000, 1)
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_the_first_bad_record_is_named(tmp_path: Path, tokenizer: Path) -> None:
+    """Others are met long before it: by another worker, in another part, stream or segment."""
+    good = [json.dumps({"text": text}) for text in documents(3_000, words=160)]
+    late, early = [*good, "bad", "bad"], ["bad", *good[:20]]
+    for name, lines in (("0.jsonl", late), ("1.jsonl", early), ("2.jsonl.gz", late)):
+        content = ("\n".join(lines) + "\n").encode()
+        compressed = gzip.compress(content, 1) if name.endswith("gz") else content
+        (tmp_path / name).write_bytes(compressed)
+    zero, one, two = (str(tmp_path / name) for name in ("0.jsonl", "1.jsonl", "2.jsonl.gz"))
+    cases = [([zero, one], 3_001), ([two, one], 3_001), ([one, zero], 1), ([zero, two], 3_001)]
+    for number, (inputs, line) in enumerate(cases):
+        for workers in (2, 3):
+            with pytest.raises(tokpack.RecordError) as caught:
+                tokpack.encode(
+                    inputs, tmp_path / f"{number}", tokenizer=str(tokenizer), workers=workers
+                )
+            assert (caught.value.source, caught.value.line) == (inputs[0], line)
+            shutil.rmtree(tmp_path / f"{number}.unfinished", ignore_errors=True)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_the_first_of_several_kinds_is_named(tmp_path: Path, tokenizer: Path, workers: int) -> None:
+    """A record that is malformed, one with a special token, and one of them under another key."""
+    lines = ['{"a": "x", "b": "y"}'] * 4
+    kinds = ['{"a"', f'{{"a": "{EOD}", "b": "y"}}', f'{{"a": "x", "b": "{EOD}"}}']
+    source = tmp_path / "a.jsonl"
+    for order in itertools.permutations(kinds):
+        source.write_text("\n".join([*lines, *order]))
+        with pytest.raises(tokpack.RecordError) as caught:
+            tokpack.encode(
+                *(source, tmp_path / "out"),
+                tokenizer=str(tokenizer),
+                keys=["a", "b"],
+                special_tokens="error",
+                workers=workers,
+            )
+        assert caught.value.line == 5, order
 
 
 def test_max_rejects(tmp_path: Path, tokenizer: Path) -> None:

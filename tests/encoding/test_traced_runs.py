@@ -365,16 +365,16 @@ def test_killed_and_resumed(tmp_path: Path) -> None:
         assert digest_file(f"{out}{suffix}") == digest_file(f"{whole}{suffix}")
 
 
-def test_real_corpora(shared: Path, tmp_path: Path) -> None:
+def test_real_corpora(data: Path, edge_files: Path, tmp_path: Path) -> None:
     """The tokens of a document are those of the text in its line."""
-    tokenizers = shared / "tokenizers"
+    tokenizers = data / "tokenizers"
     files: dict[str, Any] = {
         "vocab_file": str(tokenizers / "gpt2-vocab.json"),
         "merge_file": str(tokenizers / "gpt2-merges.txt"),
     }
     inputs = [
-        *(shared / "corpora" / f"{name}.jsonl.zst" for name in ("owt", "nasty")),
-        *(shared / "edge" / f"{name}.jsonl" for name in ("blank", "bad_json", "null_text", "ok")),
+        *(data / "corpora" / f"{name}.jsonl.zst" for name in ("owt", "nasty")),
+        *(edge_files / f"{name}.jsonl" for name in ("blank", "bad_json", "null_text", "ok")),
     ]
     out = tmp_path / "out"
     manifest = tokpack.encode(

@@ -2,39 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from typing import TYPE_CHECKING
 
-import pytest
-
-from tokpack.errors import OutputError
 from tokpack.files import durable
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-
-def test_a_link_that_is_not_durable_is_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "old").write_bytes(b"x")
-    old, new = str(tmp_path / "old"), str(tmp_path / "new")
-
-    def fail(file: int) -> None:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    with durable.Staged() as staged, monkeypatch.context() as patch:
-        assert staged.link(old, new)
-        patch.setattr(os, "fsync", fail)
-        with pytest.raises(OutputError, match="Input/output error"):
-            staged.commit()
-    assert os.listdir(tmp_path) == ["old"]
-    with durable.Staged() as staged:
-        assert staged.link(old, new)
-        staged.commit()
-    assert os.path.samefile(old, new)
-    assert sorted(os.listdir(tmp_path)) == ["new", "old"]
 
 
 def test_the_identity_is_that_of_the_contents_too(tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ def test_pieces_of_a_virtual_input_stay(here: Path, capsys: pytest.CaptureFixtur
 
 
 def test_what_another_made_stays(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    index = "index a --order megatron-0.4 --samples 9 --seq-length 8 --split 1,0,0 --megatron-cache"
+    index = "blend a --order megatron-0.4 --samples 9 --seq-length 8 --split 1,0,0 --megatron-cache"
     assert main([*index.split(), "cache", "-q"]) == 0
     arrays = sorted(Path("cache").iterdir())
     for command, output in (
@@ -113,9 +113,8 @@ def test_what_another_made_stays(here: Path, capsys: pytest.CaptureFixture[str])
         ("merge a b -o x --virtual", "x.idx"),
         ("split a -o x --parts 2", "x_00001.bin"),
         ("convert a x --dtype int32", "x.idx"),
-        ("convert a x --to lazy", "x.bin"),
         ("convert a x.ds --to datatrove", "x.ds.metadata"),
-        ("convert a x.npy", "x.npy"),
+        ("convert a x.npy --to npy", "x.npy"),
         ("convert a x.raw --to raw", "x.raw"),
         ("blend a b --seq-length 8 -o x.yaml", "x.yaml"),
         (f"{index} cache", str(arrays[0])),
@@ -150,7 +149,7 @@ def test_a_virtual_dataset_is_not_replaced_unasked(
     for command in (
         "encode a.jsonl -o v --tokenizer tokenizer.json",
         "merge a b -o v",
-        "convert a v --to lazy",
+        "convert a v --dtype int32",
     ):
         refuses(command, "v.json exists", capsys)
     assert here.joinpath("v.json").exists()
@@ -162,7 +161,7 @@ def test_what_the_command_made_is_replaced(here: Path, capsys: pytest.CaptureFix
     for command in (
         "stats a --html x.html -q",
         "blend a b --seq-length 8 -o x.yaml -q",
-        "index a --order megatron-0.4 --samples 9 --seq-length 8 --split 1,0,0 "
+        "blend a --order megatron-0.4 --samples 9 --seq-length 8 --split 1,0,0 "
         "--megatron-cache cache -q",
         encode,
     ):
@@ -207,7 +206,7 @@ def replace(source, target, replace=os.replace):
     replace(source, target)
 
 durable.os.replace = replace
-with durable.Staged() as staged:
+with durable.AtomicFiles() as staged:
     for path in sys.argv[1:]:
         staged.create(path).write(b"new")
     staged.commit()

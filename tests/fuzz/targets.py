@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import xxhash
 
 import tokpack
 from tokpack.configuration.flags import resolve
@@ -31,7 +30,6 @@ from tokpack.indexed import Trace, index_chunks, runs_of, trace_chunks
 from tokpack.operations import verify
 from tokpack.operations.convert import convert
 from tokpack.samples.blend.file import load_blend
-from tokpack.samples.cache import format as cache_format
 from tokpack.sources import discover, make_parts, read
 from tokpack.sources.zstd_frames import frame_ends
 from tokpack.tokenizers.ids import count_ids
@@ -104,24 +102,24 @@ def trace(data: bytes) -> None:
         assert opened.find(source, line) == number
 
 
-FOREIGN = (("lazy", "idx"), ("fairseq", "idx"), ("datatrove", "ds"), ("npy", "npy"))
-FOREIGN += (("raw", "raw"), ("llm.c", "bin"), ("parquet", "parquet"))
+FOREIGN = (("datatrove", "ds"), ("npy", "npy"))
+FOREIGN += (("raw", "raw"), ("llm.c", "bin"), ("parquet", "parquet"), ("olmo", "npy"))
 
 
 def imported(data: bytes) -> None:
-    """A dataset of another program, its index and its tokens: refused, or converted whole."""
+    """A dataset of another program, its ids and its index: refused, or converted whole."""
     kind, suffix = FOREIGN[data[0] % len(FOREIGN) if data else 0]
     first, second = parted(data[1:], 2)
     folder = _folder() / "foreign"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     (folder / f"a.{suffix}").write_bytes(first)
-    (folder / {"idx": "a.bin", "ds": "a.ds.index"}.get(suffix, "other")).write_bytes(second)
-    name = "a" if suffix == "idx" else f"a.{suffix}"
+    for index in ("a.ds.index", "a.csv.gz"):
+        (folder / index).write_bytes(second)
     eod = 7 if kind in ("npy", "raw", "llm.c") else None
-    dtype = "uint16" if kind == "raw" else None
+    dtype = "uint16" if kind in ("raw", "olmo") else None
     try:
-        convert(folder / name, folder / "out", from_=kind, eod=eod, input_dtype=dtype)
+        convert(folder / f"a.{suffix}", folder / "out", from_=kind, eod=eod, input_dtype=dtype)
     except TokpackError:
         assert not list(folder.glob("out.[bi]*"))
         return
@@ -253,20 +251,6 @@ def merges(data: bytes) -> None:
             tokpack.load_tokenizer(**files).fingerprint  # noqa: B018
 
 
-def cache_header(data: bytes) -> None:
-    """A cache file whose header has its right checksum: refused, or arrays inside the file."""
-    begin = 4096
-    digest = xxhash.xxh3_128_digest(data)
-    start = cache_format._PREAMBLE.pack(
-        cache_format._MAGIC, cache_format.VERSION, 0, begin, len(data), digest
-    )
-    path = _folder() / "cache"
-    path.write_bytes(start + bytes(begin - len(start)) + data)
-    with path.open("rb") as file, contextlib.suppress(cache_format.CacheError):
-        found = cache_format.read(file, "k", {"a": 1})
-        assert all(0 <= one.offset <= one.end <= begin for one in found.arrays)
-
-
 def zstd(data: bytes) -> None:
     """Headers of zstd frames, walked without decompressing: ends that ascend, inside the file."""
     path = _folder() / "z.zst"
@@ -287,7 +271,6 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "blend_file": blend_file,
     "flags_file": flags_file,
     "merges": merges,
-    "cache_header": cache_header,
     "zstd": zstd,
 }
 
@@ -339,8 +322,6 @@ def _put_texts(put: Callable[[str, bytes], None]) -> None:
             put(target, text)
     put("merges", joined(b'{"a": 0, "b": 1, "ab": 2}', b"#version: 0.2\na b\n"))
     put("merges", joined(b'{"<unk>": 0, "w": 1}', b""))
-    array = {"name": "n", "dtype": "<i4", "shape": [2, 3], "offset": 64, "xxh3_128": "0"}
-    put("cache_header", json.dumps({"kind": "k", "settings": {"a": 1}, "arrays": [array]}).encode())
     frame = zstandard.ZstdCompressor().compress
     put("zstd", frame(b"one" * 90) + frame(b"two") + b"\x50\x2a\x4d\x18\2\0\0\0ab" + frame(b""))
 
@@ -355,16 +336,17 @@ def _foreign_samples(folder: Path) -> list[bytes]:
     )
     samples = []
     for kind, (name, suffix) in enumerate(FOREIGN):
-        if name in ("fairseq", "llm.c"):
-            continue
-        target = f"{folder}/{name}" + ("" if suffix == "idx" else f".{suffix}")
-        convert(prefix, target, to=name)
-        pair = [f"{target}.idx", f"{target}.bin"] if suffix == "idx" else [target]
-        pair += [f"{target}.index"] if name == "datatrove" else []
-        files = [Path(path).read_bytes() for path in pair]
-        samples.append(bytes([kind]) + joined(*files, *([b""] * (2 - len(files)))))
-    head = np.array([20240520, 1, len(tokens), *([0] * 253)], np.int32).tobytes()
-    samples.append(bytes([5]) + joined(head + tokens.tobytes(), b""))
+        target = Path(f"{folder}/{name}.{suffix}")
+        if name == "llm.c":
+            head = np.array([20240520, 1, len(tokens), *([0] * 253)], np.int32).tobytes()
+            target.write_bytes(head + tokens.tobytes())
+        else:
+            convert(prefix, target, to=name, eod=7)
+        index = Path(f"{target}.index" if name != "olmo" else f"{folder}/{name}.csv.gz")
+        samples.append(
+            bytes([kind])
+            + joined(target.read_bytes(), index.read_bytes() if index.exists() else b"")
+        )
     shutil.rmtree(folder)
     return samples
 

@@ -13,9 +13,10 @@ from support.places import ROOT
 
 import tokpack
 from tokpack import errors
-from tokpack.cli.main import COMMANDS
+from tokpack.cli.main import COMMANDS, module_of
 from tokpack.cli.parser import flag_names
-from tokpack.encoding.options import EncodeRequest, PlanRequest
+from tokpack.encoding.options import EncodeOptions, default_of, text_of
+from tokpack.encoding.request import EncodeRequest, PlanRequest
 from tokpack.samples.blend.prebuild import index_files, prebuild
 from tokpack.samples.blend.spec import OPTIONS, BlendSpec
 from tokpack.tokenizers import (
@@ -44,17 +45,33 @@ def test_every_exception_is_exported() -> None:
     assert defined <= set(tokpack.__all__)
 
 
-def test_encode_has_the_options_of_encode_options() -> None:
-    parameters = inspect.signature(tokpack.encode).parameters
-    fields = {field.name: field for field in dataclasses.fields(tokpack.EncodeOptions)}
-    assert set(parameters) - {"progress"} == set(fields)
-    for name in set(parameters) - {"inputs", "output", "output_names", "keys", "progress"}:
-        assert parameters[name].default == fields[name].default, name
-        assert parameters[name].annotation == fields[name].type, name
-    assert fields["keys"].default == (parameters["keys"].default,)
-    typed = {name: given.__forward_arg__ for name, given in EncodeRequest.__annotations__.items()}
-    positional = {"inputs", "output", "keys"}
-    assert typed == {n: p.annotation for n, p in parameters.items() if n not in positional}
+def test_the_options_of_encode_are_said_in_one_record() -> None:
+    """What a type checker has, what inspect and help show, and the record: one set, one type."""
+    record = {one.name: one for one in dataclasses.fields(EncodeOptions)}
+    given = {name: record.pop(name) for name in ("inputs", "output", "keys")}
+    typed = {name: hint.__forward_arg__ for name, hint in EncodeRequest.__annotations__.items()}
+    types = {name: one.type for name, one in record.items()}
+    assert typed == types | {"output_names": f"{types['output_names']} | None"}
+    assert set(EncodeRequest.__annotations__) - set(PlanRequest.__annotations__) == {
+        "workers", "scratch",
+    }  # fmt: skip
+    for function, without in ((tokpack.encode, set()), (tokpack.plan, {"workers", "scratch"})):
+        parameters = inspect.signature(function).parameters
+        for name in set(record) - without:
+            assert parameters[name].default == default_of(record[name]), name
+            assert parameters[name].annotation == typed[name], name
+            assert f"- ``{name}``: {text_of(record[name])}" in str(function.__doc__)
+            assert text_of(record[name]) in str(EncodeOptions.__doc__)
+        assert set(parameters) - set(record) - set(given) <= {"progress", "shard_size"}
+    page = importlib.import_module(module_of("encode")).PAGE
+    flags = flag_names(*page.groups)
+    assert set(record) - set(flags) == {"output_names", "max_rejects"}
+
+
+def test_an_unknown_option_is_a_type_error(tmp_path: Path) -> None:
+    for function in (tokpack.encode, tokpack.plan):
+        with pytest.raises(TypeError, match=rf"{function.__name__}\(\) .*'tokeniser'"):
+            function(["a.jsonl"], tmp_path / "a", tokeniser="gpt2")  # type: ignore[call-overload]
 
 
 @pytest.fixture
@@ -79,9 +96,6 @@ def test_operations_take_paths(prefix: Path, tmp_path: Path) -> None:
     assert np.load(tmp_path / "flat.npy").sum() == sum(n * (n + 1) for n in range(6))
     assert tokpack.verify(prefix).tokens == 21
     assert tokpack.stats(prefix).tokens == 21
-    (tmp_path / "six.idx").unlink()
-    repaired = tokpack.repair(prefix, tmp_path / "mended", eod=5, dtype="uint16")
-    assert repaired.tokens == 21
 
 
 def test_a_tokenizer_is_named_alike_everywhere(prefix: Path, tmp_path: Path) -> None:
@@ -97,8 +111,6 @@ def test_a_tokenizer_is_named_alike_everywhere(prefix: Path, tmp_path: Path) -> 
         tokpack.verify(prefix, **given)
     with pytest.raises(TypeError, match="tokeniser"):
         tokpack.verify(prefix, vocab_size=6, tokeniser="gpt2")  # type: ignore[call-arg]
-    (tmp_path / "six.idx").unlink()
-    assert tokpack.repair(prefix, tmp_path / "new", dtype="uint16", **given).documents > 0
 
 
 def test_shards_are_made_from_python(tmp_path: Path) -> None:
@@ -127,10 +139,10 @@ WHAT_DOES: dict[str, tuple[tuple[Callable[..., Any], ...], dict[str, str]]] = {
         {"plan": "encode_shard's prefix", "engine": "starts commands", "ray_address": "the same"}
         | {"shard_size": "of plan"},
     ),
-    "plan": ((tokpack.plan,), {}),
-    "status": ((tokpack.status,), {"all": "all are in the list"}),
-    "commit": ((tokpack.commit,), {"data_path": "tokpack.shards.commit.data_path"}),
-    "verify": ((tokpack.verify, tokpack.repair), {"repair": "a function of its own"}),
+    "shards plan": ((tokpack.plan,), {}),
+    "shards status": ((tokpack.status,), {"all": "all are in the list"}),
+    "shards commit": ((tokpack.commit,), {"data_path": "tokpack.shards.commit.data_path"}),
+    "verify": ((tokpack.verify,), {}),
     "stats": (
         (tokpack.stats,),
         {"html": "tokpack.report.page", "overwrite": "of --html", "top": "how many are printed"},
@@ -138,23 +150,20 @@ WHAT_DOES: dict[str, tuple[tuple[Callable[..., Any], ...], dict[str, str]]] = {
     "merge": ((tokpack.merge,), {}),
     "split": ((tokpack.split,), {}),
     "convert": ((tokpack.convert,), {}),
-    "export": ((tokpack.export,), {}),
-    "import": ((tokpack.import_model,), {}),
+    "model export": ((tokpack.export,), {}),
+    "model import": ((tokpack.import_model,), {}),
     "tokenizer": (
         (tokpack.load_tokenizer,),
         dict.fromkeys(("text", "on", "compare", "by", "key", "input_format", "sample"), "shown"),
     ),
     "blend": (
-        (BlendSpec,),
-        {"test_data_path": "test", "valid_data_path": "valid", "output": "save_blend"}
-        | {"max_epochs": "BlendPlan.warnings", "overwrite": "save_blend", "duplicates": "Across"}
+        (BlendSpec, index_files, prebuild),
+        {"megatron_cache": "the folder of index_files"}
+        | {"test_data_path": "test", "valid_data_path": "valid", "output": "save_blend"}
+        | {"max_epochs": "BlendPlan.warnings", "duplicates": "DuplicateFinder"}
         | dict.fromkeys(("show", "max_tokens", *TokenizerFiles.__annotations__), "shown"),
     ),
-    "index": (
-        (BlendSpec, index_files, prebuild),
-        {"megatron_cache": "the folder of index_files"},
-    ),
-    "vocab": (
+    "tokenizer train": (
         (train_bpe, train_byte_fallback, train_whitespace_vocab),
         {"type": "which function", "byte_fallback": "the same", "workers": "threads"}
         | dict.fromkeys(("output", "overwrite", "key", "input_format", "limit"), "takes texts"),
@@ -162,7 +171,7 @@ WHAT_DOES: dict[str, tuple[tuple[Callable[..., Any], ...], dict[str, str]]] = {
 }
 # What is shown, run or asked for, with nothing for Python to call under that name: docs/api.md
 # says what there is instead.
-ONLY_COMMANDS = {"inspect", "trace", "samples", "train", "view", "generate", "completion", "doctor"}
+ONLY_COMMANDS = {"inspect", "trace", "samples", "train", "view", "generate", "doctor"}
 
 
 def parameters_of(function: Callable[..., Any]) -> set[str]:
@@ -194,11 +203,14 @@ def test_every_command_is_told_apart() -> None:
 def test_flags_and_parameters_have_one_name(command: str) -> None:
     """Walks the parser and the signatures: whatever is in one of them alone is said here."""
     functions, known = WHAT_DOES[command]
-    page = importlib.import_module(f"tokpack.cli.commands.{command}").PAGE
+    page = importlib.import_module(module_of(command)).PAGE
     shown = [group for group in page.groups if not group.hidden]
     flags = set(flag_names(*shown)) - OF_COMMANDS
     parameters = set().union(*map(parameters_of, functions))
     assert flags - parameters == set(known), "flags that no function has"
     everything = flags | set(flag_names(*page.groups))
-    if command not in ("blend", "index", "vocab"):  # whose settings also come from a file, or texts
+    if command not in (
+        "blend",
+        "tokenizer train",
+    ):  # of a file, of texts
         assert parameters - everything <= NOT_FLAGS, "parameters without a flag"

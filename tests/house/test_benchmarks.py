@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import importlib
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ import pytest
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 
 
-@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.py")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(FOLDER.rglob("*.py")), ids=lambda path: path.stem)
 def test_imports_of_the_package(path: Path) -> None:
     for node in ast.walk(ast.parse(path.read_text())):
         if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("tokpack"):
@@ -22,3 +24,12 @@ def test_imports_of_the_package(path: Path) -> None:
         for alias in node.names:
             if not hasattr(module, alias.name):
                 importlib.import_module(f"{node.module}.{alias.name}")
+
+
+def test_the_results_that_are_kept_can_be_printed() -> None:
+    done = subprocess.run(
+        [sys.executable, FOLDER / "show.py"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("\n== ") >= 6
+    assert "megatron-fast" in done.stdout

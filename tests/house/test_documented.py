@@ -19,27 +19,26 @@ from support.documented import documented, make_datasets, make_inputs, make_room
 from support.places import ROOT
 from support.report_tools import run
 
-from tokpack.cli import layout_table
-from tokpack.cli.main import COMMANDS
+from tokpack.cli import run_estimate
+from tokpack.cli.main import COMMANDS, command_of, module_of
 from tokpack.cli.parser import parse
 from tokpack.configuration.flags import resolve
 from tokpack.tokenizers import from_files
 
 # Commands that are only parsed, by how they begin, and why.
 PARSED = {
-    "tokpack completion": "writes to the home folder; tests/cli/test_completion.py runs it",
     "tokpack train": "trains for hours; tests/trainer runs it",
     "tokpack generate": "needs a trained checkpoint; tests/trainer runs it",
     "tokpack samples": "needs the log of a training run; tests/trainer runs it",
     "tokpack view": "serves until it is stopped; tests/view runs it",
-    "tokpack import": "needs a model; tests/trainer runs it",
-    "tokpack export": "needs a trained checkpoint; tests/trainer runs it",
+    "tokpack model import": "needs a model; tests/trainer runs it",
+    "tokpack model export": "needs a trained checkpoint; tests/trainer runs it",
     "tokpack encode wiki.jsonl --tokenizer some/repository": "asks the hub",
     "tokpack encode wiki.jsonl --split-sentences": "needs a model that nltk downloads",
-    "tokpack plan 's3://": "needs a store; tests/stores runs such",
+    "tokpack shards plan 's3://": "needs a store; tests/stores runs such",
     "tokpack encode --plan": "needs a plan; tests/shards runs it",
-    "tokpack status": "needs a plan; tests/shards runs it",
-    "tokpack commit": "needs shards; tests/shards runs it",
+    "tokpack shards status": "needs a plan; tests/shards runs it",
+    "tokpack shards commit": "needs shards; tests/shards runs it",
     "tokpack merge pile": "needs shards; tests/shards runs it",
     "tokpack merge data/pile": "needs shards; tests/shards runs it",
     "tokpack encode s3://": "needs a store; tests/stores runs such",
@@ -106,9 +105,11 @@ def parsed(words: list[str]) -> None:
             Path(file).parent.mkdir(exist_ok=True)
             Path(file).unlink(missing_ok=True)
             Path(file).write_text("datasets: wiki\n" if "blend" in file else "lr: 1e-3\n")
-        resolve(layout_table.parse(words[2:])[1])
+        arguments, rest = run_estimate.parse(words[2:])
+        resolve(rest, arguments.nodes * arguments.gpus_per_node if arguments.plan else 1)
     else:
-        assert parse(importlib.import_module(f"tokpack.cli.commands.{words[1]}").PAGE, words[2:])
+        name, rest = command_of(words[1:])
+        assert parse(importlib.import_module(module_of(name)).PAGE, rest)
 
 
 def test_the_commands_are_found() -> None:
@@ -128,6 +129,7 @@ def test_the_reference_of_commands_is_current() -> None:
     made = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(made)
     assert page("commands.md") == made.page(), "run: python tools/commands_page.py"
+    assert page("api.md") == made.api_page(page("api.md")), "run: python tools/commands_page.py"
 
 
 @pytest.mark.parametrize("half", [0, 1])
@@ -145,7 +147,7 @@ def test_commands_run_as_they_stand(
     failed = []
     for number, (where, command) in enumerate(list(documented())[half::2]):
         folder = tmp_path / str(number)
-        made = re.search("tokpack (encode|vocab)", command)
+        made = re.search("tokpack (encode|vocab|shards plan)", command)
         # Links, which cost less than copies: whatever is replaced gets another file.
         source = world / ("inputs" if made else "datasets")
         shutil.copytree(source, folder, copy_function=os.link)

@@ -25,6 +25,7 @@ FLOORS = {
     "machine": 0,
     "progress": 0,
     "quantities": 0,
+    "signatures": 0,
     "files": 1,
     "stores": 2,
     "sources": 3,
@@ -193,7 +194,7 @@ def test_help_is_light() -> None:
         "import contextlib, io, sys; before = set(sys.modules);"
         "from tokpack.cli.main import COMMANDS, main\n"
         "with contextlib.redirect_stdout(io.StringIO()):\n"
-        "    codes = [main([name, '--help']) for name in COMMANDS] + [main(['--help'])]\n"
+        "    codes = [main([*name.split(), '--help']) for name in COMMANDS] + [main(['--help'])]\n"
         "assert not any(codes), codes\n"
         "print(*(set(sys.modules) - before))"
     )

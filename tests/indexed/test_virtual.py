@@ -22,6 +22,7 @@ from support.indexed_twin import Plain, read_plainly, take_sum, write_plainly
 from tokpack.errors import FormatError, InputError, OutputError, UsageError
 from tokpack.indexed import Manifest, MMapIndexedDataset
 from tokpack.indexed.shards import OPEN_SHARDS
+from tokpack.indexed.trust import TRUST
 from tokpack.operations.merge import merge
 
 
@@ -130,6 +131,7 @@ def test_thousands_of_pieces_few_of_them_open(tmp_path: Path) -> None:
 
 
 def test_pieces_are_found_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(TRUST, str(tmp_path))
     (tmp_path / "a" / "b").mkdir(parents=True)
     write_plainly(tmp_path / "a" / "one", plain([[[1]]]))
     write_plainly(tmp_path / "two", plain([[[2]]]))

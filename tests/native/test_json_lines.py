@@ -316,9 +316,9 @@ def test_edge_files(edge_files: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["owt", "nasty", "multi", "code", "english"])
-def test_corpora_are_read_fast(shared: Path, name: str) -> None:
+def test_corpora_are_read_fast(data: Path, name: str) -> None:
     zstandard = pytest.importorskip("zstandard")
-    with (shared / "corpora" / f"{name}.jsonl.zst").open("rb") as file:
+    with (data / "corpora" / f"{name}.jsonl.zst").open("rb") as file:
         reader = zstandard.ZstdDecompressor(max_window_size=2**31).stream_reader(file)
         block = reader.read(3 << 20)
     block = block[: block.rfind(b"\n") + 1]

@@ -117,8 +117,8 @@ def test_long_runs_of_marks_take_no_square_time() -> None:
 
 
 @pytest.mark.parametrize("corpus", ["multi", "nasty", "owt"])
-def test_real_documents(shared: Path, corpus: str) -> None:
-    packed = (shared / "corpora" / f"{corpus}.jsonl.zst").read_bytes()
+def test_real_documents(data: Path, corpus: str) -> None:
+    packed = (data / "corpora" / f"{corpus}.jsonl.zst").read_bytes()
     with zstandard.ZstdDecompressor(max_window_size=2**27).stream_reader(packed) as stream:
         lines = io.TextIOWrapper(stream, encoding="utf-8", newline="\n")
         texts = [json.loads(line)["text"][:20_000] for line in itertools.islice(lines, 100)]

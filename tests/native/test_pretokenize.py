@@ -266,8 +266,8 @@ def test_every_kind_of_code_point_in_context(name: str, oracle: PreTokenizer) ->
 
 
 @pytest.mark.parametrize("corpus", ["owt", "english", "code", "multi", "nasty"])
-def test_real_documents(shared: Path, corpus: str) -> None:
-    packed = (shared / "corpora" / f"{corpus}.jsonl.zst").read_bytes()
+def test_real_documents(data: Path, corpus: str) -> None:
+    packed = (data / "corpora" / f"{corpus}.jsonl.zst").read_bytes()
     decompressor = zstandard.ZstdDecompressor(max_window_size=2**27)
     with decompressor.stream_reader(packed) as stream:
         lines = io.TextIOWrapper(stream, encoding="utf-8", newline="\n")

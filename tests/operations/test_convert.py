@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import struct
 import tempfile
 from functools import partial
@@ -15,46 +14,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.cli_tools import tokpack
-from support.converting import pack_lazy, run, same
+from support.converting import run, same
 from support.documents import DOCUMENTS, Documents, documents_of, plain
-from support.indexed_twin import Plain, read_plainly, write_plainly
+from support.indexed_twin import read_plainly, write_plainly
 
-from tokpack.errors import FormatError, UsageError
+from tokpack import GPTDataset
+from tokpack.errors import FormatError, OutputError, UsageError
 from tokpack.indexed import Manifest, MMapIndexedDataset
 from tokpack.operations.convert import detect
 from tokpack.operations.merge import merge
-
-CODES = {"<u1": 1, "<i2": 3, "<i4": 4, "<i8": 5, "<u2": 8, "<u4": 9, "<u8": 10}
-
-
-def read_lazy(prefix: object) -> Plain:
-    """A TNTIDX dataset of Megatron's family, read as its own reader does."""
-    index, data = Path(f"{prefix}.idx").read_bytes(), Path(f"{prefix}.bin").read_bytes()
-    magic, version, code, width, count, dims, entries = struct.unpack_from("<8s6Q", index)
-    assert (magic, version, count) == (b"TNTIDX\0\0", 1, dims)
-    letter = {4: "i", 8: "H", 5: "q"}[code]
-    assert width == struct.calcsize(letter)
-    values = struct.unpack_from(f"<{2 * (count + 1) + dims + entries}q", index, 56)
-    assert len(index) == 56 + 8 * len(values)
-    offsets, sizes = values[count + 1 : 2 * count + 2], values[2 * count + 2 : 3 * count + 2]
-    sequences = [
-        list(struct.unpack_from(f"<{size}{letter}", data, offset * width))
-        for size, offset in zip(sizes, offsets[:-1], strict=True)
-    ]
-    return Plain(letter, sequences, list(values[3 * count + 2 :]))
-
-
-@settings(max_examples=40, deadline=None)
-@given(documents=DOCUMENTS, letter=st.sampled_from("Hi"))
-def test_lazy_and_back(documents: Documents, letter: str) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        write_plainly(f"{folder}/all", plain(documents, letter))
-        made = run(f"{folder}/all", f"{folder}/lazy", to="lazy")
-        assert made.dtype == "int32"  # as all builders of the format have it
-        assert read_lazy(f"{folder}/lazy") == plain(documents, "i")
-        assert Path(f"{folder}/lazy.idx").read_bytes() == pack_lazy(plain(documents, "i"))
-        run(f"{folder}/lazy", f"{folder}/again", dtype={"H": "uint16", "i": "int32"}[letter])
-        same(f"{folder}/again", f"{folder}/all")
 
 
 @settings(max_examples=40, deadline=None)
@@ -106,18 +74,16 @@ def test_one_run_of_ids_and_back(documents: list[list[int]], target: str) -> Non
         same(f"{folder}/again", f"{folder}/all")
 
 
-def test_real_datasets_go_through_every_format(shared: Path, tmp_path: Path) -> None:
-    for name in ("megatron/meg-gpt2-openwebtext_text_document", "index/eod", "index/edge"):
-        source = shared / name
-        stored = str(MMapIndexedDataset(source).dtype)
-        single = len(MMapIndexedDataset(source)) == len(MMapIndexedDataset(source).doc_idx) - 1
-        run(source, tmp_path / "lazy", to="lazy", overwrite=True)
-        run(tmp_path / "lazy", tmp_path / "a", dtype=stored, overwrite=True)
-        same(tmp_path / "a", source)
-        if single:
-            run(source, tmp_path / "x.ds", overwrite=True)
-            run(tmp_path / "x.ds", tmp_path / "b", dtype=stored, overwrite=True)
-            same(tmp_path / "b", source)
+@pytest.mark.parametrize(
+    "name", ["megatron/meg-gpt2-openwebtext_text_document", "index/eod", "index/edge"]
+)
+def test_real_datasets_go_through_datatrove(name: str, shared: Path, tmp_path: Path) -> None:
+    dataset = MMapIndexedDataset(shared / name)
+    run(shared / name, tmp_path / "x.ds")
+    run(tmp_path / "x.ds", tmp_path / "back", dtype=str(dataset.dtype))
+    assert MMapIndexedDataset(tmp_path / "back").tokens.tolist() == dataset.tokens.tolist()
+    if len(dataset) == len(dataset.doc_idx) - 1:  # sequences of a document are joined
+        same(tmp_path / "back", shared / name)
 
 
 def test_dtypes_change_and_ids_never_wrap(tmp_path: Path) -> None:
@@ -155,52 +121,39 @@ def test_a_virtual_dataset_is_converted(tmp_path: Path) -> None:
     write_plainly(tmp_path / "a", plain([[[1], [2]]]))
     write_plainly(tmp_path / "b", plain([[], [[3]]]))
     merge([str(tmp_path / "a"), str(tmp_path / "b")], str(tmp_path / "v"), virtual=True)
-    run(tmp_path / "v", tmp_path / "lazy", to="lazy")
-    assert read_lazy(tmp_path / "lazy") == plain([[[1], [2]], [], [[3]]], "i")
     run(tmp_path / "v", tmp_path / "wide", dtype="int32")
     assert documents_of(tmp_path / "wide") == [[[1], [2]], [], [[3]]]
 
 
-def fairseq_mmap(prefix: Path, sequences: list[list[int]], dtype: str) -> None:
-    ids = np.array([token for sequence in sequences for token in sequence], dtype)
-    sizes = np.array([len(sequence) for sequence in sequences], "<i4")
-    pointers = (np.cumsum(sizes) - sizes) * ids.itemsize
-    head = struct.pack("<9sQBQ", b"MMIDIDX\0\0", 1, CODES[dtype], len(sizes))
-    Path(f"{prefix}.idx").write_bytes(head + sizes.tobytes() + pointers.astype("<i8").tobytes())
-    Path(f"{prefix}.bin").write_bytes(ids.tobytes())
-
-
-@pytest.mark.parametrize("dtype", ["<u2", "<i4", "<u4", "<i8", "<u8"])
-def test_fairseq_mmap(tmp_path: Path, dtype: str) -> None:
-    sequences = [[1, 2, 3], [], [60000 if dtype != "<i2" else 4]]
-    fairseq_mmap(tmp_path / "f", sequences, dtype)
-    made = run(tmp_path / "f", tmp_path / "out")
-    assert documents_of(tmp_path / "out") == [[sequence] for sequence in sequences]
-    assert made.dtype == ("uint16" if dtype == "<u2" else "int32")
-    assert "each sequence becomes a document" in made.notes[0]
-    index = bytearray((tmp_path / "f.idx").read_bytes())
-    index[26] = 2
-    (tmp_path / "f.idx").write_bytes(index)
-    with pytest.raises(FormatError, match=r"f\.idx: sequence 1 has pointer .* do not follow"):
-        run(tmp_path / "f", tmp_path / "no")
-    index[26], index[17] = 3, 7
-    (tmp_path / "f.idx").write_bytes(index)
-    with pytest.raises(FormatError, match="dtype code is 7, a floating-point type"):
-        run(tmp_path / "f", tmp_path / "no")
-
-
-def test_fairseq_lazy_is_read_when_it_is_named(tmp_path: Path) -> None:
-    stored = Plain("i", [[5, 6], [], [1]], [0, 3])
-    (tmp_path / "f.idx").write_bytes(pack_lazy(stored, fairseq=True))
-    write_plainly(tmp_path / "f2", stored)
-    os.rename(tmp_path / "f2.bin", tmp_path / "f.bin")
-    with pytest.raises(FormatError, match=r"no document entries.*say --from fairseq"):
-        run(tmp_path / "f", tmp_path / "out")
-    run(tmp_path / "f", tmp_path / "out", from_="fairseq")
-    assert documents_of(tmp_path / "out") == [[[4, 5]], [[]], [[0]]]
-    (tmp_path / "f.bin").write_bytes(struct.pack("<3i", 5, 6, 0))
-    with pytest.raises(FormatError, match=r"f\.bin: holds the id 0, .*not written by fairseq"):
-        run(tmp_path / "f", tmp_path / "no", from_="fairseq")
+def test_masks_of_datatrove_become_labels(tmp_path: Path) -> None:
+    write_plainly(tmp_path / "all", plain([[[5, 6, 7]], [[]], [[8, 60000]]]))
+    run(tmp_path / "all", tmp_path / "x.ds")
+    loss = tmp_path / "x.ds.loss"
+    loss.write_bytes(bytes([0, 1, 1, 0, 1]))
+    made = run(tmp_path / "x.ds", tmp_path / "out")
+    assert documents_of(tmp_path / "out") == documents_of(tmp_path / "all")
+    assert documents_of(tmp_path / "out_labels") == [[[-100, 6, 7]], [[]], [[-100, 60000]]]
+    assert [Path(path).name for path in made.paths[2:5]] == [
+        "out.json",
+        "out_labels.bin",
+        "out_labels.idx",
+    ]
+    assert "out_labels has labels: the tokens where x.ds.loss is 1" in made.notes[0]
+    names = {"labels": tmp_path / "out_labels", "order": "stateless", "seed": 1}
+    batch = GPTDataset(tmp_path / "out", 4, **names).batch([0])
+    text = [*batch["tokens"][0].tolist(), int(batch["labels"][0][-1])]
+    counts = {6: 1, 7: 1, 60000: 1, 5: 0, 8: 0}
+    assert batch["loss_mask"][0].tolist() == [counts[token] for token in text[1:]]
+    with pytest.raises(OutputError, match=r"x\.ds\.loss exists: it would be taken for the mask"):
+        run(tmp_path / "all", tmp_path / "x.ds", overwrite=True)
+    for data, message in (
+        (b"\1" * 4, r"x\.ds\.loss: 4 bytes, expected 5, one for each id"),
+        (b"\1\1\1\2\1", r"x\.ds\.loss: byte 3 is 2, expected 0 or 1"),
+    ):
+        loss.write_bytes(data)
+        with pytest.raises(FormatError, match=message):
+            run(tmp_path / "x.ds", tmp_path / "no")
+    assert not list(tmp_path.glob("no*"))
 
 
 def test_shards_of_llm_c(tmp_path: Path) -> None:
@@ -276,7 +229,7 @@ def test_the_command(tmp_path: Path) -> None:
     write_plainly(tmp_path / "all", plain([[[1, 2]], [[3]]]))
 
     command = partial(tokpack, "convert", cwd=tmp_path)
-    done = command("all.idx", "x.npy")
+    done = command("all.idx", "x.npy", "--to", "npy")
     assert (done.returncode, done.stdout) == (0, "x.npy\n")
     assert "note: the file does not tell where documents end" in done.stderr
     done = command("x.npy", "out", "--eod", "3", "--json", "-q")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -17,9 +18,10 @@ from hypothesis import strategies as st
 from support.cli_tools import tokpack
 from support.documents import DOCUMENTS, Documents, documents_of, plain
 from support.indexed_twin import pack_index, read_plainly, write_plainly
+from support.places import GOLDEN
 
 from tokpack.errors import FormatError, InputError, OutputError, UsageError
-from tokpack.files.durable import Staged
+from tokpack.files.durable import AtomicFiles
 from tokpack.indexed import (
     Manifest,
     MMapIndexedDataset,
@@ -88,12 +90,14 @@ def test_a_merge_is_all_documents_in_order(parts: list[Documents]) -> None:
         assert left == {"all.bin", "all.idx", "all.json"}
 
 
-def test_real_datasets_merge_as_the_builder_merges_them(shared: Path, tmp_path: Path) -> None:
-    for names in (
-        ["megatron/ag_news_prompt_inputs_document", "megatron/ag_news_prompt_targets_document"],
-        ["index/eod", "index/short", "index/long", "index/edge"],
-    ):
-        inputs = [str(shared / name) for name in names]
+def test_real_datasets_merge_as_the_builder_merges_them(data: Path, tmp_path: Path) -> None:
+    groups = [["index/eod", "index/short", "index/long", "index/edge"]]
+    if (data / "megatron").is_dir():
+        groups.append(
+            [f"megatron/ag_news_prompt_{name}_document" for name in ("inputs", "targets")]
+        )
+    for names in groups:
+        inputs = [str(data / name) for name in names]
         dtype = MMapIndexedDataset(inputs[0]).dtype
         inputs = [name for name in inputs if MMapIndexedDataset(name).dtype == dtype]
         merge(inputs, str(tmp_path / "new"), overwrite=True)
@@ -133,7 +137,16 @@ def test_what_does_not_belong_together_is_refused(tmp_path: Path) -> None:
     write_plainly(tmp_path / "b", plain([[[3]]]))
     write_plainly(tmp_path / "wide", plain([[[3]]], "i"))
     a, b, wide, out = (str(tmp_path / name) for name in ("a", "b", "wide", "out"))
-    with pytest.raises(UsageError, match=rf"{a} has ids of uint16, {wide} of int32.*--dtype uin"):
+    for pair in ([a, wide], [wide, a]):  # the wider one holds the ids of both
+        with pytest.raises(
+            UsageError, match=rf"{a} has ids of uint16.*convert {a} NEW --dtype int32"
+        ):
+            merge(pair, out)
+    manifest_for(a, {"name": "gpt2", "sha256": "ab" * 32})
+    manifest_for(wide, {"name": "neox", "sha256": "cd" * 32}, dtype="int32")
+    with pytest.raises(
+        UsageError, match=rf"{a} was made with the tokenizer gpt2.*encode one again"
+    ):
         merge([a, wide], out)
     manifest_for(a, {"name": "gpt2", "sha256": "ab" * 32})
     manifest_for(b, {"name": "neox", "sha256": "cd" * 32})
@@ -187,17 +200,17 @@ def test_names_from_a_glob_count_once(tmp_path: Path) -> None:
 def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
     out = str(tmp_path / "out")
     Path(f"{out}.bin.tokpack.tmp").write_text("left by a crash")
-    with Staged() as staged:
+    with AtomicFiles() as staged:
         making = NewDataset(out, staged)
         making.append(np.arange(9))
         assert Path(f"{out}.bin.tokpack.tmp").stat().st_size == 72
-    with Staged() as staged:
+    with AtomicFiles() as staged:
         making = NewDataset(out, staged)
         making.append(np.zeros(1, np.uint16))
         with pytest.raises(OutputError, match="2 bytes were written, expected 4"):
             making.complete(np.uint16, np.array([2]), np.array([0, 1]), {})
     facts = plain_facts(out, 0, 0, 0)
-    with Staged() as staged, Staged() as others:
+    with AtomicFiles() as staged, AtomicFiles() as others:
         making, other = NewDataset(out, staged), NewDataset(out, others)
         other.append(np.zeros(1, np.uint16))
         making.complete(np.uint16, np.zeros(0, np.int32), np.array([0]), facts)
@@ -237,7 +250,7 @@ def test_large_scratch_arrays_lie_in_a_file_without_a_name(
         write_plainly(tmp_path / str(number), plain(documents))
     merge([str(tmp_path / "0"), str(tmp_path / "1")], str(tmp_path / "all"))
     assert documents_of(tmp_path / "all") == parts[0] + parts[1]
-    with Staged() as staged:
+    with AtomicFiles() as staged:
         making = NewDataset(str(tmp_path / "more"), staged)
         assert isinstance(making.scratch(100, np.int64), np.memmap)
         assert making.one_each(1000).tolist() == list(range(1001))
@@ -365,3 +378,49 @@ def test_the_commands(tmp_path: Path) -> None:
         assert done.returncode == 1
         assert message in done.stderr
         assert "Traceback" not in done.stderr
+
+
+def test_the_flags_of_merge_datasets(tmp_path: Path) -> None:
+    """Megatron-LM's program takes all datasets of a folder by the order of their prefixes."""
+    folder = tmp_path / "folder"
+    (folder / "deeper").mkdir(parents=True)
+    names = (
+        "a-b",
+        "a",
+        "a.b",
+        "B",
+        "a_10",
+        "a_9",
+    )  # file names alone would put a-b.bin before a.bin
+    for number, name in enumerate(names):
+        write_plainly(folder / name, plain([[[number, 7]], [[number]]]))
+    merge([folder / "a", folder / "B"], folder / "virtual", virtual=True)  # no pair of files
+    write_plainly(folder / "deeper" / "c", plain([[[99]]]))
+    (folder / "README.md").write_text("what it is")
+    done = tokpack("merge", "--input", "folder", "--output-prefix", "all", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "all\n")
+    merge(
+        [folder / name for name in ("B", "a", "a-b", "a.b", "a_10", "a_9")], tmp_path / "expected"
+    )
+    for suffix in (".bin", ".idx"):
+        made = (tmp_path / f"all{suffix}").read_bytes()
+        assert made == (tmp_path / f"expected{suffix}").read_bytes()
+    (tmp_path / "empty").mkdir()
+    (folder / "x.bin").touch()
+    for wrong, message in (
+        (["--input", "folder", "--output-prefix", "x"], "folder/x.idx: missing beside the other"),
+        (["--input", "empty", "--output_prefix", "x"], "empty: there is no .bin with its .idx"),
+        (["--input", "folder/a", "--output-prefix", "x"], "folder/a: cannot be read: "),
+        (["--input", "folder", "all", "-o", "x"], "all is named too"),
+        (["all", "--multimodal", "-o", "x"], "--multimodal: all is not"),
+    ):
+        done = tokpack("merge", *wrong, cwd=tmp_path)
+        assert done.returncode == 1
+        assert message in done.stderr
+        assert not (tmp_path / "x.idx").exists()
+    golden = GOLDEN / "v1" / "multimodal"
+    for suffix in (".bin", ".idx"):
+        shutil.copyfile(golden.with_suffix(suffix), tmp_path / f"empty/m{suffix}")
+    done = tokpack("merge", "--input=empty", "--output-prefix=m", "--multimodal", cwd=tmp_path)
+    assert done.returncode == 0
+    assert (tmp_path / "m.idx").read_bytes() == golden.with_suffix(".idx").read_bytes()

@@ -26,7 +26,6 @@ from tokpack.errors import InputError, UsageError
 from tokpack.files.durable import replace_file
 from tokpack.indexed import digest_file, index_chunks
 from tokpack.indexed.scan import CHUNK_BYTES, scan
-from tokpack.operations import repair
 from tokpack.operations import verify as check
 from tokpack.operations.merge import merge
 
@@ -68,13 +67,13 @@ def test_golden_broken_datasets_are_refused(path: Path, quick: bool) -> None:
     assert fault(prefix, quick=quick).replace(f"{path.parent}/", "") == expected
 
 
-def test_real_datasets_are_whole(shared: Path) -> None:
-    for idx in sorted(shared.rglob("*.idx")):
+def test_real_datasets_are_whole(data: Path) -> None:
+    for idx in sorted(data.rglob("*.idx")):
         report = check(idx.with_suffix(""))
         assert report.documents == len(read_plainly(idx.with_suffix("")).doc_idx) - 1
     # The settings of these were a vocabulary of 5000, whose last is the EOD.
-    assert "EOD" in check(shared / "index" / "eod", vocab_size=5000, eod=4999).checked
-    assert "expected 4998, the EOD" in fault(shared / "index" / "eod", eod=4998)
+    assert "EOD" in check(data / "index" / "eod", vocab_size=5000, eod=4999).checked
+    assert "expected 4998, the EOD" in fault(data / "index" / "eod", eod=4998)
 
 
 def test_an_encoded_dataset_is_whole(tmp_path: Path) -> None:
@@ -214,8 +213,6 @@ def test_a_virtual_dataset_is_its_pieces(tmp_path: Path) -> None:
     report = check(tmp_path / "all", progress=lambda at: told.append((at.done, at.total)))
     assert (report.documents, report.sequences, report.tokens) == (7, 7, 19)
     assert (told, report.unchecked) == ([(22, 38), (38, 38)], ())
-    with pytest.raises(UsageError, match="a virtual dataset has no index: repair its pieces"):
-        repair(tmp_path / "all", tmp_path / "new")
     piece = tmp_path / "pieces" / "b.bin"
     whole = piece.read_bytes()
     piece.write_bytes(whole[:2] + b"\7" + whole[3:])
@@ -380,10 +377,6 @@ def test_the_command_tells_good_from_bad(
     ("arguments", "message"),
     [
         ([], "no INPUT"),
-        (["x", "--repair"], "add -o PREFIX"),
-        (["x", "y", "--repair", "-o", "z"], "--repair takes one dataset"),
-        (["x", "-o", "z"], "--output belongs to --repair"),
-        (["x", "--dtype", "int32"], "--dtype belongs to --repair"),
         (["x", "--eod", "-1"], "not a whole number of at least 0"),
         (["nothing"], "nothing.bin: no such file"),
     ],
@@ -412,3 +405,17 @@ def test_a_name_that_is_no_utf8_goes_out_as_it_is(tmp_path: Path) -> None:
         check=True,
     )
     assert done.stdout.startswith(name + b": ok, 4 documents")
+
+
+def test_a_tokenizer_gives_the_vocabulary(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make(tmp_path / "x", FLAT, manifest=False)
+    flags = ["--vocab-file", tmp_path / "vocab.json", "--tokenizer-type", "Whitespace"]
+    for size in (EOD + 1, EOD):
+        words = {**{f"w{i}": i for i in range(size - 1)}, "<eod>": size - 1}
+        (tmp_path / "vocab.json").write_text(json.dumps(words))
+        assert run(tmp_path / "x", *flags) == (size == EOD)
+    out, err = capsys.readouterr()
+    assert "token ids" not in out
+    assert "id is 99, expected an id of the vocabulary, which has 99" in err

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from support.browser import Browser
 from support.places import GOLDEN
 from support.report_tools import make, run, sample_texts
 
@@ -20,8 +19,9 @@ from tokpack.indexed import MMapIndexedDataset, index_chunks
 from tokpack.report import page, stats
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
+
+    from support.browser import Browser
 
 V1 = GOLDEN / "v1"
 EVIL = "\x1b[31m<script>document.title='owned'</script>\"'&<img src=x onerror=alert(1)></style><b>"
@@ -177,6 +177,7 @@ def test_pages_are_small_for_large_data(folder: Path) -> None:
     assert len(page([many] * 6).encode()) < 300_000
 
 
+@pytest.mark.usefixtures("pages")
 def test_names_that_are_no_text(tmp_path: Path, folder: Path) -> None:
     odd = tmp_path / "odd\udcff\n"
     for suffix in (".bin", ".idx", ".json"):
@@ -191,12 +192,6 @@ def test_the_page_must_be_writable(folder: Path, pages: dict[str, str]) -> None:
 
 
 # As a browser shows it
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with Browser(tmp_path_factory.mktemp("profile")) as browser:
-        yield browser
 
 
 def look(

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.places import GOLDEN
 from support.report_tools import make, make_words, run, run_json, sample_texts
+from support.rounding import equal
 
 import tokpack
 from tokpack.files.durable import replace_file
@@ -128,7 +129,7 @@ def test_frequencies(tmp_path: Path) -> None:
     assert frequency.coverage == {50: 1, 90: 3, 99: 4}
     assert frequency.used == 5
     expected = -sum(p * math.log2(p) for p in (0.5, 0.3, 0.15, 0.04, 0.01))
-    assert frequency.entropy == pytest.approx(expected)
+    assert frequency.entropy == equal(expected, 5 * 4)
 
 
 def test_duplicates_name_documents(tmp_path: Path) -> None:
@@ -258,7 +259,7 @@ def test_real_text(shared: Path) -> None:
         vocab_file=data / "gpt2-tiny-vocab.json", merge_file=data / "gpt2-tiny-merges.txt"
     )
     text = tokenizer.decode_bytes(tokens[tokens != tokenizer.eod_id].tolist())
-    assert figures["bytes_per_token"] == pytest.approx(len(text) / len(tokens))
+    assert figures["bytes_per_token"] == equal(len(text) / len(tokens), 1)
 
 
 # Words
@@ -283,7 +284,7 @@ def test_many_sources_are_summed_up() -> None:
     assert rows[0].name == "40.jsonl"
     assert rows[-1].name == "30 others"
     assert sum(row.tokens for row in rows) == sum(range(41))
-    assert sum(row.share for row in rows) == pytest.approx(1)
+    assert sum(row.share for row in rows) == equal(1, len(sources) + len(rows))
     assert rows[-1].ratio == 4
 
 

@@ -213,6 +213,113 @@ def test_a_dataset_finds_its_pattern_again(ranks: Path, tmp_path: Path, pattern:
     assert "in the thing" in json.dumps(run_json("inspect", tmp_path / "a", "--doc", 0))
 
 
+def _gpt2_pair(folder: Path) -> None:
+    entry = json.loads(byte_tokenizer(folder / "whole.json").read_text())
+    (folder / "vocab.json").write_text(json.dumps(entry["model"]["vocab"]))
+    pairs = [" ".join(pair) for pair in map(_pair, entry["model"]["merges"])]
+    (folder / "merges.txt").write_text("\n".join(["#version: 0.2", *pairs]) + "\n")
+    (folder / "whole.json").unlink()
+
+
+def _pair(merge: str | list[str]) -> list[str]:
+    return merge.split(" ") if isinstance(merge, str) else merge
+
+
+def _words(folder: Path) -> None:
+    words = ["<unk>", "<|endoftext|>", "in", "the", "thing"]
+    (folder / "words.json").write_text(json.dumps({word: n for n, word in enumerate(words)}))
+
+
+def _model(folder: Path) -> None:
+    pytest.importorskip("sentencepiece")
+    from support.sentencepiece_tools import trained
+
+    (folder / "a.model").write_bytes(trained("llama"))
+
+
+MOVED = {
+    "json": (lambda at: byte_tokenizer(at / "tokenizer.json"), "--tokenizer tok/tokenizer.json"),
+    "folder": (_gpt2_pair, "--tokenizer tok"),
+    "pair": (_gpt2_pair, "--vocab-file tok/vocab.json --merge-file tok/merges.txt"),
+    "typed": (
+        _gpt2_pair,
+        "--vocab-file tok/vocab.json --merge-file tok/merges.txt --tokenizer-type HFGPT2Tokenizer",
+    ),
+    "words": (_words, "--vocab-file tok/words.json --tokenizer-type Whitespace"),
+    "ranks": (lambda at: save_lines(at, OWN), "--tokenizer tok/own.tiktoken --pattern qwen2"),
+    "model": (_model, "--tokenizer-model tok/a.model"),
+}
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the copies of a machine that has seen no tokenizer."""
+    monkeypatch.setenv("TOKPACK_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("TOKPACK_TOKENIZER_CACHE", "1")
+    return tmp_path / "cache" / "tokenizers" / "copies"
+
+
+@pytest.mark.parametrize("kind", MOVED)
+def test_a_dataset_finds_its_tokenizer_from_anywhere(
+    kind: str, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the path that was typed, made absolute; by the copy when the original has gone."""
+    build, flags = MOVED[kind]
+    work = tmp_path / "work"
+    (work / "tok").mkdir(parents=True)
+    build(work / "tok")
+    write_jsonl(work / "a.jsonl", ["in the thing"])
+    monkeypatch.chdir(work)
+    run("encode", "a.jsonl", "-o", "out/a", "--workers", "1", *flags.split())
+    monkeypatch.chdir(tmp_path)
+
+    def text() -> str:
+        return str(run_json("inspect", work / "out" / "a", "--doc", "0")["documents"])
+
+    assert " the " in text()
+    copies = sorted(path.name for path in cache.iterdir())
+    assert len(copies) == len(list((work / "tok").iterdir()))
+    cache.rename(tmp_path / "elsewhere")
+    assert " the " in text()
+    (tmp_path / "elsewhere").rename(cache)
+    (work / "tok").rename(tmp_path / "gone")
+    assert " the " in text()
+    cache.rename(tmp_path / "elsewhere")
+    said = run("inspect", work / "out" / "a", "--doc", "0").stderr
+    assert f"{work / 'tok'}/" in said
+    assert "no copy of it is on this machine" in said
+
+
+def test_a_damaged_copy_is_not_used_and_made_again(
+    cache: Path, ranks: Path, tmp_path: Path
+) -> None:
+    source = write_jsonl(tmp_path / "a.jsonl", ["in the thing"])
+    options = {"tokenizer": ranks, "pattern": "gpt2", "workers": 1}
+    tokpack.encode(source, tmp_path / "a", **options)
+    (copy,) = cache.iterdir()
+    whole = copy.read_bytes()
+    copy.write_bytes(whole[:-1] + b"?")
+    content = ranks.read_bytes()
+    ranks.unlink()
+    found = find_tokenizer(MMapIndexedDataset(tmp_path / "a"))
+    assert found.tokenizer is None
+    assert "another one" in found.note
+    ranks.write_bytes(content)
+    tokpack.encode(source, tmp_path / "b", **options)
+    assert copy.read_bytes() == whole
+
+
+def test_a_cache_that_cannot_be_written(
+    ranks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("TOKPACK_CACHE", str(tmp_path / "file"))
+    monkeypatch.setenv("TOKPACK_TOKENIZER_CACHE", "1")
+    source = write_jsonl(tmp_path / "a.jsonl", ["in the thing"])
+    tokpack.encode(source, tmp_path / "a", tokenizer=ranks, pattern="gpt2", workers=1)
+    assert find_tokenizer(MMapIndexedDataset(tmp_path / "a")).note == ""
+
+
 def test_a_foreign_manifest_cannot_choose_the_arguments(ranks: Path, tmp_path: Path) -> None:
     source = write_jsonl(tmp_path / "a.jsonl", ["in the thing"])
     tokpack.encode(source, tmp_path / "a", tokenizer=str(ranks), pattern="gpt2", workers=1)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from support.samples_twin import write_dataset
+from tokenizers import ByteLevelBPETokenizer
 
 import tokpack
 from tokpack import GPTDataset, MMapIndexedDataset, open_blend
@@ -29,15 +30,14 @@ def encoded(folder: Path, name: str, texts: list[str], **tokenizer: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def words(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """A command, less its last flags, with two datasets of GPT-2's tokens."""
-    folder, tokens = tmp_path_factory.mktemp("data"), shared / "tokenizers"
-    gpt2 = {
-        "vocab_file": str(tokens / "gpt2-vocab.json"),
-        "merge_file": str(tokens / "gpt2-merges.txt"),
-    }
+def words(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """A command, less its last flags, with two datasets, of tokens that are words."""
+    folder = tmp_path_factory.mktemp("data")
+    trained = ByteLevelBPETokenizer()
+    trained.train_from_iterator(TEXTS, 1000, special_tokens=["<|endoftext|>"], show_progress=False)
+    trained.save(str(folder / "tokenizer.json"))
     names = [
-        encoded(folder, name, list(TEXTS[begin:end]), **gpt2)
+        encoded(folder, name, list(TEXTS[begin:end]), tokenizer=str(folder / "tokenizer.json"))
         for name, begin, end in (("first", 0, 30), ("second", 30, 60))
     ]
     return ["blend", "1", names[0], "3", names[1], "--seq-length=32"]
@@ -104,9 +104,9 @@ class TestShow:
         assert "no manifest names the tokenizer" in err
 
 
-def test_different_tokenizers(shared: Path, tmp_path: Path) -> None:
+def test_different_tokenizers(data: Path, tmp_path: Path) -> None:
     texts = ["one two three four five"] * 50
-    folder = shared / "tokenizers"
+    folder = data / "tokenizers"
     gpt2 = {
         "vocab_file": str(folder / "gpt2-vocab.json"),
         "merge_file": str(folder / "gpt2-merges.txt"),

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.rounding import equal
 from support.samples_twin import some_lengths, write_dataset, write_manifest
 
 from tokpack import BlendedDataset, GPTDataset
@@ -61,7 +62,7 @@ def test_shares_are_right_at_every_prefix(folder: Path, weights: list[float]) ->
     dataset = GPTDataset(folder / "wiki", LENGTH)
     blend = BlendedDataset([dataset] * len(weights), weights, 1000)
     shares = np.array(weights) / math.fsum(weights)
-    assert blend.weights == pytest.approx(shares)
+    assert blend.weights == equal(shares, len(weights) + 1)
     for size in range(0, 1001, 7):
         assert np.abs(blend.counts(size) - shares * size).max() < 1.5
 
@@ -76,7 +77,7 @@ def test_without_size_nothing_comes_twice(folder: Path) -> None:
         beyond = blend.counts(len(blend) + 1)
         assert any(count > length for count, length in zip(beyond, lengths, strict=True))
     by_length = BlendedDataset(datasets)
-    assert by_length.weights == pytest.approx([length / sum(lengths) for length in lengths])
+    assert by_length.weights == equal([length / sum(lengths) for length in lengths], 2)
     assert sum(lengths) - len(by_length) < 6
     assert len(BlendedDataset(datasets[:1], [3])) == lengths[0]
 
@@ -129,10 +130,10 @@ def test_a_thousand_datasets(folder: Path) -> None:
         ([1, 2], "2 weights for 3 datasets"),
         ([], "0 weights for 3 datasets"),
         ([1, 2, 3, 4], "4 weights for 3 datasets"),
-        ([1, -2, 3], "owt: the weight is -2, expected a number above 0"),
-        ([1, 2, 0], "code: the weight is 0, expected"),
-        ([math.nan, 2, 3], "wiki: the weight is nan, expected"),
-        ([1, math.inf, 3], "owt: the weight is inf, expected"),
+        ([1, -2, 3], "the weight of .*owt is -2, expected a number above 0"),
+        ([1, 2, 0], "the weight of .*code is 0, expected"),
+        ([math.nan, 2, 3], "the weight of .*wiki is nan, expected"),
+        ([1, math.inf, 3], "the weight of .*owt is inf, expected"),
     ],
 )
 def test_wrong_weights_are_named(folder: Path, weights: list[float], message: str) -> None:
@@ -147,7 +148,7 @@ def test_names_are_no_datasets(folder: Path) -> None:
 
 def test_extreme_weights(folder: Path) -> None:
     blend = BlendedDataset(open_all(folder), [1e308, 1e308, 1e308], 10)
-    assert blend.weights == pytest.approx([1 / 3] * 3)
+    assert blend.weights == equal([1 / 3] * 3, 4)
     message = "wiki: the weight 1e-300 is a share of 5e-301, expected 1e-15 or more"
     with pytest.raises(UsageError, match=message):
         BlendedDataset(open_all(folder), [1e-300, 1, 1], 10)

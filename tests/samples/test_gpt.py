@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import fields
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -19,9 +20,9 @@ from support.samples_twin import some_lengths, write_dataset, write_manifest
 
 from tokpack import GPTDataset
 from tokpack.errors import InputError, UsageError
-from tokpack.indexed import MMapIndexedDataset
 from tokpack.samples.megatron.flavours import FLAVOURS
-from tokpack.samples.settings import OrderName, PackingName
+from tokpack.samples.request import SampleOptions
+from tokpack.samples.settings import OrderName, PackingName, Settings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -137,6 +138,8 @@ def test_sample_k_depends_on_nothing_but_the_settings(prefix: Path, tmp_path: Pa
     ):
         assert other.fingerprint != dataset.fingerprint
         assert not all(same(dataset[k], other[k]) for k in range(10))
+    megatron = [GPTDataset(prefix, LENGTH, order="megatron", pad_id=pad) for pad in (None, 3)]
+    assert megatron[0].fingerprint != megatron[1].fingerprint
 
 
 def test_index_negative_index_and_beyond(prefix: Path) -> None:
@@ -256,13 +259,13 @@ def test_no_tokens_is_an_error(tmp_path: Path, lengths: list[int]) -> None:
 
 def test_a_part_without_tokens_is_an_error(tmp_path: Path) -> None:
     write_dataset(tmp_path / "data", [9, 0])
-    with pytest.raises(UsageError, match="0 tokens in 1 sequences do not fill one sample of 5"):
+    with pytest.raises(UsageError, match="0 tokens are less than one sample of 5"):
         GPTDataset(tmp_path / "data", 4, split="1,1", split_index=1, num_samples=5)
 
 
 def test_a_sequence_longer_than_the_data(tmp_path: Path) -> None:
     write_dataset(tmp_path / "data", [60, 40])
-    with pytest.raises(UsageError, match="100 tokens in 2 sequences do not fill one sample of 101"):
+    with pytest.raises(UsageError, match="100 tokens are less than one sample of 101"):
         GPTDataset(tmp_path / "data", 100)
 
 
@@ -299,6 +302,9 @@ def test_a_missing_dataset_is_named(tmp_path: Path) -> None:
             {"num_samples": 2**62 + 1},
             "samples is 4611686018427387905, expected 1 or more, and 2",
         ),
+        ({"pad_id": 3}, "pad_id is 3, which Megatron-core takes .* 'stateless', leave every token"),
+        ({"pad_id": 3, "order": "neox"}, "pad_id is 3"),
+        ({"pad_id": 0.5, "order": "megatron"}, r"pad_id is 0\.5, expected a whole number"),
         ({"num_samples": 1e6}, r"samples is 1000000\.0, expected a whole number"),
         ({"epochs": 1.5}, r"epochs is 1\.5, expected a whole number"),
         ({"split": "1,1", "split_index": None}, "split_index is None, expected a whole number"),
@@ -319,21 +325,16 @@ def test_type_checkers_know_every_order() -> None:
     assert known[parameters["packing"].annotation] == PackingName
 
 
-def test_an_opened_and_a_virtual_dataset_give_the_same(tmp_path: Path) -> None:
-    from tokpack.operations.merge import merge
-
-    for number, first in enumerate((1, 10_000)):
-        write_dataset(tmp_path / f"part{number}", some_lengths(50, number), first)
-    parts = [str(tmp_path / f"part{number}") for number in range(2)]
-    merge(parts, str(tmp_path / "joined"))
-    merge(parts, str(tmp_path / "virtual"), virtual=True)
-    joined = GPTDataset(MMapIndexedDataset(tmp_path / "joined"), LENGTH)
-    virtual = GPTDataset(tmp_path / "virtual", LENGTH)
-    assert len(virtual) == len(joined)
-    found = {t for sample in virtual for t in sample["tokens"].tolist()}
-    known = {t for sequence in MMapIndexedDataset(tmp_path / "joined") for t in sequence.tolist()}
-    assert found <= known
-    assert len(known - found) < LENGTH + 1
+def test_the_options_are_said_in_one_record() -> None:
+    """What type checkers have, what inspect shows, and the record: the same in all."""
+    record = {one.name: one for one in fields(Settings) if one.name != "seq_length"}
+    typed = {name: hint.__forward_arg__ for name, hint in SampleOptions.__annotations__.items()}
+    assert typed == {name: one.type for name, one in record.items()}
+    parameters = inspect.signature(GPTDataset).parameters
+    assert set(parameters) - set(record) == {"dataset", "seq_length", "num_samples", "labels"}
+    for name, one in record.items():
+        assert (parameters[name].default, parameters[name].annotation) == (one.default, one.type)
+        assert f"- ``{name}``: {one.metadata['help']}" in str(GPTDataset.__doc__)
 
 
 def test_torch_is_not_loaded(prefix: Path) -> None:

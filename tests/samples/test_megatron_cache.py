@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.places import GOLDEN, SHARED
+from support.optional import SHARED
+from support.places import GOLDEN
 
 from tokpack import BlendedDataset, GPTDataset, MMapIndexedDataset
 from tokpack.errors import UsageError
@@ -236,8 +237,8 @@ def own_samples(weights: Any, paths: list[str], samples: list[int | None]) -> li
     return result
 
 
-def test_names_of_other_programs(tmp_path: Path, shared: Path) -> None:
-    source = MMapIndexedDataset(shared / "index" / "short")
+def test_names_of_other_programs(tmp_path: Path, index: Path) -> None:
+    source = MMapIndexedDataset(index / "short")
     common: dict[str, Any] = {"samples": (200, 3, 3), "seq_length": 2048, "seed": 99}
     common |= {"split": "980,10,10", "paths": ("/data/my/short",), "weights": None}
     for order, ending in (("neox", "_packedpi"), ("bigscience", "")):
@@ -246,7 +247,7 @@ def test_names_of_other_programs(tmp_path: Path, shared: Path) -> None:
         start = f"short_train_indexmap_200ns_2048sl_99s{ending}"
         names = [f"{start}_{array}_idx.npy" for array in ("doc", "sample", "shuffle")]
         assert [Path(path).name for path in row.paths] == names
-        stored = shared / "index" / order / "short_s2048.npz"
+        stored = index / order / "short_s2048.npz"
         if stored.exists():
             with np.load(stored) as arrays:
                 for path, name in zip(row.paths, ("document", "sample", "shuffle"), strict=True):

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import megatron_twin as twin
-from support.places import GOLDEN, SHARED
+from support.optional import SHARED
+from support.places import GOLDEN
 
 from tokpack import MMapIndexedDataset, _core
 from tokpack.errors import UsageError
@@ -326,8 +327,15 @@ def test_locate_reads_on_where_the_last_sample_ended(
             drop_last=drop_last,
         )
     except UsageError as error:
-        assert "too few" in str(error) or "it stops" in str(error)  # noqa: PT017
+        # Megatron-core asserts that no offset is below 0, as one before an empty sequence is.
+        stops = (
+            extra and not drop_last and 0 in lengths and flavour in ("megatron", "megatron-0.10")
+        )
+        message = str(error)
+        assert "too few" in message or "it stops" in message or (stops and "stops" in message)
         return
+    if flavour in ("megatron", "megatron-0.10"):
+        assert order.sample_index.min() >= 0
     assert num_samples is None or len(order) >= num_samples
     documents = order.document_index.tolist()
     for k in range(len(order)):
@@ -495,3 +503,17 @@ def test_random_state_takes_32_bits_of_seed() -> None:
     for seed in (-1, 2**32):
         with pytest.raises(TypeError):
             _core.RandomState(seed)
+
+
+@pytest.mark.parametrize(("seed", "empty_last"), [(0, False), (1, True), (2, False), (5, True)])
+def test_a_last_sample_behind_an_empty_sequence_is_refused(seed: int, *, empty_last: bool) -> None:
+    """Megatron-core 0.16.1 stops at these seeds with an assertion, and at no others of these."""
+    lengths, settings = np.array([5, 0], np.int32), {"seed": seed, "drop_last": False}
+    older = megatron_order(lengths, 0, 2, 3, None, flavour="megatron-0.9", **settings)
+    assert older.sample_index.tolist()[-1] == ([1, -1] if empty_last else [1, 4])
+    assert len(megatron_order(lengths, 0, 2, 3, None, seed=seed)) == 1
+    if empty_last:
+        with pytest.raises(UsageError, match="behind an empty sequence, with which Megatron-core"):
+            megatron_order(lengths, 0, 2, 3, None, **settings)
+    else:
+        assert len(megatron_order(lengths, 0, 2, 3, None, **settings)) == 2

@@ -13,13 +13,14 @@ import pytest
 from support.encoding_tools import dataset
 
 import tokpack
+from tokpack.cli import main
 from tokpack.encoding import EncodeOptions
 from tokpack.errors import FormatError, InputError, UsageError
 from tokpack.indexed import Manifest, Origins, ShardOrigins
 from tokpack.shards import drive
 from tokpack.shards.commit import commit, data_path
 from tokpack.shards.cut import make_shard_plan
-from tokpack.shards.engine import BUSY, Outcome
+from tokpack.shards.engine import BUSY, CommandResult
 from tokpack.shards.plan import ShardPlan, plan_path, report_path, save_plan
 from tokpack.shards.survey import survey
 from tokpack.shards.work import encode_shard
@@ -104,7 +105,9 @@ def test_names_that_are_no_outputs(corpus: Corpus, tmp_path: Path) -> None:
             make_shard_plan(EncodeOptions(tuple(corpus.inputs), output=name, **corpus.options))  # type: ignore[arg-type]
 
 
-def test_a_plan_that_somebody_else_wrote(corpus: Corpus, tmp_path: Path) -> None:
+def test_a_plan_that_somebody_else_wrote(
+    corpus: Corpus, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     prefix = str(tmp_path / "pile")
     plan = plan_of(corpus, [heavy(tmp_path / "x.jsonl", ["a text"])], prefix, keys=("a",))
     wrong: list[dict[str, Any]] = [
@@ -112,6 +115,7 @@ def test_a_plan_that_somebody_else_wrote(corpus: Corpus, tmp_path: Path) -> None
         {"names": {"a": 7}},
         {"names": {}},
         {"options": []},
+        {"tokenizer": {}},
         {"shards": 10**18},
         {"shards": True},
         {"inputs": "many"},
@@ -125,6 +129,28 @@ def test_a_plan_that_somebody_else_wrote(corpus: Corpus, tmp_path: Path) -> None
     for line in (b"{", b"[]", b'{"inputs": 3}', b"[" * 9**5, b'{"inputs": [], "parts": [[1]]}'):
         with pytest.raises(FormatError, match="shard 0 of the plan"):
             replace(plan, body=line + b"\n").shard(0)
+    line = json.loads(plan.body.splitlines()[0])
+    hostile: dict[str, list[Any]] = {
+        "parts": [
+            [],
+            *([part] for part in ([7, "whole", 0, 0, 1], ["0", "whole", 0, 0, 1])),
+            *([part] for part in ([-1, "whole", 0, 0, 1], [0, "files", 0, 7, 1])),
+            *([part] for part in ([0, "files", 2, 1, 1], [0, "none", 0, 0, 1])),
+        ],
+        "inputs": [
+            [],
+            *([{**line["inputs"][0], name: 7.5}] for name in ("name", "path", "size", "mtime_ns")),
+            *([{**line["inputs"][0], name: "none"}] for name in ("format", "compression")),
+        ],
+    }
+    for name, values in hostile.items():
+        for value in values:
+            body = json.dumps({**line, name: value}).encode() + b"\n"
+            Path(plan_path(prefix)).write_bytes(replace(plan, body=body).identified().content())
+            for arguments in (["encode", "--plan", prefix, "--shard", "0"], ["status", prefix]):
+                assert main([*arguments, "-q"]) == 1, (name, value)
+            assert main(["commit", prefix]) == 1
+            assert "a fault in tokpack" not in capsys.readouterr().err, (name, value)
     for options in ({}, {**plan.options, "no_such": 1}):
         with pytest.raises(FormatError, match="its options cannot be understood"):
             replace(plan, options=options).encode_options(prefix, 0)
@@ -174,8 +200,8 @@ class Busy:
         self.begun += 1
         return self.begun
 
-    def ended(self, handles: Sequence[int], seconds: float) -> list[tuple[int, Outcome]]:
-        return [(handle, Outcome(BUSY, "")) for handle in handles[:1]]
+    def ended(self, handles: Sequence[int], seconds: float) -> list[tuple[int, CommandResult]]:
+        return [(handle, CommandResult(BUSY, "")) for handle in handles[:1]]
 
     def cancel(self, handle: int) -> None: ...
 
@@ -199,5 +225,5 @@ def test_a_shard_that_another_makes_is_not_begun_all_the_time(
             encode_shard(plan, prefix, 0, workers=1)
 
     monkeypatch.setattr(drive.time, "sleep", wait)
-    drive.Drive(plan, prefix, engine).run()
+    drive.ShardRunner(plan, prefix, engine).run()
     assert engine.begun == 1

@@ -127,7 +127,7 @@ def test_another_plan_takes_overwrite_and_its_shards_go(corpus: Corpus, tmp_path
     first = make_shard_plan(options(corpus, tmp_path / "x"), 3 * MB)
     save_plan(first, prefix)
     for end in ("-00000.bin", "-00001.json", ".json", "-notes.txt"):
-        Path(prefix + end).write_text("old")
+        Path(prefix + end).write_text('{"tokpack": "old"}')
     other = make_shard_plan(options(corpus, tmp_path / "x", append_eod=False), 3 * MB)
     with pytest.raises(OutputError, match=r"its append_eod is True, this one's False"):
         save_plan(other, prefix)

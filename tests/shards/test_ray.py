@@ -17,7 +17,7 @@ from tokpack.encoding import EncodeOptions
 from tokpack.errors import UsageError
 from tokpack.shards.commit import commit
 from tokpack.shards.cut import make_shard_plan
-from tokpack.shards.drive import Drive
+from tokpack.shards.drive import ShardRunner
 from tokpack.shards.plan import save_plan
 from tokpack.shards.survey import survey
 
@@ -70,7 +70,7 @@ def test_a_node_is_removed_while_it_works(cluster: Any, corpus: Corpus, tmp_path
     remover = threading.Thread(target=remove)
     remover.start()
     try:
-        Drive(plan, str(prefix), engine, ["-q", "--workers", "1"], say=told.append).run()
+        ShardRunner(plan, str(prefix), engine, ["-q", "--workers", "1"], say=told.append).run()
     finally:
         remover.join()
         engine.close()

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import zstandard
 from shards.conftest import SHARD_BYTES
 from support.encoding_tools import dataset
 from support.places import ROOT
@@ -23,10 +24,10 @@ from tokpack.cli import main
 from tokpack.encoding import EncodeOptions
 from tokpack.encoding.report import LOST_SECONDS
 from tokpack.errors import FormatError, InputError, OutputError, WorkerError
-from tokpack.indexed import Manifest, Origins, ShardOrigins
+from tokpack.indexed import Manifest, MMapIndexedDataset, Origins, ShardOrigins
 from tokpack.shards.commit import commit, data_path
 from tokpack.shards.cut import make_shard_plan
-from tokpack.shards.drive import Drive
+from tokpack.shards.drive import ShardRunner
 from tokpack.shards.plan import ShardPlan, report_path, save_plan
 from tokpack.shards.survey import survey
 from tokpack.shards.work import encode_shard
@@ -70,6 +71,7 @@ def test_shards_are_what_one_machine_makes(
     assert any(starts)  # one at least begins in the middle of a file
     tokpack.merge([prefix], tmp_path / "one")
     assert dataset(tmp_path / "one") == dataset(corpus.whole)
+    assert MMapIndexedDataset(prefix).fingerprint == MMapIndexedDataset(corpus.whole).fingerprint
     virtual = tokpack.merge(
         [f"{prefix}-{n:05d}" for n in range(plan.shards)], tmp_path / "virtual", virtual=True
     )
@@ -86,6 +88,31 @@ def test_shards_are_what_one_machine_makes(
             k: v for k, v in theirs.items() if k not in ignored
         }
     assert tokpack.verify(prefix).tokens == whole.tokens
+
+
+def test_a_shard_reads_its_own_frames_alone(corpus: Corpus, tmp_path: Path) -> None:
+    content = Path(corpus.inputs[2]).read_bytes()
+    frames = [content[at : at + 200_000] for at in range(0, len(content), 200_000)]
+    source = tmp_path / "x.jsonl.zst"
+    source.write_bytes(b"".join(map(zstandard.ZstdCompressor(level=1).compress, frames)))
+    prefix = tmp_path / "pile"
+    plan = planned(corpus, prefix, [str(source)], size=SHARD_BYTES)
+    assert plan.shards >= 3
+    assert {part.kind for shard in plan.each_shard() for part in shard.parts} == {"frames"}
+    for number in range(plan.shards):
+        before = bytes_read()
+        encode_shard(plan, str(prefix), number, workers=1)
+        # The others read the lines before them too, to count them.
+        assert number or bytes_read() - before < source.stat().st_size
+    commit(plan, str(prefix))
+    tokpack.merge([prefix], tmp_path / "one")
+    tokpack.encode(corpus.inputs[2], tmp_path / "whole", workers=1, **corpus.options)
+    assert dataset(tmp_path / "one") == dataset(tmp_path / "whole")
+
+
+def bytes_read() -> int:
+    """What this process has read so far, from files or the cache."""
+    return int(Path("/proc/self/io").read_text().split()[1])
 
 
 def test_lines_count_from_the_beginning_of_a_file(
@@ -239,22 +266,26 @@ def test_a_maker_that_falls_silent_is_lost(made: tuple[Path, ShardPlan], tmp_pat
     _, plan = made
     prefix = tmp_path / "pile"
     save_plan(plan, str(prefix))
-    now = time.time()
-    told = {0: ("running", now), 1: ("running", now - LOST_SECONDS - 5), 2: ("failed", now)}
-    for number, (state, at) in told.items():
+    Path(report_path(str(prefix), 5)).write_text("{")
+    now, ago = time.time(), time.time() - LOST_SECONDS - 5
+    # The clock of a machine may be behind or ahead; that of the disk tells when it has written.
+    written = {0: now, 1: ago, 2: now, 3: now, 4: ago}
+    told = {0: now, 1: now, 2: now, 3: now - 1000, 4: now + 4000}
+    for number, at in told.items():
         report = {
             **dict.fromkeys(("done", "total", "documents", "tokens", "text_bytes"), 5),
             "shard": number,
-            "state": state,
+            "state": "failed" if number == 2 else "running",
             "host": "a",
             "pid": 1,
             "message": "m",
             "began": at - 60,
             "told": at,
         }
-        Path(report_path(str(prefix), number)).write_text(json.dumps(report))
-    Path(report_path(str(prefix), 3)).write_text("{")
-    expected = ["running", "lost", "failed", *["open"] * (plan.shards - 3)]
+        path = Path(report_path(str(prefix), number))
+        path.write_text(json.dumps(report))
+        os.utime(path, (written[number], written[number]))
+    expected = ["running", "lost", "failed", "running", "lost", *["open"] * (plan.shards - 5)]
     assert states(plan, prefix).split() == expected
 
 
@@ -264,7 +295,7 @@ def test_machines_that_are_lost_are_made_up_for(corpus: Corpus, tmp_path: Path) 
     engine = ProcessEngine(slots=2, lose=2)
     told: list[str] = []
     seen: list[tuple[int, int]] = []
-    drive = Drive(
+    drive = ShardRunner(
         *(plan, str(prefix), engine, ["-q", "--workers", "1"]),
         show=lambda progress: seen.append((progress.done, progress.total)),
         say=told.append,
@@ -277,7 +308,7 @@ def test_machines_that_are_lost_are_made_up_for(corpus: Corpus, tmp_path: Path) 
     tokpack.merge([prefix], tmp_path / "one")
     tokpack.encode(corpus.units, tmp_path / "whole", workers=1, **corpus.options)
     assert dataset(tmp_path / "one") == dataset(tmp_path / "whole")
-    Drive(plan, str(prefix), engine).run()  # nothing is left to do
+    ShardRunner(plan, str(prefix), engine).run()  # nothing is left to do
     assert len(engine.begun) == plan.shards + 2
 
 
@@ -287,7 +318,7 @@ def test_what_is_wrong_is_not_tried_again(corpus: Corpus, tmp_path: Path) -> Non
     plan = planned(corpus, prefix, three, on_error="fail", max_rejects=None)
     engine = ProcessEngine()
     with pytest.raises(WorkerError, match=r"shard \d: .*unit0\.jsonl:6001: .*what is done stays"):
-        Drive(plan, str(prefix), engine, ["-q", "--workers", "1"]).run()
+        ShardRunner(plan, str(prefix), engine, ["-q", "--workers", "1"]).run()
     assert len(engine.begun) == plan.shards
     assert states(plan, prefix).split().count("done") == plan.shards - 1
 
@@ -304,6 +335,6 @@ def test_another_that_makes_a_shard_is_waited_for(corpus: Corpus, tmp_path: Path
     busy = subprocess.run([*command[:-1], "0", "-q"], capture_output=True, text=True, check=False)
     other.send_signal(signal.SIGCONT)
     assert (busy.returncode, "is writing to" in busy.stderr) == (75, True)
-    Drive(plan, str(prefix), ProcessEngine(), ["-q", "--workers", "1"]).run()
+    ShardRunner(plan, str(prefix), ProcessEngine(), ["-q", "--workers", "1"]).run()
     assert other.wait() in (0, 75)
     assert set(states(plan, prefix).split()) == {"done"}

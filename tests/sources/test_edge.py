@@ -121,8 +121,8 @@ def test_slow_records_with_huge_numbers_and_deep_nesting(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("corpus", ["owt", "nasty"])
-def test_corpus_equals_what_python_reads(corpus: str, shared: Path, tmp_path: Path) -> None:
-    stored = shared / "corpora" / f"{corpus}.jsonl.zst"
+def test_corpus_equals_what_python_reads(corpus: str, data: Path, tmp_path: Path) -> None:
+    stored = data / "corpora" / f"{corpus}.jsonl.zst"
     decoder = zstandard.ZstdDecompressor(max_window_size=1 << 31)
     raw = decoder.stream_reader(io.BytesIO(stored.read_bytes())).read()
     want = hashlib.sha256()

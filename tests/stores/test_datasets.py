@@ -20,6 +20,7 @@ from tokpack import BlendedDataset, GPTDataset, MMapIndexedDataset
 from tokpack.cli.main import main
 from tokpack.errors import StoreError
 from tokpack.indexed import shards
+from tokpack.indexed.trust import TRUST
 from tokpack.report import find_tokenizer
 from tokpack.samples import SampleIterator, fetch
 from tokpack.samples.orders import by_name
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from support.stores import Store
+
+    from tokpack.samples.settings import OrderName
 
 SUFFIXES = (".bin", ".idx", ".json", ".trace")
 LENGTH = 128
@@ -120,16 +123,15 @@ def test_commands_say_the_same(
     assert main(["blend", str(saved)]) == 0
     assert main(["stats", url, "-q", "--html", str(tmp_path / "page.html")]) == 0
     capsys.readouterr()
-    assert main(["verify", url, "--repair", "-o", "x"]) == 1
-    assert "works on files of a disk" in capsys.readouterr().err
     assert main(["blend", url, "--seq-length", "128", "-o", "s3://texts/b.yaml"]) == 1
     assert "only datasets are written to stores" in capsys.readouterr().err
 
 
 def test_merged_and_split_on_the_way_to_a_disk(
-    store: Store, disk: Path, url: str, tmp_path: Path
+    store: Store, disk: Path, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From a store come the same files as from a disk; a cut answer is tried again."""
+    monkeypatch.setenv(TRUST, f"{disk.parent}, {os.path.dirname(url)}")
     store.plan.faults.append(Fault("cut", path="one.bin", times=1))
     names = [str(disk), url]
     for name in names:
@@ -158,6 +160,34 @@ def test_a_virtual_dataset(store: Store, disk: Path, url: str, tmp_path: Path) -
     store.s3.delete("sets/one.idx")
     with pytest.raises(tokpack.InputError, match=r"piece 0, s3://texts/sets/one, is missing"):
         MMapIndexedDataset(whole)[0]
+
+
+@pytest.mark.parametrize("order", ["stateless", "stateless-blocks", "megatron"])
+def test_a_run_goes_on_with_the_same_documents_on_a_store(
+    store: Store, disk: Path, copies: Path, order: OrderName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From one file on a disk to shards on a store, and to one object made of them."""
+    monkeypatch.setattr(by_name, "BLOCK_TOKENS", 1 << 15)
+    parts = disk.parent / "parts"
+    if not parts.exists():
+        parts.mkdir()
+        tokpack.split(disk, parts / "part", parts=3)
+    names = [put(store, parts / f"part_{number:05}") for number in range(3)]
+    tokpack.merge(names, f"s3://texts/sets/{order}-virtual", virtual=True, overwrite=True)
+    tokpack.merge(names, f"s3://texts/sets/{order}-joined", overwrite=True)
+
+    def iterator(prefix: Path | str) -> SampleIterator:
+        return SampleIterator(GPTDataset(prefix, LENGTH, order=order), 8)
+
+    here = iterator(disk)
+    next(here)
+    state = here.state_dict()
+    expected = [next(here) for _ in range(3)]
+    for form in ("virtual", "joined"):
+        there = iterator(f"s3://texts/sets/{order}-{form}")
+        there.load_state_dict(state)
+        for batch in expected:
+            assert np.array_equal(next(there)["tokens"], batch["tokens"])
 
 
 def test_many_shards_are_looked_for_together(
@@ -205,7 +235,7 @@ def test_blocks_are_read_once(
     store: Store, disk: Path, url: str, copies: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By all processes of a machine together, and again where a copy is damaged or gone."""
-    monkeypatch.setattr(by_name, "BLOCK_BYTES", 1 << 16)
+    monkeypatch.setattr(by_name, "BLOCK_TOKENS", 1 << 15)
     blocks = -(-disk.with_suffix(".bin").stat().st_size // (1 << 16))
     assert blocks > 10
 
@@ -335,28 +365,32 @@ def test_one_process_fetches(store: Store, url: str, copies: Path) -> None:
     assert asked(store, "GET", "one.idx") == 1
 
 
-def test_a_tokenizer(store: Store, tokenizer: Path, copies: Path, tmp_path: Path) -> None:
-    """It is read once; what it made is read with it again, also without a store."""
+def test_a_tokenizer(
+    store: Store,
+    tokenizer: Path,
+    copies: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is read once; what it made is read with it again, without a store."""
+    monkeypatch.setenv("TOKPACK_TOKENIZER_CACHE", "1")
     name = store.s3.put("words/tokenizer.json", tokenizer)
     inputs = write_jsonl(tmp_path / "few.jsonl", documents(20))
     made = [
         tokpack.encode(str(inputs), tmp_path / str(number), tokenizer=given, workers=1)
         for number, given in enumerate((str(tokenizer), name))
     ]
-    assert made[1].tokenizer == made[0].tokenizer | {"name": name}
+    own = {"files": [{**made[0].tokenizer["files"][0], "path": tokenizer.name}]}
+    assert made[1].tokenizer == made[0].tokenizer | own | {"name": name}
     assert (tmp_path / "0.bin").read_bytes() == (tmp_path / "1.bin").read_bytes()
     assert find_tokenizer(MMapIndexedDataset(tmp_path / "1")).tokenizer is not None
     assert asked(store, "GET", "words/tokenizer.json") == 1
-    store.plan.faults.append(Fault("403", "HEAD"))
-    found = find_tokenizer(MMapIndexedDataset(tmp_path / "1"))
-    assert found.tokenizer is None
-    assert "permission denied" in found.note
-    store.plan.faults.clear()
+    assert asked(store, "HEAD", "words/tokenizer.json") == 1
     with web_server(tokenizer.parent, Plan()) as address:
         host = address.replace("http://", "http://me:hunter2@")
         secret = f"{host}/{tokenizer.name}?sig=SECRET"
         again = tokpack.encode(str(inputs), tmp_path / "2", tokenizer=secret, workers=1)
-    assert again.tokenizer == made[0].tokenizer | {"name": f"{address}/{tokenizer.name}"}
+    assert again.tokenizer == made[1].tokenizer | {"name": f"{address}/{tokenizer.name}"}
     told = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     told += " ".join(map(str, tmp_path.rglob("*"))).encode()
     assert b"SECRET" not in told

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from support.emulators import azure, gcs, hub
 from support.encoding_tools import dataset, documents, write_jsonl
+from support.optional import program
 
 import tokpack
 from tokpack import MMapIndexedDataset
@@ -24,7 +24,7 @@ from tokpack.stores import gcs as calls
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-AZURITE = shutil.which("azurite-blob") or ""
+AZURITE = program("azurite-blob") or ""
 
 
 @pytest.fixture(params=["gs", "az"])

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 from support.encoding_tools import documents, write_jsonl
+from support.indexed_twin import Plain, write_plainly
+from support.places import GOLDEN
 from support.ports import own_port
 from support.stores import Fault, Plan, web_server
 
@@ -19,7 +21,7 @@ from tokpack.cli.main import main
 from tokpack.errors import FormatError, UsageError
 from tokpack.stores import StoredObject, access, compose
 from tokpack.stores.ranges import Range
-from tokpack.stores.urls import same_object
+from tokpack.stores.urls import object_of
 
 if TYPE_CHECKING:
     from support.stores import Store
@@ -166,7 +168,7 @@ def test_it_fails_as_a_whole(store: Store, sets: list[str]) -> None:
         store.plan.faults.clear()
         store.s3.put("sets/d.bin", content)
         assert store.s3.uploads() == 0
-        assert store.s3.keys("one") in ([], ["one.bin", "one.idx", "one.json"])
+        assert store.s3.keys("one") in ([], ["one.json"])  # of its own nothing stays
         store.s3.delete("one.json")
     store.plan.faults += [Fault(kind, "PUT", "partNumber=1", times=1) for kind in ("503", "lost")]
     store.plan.faults.append(Fault("lost", "POST", "uploadId", times=1))
@@ -183,8 +185,20 @@ def test_other_names_of_an_input(
             tokpack.merge(sets[1:], url, overwrite=True)
     assert store.s3.get("sets/e.idx") == before
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "me")
-    assert same_object("az://tokens/a", "abfs://tokens@me.dfs.core.windows.net/a")
-    assert not same_object("az://tokens/a", "abfs://tokens@you.dfs.core.windows.net/a")
+    assert object_of("az://tokens/a") == object_of("abfs://tokens@me.dfs.core.windows.net/a")
+    assert object_of("az://tokens/a") != object_of("abfs://tokens@you.dfs.core.windows.net/a")
+
+
+def test_modes_of_sequences(store: Store, sets: list[str]) -> None:
+    """A multimodal dataset, merged on the store."""
+    multimodal = GOLDEN / "v1" / "multimodal"
+    for suffix in (".bin", ".idx"):
+        store.s3.put(f"sets/modes{suffix}", multimodal.with_suffix(suffix))
+    tokpack.merge(["s3://texts/sets/modes", multimodal], "s3://texts/new/modes")
+    there, here = MMapIndexedDataset("s3://texts/new/modes"), MMapIndexedDataset(multimodal)
+    assert there.modes is not None
+    assert here.modes is not None
+    assert there.modes.tolist() == 2 * here.modes.tolist()
 
 
 def test_a_virtual_one_beside_its_pieces(store: Store, disk: Path, sets: list[str]) -> None:
@@ -213,7 +227,7 @@ def test_split_and_converted(store: Store, disk: Path, sets: list[str]) -> None:
     for name in ("half_00000", "half_00001"):
         assert same(store, name, Path(name))
         assert Manifest.load(f"s3://texts/{name}").bin == Manifest.load(name).bin
-    targets = ("x.npy", "x.ds", "x.parquet", "lazy --to lazy", "wide --dtype int32")
+    targets = ("x.npy --to npy", "x.ds", "x.parquet", "wide --dtype int32")
     for target in targets:
         name = target.partition(" ")[0]
         words = f"convert {there} s3://texts/new/{target} -q".split()
@@ -228,10 +242,15 @@ def test_split_and_converted(store: Store, disk: Path, sets: list[str]) -> None:
             back = f"back-{name.replace('.', '')}"
             assert main(f"convert s3://texts/new/{name} {back} --dtype uint16 -q".split()) == 0
             assert Path(f"{back}.bin").read_bytes() == (disk / "e.bin").read_bytes()
+    write_plainly("ended", Plain("H", [[5, 1], [1]], [0, 1, 2]))
+    tokpack.convert("ended", "s3://texts/new/o.npy", to="olmo", eod=1)
+    assert store.s3.keys("new/o") == ["new/o.csv.gz", "new/o.npy"]
+    tokpack.convert("s3://texts/new/o.npy", "back-o", from_="olmo")
+    assert Path("back-o.idx").read_bytes() == Path("ended.idx").read_bytes()
     with pytest.raises(OutputError, match=r"x\.npy exists"):
-        tokpack.convert(whole, "s3://texts/new/x.npy")
+        tokpack.convert(whole, "s3://texts/new/x.npy", to="npy")
     with web_server(disk, Plan()) as address, pytest.raises(UsageError, match="web server"):
-        tokpack.convert(whole, f"{address}/x.npy")
+        tokpack.convert(whole, f"{address}/x.npy", to="npy")
     assert not list(Path().glob("tokpack-*"))
 
 
@@ -246,7 +265,7 @@ def test_settings_that_are_wrong(
     write_jsonl(Path("x.jsonl"), documents(3))
     commands = (
         f"merge {sets[4]} -o s3://texts/x",
-        f"convert {sets[4]} s3://texts/x.npy",
+        f"convert {sets[4]} s3://texts/x.npy --to npy",
         f"plan x.jsonl -o s3://texts/x --tokenizer {tokenizer}",
     )
 

@@ -16,7 +16,7 @@ from support.stores import Fault, Store
 import tokpack
 from tokpack.cli import main
 from tokpack.encoding import EncodeOptions, report
-from tokpack.errors import OutputError, UsageError
+from tokpack.errors import OutputError, StoreError, UsageError
 from tokpack.files.durable import UNFINISHED
 from tokpack.indexed import Manifest
 from tokpack.shards import drive
@@ -156,7 +156,7 @@ def test_a_task_that_is_stuck_is_begun_once_more(
         encode_shard(plan, url, number, workers=1)
     engine = Stopping(plan, url, tmp_path)
     told: list[str] = []
-    drive.Drive(plan, url, engine, ["-q", "--workers", "1"], say=told.append).run()
+    drive.ShardRunner(plan, url, engine, ["-q", "--workers", "1"], say=told.append).run()
     assert told == ["shard 0 takes more than twice as long as others: begun once more"]
     assert len(engine.begun) == 2
     assert not engine.tasks
@@ -174,3 +174,30 @@ def test_a_url_with_a_secret_is_in_no_plan(store: Store, tokenizer: Path) -> Non
     with pytest.raises((UsageError, tokpack.InputError)) as raised:
         make_shard_plan(options)
     assert "signature" not in str(raised.value)
+
+
+def test_shards_are_of_one_version_of_an_object(store: Store, url: str, tmp_path: Path) -> None:
+    plan = ShardPlan.load(url)
+    encode_shard(plan, url, 0, workers=1)
+    key = f"{tmp_path.name}/x.jsonl"
+    content = store.s3.get(key) or b""
+    store.s3.put(key, content.replace(b"the", b"eht"))
+    with pytest.raises(StoreError, match="changed while it was read"):
+        encode_shard(plan, url, 1, workers=1)
+
+
+def test_the_clock_of_a_machine_does_not_say_that_it_is_lost(
+    store: Store, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = ShardPlan.load(url)
+    key = url.removeprefix("s3://texts/") + ".plan/00000.json"
+    counts = dict.fromkeys(("shard", "done", "total", "documents", "tokens", "text_bytes"), 0)
+    told = {**counts, "state": "running", "host": "a", "pid": 1, "message": ""}
+    now = time.time()
+    for at, most, state in (
+        (now - 1000, report.LOST_SECONDS, "running"),
+        (now + 4000, -60.0, "lost"),  # the store's time is at most now
+    ):
+        monkeypatch.setattr(report, "LOST_SECONDS", most)
+        store.s3.put(key, json.dumps({**told, "began": at, "told": at}).encode())
+        assert survey(plan, url)[0].state == state

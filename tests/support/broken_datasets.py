@@ -1,4 +1,4 @@
-"""Small datasets with manifests, which tests break, verify and repair."""
+"""Small datasets with manifests, which tests break and verify."""
 
 from __future__ import annotations
 

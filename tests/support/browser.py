@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 if TYPE_CHECKING:
     from pathlib import Path
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 QUIET = [
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
@@ -33,13 +29,11 @@ os.execv(sys.argv[3], sys.argv[3:])
 
 
 class Browser:
-    """One page of a browser; skips the test where there is no browser."""
+    """One page of a browser: the fixture ``browser``."""
 
-    def __init__(self, profile: Path) -> None:
-        if CHROMIUM is None:
-            pytest.skip("no chromium here: apt-get install chromium")
+    def __init__(self, program: str, profile: Path) -> None:
         inward, outward = os.pipe(), os.pipe()
-        command = [CHROMIUM, *QUIET, f"--user-data-dir={profile}", "--remote-debugging-pipe"]
+        command = [program, *QUIET, f"--user-data-dir={profile}", "--remote-debugging-pipe"]
         self._process = subprocess.Popen(
             [sys.executable, "-IS", "-c", _START, str(inward[0]), str(outward[1]), *command],
             pass_fds=(inward[0], outward[1]),

@@ -17,7 +17,7 @@ import zstandard
 from support.places import ROOT
 from support.rank_files import BYTES, WORDS, save_lines
 from support.report_tools import run
-from tokpack.cli.main import COMMANDS
+from tokpack.cli.main import COMMANDS, module_of
 from tokpack.tokenizers import train_bpe
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def documented() -> Iterator[tuple[str, str]]:
     """Where each command stands, and the command, without comments and what only shows a form."""
     texts = pages()
     for name in COMMANDS:
-        module = importlib.import_module(f"tokpack.cli.commands.{name}")
+        module = importlib.import_module(module_of(name))
         page = getattr(module, "PAGE", None)
         texts[f"tokpack {name} --help"] = page.epilog if page else module.EPILOG
     seen = set()
@@ -128,8 +128,6 @@ def make_datasets(folder: Path, blend: str) -> None:
         source = "wiki" if seed % 2 else "my-gpt2_text_document"
         for suffix in (".bin", ".idx", ".json"):
             shutil.copy(folder / f"{source}{suffix}", folder / f"{name}{suffix}")
-    (folder / "old").mkdir()
-    run("convert", "wiki", "old/wiki", "--to", "lazy", "-q")
     (folder / "nanoset").mkdir()
     run("convert", "owt", "nanoset/owt.ds", "-q")
     for suffix in ("", ".index", ".metadata"):
@@ -143,14 +141,9 @@ def make_datasets(folder: Path, blend: str) -> None:
 
 
 def make_room(command: str, folder: Path) -> None:
-    """Take away what a command makes, and damage what it repairs."""
-    if output := re.search(r"tokpack vocab .* -o (\S+)", command):
+    """Take away what a command makes, so that it can be made again."""
+    if output := re.search(r"tokpack tokenizer train .* -o (\S+)", command):
         (folder / output[1]).unlink(missing_ok=True)
     elif output := re.search(r"tokpack convert (\S+) (\S+)", command):
         for suffix in ("", ".index", ".metadata", ".bin", ".idx", ".json", ".trace"):
             (folder / f"{output[2]}{suffix}").unlink(missing_ok=True)
-    elif found := re.search(r"tokpack verify (\S+) --repair", command):
-        index = folder / f"{found[1]}.idx"
-        raw = index.read_bytes()
-        index.unlink()
-        index.write_bytes(raw[:-8] + bytes(8))

@@ -78,6 +78,7 @@ def _begin(env: dict[str, str]) -> None:
     gc.freeze()
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # which subprocess has restored
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # Ray takes it, where a test has loaded that
     os.environ.clear()
     os.environ.update(env)
     sys.stdin = os.fdopen(0)

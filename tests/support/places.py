@@ -7,6 +7,3 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden"
 EXAMPLES = ROOT / "examples" / "train"
-SHARED = (
-    ROOT.parent / "shared" / "data"
-)  # real corpora, tokenizers and datasets, where there are any

@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tokpack.shards.engine import Outcome
+from tokpack.shards.engine import CommandResult
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,7 +36,9 @@ class ProcessEngine:
         self._fill()
         return self.tasks[-1]
 
-    def ended(self, handles: Sequence[Running], seconds: float) -> list[tuple[Running, Outcome]]:
+    def ended(
+        self, handles: Sequence[Running], seconds: float
+    ) -> list[tuple[Running, CommandResult]]:
         until = time.monotonic() + seconds
         while True:
             self._fill()
@@ -45,7 +47,7 @@ class ProcessEngine:
                     said = task.process.communicate()[1]
                     self.tasks.remove(task)
                     code = task.process.returncode
-                    return [(task, Outcome(None if code < 0 else code, said))]
+                    return [(task, CommandResult(None if code < 0 else code, said))]
             if time.monotonic() > until:
                 return []
             time.sleep(0.02)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import random
-import shutil
+import signal
 import subprocess
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from support.cli_tools import tokpack
@@ -17,6 +18,9 @@ from support.warm_python import warm_python
 if TYPE_CHECKING:
     from pathlib import Path
 
+STEPS = 20
+LIMIT = 300.0  # seconds of a script
+GRACE = 20.0  # seconds from the end of a launcher to the end of all
 WORDS = "the of and to in is was that for it with as his on be at by had not are".split(" ")  # noqa: SIM905
 
 
@@ -52,97 +56,111 @@ def make_place(folder: Path) -> Place:
 
 
 def run(script: str, cwd: Path, *words: str, **names: str) -> list[dict[str, Any]]:
-    """Run an example to its end; the lines of the log that it leaves under ``cwd``."""
-    bash = shutil.which("bash")
-    assert bash is not None
-    path = f"{warm_python()}{os.pathsep}{os.environ['PATH']}"
-    quiet = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
-    done = subprocess.run(
-        [bash, str(EXAMPLES / script), *words],
-        cwd=cwd,
-        env={**os.environ, **quiet, "PATH": path, "MASTER_PORT": str(own_port()), **names},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    """Run an example to its end; the steps in the log that it leaves under ``cwd``."""
+    done = run_limited(["bash", str(EXAMPLES / script), *words], cwd, **names)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     (log,) = cwd.rglob("log.jsonl")
-    return [json.loads(line) for line in log.read_text().splitlines()]
+    rows = [json.loads(line) for line in log.read_text().splitlines()]
+    steps = [row for row in rows if row["event"] == "step"]
+    assert [row["iteration"] for row in steps] == list(range(1, STEPS + 1))
+    assert all(row["loss"] > 0 for row in steps)
+    return steps
 
 
-def steps(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [row for row in rows if row["event"] == "step"]
+def run_limited(
+    command: list[str], cwd: Path, seconds: float = LIMIT, grace: float = GRACE, **names: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a command with a port of its own; all that it started is ended when time is up.
+
+    Between SIGTERM, on which launchers end their ranks, and SIGKILL are ``grace`` seconds.
+    """
+    own = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+    own |= {"PATH": f"{warm_python()}{os.pathsep}{os.environ['PATH']}"}
+    own |= {"MASTER_PORT": str(own_port()), **names}
+    with subprocess.Popen(
+        command,
+        cwd=cwd,
+        env={**os.environ, **own},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            out, error = process.communicate(timeout=seconds)
+        finally:
+            for number in (signal.SIGTERM, signal.SIGKILL):
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, number)
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(grace)
+    return subprocess.CompletedProcess(command, process.returncode, out, error)
 
 
 def bigscience(folder: Path, place: Place, stage: str, *words: str) -> list[dict[str, Any]]:
-    """The steps of six batches that grow, with two checkpoints."""
-    names = {"SEQ_LEN": "32", "GLOBAL_BATCH_SIZE": "8", "TRAIN_SAMPLES": "40"}
-    names |= {"RAMPUP_SAMPLES": "1_2", "SAVE_INTERVAL": "3", "EXIT_INTERVAL": "6"}
+    """The steps of batches that grow, with checkpoints."""
+    names = {"SEQ_LEN": "32", "GLOBAL_BATCH_SIZE": "8", "TRAIN_SAMPLES": "400"}
+    names |= {"RAMPUP_SAMPLES": "1_2", "SAVE_INTERVAL": "10", "EXIT_INTERVAL": str(STEPS)}
     names |= {"EVAL_ITERS": "1", "ZERO_STAGE": stage, "KILL_SWITCH": str(folder / "kill")}
     words = (*words, "--log-interval", "1")
-    rows = steps(run("bigscience_gpt2.sh", folder, *words, **place.names, **names))
-    assert [row["batch_size"] for row in rows] == [2, 2, 4, 6, 8, 8]  # 40 samples hold 7 steps
+    rows = run("bigscience_gpt2.sh", folder, *words, **place.names, **names)
+    assert [row["batch_size"] for row in rows] == [2, 2, 4, 6] + [8] * (STEPS - 4)
     assert list(folder.glob("output_dir/tensorboard/events*"))
     saved = sorted(path.name for path in folder.glob("checkpoints/gpt2/step_*"))
-    assert saved == ["step_00000003", "step_00000006"]
+    assert saved == ["step_00000010", "step_00000020"]
     return rows
 
 
 def megatron_1_1_5(folder: Path, place: Place, stage: str, *words: str) -> list[dict[str, Any]]:
-    """The steps, six."""
+    """The steps of two data ranks; flags say ZeRO 0, the JSON ``stage``."""
     names = {"NUM_LAYERS": "2", "HIDDEN_SIZE": "32", "NUM_ATTN_HEADS": "4", "SEQ_LENGTH": "32"}
-    names |= {"BATCHSIZE": "2", "TRAIN_ITERS": "6", "EVAL_ITERS": "1", "STAGE": stage}
+    names |= {"BATCHSIZE": "2", "TRAIN_ITERS": str(STEPS), "EVAL_ITERS": "1", "STAGE": stage}
     names |= {"VOCAB_PATH": place.names["VOCAB_FILE"], "MERGE_PATH": place.names["MERGE_FILE"]}
     names["DATA_PATH"] = place.names["DATA_PATH"]
-    rows = steps(run("megatron_1.1.5.sh", folder, *words, **names))
-    assert len(rows) == 6
+    return run("megatron_1.1.5.sh", folder, *words, **names)
+
+
+def megatron_gpt(folder: Path, place: Place) -> list[dict[str, Any]]:
+    """The steps of tensor 2 x pipeline 2."""
+    names = {"GPUS_PER_NODE": "4", "NUM_LAYERS": "4", "HIDDEN": "32", "HEADS": "4", "SEQ": "32"}
+    names |= {"MICRO_BATCH": "1", "GLOBAL_BATCH": "4", "EVAL_ITERS": "1"}
+    names |= {"TRAIN_ITERS": str(STEPS), "LOG_INTERVAL": "1"}
+    files = (place.names[name] for name in ("VOCAB_FILE", "MERGE_FILE", "DATA_PATH"))
+    rows = run("megatron_gpt.sh", folder, "checkpoints", "tensorboard", *files, **names)
+    assert list(folder.glob("tensorboard/events*"))
     return rows
 
 
 def microsoft_gpt3(folder: Path, place: Place, deepspeed: str) -> list[dict[str, Any]]:
-    """The steps, six, of tensor 2 x pipeline 2."""
+    """The steps of tensor 2 x pipeline 2."""
     names = {"TP": "2", "PP": "2", "NNODES": "1", "GPUS_PER_NODE": "4", "NLAYERS": "4"}
     names |= {"HIDDEN": "32", "HEADS": "4", "SEQ": "32", "GLOBAL_BATCH": "4", "EVAL_ITERS": "1"}
-    names |= {"TRAIN_TOKENS": "768", "LR_WARMUP_TOKENS": "128", "LR_DECAY_TOKENS": "768"}
+    tokens = STEPS * 4 * 32
+    names |= {"TRAIN_TOKENS": str(tokens), "LR_WARMUP_TOKENS": "128"}
+    names |= {"LR_DECAY_TOKENS": str(tokens), "LOG_INTERVAL": "1", "USE_DEEPSPEED": deepspeed}
     names |= {"DATASET_1": f"{place.folder}/wiki", "DATASET_2": f"{place.folder}/owt"}
-    names |= {"LOG_INTERVAL": "1", "USE_DEEPSPEED": deepspeed}
-    rows = steps(run("microsoft_gpt3.sh", folder, **place.names | names))
-    assert len(rows) == 6
+    rows = run("microsoft_gpt3.sh", folder, **place.names | names)
     assert {"tokens_per_second_per_gpu", "tflops_per_gpu", "loss"} <= set(rows[-1])
     return rows
 
 
 def libai(folder: Path, place: Place, stage: str) -> list[dict[str, Any]]:
-    """The steps, five, of unequal stages."""
-    words = ("1", "2", "0", "127.0.0.1", "1", "2", "false", "true", "2", "8", "4", "5", "1")
+    """The steps of unequal stages."""
+    words = ("1", "2", "0", "127.0.0.1", "1", "2", "false", "true", "2", "8", "4", str(STEPS), "1")
     names = {"HIDDEN": "32", "HEADS": "4", "SEQ": "32", "STAGES": "3 1", "EVAL_ITERS": "1"}
-    names |= {**place.names, "ZERO_STAGE": stage}
-    rows = steps(run("libai_comparison.sh", folder, *words, **names))
-    assert len(rows) == 5
+    rows = run("libai_comparison.sh", folder, *words, **names, **place.names, ZERO_STAGE=stage)
     assert rows[-1]["peak_memory_bytes"] > 0
     return rows
 
 
 def neox_20b(folder: Path, place: Place, *words: str) -> list[dict[str, Any]]:
-    """The steps, four, of tensor 2 x pipeline 2."""
-    shutil.copy(EXAMPLES / "neox_20b.yml", folder)
+    """The steps of tensor 2 x pipeline 2."""
     sizes = "--num-layers 4 --hidden-size 32 --num-attention-heads 4 --seq-length 32 --gas 2"
-    sizes += " --max-position-embeddings 32 --batch-size 1 --train-iters 4 --lr-decay-iters 4"
-    sizes += " --pipe-parallel-size 2 --model-parallel-size 2 --eval-iters 1 --log-interval 1"
+    sizes += " --max-position-embeddings 32 --batch-size 1 --pipe-parallel-size 2"
+    sizes += f" --model-parallel-size 2 --train-iters {STEPS} --lr-decay-iters {STEPS}"
+    sizes += " --eval-iters 1 --log-interval 1"
     files = ("--vocab-file", f"{place.folder}/tokenizer.json", "--data-path", f"{place.folder}/owt")
-    command = [str(warm_python() / "tokpack"), "train", "neox_20b.yml", "--nproc", "4"]
-    done = subprocess.run(
-        [*command, *sizes.split(), *files, *words],
-        cwd=folder,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    log = (folder / "logs" / "log.jsonl").read_text()
-    rows = steps([json.loads(line) for line in log.splitlines()])
-    assert len(rows) == 4
-    return rows
+    command = f'tokpack train {EXAMPLES / "neox_20b.yml"} --nproc 4 "$@"'
+    script = folder / "neox.sh"
+    script.write_text(command)
+    return run(str(script), folder, *sizes.split(), *files, *words)

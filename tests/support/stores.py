@@ -92,9 +92,9 @@ class S3:
 class Fault:
     """What goes wrong with the requests for ``path`` (any part of it) of a method, so many times.
 
-    ``kind``: a status as "503"; reset, before an answer; cut, in the middle of the body; stall,
-    there too; lost, where the request is done and the answer is not sent; or call, which runs
-    ``act`` before the request.
+    ``kind``: a status as "503"; error, an error with status 200; bare, status 200 and nothing else;
+    reset, before an answer; cut, in the middle of the body; stall, there too; lost, where the
+    request is done and the answer is not sent; or call, which runs ``act`` before the request.
     """
 
     kind: str
@@ -106,6 +106,7 @@ class Fault:
     act: Callable[[], object] | None = None
     seen: int = 0
     done: int = 0
+    over: threading.Event = field(default_factory=threading.Event)  # one has been passed on
 
 
 @dataclass
@@ -157,10 +158,16 @@ class Handler(BaseHTTPRequestHandler):
         if kind.isdigit():
             self.send(int(kind), {}, b"<Error><Code>Injected</Code></Error>")
             return
+        if kind in ("error", "bare"):
+            text = b"<Error><Code>InternalError</Code></Error>"
+            self.send(200, {}, text if kind == "error" else b"")
+            return
         if kind == "reset":
             self.drop()
             return
         status, headers, content = self.answer(body)
+        if fault:
+            fault.over.set()
         if kind == "lost":
             self.drop()
             return
@@ -224,8 +231,10 @@ def faulty_proxy(endpoint: str, plan: Plan) -> Iterator[str]:
         def answer(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
             connection = http.client.HTTPConnection(netloc, timeout=60)
             wanted = self.headers.get("x-amz-copy-source-if-match")
-            if wanted:  # moto copies whatever is there
-                source = "/" + self.headers["x-amz-copy-source"].lstrip("/")
+            source = "/" + self.headers.get("x-amz-copy-source", "").lstrip("/")
+            if self.command == "POST" and not wanted:
+                wanted, source = self.headers.get("If-Match"), urlsplit(self.path).path
+            if wanted:  # moto copies whatever is there, and replaces it when an upload is complete
                 connection.request("HEAD", source, headers=SIGNED)
                 found = connection.getresponse()
                 found.read()

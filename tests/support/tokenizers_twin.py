@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +11,9 @@ import numpy as np
 import zstandard
 
 from tokpack import _core
+from tokpack.tokenizers import load_tokenizer, self_check
 from tokpack.tokenizers.check import reference
-from tokpack.tokenizers.huggingface import encode_batch
+from tokpack.tokenizers.huggingface import HuggingFaceTokenizer, encode_batch
 from tokpack.tokenizers.metaspace import MetaspaceTokenizer
 from tokpack.tokenizers.native import NativeTokenizer
 
@@ -50,6 +52,27 @@ def rows(encoded: Encoded) -> list[list[int]]:
     """Ids of each document."""
     ends = np.cumsum(encoded.lengths, dtype=np.int64).tolist()
     return [encoded.ids[b:e].tolist() for b, e in zip([0, *ends[:-1]], ends, strict=True)]
+
+
+def is_as_with_the_library(path: Path, tokens: Sequence[str], texts: Sequence[str]) -> None:
+    """Compare all that a native tokenizer.json means with what it means to its library."""
+    tokenizer = load_tokenizer(path)
+    assert isinstance(tokenizer, MetaspaceTokenizer)
+    library = HuggingFaceTokenizer(str(path), path.read_bytes(), why_not_native="")
+    library.files = (path,)
+    assert tokenizer.describe() == library.describe()
+    for token in tokens:
+        assert tokenizer.token_to_id(token) == library.token_to_id(token)
+    for mode in ("text", "encode", "error", "auto"):
+        settings: dict[str, Any] = {"dtype": "uint16", "special_tokens": mode, "append_eod": False}
+        native = pickle.loads(pickle.dumps(tokenizer)).encoder(**settings).encode(*block(texts))
+        slow = library.encoder(**settings).encode(*block(texts))
+        assert rows(native) == rows(slow)
+        assert native.special.tolist() == slow.special.tolist()
+        assert native.ids.dtype == slow.ids.dtype
+    assert self_check(tokenizer, *block(texts))
+    ids = tokenizer.encode(texts[-1])
+    assert tokenizer.decode(ids) == library.decode(ids) == texts[-1]
 
 
 class Twin:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from support.parallel_tools import EXACT
 from support.rank_server import server
+from support.rounding import EXACT
 from support.trainer_model_tools import SMALL, VOCAB, model_of
 from tokpack.checkpoints.folder import find
 from tokpack.checkpoints.state import RunState
@@ -92,13 +92,13 @@ def resume_everywhere(argument: tuple[str, dict[str, Any], list[float]]) -> None
     losses = steps(engine, 3, 3)
     assert max(abs(a - b) for a, b in zip(losses, expected[3:6], strict=True)) < EXACT, losses
     own = f"{folder}/many"
-    checkpoint.Saving(engine, own, state(engine, 6, **settings)).finish()
+    checkpoint.CheckpointWrite(engine, own, state(engine, 6, **settings)).finish()
     losses = steps(engine, 6, 3)
     again = make(**settings, seed=7)
     assert checkpoint.load(again, own, model) is not None
     assert steps(again, 6, 3) == losses
     assert max(abs(a - b) for a, b in zip(losses, expected[6:], strict=True)) < EXACT, losses
-    checkpoint.Saving(engine, f"{folder}/worn", state(engine, 6, **settings)).finish()
+    checkpoint.CheckpointWrite(engine, f"{folder}/worn", state(engine, 6, **settings)).finish()
     full_disk(engine, f"{folder}/worn", settings)
     broken_for_all(engine, f"{folder}/worn", settings)
 
@@ -115,7 +115,7 @@ def full_disk(engine: Engine, folder: str, settings: dict[str, Any]) -> None:
     checkpoint.write_tensors = fail
     try:
         with pytest.raises(OutputError, match=r"cannot write .*layer_002\.safetensors"):
-            checkpoint.Saving(engine, folder, state(engine, 9, **settings)).finish()
+            checkpoint.CheckpointWrite(engine, folder, state(engine, 9, **settings)).finish()
     finally:
         checkpoint.write_tensors = write
     path = find(folder)
@@ -147,8 +147,8 @@ def save_for_ever(folder: str, told: str) -> None:
             steps(engine, step, 1)
             step += 1
             meta = state(engine, step, num_layers=2)
-            checkpoint.Saving(engine, folder, meta, keep=2).finish()
-            checkpoint.Saving(engine, folder, meta, keep=2).finish()
+            checkpoint.CheckpointWrite(engine, folder, meta, keep=2).finish()
+            checkpoint.CheckpointWrite(engine, folder, meta, keep=2).finish()
             file.write(f"{step}\n")
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import pytest
 import torch
 
 from tokpack.configuration.config import Config
@@ -13,6 +15,8 @@ from tokpack.trainer.model import Stage
 from tokpack.trainer.parallel import Topology
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from torch import Tensor
 
 VOCAB = 500
@@ -48,6 +52,30 @@ def model_of(**settings: Any) -> ModelConfig:
     return ModelConfig.of(Config(**{**SMALL, **settings}), VOCAB)
 
 
+@contextmanager
+def float64() -> Iterator[None]:
+    """Let torch compute in float64 wherever it would in fp32."""
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def logits_of_transformers(model: Any) -> Tensor:
+    """What a model of ``transformers`` computes in float64, also where it asks for fp32 by name."""
+    model = model.double().eval()
+    with pytest.MonkeyPatch.context() as patch, torch.no_grad():
+        for name in ("float", "float32"):
+            patch.setattr(torch, name, torch.float64)
+        patch.setattr(torch.Tensor, "float", torch.Tensor.double)
+        for module in model.modules():
+            if hasattr(module, "inv_freq"):  # it has computed angles in fp32
+                module.__init__(module.config)
+        logits: Tensor = model(tokens()).logits
+    return logits
+
+
 class Memory:
     """Weights as Checkpoint and NeoxWeights give them, from memory; biases and norms random too."""
 
@@ -68,7 +96,11 @@ class Memory:
 
     @torch.no_grad()
     def logits(self, tokens: Tensor) -> Tensor:
-        return self.stage.logits({"tokens": tokens})
+        """In float64."""
+        with float64():
+            stage = Stage(self.model, Topology())
+            stage.load_state_dict(self.stage.state_dict())
+            return stage.eval().logits({"tokens": tokens})
 
 
 def tokens(rows: int = 2, length: int = 64) -> Tensor:

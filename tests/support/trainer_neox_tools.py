@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from support.rounding import gamma
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -55,6 +57,11 @@ def write_neox(
                 part["attention.rotary_emb.inv_freq"] = torch.ones(4)
             torch.save(part, folder / f"layer_{number:02d}-model_{rank:02d}-model_states.pt")
     torch.save({"args": Path("x")}, folder / "mp_rank_00_model_states.pt")
+
+
+def rounded_by_neox(weights: Tensor) -> Tensor:
+    """How far the weights in such files may be from these: rounded to fp16, scaled, added up."""
+    return gamma(3, "float16") * weights.abs() + 2.0**-24  # the distance of the smallest ones
 
 
 def split_neox(weights: Memory, name: str, whole: Tensor, ranks: int) -> list[Tensor]:

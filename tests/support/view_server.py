@@ -23,7 +23,7 @@ class Answer(NamedTuple):
 
 
 class Server:
-    """A real process of `tokpack view`."""
+    """A real process of `tokpack view`, which ends with a ``with`` at the latest."""
 
     def __init__(self, folder: Path, *items: str) -> None:
         self.folder = folder
@@ -35,6 +35,13 @@ class Server:
         self.address = self._process.stdout.readline().strip()
         where = urlsplit(self.address)
         self.host, self.base = where.netloc, where.path
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.communicate()
 
     def get(self, page: str, *, method: str = "GET", host: str = "", base: str = "") -> Answer:
         """Request a page by its exact path, without normalizing it."""

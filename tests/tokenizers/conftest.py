@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="session")
-def gpt2(shared: Path) -> Twin:
-    folder = shared / "tokenizers"
+def gpt2(data: Path) -> Twin:
+    folder = data / "tokenizers"
     return Twin(
         load_tokenizer(vocab_file=folder / "gpt2-vocab.json", merge_file=folder / "gpt2-merges.txt")
     )
 
 
 @pytest.fixture(scope="session")
-def neox(shared: Path) -> Twin:
-    return Twin(load_tokenizer(shared / "tokenizers" / "20B_tokenizer.json"))
+def neox(data: Path) -> Twin:
+    return Twin(load_tokenizer(data / "tokenizers" / "20B_tokenizer.json"))

@@ -29,16 +29,16 @@ def test_it_passes_on_both_kinds_of_files(tmp_path: Path, mode: str) -> None:
         self_check(tokenizer, *block([]), special_tokens=mode)
 
 
-def test_it_passes_on_real_data(shared: Path) -> None:
-    data, spans = block(corpus(shared, "nasty", limit=1_000_000))
-    folder = shared / "tokenizers"
+def test_it_passes_on_real_data(data: Path) -> None:
+    texts, spans = block(corpus(data, "nasty", limit=1_000_000))
+    folder = data / "tokenizers"
     for tokenizer in (
         load_tokenizer(folder / "20B_tokenizer.json"),
         load_tokenizer(
             vocab_file=folder / "gpt2-vocab.json", merge_file=folder / "gpt2-merges.txt"
         ),
     ):
-        self_check(tokenizer, data, spans)
+        self_check(tokenizer, texts, spans)
 
 
 @pytest.mark.parametrize("form", ["tokenizer.json", "files"])

@@ -169,10 +169,10 @@ def test_a_vocabulary_of_words(tmp_path: Path) -> None:
     ],
 )
 def test_a_sentencepiece_model(
-    tmp_path: Path, flags: dict[str, Any] | None, expected: Frame | None, shared: Path
+    tmp_path: Path, flags: dict[str, Any] | None, expected: Frame | None, data: Path
 ) -> None:
     pytest.importorskip("sentencepiece")
-    raw = (shared / "tokenizers" / "modern" / "mistral-v1.model").read_bytes()
+    raw = (data / "tokenizers" / "modern" / "mistral-v1.model").read_bytes()
     (tmp_path / "tokenizer.model").write_bytes(raw)
     if flags is not None:
         save(tmp_path, flags, "tokenizer_config.json")

@@ -95,37 +95,35 @@ def test_every_position_in_a_block(  # noqa: PLR0917
 
 @pytest.mark.parametrize("name", ["gpt2", "neox"])
 @pytest.mark.parametrize("which", ["owt", "english", "code", "multi", "nasty"])
-def test_real_documents(
-    name: str, which: str, shared: Path, request: pytest.FixtureRequest
-) -> None:
+def test_real_documents(name: str, which: str, data: Path, request: pytest.FixtureRequest) -> None:
     twin: Twin = request.getfixturevalue(name)
-    texts = corpus(shared, which, limit=600_000)
+    texts = corpus(data, which, limit=600_000)
     twin.compare(texts[: len(texts) // 2 + 1], modes=["text"])
     twin.compare(texts[len(texts) // 2 :], modes=["encode"])
 
 
 @pytest.mark.parametrize("which", ["multi", "nasty"])
-def test_real_documents_with_ids_above_65536(which: str, shared: Path, tmp_path: Path) -> None:
+def test_real_documents_with_ids_above_65536(which: str, data: Path, tmp_path: Path) -> None:
     """GPT-2's tokenizer with all its ids times three."""
-    vocab = json.loads((shared / "tokenizers" / "gpt2-vocab.json").read_bytes())
+    vocab = json.loads((data / "tokenizers" / "gpt2-vocab.json").read_bytes())
     path = tmp_path / "vocab.json"
     path.write_text(json.dumps({token: 3 * i for token, i in vocab.items()}))
-    merges = shared / "tokenizers" / "gpt2-merges.txt"
+    merges = data / "tokenizers" / "gpt2-merges.txt"
     twin = Twin(load_tokenizer(vocab_file=path, merge_file=merges))
-    twin.compare(corpus(shared, which, limit=500_000))
+    twin.compare(corpus(data, which, limit=500_000))
 
 
 @pytest.mark.parametrize("which", ["owt", "english", "code", "multi", "nasty"])
 def test_whole_corpora_have_the_published_ids(
-    which: str, shared: Path, gpt2: Twin, neox: Twin
+    which: str, data: Path, gpt2: Twin, neox: Twin
 ) -> None:
     """expected.json was made by other programs: sha256 of all ids as uint16, with an EOD each."""
-    texts = corpus(shared, which)
-    data, spans = block(texts)
-    expected = json.loads((shared / "corpora" / "expected.json").read_text())
+    texts = corpus(data, which)
+    text, spans = block(texts)
+    expected = json.loads((data / "corpora" / "expected.json").read_text())
     for name, twin in {"gpt2": gpt2, "neox20b": neox}.items():
         encoder = twin.tokenizer.encoder(dtype="uint16", append_eod=True)
-        encoded = encoder.encode(data, spans)
+        encoded = encoder.encode(text, spans)
         case = expected[f"{which}.{name}"]
         assert encoded.ids.dtype == np.uint16
         assert len(encoded.ids) == case["tokens"]
@@ -136,11 +134,11 @@ def test_whole_corpora_have_the_published_ids(
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("name", ["gpt2", "neox"])
 def test_decoding_gives_the_text_back(
-    name: str, level: str, shared: Path, request: pytest.FixtureRequest
+    name: str, level: str, data: Path, request: pytest.FixtureRequest
 ) -> None:
     twin: Twin = request.getfixturevalue(name)
     of = "multi" if name == "gpt2" else "code"
-    texts = [t for t in corpus(shared, of, limit=300_000) if name == "gpt2" or t.isascii()]
+    texts = [t for t in corpus(data, of, limit=300_000) if name == "gpt2" or t.isascii()]
     assert len(texts) > 10
     for text, ids in zip(texts, twin.native(texts, "encode", level), strict=True):
         assert twin.tokenizer.decode(ids) == text

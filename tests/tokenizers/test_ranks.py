@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from support.places import SHARED
+from support.optional import SHARED
 from support.rank_files import BYTES, WORDS, entries, lines, save_lines, save_tekken
 from support.tokenizers_twin import block, corpus, rows
 

@@ -69,10 +69,10 @@ def test_any_text(texts: list[str], name: str) -> None:
 
 @pytest.mark.parametrize("name", ["mistral", *MODELS])
 @pytest.mark.parametrize("of", ["english", "code", "multi", "nasty"])
-def test_real_documents(shared: Path, name: str, of: str) -> None:
+def test_real_documents(data: Path, name: str, of: str) -> None:
     real = name == "mistral"
-    both = mistral(shared) if real else twin(name)
-    texts = corpus(shared, f"{of}.jsonl", 400_000 if real else 80_000)
+    both = mistral(data) if real else twin(name)
+    texts = corpus(data, f"{of}.jsonl", 400_000 if real else 80_000)
     # One long document too: a Unigram's sum of scores is set back within it.
     both.compare([*texts, "\n".join(texts)])
 
@@ -118,11 +118,11 @@ def test_what_is_not_utf8_does_no_harm() -> None:
 
 
 @pytest.mark.parametrize("of", ["english", "multi"])
-def test_the_hugging_face_library_agrees_where_no_scores_are_equal(shared: Path, of: str) -> None:
-    both = mistral(shared)
+def test_the_hugging_face_library_agrees_where_no_scores_are_equal(data: Path, of: str) -> None:
+    both = mistral(data)
     # Runs of spaces all have one score in this model; that library merges them in another order.
     texts = [
-        " ".join(t.split(" ")).replace("  ", " ") for t in corpus(shared, f"{of}.jsonl", 150_000)
+        " ".join(t.split(" ")).replace("  ", " ") for t in corpus(data, f"{of}.jsonl", 150_000)
     ]
     texts = [t for t in texts if "  " not in t and not t.startswith(" ") and t]
     assert len(texts) > 5

@@ -9,6 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from support.optional import needs_root
 from support.tiny_tokenizers import added, save, tiny
 
 from tokpack.tokenizers import load_tokenizer, spec_cache
@@ -152,12 +153,6 @@ def in_json(text: str) -> Callable[[Path], None]:
     return lambda entry: entry.write_text(text)
 
 
-def given_away(entry: Path) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("only root can give a file away")
-    os.chown(entry, 12345, 12345)
-
-
 def pipe(entry: Path) -> None:
     entry.unlink()
     os.mkfifo(entry)
@@ -191,13 +186,16 @@ FAULTS: dict[str, Callable[[Path], None]] = {
     "more than memory": headed(head=0, ids=0, bytes=1 << 38, merges=0),
     "writable by others": lambda entry: entry.chmod(0o602),
     "writable by the group": lambda entry: entry.chmod(0o620),
-    "given away": given_away,
+    "given away": lambda entry: os.chown(entry, 12345, 12345),
     "folder writable by others": lambda entry: entry.parent.chmod(0o703),
     "a pipe": pipe,
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize(
+    "fault",
+    [pytest.param(name, marks=needs_root if name == "given away" else ()) for name in FAULTS],
+)
 def test_what_cannot_be_trusted_is_not_read(cache: Path, large: Path, fault: str) -> None:
     spec = spec_of(large)
     (entry,) = cache.iterdir()
@@ -242,9 +240,8 @@ def test_many_processes_at_once(cache: Path, large: Path) -> None:
     assert len(list(cache.iterdir())) == 1
 
 
+@needs_root
 def test_a_user_without_a_home() -> None:
-    if os.geteuid() != 0:
-        pytest.skip("only root can run as a user that nobody knows")
     program = (
         "import os; from tokpack.tokenizers import spec_cache; spec_cache._code();"
         "raw = bytes(spec_cache.LEAST_BYTES); os.environ.pop('HOME'); os.setuid(54321);"

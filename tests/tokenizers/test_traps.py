@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def test_the_reference_is_of_the_unicode_version_that_is_compiled_in(gpt2: Twin) -> None:
     """U+1C89 became a letter with Unicode 16, U+088F with 17."""
-    contraction = 338
+    (contraction,) = gpt2.tokenizer.encode("'s")
     new16, new17 = gpt2.slow(["\u1c89's", "\u088f's"], "text")
     assert contraction == new16[-1]
     assert contraction != new17[-1]
@@ -65,7 +65,7 @@ def test_every_token_is_reached_as_the_library_reaches_it(
             texts.append((token or b"").decode())
         except UnicodeDecodeError:
             continue
-    assert len(texts) > 49_000
+    assert len(texts) > 0.8 * len(twin.tokenizer.spec.vocab)
     twin.compare(texts, modes=["encode"])
 
 
@@ -128,9 +128,9 @@ def test_documents_may_lie_anywhere(gpt2: Twin, level: str) -> None:
     data, spans = block(["junk ", *texts, " more junk"])
     order = [4, 3, 2, 1, 1, 4]
     core = gpt2.tokenizer.core(dtype="uint16", level=level)
-    encoded = core.encode(data.data, spans[order], after=[50256])
+    encoded = core.encode(data.data, spans[order], after=[gpt2.tokenizer.eod_id])
     expected = gpt2.slow([texts[i - 1] for i in order], "text")
-    assert rows(encoded) == [[*ids, 50256] if ids else [] for ids in expected]
+    assert rows(encoded) == [[*ids, gpt2.tokenizer.eod_id] if ids else [] for ids in expected]
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -144,14 +144,14 @@ def test_special_tokens_are_reported_in_every_mode(neox: Twin, level: str) -> No
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_bytes_that_are_no_text_do_no_harm(shared: Path, level: str) -> None:
+def test_bytes_that_are_no_text_do_no_harm(data: Path, level: str) -> None:
     """The caller promises UTF-8; a broken promise gives an error or odd ids, never a crash."""
     program = f"""
 import numpy as np
 from pathlib import Path
 from tokpack import _core
 from tokpack.tokenizers import load_tokenizer
-core = load_tokenizer({str(shared / "tokenizers" / "20B_tokenizer.json")!r}).core(
+core = load_tokenizer({str(data / "tokenizers" / "20B_tokenizer.json")!r}).core(
     dtype="int32", level={level!r})
 for raw in (b"\\xe2\\x82", b"\\xff" * 70000, b"\\xf5abc", b"a" * 63 + b"\\xf0", b"\\x80" * 65,
             b" \\xed\\xa0\\x80 b", b"\\xf4\\x90\\x80\\x80", b"\\xcc"):

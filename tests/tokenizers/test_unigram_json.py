@@ -12,10 +12,9 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from support.sentencepiece_tools import CONVERTED, HOSTILE, TEXTS, pb, trained, unigram_json
 from support.tiny_tokenizers import added, save
-from support.tokenizers_twin import MODES, Twin, block, corpus, rows
+from support.tokenizers_twin import MODES, Twin, block, corpus, is_as_with_the_library
 
-from tokpack.tokenizers import load_tokenizer, self_check, spec_cache
-from tokpack.tokenizers.huggingface import HuggingFaceTokenizer
+from tokpack.tokenizers import load_tokenizer, spec_cache
 from tokpack.tokenizers.metaspace import MetaspaceTokenizer
 
 if TYPE_CHECKING:
@@ -49,9 +48,9 @@ def made_of(pieces: list[str], count: int, seed: str) -> list[str]:
 
 
 @pytest.mark.parametrize("form", CONVERTED)
-def test_converted_models(tmp_path: Path, shared: Path, form: str) -> None:
+def test_converted_models(tmp_path: Path, data: Path, form: str) -> None:
     both = twin(tmp_path, unigram_json(trained("folding unigram"), form))
-    corpora = [corpus(shared, of, 300_000) for of in ("code", "multi", "nasty")]
+    corpora = [corpus(data, of, 300_000) for of in ("code", "multi", "nasty")]
     documents = [text[:1500] for texts in corpora for text in texts[:12]]
     both.compare([*TEXTS, *HOSTILE, *documents, *made_of(PIECES, 250, form)])
 
@@ -289,19 +288,8 @@ def test_rules_that_are_broken_go_to_the_library(tmp_path: Path) -> None:
 def test_a_tokenizer_is_what_it_was_with_the_library(tmp_path: Path) -> None:
     path = tmp_path / "tokenizer.json"
     path.write_text(unigram_json(trained("folding unigram"), "XLM-R"))
-    tokenizer = load_tokenizer(path)
-    assert isinstance(tokenizer, MetaspaceTokenizer)
-    library = HuggingFaceTokenizer(str(path), path.read_bytes(), why_not_native="")
-    assert tokenizer.describe() == library.describe()
-    for token in (SPACE + "the", "<s>", "<mask>", "none"):
-        assert tokenizer.token_to_id(token) == library.token_to_id(token)
-    texts = ["The  cat <mask> sat</s>", "", "\u4e2d\U0001f600", "<s>"]
-    plain: dict[str, Any] = {"dtype": "uint16", "append_eod": False}
-    native, slow = (t.encoder(**plain).encode(*block(texts)) for t in (tokenizer, library))
-    assert rows(native) == rows(slow)
-    assert native.special.tolist() == slow.special.tolist()
-    assert self_check(tokenizer, *block(texts))
-    assert tokenizer.decode(tokenizer.encode("the cat")) == "the cat"
+    texts = ["The  cat <mask> sat</s>", "", "\u4e2d\U0001f600", "<s>", "the cat"]
+    is_as_with_the_library(path, (SPACE + "the", "<s>", "<mask>", "none"), texts)
 
 
 def test_its_definition_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -184,14 +184,6 @@ CASES = (
         (dataset("x"),),
         kinds=KILLED,
     ),
-    Case("convert lazy", "convert {inputs}/a {out}/x --to lazy -q", (dataset("x"),), kinds=KILLED),
-    Case(
-        "convert lazy over another",
-        "convert {inputs}/a {out}/x --to lazy --overwrite -q",
-        (dataset("x"),),
-        "convert {inputs}/b {out}/x --to lazy -q",
-        KILLED,
-    ),
     Case(
         "convert datatrove",
         "convert {inputs}/a {out}/x.ds --to datatrove --overwrite -q",
@@ -199,11 +191,17 @@ CASES = (
         "convert {inputs}/b {out}/x.ds --to datatrove -q",
         KILLED,
     ),
-    Case("convert npy", "convert {inputs}/a {out}/x.npy -q", kinds=KILLED),
+    Case(
+        "convert olmo",
+        "convert {inputs}/a {out}/x.npy --to olmo --overwrite -q",
+        (("x.npy", "x.csv.gz"),),
+        "convert {inputs}/b {out}/x.npy --to olmo -q",
+        KILLED,
+    ),
+    Case("convert npy", "convert {inputs}/a {out}/x.npy --to npy -q", kinds=KILLED),
     Case("convert raw", "convert {inputs}/a {out}/x.raw --to raw -q", kinds=KILLED),
     Case("convert parquet", "convert {inputs}/a {out}/x.parquet -q", kinds=KILLED),
     Case("convert from npy", "convert {inputs}/ids.npy {out}/x --eod 0 -q", (dataset("x"),)),
-    Case("repair", "verify {inputs}/broken --repair -o {out}/x -q", (dataset("x"),), kinds=KILLED),
     Case("vocab", "vocab {inputs}/text.jsonl -o {out}/vocab.json -q"),
     Case(
         "vocab over another",
@@ -224,12 +222,12 @@ CASES = (
     ),
     Case(
         "index",
-        "index {inputs}/a {inputs}/b --order megatron --samples 40 --seq-length 16 --split 9,1,0 "
+        "blend {inputs}/a {inputs}/b --order megatron --samples 40 --seq-length 16 --split 9,1,0 "
         "--cache {out} -q",
     ),
     Case(
         "index for Megatron",
-        "index {inputs}/a --order megatron-0.4 --samples 40 --seq-length 16 --split 9,1,0 "
+        "blend {inputs}/a --order megatron-0.4 --samples 40 --seq-length 16 --split 9,1,0 "
         "--valid-samples 4 --megatron-cache {out} -q",
     ),
 )
@@ -266,18 +264,16 @@ def train_once(server: Server, inputs: Path) -> None:
 
 
 def make_inputs(folder: Path) -> None:
-    """Two datasets, a broken one, text, records of which some are bad, an array: kilobytes each."""
+    """Two datasets, text, records of which some are bad, an array: kilobytes each."""
     folder.mkdir()
     tokenizer = str(byte_tokenizer(folder / "tokenizer.json"))
     for seed, name in enumerate("ab"):
         lines = [json.dumps({"text": text}) for text in documents(40, words=30, seed=seed)]
         (folder / "text.jsonl").write_text("\n".join(lines) + "\n")
         tokpack.encode([folder / "text.jsonl"], folder / name, tokenizer=tokenizer, workers=1)
-    for suffix in ("bin", "json"):
-        shutil.copy(folder / f"a.{suffix}", folder / f"broken.{suffix}")
     for suffix in ("bin", "idx"):  # without a manifest
         shutil.copy(folder / f"a.{suffix}", folder / f"ids.{suffix}")
-    tokpack.convert(folder / "a", folder / "ids.npy")
+    tokpack.convert(folder / "a", folder / "ids.npy", to="npy")
     records = [json.dumps({"text": text, "title": text[:9]}) for text in documents(20, words=30)]
     (folder / "bad.jsonl").write_text("\n".join([*records, '{"text": 1}', ""]))
 

@@ -24,7 +24,7 @@ from typing import Any
 
 import sentencepiece
 import tiktoken
-from support.places import SHARED
+from support.optional import SHARED
 from support.sentencepiece_tools import CONVERTED, MODELS, hugging_face, trained, unigram_json
 from support.tokenizers_twin import LEVELS, MODES, block, rows
 

@@ -9,7 +9,7 @@ import unicodedata
 from functools import cache
 from typing import TYPE_CHECKING
 
-from support.places import SHARED
+from support.optional import SHARED
 from support.tokenizers_twin import corpus
 from support.traps import TRAPS
 

@@ -22,7 +22,7 @@ from tokpack.configuration.config import Config  # noqa: E402
 from tokpack.errors import TrainingError  # noqa: E402
 from tokpack.files.durable import cannot_write  # noqa: E402
 from tokpack.trainer import checkpoint  # noqa: E402
-from tokpack.trainer.checkpoint import Saving, load  # noqa: E402
+from tokpack.trainer.checkpoint import CheckpointWrite, load  # noqa: E402
 from tokpack.trainer.loop import train  # noqa: E402
 from tokpack.trainer.metrics import StepMeter  # noqa: E402
 
@@ -52,7 +52,7 @@ def test_a_checkpoint_is_of_its_step(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(checkpoint, "write_tensors", wait)
     steps(engine, 0, 1)
-    saving = Saving(engine, tmp_path, state(engine, 1), later=True)
+    saving = CheckpointWrite(engine, tmp_path, state(engine, 1), later=True)
     expected = steps(engine, 1, 2)
     assert not saving.is_written
     assert find(tmp_path) is None
@@ -98,7 +98,7 @@ def test_what_was_begun_is_finished_before_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prefix, add = write_tokens(tmp_path / "corpus"), StepMeter.add
-    monkeypatch.setattr(Saving, "is_written", property(lambda _: False))
+    monkeypatch.setattr(CheckpointWrite, "is_written", property(lambda _: False))
     more: dict[str, Any] = {"save": str(tmp_path / "run"), "async_save": True, "save_interval": 3}
 
     def diverge(self: Any, *_: Any) -> None:

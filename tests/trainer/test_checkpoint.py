@@ -26,7 +26,7 @@ from support.trainer_checkpoint_tools import (  # noqa: E402
     steps,
 )
 from support.trainer_model_tools import NEOX, Memory, model_of  # noqa: E402
-from support.trainer_neox_tools import write_neox  # noqa: E402
+from support.trainer_neox_tools import rounded_by_neox, write_neox  # noqa: E402
 
 from tokpack.checkpoints import files  # noqa: E402
 from tokpack.checkpoints import folder as folders  # noqa: E402
@@ -36,7 +36,7 @@ from tokpack.errors import FormatError, InputError, OutputError, UsageError  # n
 from tokpack.files import lock, whole_folder  # noqa: E402
 from tokpack.files.whole_folder import MARKER  # noqa: E402
 from tokpack.trainer import checkpoint  # noqa: E402
-from tokpack.trainer.checkpoint import Saving, load  # noqa: E402
+from tokpack.trainer.checkpoint import CheckpointWrite, load  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,7 +75,7 @@ def same(engine: Engine, before: dict[str, torch.Tensor]) -> bool:
 def test_resume_is_bit_exact(tmp_path: Path, settings: dict[str, Any]) -> None:
     engine, model = make(**settings), model_of(**settings)
     steps(engine, 0, 3)
-    Saving(engine, tmp_path, state(engine, 3, **settings)).finish()
+    CheckpointWrite(engine, tmp_path, state(engine, 3, **settings)).finish()
     losses = steps(engine, 3, 4)
     # Another seed gives other weights to begin with, and would give other dropout.
     again = make(**settings) if "hidden_dropout" in settings else make(**settings, seed=7)
@@ -91,7 +91,7 @@ def test_resume_is_bit_exact(tmp_path: Path, settings: dict[str, Any]) -> None:
 
 def test_a_save_before_the_first_step(tmp_path: Path) -> None:
     engine = make()
-    Saving(engine, tmp_path, state(engine, 0)).finish()
+    CheckpointWrite(engine, tmp_path, state(engine, 0)).finish()
     losses = steps(engine, 0, 2)
     again = make(seed=7)
     load(again, tmp_path, model_of())
@@ -101,7 +101,7 @@ def test_a_save_before_the_first_step(tmp_path: Path) -> None:
 def test_what_a_checkpoint_holds(tmp_path: Path) -> None:
     engine = make()
     steps(engine, 0, 1)
-    Saving(engine, tmp_path, state(engine, 1)).finish()
+    CheckpointWrite(engine, tmp_path, state(engine, 1)).finish()
     path = tmp_path / "step_00000001"
     assert sorted(os.listdir(tmp_path)) == ["latest", "lock", path.name]
     layers = [f"layer_{i:03d}.safetensors" for i in range(3)]
@@ -173,7 +173,7 @@ def test_nothing_to_load_is_a_fresh_start(tmp_path: Path) -> None:
 def test_finetune_takes_only_weights(tmp_path: Path) -> None:
     engine = make()
     steps(engine, 0, 3)
-    Saving(engine, tmp_path, state(engine, 3)).finish()
+    CheckpointWrite(engine, tmp_path, state(engine, 3)).finish()
     again = make(seed=7)
     found = load(again, tmp_path, model_of(), finetune=True)
     assert found is not None
@@ -193,13 +193,13 @@ def test_finetune_from_neox(tmp_path: Path) -> None:
     assert found is not None
     assert found.step == 0
     for name, value in engine.model.named_parameters():
-        difference = value[:500] - memory.read(name)["parameter"]
-        assert difference.abs().max() < 2e-3
+        wanted = memory.read(name)["parameter"]
+        assert ((value[:500] - wanted).abs() <= rounded_by_neox(wanted)).all()
 
 
 def test_another_model_is_refused_before_anything_is_loaded(tmp_path: Path) -> None:
     engine = make()
-    Saving(engine, tmp_path, state(engine, 1)).finish()
+    CheckpointWrite(engine, tmp_path, state(engine, 1)).finish()
     other = make(num_layers=2, hidden_size=32)
     before = weights_of(other)
     with pytest.raises(UsageError, match="num_layers is 3 there, 2 here; hidden_size is 64 there"):
@@ -211,8 +211,8 @@ def test_another_model_is_refused_before_anything_is_loaded(tmp_path: Path) -> N
 @pytest.mark.parametrize("damage", ["flip", "cut", "gone", "step", "json", "version", "no state"])
 def test_broken_files_are_named(tmp_path: Path, damage: str) -> None:
     engine = make()
-    Saving(engine, tmp_path, state(engine, 1)).finish()
-    Saving(engine, tmp_path, state(engine, 2)).finish()
+    CheckpointWrite(engine, tmp_path, state(engine, 1)).finish()
+    CheckpointWrite(engine, tmp_path, state(engine, 2)).finish()
     path = tmp_path / "step_00000002/layer_001.safetensors"
     if damage in ("step", "json", "version", "no state"):
         path = tmp_path / "step_00000002/state.json"
@@ -243,20 +243,20 @@ def test_broken_files_are_named(tmp_path: Path, damage: str) -> None:
 def test_old_checkpoints_go(tmp_path: Path) -> None:
     engine = make(num_layers=1)
     for step in range(1, 5):
-        Saving(engine, tmp_path, state(engine, step, num_layers=1), keep=2).finish()
+        CheckpointWrite(engine, tmp_path, state(engine, step, num_layers=1), keep=2).finish()
         names = sorted(path.name for path in tmp_path.glob("step_*"))
         assert names == [f"step_{i:08d}" for i in range(max(1, step - 1), step + 1)]
-    Saving(engine, tmp_path, state(engine, 5, num_layers=1), keep=0).finish()
+    CheckpointWrite(engine, tmp_path, state(engine, 5, num_layers=1), keep=0).finish()
     assert len(list(tmp_path.glob("step_*"))) == 3
 
 
 def test_what_another_run_left_stays(tmp_path: Path) -> None:
     engine = make(num_layers=1)
     for step in (1, 10, 20):
-        Saving(engine, tmp_path, state(engine, step, num_layers=1)).finish()
+        CheckpointWrite(engine, tmp_path, state(engine, step, num_layers=1)).finish()
     (tmp_path / "step_00000003.tokpack.tmp").mkdir()
     (tmp_path / "step_notes").mkdir()
-    Saving(engine, tmp_path, state(engine, 11, num_layers=1), keep=1).finish()
+    CheckpointWrite(engine, tmp_path, state(engine, 11, num_layers=1), keep=1).finish()
     names = sorted(path.name for path in tmp_path.glob("step_*"))
     assert names == ["step_00000011", "step_00000020", "step_notes"]
     assert find(tmp_path) == tmp_path / "step_00000011"
@@ -264,7 +264,7 @@ def test_what_another_run_left_stays(tmp_path: Path) -> None:
 
 def test_a_failed_save_leaves_what_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = make(num_layers=1)
-    Saving(engine, tmp_path, state(engine, 1, num_layers=1), keep=1).finish()
+    CheckpointWrite(engine, tmp_path, state(engine, 1, num_layers=1), keep=1).finish()
 
     def fail(*_: Any) -> None:
         raise OSError(28, "No space left on device")
@@ -273,9 +273,9 @@ def test_a_failed_save_leaves_what_was(tmp_path: Path, monkeypatch: pytest.Monke
         with monkeypatch.context() as patch:
             patch.setattr(module, name, fail)
             with pytest.raises(OutputError, match="No space left on device"):
-                Saving(engine, tmp_path, state(engine, 2, num_layers=1), keep=1).finish()
+                CheckpointWrite(engine, tmp_path, state(engine, 2, num_layers=1), keep=1).finish()
         assert find(tmp_path) == tmp_path / "step_00000001"
-    Saving(engine, tmp_path, state(engine, 2, num_layers=1), keep=1).finish()
+    CheckpointWrite(engine, tmp_path, state(engine, 2, num_layers=1), keep=1).finish()
     assert sorted(os.listdir(tmp_path)) == ["latest", "lock", "step_00000002"]
 
 
@@ -339,7 +339,7 @@ def interrupted(
         patch.setattr(folders, "replace_file", counted(folders.replace_file))
         patch.setattr(checkpoint, "write_tensors", counted(checkpoint.write_tensors))
         try:
-            Saving(engine, folder, meta, keep=1).finish()
+            CheckpointWrite(engine, folder, meta, keep=1).finish()
         except Killed:
             return True
     return False
@@ -350,7 +350,7 @@ def test_a_kill_between_any_two_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: bool
 ) -> None:
     engine, settings = make(num_layers=1), {"num_layers": 1}
-    Saving(engine, tmp_path, state(engine, 1, **settings), keep=1).finish()
+    CheckpointWrite(engine, tmp_path, state(engine, 1, **settings), keep=1).finish()
     number, step = 0, 1 if again else 2
     while interrupted(monkeypatch, number, engine, tmp_path, state(engine, step, **settings)):
         for second in range(4):  # and the next run is killed as it begins
@@ -372,9 +372,9 @@ def test_two_runs_do_not_save_to_one_folder(tmp_path: Path) -> None:
     other = begin(claim_and_wait, str(folder), str(tmp_path / "told"))
     wait(tmp_path / "told", 1)
     with pytest.raises(OutputError, match=f"process {other.pid} .* is writing to"):
-        Saving(engine, folder, state(engine, 1, num_layers=1)).finish()
+        CheckpointWrite(engine, folder, state(engine, 1, num_layers=1)).finish()
     other.kill()
     other.join()
-    Saving(engine, folder, state(engine, 1, num_layers=1)).finish()
+    CheckpointWrite(engine, folder, state(engine, 1, num_layers=1)).finish()
     checkpoint.claim(str(folder), str(folder))
     assert find(folder) == folder / "step_00000001"

@@ -9,7 +9,8 @@ import pytest
 
 pytest.importorskip("torch")
 
-from support.parallel_tools import EXACT, NEOX, Run, check, difference, in_processes, train
+from support.parallel_tools import NEOX, Run, check, difference, in_processes, train
+from support.rounding import EXACT
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs g++")
 DROPOUT = {"hidden_dropout": 0.1, "attention_dropout": 0.1}

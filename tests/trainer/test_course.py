@@ -271,7 +271,7 @@ def test_a_log_of_something_else(finished: Path, tmp_path: Path) -> None:
     assert "ends at sample 16 by the configuration, at 17 by the log" in refused(
         begin, {**step, "consumed_samples": 17}
     )
-    assert "has --data-parallel-size 0" in refused({**begin, "data_parallel_size": 0}, step)
+    assert "has data_parallel_size 0" in refused({**begin, "data_parallel_size": 0}, step)
     assert "has consumed_samples 'x'" in refused({**begin, "consumed_samples": "x"}, step)
     saved = {"event": "save", "iteration": 1, "consumed_samples": 8}
     assert "the data has changed since" in refused(begin, {**saved, "fingerprint": "1" * 32}, step)

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("torch")
 
 from support.deepspeed_tools import needs_deepspeed, zero
-from support.parallel_tools import LLAMA, PP, RAMP, TP, Run, check, check_fp32
+from support.parallel_tools import LLAMA, PP, RAMP, TP, Run, check, check_precision
 
 pytestmark = needs_deepspeed
 CLIP = {"clip_grad": 0.3}
@@ -24,9 +24,9 @@ def test_steps_of_a_growing_batch() -> None:
     check([Run(RAMP, steps=6), *(Run({**grid, **RAMP}, n, 6) for grid, n in grids)])
 
 
-def test_fp32_rounds_as_it_must() -> None:
+def test_fp32_is_fp32() -> None:
     grids = [*map(zero, range(4)), zero(1, **PP)]
-    check_fp32([Run(CLIP), *(Run({**grid, **CLIP}, 2) for grid in grids)])
+    check_precision([Run(CLIP), *(Run({**grid, **CLIP}, 2) for grid in grids)])
 
 
 def test_zero_with_other_grids() -> None:

@@ -11,7 +11,6 @@ pytest.importorskip("torch")
 
 from support.deepspeed_tools import needs_deepspeed, zero
 from support.parallel_tools import (
-    EXACT,
     LLAMA,
     PP,
     TINY,
@@ -23,6 +22,7 @@ from support.parallel_tools import (
     save_state,
     train_many,
 )
+from support.rounding import EXACT
 
 from tokpack.configuration.config import Config
 from tokpack.configuration.deepspeed_json import make_settings

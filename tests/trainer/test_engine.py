@@ -12,7 +12,6 @@ pytest.importorskip("torch")
 
 import torch
 from support.parallel_tools import (
-    EXACT,
     LLAMA,
     PP,
     TP,
@@ -24,6 +23,7 @@ from support.parallel_tools import (
     save_state,
     train_many,
 )
+from support.rounding import EXACT, likely
 
 from tokpack.configuration.config import Config
 from tokpack.errors import UsageError
@@ -142,4 +142,5 @@ def test_the_norm_of_a_large_tensor_is_exact() -> None:
     grad = torch.randn(6_000_000, generator=torch.Generator().manual_seed(1)) * 1e-3
     wanted = grad.double().norm().item()
     found = parallel.global_norm([grad, grad], parallel.Topology()).item()
-    assert found == pytest.approx(2**0.5 * wanted, rel=1e-6)
+    bound = likely((1 << 16) + 2 * 92, "float32")  # of pieces of 65,536, and of 2 x 92 norms
+    assert found == pytest.approx(2**0.5 * wanted, rel=bound)

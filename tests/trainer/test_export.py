@@ -12,12 +12,13 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("safetensors")
 
 from safetensors.torch import load_file  # noqa: E402
-from support.parallel_tools import rounding  # noqa: E402
+from support.rounding import EXACT, PRODUCTS, TERMS, likely  # noqa: E402
 from support.trainer_model_tools import (  # noqa: E402
     LLAMA,
     NEOX,
     VOCAB,
     Memory,
+    logits_of_transformers,
     model_of,
     tokens,
 )
@@ -46,9 +47,7 @@ def logits_of(folder: Path) -> Tensor:
         )
     problems = {key: found for key, found in info.items() if found}
     assert not problems
-    with torch.no_grad():
-        logits: Tensor = model.eval()(tokens()).logits
-    return logits
+    return logits_of_transformers(model)
 
 
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -95,7 +94,10 @@ def test_logits_are_equal(tmp_path: Path, architecture: str, settings: dict[str,
     found, expected = logits_of(tmp_path / "out"), weights.logits(tokens())
     assert found.shape[-1] == VOCAB
     assert expected.std() > 0.1
-    assert (found - expected).abs().max() <= rounding(1) * expected.abs().max()
+    bound = EXACT
+    if "embed_layernorm" in settings:  # the words are stored as the norm has left them, in fp32
+        bound = likely(PRODUCTS * TERMS, "float32") * expected.abs().max()
+    assert (found - expected).abs().max() <= bound
 
 
 def test_large_models_are_cut_into_files(tmp_path: Path) -> None:
@@ -107,7 +109,7 @@ def test_large_models_are_cut_into_files(tmp_path: Path) -> None:
     assert sorted(set(index["weight_map"].values())) == files
     assert all((tmp_path / "out" / f).stat().st_size < 140_000 for f in files)
     found, expected = logits_of(tmp_path / "out"), weights.logits(tokens())
-    assert (found - expected).abs().max() <= rounding(1) * expected.abs().max()
+    assert (found - expected).abs().max() <= EXACT
 
 
 def test_half_precision(tmp_path: Path) -> None:
@@ -225,9 +227,13 @@ def test_neox_weights_are_exported(tmp_path: Path) -> None:
     (tmp_path / "run/latest").write_text("global_step7")
     with pytest.raises(UsageError, match="do not say which model"):
         open_weights(tmp_path / "run")
-    export(NeoxWeights(tmp_path / "run/global_step7", weights.model), tmp_path / "out")
-    difference = (logits_of(tmp_path / "out") - weights.logits(tokens())).abs().max()
-    assert difference < 0.05  # NeoX stores fp16
+    stored = NeoxWeights(tmp_path / "run/global_step7", weights.model)
+    export(stored, tmp_path / "out")
+    with torch.no_grad():  # in fp16, which test_neox.py compares
+        for name, parameter in weights.stage.named_parameters():
+            whole = weights.stage.own_part(name, stored.read(name)["parameter"])
+            parameter.copy_(whole.view_as(parameter))
+    assert (logits_of(tmp_path / "out") - weights.logits(tokens())).abs().max() <= EXACT
 
 
 def test_nothing_to_export(tmp_path: Path) -> None:

@@ -5,21 +5,19 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from support.flags_tools import changed, config, write
 
 from tokpack.cli.commands import train as command
-from tokpack.cli.layout_table import PLAN
 from tokpack.cli.parser import flag_names
+from tokpack.cli.run_estimate import PLAN
 from tokpack.configuration import names
 from tokpack.configuration.config import FIELDS
 from tokpack.configuration.flags import SETTINGS
 from tokpack.errors import FormatError, InputError, UsageError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_the_first_command_of_the_manual() -> None:
@@ -120,11 +118,13 @@ def test_what_is_refused(line: str, message: str) -> None:
 
 
 def test_what_needs_nothing_is_said_once() -> None:
-    found = config("--DDP-impl local --distributed-backend nccl --num-workers 2 --use-flash-attn")
+    """With the reason; flags of one reason together."""
+    found = config("--no-rope-fusion --distributed-backend nccl --num-workers 2 --use-flash-attn")
     assert changed(found) == {}
     assert found.notes == (
-        "accepted, with nothing to do: --DDP-impl local, --distributed-backend nccl, "
-        "--num-workers 2, --use-flash-attn",
+        "accepted, with nothing to do: --no-rope-fusion, --use-flash-attn (torch's own kernels are "
+        "always used); --distributed-backend nccl (the device decides); --num-workers 2 (a thread "
+        "maps and reads the data)",
     )
 
 
@@ -187,7 +187,6 @@ def test_deepspeed_json(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flag", "message"),
     [
-        ("--zero-stage 2", "--zero-stage 2 contradicts zero_optimization.stage 1"),
         ("--clip-grad 1", "--clip-grad 1 contradicts gradient_clipping 0.5"),
         ("--global-batch-size 8", "--global-batch-size 8 contradicts train_batch_size 16"),
         ("--batch-size 1", "--batch-size 1 contradicts train_micro_batch_size_per_gpu 2"),
@@ -195,7 +194,6 @@ def test_deepspeed_json(tmp_path: Path) -> None:
         ("--adam-beta2 0.95", "--adam-beta2 0.95 contradicts optimizer.params.betas [0.8, 0.9]"),
         ("--initial-loss-scale 8", "contradicts fp16.initial_scale_power 12"),
         ("--bf16", "--bf16 contradicts fp16.enabled true"),
-        ("--zero-reduce-bucket-size 5", "contradicts zero_optimization.reduce_bucket_size 1000"),
         ("--no-partition-activations", "contradicts activation_checkpointing.partition_activ"),
         ("--hysteresis 2", "--hysteresis 2 contradicts fp16.hysteresis 3"),
     ],
@@ -382,15 +380,21 @@ def test_no_process_is_too_few(count: str) -> None:
         config(f"--data-path wiki --nproc {count}")
 
 
-def test_every_alias_leads_to_a_setting() -> None:
-    known = set(SETTINGS)
-    assert {name for name, _ in names.SWITCHES.values() if "." not in name} <= set(FIELDS)
-    others = [other for one in SETTINGS.values() for other in one.names.split()]
-    assert len(others) == len(set(others)) > 30
-    assert not set(others) & known
-    tables = " ".join((*names.NOTHING.values(), *names.SAME.values())).split()
-    everything = [*others, *names.SWITCHES, *names.ONLY, *tables]
-    assert len(everything) == len(set(everything)), "a name has two meanings"
+def test_the_table_of_names() -> None:
+    """Each name has one line, in order, and what it is said to be there is."""
+    text = Path(names.__file__).with_suffix(".txt").read_text()
+    lines = [line for line in text.splitlines() if line and line[0] != "#"]
+    first = [line.split()[0] for line in lines]
+    assert len(first) == len(set(first)) > 250, "a name has two meanings"
+    assert lines == sorted(lines)
+    table = names.TABLE
+    assert set(table.aliases.values()) <= set(SETTINGS)
+    assert {name for name, _ in table.switches.values() if "." not in name} <= set(FIELDS)
+    others = {*table.aliases, *table.switches, *table.only, *table.nothing, *table.unlike}
+    assert not others & set(SETTINGS)
+    assert set(first) - others == set(first) & set(SETTINGS)  # of one program, under our name
+    for kind, colon, reason in (line.split(" | ")[1].partition(":") for line in lines):
+        assert not colon or (kind in ("nothing", "unlike") and len(reason) > 4), "without a reason"
 
 
 def test_the_help_page_shows_every_setting_with_its_default() -> None:

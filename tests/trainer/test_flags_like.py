@@ -114,9 +114,12 @@ def test_what_would_change_no_result_is_said(tmp_path: Path) -> None:
     found = config(f"{words} --overlap-grad-reduce")
     assert changed(found) == {}
     assert found.notes == (
-        "accepted, with nothing to do: --num-workers 2, --overlap-grad-reduce",
-        "not implemented, the results are the same: --overlap-param-gather, "
-        "--num-layers-per-virtual-pipeline-stage 2",
+        "accepted, with nothing to do: --num-workers 2 (a thread maps and reads the data); "
+        "--overlap-grad-reduce (gradients are summed in fp32 and in buckets, beside the backward "
+        "pass)",
+        "not implemented, the results are the same: --overlap-param-gather (not overlapped); "
+        "--num-layers-per-virtual-pipeline-stage 2 (stages are not interleaved, nor split by a "
+        "method)",
     )
     assert config(write(tmp_path / "c.yml", {"overlap_param_gather": False})).notes == ()
     (note,) = config("--sequence-parallel --deepspeed").notes
@@ -129,23 +132,36 @@ def test_what_would_change_no_result_is_said(tmp_path: Path) -> None:
 ZERO = {"zero_optimization": {"stage": 2, "reduce_bucket_size": 5}, "fp16": {"enabled": False}}
 
 
-def test_a_json_that_goes_before_the_flags(tmp_path: Path) -> None:
-    path = write(tmp_path / "ds.json", ZERO)
+def test_a_json_goes_before_flags_that_change_no_result(tmp_path: Path) -> None:
+    """As where nobody else reads them: the stage of ZeRO and its buckets. All else is refused."""
+    zero = {**ZERO["zero_optimization"], "contiguous_gradients": False}
+    path = write(tmp_path / "ds.json", {**ZERO, "zero_optimization": zero})
     flags = f"--deepspeed --deepspeed_config {path} --zero-stage 0 --zero-reduce-bucket-size 7"
-    with pytest.raises(UsageError, match=r"--zero-stage 0 contradicts .* --deepspeed-config-wins"):
-        config(flags)
-    found = config(f"{flags} --fp16 --lr 1e-4 --deepspeed-config-wins")
+    flags += " --zero-allgather-bucket-size 3 --zero-contigious-gradients --zero-reduce-scatter"
+    found = config(flags)
     assert changed(found) == {
         "engine": "deepspeed",
         "zero_stage": 2,
-        "lr": 1e-4,
-        "deepspeed_json": {"zero_optimization": {"reduce_bucket_size": 5}},
+        "deepspeed_json": {
+            "zero_optimization": {
+                "reduce_bucket_size": 5,
+                "allgather_bucket_size": 3,
+                "contiguous_gradients": False,
+                "reduce_scatter": True,
+            }
+        },
     }
-    assert found.notes == (
-        f"{path} wins: zero_optimization.stage 2, not --zero-stage 0",
-        f"{path} wins: zero_optimization.reduce_bucket_size 5, not --zero-reduce-bucket-size 7",
-        f"{path} wins: fp16.enabled false, not --fp16",
+    note = (
+        f"{path} goes before the flags: zero_optimization.stage 2, not --zero-stage 0; "
+        "zero_optimization.reduce_bucket_size 5, not --zero-reduce-bucket-size 7; "
+        "zero_optimization.contiguous_gradients false, not --zero-contigious-gradients"
     )
+    assert found.notes == (note,)
+    with pytest.raises(UsageError, match=r"--fp16 contradicts .* --deepspeed-config-wins"):
+        config(f"{flags} --fp16")
+    found = config(f"{flags} --fp16 --lr 1e-4 --deepspeed-config-wins")
+    assert (found.precision, found.lr) == (None, 1e-4)
+    assert found.notes == (f"{note}; fp16.enabled false, not --fp16",)
 
 
 def test_the_clipping_of_an_older_json(tmp_path: Path) -> None:

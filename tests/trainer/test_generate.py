@@ -1,9 +1,10 @@
-"""``tokpack export`` and ``tokpack generate``: from a trained checkpoint to a text."""
+"""``tokpack model export`` and ``tokpack generate``: from a trained checkpoint to a text."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,7 @@ from tokpack.errors import TokenizerError, UsageError  # noqa: E402
 from tokpack.files import lock  # noqa: E402
 from tokpack.tokenizers import load_tokenizer  # noqa: E402
 from tokpack.tokenizers.described import tokenizer_of  # noqa: E402
-from tokpack.trainer.checkpoint import Saving  # noqa: E402
+from tokpack.trainer.checkpoint import CheckpointWrite  # noqa: E402
 from tokpack.trainer.engine import make_engine  # noqa: E402
 from tokpack.trainer.generate import continue_tokens, generate, load_model  # noqa: E402
 from tokpack.trainer.parallel import start  # noqa: E402
@@ -67,7 +68,7 @@ def run(tmp_path_factory: pytest.TempPathFactory, vocabulary: Path) -> Path:
         loss = engine.train_batch([batch], 3e-3).loss
     assert loss < 0.2
     meta = RunState(40, 40, {}, {}, dataclasses.asdict(model), tokenizer.describe())
-    Saving(engine, made, meta).finish()
+    CheckpointWrite(engine, made, meta).finish()
     lock.release()
     return made
 
@@ -154,15 +155,19 @@ def test_a_tokenizer_that_does_not_fit(run: Path, tmp_path: Path, vocabulary: Pa
 
 
 def test_a_tokenizer_that_moved(run: Path, tmp_path: Path, vocabulary: Path) -> None:
-    entry = {**load_tokenizer(vocabulary).describe(), "name": str(tmp_path / "gone.json")}
-    with pytest.raises(TokenizerError, match="is not found: add --tokenizer"):
+    copy = tmp_path / "tokenizer.json"
+    shutil.copy(vocabulary, copy)
+    entry = load_tokenizer(copy).describe()
+    assert tokenizer_of(entry).name == str(copy)
+    copy.unlink()
+    with pytest.raises(TokenizerError, match=r"is not there, and no copy .* add --tokenizer"):
         tokenizer_of(entry)
     with pytest.raises(TokenizerError, match="does not say its tokenizer"):
         tokenizer_of(None)
 
 
-def test_the_tokenizer_of_two_files(shared: Path) -> None:
-    files = shared / "tokenizers"
+def test_the_tokenizer_of_two_files(data: Path) -> None:
+    files = data / "tokenizers"
     for kind in (None, "HFGPT2Tokenizer"):
         made = load_tokenizer(
             vocab_file=files / "gpt2-vocab.json",

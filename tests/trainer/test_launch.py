@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tokpack.cli import ranks as launch
+from tokpack.configuration.request import RunRequest
 from tokpack.errors import UsageError
 from tokpack.trainer import __main__ as rank
 
@@ -124,16 +125,58 @@ def test_no_rank_outlives_a_launcher_that_fails(monkeypatch: pytest.MonkeyPatch)
     assert [rank.wait(100) for rank in ranks] == [-signal.SIGKILL] * 2
 
 
-def test_nproc_inside_another_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WORLD_SIZE", "2")
+def test_a_request_is_the_same_behind_a_pipe(tmp_path: Path) -> None:
+    """Notes, too, and files that the run does not replace."""
+    path = tmp_path / "c.yaml"
+    path.write_text(
+        "pipe_parallel_size: 1\nzero_optimization: {offload_optimizer: {device: cpu}}\n"
+    )
+    line = f"{path} --data-path .5 a .5 b --nproc 2 --rampup-batch-size 2 2 10"
+    request = RunRequest.of(f"{line} --global-batch-size 8 --num-workers 3".split())
+    again = RunRequest.from_json(request.to_json())
+    assert again == request
+    assert (again.processes, again.inputs) == (2, (str(path),))
+    assert again.config.notes == request.config.notes != ()
+    assert again.config.unlike == request.config.unlike != ""
+
+
+def test_a_file_is_read_once_whatever_the_number_of_ranks(tmp_path: Path) -> None:
+    """Files could change, or be pipes, between the check of the launcher and that of a rank."""
+    pytest.importorskip("torch")
+    pipe = tmp_path / "run.yaml"
+    os.mkfifo(pipe)
+    write = f"open({str(pipe)!r}, 'w').write('data-path: /nowhere/data')"
+    with subprocess.Popen([sys.executable, "-c", write]) as writer:
+        done = ranks_of(str(pipe), "--nproc", "2")
+        assert writer.wait(60) == 0
+    assert done.returncode == 1
+    assert "/nowhere/data" in done.stderr
+
+
+def test_checkpoints_of_another_run_are_refused_at_once(tmp_path: Path) -> None:
+    """Before torch is imported, which takes seconds: the one here cannot be."""
+    (tmp_path / "torch.py").write_text("raise SystemExit('torch was imported')")
+    (tmp_path / "run" / "step_00000002").mkdir(parents=True)
+    (tmp_path / "run" / "step_00000002" / "state.json").write_text("{}")
+    (tmp_path / "run" / "latest").write_text("step_00000002")
+    words = ["--save", str(tmp_path / "run"), "--data-path", "wiki"]
+    done = ranks_of(*words, PYTHONPATH=str(tmp_path))
+    assert done.returncode == 1
+    assert "--save: " in done.stderr
+    assert "holds step_00000002 of another run: go on from it with --load" in done.stderr
+    done = ranks_of(*words, "--load", words[1], PYTHONPATH=str(tmp_path))
+    assert done.stderr == "torch was imported\n"
+
+
+def test_nproc_inside_another_launcher() -> None:
     with pytest.raises(UsageError, match="--nproc 4 in a world of 2 processes"):
-        rank.run(["--nproc", "4"])
+        rank.run(RunRequest.of(["--nproc", "4"]), 2)
 
 
-def ranks_of(*words: str) -> subprocess.CompletedProcess[str]:
+def ranks_of(*words: str, **names: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "tokpack", "train", *words],
-        env={**os.environ, "NO_COLOR": "1"},
+        env={**os.environ, "NO_COLOR": "1", **names},
         capture_output=True,
         text=True,
         timeout=60,

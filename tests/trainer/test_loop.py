@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from support.encoding_tools import wait_until
 from support.indexed_twin import Plain, write_plainly
-from support.parallel_tools import rounding
+from support.rounding import EXACT, PRODUCTS, TERMS, equal, likely
 from support.samples_twin import write_manifest
 from support.trainer_tools import (
     VOCABULARY,
@@ -95,10 +95,12 @@ def test_a_run_says_and_writes_what_it_does(
     evaluations = [(e["name"], e["iteration"]) for e in records(tmp_path, "evaluation")]
     assert evaluations == [("valid", 20), ("valid", 40), ("test", 40)]
     for evaluation in records(tmp_path, "evaluation"):
-        assert evaluation["perplexity"] == pytest.approx(math.exp(evaluation["loss"]))
+        assert evaluation["perplexity"] == equal(math.exp(evaluation["loss"]), 4)
     entropy = float(said.split("unigram entropy: ")[1].split()[0])
     assert steps[-1]["loss"] < entropy < math.log(VOCABULARY)
     assert "320 samples = 10,240 tokens in 40 steps" in said
+    assert "\nsplit: 90,5,5, of documents: train 180, valid 10, test 10\n" in said
+    assert "note: the learning rate" not in said
     assert said.count("\nattention: FLASH_ATTENTION\n") == 1
     assert gc.isenabled()
     assert (tmp_path / "step_00000020").is_dir()
@@ -129,16 +131,21 @@ def test_two_processes_stop_at_a_signal_and_go_on_bit_by_bit(
 def test_other_numbers_of_processes_go_on_with_the_same_samples(
     prefix: str, whole: Path, tmp_path: Path
 ) -> None:
+    """The first loss tells them; behind it AdamW's steps turn rounding into other weights."""
     shutil.copytree(whole / "step_00000005", tmp_path / "step_00000005")
     (tmp_path / "latest").write_text("step_00000005\n")
     flags = (*SHORT, "--data-path", prefix, "--save", str(tmp_path), "--load", str(tmp_path))
     said = run(1, *flags, "--exit-interval", "10")
     assert "stopped at iteration 10 by exit_interval" in said
-    run(2, *flags, "--exit-interval", "15")
-    found, expected = losses(tmp_path), losses(whole)
-    assert list(found) == list(range(6, 16))
-    for step, loss in found.items():
-        assert loss == pytest.approx(expected[step], rel=rounding(step))
+    other = shutil.copytree(tmp_path, tmp_path / "other")
+    run(1, *flags, "--exit-interval", "11")
+    run(2, *flags, "--load", str(other), "--save", str(other), "--exit-interval", "15")
+    found, others = losses(tmp_path), losses(other)
+    assert (list(found), list(others)) == (list(range(6, 12)), list(range(6, 16)))
+    bound = 2 * likely(PRODUCTS * TERMS, "float32")
+    assert found[6] == pytest.approx(losses(whole)[6], rel=bound)
+    assert others[11] == pytest.approx(found[11], rel=bound)
+    assert abs(found[6] - found[7]) > 2 * bound * found[6]  # so other samples would be seen
 
 
 def test_a_killed_process_ends_the_others(prefix: str, tmp_path: Path) -> None:
@@ -161,12 +168,15 @@ def test_a_loss_that_is_no_number_ends_the_run_and_is_not_saved(
     assert not list(tmp_path.glob("step_*"))
 
 
-def test_skipped_steps_that_do_not_end(prefix: str, tmp_path: Path) -> None:
+def test_skipped_steps_that_do_not_end(
+    prefix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     more = {"precision": "fp16", "loss_scale": 1e38, "save_interval": 1, "log_dir": str(tmp_path)}
     config = Config(**settings(prefix, **more))
     with pytest.raises(TrainingError, match=r"10 steps in a row were skipped.* 1e\+38"):
         train(config)
     assert {(step["skipped"], step["loss"]) for step in records(tmp_path)} == {(1, None)}
+    assert "note: a CPU computes fp16 many times slower" in capsys.readouterr().err
 
 
 def test_the_kill_switch_and_the_clock(
@@ -231,7 +241,7 @@ def test_arrays_of_other_orders_are_kept_in_a_cache(prefix: str, tmp_path: Path)
         config = Config(**settings(prefix, log_dir=str(folder), data_cache_path=cache, **more))
         assert train(config) == 0
         found.append(losses(folder))
-        times.append([path.stat().st_mtime_ns for path in (tmp_path / "cache").glob("*-*")])
+        times.append([path.stat().st_mtime_ns for path in (tmp_path / "cache").glob("*-*.json")])
     assert found[0] == found[1] == found[2]
     assert (len(times[0]), len(times[1])) == (0, 1)
     assert times[1] == times[2], "the second run has built it again"
@@ -245,12 +255,15 @@ def test_padding_counts_neither_in_the_loss_nor_in_the_entropy(tmp_path: Path) -
     blend.write_text("datasets: short\npacking: document\n")
     more: dict[str, Any] = {"data_path": (str(blend),), "train_data_path": (), "split": "1,0,0"}
     config = Config(**settings("", log_dir=str(tmp_path), **more))
-    assert open_data(config, 1).unigram_entropy(400) == pytest.approx(math.log(16), abs=0.02)
+    # That of n draws is below log(16) by half a chi square of 15 degrees over n: 60 has p = 2e-7.
+    bound = 60 / (2 * 400 * 8)
+    assert open_data(config, 1).unigram_entropy(400) == pytest.approx(math.log(16), abs=bound)
     assert train(config) == 0
     # 8 labels of a sample are random, 24 are padding, all alike.
-    assert records(tmp_path)[-1]["loss"] == pytest.approx(math.log(16), abs=0.3)
+    assert records(tmp_path)[-1]["loss"] > math.log(16) / 2  # and not a quarter
 
 
+@pytest.mark.usefixtures("float64")
 def test_labels_count_alike_in_every_micro_batch(tmp_path: Path) -> None:
     """An evaluation is a mean over labels, and with calculate_per_token_loss a step is too."""
     draw = random.Random(0)
@@ -269,9 +282,9 @@ def test_labels_count_alike_in_every_micro_batch(tmp_path: Path) -> None:
             evaluations = [e["loss"] for e in records(folder, "evaluation")]
             found[exact, size] = [*steps, *evaluations]
             assert len(evaluations) == 2
-    assert found[True, 1] == pytest.approx(found[True, 8], rel=rounding(3))
-    assert found[False, 1][-2:] == pytest.approx(found[False, 8][-2:], rel=rounding(3))
-    assert abs(found[False, 1][0] - found[False, 8][0]) > 1e-4
+    assert found[True, 1] == pytest.approx(found[True, 8], rel=0, abs=EXACT)
+    assert found[False, 1][-2:] == pytest.approx(found[False, 8][-2:], rel=0, abs=EXACT)
+    assert abs(found[False, 1][0] - found[False, 8][0]) > 1e3 * EXACT
 
 
 def test_ramps_that_two_ranks_cannot_share(prefix: str) -> None:
@@ -302,7 +315,7 @@ def test_a_plot_that_fails_hides_no_error(
         raise OutputError("cannot write x.safetensors: No space left on device")
 
     monkeypatch.setattr("matplotlib.figure.Figure.savefig", full)
-    monkeypatch.setattr(checkpoint, "Saving", no_checkpoint)
+    monkeypatch.setattr(checkpoint, "CheckpointWrite", no_checkpoint)
     with pytest.raises(OutputError, match=r"x\.safetensors"):
         train(Config(**settings(prefix, save=str(tmp_path), train_samples=16)))
     assert "no loss.png: [Errno 28] No space left" in capsys.readouterr().err
@@ -455,3 +468,33 @@ def test_other_data_is_not_gone_on_with(prefix: str, tmp_path: Path) -> None:
     again = replace(config, save=None, seed=7, finetune=True, log_dir=str(tmp_path / "new"))
     assert train(again) == 0
     assert list(losses(tmp_path / "new")) == [1, 2]
+
+
+def test_a_longer_run_says_where_its_learning_rate_goes(
+    prefix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its decay is as long as the run, unless something says it; the split is said every time."""
+    folder = str(tmp_path)
+    more = {"save": folder, "load": folder, "lr_decay_samples": None, "lr_warmup_samples": 0}
+    config = Config(**settings(prefix, train_samples=16, **more, eval_iters=0))
+    assert train(config) == 0
+    capsys.readouterr()
+    assert train(replace(config, train_samples=24, exit_interval=1)) == 0
+    said = capsys.readouterr().err
+    assert "note: the learning rate goes on at 0.00075, not 0: train_samples is 16 there" in said
+    assert "24 here; for more steps at the old rates give lr_decay_samples 16\n" in said
+    assert "\nsplit: 90,5,5, of documents: train 180" in said
+    assert "has an earlier run" not in said
+    assert train(replace(config, train_samples=32, lr_decay_samples=24)) == 0
+    assert "note: the learning rate" not in capsys.readouterr().err
+
+
+def test_a_log_that_gets_a_second_run_says_so(
+    prefix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = Config(**settings(prefix, train_samples=8, log_dir=str(tmp_path)))
+    assert train(config) == 0
+    assert "has an earlier run" not in capsys.readouterr().err
+    assert train(config) == 0
+    said = capsys.readouterr().err
+    assert f"note: {tmp_path}/log.jsonl has an earlier run, and gets this one from" in said

@@ -11,7 +11,6 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("safetensors")
 
 from support.parallel_tools import (  # noqa: E402
-    EXACT,
     LLAMA,
     PP,
     TP,
@@ -22,28 +21,21 @@ from support.parallel_tools import (  # noqa: E402
     save_state,
     train,
 )
+from support.rounding import EXACT  # noqa: E402
 from support.trainer_checkpoint_tools import batch, make, state, steps  # noqa: E402
 from support.trainer_model_tools import model_of  # noqa: E402
 
 from tokpack.configuration.config import Config  # noqa: E402
 from tokpack.errors import UsageError  # noqa: E402
-from tokpack.trainer.checkpoint import Saving, load  # noqa: E402
+from tokpack.trainer.checkpoint import CheckpointWrite, load  # noqa: E402
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from torch import Tensor
 
 MUON: dict[str, Any] = {"optimizer": "muon", "muon_extra_scale_factor": 0.2}
 QUINTIC = (3.4445, -4.7750, 2.0315)
-
-
-@pytest.fixture
-def _float64() -> Iterator[None]:
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
 
 
 def twin_direction(x: Tensor, mode: str, steps: int) -> Tensor:
@@ -69,7 +61,7 @@ def twin_of(x: Tensor, name: str, settings: dict[str, Any]) -> Tensor:
     return result
 
 
-@pytest.mark.usefixtures("_float64")
+@pytest.mark.usefixtures("float64")
 @pytest.mark.parametrize(
     "settings",
     [
@@ -101,7 +93,7 @@ def test_muon_is_its_twin(settings: dict[str, Any]) -> None:
         if step == 0:  # later the gradients are others
             for name in ("embedding.word.weight", "norm.weight", "blocks.0.mlp.up.bias"):
                 ours, theirs = (one.model.get_parameter(name) for one in (engine, other))
-                assert torch.equal(ours, theirs), name
+                torch.testing.assert_close(ours, theirs, atol=EXACT, rtol=0)
 
 
 def test_muon_is_one_on_all_ranks(tmp_path: Path) -> None:
@@ -120,7 +112,7 @@ def test_a_checkpoint_of_another_optimizer_is_refused(tmp_path: Path) -> None:
     engine = make(**MUON)
     steps(engine, 0, 2)
     meta = replace(state(engine, 2), config=engine.config.to_dict())
-    Saving(engine, tmp_path, meta).finish()
+    CheckpointWrite(engine, tmp_path, meta).finish()
     expected = steps(engine, 2, 2)
     again, adam = make(**MUON, seed=7), make(seed=7)
     before = [p.detach().clone() for p in adam.model.parameters()]

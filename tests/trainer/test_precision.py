@@ -6,46 +6,31 @@ import pytest
 
 pytest.importorskip("torch")
 
-import torch
 from support.parallel_tools import (
-    BATCHES,
     NEOX,
     PP,
     TP,
     Run,
-    batches,
-    check_near,
-    open_engine,
+    check_copies,
+    check_precision,
+    in_processes,
     train_many,
 )
-
-from tokpack.trainer.tensor import ColumnLinear, RowLinear
 
 
 def test_half_precision_is_near_and_agrees_across_ranks() -> None:
     grids = [({}, 1), (TP, 2), (PP, 2), ({}, 2)]
-    check_near([Run({}), *(Run({**grid, "precision": "bf16"}, n) for grid, n in grids)], 1e-3)
-    check_near([Run({}), *(Run({**grid, "precision": "fp16"}, n) for grid, n in grids[1:3])], 2e-4)
+    halves = [Run({**grid, "precision": "bf16"}, n) for grid, n in grids]
+    halves += [Run({**grid, "precision": "fp16"}, n) for grid, n in grids[1:3]]
+    check_precision([Run({}), *halves])
 
 
-@pytest.mark.parametrize("precision", ["bf16", "fp16"])
-def test_weights_cast_once_a_step_give_the_same_bits(precision: str) -> None:
-    """As casting them for each micro batch, which autocast does by itself; recomputed too."""
-    settings = {"precision": precision, "checkpoint_activations": True, "global_batch_size": 16}
-    run = Run({**NEOX, **settings}, steps=4)
-    once, each = open_engine(run.settings), open_engine(run.settings)
-    for module in each.model.modules():
-        if isinstance(module, (ColumnLinear, RowLinear)):
-            assert module.cast is not None
-            module.cast = None
-    data = batches(run, 0, 1)
-    for step in range(run.steps):
-        found = [one.train_batch(data[step % BATCHES], 1e-3) for one in (once, each)]
-        assert found[0].loss == found[1].loss
-        assert found[0].grad_norm == found[1].grad_norm
-    pairs = zip(once.model.parameters(), each.model.parameters(), strict=True)
-    assert all(torch.equal(one, other) for one, other in pairs)
-    assert once.evaluate(data[0]) == each.evaluate(data[0])
+def test_copies_are_the_rounded_weights() -> None:
+    """Made once a step, in all stages of ZeRO, of pieces on several ranks; recomputed too."""
+    base = {**NEOX, "checkpoint_activations": True}
+    runs = [Run({**base, "precision": half}) for half in ("bf16", "fp16")]
+    runs += [Run({"precision": "bf16", "zero_stage": stage}, 2) for stage in range(4)]
+    in_processes([(run.world, check_copies, run) for run in runs])
 
 
 def test_only_fp16_has_a_loss_scale() -> None:

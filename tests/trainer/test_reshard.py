@@ -9,11 +9,12 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("safetensors")
 
-from support.parallel_tools import EXACT, in_processes  # noqa: E402
+from support.parallel_tools import in_processes  # noqa: E402
+from support.rounding import EXACT  # noqa: E402
 from support.trainer_checkpoint_tools import make, resume_everywhere, state, steps  # noqa: E402
 from support.trainer_model_tools import NEOX, model_of  # noqa: E402
 
-from tokpack.trainer.checkpoint import Saving, load  # noqa: E402
+from tokpack.trainer.checkpoint import CheckpointWrite, load  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,7 +44,7 @@ def test_any_topology_goes_on(tmp_path: Path, settings: dict[str, Any]) -> None:
     one = {key: value for key, value in settings.items() if "parallel_size" not in key}
     engine = make(**one)
     expected = steps(engine, 0, 3)
-    Saving(engine, tmp_path / "one", state(engine, 3, **one)).finish()
+    CheckpointWrite(engine, tmp_path / "one", state(engine, 3, **one)).finish()
     expected += steps(engine, 3, 6)
     job = (4, resume_everywhere, (str(tmp_path), settings, expected))
     in_processes([job], float64=True)

@@ -35,7 +35,7 @@ from tokpack.checkpoints.folder import abandon, begin, find  # noqa: E402
 from tokpack.configuration.config import Config  # noqa: E402
 from tokpack.errors import OutputError, TrainingError, UsageError  # noqa: E402
 from tokpack.files import lock  # noqa: E402
-from tokpack.trainer.checkpoint import Saving  # noqa: E402
+from tokpack.trainer.checkpoint import CheckpointWrite  # noqa: E402
 from tokpack.trainer.data import open_data  # noqa: E402
 from tokpack.trainer.log import Lines, draw  # noqa: E402
 from tokpack.trainer.loop import train  # noqa: E402
@@ -141,12 +141,12 @@ def test_weights_that_are_not_finite_are_not_saved(prefix: str, tmp_path: Path) 
 
 def test_a_full_disk_gets_its_space_back(tmp_path: Path) -> None:
     engine = make()
-    Saving(engine, tmp_path, state(engine, 1)).finish()
+    CheckpointWrite(engine, tmp_path, state(engine, 1)).finish()
     with files_of_at_most(1 << 17), pytest.raises(OutputError, match="File too large") as caught:
-        Saving(engine, tmp_path, state(engine, 2)).finish()
+        CheckpointWrite(engine, tmp_path, state(engine, 2)).finish()
     assert caught.value.no_space
     assert sorted(os.listdir(tmp_path)) == ["latest", "lock", "step_00000001"]
-    Saving(engine, tmp_path, state(engine, 2)).finish()
+    CheckpointWrite(engine, tmp_path, state(engine, 2)).finish()
     assert find(tmp_path) == tmp_path / "step_00000002"
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from support.rounding import gamma
 
 from tokpack.configuration.config import Config
 from tokpack.configuration.schedule import Schedule
@@ -132,12 +133,13 @@ def test_learning_rates(
         train_samples=500,
     )
     schedule = Schedule(settings, 1)
-    assert schedule.lr(k) == pytest.approx(twin_lr(settings, schedule, k), rel=1e-12)
-    assert 0 <= schedule.lr(k) <= top * (1 + 1e-12)
+    slack = 2 * gamma(16) * top  # of differences of terms that are at most top
+    assert abs(schedule.lr(k) - twin_lr(settings, schedule, k)) <= slack
+    assert 0 <= schedule.lr(k) <= top + slack
     if k > warmup:
-        assert schedule.lr(k) >= top * share * (1 - 1e-12)
-        assert schedule.lr(k + 1) <= schedule.lr(k) * (1 + 1e-12)
-    assert schedule.lr(warmup) == pytest.approx(top)
+        assert schedule.lr(k) >= top * share - slack
+        assert schedule.lr(k + 1) <= schedule.lr(k) + slack
+    assert abs(schedule.lr(warmup) - top) <= slack
 
 
 def test_iterations_and_fractions_are_samples() -> None:

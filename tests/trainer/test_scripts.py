@@ -1,7 +1,13 @@
-"""The example scripts as people run them, at toy size: real launchers, real processes, on gloo."""
+"""The example scripts as people run them, at toy size: real launchers, real processes, on gloo.
+
+Each runs for 20 steps, at a port of its own, and is ended with all its processes if it hangs.
+"""
 
 from __future__ import annotations
 
+import os
+import select
+import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,8 +20,10 @@ from support.script_tools import (
     bigscience,
     libai,
     megatron_1_1_5,
+    megatron_gpt,
     microsoft_gpt3,
     neox_20b,
+    run_limited,
 )
 
 if TYPE_CHECKING:
@@ -29,9 +37,13 @@ def test_bigscience(tmp_path: Path, place: Place) -> None:
     assert {row["loss_scale"] for row in rows} == {4096.0}
 
 
+def test_megatron_gpt(tmp_path: Path, place: Place) -> None:
+    megatron_gpt(tmp_path, place)
+
+
 @needs_deepspeed  # its launcher
 def test_megatron_1_1_5(tmp_path: Path, place: Place) -> None:
-    megatron_1_1_5(tmp_path, place, "0", *TORCH)
+    megatron_1_1_5(tmp_path, place, "2", *TORCH)
 
 
 def test_microsoft_gpt3(tmp_path: Path, place: Place) -> None:
@@ -44,3 +56,16 @@ def test_libai_comparison(tmp_path: Path, place: Place) -> None:
 
 def test_neox_20b(tmp_path: Path, place: Place) -> None:
     neox_20b(tmp_path, place, *TORCH, "--zero-stage", "0")
+
+
+def test_a_script_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
+    """Also what ignores the first signal: nobody holds its output open any more."""
+    (tmp_path / "hang.sh").write_text("trap '' TERM\necho hangs >&9\nsleep 1000\n")
+    os.mkfifo(tmp_path / "held")
+    held = os.open(tmp_path / "held", os.O_RDONLY | os.O_NONBLOCK)
+    with pytest.raises(subprocess.TimeoutExpired):
+        run_limited(["bash", "-c", "exec 9> held; bash hang.sh & bash hang.sh"], tmp_path, 3, 1)
+    while select.select([held], [], [], 100)[0] == [held] and os.read(held, 64):
+        pass
+    assert select.select([held], [], [], 0)[0], "somebody lives who may write"
+    os.close(held)

@@ -30,9 +30,9 @@ def test_bigscience(tmp_path: Path, place: Place) -> None:
     assert {row["loss_scale"] for row in rows} == {4096.0}
 
 
-@pytest.mark.parametrize("stage", ["0", "1", "2"])
-def test_megatron_1_1_5(tmp_path: Path, place: Place, stage: str) -> None:
-    rows = megatron_1_1_5(tmp_path, place, stage)
+def test_megatron_1_1_5(tmp_path: Path, place: Place) -> None:
+    """ZeRO 2 of its JSON; flags that say another stage and other buckets have no effect there."""
+    rows = megatron_1_1_5(tmp_path, place, "2")
     assert {row["loss_scale"] for row in rows} == {65536.0}
 
 

@@ -1,4 +1,4 @@
-"""``tokpack view`` and ``tokpack status`` of a dataset that is being made."""
+"""``tokpack view`` and ``tokpack shards status`` of a dataset that is being made."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from support.browser import Browser
 from support.encoding_tools import byte_tokenizer, write_jsonl
 from support.report_tools import run, run_json, sample_texts
 from support.view_server import Elements, Server
@@ -23,6 +22,8 @@ pytest.importorskip("uvicorn")
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from support.browser import Browser
 
 EVIL = "<script>document.title='owned'<script>.jsonl"
 
@@ -69,13 +70,19 @@ def words_of(server: Server, page: str) -> str:
     return " ".join(" ".join(Elements(answer.text).words).split())
 
 
-def test_a_run_in_progress_killed_and_finished(folder: Path) -> None:
+@pytest.fixture
+def stack() -> Iterator[contextlib.ExitStack]:
+    with contextlib.ExitStack() as stack:
+        yield stack
+
+
+def test_a_run_in_progress_killed_and_finished(folder: Path, stack: contextlib.ExitStack) -> None:
     prefix = str(folder / "one")
     report = Path(f"{prefix}.unfinished/report.json")
     with endless(folder, prefix) as process:
         send(process, sample_texts() * 2000)  # its first bytes say what it is
         until(report.exists)
-        server = Server(folder, "one")
+        server = stack.enter_context(Server(folder, "one"))
         page = server.get("0/")
         assert 'http-equiv="refresh"' in page.text
         assert f"process {process.pid} on " in page.text
@@ -121,12 +128,14 @@ def test_a_run_that_was_stopped_or_failed_says_so(folder: Path) -> None:
     assert run_json_of(prefix)["state"] == "starting"
 
 
-def test_a_run_that_failed_and_bears_the_name_of_a_plan(folder: Path) -> None:
+def test_a_run_that_failed_and_bears_the_name_of_a_plan(
+    folder: Path, stack: contextlib.ExitStack
+) -> None:
     source, prefix = folder / "bad.jsonl", str(folder / "x.plan")
     source.write_text('{"text": "fine"}\n{}\n{}\n')
     words = ("encode", source, "-o", prefix, "--tokenizer", folder / "tokenizer.json")
     run(*words, "--on-error", "skip:1", code=1)
-    server = Server(folder, "x.plan", "x.plan.unfinished/")
+    server = stack.enter_context(Server(folder, "x.plan", "x.plan.unfinished/"))
     for told in (words_of(server, "0/"), run("status", prefix, code=1).stdout):
         assert "2 bad records, and 1 are allowed" in told
         assert re.search("once that is mended, the same command goes on", told, re.IGNORECASE)
@@ -140,26 +149,35 @@ def run_json_of(prefix: str) -> dict[str, object]:
     return json.loads(run("status", prefix, "--json", code=1).stdout)  # type: ignore[no-any-return]
 
 
-def test_shards_in_a_browser(folder: Path) -> None:
-    tokenizer = ("--tokenizer", folder / "tokenizer.json")
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Pages of a plan of which one shard is done and one has failed."""
+    folder = tmp_path_factory.mktemp("shards")
+    tokenizer = ("--tokenizer", byte_tokenizer(folder / "tokenizer.json"))
     inputs = [write_jsonl(folder / name, sample_texts() * 700) for name in (EVIL, "b")]
     prefix = folder / "pile"
     run("plan", *inputs, "-o", prefix, "--shard-size", "1MB", *tokenizer)
     run("encode", "--plan", prefix, "--shard", "1", "--workers", "1")
     Path(inputs[0]).write_text("changed\n")
     run("encode", "--plan", prefix, "--shard", "0", "--workers", "1", code=1)
-    server = Server(folder, "pile", "pile.plan")
-    said = words_of(server, "0/")
+    with Server(folder, "pile", "pile.plan") as server:
+        yield server
+        assert server.end()[0] == 0
+
+
+def test_shards(shards: Server) -> None:
+    said = words_of(shards, "0/")
     assert re.search(r"\d shards of .*: 1 failed, 1 done, \d open", said)
     assert "has changed since the plan was made" in said
-    assert "<script>" not in server.get("0/").text
-    with Browser(folder / "profile") as browser:
-        browser.look(400, dark=True)
-        browser.open(server.address + "0/")
-        assert browser.ask("document.documentElement.scrollWidth") <= 400
-        assert browser.ask("document.title") == "Making pile"
-        assert browser.ask("document.querySelector('progress').value") == 1
-    assert server.end()[0] == 0
+    assert "<script>" not in shards.get("0/").text
+
+
+def test_shards_in_a_browser(shards: Server, browser: Browser) -> None:
+    browser.look(400, dark=True)
+    browser.open(shards.address + "0/")
+    assert browser.ask("document.documentElement.scrollWidth") <= 400
+    assert browser.ask("document.title") == "Making pile"
+    assert browser.ask("document.querySelector('progress').value") == 1
 
 
 def test_a_run_of_several_keys_is_done_when_all_are_there(folder: Path) -> None:

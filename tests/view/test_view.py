@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 import yaml
-from support.browser import Browser
 from support.places import GOLDEN
 from support.report_tools import make, run, sample_texts
 from support.view_server import Elements, Server
@@ -28,6 +27,8 @@ from tokpack.checkpoints.course import open_training
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from support.browser import Browser
 
 EVIL = "<script>document.title='owned'</script>\"'&<img src=x onerror=alert(1)>\u202egnp\x1b[31m"
 HUGE = 50_000_000  # tokens of a document, 100 MB
@@ -55,9 +56,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         path.write_text(path.read_text().replace('"data_path": ["text"]', '"data_path": ["no"]'))
     finally:
         os.chdir(before)
-    served = Server(folder, *ITEMS)
-    yield served
-    code, said = served.end()
+    with Server(folder, *ITEMS) as served:
+        yield served
+        code, said = served.end()
     assert code == 0, said
     assert "Traceback" not in said
 
@@ -281,47 +282,42 @@ def test_what_cannot_be_served(tmp_path: Path) -> None:
 # As a browser shows it
 
 
-def test_a_browser_at_400_pixels_in_the_dark_by_keyboard(server: Server, tmp_path: Path) -> None:
-    with Browser(tmp_path / "profile") as browser:
-        browser.look(400, dark=True)
-        for page in (
-            "",
-            "0/",
-            "0/documents",
-            "1/document?number=1",
-            "4/",
-            "5/",
-            "5/step?number=20",
-        ):
-            browser.open(server.address + page)
-            assert browser.ask("innerWidth") == 400
-            assert browser.ask("document.documentElement.scrollWidth") <= 400, page
-            assert (
-                browser.ask("getComputedStyle(document.body).backgroundColor") == "rgb(21, 24, 28)"
-            )
-            assert browser.ask("document.title") != "owned"
-            assert browser.ask("document.styleSheets.length") == 1
+def test_a_browser_at_400_pixels_in_the_dark_by_keyboard(server: Server, browser: Browser) -> None:
+    browser.look(400, dark=True)
+    for page in (
+        "",
+        "0/",
+        "0/documents",
+        "1/document?number=1",
+        "4/",
+        "5/",
+        "5/step?number=20",
+    ):
+        browser.open(server.address + page)
+        assert browser.ask("innerWidth") == 400
+        assert browser.ask("document.documentElement.scrollWidth") <= 400, page
+        assert browser.ask("getComputedStyle(document.body).backgroundColor") == "rgb(21, 24, 28)"
+        assert browser.ask("document.title") != "owned"
+        assert browser.ask("document.styleSheets.length") == 1
 
-        # From the front to a document by its number, with nothing but keys.
-        browser.open(server.address)
-        reach(browser, "text")
-        browser.press("Enter")
-        browser.arrive("Dataset text")
-        reach(browser, "number", "document.activeElement.name")
-        browser.write("3")
-        browser.press("Enter")
-        browser.arrive("Document 3 of text")
-        assert "number=3" in browser.ask("location.href")
+    # From the front to a document by its number, with nothing but keys.
+    browser.open(server.address)
+    reach(browser, "text")
+    browser.press("Enter")
+    browser.arrive("Dataset text")
+    reach(browser, "number", "document.activeElement.name")
+    browser.write("3")
+    browser.press("Enter")
+    browser.arrive("Document 3 of text")
+    assert "number=3" in browser.ask("location.href")
 
-        # From a dot of the curve to the step, and on to the sample's document.
-        browser.open(f"{server.address}5/")
-        reach(browser, "step 20: 9.5", "document.activeElement.getAttribute('aria-label')")
-        browser.press("Enter")
-        browser.arrive("Step 20 of run")
-        browser.look(1000, dark=False)
-        assert (
-            browser.ask("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-        )
+    # From a dot of the curve to the step, and on to the sample's document.
+    browser.open(f"{server.address}5/")
+    reach(browser, "step 20: 9.5", "document.activeElement.getAttribute('aria-label')")
+    browser.press("Enter")
+    browser.arrive("Step 20 of run")
+    browser.look(1000, dark=False)
+    assert browser.ask("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
 
 
 def reach(browser: Browser, wanted: str, what: str = "document.activeElement.textContent") -> None:

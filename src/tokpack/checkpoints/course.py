@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokpack.configuration.config import FIELDS, Config
 from tokpack.configuration.data import spec_of_config
-from tokpack.configuration.derive import Given, configure
+from tokpack.configuration.derive import Overrides, configure
 from tokpack.configuration.schedule import Schedule
-from tokpack.configuration.steps import Steps, Stretch
+from tokpack.configuration.steps import RampPhase, Steps
 from tokpack.display import brief
 from tokpack.errors import FormatError, InputError, UsageError
 from tokpack.samples.blend.open import open_blend
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 LOG = "log.jsonl"
 
 
-class Logged(NamedTuple):
+class LogRecord(NamedTuple):
     """The record of the log that is about the steps ``first`` to ``last`` together."""
 
     first: int
@@ -52,7 +52,7 @@ class Logged(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Course:
+class RunHistory:
     """The plan of a run's data, the samples of its training, its steps, and its log, if any."""
 
     plan: BlendPlan
@@ -74,14 +74,14 @@ class Course:
             )
         return step
 
-    def logged(self, number: int) -> Logged | None:
+    def logged(self, number: int) -> LogRecord | None:
         """The line of the log that a step is part of; None where there is none."""
         edges = sorted({*self.log.steps, *(begin["iteration"] for begin in self.log.begins)})
         place = bisect_left(edges, number)
         if place == len(edges) or edges[place] not in self.log.steps:
             return None
         first = edges[place - 1] + 1 if place else 1
-        return Logged(first, edges[place], self.log.steps[edges[place]])
+        return LogRecord(first, edges[place], self.log.steps[edges[place]])
 
     @property
     def made(self) -> int:
@@ -90,7 +90,7 @@ class Course:
         return max((record["iteration"] for record in records), default=0)
 
 
-def course_of_run(folder: str | os.PathLike[str]) -> Course:
+def course_of_run(folder: str | os.PathLike[str]) -> RunHistory:
     """What `tokpack train` did that writes, or wrote, its log.jsonl into ``folder``.
 
     InputError where there is none, or where the data is missing or is not what it was trained on.
@@ -115,7 +115,7 @@ def course_of_run(folder: str | os.PathLike[str]) -> Course:
         ) from None
     _check_data(path, train, [*begins, *log.saves])
     stretches = [_stretch(record, path, len(train)) for record in begins]
-    return Course(plan, train, Steps(stretches), log)
+    return RunHistory(plan, train, Steps(stretches), log)
 
 
 def spec_of_run(log: RunLog, path: Path) -> BlendSpec:
@@ -134,16 +134,18 @@ def _begins(log: RunLog, path: Path) -> list[Record]:
     return begins
 
 
-def course_of_blend(path: str, ranks: int, **settings: Any) -> Course:
+def course_of_blend(path: str, ranks: int, **settings: Any) -> RunHistory:
     """The steps of a run on the data of a blend file, with batch sizes as Config has them.
 
     ``ranks`` are its data parallel processes. UsageError for sizes that do not fit.
     """
     plan, train = open_training(read_words([path]))
-    given = Given({name: value for name, value in settings.items() if value is not None})
-    config = configure(Given(given | {"train_samples": len(train)}), ranks, neox=False)
+    given = Overrides({name: value for name, value in settings.items() if value is not None})
+    config = configure(Overrides(given | {"train_samples": len(train)}), ranks, neox=False)
     schedule = Schedule(config, len(train))
-    return Course(plan, train, Steps([Stretch(0, 0, schedule, config.micro_batch_size, ranks)]))
+    return RunHistory(
+        plan, train, Steps([RampPhase(0, 0, schedule, config.micro_batch_size, ranks)])
+    )
 
 
 def open_training(spec: BlendSpec) -> tuple[BlendPlan, Samples]:
@@ -168,13 +170,13 @@ def _config(record: Record, path: Path) -> Config:
         raise FormatError(f"{path}: {error}") from None
 
 
-def _stretch(begin: Record, path: Path, samples: int) -> Stretch:
+def _stretch(begin: Record, path: Path, samples: int) -> RampPhase:
     numbers = {"iteration": 0, "consumed_samples": 0, "data_parallel_size": 1}
     for name, least in numbers.items():
         if not isinstance(begin.get(name), int) or begin[name] < least:
             raise FormatError(f"{path}: a begin has {name} {brief(begin.get(name))}")
     config, (steps, consumed, ranks) = _config(begin, path), (begin[name] for name in numbers)
-    return Stretch(steps, consumed, Schedule(config, samples), config.micro_batch_size, ranks)
+    return RampPhase(steps, consumed, Schedule(config, samples), config.micro_batch_size, ranks)
 
 
 def _check_data(path: Path, train: Samples, records: list[Record]) -> None:

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from tokpack.configuration.flags import UNSPLIT, resolve
 from tokpack.configuration.model import ModelConfig
-from tokpack.errors import InputError, OutputError, TokenizerError, UsageError
+from tokpack.errors import InputError, OutputError, TokenizerError, UsageError, option
 from tokpack.files import whole_folder
 from tokpack.files.durable import cannot_write
 from tokpack.files.outputs import check_not_inputs
@@ -119,7 +119,7 @@ def export(
     exists and may not be replaced.
     """
     if dtype not in DTYPES:
-        raise UsageError(f"dtype is {dtype!r}, expected one of {', '.join(DTYPES)}")
+        raise UsageError(f"{option('dtype')} is {dtype!r}, expected one of {', '.join(DTYPES)}")
     model, kind, target = weights.model, DTYPES[dtype], Path(os.path.realpath(output))
     family = family_of(model)
     if target.exists() and not overwrite:
@@ -172,8 +172,8 @@ def family_of(model: ModelConfig) -> Family:
         f"no class of transformers computes this model: {', '.join(words)}. GPT-2 has learned "
         "positions, LayerNorm, gelu, biases and a sequential residual; GPT-NeoX rotary positions, "
         "LayerNorm, gelu and biases; Llama fully rotary positions, RMSNorm, swiglu, no biases and "
-        "a sequential residual, Qwen2 the same with add_qkv_bias, and Qwen3 with qk_layernorm; "
-        "kv_channels is for the last three"
+        f"a sequential residual, Qwen2 the same with {option('add_qkv_bias')}, and Qwen3 with "
+        f"{option('qk_layernorm')}; {option('kv_channels')} is for the last three"
     )
 
 

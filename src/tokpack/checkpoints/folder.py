@@ -11,7 +11,7 @@ import os
 import re
 from pathlib import Path
 
-from tokpack.errors import FormatError, InputError
+from tokpack.errors import FormatError, InputError, UsageError, option
 from tokpack.files import whole_folder
 from tokpack.files.durable import cannot_write, rename, replace_file
 from tokpack.files.lock import hold
@@ -20,6 +20,18 @@ from tokpack.files.whole_folder import unfinished
 STATE = "state.json"
 KIND = "checkpoint"
 LAYER_FILE = re.compile(r"layer_(\d+)-model_(\d+)-model_states\.pt")  # of GPT-NeoX
+
+
+def check_own(folder: str, load: str | None) -> None:
+    """UsageError where a run that loads from ``load`` would mix ``folder`` with another's."""
+    loaded = os.path.realpath(load) if load else ""
+    if os.path.realpath(folder) in (loaded, os.path.dirname(loaded)):
+        return
+    if found := find(folder):
+        raise UsageError(
+            f"{option('save')}: {folder} holds {found.name} of another run: go on from it with "
+            f"--load {folder}, or save to another folder"
+        )
 
 
 def is_neox(path: Path) -> bool:

@@ -11,7 +11,7 @@ from tokpack.configuration.config import FIELDS, Config
 from tokpack.configuration.model import VOCABULARY, ModelConfig
 from tokpack.configuration.setting import EXPECTED
 from tokpack.display import brief
-from tokpack.errors import FormatError, InputError, UsageError
+from tokpack.errors import FormatError, InputError, UsageError, option
 from tokpack.files.foreign import read_object
 
 from .families import GPT2, IGNORED, LLAMA, NEOX, QWEN2, QWEN3, SCALED_ROPE, Family, module_of
@@ -76,7 +76,8 @@ class HubWeights:
         self._rows = settings["vocab_size"]
         if vocab_size is not None and vocab_size > self._rows:
             raise UsageError(
-                f"vocab_size is {vocab_size:,}, the model has {self._rows:,} rows: give no more"
+                f"{option('vocab_size')} is {vocab_size:,}, the model has {self._rows:,} rows: "
+                "give no more"
             )
         try:
             config = Config(**{**settings, "vocab_size": vocab_size or self._rows})

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tokpack.configuration.model import VOCABULARY
-from tokpack.errors import FormatError, UsageError
+from tokpack.errors import FormatError, UsageError, option
 
 from .families import IGNORED, MEGATRON
 from .folder import LAYER_FILE
@@ -82,7 +82,7 @@ class NeoxWeights:
         blocks = {name.split(".")[1] for name in self._parts if name.startswith("blocks.")}
         if len(blocks) != self.model.num_layers:
             raise UsageError(
-                f"{self.path}: of another model: num_layers is {len(blocks)} there, "
+                f"{self.path}: of another model: {option('num_layers')} is {len(blocks)} there, "
                 f"{self.model.num_layers} here"
             )
         spare = [n for n in self._parts if n not in expected]
@@ -91,8 +91,8 @@ class NeoxWeights:
         if "head.weight" in spare:
             raise UsageError(
                 f"{self.path}: the layer files have a head of their own (final_linear), the model "
-                "here has none: set untie_embeddings_and_output_weights (no-weight-tying in NeoX's "
-                "YAML)"
+                f"here has none: set {option('untie_embeddings_and_output_weights')} "
+                "(no-weight-tying in NeoX's YAML)"
             )
         if spare:
             raise UsageError(f"{self.path}: the model here has no place for {', '.join(spare)}")

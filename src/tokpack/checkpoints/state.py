@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import xxhash
 
+from tokpack.errors import option
+
 if TYPE_CHECKING:
     from tokpack.indexed.manifest import FileDigest
 
@@ -48,7 +50,7 @@ def checksum_of(values: dict[str, Any]) -> str:
 def differences(there: dict[str, Any], here: dict[str, Any], names: str) -> str:
     """Settings, of those ``names``, in which a checkpoint and a run differ; "" if in none."""
     pairs = ((name, there.get(name), here[name]) for name in names.split())
-    return "; ".join(f"{name} is {a} there, {b} here" for name, a, b in pairs if a != b)
+    return "; ".join(f"{option(name)} is {a} there, {b} here" for name, a, b in pairs if a != b)
 
 
 def state_text(state: RunState, scalars: dict[str, Any], files: dict[str, FileDigest]) -> str:

@@ -12,7 +12,7 @@ from tokpack.quantities import count_text, percent
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tokpack.report import Shared
+    from tokpack.report import CrossDuplicates
     from tokpack.samples.blend.mixture import Mixture
     from tokpack.samples.blend.plan import BlendPlan
 
@@ -35,7 +35,7 @@ def print_plan(plan: BlendPlan) -> None:
         _print_splits(plan)
 
 
-def print_shared(plan: BlendPlan, shared: Mapping[str, Shared]) -> None:
+def print_shared(plan: BlendPlan, shared: Mapping[str, CrossDuplicates]) -> None:
     """Print how many documents of each dataset are in another one too."""
     sizes = {dataset.path_prefix: dataset.token_count for dataset in plan.datasets}
     put()

@@ -33,6 +33,8 @@ def print_overview(facts: Overview) -> None:
     ]
     if facts.sequences != facts.documents:
         rows.insert(1, ["sequences", f"{facts.sequences:,}"])
+    if facts.multimodal:
+        rows.append(["modes", "one for each sequence: it is multimodal"])
     if facts.bytes_per_token is not None:
         how = " (measured on a sample)" if facts.measured else ""
         rows.append(["bytes a token", f"{facts.bytes_per_token:.2f}{how}"])

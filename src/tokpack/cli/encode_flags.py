@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 
 from tokpack.cli import legacy
 from tokpack.cli.inputs import INPUT_FORMAT
-from tokpack.cli.parser import Group, flag, number, output_prefix, size
-from tokpack.cli.tokenizer_flags import FILES, tokenizer_flag
+from tokpack.cli.option_flags import flag_of, flags_of
+from tokpack.cli.parser import Group, output_prefix
+from tokpack.encoding.options import EncodeOptions, megatron_names
 from tokpack.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from tokpack.encoding import EncodeOptions
 
 
 def _error_policy(text: str) -> tuple[str, int | None]:
@@ -31,128 +30,38 @@ def _error_policy(text: str) -> tuple[str, int | None]:
 GROUPS = (
     Group(
         "input",
-        (
-            flag(
-                "--json-keys",
-                "--jsonl-keys",
-                "--key",
-                dest="keys",
-                metavar="KEY",
-                nargs="+",
-                help="JSON keys (a.b: b inside of a) or columns, a dataset for each (text)",
-            ),
+        flags_of(
+            "input",
+            flag_of("keys", nargs="+", default=None),
             INPUT_FORMAT,
-            flag(
-                "--hf-split",
-                metavar="SPLIT",
-                help="the split of Hugging Face datasets that name none, such as train",
-            ),
-            flag(
-                "--limit", type=number(1), metavar="N", help="only the first N records, for a trial"
-            ),
-            flag(
-                "--on-error",
+            flag_of(
+                "on_error",
                 type=_error_policy,
                 default=("fail", None),
                 metavar="fail|skip[:N]",
                 help="a bad record ends the run, or goes to PREFIX.rejects.jsonl, N at most (fail)",
             ),
-            flag(
-                "--empty",
-                choices=("skip", "document"),
-                default="skip",
-                help="leave documents without tokens out, or keep their place in the .idx (skip)",
-            ),
-            flag(
-                "--max-document-bytes",
-                type=size,
-                default=1 << 30,
-                metavar="SIZE",
-                help="a longer document is a bad record (1GB)",
-            ),
         ),
     ),
     Group(
         "tokenizer",
-        (
-            tokenizer_flag("gpt2"),
-            *FILES,
-            flag(
-                "--append-eod",
+        flags_of(
+            "tokenizer",
+            flag_of(
+                "append_eod",
+                otherwise="yes; with --output-prefix no",
                 action=argparse.BooleanOptionalAction,
                 default=None,
-                help="end each document with the EOD token (yes; with --output-prefix no)",
-            ),
-            flag("--eod-token", metavar="TOKEN|ID", help="the EOD, where it is not the usual one"),
-            flag(
-                "--prepend-bos",
-                "--bos",
-                action="store_true",
-                help="begin each document with the BOS token",
-            ),
-            flag(
-                "--bos-token",
-                metavar="TOKEN|ID",
-                help="begin each document with this one, where BOS is not the usual one",
-            ),
-            flag(
-                "--add-special-tokens",
-                "--tokenizer-hf-include-special-tokens",
-                action="store_true",
-                help="put around each document what the tokenizer's own post-processor does",
-            ),
-            flag(
-                "--special-tokens",
-                choices=("auto", "text", "encode", "error"),
-                default="auto",
-                help="what <|endoftext|> and the like inside a document become (auto)",
             ),
         ),
     ),
-    Group(
-        "text",
-        (
-            flag("--split-sentences", action="store_true", help="a sequence for each sentence"),
-            flag("--keep-newlines", action="store_true", help="keep newlines between sentences"),
-            flag(
-                "--lang",
-                default="english",
-                metavar="LANGUAGE",
-                help="language of the sentences (english)",
-            ),
-            flag("--ftfy", action="store_true", help="repair broken Unicode with ftfy first"),
-        ),
-    ),
+    Group("text", flags_of("text")),
 )
-
-
-OUTPUT = (
-    flag(
-        "-o",
-        "--output",
-        type=output_prefix,
-        metavar="PREFIX",
-        help="write PREFIX.bin, .idx and .json (./ and the input's name)",
-    ),
-    flag(
-        "--dtype",
-        choices=("auto", "uint16", "int32"),
-        default="auto",
-        help="type of a token id (auto: uint16 if the vocabulary is smaller than 65500)",
-    ),
-    flag(
-        "--trace",
-        action="store_true",
-        help="write PREFIX.trace: the input and line of each document, for tokpack trace",
-    ),
-    flag("--overwrite", action="store_true", help="replace a finished dataset"),
-)
+OUTPUT = flags_of("output", flag_of("output", type=output_prefix), without=("scratch",))
 
 
 def resolve(arguments: argparse.Namespace) -> tuple[EncodeOptions, list[str]]:
     """Turn flags into the library's options, and into what the user should be told about them."""
-    from tokpack.encoding import EncodeOptions, megatron_names
-
     legacy.check(arguments)
     notes = legacy.notes(arguments)
     inputs = (*arguments.inputs, *arguments.input)

@@ -6,20 +6,40 @@ import glob
 import os
 from typing import TYPE_CHECKING
 
-from tokpack.cli.parser import flag
+from tokpack.cli.option_flags import flag_of
 from tokpack.errors import InputError
+from tokpack.files.durable import cannot_read
 from tokpack.stores import find, is_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-INPUT_FORMAT = flag(
-    "--input-format",
+INPUT_FORMAT = flag_of(
+    "input_format",
     choices=("auto", "jsonl", "json", "text", "parquet", "arrow", "archive"),
-    metavar="FORMAT",
-    help="auto, jsonl, json, text, parquet, arrow or archive (auto)",
+    default=None,
 )
-_FILES = (".bin", ".idx", ".json")
+_PAIR = (".bin", ".idx")
+_FILES = (*_PAIR, ".json")
+
+
+def datasets_in(folder: str) -> list[str]:
+    """The datasets that lie in a folder, by name, as Megatron-LM's merge_datasets.py takes them.
+
+    InputError where there is none, or a .bin or .idx without the other.
+    """
+    with cannot_read(folder), os.scandir(folder) as entries:
+        names = {entry.name for entry in entries if entry.is_file()}
+    stems = {os.path.splitext(name)[0] for name in names if name.endswith(_PAIR)}
+    for stem in sorted(stems):
+        for missing in (stem + suffix for suffix in _PAIR if stem + suffix not in names):
+            raise InputError(
+                f"{os.path.join(folder, missing)}: missing beside the other file of the dataset: "
+                "put it back, or take the other one out of the folder"
+            )
+    if not stems:
+        raise InputError(f"{folder}: there is no .bin with its .idx in this folder")
+    return [os.path.join(folder, stem) for stem in sorted(stems)]
 
 
 def matching_datasets(names: Iterable[str]) -> list[str]:

@@ -16,7 +16,7 @@ DECIDING = ("tokenizers", "sentencepiece", "ujson", "ftfy", "nltk", "pyarrow", "
 _NOT_FOR_USERS = ("dev", "all")
 
 
-class Extra(NamedTuple):
+class OptionalDependency(NamedTuple):
     """An extra of tokpack, and which of its packages are not installed."""
 
     name: str
@@ -63,10 +63,10 @@ def requirements() -> dict[str, list[str]]:
     return needed
 
 
-def extras() -> list[Extra]:
+def extras() -> list[OptionalDependency]:
     """All extras."""
     return [
-        Extra(name, [package for package in packages if version(package) is None])
+        OptionalDependency(name, [package for package in packages if version(package) is None])
         for name, packages in requirements().items()
         if name
     ]

@@ -26,47 +26,73 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class CommandEntry(NamedTuple):
+    """What `tokpack --help` says of a command, and whether a run that was stopped goes on."""
+
     summary: str
-    resumable: bool
+    resumable: bool = False
 
 
-COMMANDS = {
-    "encode": CommandEntry("text -> token ids in .bin and .idx", True),
-    "plan": CommandEntry("a run -> shards for many machines", False),
-    "status": CommandEntry("which shards are done, failed, lost", False),
-    "commit": CommandEntry("all shards -> one dataset", False),
-    "verify": CommandEntry("is a dataset whole; mend its index", False),
-    "vocab": CommandEntry("text -> a vocabulary or a tokenizer.json", False),
-    "tokenizer": CommandEntry("what a tokenizer is, its speed, its tokens", False),
-    "inspect": CommandEntry("what a dataset is, and its documents", False),
-    "stats": CommandEntry("lengths, frequencies, duplicates, plots", False),
-    "trace": CommandEntry("document -> its input and line, and back", False),
-    "merge": CommandEntry("datasets -> one, or a manifest of them", False),
-    "split": CommandEntry("a dataset -> parts, train and valid", False),
-    "convert": CommandEntry("from and to other formats, other dtypes", False),
-    "blend": CommandEntry("datasets and weights -> the plan of a blend", False),
-    "index": CommandEntry("build what a blend needs beforehand", False),
-    "samples": CommandEntry("what a step of training saw, and when a document", False),
-    "train": CommandEntry("a blend -> a GPT, on one CPU or many GPUs", False),
-    "import": CommandEntry("a model of another program -> a checkpoint", False),
-    "view": CommandEntry("datasets, blends and runs in a browser", False),
-    "export": CommandEntry("a checkpoint -> a Hugging Face model", False),
-    "generate": CommandEntry("a checkpoint goes on with a text", False),
-    "completion": CommandEntry("complete commands and flags in a shell", False),
-    "doctor": CommandEntry("what is installed, what this machine can do", False),
+# By what they are for; a command of two words is in the module shards_plan, ...
+GROUPS = {
+    "make": {
+        "encode": CommandEntry("text -> token ids in .bin and .idx", resumable=True),
+        "shards plan": CommandEntry("a run -> shards for many machines"),
+        "shards status": CommandEntry("which shards are done, failed, lost"),
+        "shards commit": CommandEntry("all shards -> one dataset"),
+        "tokenizer": CommandEntry("what a tokenizer is, its speed, its tokens"),
+        "tokenizer train": CommandEntry("text -> a tokenizer.json or a vocabulary"),
+    },
+    "look": {
+        "inspect": CommandEntry("what a dataset is, and its documents"),
+        "trace": CommandEntry("document -> its input and line, and back"),
+        "stats": CommandEntry("lengths, frequencies, duplicates, plots"),
+        "verify": CommandEntry("every byte against the manifest"),
+        "view": CommandEntry("datasets, blends and runs in a browser"),
+        "doctor": CommandEntry("what is installed, what this machine can do"),
+    },
+    "change": {
+        "merge": CommandEntry("datasets -> one, or a manifest of them"),
+        "split": CommandEntry("a dataset -> parts, train and valid"),
+        "convert": CommandEntry("from and to other formats, other dtypes"),
+    },
+    "blend": {
+        "blend": CommandEntry("datasets and weights -> the plan of a blend, its index arrays"),
+        "samples": CommandEntry("what a step of training saw, and when a document"),
+    },
+    "train": {
+        "train": CommandEntry("a blend -> a GPT, on one CPU or many GPUs"),
+        "generate": CommandEntry("a checkpoint goes on with a text"),
+        "model import": CommandEntry("a model of another program -> a checkpoint"),
+        "model export": CommandEntry("a checkpoint -> a Hugging Face model"),
+    },
+}
+COMMANDS = {name: entry for group in GROUPS.values() for name, entry in group.items()}
+# Words of earlier days, and short ones for what is typed often.
+ALIASES = {
+    "plan": "shards plan",
+    "status": "shards status",
+    "commit": "shards commit",
+    "vocab": "tokenizer train",
+    "import": "model import",
+    "export": "model export",
+}
+
+# What is no command any more, and what does its work.
+MOVED = {
+    "index": "tokpack blend BLEND --cache DIR",
+    "completion": "tokpack --completion SHELL",
 }
 
 HELP = """\
 tokpack turns text into training tokens.
 
 usage: tokpack COMMAND ...
-
 {commands}
 
   tokpack encode the-pile/*.jsonl.zst     writes the-pile.bin, .idx and .json
   tokpack encode wiki.jsonl -o data/wiki --tokenizer neox
-  tokpack COMMAND --help                  the flags of a command
-  tokpack --version
+  tokpack COMMAND --help                  the flags of a command; --help-all: the rare ones too
+  tokpack --version; tokpack --completion bash|zsh|fish
 """
 
 
@@ -74,9 +100,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run ``tokpack ARGV`` and return its exit code; ``argv`` defaults to the process's own."""
     _prepare_streams()
     arguments = list(sys.argv[1:] if argv is None else argv)
-    name = arguments[0] if arguments else "--help"
+    name, arguments = command_of(arguments or ["--help"])
     try:
-        code = _dispatch(name, arguments[1:])
+        code = _dispatch(name, arguments)
         sys.stdout.flush()
         return code
     except BrokenPipeError:
@@ -93,26 +119,48 @@ def main(argv: Sequence[str] | None = None) -> int:
 
             for line in traceback.format_exc().splitlines():
                 terminal.say(line)
-        return _explain(error, arguments)
+        return _explain(error, name, arguments)
     finally:
         if "--debug" in arguments:
             _say_amounts()
 
 
+def command_of(words: Sequence[str]) -> tuple[str, list[str]]:
+    """The name of the command, of one word or two, and its arguments."""
+    if words[0].startswith("--completion="):
+        words = [*words[0].split("=", 1), *words[1:]]
+    two = " ".join(words[:2])
+    if two in COMMANDS:
+        return two, list(words[2:])
+    return ALIASES.get(words[0], words[0]), list(words[1:])
+
+
 def _dispatch(name: str, arguments: Sequence[str]) -> int:
-    if name in ("-h", "--help", "help"):
-        rows = "\n".join(f"  {key:<10} {command.summary}" for key, command in COMMANDS.items())
-        sys.stdout.write(HELP.format(commands=rows))
+    if name in ("-h", "--help", "--help-all", "help"):
+        lines = []
+        for title, group in GROUPS.items():
+            lines += ["", f"{title}:"]
+            lines += [f"  {key:<15} {command.summary}" for key, command in group.items()]
+        sys.stdout.write(HELP.format(commands="\n".join(lines)))
+        return 0
+    if _second_words(name) and {"-h", "--help", "--help-all"}.intersection(arguments):
+        lines = [f"  {key:<15} {COMMANDS[key].summary}" for key in _second_words(name)]
+        sys.stdout.write("\n".join([*lines, ""]))
         return 0
     if name in ("-V", "--version", "version"):
         from tokpack.cli.installed import version_text
 
         sys.stdout.write(version_text())
         return 0
+    if name == "--completion":
+        from tokpack.cli.completion import completion_script
+
+        sys.stdout.write(completion_script("".join(arguments[:1])))
+        return 0
     if name not in COMMANDS:
         raise UsageError(_unknown_command(name))
     # By name: a command is loaded, with all that it imports, only when it is asked for.
-    command = importlib.import_module(f"tokpack.cli.commands.{name}")
+    command = importlib.import_module(module_of(name))
     if name == "train":  # whose flags are the settings of a run
         code: int = command.run(arguments)
         return code
@@ -133,21 +181,34 @@ def _say_amounts() -> None:
             terminal.say(f"tokpack: stores: {requests} requests, {bytes_text(read)} read{sent}")
 
 
+def module_of(name: str) -> str:
+    """The module of a command."""
+    return f"tokpack.cli.commands.{name.replace(' ', '_')}"
+
+
+def _second_words(name: str) -> list[str]:
+    """The commands of two words that begin with a word which is none by itself."""
+    return [key for key in COMMANDS if key.startswith(f"{name} ") and name not in COMMANDS]
+
+
 def _unknown_command(name: str) -> str:
+    if second := _second_words(name):
+        return f"name one of {', '.join(f'tokpack {key}' for key in second)}"
+    if name in MOVED:
+        return f"there is no command {name!r} any more: its work is done by `{MOVED[name]}`"
     if name.startswith("-") or os.path.exists(name):
         return f"no command before {name!r}: did you mean `tokpack encode {name} ...`?"
-    hint = nearest(name, COMMANDS)
+    hint = nearest(name, [*COMMANDS, *ALIASES])
     return f"unknown command {name!r}" + (
         f"; did you mean {hint}?" if hint else f"; commands: {', '.join(COMMANDS)}"
     )
 
 
-def _explain(error: Exception, arguments: Sequence[str]) -> int:
+def _explain(error: Exception, name: str, arguments: Sequence[str]) -> int:
     if isinstance(error, TokpackError):
-        from tokpack.configuration.setting import in_flags
+        from tokpack.configuration.setting import flags_typed
 
-        flags = _flags_of(arguments[0]) if arguments else {}
-        terminal.error(in_flags(str(error), flags, arguments[1:]))
+        terminal.error(error.worded(flags_typed(_flags_of(name), arguments)))
         return error.exit_code
     if isinstance(error, OSError) and error.filename is None and error.errno in _NO_ROOM:
         # Every file of ours is written under its name, so this is what the shell redirected.
@@ -170,11 +231,11 @@ def _flags_of(command: str) -> dict[str, str]:
     from tokpack.cli import parser
 
     if command == "train":
-        from tokpack.cli.layout_table import PLAN
+        from tokpack.cli.run_estimate import PLAN
         from tokpack.configuration.flags import flag_names
 
         return flag_names() | parser.flag_names(PLAN)
-    page = getattr(sys.modules.get(f"tokpack.cli.commands.{command}"), "PAGE", None)
+    page = getattr(sys.modules.get(module_of(command)), "PAGE", None)
     return parser.flag_names(*page.groups) if page else {}
 
 

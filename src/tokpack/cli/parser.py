@@ -29,10 +29,14 @@ class Flag(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Options that the help page shows together; ``hidden`` ones are not shown."""
+    """Options that the help page shows together.
+
+    ``rare`` ones are shown by ``--help-all`` alone, ``hidden`` ones, of other programs, by none.
+    """
 
     title: str
     flags: tuple[Flag, ...]
+    rare: bool = False
     hidden: bool = False
 
 
@@ -63,6 +67,9 @@ COMMON = Group(
         flag("-h", "--help", action="store_true", help="show this page"),
     ),
 )
+_HELP_ALL = Group(
+    "", (flag("--help-all", action="store_true", help="show this page with the rare flags"),)
+)
 
 
 def parse(page: Page, argv: Sequence[str]) -> argparse.Namespace | None:
@@ -74,8 +81,8 @@ def parse(page: Page, argv: Sequence[str]) -> argparse.Namespace | None:
     """
     end = list(argv).index("--") if "--" in argv else len(argv)
     flags = _with_dashes(argv[:end])
-    if "-h" in flags or "--help" in flags:
-        sys.stdout.write(_help(page))
+    if {"-h", "--help", "--help-all"}.intersection(flags):
+        sys.stdout.write(_help(page, rare="--help-all" in flags))
         return None
     parser = Parser(prog=f"tokpack {page.command}", allow_abbrev=False, add_help=False)
     parser.add_argument("inputs", nargs="*", metavar="INPUT")
@@ -168,11 +175,12 @@ def page_of(
     return "\n".join([*lines, "", epilog])
 
 
-def _help(page: Page) -> str:
+def _help(page: Page, *, rare: bool) -> str:
+    has_more = any(group.rare for group in page.groups)
     groups = [
         (group.title, [(flag_text(*one), one.settings["help"]) for one in group.flags])
-        for group in (*page.groups, COMMON)
-        if not group.hidden
+        for group in (*page.groups, COMMON, *((_HELP_ALL,) if has_more else ()))
+        if not group.hidden and (rare or not group.rare)
     ]
     return page_of(page.summary, f"{page.command} {page.usage}", groups, page.epilog)
 

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from tokpack.display import tell
@@ -19,8 +20,8 @@ GRACE = 15.0  # seconds from the end of one rank to the end of all
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
-def start(command: Sequence[str], count: int) -> int:
-    """Run ``command`` as ranks 0 to ``count`` - 1; the exit code.
+def start(command: Sequence[str], count: int, request: bytes = b"") -> int:
+    """Run ``command`` as ranks 0 to ``count`` - 1, with ``request`` as input; the exit code.
 
     Signals go on to every rank. When one fails, the others get SIGTERM, and SIGKILL ``GRACE``
     seconds later; its exit code is returned, or 128 + the number of the signal that ended it.
@@ -29,10 +30,10 @@ def start(command: Sequence[str], count: int) -> int:
     with socket.socket() as meeting:
         meeting.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         meeting.bind(("127.0.0.1", 0))
-        return _start(command, count, meeting.getsockname()[1])
+        return _start(command, count, meeting.getsockname()[1], request)
 
 
-def _start(command: Sequence[str], count: int, port: int) -> int:
+def _start(command: Sequence[str], count: int, port: int, request: bytes) -> int:
     """The same, of ranks that meet at a port of this machine."""
     world = {
         "WORLD_SIZE": str(count),
@@ -54,10 +55,13 @@ def _start(command: Sequence[str], count: int, port: int) -> int:
                 subprocess.Popen(
                     command,
                     env=environment,
+                    stdin=subprocess.PIPE,
                     start_new_session=True,
                     preexec_fn=end_with_us,  # noqa: PLW1509  # there are no threads here
                 )
             )
+        for process in ranks:
+            _write(process, request)
         return _wait(ranks, received)
     finally:
         _send(ranks, signal.SIGKILL)
@@ -65,6 +69,13 @@ def _start(command: Sequence[str], count: int, port: int) -> int:
             process.wait()
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _write(process: subprocess.Popen[bytes], request: bytes) -> None:
+    """Give a rank its input; one that ended before is reported by its exit code."""
+    assert process.stdin is not None
+    with suppress(BrokenPipeError), process.stdin as stream:
+        stream.write(request)
 
 
 def _wait(ranks: Sequence[subprocess.Popen[bytes]], received: list[int]) -> int:

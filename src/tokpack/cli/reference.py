@@ -6,7 +6,7 @@ import argparse
 import importlib
 from typing import TYPE_CHECKING, NamedTuple
 
-from tokpack.cli.main import COMMANDS
+from tokpack.cli.main import COMMANDS, module_of
 from tokpack.cli.parser import COMMON, flag_text, shown_names
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def commands() -> list[CommandPage]:
     """All commands, in the order of the help page."""
     found = []
     for name in COMMANDS:
-        module = importlib.import_module(f"tokpack.cli.commands.{name}")
+        module = importlib.import_module(module_of(name))
         found.append(_training(module) if name == "train" else _of_page(module.PAGE))
     return found
 
@@ -70,7 +70,7 @@ def _option(flag: Flag) -> Option:
 
 def _training(module: object) -> CommandPage:
     """`tokpack train`, whose flags are settings of another program's kind."""
-    from tokpack.cli.layout_table import PLAN
+    from tokpack.cli.run_estimate import PLAN
     from tokpack.configuration.config import GROUPS
     from tokpack.configuration.flags import SETTINGS
 

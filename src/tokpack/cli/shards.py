@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tokpack.encoding.standing import Unfinished
     from tokpack.indexed import Manifest
     from tokpack.shards.plan import ShardPlan
-    from tokpack.shards.survey import Standing
+    from tokpack.shards.survey import ShardStatus
 
 SIZE = flag(
     "--shard-size",
@@ -36,7 +36,9 @@ SIZE = flag(
 GROUP = Group(
     "many machines",
     (
-        flag("--plan", metavar="PREFIX", help="make shards of what `tokpack plan` has planned"),
+        flag(
+            "--plan", metavar="PREFIX", help="make shards of what `tokpack shards plan` has planned"
+        ),
         flag(
             "--shard",
             metavar="N|N,N-N|auto",
@@ -58,7 +60,7 @@ GROUP = Group(
 )
 _SHOWN = 20
 _BESIDE_A_PLAN = frozenset(
-    ("plan", "shard", "workers", "scratch", "log_interval", "json", "quiet", "debug")
+    ("plan", "shard", "workers", "scratch", "overwrite", "log_interval", "json", "quiet", "debug")
 )
 
 
@@ -98,6 +100,7 @@ def encode(arguments: argparse.Namespace, page: Page) -> int:
                 number,
                 workers=arguments.workers,
                 scratch=arguments.scratch,
+                overwrite=arguments.overwrite,
                 progress=report,
             )
         names = plan.prefixes(prefix, number).values()
@@ -134,14 +137,14 @@ def check_engine(arguments: argparse.Namespace) -> None:
         ("--shard-size", arguments.shard_size != SIZE.settings["default"]),
     ):
         if given and arguments.engine == "local":
-            raise UsageError(f"{name} is for --engine ray, and for tokpack plan")
+            raise UsageError(f"{name} is for --engine ray, and for tokpack shards plan")
 
 
 def encode_on(arguments: argparse.Namespace, options: EncodeOptions) -> int:
     """Make all of ``encode --engine``: plan, a task for each shard, commit."""
     from tokpack.shards.commit import commit
     from tokpack.shards.cut import make_shard_plan
-    from tokpack.shards.drive import Drive
+    from tokpack.shards.drive import ShardRunner
     from tokpack.shards.plan import save_plan
     from tokpack.shards.ray_engine import RayEngine
 
@@ -157,7 +160,7 @@ def encode_on(arguments: argparse.Namespace, options: EncodeOptions) -> int:
             plan = save_plan(plan, prefix, overwrite=arguments.overwrite)
             interval = arguments.log_interval
             with terminal.Reporter(quiet=arguments.quiet, interval=interval) as report:
-                Drive(plan, prefix, engine, more, show=report, say=say).run()
+                ShardRunner(plan, prefix, engine, more, show=report, say=say).run()
         finally:
             engine.close()
     manifests = commit(plan, prefix, overwrite=arguments.overwrite)
@@ -185,7 +188,7 @@ def tell_plan(plan: ShardPlan, prefix: str) -> None:
     name = shlex.quote(prefix)
     terminal.say("next, on any machines, in any order:")
     terminal.say(f"  tokpack encode --plan {name} --shard 0    to --shard {plan.shards - 1}")
-    terminal.say(f"then: tokpack commit {name}")
+    terminal.say(f"then: tokpack shards commit {name}")
 
 
 def plan_facts(plan: ShardPlan, prefix: str) -> dict[str, Any]:
@@ -199,7 +202,7 @@ def plan_facts(plan: ShardPlan, prefix: str) -> dict[str, Any]:
     }
 
 
-def status_facts(plan: ShardPlan, prefix: str, standings: Sequence[Standing]) -> dict[str, Any]:
+def status_facts(plan: ShardPlan, prefix: str, standings: Sequence[ShardStatus]) -> dict[str, Any]:
     """How far a plan is, for programs."""
     from tokpack.shards.survey import missing
 
@@ -257,7 +260,7 @@ def show_run(run: Unfinished) -> None:
 
 
 def show_status(
-    plan: ShardPlan, prefix: str, standings: Sequence[Standing], *, every: bool
+    plan: ShardPlan, prefix: str, standings: Sequence[ShardStatus], *, every: bool
 ) -> None:
     """Print how far a plan is: counts, the shards that want attention, the next command."""
     from tokpack.shards.survey import missing, ranges
@@ -276,22 +279,24 @@ def show_status(
             f"to make what is missing: tokpack encode --plan {name} --shard {ranges(left)}"
         )
     elif all(one.state == "done" for one in standings):
-        terminal.put(f"all are there: tokpack commit {name}")
+        terminal.put(f"all are there: tokpack shards commit {name}")
 
 
 def _shards(plan: ShardPlan) -> str:
     return counted(plan.shards, "shard")
 
 
-def _counts(standings: Sequence[Standing]) -> dict[str, int]:
+def _counts(standings: Sequence[ShardStatus]) -> dict[str, int]:
     counts: dict[str, int] = {}
     for one in standings:
         counts[one.state] = counts.get(one.state, 0) + 1
     return counts
 
 
-def _told(one: Standing) -> str:
+def _told(one: ShardStatus) -> str:
     report = one.report
+    if one.state == "other":
+        return "a dataset that is not of this plan has its name: --overwrite replaces it"
     if report is None:
         return ""
     words = [f"{report.host}, {time_text(report.seconds)}"]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Sequence
 
-    from tokpack.checkpoints.course import Course
+    from tokpack.checkpoints.course import RunHistory
     from tokpack.configuration.steps import Step
     from tokpack.indexed import MMapIndexedDataset
     from tokpack.report import Spelling
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _MOST_LISTED = 12
 
 
-def show_step(course: Course, arguments: argparse.Namespace) -> None:
+def show_step(course: RunHistory, arguments: argparse.Namespace) -> None:
     """Print the samples of ``--step``, with ``--rank`` those of one rank. UsageError."""
     step, rank = course.step(arguments.step), arguments.rank
     if rank is not None and rank >= step.ranks:
@@ -47,7 +47,7 @@ def show_step(course: Course, arguments: argparse.Namespace) -> None:
     show_samples(course, arguments, [k for k in step.samples if rank in (None, step.place(k)[0])])
 
 
-def _loss(course: Course, step: Step) -> str:
+def _loss(course: RunHistory, step: Step) -> str:
     """What the log says of the loss, which is a mean over the steps since the last line."""
     logged = course.logged(step.number)
     if logged is None or logged.loss is None:
@@ -58,7 +58,7 @@ def _loss(course: Course, step: Step) -> str:
     )
 
 
-def show_samples(course: Course, arguments: argparse.Namespace, numbers: Sequence[int]) -> None:
+def show_samples(course: RunHistory, arguments: argparse.Namespace, numbers: Sequence[int]) -> None:
     """Print samples, each with the step that takes it. UsageError."""
     spelling, sources = spelling_of(course.plan, arguments), _Sources()
     for number in numbers:
@@ -143,7 +143,7 @@ def _place_json(step: Step | None, sample: int) -> dict[str, Any]:
     return {"step": step and step.number, "rank": rank, "micro_batch": batch}
 
 
-def find_document(course: Course, arguments: argparse.Namespace) -> None:
+def find_document(course: RunHistory, arguments: argparse.Namespace) -> None:
     """Print the samples, and their steps, that have tokens of ``--document``. UsageError."""
     portion, document = _document(course, arguments.document)
     prefix, sources = portion.prefix, _Sources()
@@ -177,7 +177,7 @@ def find_document(course: Course, arguments: argparse.Namespace) -> None:
         terminal.put(f"  in none of the {course.steps.samples:,} samples{why}")
 
 
-def _document(course: Course, text: str) -> tuple[Portion, int]:
+def _document(course: RunHistory, text: str) -> tuple[Portion, int]:
     """The training portion of the dataset that is named, and the number of its document."""
     name, colon, digits = text.rpartition(":")
     portions = {portion.prefix: portion for portion in course.plan.train.portions}

@@ -126,7 +126,7 @@ def is_live() -> bool:
     return sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 
-class Interval:
+class LineInterval:
     """How often a plain progress line is due: every so many seconds or documents."""
 
     def __init__(self, *, seconds: float = PLAIN_SECONDS, documents: int = 0) -> None:
@@ -153,9 +153,9 @@ class Reporter:
     what an earlier run had done; it stays None when there is nothing to do.
     """
 
-    def __init__(self, *, quiet: bool = False, interval: Interval | None = None) -> None:
+    def __init__(self, *, quiet: bool = False, interval: LineInterval | None = None) -> None:
         self._mode = "quiet" if quiet else "live" if is_live() else "plain"
-        self._interval = interval or Interval()
+        self._interval = interval or LineInterval()
         self._live: Any = None
         self._task: Any = None
         self._drawn = 0.0

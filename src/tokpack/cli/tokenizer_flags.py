@@ -4,45 +4,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tokpack.cli.parser import Flag, Group, flag, number
+from tokpack.cli.option_flags import flag_of
+from tokpack.cli.parser import Flag, Group
 
 if TYPE_CHECKING:
     import argparse
 
     from tokpack.tokenizers import TokenizerFiles
 
-FILES = (
-    flag("--vocab-file", "--vocab", metavar="FILE", help="vocab.json or tokenizer.json"),
-    flag("--merge-file", metavar="FILE", help="merges.txt that belongs to --vocab-file"),
-    flag("--tokenizer-model", metavar="PATH", help="a sentencepiece model, or as --tokenizer"),
-    flag(
-        "--tokenizer-type",
-        metavar="TYPE",
-        help="as in preprocess_data.py: GPT2BPETokenizer, HFTokenizer, Whitespace, ...",
-    ),
-    flag(
-        "--pattern",
-        "--tiktoken-pattern",
-        metavar="NAME|REGEX",
-        help="how a .tiktoken file cuts text into words: cl100k, o200k, qwen2, llama3, ...",
-    ),
+FILES = tuple(
+    map(flag_of, ("vocab_file", "merge_file", "tokenizer_model", "tokenizer_type", "pattern"))
 )
-SPECIAL_TOKENS_COUNT = flag(
-    "--special-tokens-count",
-    "--tiktoken-num-special-tokens",
-    type=number(0),
-    metavar="N",
-    help="special tokens of a TikTokenizer",
-)
+SPECIAL_TOKENS_COUNT = flag_of("special_tokens_count")
 
 
 def tokenizer_flag(otherwise: str) -> Flag:
     """``--tokenizer``; ``otherwise`` says which one is taken where it is not given."""
-    names = "gpt2, neox, cl100k_base, a Hugging Face name, a file or its folder"
-    return flag("--tokenizer", metavar="NAME|PATH", help=f"{names} ({otherwise})")
+    return flag_of("tokenizer", otherwise=otherwise)
 
 
-OF_DATASET = Group("tokenizer", (tokenizer_flag("as the manifest says"), *FILES))
+RARE = Group("other ways to name a tokenizer", FILES, rare=True)
+
+
+def of_dataset(title: str = "tokenizer") -> tuple[Group, Group]:
+    """``--tokenizer`` with that of the manifest as its default, and the rare flags of one."""
+    return Group(title, (tokenizer_flag("as the manifest says"),)), RARE
 
 
 def tokenizer_given(arguments: argparse.Namespace) -> TokenizerFiles:

@@ -6,19 +6,21 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from tokpack.cli.parser import Group, flag
-from tokpack.cli.tokenizer_flags import FILES, tokenizer_flag, tokenizer_given
+from tokpack.cli.tokenizer_flags import RARE, tokenizer_flag, tokenizer_given
 from tokpack.errors import UsageError, needs_extra
 
 if TYPE_CHECKING:
     import argparse
 
-PARTS = Group(
-    "where the checkpoint does not say it",
-    (
-        tokenizer_flag("that of its training data"),
-        *FILES,
-        flag("--config", metavar="FILE", help="the model of NeoX layer files, as NeoX's YAML"),
+PARTS = (
+    Group(
+        "where the checkpoint does not say it",
+        (
+            tokenizer_flag("that of its training data"),
+            flag("--config", metavar="FILE", help="the model of NeoX layer files, as NeoX's YAML"),
+        ),
     ),
+    RARE,
 )
 CHECKPOINTS = """\
 CHECKPOINT is a folder that `tokpack train` saved to (its latest checkpoint counts), one of the

@@ -49,7 +49,6 @@ class Config:
     num_query_groups: int | None = _model(
         None,
         "heads of keys and values",
-        names="num_key_value_heads num_kv_heads",
         otherwise="num-attention-heads",
     )
     kv_channels: int | None = _model(
@@ -57,36 +56,27 @@ class Config:
     )
     seq_length: int = _model(1024, "tokens of a sample")
     max_position_embeddings: int | None = _model(None, "positions", otherwise="seq-length")
-    vocab_size: int | None = _model(
-        None, "the size of the vocabulary, where nothing else says it", names="pad_vocab_size_to"
-    )
+    vocab_size: int | None = _model(None, "the size of the vocabulary, where nothing else says it")
     make_vocab_size_divisible_by: int = _model(
         128, "the vocabulary is padded to a multiple of N x TP"
     )
     position_embedding_type: str = _model(
-        "learned_absolute", "{choices}", names="pos_emb", choices="learned_absolute rope"
+        "learned_absolute", "{choices}", choices="learned_absolute rope"
     )
-    rotary_percent: float = _model(
-        1.0, "share of a head that rope turns", "P", names="rotary_pct", most=1
-    )
-    rotary_base: float = _model(
-        10000.0, "base of rope", "B", names="rotary_emb_base rotary_position_embeddings_theta"
-    )
+    rotary_percent: float = _model(1.0, "share of a head that rope turns", "P", most=1)
+    rotary_base: float = _model(10000.0, "base of rope", "B")
     use_rope_scaling: bool = _model(False, "scale the low frequencies of rope, as Llama 3.1")
-    rope_scaling_factor: float = _model(8.0, "by so much", names="rope_factor")
+    rope_scaling_factor: float = _model(8.0, "by so much")
     untie_embeddings_and_output_weights: bool = _model(
-        False, "an output layer with weights of its own", names="no_weight_tying"
+        False, "an output layer with weights of its own"
     )
-    parallel_residual: bool = _model(
-        False, "attention and MLP side by side, as GPT-NeoX", names="gpt_j_residual"
-    )
+    parallel_residual: bool = _model(False, "attention and MLP side by side, as GPT-NeoX")
     embed_layernorm: bool = _model(False, "a norm behind the embedding, as BigScience")
-    normalization: str = _model("LayerNorm", "{choices}", names="norm", choices="LayerNorm RMSNorm")
+    normalization: str = _model("LayerNorm", "{choices}", choices="LayerNorm RMSNorm")
     qk_layernorm: bool = _model(False, "a norm over each head of queries and keys")
     activation: str = _model(
         "gelu",
         "gelu (its tanh form), gelu_erf or swiglu",
-        names="glu_activation",
         choices="gelu gelu_erf swiglu",
     )
     add_bias_linear: bool = _model(True, "no biases in linear layers")
@@ -95,7 +85,7 @@ class Config:
     )
     hidden_dropout: float = _model(0.0, "dropout of residual branches", "P", below=1)
     attention_dropout: float = _model(0.0, "dropout of attention", "P", below=1)
-    layernorm_epsilon: float = _model(1e-5, "epsilon of the norms", "E", names="norm_epsilon")
+    layernorm_epsilon: float = _model(1e-5, "epsilon of the norms", "E")
     init_method_std: float = _model(0.02, "standard deviation of the initial weights", "S")
     output_init_method_std: float | None = _model(
         None, "of residual outputs", "S", otherwise="init-method-std / sqrt(2 num-layers)"
@@ -103,23 +93,20 @@ class Config:
     micro_batch_size: int = _batch(
         4,
         "samples of one pass of one data parallel process",
-        names="batch_size train_micro_batch_size_per_gpu",
         otherwise="up to 4",
     )
     global_batch_size: int = _batch(
-        4, "samples of a step", names="train_batch_size", otherwise="a micro batch of each process"
+        4, "samples of a step", otherwise="a micro batch of each process"
     )
     rampup_batch_size: tuple[int, int, int] | None = _batch(
         None, "begin with S samples, grow by I, over N samples", "S I N"
     )
-    train_samples: int | None = _batch(
-        None, "samples of the run", names="samples", otherwise="one epoch"
-    )
+    train_samples: int | None = _batch(None, "samples of the run", otherwise="one epoch")
     train_iters: int | None = _batch(None, "or steps")
     optimizer: str = _optimizer(
         "adam", "adam, which is AdamW, or muon for the layers' matrices", choices="adam muon"
     )
-    lr: float = _optimizer(3e-4, "learning rate", names="optimizer.params.lr", zero=True)
+    lr: float = _optimizer(3e-4, "learning rate", zero=True)
     min_lr: float = _optimizer(0.0, "learning rate at the end")
     lr_decay_style: str = _optimizer(
         "linear", "{choices}", choices="constant linear cosine inverse-square-root WSD"
@@ -134,21 +121,18 @@ class Config:
     lr_warmup_samples: int = _optimizer(0, "samples of warm-up")
     lr_warmup_iters: int = _optimizer(0, "or steps")
     lr_warmup_fraction: float | None = _optimizer(
-        None, "or a share of the decay", "F", names="warmup", zero=True, most=1
+        None, "or a share of the decay", "F", zero=True, most=1
     )
     weight_decay: float = _optimizer(
         0.01,
         "of weights, not of biases and norms",
-        names="optimizer.params.weight_decay",
         zero=True,
     )
     adam_beta1: float = _optimizer(0.9, "decay of the mean of gradients", zero=True, below=1)
     adam_beta2: float = _optimizer(0.999, "and of their squares", zero=True, below=1)
-    adam_eps: float = _optimizer(
-        1e-8, "added to the root of the squares", names="optimizer.params.eps"
-    )
+    adam_eps: float = _optimizer(1e-8, "added to the root of the squares")
     muon_momentum: float = _optimizer(0.95, "decay of its mean", zero=True, below=1)
-    muon_nesterov: bool = _optimizer(False, "look a step ahead", names="muon_use_nesterov")
+    muon_nesterov: bool = _optimizer(False, "look a step ahead")
     muon_num_ns_steps: int = _optimizer(5, "Newton-Schulz steps")
     muon_scale_mode: str = _optimizer(
         "spectral",
@@ -161,7 +145,6 @@ class Config:
     clip_grad: float = _optimizer(
         1.0,
         "largest norm of the gradient, 0 for any",
-        names="gradient_clipping max_grad_norm optimizer.params.max_grad_norm",
         zero=True,
     )
     precision: str | None = _precision(
@@ -170,26 +153,16 @@ class Config:
         choices="fp32 bf16 fp16",
         otherwise="bf16 on a GPU, else fp32",
     )
-    loss_scale: float = _precision(
-        0.0, "fp16: a fixed loss scale, 0 for a dynamic one", names="fp16.loss_scale"
-    )
+    loss_scale: float = _precision(0.0, "fp16: a fixed loss scale, 0 for a dynamic one")
     initial_loss_scale: float = _precision(65536.0, "the first dynamic one")
-    loss_scale_window: int = _precision(
-        1000, "good steps until it doubles", names="fp16.loss_scale_window"
-    )
-    hysteresis: int = _precision(
-        2, "overflows until it halves", names="fp16.hysteresis loss_scale_hysteresis"
-    )
-    min_loss_scale: float = _precision(
-        1.0, "its lowest value", names="fp16.min_loss_scale min_scale"
-    )
-    tensor_model_parallel_size: int = _parallel(
-        1, "processes that share each layer", names="model_parallel_size"
-    )
+    loss_scale_window: int = _precision(1000, "good steps until it doubles")
+    hysteresis: int = _precision(2, "overflows until it halves")
+    min_loss_scale: float = _precision(1.0, "its lowest value")
+    tensor_model_parallel_size: int = _parallel(1, "processes that share each layer")
     sequence_parallel: bool = _parallel(
         False, "these processes share the sequence between layers, with engine torch"
     )
-    pipeline_model_parallel_size: int = _parallel(1, "stages of layers", names="pipe_parallel_size")
+    pipeline_model_parallel_size: int = _parallel(1, "stages of layers")
     pipeline_split: tuple[int, ...] | None = _parallel(
         None, "layers of each stage", "N...", otherwise="equal"
     )
@@ -198,28 +171,20 @@ class Config:
         0,
         "ZeRO, what data parallel processes share: 1 moments and fp32 weights, 2 gradients too, 3 "
         "the blocks' weights",
-        names="zero_optimization.stage",
         choices="0 1 2 3",
     )
     deepspeed_json: dict[str, Any] = field(default_factory=dict)  # what no other field says
     distributed_timeout_minutes: int = _parallel(10, "how long to wait for another process")
-    checkpoint_activations: bool = _activations(
-        False, "compute them again in the backward pass", names="recompute_activations"
-    )
+    checkpoint_activations: bool = _activations(False, "compute them again in the backward pass")
     checkpoint_num_layers: int = _activations(
         1,
         "blocks between two that are kept",
-        names="recompute_num_layers activations_checkpoint_num_layers",
     )
     partition_activations: bool = _activations(
         False,
         "each tensor parallel process keeps a part",
-        names="activation_checkpointing.partition_activations distribute_saved_activations "
-        "distribute_checkpointed_activations",
     )
-    checkpoint_in_cpu: bool = _activations(
-        False, "keep them in the CPU's memory", names="activation_checkpointing.cpu_checkpointing"
-    )
+    checkpoint_in_cpu: bool = _activations(False, "keep them in the CPU's memory")
     data_path: tuple[str, ...] = _data(
         (), "datasets with weights, one dataset, or a saved blend", "[W] PREFIX..."
     )
@@ -255,14 +220,12 @@ class Config:
     save: str | None = _run(None, "checkpoints, log.jsonl and loss.png go here", "DIR")
     load: str | None = _run(None, "continue from here; an empty folder is a fresh start", "DIR")
     save_interval: int | None = _run(
-        None, "steps between checkpoints", names="checkpoint_factor", otherwise="the last one only"
+        None, "steps between checkpoints", otherwise="the last one only"
     )
     extra_save_iters: tuple[int, ...] = _run(
         (), "steps at which to save as well, 0 for the beginning", "N..."
     )
-    keep_checkpoints: int = _run(
-        5, "older ones are deleted, 0 for none", names="keep_last_n_checkpoints", zero=True
-    )
+    keep_checkpoints: int = _run(5, "older ones are deleted, 0 for none", zero=True)
     async_save: bool = _run(
         False, "write them while training goes on, from copies in the CPU's memory"
     )
@@ -271,23 +234,17 @@ class Config:
     eval_iters: int = _run(100, "batches of one, 0 for none", zero=True)
     log_interval: int = _run(10, "steps between log lines")
     exit_interval: int | None = _run(None, "save and exit at a multiple of N steps")
-    exit_duration_in_mins: float | None = _run(
-        None, "save and exit after X minutes", names="exit_duration"
-    )
-    kill_switch_path: str | None = _run(
-        None, "save and exit when this file is there", "FILE", names="kill_switch_file"
-    )
+    exit_duration_in_mins: float | None = _run(None, "save and exit after X minutes")
+    kill_switch_path: str | None = _run(None, "save and exit when this file is there", "FILE")
     tensorboard_dir: str | None = _run(None, "TensorBoard's events go here", "DIR")
     tensorboard_queue_size: int = _run(1000, "events until it writes")
     log_timers_to_tensorboard: bool = _run(False, "a curve of the time of a step too")
     log_batch_size_to_tensorboard: bool = _run(False, "and of the batch size")
     log_validation_ppl_to_tensorboard: bool = _run(False, "and of perplexities")
     wandb_project: str | None = _run(None, "curves go to this project at Weights & Biases", "NAME")
-    wandb_exp_name: str | None = _run(
-        None, "what the run is called there", "NAME", names="wandb_run_name"
-    )
+    wandb_exp_name: str | None = _run(None, "what the run is called there", "NAME")
     wandb_group: str | None = _run(None, "its group there", "NAME")
-    wandb_entity: str | None = _run(None, "whose project it is", "NAME", names="wandb_team")
+    wandb_entity: str | None = _run(None, "whose project it is", "NAME")
     wandb_save_dir: str | None = _run(None, "its files go here instead of LOG_DIR", "DIR")
     compile: bool | None = _parallel(None, "torch.compile of the blocks", otherwise="on a GPU")
     device: str = _parallel("auto", "{choices}", choices="auto cpu cuda")

@@ -94,7 +94,7 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class Time:
+class StepTime:
     """Seconds of a step, by what takes them."""
 
     compute: float  # with recomputation
@@ -203,7 +203,7 @@ def _kept(model: ModelConfig, layout: Layout) -> float:
     return whole / (layout.tensor if layout.sequence else 1) + split / layout.tensor
 
 
-def time_of(model: ModelConfig, layout: Layout, cluster: Cluster) -> Time:
+def time_of(model: ModelConfig, layout: Layout, cluster: Cluster) -> StepTime:
     """The seconds of a step."""
     tokens, count = layout.micro * model.seq_length, layout.micro_batches
     size = 2 if layout.half else 4
@@ -231,7 +231,7 @@ def time_of(model: ModelConfig, layout: Layout, cluster: Cluster) -> Time:
     data = cluster.seconds(data_bytes(model, layout), _link(cluster, layout.data, layout.tensor))
     held = sum(_stage_parameters(model, layout, 0)) / (layout.data if layout.zero else 1)
     optimizer = cluster.seconds(36 * held)
-    return Time(compute, count * tensor, bubble + waits, data, optimizer)
+    return StepTime(compute, count * tensor, bubble + waits, data, optimizer)
 
 
 def _block_seconds(model: ModelConfig, layout: Layout, cluster: Cluster) -> float:

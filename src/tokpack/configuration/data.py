@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tokpack.errors import UsageError
+from tokpack.errors import UsageError, option
 from tokpack.samples.blend.words import entries, read_words
-from tokpack.samples.settings import OWN_ORDERS
+from tokpack.samples.settings import rules_of
 
 if TYPE_CHECKING:
     from tokpack.configuration.config import Config
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 def spec_of_config(config: Config) -> BlendSpec:
     """What a run asks of its data: a blend file, overridden by what the configuration says."""
     if bool(config.data_path) == bool(config.train_data_path):
-        raise UsageError("say where the data is: either data_path or train_data_path")
+        raise UsageError(
+            f"say where the data is: either {option('data_path')} or {option('train_data_path')}"
+        )
     spec = read_words(config.data_path or config.train_data_path)
     settings = {k: v for k, v in _settings(config).items() if v is not None or k == "split"}
     return spec.changed(**settings)
@@ -28,7 +30,7 @@ def _settings(config: Config) -> dict[str, Any]:
     batch, evaluated = config.global_batch_size, None
     iterations = (config.train_iters or 0) * batch
     # Orders of other programs depend on how many samples all evaluations together take.
-    if config.order not in OWN_ORDERS or not config.eval_iters:
+    if not rules_of(config.order).endless or not config.eval_iters:
         evaluated = config.eval_iters * batch
     times = (config.train_samples or iterations) // batch // config.eval_interval + 1
     settings = {

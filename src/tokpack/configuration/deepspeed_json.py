@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from tokpack.errors import UsageError
+from tokpack.errors import UsageError, option
 
 if TYPE_CHECKING:
     from .config import Config
@@ -26,12 +26,14 @@ def make_settings(config: Config, device_type: str) -> tuple[dict[str, Any], lis
     power = math.log2(config.initial_loss_scale)
     if zero >= 2 and stages > 1:
         raise UsageError(
-            f"zero_stage {zero} does not work with pipeline_model_parallel_size {stages}: "
-            "use zero_stage 1, 1 pipeline stage, or engine torch"
+            f"{option('zero_stage')} {zero} does not work with "
+            f"{option('pipeline_model_parallel_size')} {stages}: use {option('zero_stage')} 1, 1 "
+            "pipeline stage, or engine torch"
         )
     if precision == "fp16" and not (config.loss_scale or power.is_integer()):
         raise UsageError(
-            f"initial_loss_scale is {config.initial_loss_scale:g}: DeepSpeed needs a power of 2"
+            f"{option('initial_loss_scale')} is {config.initial_loss_scale:g}: DeepSpeed needs a "
+            "power of 2"
         )
     for name, value in given.get("optimizer", {}).get("params", {}).items():
         if ADAMW.get(name) != value:

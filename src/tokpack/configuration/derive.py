@@ -9,7 +9,7 @@ import math
 import re
 from typing import Any
 
-from tokpack.errors import UsageError
+from tokpack.errors import UsageError, option
 
 from .config import FIELDS, Config
 
@@ -18,7 +18,7 @@ _OFFLOADS = ("cpu_offload", "offload_optimizer.device", "offload_param.device")
 _PARTS = ("train", "valid", "test")
 
 
-class Given(dict[str, Any]):
+class Overrides(dict[str, Any]):
     """Settings by name; what is not among them has Config's default."""
 
     notes: tuple[str, ...] = ()
@@ -33,7 +33,7 @@ class Given(dict[str, Any]):
         self.notes += (text,)
 
 
-def configure(given: Given, world_size: int, neox: bool) -> Config:
+def configure(given: Overrides, world_size: int, neox: bool) -> Config:
     """The configuration of ``world_size`` processes that settings ask for. Raises UsageError.
 
     With ``neox`` words are read as GPT-NeoX reads them, where programs differ. Settings from which
@@ -63,7 +63,7 @@ def configure(given: Given, world_size: int, neox: bool) -> Config:
     return Config(**given, notes=given.notes, unlike=given.unlike)
 
 
-def _samples(given: Given) -> None:
+def _samples(given: Overrides) -> None:
     """Counts of tokens, as counts of samples; where both are given the smaller one."""
     for name in ("train", "lr_decay", "lr_warmup"):
         if tokens := given.pop(f"{name}_tokens", None):
@@ -71,7 +71,7 @@ def _samples(given: Given) -> None:
             given[f"{name}_samples"] = min(samples, max(tokens // given.default("seq_length"), 1))
 
 
-def _data(given: Given) -> None:
+def _data(given: Overrides) -> None:
     """GPT-NeoX's lists of datasets and weights; without weights it takes 1 for each."""
     for part in _PARTS:
         paths = given.pop(f"{part}_data_paths", ())
@@ -91,29 +91,35 @@ def _data(given: Given) -> None:
             given[f"{part}_data_path"] = paths
 
 
-def _model(given: Given) -> None:
+def _model(given: Overrides) -> None:
     """Settings of the model of which one value is possible, or that other settings say too."""
     attention = str(given.pop("attention_config", "")).lower()
     if unknown := set(re.findall("[a-z_]+", attention)) - {"all", "flash", "global"}:
         raise UsageError(
-            f"attention_config {', '.join(sorted(unknown))} is not supported: only global and flash"
+            f"{option('attention_config')} {', '.join(sorted(unknown))} is not supported: only "
+            "global and flash"
         )
     rope = given.default("position_embedding_type") == "rope"
     if given.pop("no_position_embedding", False) and not rope:
-        raise UsageError("no_position_embedding needs position_embedding_type rope")
+        raise UsageError(
+            f"{option('no_position_embedding')} needs {option('position_embedding_type')} rope"
+        )
     window, length = given.pop("sliding_window_width", math.inf), given.default("seq_length")
     if window < length:
         raise UsageError(
-            f"sliding_window_width {window} is not supported: only seq_length {length} or more"
+            f"{option('sliding_window_width')} {window} is not supported: only "
+            f"{option('seq_length')} {length} or more"
         )
     epsilon, norm = given.pop("rms_norm_epsilon", None), given.default("normalization")
     if epsilon is not None and norm == "RMSNorm":
         given["layernorm_epsilon"] = epsilon
     if not given.pop("use_bias_in_norms", True) and norm != "RMSNorm":
-        raise UsageError(f"use_bias_in_norms false is not supported with {norm}: only RMSNorm")
+        raise UsageError(
+            f"{option('use_bias_in_norms')} false is not supported with {norm}: only RMSNorm"
+        )
 
 
-def _weights(given: Given) -> None:
+def _weights(given: Overrides) -> None:
     """Standard deviations of the initial weights, by GPT-NeoX's names for them."""
     first, last = given.pop("init_method", None), given.pop("output_layer_init_method", None)
     if first is None and last is None:
@@ -129,12 +135,12 @@ def _weights(given: Given) -> None:
     }
     for name, word in (("init_method", first), ("output_layer_init_method", last)):
         if word not in (None, *known):
-            raise UsageError(f"{name} {word} is not supported: only {', '.join(known)}")
+            raise UsageError(f"{option(name)} {word} is not supported: only {', '.join(known)}")
     given["init_method_std"] = known[first or "normal"]
     given.setdefault("output_init_method_std", known[last or "scaled_normal"])
 
 
-def _recomputation(given: Given) -> None:
+def _recomputation(given: Overrides) -> None:
     """Megatron's kinds of recomputation: here all blocks are recomputed, with the same result."""
     words = [given.pop(name, None) for name in ("recompute_granularity", "recompute_method")]
     for word, choices in zip(words, (("full", "selective"), ("uniform", "block")), strict=True):
@@ -146,16 +152,18 @@ def _recomputation(given: Given) -> None:
         given.note(f"recomputation {word}: all blocks are recomputed, with the same result")
 
 
-def _optimizer(given: Given) -> None:
+def _optimizer(given: Overrides) -> None:
     """Settings of other programs that concern the optimizer's state and where it lies."""
     if given.pop("no_load_optim", False) and not given.default("finetune"):
-        raise UsageError("no_load_optim is not supported without finetune, which begins at step 0")
+        raise UsageError(
+            f"{option('no_load_optim')} is not supported without finetune, which begins at step 0"
+        )
     if given.pop("cpu_optimizer", False):
         device = given.get("zero_optimization.offload_optimizer.device")
         if device == "none":
             raise UsageError(
-                "cpu_optimizer contradicts zero_optimization.offload_optimizer.device none: "
-                "change one of them"
+                f"{option('cpu_optimizer')} contradicts zero_optimization.offload_optimizer.device "
+                "none: change one of them"
             )
         if device is None and not given.get("zero_optimization.cpu_offload"):
             given.note(
@@ -163,20 +171,22 @@ def _optimizer(given: Given) -> None:
             )
 
 
-def _mlp(given: Given, neox: bool, like: str) -> None:
+def _mlp(given: Overrides, neox: bool, like: str) -> None:
     """Activation, width and biases, on which the programs do not agree."""
     said, fused = "bias_gelu_fusion" in given, given.pop("bias_gelu_fusion", None)
     kind = given.pop("mlp_type", "standard")
     if kind == "llama":  # of GPT-NeoX before 2024-09: gated, without biases, of the width it says
         if given.default("activation") not in ("silu", "swiglu"):
             raise UsageError(
-                f"mlp_type llama with activation {given.default('activation')} is not supported: "
-                "only silu"
+                f"{option('mlp_type')} llama with activation {given.default('activation')} is not "
+                "supported: only silu"
             )
         given["activation"] = "swiglu"
         given.setdefault("use_bias_in_mlp", False)
     elif kind not in ("standard", "regular"):
-        raise UsageError(f"mlp_type {kind} is not supported: only standard, regular or llama")
+        raise UsageError(
+            f"{option('mlp_type')} {kind} is not supported: only standard, regular or llama"
+        )
     if given.pop("openai_gelu", False):
         given["activation"], fused = "gelu", True
     if given.pop("disable_bias_linear", False):
@@ -196,32 +206,36 @@ def _mlp(given: Given, neox: bool, like: str) -> None:
     _width(given, neox and activation == "swiglu", kind == "llama")
 
 
-def _biases(given: Given) -> None:
+def _biases(given: Overrides) -> None:
     """add_bias_linear from GPT-NeoX's two settings, which must be alike."""
     names = ("use_bias_in_mlp", "use_bias_in_attn_linear")
     if any(name in given for name in names):
         mlp, attention = (given.pop(name, True) for name in names)
         if mlp != attention:
             raise UsageError(
-                f"use_bias_in_mlp {mlp} with use_bias_in_attn_linear {attention} (True where it is "
-                "not said) is not supported: say the same for both, or give --no-add-bias-linear"
+                f"{option('use_bias_in_mlp')} {mlp} with {option('use_bias_in_attn_linear')} "
+                f"{attention} (True where it is not said) is not supported: say the same for both, "
+                "or give --no-add-bias-linear"
             )
         given["add_bias_linear"] = mlp
 
 
-def _width(given: Given, derived: bool, llama: bool) -> None:
+def _width(given: Overrides, derived: bool, llama: bool) -> None:
     """ffn_hidden_size from GPT-NeoX's settings; with ``derived`` also without any of them."""
     hidden, factor = given.default("hidden_size"), given.pop("expansion_factor", None)
     size, multiple = given.pop("intermediate_size", None), given.pop("mlp_multiple_of", None)
     said = size is not None or factor is not None or multiple is not None
     if "ffn_hidden_size" in given:
         if said:
-            raise UsageError("ffn_hidden_size and intermediate_size are given: give one of them")
+            raise UsageError(
+                f"{option('ffn_hidden_size')} and {option('intermediate_size')} are given: give "
+                "one of them"
+            )
         return
     if not (said or derived or llama):
         return
     if factor is not None and not 0 < factor < 1e6:
-        raise UsageError(f"expansion_factor is {factor}, expected a positive number")
+        raise UsageError(f"{option('expansion_factor')} is {factor}, expected a positive number")
     whole = size or int((factor or 4) * hidden)
     gated, multiple = given.default("activation") == "swiglu", multiple or 1
     if llama:  # two thirds of 4 x hidden_size
@@ -233,9 +247,9 @@ def _width(given: Given, derived: bool, llama: bool) -> None:
         width = width // 2 if gated else width
         if width != columns:
             raise UsageError(
-                f"intermediate_size {whole} and mlp_multiple_of {multiple} give {width} rows and "
-                f"{columns} columns{' of a gated MLP' if gated else ''}, which GPT-NeoX cannot "
-                "train: give ffn_hidden_size"
+                f"{option('intermediate_size')} {whole} and {option('mlp_multiple_of')} {multiple} "
+                f"give {width} rows and {columns} columns{' of a gated MLP' if gated else ''}, "
+                f"which GPT-NeoX cannot train: give {option('ffn_hidden_size')}"
             )
     given["ffn_hidden_size"] = width
     if gated and not llama:
@@ -246,14 +260,15 @@ def _rounded(value: int, multiple: int) -> int:
     return -(-value // multiple) * multiple
 
 
-def _fill_in_batch(given: Given, world_size: int) -> None:
+def _fill_in_batch(given: Overrides, world_size: int) -> None:
     """Micro and global batch size, where they are left out. UsageError if they do not fit."""
     kinds = ("tensor_model_parallel_size", "pipeline_model_parallel_size")
     given[kinds[1]] = given.get(kinds[1]) or 1  # GPT-NeoX writes 0
     tensor, stages = (max(given.get(kind, 1), 1) for kind in kinds)
     if world_size % (tensor * stages):
         raise UsageError(
-            f"{world_size} processes do not divide into {kinds[0]} {tensor} x {kinds[1]} {stages}"
+            f"{world_size} processes do not divide into {option(kinds[0])} {tensor} x "
+            f"{option(kinds[1])} {stages}"
         )
     ranks = world_size // (tensor * stages)
     batch, ramp = given.get("global_batch_size"), given.get("rampup_batch_size") or ()
@@ -263,13 +278,16 @@ def _fill_in_batch(given: Given, world_size: int) -> None:
     micro = given.setdefault("micro_batch_size", max(whole, 1))
     step = max(micro, 1) * ranks
     batch = given.setdefault("global_batch_size", step * (steps or 1))
-    product = f"micro_batch_size {micro} x {ranks} data parallel processes"
+    product = f"{option('micro_batch_size')} {micro} x {ranks} data parallel processes"
     for size, name in zip((batch, *ramp[:2]), ("global", "rampup", "rampup"), strict=False):
         if size % step:
-            raise UsageError(f"{name}_batch_size {size} is not a multiple of {product}")
+            raise UsageError(
+                f"{option(f'{name}_batch_size')} {size} is not a multiple of {product}"
+            )
     if steps and batch != step * steps:
         raise UsageError(
-            f"global_batch_size {batch} is not {product} x {steps} gradient accumulation steps"
+            f"{option('global_batch_size')} {batch} is not {product} x {steps} gradient "
+            "accumulation steps"
         )
 
 

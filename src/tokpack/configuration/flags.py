@@ -13,13 +13,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokpack.display import brief, nearest
-from tokpack.errors import FormatError, UsageError
+from tokpack.errors import FormatError, UsageError, option
 from tokpack.files.foreign import read_json
 
 from . import names as tables
 from .checks import EXCLUSIVE
 from .config import FIELDS
-from .derive import Given, configure
+from .derive import Overrides, configure
+from .names import TABLE
 from .setting import EXPECTED, Setting
 
 if TYPE_CHECKING:
@@ -30,15 +31,13 @@ if TYPE_CHECKING:
 # Flags of a model in one piece, behind those of a run that shares it among processes.
 UNSPLIT = ("--tensor-model-parallel-size", "1", "--pipeline-model-parallel-size", "1")
 SETTINGS = FIELDS | {setting.name: setting for setting in tables.DERIVED}
-_ALIASES = {other: one.name for one in SETTINGS.values() for other in one.names.split()}
-_NOTHING = {name: count for count, names in tables.NOTHING.items() for name in names.split()}
-_SAME = {name: count for count, names in tables.SAME.items() for name in names.split()}
-_SWITCHES = tables.SWITCHES | {f"no_{n}": (n, False) for n, s in SETTINGS.items() if s.kind is bool}
-_KNOWN = {*SETTINGS, *_ALIASES, *_SWITCHES, *tables.ONLY, *_NOTHING, *_SAME}
+_OFF = {f"no_{name}": (name, False) for name, one in SETTINGS.items() if one.kind is bool}
+_SWITCHES = TABLE.switches | _OFF
+_OTHERS = {*TABLE.aliases, *TABLE.only, *TABLE.nothing, *TABLE.unlike}
+_KNOWN = {*SETTINGS, *_SWITCHES, *_OTHERS}
 # Names by which a script is recognised as one for another program.
-_HELPLESS = (one.name for one in tables.DERIVED if not one.help)
-_OTHERS = {*_ALIASES, *tables.ONLY, *_NOTHING, *_SAME, *_HELPLESS} - {"local_rank", "samples"}
-_OTHERS = {name for name in _OTHERS if "." not in name}
+_HELPLESS = {one.name for one in tables.DERIVED if not one.help}
+_FOREIGN = {name for name in _OTHERS | _HELPLESS if "." not in name} - {"local_rank", "samples"}
 _REPLACED = {name: names.split() for name, names in tables.REPLACED.items()}
 for _group in ((*names, names[0].replace("samples", "tokens")) for names in EXCLUSIVE):
     _REPLACED |= {name: list(_group) for name in _group}
@@ -57,25 +56,25 @@ class _Source:
 
     settings: dict[str, _Said] = field(default_factory=dict)
     refused: list[tuple[str, _Said]] = field(default_factory=list)  # switches that are false in it
-    ignored: list[str] = field(default_factory=list)  # see tables.NOTHING
-    same: list[str] = field(default_factory=list)  # see tables.SAME
+    ignored: dict[str, str] = field(default_factory=dict)  # what names.txt has no use for, and why
+    unlike: dict[str, str] = field(default_factory=dict)  # what it says is done in another way
     names: set[str] = field(default_factory=set)  # all names in it, as they are written there
 
     def add(self, name: str, value: Any, written: str) -> None:
         """Take one setting in, under any of its names. Raises UsageError."""
         self.names.add(name)
-        name = _ALIASES.get(name, name)
-        if name in tables.ONLY and not re.fullmatch(tables.ONLY[name], _plain(value)):
-            expected = tables.ONLY[name].replace("|", " or ") or "none"
+        name = TABLE.aliases.get(name, name)
+        if name in TABLE.only and not re.fullmatch(TABLE.only[name], _plain(value)):
+            expected = TABLE.only[name].replace("|", " or ") or "none"
             raise UsageError(f"{written} is not supported: only {expected}")
-        if name in tables.ONLY or value is None:
+        if name in TABLE.only or value is None:
             return
-        if name in _NOTHING:
+        if name in TABLE.nothing:
             if name != "local_rank":  # which a launcher gives, not the user
-                self.ignored.append(written)
-        elif name in _SAME:
+                self.ignored[written] = TABLE.nothing[name].reason
+        elif name in TABLE.unlike:
             if str(value).lower() not in ("false", "none"):
-                self.same.append(written)
+                self.unlike[written] = TABLE.unlike[name].reason
         elif name in _SWITCHES and str(value).lower() == "false":
             self.refused.append((_SWITCHES[name][0], _Said(_SWITCHES[name][1], written)))
         elif name in _SWITCHES:
@@ -99,8 +98,8 @@ class _Source:
     def update(self, later: _Source) -> None:
         """Take in what a later file says, which overrides what is here."""
         self.settings |= later.settings
-        self.ignored += later.ignored
-        self.same += later.same
+        self.ignored |= later.ignored
+        self.unlike |= later.unlike
         self.names |= later.names
 
 
@@ -121,20 +120,20 @@ def resolve(argv: Sequence[str], world_size: int = 1) -> tuple[Config, int | Non
     notes: list[str] = []
     if "deepspeed_config" in said:
         said = _with_deepspeed(said, said["deepspeed_config"].value, notes)
-    given = Given({name: setting.value for name, setting in said.items()})
+    given = Overrides({name: setting.value for name, setting in said.items()})
     for name in ("conf_dir", "debug", "deepspeed_config", "deepspeed_config_wins"):
         given.pop(name, None)
     nproc = given.pop("nproc", None)
     if nproc is not None and nproc < 1:
-        raise UsageError(f"nproc is {nproc}, expected at least 1")
-    if ignored := ", ".join(file.ignored + flags.ignored):
+        raise UsageError(f"{option('nproc')} is {nproc}, expected at least 1")
+    if ignored := _by_reason(file.ignored | flags.ignored):
         given.note(f"accepted, with nothing to do: {ignored}")
-    if same := ", ".join(file.same + flags.same):
-        given.note(f"not implemented, the results are the same: {same}")
+    if unlike := _by_reason(file.unlike | flags.unlike):
+        given.note(f"not implemented, the results are the same: {unlike}")
     for note in notes:
         given.note(note)
     _take_defaults(given, file.names | flags.names)
-    neox = bool(file.names & set(tables.NEOX.split())) or given.get("like") == "neox"
+    neox = bool(file.names & TABLE.alone["neox"]) or given.get("like") == "neox"
     neox = neox and "activation" not in flags.settings
     return configure(given, nproc or world_size, neox), nproc
 
@@ -144,7 +143,15 @@ def flag_names() -> dict[str, str]:
     return {name: one.flag for name, one in SETTINGS.items()}
 
 
-def _take_defaults(given: Given, names: set[str]) -> None:
+def _by_reason(words: Mapping[str, str]) -> str:
+    """Words, each with why it has no effect; those of one reason together."""
+    groups: dict[str, list[str]] = {}
+    for word, reason in words.items():
+        groups.setdefault(reason, []).append(word)
+    return "; ".join(f"{', '.join(words)} ({reason})" for reason, words in groups.items())
+
+
+def _take_defaults(given: Overrides, names: set[str]) -> None:
     """Take the defaults of the program that ``like`` names.
 
     Without it, say which defaults are others in the program whose ``names`` were used.
@@ -177,33 +184,33 @@ def _take_defaults(given: Given, names: set[str]) -> None:
 
 def _program(names: set[str]) -> str | None:
     """Whose flags and files these are; None where all names are ours."""
-    if names & set(tables.NEOX.split()):
-        return "neox"
-    if not names & _OTHERS:
+    if not names & (_FOREIGN | TABLE.alone["neox"]):
         return None
-    if names & set(tables.MICROSOFT.split()):
-        return "microsoft"
-    return "bigscience" if names & set(tables.BIGSCIENCE.split()) else "megatron"
+    found = (one for one in ("neox", "microsoft", "bigscience") if names & TABLE.alone[one])
+    return next(found, "megatron")
 
 
 def _with_deepspeed(said: dict[str, _Said], path: str, notes: list[str]) -> dict[str, _Said]:
     """The same settings, and those of DeepSpeed's JSON, which must not contradict them.
 
-    With ``deepspeed_config_wins`` those of the JSON replace what they contradict.
+    Those of the JSON replace what changes no result, and all else with ``deepspeed_config_wins``.
     """
     deepspeed = _Source()
     for key, value in _flat(_load(path, read_json)).items():
         deepspeed.add(key, value, f"{key} {_plain(value)}")
     wins = "deepspeed_config_wins" in said and said["deepspeed_config_wins"].value
+    replaced = []
     for here, there in _contradictions(said, deepspeed):
         written = said[here].written
-        if not wins:
+        if not wins and here not in tables.JSON_ALONE.split():
             raise UsageError(
                 f"{written} contradicts {there.written} in {path}: change one of them, or add "
                 "--deepspeed-config-wins"
             )
-        notes.append(f"{path} wins: {there.written}, not {written}")
+        replaced.append(f"{there.written}, not {written}")
         said = {name: one for name, one in said.items() if name != here}
+    if replaced:
+        notes.append(f"{path} goes before the flags: {'; '.join(replaced)}")
     return {**deepspeed.settings, "engine": _Said("deepspeed", ""), **said}
 
 
@@ -246,7 +253,7 @@ def _read_flags(argv: Sequence[str]) -> tuple[_Source, list[str]]:
         name = "conf_dir" if written == "-d" else name  # of GPT-NeoX's launcher
         if name not in _KNOWN:
             raise UsageError(f"unknown flag {written}{_hint(name)}")
-        limit = _most_values(_ALIASES.get(name, name))
+        limit = _most_values(TABLE.aliases.get(name, name))
         values = [value] if equals else []
         while not equals and words and len(values) < limit and words[0][:2] != "--":
             values.append(words.pop(0))
@@ -266,9 +273,12 @@ def _with_ending(path: str) -> str:
 
 def _most_values(name: str) -> float:
     """How many words may follow a flag."""
-    if name in _SWITCHES or tables.ONLY.get(name) == "false":
+    if name in _SWITCHES or TABLE.only.get(name) == "false":
         return 0
-    return SETTINGS[name].words if name in SETTINGS else {**_NOTHING, **_SAME}.get(name, 1)
+    if name in SETTINGS:
+        return SETTINGS[name].words
+    without = TABLE.nothing.get(name) or TABLE.unlike.get(name)
+    return without.words if without else 1
 
 
 def _read_file(path: str) -> _Source:
@@ -284,9 +294,9 @@ def _read_file(path: str) -> _Source:
         values = {**values, "fp16": None, "bf16": {"enabled": half.get("enabled", False)}}
     for key, value in values.items():
         name = str(key).replace("-", "_").lower()
-        whole = name in _NOTHING or not isinstance(value, dict)
+        whole = name in TABLE.nothing or not isinstance(value, dict)
         for inner, one in ({key: value} if whole else _flat(value, f"{key}.")).items():
-            _add(source, path, str(inner), str(one) if name in _NOTHING else one)
+            _add(source, path, str(inner), str(one) if name in TABLE.nothing else one)
     return source
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import MISSING, dataclass, fields, replace
 
 from tokpack.display import nearest
-from tokpack.errors import UsageError
+from tokpack.errors import UsageError, option
 
 # Dense bf16 (or fp16) TFLOP/s by a part of the device's name; the first that fits counts.
 PEAKS = {
@@ -68,7 +68,7 @@ def cluster_of(name: str | None, numbers: dict[str, float]) -> Cluster:
     """
     for key, value in numbers.items():
         if not 0 < value < float("inf"):
-            raise UsageError(f"{key} is {value:g}, expected a number above 0")
+            raise UsageError(f"{option(key)} is {value:g}, expected a number above 0")
     if name is None:
         absent = [key for key in NUMBERS if key not in numbers]
         if absent:

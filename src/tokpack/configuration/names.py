@@ -1,26 +1,28 @@
-"""Tables of the names that flags and files may have besides those of Config's fields.
+"""Names that flags and files may have besides those of Config's fields, mostly of other programs.
 
-Most are those of other programs: Megatron-LM (v1.1.5 and later), Megatron-DeepSpeed, GPT-NeoX, and
-DeepSpeed's JSON, in which a dotted name is a path. Names are written with underscores.
+names.txt has them all, with what each is here. Names are written with underscores.
 """
 
 from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from .setting import Setting
 
 # Settings that are no fields of Config: fields are derived from them, or DeepSpeed is given them.
 DERIVED = (
     Setting("attention_config"),
-    Setting("betas", float, many=True, names="optimizer.params.betas"),
+    Setting("betas", float, many=True),
     Setting("bias_gelu_fusion", bool),
     Setting("conf_dir", str),
-    Setting("cpu_optimizer", bool, names="cpu_torch_adam"),
+    Setting("cpu_optimizer", bool),
     Setting("debug", bool, default=False, group="run", help="show the traceback of an error"),
     Setting(
         "deepspeed_config",
         str,
         group="parallel",
-        help="DeepSpeed's JSON; the flags must not contradict it",
+        help="DeepSpeed's JSON; flags that change results must not contradict it",
         value="FILE",
     ),
     Setting(
@@ -32,9 +34,9 @@ DERIVED = (
     ),
     Setting("disable_bias_linear", bool),
     Setting("expansion_factor", float),
-    Setting("gradient_accumulation_steps", int, names="gas"),
+    Setting("gradient_accumulation_steps", int),
     Setting("init_method", str),
-    Setting("initial_scale_power", float, names="fp16.initial_scale_power"),
+    Setting("initial_scale_power", float),
     Setting("intermediate_size", int),
     Setting(
         "like",
@@ -53,8 +55,8 @@ DERIVED = (
     Setting("nproc", int, group="parallel", help="start N processes on this machine"),
     Setting("openai_gelu", bool),
     Setting("output_layer_init_method", str),
-    Setting("recompute_granularity", str, names="activations_checkpoint_granularity"),
-    Setting("recompute_method", str, names="activations_checkpoint_method"),
+    Setting("recompute_granularity", str),
+    Setting("recompute_method", str),
     Setting("rms_norm_epsilon", float),
     Setting("sliding_window_width", int),
     Setting("test_data_paths", str, many=True),
@@ -68,30 +70,9 @@ DERIVED = (
     Setting("use_wandb", bool),
     Setting("valid_data_paths", str, many=True),
     Setting("valid_data_weights", float, many=True),
-    Setting("zero_optimization.allgather_bucket_size", int, names="zero_allgather_bucket_size"),
-    Setting("zero_optimization.reduce_bucket_size", int, names="zero_reduce_bucket_size"),
+    Setting("zero_optimization.allgather_bucket_size", int),
+    Setting("zero_optimization.reduce_bucket_size", int),
 )
-
-# A name that is true or false, and the setting that it makes when it is true.
-SWITCHES = {
-    "bf16": ("precision", "bf16"),
-    "bf16.enabled": ("precision", "bf16"),
-    "bfloat16.enabled": ("precision", "bf16"),
-    "contigious_checkpointing": ("activation_checkpointing.contiguous_memory_optimization", True),
-    "contiguous_checkpointing": ("activation_checkpointing.contiguous_memory_optimization", True),
-    "deepspeed": ("engine", "deepspeed"),
-    "fp16": ("precision", "fp16"),
-    "fp16.enabled": ("precision", "fp16"),
-    "muon_no_split_qkv": ("muon_split_qkv", False),
-    "profile_backward": ("activation_checkpointing.profile", True),
-    "swiglu": ("activation", "swiglu"),
-    "synchronize_each_layer": ("activation_checkpointing.synchronize_checkpoint_boundary", True),
-    "use_distributed_optimizer": ("zero_stage", 1),
-    "use_rotary_position_embeddings": ("position_embedding_type", "rope"),
-    "zero_contigious_gradients": ("zero_optimization.contiguous_gradients", True),
-    "zero_contiguous_gradients": ("zero_optimization.contiguous_gradients", True),
-    "zero_reduce_scatter": ("zero_optimization.reduce_scatter", True),
-}
 
 # Values that other programs call by another word, and what they are here.
 WORDS = {
@@ -103,97 +84,6 @@ WORDS = {
     "learned": "learned_absolute",
     "rmsnorm": "RMSNorm",
     "rotary": "rope",
-}
-
-# Settings with one possible value: what it is, as a regular expression. "false" takes no word.
-ONLY = {
-    "amp.enabled": "false",
-    "checkpoint_scale": "linear",
-    "context_parallel_size": "1",
-    "curriculum_learning.enabled": "false",
-    "data_efficiency.enabled": "false",
-    "dataloader_type": "single",
-    "dataset_impl": "gpt2",
-    "ds_sequence_parallel_size": "1",
-    "expert_model_parallel_size": "1",
-    "fp32_residual_connection": "false",
-    "gpt_j_tied": "false",
-    "moe_expert_parallel_size": "1",
-    "moe_num_experts": "1",
-    "muon_coefficient_type": "quintic",
-    "muon_scalar_optimizer": "adam",
-    "muon_tp_mode": "duplicated|distributed",
-    "num_experts": "1",
-    "onnx_safe": "false",
-    "optimizer.type": "adam|adamw",
-    "output_layer_parallelism": "column",
-    "pack_impl": "packed",
-    "progressive_layer_drop.enabled": "false",
-    "scheduler.type": "",
-    "sparse_attention.mode": "",
-    "te_columnparallel": "false",
-    "te_fp8_mha": "false",
-    "te_layernorm_mlp": "false",
-    "te_mha": "false",
-    "te_rowparallel": "false",
-    "train_epochs": "1",
-    "train_impl": "normal",
-    "use_bnb_optimizer": "false",
-    "use_checkpoint_lr_scheduler": "false",
-    "use_checkpoint_opt_param_scheduler": "false",
-    "use_mup": "false",
-    "use_qk_layernorm": "false",
-    "weight_by_num_documents": "false",
-}
-
-# Flags that are accepted and have nothing to do here, by the number of words that follow them.
-NOTHING = {
-    0: """
-    abort_on_unmet_fused_kernel_constraints accumulate_allreduce_grads_in_fp32
-    apply_query_key_layer_scaling attention_softmax_in_fp32 bias_dropout_fusion
-    checkpoint_validation_with_forward_pass create_moe_param_group
-    deepspeed_activation_checkpointing deepspeed_mpi deepspeed_slurm disable_mem_efficient_ln
-    disable_moe_token_dropping ds_fused_adam exit_signal_handler fp32_allreduce
-    group_query_attention layernorm_fusion lazy_mpu_init log_grad_norm
-    log_learning_rate_to_tensorboard log_loss_scale_to_tensorboard log_throughput manual_gc
-    mmap_warmup no_async_tensor_model_parallel_allreduce no_bias_dropout_fusion
-    no_contiguous_buffers_in_local_ddp no_create_attention_mask_in_dataloader
-    no_gradient_accumulation_fusion no_load_rng no_log_learnig_rate_to_tensorboard
-    no_log_loss_scale_to_tensorboard no_masked_softmax_fusion no_mmap_bin_files
-    no_persist_layer_norm no_pipeline_parallel no_query_key_layer_scaling no_rope_fusion
-    no_save_rng no_scatter_gather_tensors_in_pipeline override_lr_scheduler
-    override_opt_param_scheduler overlap_grad_reduce rmsnorm_fusion rope_fusion
-    rotary_save_freqs_buffer scaled_masked_softmax_fusion
-    scaled_upper_triang_masked_softmax_fusion sync_tp_duplicated_parameters trust_remote_code
-    universal_checkpoint
-    use_contiguous_buffers_in_ddp use_cpu_initialization use_dist_ckpt use_flash_attn
-    use_flash_attn_builder use_flash_attn_triton use_flash_attn_v1 use_flash_attn_v2
-    use_flashattn_swiglu use_mcore_models use_pin_memory use_shared_fs wandb_init_all_ranks""",
-    1: """
-    attention_backend ckpt_format codecarbon_dir comet_experiment_name comet_others comet_project
-    comet_tags comet_workspace comment data_impl ddp_impl dist_ckpt_format distributed_backend
-    empty_unused_memory_level exclude fp16.fp16 fused_kernels_build_path global_num_gpus hostfile
-    include launcher local_rank log_level log_level_replica log_path manual_gc_interval master_addr
-    master_port max_restarts memory_profiling_path merge_file moe_eval_capacity_factor
-    moe_loss_coeff moe_min_capacity moe_train_capacity_factor num_dataset_builder_threads num_gpus
-    num_nodes muon_fp32_matmul_prec num_workers peak_theoretical_tflops profile_step_start
-    profile_step_stop rdzv_backend rdzv_endpoint te_fp8_amax_compute_algo te_fp8_amax_history_len
-    te_fp8_format te_fp8_margin te_fp8_wgrad tee tensorboard_log_interval timing_log_level
-    timing_log_option tokenizer_model tokenizer_name_or_path tokenizer_type transformer_impl
-    valid_num_workers wandb_host weighted_sampler_alpha""",
-}
-
-# The same for what is not implemented here but would change no result, only how it is computed or
-# what is logged: a note says so.
-SAME = {
-    0: """
-    fp16_lm_cross_entropy log_grad_pct_zeros log_memory_to_tensorboard
-    log_num_zeros_in_grad log_optimizer_states log_optimizer_states_to_tensorboard log_param_norm
-    log_params_norm log_world_size_to_tensorboard memory_profiling no_save_optim
-    overlap_p2p_communication overlap_param_gather profile
-    scattered_embeddings split_transformers tp_comm_overlap use_comet""",
-    1: """
-    num_layers_per_virtual_pipeline_stage pipe_partition_method pp_partition_method""",
 }
 
 # Keys of a blend file that are settings of a run too.
@@ -211,13 +101,11 @@ DEEPSPEED = (
     "zero_optimization"
 )
 
-# Names that only GPT-NeoX has: a file with one of them is read as GPT-NeoX reads it.
-NEOX = (
-    "attention_config checkpoint_factor checkpoint_scale expansion_factor gpt_j_residual "
-    "gpt_j_tied init_method intermediate_size keep_last_n_checkpoints mlp_multiple_of "
-    "no_weight_tying norm num_kv_heads output_layer_init_method output_layer_parallelism "
-    "pipe_parallel_size pos_emb rms_norm_epsilon rotary_emb_base rotary_pct test_data_paths "
-    "train_data_paths use_bias_in_attn_linear use_bias_in_mlp use_bias_in_norms valid_data_paths"
+# What other programs read in DeepSpeed's JSON alone, whatever their flags say, and what changes no
+# result: there the JSON goes before the flags.
+JSON_ALONE = (
+    "zero_optimization.allgather_bucket_size zero_optimization.contiguous_gradients "
+    "zero_optimization.reduce_bucket_size zero_optimization.reduce_scatter zero_stage"
 )
 
 # Settings of a file that a flag replaces besides its own: other ways to say the same.
@@ -266,14 +154,54 @@ PROGRAMS = {
     "neox": "GPT-NeoX",
 }
 
-# Names that only one of the programs has, by which its scripts are recognised; see NEOX too.
-BIGSCIENCE = (
-    "abort_on_unmet_fused_kernel_constraints embed_layernorm kill_switch_path "
-    "log_validation_ppl_to_tensorboard pad_vocab_size_to sync_tp_duplicated_parameters "
-    "tensorboard_queue_size"
-)
-MICROSOFT = (
-    "create_moe_param_group ds_sequence_parallel_size lr_decay_tokens lr_warmup_tokens "
-    "no_pipeline_parallel train_tokens universal_checkpoint use_flash_attn_builder "
-    "use_flash_attn_triton use_flash_attn_v1 use_flash_attn_v2"
-)
+
+class WithoutEffect(NamedTuple):
+    """A name that is accepted: how many words follow it, and why it has no effect."""
+
+    words: int
+    reason: str
+
+
+class Table:
+    """What is in names.txt, which says how it is written.
+
+    ``aliases`` lead to settings, ``switches`` to settings and values; ``only`` are the regular
+    expressions of what the others may be. ``nothing`` and ``unlike`` have names without an effect.
+    ``alone`` are the names that only one of the programs has, by which its files and scripts are
+    recognised.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.aliases: dict[str, str] = {}
+        self.switches: dict[str, tuple[str, Any]] = {}
+        self.only: dict[str, str] = {}
+        self.nothing: dict[str, WithoutEffect] = {}
+        self.unlike: dict[str, WithoutEffect] = {}
+        self.alone: dict[str, set[str]] = {program: set() for program in PROGRAMS}
+        for line in text.splitlines():
+            if line and not line.startswith("#"):
+                self._add(*map(str.strip, line.split(" | ")))
+
+    def _add(self, words: str, meaning: str, program: str = "") -> None:
+        name, _, word = words.partition(" ")
+        kind, _, rest = meaning.partition(" ")
+        if program:
+            self.alone[program].add(name)
+        if kind == "only":
+            self.only[name] = rest
+        elif kind == "nothing:":
+            self.nothing[name] = WithoutEffect(len(word), rest)
+        elif kind == "unlike:":
+            self.unlike[name] = WithoutEffect(len(word), rest)
+        elif rest:
+            self.switches[name] = kind, _value(rest)
+        elif kind != name:
+            self.aliases[name] = kind
+
+
+def _value(word: str) -> Any:
+    """The value that a word of the table stands for."""
+    return {"true": True, "false": False}.get(word, int(word) if word.isdigit() else word)
+
+
+TABLE = Table(Path(__file__).with_suffix(".txt").read_text(encoding="utf-8"))

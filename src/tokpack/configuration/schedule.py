@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from tokpack.errors import UsageError
+from tokpack.errors import UsageError, option
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,9 +27,9 @@ class Schedule:
         self._config, batch = config, config.global_batch_size
         if config.rampup_batch_size is not None and config.train_iters is not None:
             raise UsageError(
-                f"train_iters {config.train_iters} cannot be counted in samples with "
-                f"rampup_batch_size {' '.join(map(str, config.rampup_batch_size))}: give "
-                "train_samples"
+                f"{option('train_iters')} {config.train_iters} cannot be counted in samples with "
+                f"{option('rampup_batch_size')} {' '.join(map(str, config.rampup_batch_size))}: "
+                f"give {option('train_samples')}"
             )
         self.train_samples = config.train_samples or (config.train_iters or 0) * batch or epoch
         decay = config.lr_decay_samples or (config.lr_decay_iters or 0) * batch
@@ -45,8 +45,9 @@ class Schedule:
             )
         if config.lr_decay_style == "WSD" and not 0 < self.ending <= self.decay:
             raise UsageError(
-                f"lr_decay_style WSD decays in the last {self.ending:,} of {self.decay:,} samples: "
-                "give lr_wsd_decay_samples, or lr_wsd_decay_iters, of at least 1 and at most all"
+                f"{option('lr_decay_style')} WSD decays in the last {self.ending:,} of "
+                f"{self.decay:,} samples: give {option('lr_wsd_decay_samples')}, or "
+                f"{option('lr_wsd_decay_iters')}, of at least 1 and at most all"
             )
         if self.batch_size(0) > self.train_samples:
             raise UsageError(

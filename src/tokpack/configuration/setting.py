@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import math
 import os
-import re
 import types
 import typing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tokpack.errors import UsageError
+from tokpack.errors import UsageError, option
 from tokpack.quantities import without_unit
 
 if TYPE_CHECKING:
@@ -29,17 +28,15 @@ class Setting:
     """One setting. What has no ``help`` is not on the help page.
 
     ``kind`` is bool, int, float or str; with any other kind a value is taken as it is. With
-    ``many`` the value is a tuple of them. ``names`` are further ones, of Megatron-LM,
-    Megatron-DeepSpeed and GPT-NeoX; a dotted one is a path in DeepSpeed's JSON. ``choices`` are the
-    words that it may have; "{choices}" in ``help`` lists them. A number may be ``most`` at most, is
-    ``below`` that, and may be 0 where ``zero`` says so or 0 is the default.
+    ``many`` the value is a tuple of them. ``choices`` are the words that it may have; "{choices}"
+    in ``help`` lists them. A number may be ``most`` at most, is ``below`` that, and may be 0 where
+    ``zero`` says so or 0 is the default.
     """
 
     name: str
     kind: type = object
     many: bool = False
     default: Any = None
-    names: str = ""
     choices: str = ""
     zero: bool = False
     most: float = math.inf
@@ -67,11 +64,12 @@ class Setting:
         """UsageError for a word that is no choice, and for a number out of its range."""
         if choices := self.choices.split():
             if value is not None and str(value) not in choices:
-                raise UsageError(f"{self.name} is {value!r}, expected one of {', '.join(choices)}")
+                expected = f"expected one of {', '.join(choices)}"
+                raise UsageError(f"{option(self.name)} is {value!r}, {expected}")
         elif isinstance(value, (int, float)) and not isinstance(value, bool):
             good, expected = self._range(value)
             if not (good and math.isfinite(value)):
-                raise UsageError(f"{self.name} is {value}, expected {expected}")
+                raise UsageError(f"{option(self.name)} is {value}, expected {expected}")
 
     @property
     def flag(self) -> str:
@@ -119,35 +117,15 @@ def kind_of(hint: Any) -> tuple[type, bool]:
     return typing.get_origin(hint) or hint, False
 
 
-def in_flags(text: str, flags: Mapping[str, str], argv: Sequence[str]) -> str:
-    """A message in which settings have their names in Python, with flags for who typed ``argv``.
+def flags_typed(flags: Mapping[str, str], argv: Sequence[str]) -> Mapping[str, str]:
+    """Of ``flags``, by the names of their options, those that messages to who typed ``argv`` have.
 
-    ``flags`` has the flag of each name. A file among the words has the names as its keys, so then
-    only settings that were typed become flags. What stands in parentheses, ``(name=value)``, is
-    meant for users of Python, and stays.
+    A file among the words has options under their names, so then only those that were typed.
     """
-    if any(word.endswith((".yaml", ".yml", ".json")) and os.path.isfile(word) for word in argv):
-        typed = {word.partition("=")[0].lstrip("-").replace("-", "_") for word in argv}
-        flags = {name: flag for name, flag in flags.items() if name in typed}
-    if not flags:
-        return text
-    names = "|".join(sorted(flags, key=len, reverse=True))
-    # A name without "_" is also an English word: it is meant as a name before "=", or where it
-    # begins a sentence and "is" follows.
-    name = rf"(?<![\w./=\'\"-])({names})(?:=(?:'([^']*)'|([\w.]+))|(?![\w./=\'\"-]))"
-    subject = re.compile(r"(^|: | and )$").search
-
-    def flag(match: re.Match[str]) -> str:
-        name, *values = match.groups()
-        if name is None:
-            return match[0]
-        value = next((f" {one}" for one in values if one is not None), "")
-        is_word = "_" not in name and not value
-        if is_word and not (subject(text[: match.start()]) and text[match.end() :][:4] == " is "):
-            return match[0]
-        return flags[name] + (value if value != " True" else "")
-
-    return re.sub(rf"\([^()]*\w=[^()]*\)|{name}", flag, text)
+    if not any(word.endswith((".yaml", ".yml", ".json")) and os.path.isfile(word) for word in argv):
+        return flags
+    typed = {word.partition("=")[0].lstrip("-").replace("-", "_") for word in argv}
+    return {name: flag for name, flag in flags.items() if name in typed}
 
 
 def _single(kind: type, value: Any) -> Any:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Stretch:
+class RampPhase:
     """A part of a run with one configuration, after ``steps`` steps and ``consumed`` samples.
 
     ``ranks`` data parallel processes take micro batches of ``micro`` samples.
@@ -54,7 +54,7 @@ class Step:
 class Steps:
     """All steps of a run; it has a further stretch each time that it was stopped and went on."""
 
-    def __init__(self, stretches: Sequence[Stretch]) -> None:
+    def __init__(self, stretches: Sequence[RampPhase]) -> None:
         self._stretches = list(stretches)
 
     def __len__(self) -> int:

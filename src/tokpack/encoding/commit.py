@@ -17,7 +17,7 @@ from tokpack.encoding.trace import write_trace
 from tokpack.errors import InputError, OutputError
 from tokpack.files.blocks import checksum_of_sums
 from tokpack.files.durable import cannot_write, replace_file
-from tokpack.indexed import Digested, FileDigest, Manifest, index_chunks
+from tokpack.indexed import FileDigest, HashingReader, Manifest, index_chunks
 from tokpack.indexed.manifest import now
 from tokpack.sources import content_checksum, joined_blocks
 
@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 
     from tokpack.encoding.piece import Job
     from tokpack.encoding.plan import Plan
-    from tokpack.encoding.work import Finished
+    from tokpack.encoding.work import EncodeResult
     from tokpack.sources import Source
+    from tokpack.stores.outputs import Version
 
 _CHUNK = 1 << 20
 # What a manifest counts, of all and of each input, and the columns of a piece that count it.
@@ -42,12 +43,15 @@ _COUNTED = {
 }
 
 
-def stage(job: Job, plan: Plan, finished: Finished) -> list[Manifest]:
+def stage(
+    job: Job, plan: Plan, finished: EncodeResult, versions: Mapping[str, Version]
+) -> list[Manifest]:
     """Write what is still missing into the work folder, and then what there is to rename.
 
-    With ``commit.json`` the run is complete: ``finish`` may follow at any time. Raises
-    InputError when there is no token at all, unless other shards may have some, OutputError when
-    counts do not add up.
+    ``versions`` are those of the outputs that ``check_replaced`` gave. With ``commit.json`` the run
+    is complete: ``finish`` may follow at any time. Raises InputError when there is no token at all,
+    unless other shards may have some, OutputError when counts do not add up, or where another has
+    taken an output meanwhile.
     """
     folder, pieces = job.folder, finished.pieces
     files: dict[str, FileDigest] = {}
@@ -74,13 +78,13 @@ def stage(job: Job, plan: Plan, finished: Finished) -> list[Manifest]:
         files[manifest] = _write(folder(manifest), manifests[-1].chunks())
     if sums[:, SOURCE_COLUMNS.index("rejected")].any():
         files[REJECTS] = _write(folder(REJECTS), reject_lines(pieces))
-    write_commit(folder, job.options, job.sources, files)
+    write_commit(folder, job.options, versions, files)
     return manifests
 
 
 def _write(path: str, chunks: Iterable[bytes]) -> FileDigest:
     """Write a file, and tell what was written: it is not read back for that."""
-    digested = Digested(chunks)
+    digested = HashingReader(chunks)
     replace_file(path, digested)
     return digested.digest
 
@@ -140,7 +144,7 @@ def _check_size(path: str, expected: int) -> None:
         raise OutputError(f"{path} has {found} bytes instead of {expected}; run again anew")
 
 
-def _contents_of(plan: Plan, job: Job, finished: Finished) -> list[str | None]:
+def _contents_of(plan: Plan, job: Job, finished: EncodeResult) -> list[str | None]:
     """The checksum of the content of each input; None where not all of it was read.
 
     Raises InputError where parts of it have seen different contents.

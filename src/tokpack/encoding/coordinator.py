@@ -20,7 +20,8 @@ from tokpack.errors import OutputError
 if TYPE_CHECKING:
     from tokpack.encoding.journal import Journal
     from tokpack.encoding.piece import Job, PieceId
-    from tokpack.encoding.resume import EarlierWork
+    from tokpack.encoding.resume import ResumeState
+    from tokpack.errors import RecordError
 
 _EDGES_AT_ONCE = 16
 _RECORDS, _REJECTED = (SOURCE_COLUMNS.index(name) for name in ("records", "rejected"))
@@ -35,7 +36,7 @@ class Coordinator:
     """
 
     def __init__(
-        self, job: Job, found: EarlierWork, journal: Journal, *, workers: int, slots: int
+        self, job: Job, found: ResumeState, journal: Journal, *, workers: int, slots: int
     ) -> None:
         self.pieces = Pieces(job)
         self.blocks: dict[int, str | None] = dict(found.stream_blocks)  # of streams, by part
@@ -47,7 +48,7 @@ class Coordinator:
         self._limit = job.options.limit
         self._layout = PieceLayout(len(job.parts), len(job.tracks))
         self._sums = {n: FileSums(n) for n, name in enumerate(job.tracks) if name.endswith(".ids")}
-        self._edges: list[messages.Edge] = []
+        self._edges: list[messages.SharedBlock] = []
         self._edges_out = 0
         self._begins: dict[PieceId, tuple[int, ...]] = {}  # of pieces that are not there yet
         self._owner: dict[PieceId, int] = {}  # of pieces in a worker's memory
@@ -66,11 +67,12 @@ class Coordinator:
         self._slots = deque(range(slots))
         self._granted: list[int] = [0] * workers
         self._placed = 0
+        self._failed: dict[PieceId, RecordError] = {}
         self._queue = Queue(job, self._take_over(found), workers)
 
     # -- what is there ---------------------------------------------------------------------------
 
-    def _take_over(self, found: EarlierWork) -> list[int]:
+    def _take_over(self, found: ResumeState) -> list[int]:
         """Begin with the pieces that were found. Returns the parts that lack something."""
         for part in range(len(self._job.parts)):
             if self._job.parts[part].kind != "stream":
@@ -137,7 +139,7 @@ class Coordinator:
         for ahead in (1, 2):
             for worker in range(self._workers):
                 tasks = self._tasks[worker]
-                while len(tasks) < ahead and not self._reads_stream(worker):
+                while len(tasks) < ahead and not (tasks and self._is_stream(tasks[-1])):
                     task = self._next_task(first=ahead == 1)
                     if task is None:
                         break
@@ -148,10 +150,6 @@ class Coordinator:
     def first_task(self, worker: int) -> messages.Task | None:
         """The task that a worker is doing."""
         return self._tasks[worker][0] if self._tasks[worker] else None
-
-    def _reads_stream(self, worker: int) -> bool:
-        tasks = self._tasks[worker]
-        return bool(tasks) and self._is_stream(tasks[-1])
 
     def _is_stream(self, task: messages.Task) -> bool:
         return isinstance(task, messages.EncodePart) and self._is_stream_part(task.number)
@@ -167,7 +165,7 @@ class Coordinator:
         if len(self._edges) >= _EDGES_AT_ONCE or (self._edges and not self._parts_left):
             self._edges_out += 1
             edges, self._edges = self._edges[:_EDGES_AT_ONCE], self._edges[_EDGES_AT_ONCE:]
-            return messages.SumEdges(tuple(edges))
+            return messages.SumSharedBlocks(tuple(edges))
         if not first and (self._limit is not None or len(self._queue) <= 2 * self._workers):
             return None
         if self._damaged:
@@ -228,12 +226,15 @@ class Coordinator:
     # -- events ----------------------------------------------------------------------------------
 
     def event(self, worker: int, event: messages.Event) -> None:
-        """Something has happened in a worker."""
+        """Something has happened in a worker. RecordError for the first bad record of all."""
         if isinstance(event, messages.PieceEncoded):
             self._encoded(worker, event.piece)
-        elif isinstance(event, messages.WasStored):
+        elif isinstance(event, messages.Unencoded):
+            self._failed[event.id] = event.error
+            self._queue.drop_from(event.id[0])
+        elif isinstance(event, messages.PieceStored):
             self._stored(event.id, event.stored)
-        elif isinstance(event, messages.Done):
+        elif isinstance(event, messages.TaskDone):
             self._done(self._tasks[worker].popleft())
         elif isinstance(event, messages.Segment):
             self._granted[worker] -= 1
@@ -244,12 +245,15 @@ class Coordinator:
             self._slots.append(event.slot)
         elif isinstance(event, messages.StreamEnd):
             self._stream_ended(event)
-        elif isinstance(event, messages.Damaged):
+        elif isinstance(event, messages.PieceCorrupt):
             self._lost(event.id)
         else:
             self._edges_out -= 1
             for track, block, digest in event.sums:
                 self._sums[track].put(block, digest)
+        # Not before all pieces before it are encoded: one of them could have an earlier record.
+        if self._failed and self._layout.next >= (first := min(self._failed)):
+            raise self._failed[first]
 
     def _encoded(self, worker: int, piece: Piece) -> None:
         """A piece is complete, for the first time or again."""
@@ -310,7 +314,7 @@ class Coordinator:
 
     def _done(self, task: messages.Task) -> None:
         """A task is done. OutputError where a stream did not give again what it gave before."""
-        if isinstance(task, messages.EncodePart) and task.only is not None:
+        if isinstance(task, messages.EncodePart) and task.only and not self._failed:
             for segment in sorted(task.only):
                 if (task.number, segment) in self._wanted:
                     raise self._other_stream(task.number, segment)

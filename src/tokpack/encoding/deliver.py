@@ -7,42 +7,55 @@ last, each only where there is none: so a dataset is there whole or not at all.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import os
+import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tokpack.encoding.outputs import rejects_path
-from tokpack.errors import FormatError, OutputError, UsageError
-from tokpack.files.durable import UNFINISHED, cannot_write, remove_file, replace_json
+from tokpack.encoding.outputs import check_replaced, rejects_path
+from tokpack.errors import OutputError, UsageError
+from tokpack.files.durable import UNFINISHED, identity, remove_file, replace_json
 from tokpack.files.foreign import read_object
+from tokpack.files.lock import Lock
 from tokpack.indexed import Manifest, bin_path, idx_path, manifest_path, trace_path
 from tokpack.indexed.manifest import checksum_of
-from tokpack.stores import shown, stat
-from tokpack.stores.upload import abort, check_writable, create, remove, send
-from tokpack.stores.urls import same_object
+from tokpack.indexed.outputs import same_data
+from tokpack.stores import exists, shown, stat
+from tokpack.stores.outputs import NewObjects, check_unchanged, remove
+from tokpack.stores.upload import TakenError, abort, check_writable, send
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from tokpack.encoding.options import EncodeOptions
+    from tokpack.encoding.plan import Plan
+    from tokpack.stores import StoredObject
+    from tokpack.stores.objects import PutMode
 
 _NOTE = "sent.json"
+_TRIES = 4  # of what another machine may make at the same time
 
 
 class Delivery:
     """The upload of what a run makes; a context, which removes the scratch folder if it is empty.
 
-    ``options`` are those of the run in the scratch folder. With ``is_shard``, files on the store
-    that have no manifest are from another machine that makes the same shard: they are replaced.
-    UsageError for a web server, to which nothing can be written.
+    ``options`` are those of the run in the scratch folder. Of a shard, ``check`` raises where its
+    plan has been replaced, and files on the store that have no manifest are from another machine
+    that makes the same shard: they are replaced. UsageError for a web server, to which nothing can
+    be written.
     """
 
-    def __init__(self, options: EncodeOptions, *, is_shard: bool = False) -> None:
+    def __init__(self, options: EncodeOptions, check: Callable[[], None] | None = None) -> None:
         if options.output.startswith(("http://", "https://")):
             raise UsageError(f"{shown(options.output)}: nothing can be written to a web server")
         self._asked = options
-        self._is_shard = is_shard
+        self._is_shard = check is not None
+        self._check = check or (lambda: None)
         self._prefixes = options.output_names
         self._folder = scratch_folder(options)
+        self._lock = contextlib.ExitStack()
         self._note = os.path.join(self._folder, _NOTE)
         self.options = replace(
             options,
@@ -54,106 +67,149 @@ class Delivery:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(OSError):  # there may be work for the next run
-            os.rmdir(self._folder)
+        with self._lock, contextlib.suppress(OSError):
+            if os.listdir(self._folder) == ["lock"]:  # there may be work for the next run
+                shutil.rmtree(self._folder)
 
-    def prepare(self) -> None:
-        """Before any work: what must not be replaced, and whether anything can be written.
-
-        Raises OutputError.
-        """
-        own = self._sent()
-        for prefix in self._prefixes.values():
-            for url in (manifest_path(prefix), *(() if self._is_shard else _data(prefix))):
-                if _name(url) not in own and not self._asked.overwrite and stat(url) is not None:
-                    raise _exists(url)
-        check_writable(self._asked.output + UNFINISHED)
-        with cannot_write(self._folder):
-            os.makedirs(self._folder, exist_ok=True)
-
-    def send(self, manifests: list[Manifest]) -> None:
-        """Send the finished datasets, and remove them here. Raises OutputError."""
-        self._check_not_inputs(manifests)
-        urls = [url for prefix in self._prefixes.values() for url in _data(prefix)]
-        urls.append(rejects_path(self._asked))
-        sent = self._sent()
-        for url in urls:
-            if sent.get(_name(url)):  # by a run that was killed meanwhile
-                abort(url, sent[_name(url)])
-        if self._asked.overwrite:
-            # Nothing is left that says of new files that they are the old ones.
+    def prepare(self, plan: Plan) -> None:
+        """Before any work: refuse to replace what must not be replaced. UsageError, OutputError."""
+        self._lock.enter_context(Lock(self._folder))
+        self._check()
+        self._remove_partial()
+        if not self._is_shard:
+            self._versions = check_replaced(self._asked, plan.sources)
+        elif not self._asked.overwrite:
             for prefix in self._prefixes.values():
-                for url in (manifest_path(prefix), idx_path(prefix), trace_path(prefix)):
-                    remove(url)
-        sent = {}
-        made = list(zip(self._prefixes.values(), manifests, strict=True))
-        for prefix, manifest in made if self._is_shard else ():
-            # What another has finished meanwhile is never written over.
-            if stat(manifest_path(prefix)) is not None and not _same(prefix, manifest):
-                raise self._differs(prefix, manifest)
-        for url in urls:
-            if os.path.exists(self._here(url)):
-                self._send(url, sent)
-        for prefix, manifest in made:
-            self._send_manifest(prefix, manifest)
-        for name in [
-            *map(self._here, urls),
-            *map(manifest_path, self.options.output_names.values()),
-        ]:
-            remove_file(name)
+                if exists(manifest_path(prefix)):
+                    self._check_plan(prefix, plan)
+
+    def check_writable(self) -> None:
+        """OutputError where nothing can be written."""
+        check_writable(self._asked.output + UNFINISHED)
+
+    def send(self, plan: Plan, manifests: list[Manifest]) -> None:
+        """Send the finished datasets, and remove them here. Raises OutputError."""
+        made = dict(zip(self._prefixes.values(), manifests, strict=True))
+        tries = _TRIES if self._is_shard else 1
+        while not _are_made(made):
+            try:
+                self._send(plan, made)
+                break
+            except TakenError:  # by another machine that makes the same shard: it may be gone
+                tries -= 1
+                if not tries:
+                    raise
+        for url in (*self._data(), *map(manifest_path, made)):
+            remove_file(self._here(url))
         remove_file(self._note)
 
-    def _send_manifest(self, prefix: str, manifest: Manifest) -> None:
+    def _send(self, plan: Plan, made: Mapping[str, Manifest]) -> None:
+        if self._is_shard:
+            self._check()
+            for prefix, manifest in made.items() if not self._asked.overwrite else ():
+                if exists(manifest_path(prefix)) and not same_data(prefix, manifest):
+                    self._check_plan(prefix, plan)
+                    raise self._differs(prefix, manifest)
+            # Without a manifest, what is there is an unfinished copy of the same bytes.
+            anyway = replace(self._asked, overwrite=True)
+            self._versions = check_replaced(anyway, plan.sources)
+        check_unchanged(self._versions)
+        self._check()  # what another plan makes from here on is not among these versions
+        with NewObjects(self._versions, lambda: _are_made(made)) as objects:
+            # Nothing is left that says of new files that they are the old ones.
+            for url in (*map(manifest_path, made), *map(idx_path, made), *self._data()):
+                if not url.endswith(".bin"):
+                    objects.remove(url)
+            for url in self._data():
+                if os.path.exists(self._here(url)):
+                    objects.write(url, functools.partial(self._send_file, url))
+            for prefix, manifest in made.items():
+                self._send_manifest(prefix, manifest, plan, objects)
+            objects.check()
+
+    def _remove_partial(self) -> None:
+        """Remove what a run from this folder had sent when it was killed; a whole dataset stays."""
+        sent = self._sent()
+        whole = bool(sent) and any(map(exists, map(manifest_path, self._prefixes.values())))
+        for url in filter(lambda url: _name(url) in sent, self._data()):
+            upload, etag = sent[_name(url)]
+            if upload:
+                abort(url, upload)
+            found, here = stat(url), identity(self._here(url))
+            # Of what was being sent when it was killed only the size is known.
+            same = found and here and found.size == here.size and etag in ("", found.etag)
+            if found and same and not whole:
+                remove(url, found)
+        remove_file(self._note)
+
+    def _send_manifest(
+        self, prefix: str, manifest: Manifest, plan: Plan, objects: NewObjects
+    ) -> None:
         with open(manifest_path(self._here(prefix)), "rb") as file:
             content = file.read()
-        if create(content, manifest_path(prefix)) or _same(prefix, manifest):
-            return
-        error = self._differs(prefix, manifest)
-        if self._is_shard:  # its files may be a mix of both runs: no manifest may stay
-            remove(manifest_path(prefix))
-        raise error
+        self._check()
+        try:
+            objects.write_last(manifest_path(prefix), content)
+        except TakenError:
+            if not self._is_shard:
+                raise
+            self._check()
+            found = stat(manifest_path(prefix))
+            if found is None or same_data(prefix, manifest):  # it is under way, or done
+                objects.leave()
+                raise
+            self._check_plan(prefix, plan)
+            error = self._differs(prefix, manifest)
+            if objects.are_there([bin_path(prefix), idx_path(prefix)]):
+                remove(manifest_path(prefix), found)  # the data that it tells of is not there
+            raise error from None
 
-    def _send(self, url: str, sent: dict[str, str]) -> None:
-        """Send one file, and note that, and its upload as long as that is under way."""
+    def _send_file(self, url: str, mode: PutMode) -> StoredObject:
+        """Send one file, and note that: its upload while that is under way, then its ETag."""
 
-        def begun(upload: str) -> None:
-            replace_json(self._note, sent | {_name(url): upload})
+        def note(upload: str = "", etag: str = "") -> None:
+            replace_json(self._note, self._sent() | {_name(url): (upload, etag)})
 
-        sent[_name(url)] = ""
-        replace_json(self._note, sent)
-        send(self._here(url), url, begun)
+        self._check()
+        note()
+        made = send(self._here(url), url, mode, note)
+        note(etag=made.etag)
+        return made
 
     def _differs(self, prefix: str, manifest: Manifest) -> OutputError:
-        """Another run has finished in the meantime, with other bytes."""
+        """Another machine has finished in the meantime, with other bytes."""
         url = manifest_path(prefix)
-        if not self._is_shard:
-            return _exists(url)
         sums = " and ".join(checksum_of(one.bin) for one in (Manifest.load(prefix), manifest))
         return OutputError(
             f"{shown(url)}: two machines have made this shard, and not the same bytes ({sums}): "
             "one of them computes wrong, or the tokenizer's library is not the same on both"
         )
 
+    @staticmethod
+    def _check_plan(prefix: str, plan: Plan) -> None:
+        """OutputError where the shard that is there is of another plan."""
+        if Manifest.load(prefix).options.get("plan") != plan.options.get("plan"):
+            raise OutputError(
+                f"{shown(manifest_path(prefix))} exists and is of another plan: replace it with "
+                "--overwrite (overwrite=True)"
+            )
+
     def _here(self, url: str) -> str:
         """The path in the scratch folder of what shall have a URL."""
         return os.path.join(self._folder, _name(url))
 
-    def _check_not_inputs(self, manifests: list[Manifest]) -> None:
-        written = [
-            url
-            for prefix in self._prefixes.values()
-            for url in (manifest_path(prefix), *_data(prefix))
-        ]
-        inputs = (entry["name"] for entry in manifests[0].inputs)
-        for name in (*inputs, *self._asked.tokenizer_files):
-            if any(same_object(name, url) for url in written):
-                raise UsageError(f"{shown(name)} is an input and an output: choose another one")
+    def _data(self) -> list[str]:
+        """All that is sent before the manifests, as far as it is made."""
+        kinds = (bin_path, idx_path, trace_path)
+        data = [kind(prefix) for prefix in self._prefixes.values() for kind in kinds]
+        return [*data, rejects_path(self._asked)]
 
-    def _sent(self) -> dict[str, str]:
-        """The objects that a run from this folder has begun, with uploads that were under way."""
+    def _sent(self) -> dict[str, tuple[str, str]]:
+        """The objects that a run from this folder has begun: (upload under way, ETag when sent)."""
         if not os.path.exists(self._note):
             return {}
-        return {str(name): str(upload) for name, upload in read_object(self._note).items()}
+        noted = read_object(self._note).items()
+        return {name: (str(upload), str(etag)) for name, (upload, etag) in noted}
 
 
 def scratch_folder(options: EncodeOptions) -> str:
@@ -167,20 +223,5 @@ def _name(url: str) -> str:
     return url.rpartition("/")[2]
 
 
-def _data(prefix: str) -> tuple[str, str, str]:
-    return bin_path(prefix), idx_path(prefix), trace_path(prefix)
-
-
-def _same(prefix: str, manifest: Manifest) -> bool:
-    """Whether the dataset that is there has the data that ``manifest`` tells of."""
-    try:
-        there = Manifest.load(prefix)
-    except FormatError:
-        return False
-    return (there.bin, there.idx, there.trace) == (manifest.bin, manifest.idx, manifest.trace)
-
-
-def _exists(url: str) -> OutputError:
-    return OutputError(
-        f"{shown(url)} exists: choose another output, or replace it with overwrite (--overwrite)"
-    )
+def _are_made(made: Mapping[str, Manifest]) -> bool:
+    return all(same_data(prefix, manifest) for prefix, manifest in made.items())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tokpack.encoding.messages import Edge
+from tokpack.encoding.messages import SharedBlock
 from tokpack.errors import OutputError
 from tokpack.files import blocks
 from tokpack.files.blocks import SUM_BYTES
@@ -77,7 +77,7 @@ class FileSums:
         self._covered: dict[int, int] = {}  # by block: how many bytes that are
         self._known = 0  # blocks
 
-    def add(self, begin: int, size: int, sums: bytes) -> Iterator[Edge]:
+    def add(self, begin: int, size: int, sums: bytes) -> Iterator[SharedBlock]:
         """Note a piece of ``size`` bytes at ``begin``, whose blocks have these sums.
 
         Gives the blocks, shared with other pieces, of which all bytes are known by that.
@@ -95,7 +95,7 @@ class FileSums:
         if max(first, stop) * block_bytes < end:
             yield from self._share(stop, max(begin, stop * block_bytes), end, sums[-SUM_BYTES:])
 
-    def last(self, size: int) -> Iterator[Edge]:
+    def last(self, size: int) -> Iterator[SharedBlock]:
         """The block in which the file ends, where it ends within one; called once, at the end."""
         block = size // blocks.BLOCK_BYTES
         parts = self._shared.pop(block, None)
@@ -103,7 +103,7 @@ class FileSums:
             if len(parts) == 1:
                 self.put(block, parts[0][2])
             else:
-                yield Edge(self._track, block, tuple(sorted(parts)))
+                yield SharedBlock(self._track, block, tuple(sorted(parts)))
 
     def sums(self, size: int) -> bytes | None:
         """The sums of all blocks of the file, which has ``size`` bytes; None where some lack."""
@@ -111,13 +111,13 @@ class FileSums:
             return None
         return bytes(self._sums)
 
-    def _share(self, block: int, begin: int, end: int, digest: bytes) -> Iterator[Edge]:
+    def _share(self, block: int, begin: int, end: int, digest: bytes) -> Iterator[SharedBlock]:
         parts = self._shared.setdefault(block, [])
         parts.append((begin, end, digest))
         self._covered[block] = self._covered.get(block, 0) + end - begin
         if self._covered[block] == blocks.BLOCK_BYTES:
             del self._shared[block], self._covered[block]
-            yield Edge(self._track, block, tuple(sorted(parts)))
+            yield SharedBlock(self._track, block, tuple(sorted(parts)))
 
     def put(self, block: int, sums: bytes) -> None:
         """The sums of a run of whole blocks."""

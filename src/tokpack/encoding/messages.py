@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from tokpack.encoding.piece import Piece, PieceId, Stored
+    from tokpack.errors import RecordError
 
 # -- tasks ------------------------------------------------------------
 
@@ -63,7 +64,7 @@ class CheckPiece(NamedTuple):
     sizes: tuple[int, ...]
 
 
-class Edge(NamedTuple):
+class SharedBlock(NamedTuple):
     """A block of a joined file that several pieces share: (begin, end, sum) of what each has."""
 
     track: int
@@ -71,13 +72,13 @@ class Edge(NamedTuple):
     parts: tuple[tuple[int, int, bytes], ...]
 
 
-class SumEdges(NamedTuple):
+class SumSharedBlocks(NamedTuple):
     """Take the checksums of blocks that several pieces share."""
 
-    edges: tuple[Edge, ...]
+    edges: tuple[SharedBlock, ...]
 
 
-Task = EncodePart | Segment | CopyPiece | CheckPiece | SumEdges
+Task = EncodePart | Segment | CopyPiece | CheckPiece | SumSharedBlocks
 
 # -- placements --------------------------------------------------------
 
@@ -107,20 +108,27 @@ class PieceEncoded(NamedTuple):
     piece: Piece
 
 
-class WasStored(NamedTuple):
+class Unencoded(NamedTuple):
+    """A piece has a bad record that ends the run, its first one."""
+
+    id: PieceId
+    error: RecordError
+
+
+class PieceStored(NamedTuple):
     """A piece lies in files now."""
 
     id: PieceId
     stored: Stored
 
 
-class Damaged(NamedTuple):
+class PieceCorrupt(NamedTuple):
     """A piece in files is not what was stored there."""
 
     id: PieceId
 
 
-class Summed(NamedTuple):
+class SharedBlockSums(NamedTuple):
     """The checksums of blocks: (track, block, sum)."""
 
     sums: tuple[tuple[int, int, bytes], ...]
@@ -141,8 +149,18 @@ class SlotFree(NamedTuple):
     unused: bool
 
 
-class Done(NamedTuple):
+class TaskDone(NamedTuple):
     """The first task of the worker's queue is done."""
 
 
-Event = PieceEncoded | WasStored | Damaged | Summed | StreamEnd | Segment | SlotFree | Done
+Event = (
+    PieceEncoded
+    | Unencoded
+    | PieceStored
+    | PieceCorrupt
+    | SharedBlockSums
+    | StreamEnd
+    | Segment
+    | SlotFree
+    | TaskDone
+)

@@ -1,31 +1,64 @@
-"""What a run is asked to do."""
+"""What a run is asked to do: the one record from which flags, signatures and docs are made."""
 
 from __future__ import annotations
 
 import operator
 import os
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, SupportsIndex, get_args
+from dataclasses import MISSING, Field, dataclass, field, fields
+from inspect import getdoc
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, get_args
 
-from tokpack.errors import UsageError
+from tokpack.errors import UsageError, option
 from tokpack.machine import usable_cores
-from tokpack.sources.compression import SUFFIXES
-from tokpack.sources.detect import DOCUMENT_SUFFIXES
 from tokpack.stores import is_url, shown
-from tokpack.tokenizers import TOKENIZER_PATHS, TokenizerFiles
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from tokpack.progress import Show
     from tokpack.stores.anywhere import PathLike
 
 DType = Literal["auto", "uint16", "int32"]
 SpecialTokens = Literal["auto", "text", "encode", "error"]
 OnError = Literal["fail", "skip"]
 Empty = Literal["skip", "document"]
-_CHOICES = {"dtype": DType, "special_tokens": SpecialTokens, "on_error": OnError, "empty": Empty}
-_LEAST = {"workers": 0, "limit": 1, "max_rejects": 0, "max_document_bytes": 1}
+
+
+@dataclass(frozen=True)
+class Option:
+    """What is said of a field of EncodeOptions, to those who type its flag and in Python.
+
+    ``otherwise`` is what holds without it, where the default does not say that. ``flags`` are the
+    names of its flag, where that is not its own; ``value`` is how pages call the flag's value.
+    ``least`` is its smallest number, ``choices`` are the words that it can be. ``loads`` and
+    ``frames`` say that load_tokenizer, or frame_of, has a parameter of this name.
+    """
+
+    help: str = ""
+    value: str = ""
+    otherwise: str = ""
+    flags: str = ""
+    least: int | None = None
+    choices: tuple[str, ...] = ()
+    loads: bool = False
+    frames: bool = False
+    group: str = ""  # of the help page; "" for what has no flag of its own
+
+
+def _in(group: str, **common: bool) -> Callable[..., Any]:
+    """A function that declares a field of EncodeOptions: its default, and what Option has."""
+
+    def declare(default: Any, help: str, value: str = "", **more: Any) -> Any:  # noqa: A002
+        about = Option(help, value, group=group, **{**common, **more})
+        return field(default=default, metadata={"option": about})
+
+    return declare
+
+
+_input, _text, _output, _run = map(_in, ("input", "text", "output", "run"))
+_tokenizer = _in("tokenizer")
+_loads, _frames = _in("tokenizer", loads=True), _in("tokenizer", frames=True)
+_tik = _in("", loads=True)
+_other = _in("")
 
 
 @dataclass(frozen=True)
@@ -40,67 +73,138 @@ class EncodeOptions:
     """
 
     inputs: tuple[str, ...]
-    output: str = ""
-    output_names: Mapping[str, str] = field(default_factory=dict)
-    tokenizer: PathLike | None = None
-    vocab_file: PathLike | None = None
-    merge_file: PathLike | None = None
-    tokenizer_type: str | None = None
-    tokenizer_model: PathLike | None = None
-    pattern: str | None = None  # how a .tiktoken file cuts text into words: a name, an expression
-    vocab_size: int | None = None  # ids, and how many of them special tokens are, of a TikTokenizer
-    special_tokens_count: int | None = None
-    keys: tuple[str, ...] = ("text",)
-    append_eod: bool = True
-    eod_token: str | int | None = None  # a token or its id; None: the tokenizer's usual one
-    prepend_bos: bool = False
-    bos_token: str | int | None = None  # where it is not the tokenizer's usual one; prepends it
-    add_special_tokens: bool = False  # what the tokenizer's own post-processor adds
-    workers: int = 0  # 0: one for each core that this process may use
-    dtype: DType = "auto"
-    special_tokens: SpecialTokens = "auto"
-    on_error: OnError = "fail"
-    max_rejects: int | None = None  # with on_error="skip": bad records allowed; None: any number
-    empty: Empty = "skip"  # "document": an entry in the index, as in Megatron-LM
-    ftfy: bool = False
-    split_sentences: bool = False
-    keep_newlines: bool = False
-    lang: str = "english"
-    limit: int | None = None  # only the first so many records of the inputs
-    input_format: str = "auto"
-    hf_split: str | None = None  # of Hugging Face datasets that name none
-    overwrite: bool = False
-    scratch: str | None = None  # where a run to a store works: by default $TMPDIR, or here
-    trace: bool = False  # write PREFIX.trace: the input and line of each document
-    max_document_bytes: int = 1 << 30
+    output: str = _output(
+        "",
+        "write PREFIX.bin, .idx and .json",
+        "PREFIX",
+        flags="-o --output",
+        otherwise="./ and the input's name",
+    )
+    output_names: Mapping[str, str] = field(
+        default_factory=dict,
+        metadata={
+            "option": Option("the PREFIX of each key, in one folder", otherwise="PREFIX_<key>")
+        },
+    )
+    keys: tuple[str, ...] = _input(
+        ("text",),
+        "JSON keys (a.b: b inside of a) or columns, a dataset for each",
+        "KEY",
+        flags="--json-keys --jsonl-keys --key",
+        otherwise="text",
+    )
+    input_format: str = _input(
+        "auto", "auto, jsonl, json, text, parquet, arrow or archive", "FORMAT"
+    )
+    hf_split: str | None = _input(
+        None, "the split of Hugging Face datasets that name none, such as train", "SPLIT"
+    )
+    limit: int | None = _input(None, "only the first N records, for a trial", "N", least=1)
+    on_error: OnError = _input(
+        "fail",
+        "a bad record ends the run, or goes to PREFIX.rejects.jsonl",
+        choices=get_args(OnError),
+    )
+    max_rejects: int | None = _other(
+        None, "bad records allowed with on_error='skip'", otherwise="any number", least=0
+    )
+    empty: Empty = _input(
+        "skip",
+        "leave documents without tokens out, or keep their place in the .idx",
+        choices=get_args(Empty),
+    )
+    max_document_bytes: int = _input(
+        1 << 30, "a longer document is a bad record", "SIZE", otherwise="1GB", least=1
+    )
+    tokenizer: PathLike | None = _loads(
+        None,
+        "gpt2, neox, cl100k_base, a Hugging Face name, a file or its folder",
+        "NAME|PATH",
+        otherwise="gpt2",
+    )
+    vocab_file: PathLike | None = _loads(
+        None, "vocab.json or tokenizer.json", "FILE", flags="--vocab-file --vocab"
+    )
+    merge_file: PathLike | None = _loads(None, "merges.txt that belongs to --vocab-file", "FILE")
+    tokenizer_model: PathLike | None = _loads(
+        None, "a sentencepiece model, or as --tokenizer", "PATH"
+    )
+    tokenizer_type: str | None = _loads(
+        None, "as in preprocess_data.py: GPT2BPETokenizer, HFTokenizer, Whitespace, ...", "TYPE"
+    )
+    pattern: str | None = _loads(
+        None,
+        "how a .tiktoken file cuts text into words: cl100k, o200k, qwen2, llama3, ...",
+        "NAME|REGEX",
+        flags="--pattern --tiktoken-pattern",
+    )
+    vocab_size: int | None = _tik(None, "ids of a TikTokenizer", "N")
+    special_tokens_count: int | None = _tik(
+        None,
+        "special tokens of a TikTokenizer",
+        "N",
+        flags="--special-tokens-count --tiktoken-num-special-tokens",
+        least=0,
+    )
+    append_eod: bool = _frames(True, "end each document with the EOD token")
+    eod_token: str | int | None = _loads(None, "the EOD, where it is not the usual one", "TOKEN|ID")
+    prepend_bos: bool = _frames(
+        False, "begin each document with the BOS token", flags="--prepend-bos --bos"
+    )
+    bos_token: str | int | None = _frames(
+        None, "begin each document with this one, where BOS is not the usual one", "TOKEN|ID"
+    )
+    add_special_tokens: bool = _frames(
+        False,
+        "put around each document what the tokenizer's own post-processor does",
+        flags="--add-special-tokens --tokenizer-hf-include-special-tokens",
+    )
+    special_tokens: SpecialTokens = _tokenizer(
+        "auto",
+        "what <|endoftext|> and the like inside a document become",
+        choices=get_args(SpecialTokens),
+    )
+    split_sentences: bool = _text(False, "a sequence for each sentence")
+    keep_newlines: bool = _text(False, "keep newlines between sentences")
+    lang: str = _text("english", "language of the sentences", "LANGUAGE")
+    ftfy: bool = _text(False, "repair broken Unicode with ftfy first")
+    dtype: DType = _output(
+        "auto",
+        "type of a token id",
+        otherwise="auto: uint16 if the vocabulary is smaller than 65500",
+        choices=get_args(DType),
+    )
+    trace: bool = _output(
+        False, "write PREFIX.trace: the input and line of each document, for tokpack trace"
+    )
+    overwrite: bool = _output(False, "replace a finished dataset")
+    scratch: str | None = _output(
+        None,
+        "where a dataset for a store is made first",
+        "DIR",
+        otherwise="$TMPDIR, else the current folder",
+    )
+    workers: int = _run(0, "processes", "N", otherwise="all cores", least=0)
 
     def __post_init__(self) -> None:
         for name in ("inputs", "keys"):
             value = getattr(self, name)
             several = (value,) if isinstance(value, str | os.PathLike) else value
             object.__setattr__(self, name, tuple(map(os.fspath, several)))
-        for name in TOKENIZER_PATHS:
+        for name in ("tokenizer", "vocab_file", "merge_file", "tokenizer_model"):
             object.__setattr__(self, name, _path(name, getattr(self, name)))
         if not self.inputs:
             raise UsageError("no input given")
         if not self.keys or len(set(self.keys)) != len(self.keys) or "" in self.keys:
-            raise UsageError(f"keys is {list(self.keys)}; it needs one or more different names")
-        for name, choices in _CHOICES.items():
-            if getattr(self, name) not in get_args(choices):
-                allowed = ", ".join(get_args(choices))
-                raise UsageError(f"{name} is {getattr(self, name)!r}; it can be {allowed}")
-        for name, least in _LEAST.items():
-            number = getattr(self, name)
-            if number is None and name in ("limit", "max_rejects"):
-                continue
-            if not isinstance(number, SupportsIndex):
-                raise UsageError(f"{name} is {number!r}, which is no whole number")
-            if operator.index(number) < least:
-                raise UsageError(f"{name} is {number}; the least is {least}")
+            raise UsageError(
+                f"{option('keys')} is {list(self.keys)}; it needs one or more different names"
+            )
+        for one in fields(self):
+            _check(one.name, getattr(self, one.name), one.default, about(one))
         if self.max_rejects is not None and self.on_error == "fail":
             raise UsageError("max_rejects needs on_error='skip' (--on-error skip:N)")
         if self.keep_newlines and not self.split_sentences:
-            raise UsageError("keep_newlines needs split_sentences")
+            raise UsageError(f"{option('keep_newlines')} needs {option('split_sentences')}")
         self._name_outputs()
 
     def _name_outputs(self) -> None:
@@ -124,12 +228,61 @@ class EncodeOptions:
     @property
     def tokenizer_files(self) -> list[str]:
         """What the options name of a tokenizer: its name, or paths of its files."""
-        return [path for name in TOKENIZER_PATHS if (path := getattr(self, name))]
+        files = (self.tokenizer, self.vocab_file, self.merge_file, self.tokenizer_model)
+        return [os.fspath(path) for path in files if path]
+
+    @property
+    def for_tokenizer(self) -> dict[str, Any]:
+        """The options that load_tokenizer takes."""
+        return {one.name: getattr(self, one.name) for one in fields(self) if about(one).loads}
+
+    @property
+    def for_frame(self) -> dict[str, Any]:
+        """The options that frame_of takes."""
+        return {one.name: getattr(self, one.name) for one in fields(self) if about(one).frames}
 
     @property
     def reject_budget(self) -> int | None:
         """Bad records allowed in the run; None: any number."""
         return 0 if self.on_error == "fail" else self.max_rejects
+
+
+def about(one: Field[Any]) -> Option:
+    """What is said of a field of EncodeOptions."""
+    found: Option = one.metadata.get("option") or Option()
+    return found
+
+
+def text_of(one: Field[Any]) -> str:
+    """What is said of a field of EncodeOptions in Python, and what holds without it."""
+    said = about(one)
+    return f"{said.help} ({said.otherwise})" if said.otherwise else said.help
+
+
+def list_of(options: Iterable[Field[Any]]) -> str:
+    """The fields of EncodeOptions as a list for a docstring."""
+    return "\n".join(f"- ``{one.name}``: {text_of(one)}" for one in options if about(one).help)
+
+
+def default_of(one: Field[Any]) -> Any:
+    """The default of a field of EncodeOptions in Python; None where it is made anew."""
+    return None if one.default is MISSING else one.default
+
+
+EncodeOptions.__doc__ = f"{getdoc(EncodeOptions)}\n\n{list_of(fields(EncodeOptions))}\n"
+
+
+def _check(name: str, value: object, default: object, said: Option) -> None:
+    """UsageError for a word that is no choice, and for a number that is too small."""
+    if said.choices and value not in said.choices:
+        allowed = ", ".join(said.choices)
+        raise UsageError(f"{option(name)} is {value!r}; it can be {allowed}")
+    if said.least is None or (value is None and default is None):
+        return
+    if not isinstance(value, SupportsIndex):
+        raise UsageError(f"{option(name)} is {value!r}, which is no whole number")
+    if operator.index(value) < said.least:
+        raise UsageError(f"{option(name)} is {value}; the least is {said.least}")
 
 
 def _path(name: str, value: object) -> str | None:
@@ -195,44 +348,11 @@ def _before_pattern(text: str) -> str:
 
 
 def _stem(name: str) -> str:
+    from tokpack.sources.compression import SUFFIXES  # the flags need no more than the record
+    from tokpack.sources.detect import DOCUMENT_SUFFIXES
+
     stem, suffix = os.path.splitext(name)
     while stem and suffix.lower() in (*DOCUMENT_SUFFIXES, *SUFFIXES):
         name = stem
         stem, suffix = os.path.splitext(name)
     return name
-
-
-class PlanRequest(TokenizerFiles, total=False):
-    """The options of ``tokpack.plan`` but ``keys``, for type checkers."""
-
-    output_names: Mapping[str, str] | None
-    vocab_size: int | None
-    special_tokens_count: int | None
-    append_eod: bool
-    eod_token: str | int | None
-    prepend_bos: bool
-    bos_token: str | int | None
-    add_special_tokens: bool
-    dtype: DType
-    special_tokens: SpecialTokens
-    on_error: OnError
-    max_rejects: int | None
-    empty: Empty
-    ftfy: bool
-    split_sentences: bool
-    keep_newlines: bool
-    lang: str
-    limit: int | None
-    input_format: str
-    hf_split: str | None
-    overwrite: bool
-    trace: bool
-    max_document_bytes: int
-
-
-class EncodeRequest(PlanRequest, total=False):
-    """The options of ``tokpack.encode`` but ``keys``."""
-
-    workers: int
-    scratch: str | None
-    progress: Show | None

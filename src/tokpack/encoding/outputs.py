@@ -6,10 +6,12 @@ import re
 from typing import TYPE_CHECKING
 
 from tokpack.errors import FormatError, InputError
-from tokpack.files.durable import open_regular
-from tokpack.files.outputs import Kind, check_outputs
+from tokpack.files.outputs import Kind
 from tokpack.indexed import Manifest
 from tokpack.indexed.outputs import dataset_outputs
+from tokpack.stores import is_url
+from tokpack.stores.anywhere import head
+from tokpack.stores.outputs import look
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from tokpack.encoding.options import EncodeOptions
     from tokpack.encoding.plan import Plan
     from tokpack.sources import Source
+    from tokpack.stores.outputs import Version
 
 _REJECT = re.compile(rb'\{"source": "(?:[^"\\]|\\.)*", "line": \d+, "reason": "')
 _HEAD_BYTES = 1 << 16
@@ -29,11 +32,7 @@ def rejects_path(options: EncodeOptions) -> str:
 
 def is_rejects(path: str) -> bool:
     """Whether a file begins like a list of bad records."""
-    try:
-        with open_regular(path) as file:
-            return _REJECT.match(file.read(_HEAD_BYTES)) is not None
-    except OSError:
-        return False
+    return _REJECT.match(head(path, _HEAD_BYTES)) is not None
 
 
 REJECTS = Kind("a list of bad records", is_rejects, kept=False, beside=True)
@@ -41,19 +40,30 @@ REJECTS = Kind("a list of bad records", is_rejects, kept=False, beside=True)
 
 def check_replaced(
     options: EncodeOptions, sources: Sequence[Source], plan: Plan | None = None
-) -> None:
+) -> dict[str, Version]:
     """Refuse to replace what the run reads, or what it was not told to. UsageError, OutputError.
 
-    With the ``plan`` the message says what makes a finished dataset another one.
+    Gives the versions that may be replaced. With the ``plan`` the message says what makes a
+    finished dataset another one.
     """
     inputs = list(_inputs(options, sources))
+    versions: dict[str, Version] = {}
     for prefix in options.output_names.values():
-        outputs = dataset_outputs(prefix, trace=options.trace)
+        outputs = dataset_outputs(prefix, trace=options.trace)[:: -1 if is_url(prefix) else 1]
         found = _found(plan, prefix) if plan and not options.overwrite else ""
-        check_outputs(outputs, inputs, overwrite=options.overwrite, found=found)
+        versions |= look(outputs, inputs, overwrite=options.overwrite, found=found)
     if options.on_error == "skip" or is_rejects(rejects_path(options)):
         rejects = [(rejects_path(options), REJECTS)]
-        check_outputs(rejects, inputs, overwrite=options.overwrite)
+        versions |= look(rejects, inputs, overwrite=options.overwrite)
+    return versions
+
+
+def output_kinds(options: EncodeOptions) -> dict[str, Kind]:
+    """What each output of a run is."""
+    kinds = {rejects_path(options): REJECTS}
+    for prefix in options.output_names.values():
+        kinds |= dataset_outputs(prefix, trace=options.trace)
+    return kinds
 
 
 def _found(plan: Plan, prefix: str) -> str:

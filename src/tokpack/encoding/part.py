@@ -100,13 +100,14 @@ class PartEncoder:
             source = job.sources[number]
             own = Part(number, "whole", 0, 0, 0) if whole else part
             sums: list[str] = []
+            is_on_disk = not (source.is_remote or source.is_pipe)
             batches = read(
                 source,
                 own,
                 job.options.keys,
                 max_document_bytes=job.options.max_document_bytes,
                 # Of an object all would have to be fetched; a limit leaves some of it out.
-                tell_sums=None if source.is_remote or limit is not None else sums.append,
+                tell_sums=sums.append if is_on_disk and limit is None else None,
             )
             origin = _Origin(source, None, own)
             self._encode(piece, piece.counts[row], tracks, _first(batches, limit), origin)
@@ -114,7 +115,7 @@ class PartEncoder:
                 limit -= int(piece.counts[row, 0])
             elif sums:
                 piece.blocks[row] = sums[0]
-            elif not source.is_remote:
+            elif is_on_disk and not job.is_of_frames(piece.number):
                 piece.blocks[row] = (
                     block_checksums(source, 0, source.size)
                     if whole
@@ -136,8 +137,6 @@ class PartEncoder:
         options = self.job.options
         source = self.job.sources[self.job.parts[piece.number].source]
         batches = parse(source, options.keys, blocks, options.max_document_bytes)
-        if source.is_pipe and not piece.segment:
-            batches = self._checked(batches, 0)
         origin = _Origin(source, line, self.job.parts[piece.number])
         self._encode(piece, piece.counts[0], tracks, _first(batches, limit), origin)
 
@@ -150,9 +149,10 @@ class PartEncoder:
         origin: _Origin,
     ) -> None:
         """Encode what is read of one source of a piece, and count it."""
+        over = 0 if origin.source.is_pipe and not piece.segment else BESIDE_BYTES
         try:
             self._counters.start()
-            for batch in self._checked(batches, BESIDE_BYTES):
+            for batch in self._checked(batches, over):
                 self._counters.spent(_READ)
                 self._encode_batch(counts, tracks, batch, origin)
                 self._counters.spent(_WRITE)
@@ -166,9 +166,6 @@ class PartEncoder:
     ) -> None:
         batch, texts = self._encodable(batch, origin)
         if batch.bad:
-            if self.job.options.on_error == "fail":
-                bad = batch.bad[0]
-                raise _record_error(origin, bad.line, bad.reason, _advice(batch))
             lines = np.frombuffer(lines_of(batch.bad), np.uint8)
             tracks.write(len(tracks.sizes) - 1, lines)
         self._counters.spent(_ENCODE)
@@ -176,7 +173,7 @@ class PartEncoder:
         counts[: len(of_batch)] += of_batch
         documents = tokens = 0
         for index, key in enumerate(self.job.options.keys):
-            arrays, of_key = self._tokens(batch.documents[key], texts[index], origin)
+            arrays, of_key = self._tokens(batch.documents[key], texts[index])
             begin = len(SOURCE_COLUMNS) + index * len(KEY_COLUMNS)
             counts[begin : begin + len(of_key)] += of_key
             documents += 0 if index else of_key[0]
@@ -201,32 +198,42 @@ class PartEncoder:
     def _encodable(
         self, batch: DocumentBatch, origin: _Origin
     ) -> tuple[DocumentBatch, list[_Text]]:
-        """The batch without records that the tokenizer's library cannot encode, and its ids."""
+        """The batch without records that the tokenizer's library cannot encode, and its ids.
+
+        RecordError for the first record that ends the run.
+        """
         texts = []
+        wrong: list[tuple[int, str, str]] = []  # line, reason, advice
         for key in self.job.options.keys:
             documents = batch.documents[key]
             data, spans, per_document = documents.data, documents.spans, None
             if self._transform is not None:
                 data, spans, per_document = self._transform(data, spans)
             try:
-                texts.append(_Text(self._encoder.encode(data, spans), per_document))
+                encoded = self._encoder.encode(data, spans)
+                texts.append(_Text(encoded, per_document))
+                if len(encoded.special) and self.job.options.special_tokens == "error":
+                    line = _line(documents, int(encoded.special[0]), per_document)
+                    wrong.append((line, _SPECIAL, ""))
             except UnencodableError as error:
-                line = _line(documents, error.document, per_document)
-                raise _record_error(origin, line, str(error)) from None
+                wrong.append((_line(documents, error.document, per_document), str(error), ""))
             except DocumentsError as error:
                 found = {_line(documents, i, per_document): i for i in error.reasons}
                 reasons = {line: error.reasons[i] for line, i in found.items()}
                 return self._encodable(without_records(batch, documents, reasons), origin)
+        if batch.bad and self.job.options.on_error == "fail":
+            wrong.append((batch.bad[0].line, batch.bad[0].reason, _advice(batch)))
+        if wrong:
+            line, reason, advice = min(wrong)
+            before = origin.lines_before
+            raise RecordError(origin.source.name, before + line + 1, reason, advice)
         return batch, texts
 
     def _tokens(
-        self, documents: Documents, text: _Text, origin: _Origin
+        self, documents: Documents, text: _Text
     ) -> tuple[tuple[npt.NDArray[Any], ...], tuple[int, ...]]:
         """Arrays for the tracks of one key, in their order, and the counts of KEY_COLUMNS."""
         encoded, per_document = text
-        if len(encoded.special) and self.job.options.special_tokens == "error":
-            line = _line(documents, int(encoded.special[0]), per_document)
-            raise _record_error(origin, line, _SPECIAL)
         ids, lengths = encoded.ids, encoded.lengths
         sequences = lengths  # of each document; here it only matters whether there are any
         if self._sentences and per_document is not None:
@@ -250,10 +257,6 @@ class PartEncoder:
         empty = len(sequences) - with_tokens
         counts = (with_tokens, kept, len(ids), empty, len(encoded.special), key_bytes, runs)
         return tuple(tracks), counts
-
-
-def _record_error(origin: _Origin, line: int, reason: str, advice: str = "") -> RecordError:
-    return RecordError(origin.source.name, origin.lines_before + line + 1, reason, advice)
 
 
 def _first(batches: Iterable[DocumentBatch], limit: int | None) -> Iterator[DocumentBatch]:

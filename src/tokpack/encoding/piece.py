@@ -126,6 +126,16 @@ class Job:
         own = self.parts_of[part.source]
         return self.sources[part.source].size * (number - own.start) // len(own)
 
+    def is_of_frames(self, number: int) -> bool:
+        """Whether a part has frames of a source of which other shards have the rest.
+
+        No blocks of it are known then: all of them would have to be read.
+        """
+        own = self.parts_of[self.parts[number].source]
+        first, last = self.parts[own.start], self.parts[own.stop - 1]
+        size = self.sources[first.source].size
+        return first.kind == "frames" and (first.begin > 0 or last.end < size)
+
     def block_checksums(self, number: int) -> str:
         """The checksums of the blocks from ``blocks_from`` on, of a part of one source.
 

@@ -205,7 +205,7 @@ class _Entries:
         return entry
 
 
-class Means(NamedTuple):
+class TokenizerSetup(NamedTuple):
     """What turns text into ids, as it was asked for; ``dtype`` is that of the ids."""
 
     tokenizer: Tokenizer
@@ -230,7 +230,7 @@ def _fingerprint(
     return digest.hexdigest()
 
 
-def deciding_options(options: EncodeOptions, means: Means) -> dict[str, Any]:
+def deciding_options(options: EncodeOptions, means: TokenizerSetup) -> dict[str, Any]:
     """The options that change the bytes of the result, resolved, as JSON values."""
     mode = options.special_tokens
     deciding: dict[str, Any] = {
@@ -262,7 +262,7 @@ def make_plan(
     options: EncodeOptions,
     sources: Sequence[Source],
     parts: Sequence[Part],
-    means: Means,
+    means: TokenizerSetup,
 ) -> Plan:
     """Note what is read, in which parts, and what decides the bytes of the result."""
     return Plan(
@@ -275,7 +275,7 @@ def make_plan(
     )
 
 
-def described(options: EncodeOptions, means: Means) -> dict[str, Any]:
+def described(options: EncodeOptions, means: TokenizerSetup) -> dict[str, Any]:
     """What plans and manifests say of the tokenizer."""
     entry = means.tokenizer.describe()
     if not means.has_usual_frame(options):

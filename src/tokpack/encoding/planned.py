@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from tokpack.encoding.options import worker_count
-from tokpack.encoding.plan import Means, cut, make_plan
+from tokpack.encoding.plan import TokenizerSetup, cut, make_plan
 from tokpack.encoding.transforms import make_transform
 from tokpack.indexed import best_fitting_dtype
 from tokpack.sources import discover
@@ -16,45 +16,29 @@ if TYPE_CHECKING:
     from tokpack.encoding.plan import Plan
 
 
-class Planned(NamedTuple):
+class PlannedRun(NamedTuple):
     """A plan, and what it was made with; ``workers`` is how many processes are to follow it."""
 
     plan: Plan
-    means: Means
+    means: TokenizerSetup
     workers: int
 
 
-def plan_run(options: EncodeOptions) -> Planned:
+def plan_run(options: EncodeOptions) -> PlannedRun:
     """The plan that ``encode`` would follow. Raises as that does before it begins any work."""
     sources = discover(options.inputs, input_format=options.input_format, hf_split=options.hf_split)
     means = load_means(options)
     # The first N records are the same for any number of workers when one takes them in turn.
     workers = worker_count(options) if options.limit is None else 1
-    return Planned(make_plan(options, sources, cut(sources, workers), means), means, workers)
+    return PlannedRun(make_plan(options, sources, cut(sources, workers), means), means, workers)
 
 
-def load_means(options: EncodeOptions) -> Means:
+def load_means(options: EncodeOptions) -> TokenizerSetup:
     """The tokenizer that is asked for, with what frames a document. TokenizerError, InputError."""
     make_transform(options)  # what is missing for it is said before anything is begun
-    tokenizer = load_tokenizer(
-        options.tokenizer,
-        vocab_file=options.vocab_file,
-        merge_file=options.merge_file,
-        tokenizer_type=options.tokenizer_type,
-        tokenizer_model=options.tokenizer_model,
-        eod_token=options.eod_token,
-        pattern=options.pattern,
-        vocab_size=options.vocab_size,
-        special_tokens_count=options.special_tokens_count,
-    )
-    frame = frame_of(
-        tokenizer,
-        append_eod=options.append_eod,
-        prepend_bos=options.prepend_bos,
-        bos_token=options.bos_token,
-        add_special_tokens=options.add_special_tokens,
-    )
+    tokenizer = load_tokenizer(**options.for_tokenizer)
+    frame = frame_of(tokenizer, **options.for_frame)
     dtype: str = options.dtype
     if dtype == "auto":
         dtype = best_fitting_dtype(tokenizer.vocab_size).name
-    return Means(tokenizer, frame, dtype)
+    return TokenizerSetup(tokenizer, frame, dtype)

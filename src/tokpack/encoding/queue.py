@@ -33,6 +33,11 @@ class Queue:
     def __len__(self) -> int:
         return len(self._weights)
 
+    def drop_from(self, number: int) -> None:
+        """Give out none of the parts from ``number`` on."""
+        for part in [part for part in self._weights if part >= number]:
+            self._left -= self._weights.pop(part)
+
     def take(self) -> int | None:
         """The next part to encode, or None."""
         if not self._weights:

@@ -10,9 +10,10 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from tokpack.encoding.folder import WorkFolder
-from tokpack.encoding.outputs import check_replaced, is_rejects, rejects_path
+from tokpack.encoding.outputs import is_rejects, output_kinds, rejects_path
 from tokpack.errors import InputError, OutputError, ResumeError
 from tokpack.files.durable import cannot_write, identity, remove_file, rename, sync_folder
+from tokpack.files.outputs import check_replaceable
 from tokpack.indexed import (
     FileDigest,
     bin_path,
@@ -22,12 +23,14 @@ from tokpack.indexed import (
     manifest_path,
     trace_path,
 )
+from tokpack.stores.outputs import check_unchanged
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from tokpack.encoding.options import EncodeOptions
-    from tokpack.sources import Source
+    from tokpack.files.outputs import Kind
+    from tokpack.stores.outputs import Version
 
 REJECTS = "rejects.jsonl"
 _COMMIT = "commit.json"
@@ -44,17 +47,18 @@ def staged(key: str, kind: str) -> str:
 def write_commit(
     folder: WorkFolder,
     options: EncodeOptions,
-    sources: Sequence[Source],
+    versions: Mapping[str, Version],
     files: Mapping[str, FileDigest],
 ) -> None:
     """Declare the run complete: ``files``, by their names in the work folder, get their names.
 
-    Raises OutputError where the outputs may not be replaced: they may have come while it worked.
+    ``versions`` of the outputs were looked at. Raises OutputError where one is another by now.
     """
-    replaced = {os.path.basename(path): _identity(path) for path in _targets(options).values()}
-    check_replaced(options, sources)  # what comes from here on is not among these
+    targets = [path for name, path in _targets(options).items() if name in files]
+    check_unchanged({path: versions.get(path) for path in targets})
+    looked_at = {os.path.basename(path): versions.get(path) for path in targets}
     prefixes = {key: os.path.basename(name) for key, name in options.output_names.items()}
-    folder.write_json(_COMMIT, {"prefixes": prefixes, "files": dict(files), "replaces": replaced})
+    folder.write_json(_COMMIT, {"prefixes": prefixes, "files": dict(files), "replaces": looked_at})
 
 
 def finish(folder: WorkFolder, options: EncodeOptions, *, resumed: bool = False) -> bool:
@@ -85,7 +89,9 @@ def finish(folder: WorkFolder, options: EncodeOptions, *, resumed: bool = False)
                 f"{', '.join(p for p in targets.values() if p not in waiting.values())} and "
                 f"{folder.path}, and run again"
             )
-    _check_targets(options, waiting, commit["replaces"])
+    # With --overwrite this is a new request: it may replace what has come since, by the same rule.
+    kinds = output_kinds(options) if resumed and options.overwrite else {}
+    _check_targets(waiting, commit["replaces"], kinds)
     # An old dataset goes before the new one comes: no reader sees the index of one with the
     # tokens of the other.
     old = [path for path in reversed(waiting.values()) if path.endswith((".json", ".idx"))]
@@ -151,12 +157,18 @@ def _checked(
 
 
 def _check_targets(
-    options: EncodeOptions, waiting: Mapping[str, str], replaced: Mapping[str, Any]
+    waiting: Mapping[str, str], replaced: Mapping[str, Any], kinds: Mapping[str, Kind]
 ) -> None:
-    """Raise OutputError where a target is neither free nor what the commit found there."""
+    """Raise OutputError where a target is neither free nor what the commit found there.
+
+    What has come since may be replaced if it is of the ``kinds`` that tokpack makes.
+    """
     for path in waiting.values():
         found = _identity(path)
-        if found not in (None, replaced.get(os.path.basename(path))) and not options.overwrite:
+        if found not in (None, replaced.get(os.path.basename(path))):
+            if path in kinds:
+                check_replaceable(path, kinds[path], overwrite=True)
+                continue
             raise OutputError(
                 f"{path} was put there while the run worked: move it away, or replace it with "
                 "--overwrite (overwrite=True)"

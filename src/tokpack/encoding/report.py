@@ -34,7 +34,10 @@ _COUNTS = ("done", "total", "documents", "tokens", "text_bytes", "rejected", "wo
 
 @dataclass(frozen=True)
 class Report:
-    """What a run says of itself; times are seconds since the epoch, by its machine's clock."""
+    """What a run says of itself; times are seconds since the epoch, by its machine's clock.
+
+    ``written`` is when that was, by the clock of the disk or store; 0 where it is not known.
+    """
 
     shard: int  # 0 for a whole dataset
     state: State
@@ -52,6 +55,7 @@ class Report:
     workers: int = 0
     stage: str = ""
     bottleneck: str = ""
+    written: float = 0.0
 
     @property
     def seconds(self) -> float:
@@ -66,12 +70,17 @@ class Report:
         return (self.total - self.done) * self.seconds / self.done
 
     @property
+    def silent(self) -> float:
+        """For how many seconds nothing has been heard of it."""
+        return max(0.0, time.time() - (self.written or self.told))
+
+    @property
     def is_lost(self) -> bool:
         """Whether it says that it works, and is dead or has said so too long ago."""
         if self.state != "running":
             return False
         is_dead = self.host == socket.gethostname() and not is_alive(self.pid)
-        return is_dead or time.time() - self.told > LOST_SECONDS
+        return is_dead or self.silent > LOST_SECONDS
 
 
 class RunReporter:
@@ -137,13 +146,14 @@ class RunReporter:
             self._due += self._beat
 
 
-def parse_report(content: bytes | None, name: str) -> Report | None:
+def parse_report(content: bytes | None, name: str, written: float = 0.0) -> Report | None:
     """The report in a file ``name``; None where there is none, or it is not one of a run."""
     if not content:
         return None
     try:
         values = parse_json(content, name)
-        report = Report(**{field.name: _value(values, field) for field in fields(Report)})
+        known = {one.name: _value(values, one) for one in fields(Report) if one.name != "written"}
+        report = Report(**known, written=written)
     except (FormatError, KeyError, TypeError, AttributeError):
         return None
     return report if _is_sound(report) else None

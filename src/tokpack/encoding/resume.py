@@ -130,7 +130,7 @@ def _other_run(folder: WorkFolder, difference: str) -> ResumeError:
 
 
 @dataclass(frozen=True)
-class EarlierWork:
+class ResumeState:
     """What earlier runs have left: pieces by their ids, and of streams that were read to their end
     the number of segments and the checksums of the file, by part. ``runs`` is how many there were.
     """
@@ -141,7 +141,7 @@ class EarlierWork:
     runs: int
 
 
-def found_pieces(job: Job, plan: Plan, touched: Sequence[int], journal: Journal) -> EarlierWork:
+def found_pieces(job: Job, plan: Plan, touched: Sequence[int], journal: Journal) -> ResumeState:
     """The pieces of the journal that were made from the inputs as they are now.
 
     Each source of ``touched``, whose file has another time than before, is compared with the
@@ -160,7 +160,7 @@ def found_pieces(job: Job, plan: Plan, touched: Sequence[int], journal: Journal)
                 job.folder.write_json("plan.json", plan.to_json())
                 journal.clear()
                 journal.write({"run": found.runs})
-                return EarlierWork({}, {}, {}, found.runs)
+                return ResumeState({}, {}, {}, found.runs)
     for source in touched:
         _forget_unknown(job, found, source)
     if touched:
@@ -179,9 +179,9 @@ def found_pieces(job: Job, plan: Plan, touched: Sequence[int], journal: Journal)
     return found
 
 
-def _in_journal(job: Job, journal: Journal) -> EarlierWork:
+def _in_journal(job: Job, journal: Journal) -> ResumeState:
     """The newest entry of every piece, and the ends of streams."""
-    found, runs = EarlierWork({}, {}, {}, 0), 0
+    found, runs = ResumeState({}, {}, {}, 0), 0
     with closing(journal.read()) as entries:
         for entry in entries:
             try:
@@ -202,7 +202,7 @@ def _in_journal(job: Job, journal: Journal) -> EarlierWork:
     return replace(found, runs=runs)
 
 
-def _known_sums(job: Job, found: EarlierWork, source: int, part: int) -> str | None:
+def _known_sums(job: Job, found: ResumeState, source: int, part: int) -> str | None:
     """The checksums of what a part has read of a source; None where they are not known."""
     if job.parts[part].kind == "stream":
         return found.stream_blocks.get(part)
@@ -210,7 +210,7 @@ def _known_sums(job: Job, found: EarlierWork, source: int, part: int) -> str | N
     return None if piece is None else piece.blocks[source - job.sources_of(part).start]
 
 
-def _is_as_it_was(job: Job, found: EarlierWork, source: int, part: int) -> bool:
+def _is_as_it_was(job: Job, found: ResumeState, source: int, part: int) -> bool:
     """Whether what a part has read of a source has the same checksums; True without checksums."""
     sums, own = _known_sums(job, found, source, part), job.sources[source]
     if sums is None:
@@ -220,7 +220,7 @@ def _is_as_it_was(job: Job, found: EarlierWork, source: int, part: int) -> bool:
     return sums == job.block_checksums(part)
 
 
-def _forget_unknown(job: Job, found: EarlierWork, source: int) -> None:
+def _forget_unknown(job: Job, found: ResumeState, source: int) -> None:
     """Leave out the pieces of a touched source that have no checksums to compare."""
     parts = job.parts_of[source]
     told = [part for part in parts if _known_sums(job, found, source, part) is not None]
@@ -230,7 +230,7 @@ def _forget_unknown(job: Job, found: EarlierWork, source: int) -> None:
     _forget(found, sorted(set(parts) - set(told)))
 
 
-def _forget(found: EarlierWork, parts: Sequence[int]) -> None:
+def _forget(found: ResumeState, parts: Sequence[int]) -> None:
     gone = set(parts)
     for key in [key for key in found.pieces if key[0] in gone]:
         del found.pieces[key]
@@ -239,12 +239,12 @@ def _forget(found: EarlierWork, parts: Sequence[int]) -> None:
         found.stream_blocks.pop(part, None)
 
 
-def _parts_without(job: Job, found: EarlierWork) -> set[int]:
+def _parts_without(job: Job, found: ResumeState) -> set[int]:
     """The parts without any piece."""
     return set(range(len(job.parts))) - {number for number, _ in found.pieces}
 
 
-def _first_incomplete(job: Job, found: EarlierWork) -> int:
+def _first_incomplete(job: Job, found: ResumeState) -> int:
     """The first part that lacks pieces; the number of parts where none does."""
     streams = {number for number, _ in found.pieces if job.parts[number].kind == "stream"}
     missing = _parts_without(job, found) | (streams - set(found.segments))

@@ -19,7 +19,7 @@ from tokpack.encoding.renames import finish
 from tokpack.encoding.report import NAME, RunReporter
 from tokpack.encoding.resume import are_made, complete_datasets, existing, open_plan
 from tokpack.encoding.work import EncodingRun
-from tokpack.errors import TokpackError
+from tokpack.errors import OutputError, TokpackError
 from tokpack.files.durable import replace_file
 from tokpack.files.lock import Lock
 from tokpack.indexed import Manifest, manifest_path
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from tokpack.encoding.options import EncodeOptions
-    from tokpack.encoding.plan import Means
-    from tokpack.encoding.planned import Planned
+    from tokpack.encoding.plan import TokenizerSetup
+    from tokpack.encoding.planned import PlannedRun
     from tokpack.progress import Show
 
 _log = logging.getLogger(__name__)
@@ -50,38 +50,47 @@ def encode(options: EncodeOptions, *, progress: Show | None = None) -> list[Mani
 
 
 def encode_planned(
-    plan: Callable[[], Planned],
+    plan: Callable[[], PlannedRun],
     options: EncodeOptions,
     *,
     progress: Show | None = None,
-    is_shard: bool = False,
+    check: Callable[[], None] | None = None,
 ) -> list[Manifest]:
     """As ``encode``, for what ``plan`` returns, which is called when that is needed.
 
-    Several machines may make the same shard (``is_shard``) at once: files without a manifest are an
+    Of a shard ``check`` is called before anything gets its name, and raises where it is no longer
+    wanted. Several machines may make the same one at once: files without a manifest are an
     unfinished copy of it, and are replaced.
     """
+    is_shard = check is not None
     if not is_url(options.output):
         # Without a manifest, what is there of a shard is an unfinished copy of the same bytes.
         paths = map(manifest_path, options.output_names.values())
         replaces = is_shard and not any(map(os.path.lexists, paths))
-        return _encode(plan(), options, progress, replaces=replaces)
+        return _encode(plan(), options, progress, replaces=replaces, check=check)
     from tokpack.encoding.deliver import Delivery  # no other run needs what sends
 
-    with Delivery(options, is_shard=is_shard) as delivery:
+    with Delivery(options, check) as delivery:
         done = complete_datasets(options)
         planned = plan() if done else None
         if planned and are_made(planned.plan, options, done):
             return done
-        delivery.prepare()
+        delivery.check_writable()
+        planned = planned or plan()
+        delivery.prepare(planned.plan)
         # Of a shard, what another plan has left in the scratch folder is of no use.
-        manifests = _encode(planned or plan(), delivery.options, progress, replaces=is_shard)
-        delivery.send(manifests)
+        manifests = _encode(planned, delivery.options, progress, replaces=is_shard)
+        delivery.send(planned.plan, manifests)
         return manifests
 
 
 def _encode(
-    planned: Planned, asked: EncodeOptions, progress: Show | None, *, replaces: bool
+    planned: PlannedRun,
+    asked: EncodeOptions,
+    progress: Show | None,
+    *,
+    replaces: bool,
+    check: Callable[[], None] | None = None,
 ) -> list[Manifest]:
     """A run whose output is on a disk; with ``replaces`` it overwrites what has its names."""
     plan, means, workers = planned
@@ -102,7 +111,7 @@ def _encode(
         if done is not None:
             folder.remove()
             return done
-        check_replaced(options, plan.sources, plan)
+        versions = check_replaced(options, plan.sources, plan)
         _warn_of_means(means, options)
         with (
             _reporter(folder, progress) as show,
@@ -110,16 +119,22 @@ def _encode(
         ):
             try:
                 finished = run.encode()
-                manifests = stage(job, plan, finished)
+                manifests = stage(job, plan, finished, versions)
             except TokpackError:
                 if not run.is_worth_keeping:
                     folder.remove()
+                raise
+        if check is not None:
+            try:
+                check()
+            except OutputError:
+                folder.remove()
                 raise
         finish(folder, options)
         return manifests
 
 
-def _warn_of_means(means: Means, options: EncodeOptions) -> None:
+def _warn_of_means(means: TokenizerSetup, options: EncodeOptions) -> None:
     """Warn of ids around documents that are probably not meant so, and of a slow tokenizer."""
     tokenizer = means.tokenizer
     is_plain = means.has_usual_frame(options)

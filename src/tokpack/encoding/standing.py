@@ -70,7 +70,7 @@ def unfinished(text: str) -> Unfinished | None:
         plan = None
     except OutputError as error:  # it is not to be written here
         raise InputError(str(error)) from error
-    return Unfinished(folder.path, plan, parse_report(_content(folder(NAME)), NAME))
+    return Unfinished(folder.path, plan, _report(folder(NAME)))
 
 
 def finished(prefix: str) -> bool:
@@ -87,9 +87,9 @@ def finished(prefix: str) -> bool:
     return False
 
 
-def _content(path: str) -> bytes | None:
+def _report(path: str) -> Report | None:
     try:
         with open(open_own(path, os.O_RDONLY), "rb") as file:
-            return file.read(MAX_BYTES)
+            return parse_report(file.read(MAX_BYTES), path, os.fstat(file.fileno()).st_mtime)
     except (OSError, OutputError):
         return None

@@ -9,7 +9,7 @@ import numpy as np
 from tokpack.encoding.piece import SOURCE_COLUMNS
 from tokpack.errors import OutputError
 from tokpack.files.durable import cannot_write, replace_file
-from tokpack.indexed import Digested, FileDigest, Trace, trace_chunks
+from tokpack.indexed import FileDigest, HashingReader, Trace, trace_chunks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -37,7 +37,7 @@ def write_trace(pieces: Pieces, index: int, rejected: Iterable[tuple[int, Runs]]
     documents = ((source, own[own[:, 0] > 0]) for source, own in _noted(pieces, index))
     empty = ((source, own[own[:, 0] < 0] * _TO_LINES) for source, own in _noted(pieces, index))
     path = job.folder.joined(job.folder.track(key, "trace"))
-    chunks = Digested(trace_chunks(lines, (documents, empty, rejected)))
+    chunks = HashingReader(trace_chunks(lines, (documents, empty, rejected)))
     replace_file(path, chunks)
     trace = Trace(path)
     found = trace.count("documents") + trace.count("empty")

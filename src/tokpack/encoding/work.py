@@ -35,7 +35,7 @@ _SEGMENT_SLACK = 2  # blocks more than a segment has, at most, if no line is lon
 
 
 @dataclass(frozen=True)
-class Finished:
+class EncodeResult:
     """The result of the work: pieces, checksums of the files of a stream, sums of the .bin."""
 
     pieces: Pieces
@@ -80,7 +80,7 @@ class EncodingRun:
             self._syncs = _Syncs({**files, self._journal.path: self._journal.file}, beat)
             self._opened = opened.pop_all()
 
-    def encode(self) -> Finished:
+    def encode(self) -> EncodeResult:
         """Do what is left to do, and make it durable."""
         job, coordinator, name = self._job, self._coordinator, str(self._found.runs)
         if len(self._meter.shared) > 1:
@@ -98,7 +98,7 @@ class EncodingRun:
             with cannot_write(self._joined.paths[track]):
                 os.ftruncate(file, end)
                 sync_data(file)
-        return Finished(coordinator.pieces, coordinator.blocks, coordinator.digests())
+        return EncodeResult(coordinator.pieces, coordinator.blocks, coordinator.digests())
 
     @property
     def is_worth_keeping(self) -> bool:

@@ -12,7 +12,7 @@ from tokpack.encoding import messages
 from tokpack.encoding.part import PartEncoder
 from tokpack.encoding.piece import JOINED, SOURCE_COLUMNS, SPILL, Piece
 from tokpack.encoding.tracks import TrackBuffers, TrackFiles, Tracks, copy_piece, is_stored
-from tokpack.errors import OutputError
+from tokpack.errors import OutputError, RecordError
 from tokpack.files.blocks import sum_of
 from tokpack.sources import LineBlock, LineStream, count_newlines
 
@@ -77,6 +77,7 @@ class Worker:
         self._tasks: deque[messages.Task] = deque()
         self._reads = False  # a stream
         self._granted: deque[int] = deque()  # slots for its next segments
+        self._at: PieceId = (0, 0)  # the piece that was begun last
         self._encoder = PartEncoder(job, counters, self._attend)
         self._joined = TrackFiles(job.folder, JOINED, job.tracks)
         self._memories: list[TrackBuffers] = []  # that are free
@@ -94,7 +95,7 @@ class Worker:
                     return
                 self._take(message)
             self._do(self._tasks.popleft())
-            self._link.send(messages.Done())
+            self._link.send(messages.TaskDone())
 
     def close(self) -> None:
         """Close the files."""
@@ -118,31 +119,35 @@ class Worker:
             self._tasks.append(message)
 
     def _do(self, task: messages.Task) -> None:
-        if isinstance(task, messages.EncodePart):
-            self._encode(task)
-        elif isinstance(task, messages.Segment):
-            self._encode_shared(task)
+        if isinstance(task, messages.EncodePart | messages.Segment):
+            try:
+                self._encode(task)
+            except RecordError as error:
+                self._link.send(messages.Unencoded(self._at, error))
         elif isinstance(task, messages.CopyPiece):
             self._copy(task)
         elif isinstance(task, messages.CheckPiece):
             whole = task.stored.place == JOINED and is_stored(self._joined, task.stored, task.sizes)
             self._link.send(
-                messages.WasStored(task.id, task.stored) if whole else messages.Damaged(task.id)
+                messages.PieceStored(task.id, task.stored)
+                if whole
+                else messages.PieceCorrupt(task.id)
             )
         else:
             sums = tuple((edge.track, edge.block, self._sum(edge)) for edge in task.edges)
-            self._link.send(messages.Summed(sums))
+            self._link.send(messages.SharedBlockSums(sums))
 
     # -- encoding -------------------------------------------------------------------------------
 
-    def _encode(self, task: messages.EncodePart) -> None:
-        if self._job.parts[task.number].kind == "stream":
+    def _encode(self, task: messages.EncodePart | messages.Segment) -> None:
+        if isinstance(task, messages.Segment):
+            self._encode_shared(task)
+        elif self._job.parts[task.number].kind == "stream":
             self._encode_stream(task)
-            return
-        piece = Piece.empty(self._job, task.number)
-        tracks, memory = self._begin(task.at)
-        self._encoder.encode_part(piece, tracks, task.limit)
-        self._complete(piece, tracks, memory)
+        else:
+            piece, tracks, memory = self._begin((task.number, 0), task.at)
+            self._encoder.encode_part(piece, tracks, task.limit)
+            self._complete(piece, tracks, memory)
 
     def _encode_stream(self, task: messages.EncodePart) -> None:
         """Read a stream; its segments go to whoever has no work, the others are encoded here."""
@@ -178,8 +183,8 @@ class Worker:
                 lines += shared
                 at = None
                 continue
-            piece = Piece.empty(self._job, task.number, segment)
-            tracks, memory = self._begin(at if before in (None, segment - 1) else None)
+            at = at if before in (None, segment - 1) else None
+            piece, tracks, memory = self._begin((task.number, segment), at)
             self._encoder.encode_blocks(piece, tracks, own, lines, limit)
             at, before = self._complete(piece, tracks, memory), segment
             lines += piece.total(_LINES)
@@ -218,23 +223,25 @@ class Worker:
     def _encode_shared(self, task: messages.Segment) -> None:
         assert self._slots is not None
         blocks = _blocks_in(self._slots[task.slot], task.blocks)
-        piece = Piece.empty(self._job, task.number, task.segment)
-        tracks, memory = self._begin(None)
+        piece, tracks, memory = self._begin((task.number, task.segment), None)
         self._encoder.encode_blocks(piece, tracks, blocks, task.line, None)
         self._link.send(messages.SlotFree(task.slot, unused=False))
         self._complete(piece, tracks, memory)
 
     # -- pieces and their places ----------------------------------------------------------------
 
-    def _begin(self, at: tuple[int, ...] | None) -> tuple[Tracks, TrackBuffers]:
-        """Tracks for a new piece, and the memory that it takes."""
+    def _begin(
+        self, piece: PieceId, at: tuple[int, ...] | None
+    ) -> tuple[Piece, Tracks, TrackBuffers]:
+        """A new piece, its tracks, and the memory that they take."""
+        self._at = piece
         if not self._memories and len(self._held) >= _HELD_PIECES:
             self._spill_piece(next(iter(self._held)))
         memory = self._memories.pop() if self._memories else TrackBuffers(len(self._job.tracks))
         tracks = Tracks(memory, self._overflow)
         if at is not None:
             tracks.store(self._joined, at)
-        return tracks, memory
+        return Piece.empty(self._job, *piece), tracks, memory
 
     def _complete(
         self, piece: Piece, tracks: Tracks, memory: TrackBuffers
@@ -267,7 +274,7 @@ class Worker:
         tracks, memory = self._held.pop(piece)
         tracks.store(place, begins)
         self._memories.append(memory)
-        self._link.send(messages.WasStored(piece, tracks.stored()))
+        self._link.send(messages.PieceStored(piece, tracks.stored()))
         return tracks.ends
 
     def _overflow(self, tracks: Tracks, more: int) -> None:
@@ -292,17 +299,19 @@ class Worker:
         except OutputError as error:
             if error.errno != errno.ENOENT:
                 raise
-            self._link.send(messages.Damaged(task.id))
+            self._link.send(messages.PieceCorrupt(task.id))
             return
         try:
             stored = copy_piece(spill, task.stored, task.sizes, self._joined, task.begins)
         finally:
             spill.close()
         self._link.send(
-            messages.Damaged(task.id) if stored is None else messages.WasStored(task.id, stored)
+            messages.PieceCorrupt(task.id)
+            if stored is None
+            else messages.PieceStored(task.id, stored)
         )
 
-    def _sum(self, edge: messages.Edge) -> bytes:
+    def _sum(self, edge: messages.SharedBlock) -> bytes:
         """The sum of a block; OutputError where it is not what the pieces in it have written."""
         begin, end = edge.parts[0][0], edge.parts[-1][1]
         data = self._joined.read(edge.track, begin, end)

@@ -59,7 +59,7 @@ def replace_file(
     path: str | os.PathLike[str], chunks: Iterable[bytes], *, fsync: bool = True
 ) -> None:
     """Make ``path`` hold ``chunks``, atomically, and durably with ``fsync``. Raises OutputError."""
-    with Staged() as staged:
+    with AtomicFiles() as staged:
         staged.write(os.fsdecode(path), chunks)
         staged.commit(fsync=fsync)
 
@@ -70,7 +70,7 @@ def create_file(path: str, content: bytes) -> bool:
     Of any number of programs, on any machines, one does. Raises OutputError.
     """
     own = f"{path}.{os.urandom(4).hex()}"
-    with Staged() as staged:
+    with AtomicFiles() as staged:
         staged.write(own, [content])
         staged.seal()
         with cannot_write(path):
@@ -95,7 +95,7 @@ def replace_json(path: str | os.PathLike[str], value: Any, *, fsync: bool = True
     replace_file(path, [json.dumps(value, ensure_ascii=True).encode()], fsync=fsync)
 
 
-class Staged:
+class AtomicFiles:
     """New files that get their names together; a context, which removes what has none at its end.
 
     Of two programs that write one name at the same time, the first fails when it commits.
@@ -120,22 +120,6 @@ class Staged:
         with cannot_write(path):
             file.writelines(chunks)
         return file
-
-    def link(self, old: str, path: str) -> bool:
-        """Let ``path`` be another name of the file ``old``; False where that cannot be.
-
-        Raises OutputError.
-        """
-        with cannot_write(path):
-            remove_file(path + UNFINISHED)
-            try:
-                os.link(old, path + UNFINISHED)
-            except OSError:  # another disk, or a file system without links
-                return False
-            file = open(path + UNFINISHED, "rb")  # noqa: SIM115
-            self._made[path] = os.fstat(file.fileno())
-        self._files[path] = file
-        return True
 
     def seal(self, *, fsync: bool = True) -> None:
         """Sync and close the files so far, where there may be many. Raises OutputError."""
@@ -207,7 +191,7 @@ class Staged:
             return False
         return os.path.samestat(named, self._made[path])
 
-    def __enter__(self) -> Staged:
+    def __enter__(self) -> AtomicFiles:
         return self
 
     def __exit__(self, *_: object) -> None:

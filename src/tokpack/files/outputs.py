@@ -20,7 +20,7 @@ from tokpack.errors import OutputError, UsageError
 from tokpack.files.durable import (
     NAMES,
     UNFINISHED,
-    Staged,
+    AtomicFiles,
     cannot_write,
     open_regular,
     remove_file,
@@ -100,14 +100,18 @@ def check_outputs(
             raise OutputError(f"{path} is a folder: choose another output")
         if os.path.exists(path) and not os.path.isfile(path):  # a pipe would be waited for
             raise OutputError(f"{path} is no regular file: choose another output")
-        made = kind.made is not None and kind.made(path)
-        if kind.beside and not made:
-            raise OutputError(
-                f"{path}: exists and is not {kind.what}, so it is not overwritten: choose another "
-                "output"
-            )
-        if overwrite or (made and not kind.kept):
-            continue
+        check_replaceable(path, kind, overwrite=overwrite, found=found)
+
+
+def check_replaceable(path: str, kind: Kind, *, overwrite: bool, found: str = "") -> None:
+    """OutputError where a file or object that is there must not be replaced."""
+    made = kind.made is not None and kind.made(path)
+    if kind.beside and not made:
+        raise OutputError(
+            f"{path}: exists and is not {kind.what}, so it is not overwritten: choose "
+            "another output"
+        )
+    if not overwrite and (kind.kept or not made):
         raise OutputError(
             f"{path} exists{found}: choose another output, or replace it with --overwrite "
             "(overwrite=True)"
@@ -123,7 +127,7 @@ def write_output(
     """
     inputs = tuple(inputs)
     check_not_inputs([path], inputs)
-    with Staged() as staged:
+    with AtomicFiles() as staged:
         file = staged.write(path, chunks)
         with cannot_write(path):
             file.flush()

@@ -11,8 +11,8 @@ from tokpack.indexed.format import (
     storage_dtype,
 )
 from tokpack.indexed.manifest import (
-    Digested,
     FileDigest,
+    HashingReader,
     Manifest,
     digest_file,
     has_digest,
@@ -25,8 +25,8 @@ from tokpack.indexed.trace import Trace, is_trace, runs_of, trace_chunks, trace_
 from tokpack.indexed.writer import MMapIndexedDatasetBuilder
 
 __all__ = [
-    "Digested",
     "FileDigest",
+    "HashingReader",
     "MMapIndexedDataset",
     "MMapIndexedDatasetBuilder",
     "Manifest",

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 Tokens = npt.NDArray[Any]
 
+FINGERPRINT_VERSION = 2  # of what identifies documents, and samples of them
 _PROBE = 1 << 16  # tokens looked at in each of three places
 
 
@@ -151,6 +152,15 @@ class MMapIndexedDataset:
         only = self._shards.only
         return self._doc_idx if only is None else only.index.doc_idx
 
+    @cached_property
+    def modes(self) -> npt.NDArray[np.int8] | None:
+        """Mode of each sequence of a multimodal dataset: int8 [S], read-only; None for text."""
+        shards = [shard.index for shard in self.shards() if len(shard)]
+        if not any(index.header.multimodal for index in shards):
+            return None
+        modes = [np.zeros(len(i.lengths), np.int8) if i.modes is None else i.modes for i in shards]
+        return modes[0] if len(modes) == 1 else _frozen(np.concatenate(modes))
+
     @property
     def sequence_lengths(self) -> npt.NDArray[np.int32]:
         """Megatron-core's name for ``sizes``."""
@@ -235,9 +245,10 @@ class MMapIndexedDataset:
 
     @property
     def fingerprint(self) -> int:
-        """64 bits that tell one dataset from another: every length, and tokens of three places.
+        """64 bits that tell documents from others: every length, and tokens of three places.
 
-        The same for copies of a dataset under other names, on every machine.
+        The same however they lie in files: under any name, in one .bin or many, in any dtype. Its
+        version is FINGERPRINT_VERSION.
         """
         return self._identified[0]
 
@@ -272,7 +283,7 @@ class MMapIndexedDataset:
     def close(self) -> None:
         """Let go of the files. Arrays handed out stay valid, and keep their file mapped."""
         self._open_shards = None
-        for kept in ("_sizes", "_doc_idx", "_identified"):
+        for kept in ("_sizes", "_doc_idx", "_identified", "modes"):
             self.__dict__.pop(kept, None)
 
     def __enter__(self) -> MMapIndexedDataset:
@@ -320,21 +331,23 @@ class MMapIndexedDataset:
     @cached_property
     def _identified(self) -> tuple[int, LengthSums]:
         """Fingerprint and sums, from one pass over the lengths."""
-        state = xxhash.xxh3_64(f"{self.dtype} {len(self)} ".encode())
+        state = xxhash.xxh3_64(f"version {FINGERPRINT_VERSION}, {len(self)} sequences".encode())
         sums = LengthSums.of(self.sizes, lambda chunk: state.update(chunk.data))
-        for probe in self._probes():
-            state.update(np.ascontiguousarray(probe).data)
+        last = max(self.token_count - _PROBE, 0)
+        for begin in (0, last // 2, last):
+            for tokens in self._tokens_from(begin, begin + _PROBE):
+                state.update(tokens.astype("<i8").data)
         return state.intdigest(), sums
 
-    def _probes(self) -> Iterator[Tokens]:
-        """Tokens of three places, which for a virtual dataset are sequences."""
-        if self._shards.only is None:
-            count = len(self)
-            places = sorted({0, count // 2, count - 1}) if count else []
-            return (self[number][:_PROBE] for number in places)
-        tokens = self._shards.only.tokens
-        begins = (0, max((len(tokens) - _PROBE) // 2, 0), max(len(tokens) - _PROBE, 0))
-        return (tokens[begin : begin + _PROBE] for begin in begins)
+    def _tokens_from(self, begin: int, end: int) -> Iterator[Tokens]:
+        """Tokens [begin, end), or to the last one, in a piece from each shard that has some."""
+        counts = [record.tokens for record in self.records] or [self.token_count]
+        ends = np.cumsum([0, *counts])
+        first = int(np.searchsorted(ends, begin, side="right")) - 1
+        for number in range(first, len(counts)):
+            start = ends.item(number)
+            if start < end and counts[number]:
+                yield self.shard(number).tokens[max(begin - start, 0) : end - start]
 
     def _position(self, idx: SupportsIndex) -> int:
         number = as_integer(idx)

@@ -28,6 +28,7 @@ HEADER_BYTES = 34
 _HEADER = struct.Struct("<9sQBQQ")  # magic, version, dtype code, sequences, document entries
 _FAIRSEQ_HEADER = struct.Struct("<9sQBQ")  # the same without documents
 _LENGTH = np.dtype("<i4")
+_MODE = np.dtype("<i1")
 _OFFSET = np.dtype("<i8")
 _MAX_OFFSET = 2**63 - 1
 _CHUNK = 1 << 18  # entries handled at a time: 2 MiB of offsets
@@ -43,8 +44,8 @@ DTYPES: dict[int, np.dtype[Any]] = {
 CODES = {dtype: code for code, dtype in DTYPES.items()}
 _FLOAT_CODES = (6, 7)
 _FOREIGN = {
-    b"TNTIDX\0\0": "this is the older 'lazy' or 'cached' format of fairseq and Megatron; "
-    "`tokpack convert PREFIX NEW` makes a dataset of it",
+    b"TNTIDX\0\0": "this is the older 'lazy' or 'cached' format of fairseq and Megatron, which "
+    "tokpack does not read; encode the text again, or convert it with that program",
     b"HUFFIDX\0\0": "this is fairseq's Huffman-coded format; encode the text again",
 }
 
@@ -83,7 +84,7 @@ class IndexHeader:
     dtype: np.dtype[Any]
     sequences: int
     entries: int  # of the document index: documents + 1
-    multimodal: bool  # one mode byte a sequence follows; ignored here
+    multimodal: bool  # one mode byte a sequence follows
 
 
 def parse_header(head: bytes, size: int, name: str) -> IndexHeader:
@@ -98,7 +99,7 @@ def parse_header(head: bytes, size: int, name: str) -> IndexHeader:
     if size == _FAIRSEQ_HEADER.size + 12 * sequences:
         raise FormatError(
             f"{name}: {size} bytes for {sequences} sequences leave no room for a document index: "
-            "written by fairseq, or cut off; `tokpack convert PREFIX NEW` reads fairseq's"
+            "cut off, or fairseq's format, which tokpack does not read; encode the text again"
         )
     if size < HEADER_BYTES:
         raise FormatError(f"{name}: the header is cut off: {size} bytes, expected {HEADER_BYTES}")
@@ -147,6 +148,7 @@ class Index:
     lengths   int32 [S]  tokens of each sequence
     pointers  int64 [S]  byte of the .bin where each sequence begins
     doc_idx   int64 [D]  first sequence of each document, and S at the end
+    modes     int8 [S]   mode of each sequence; None where the dataset is not multimodal
     """
 
     name: str
@@ -154,6 +156,7 @@ class Index:
     lengths: npt.NDArray[np.int32]
     pointers: npt.NDArray[np.int64]
     doc_idx: npt.NDArray[np.int64]
+    modes: npt.NDArray[np.int8] | None
 
 
 def view_index(buffer: bytes | mmap, header: IndexHeader, name: str) -> Index:
@@ -162,7 +165,10 @@ def view_index(buffer: bytes | mmap, header: IndexHeader, name: str) -> Index:
     lengths = np.frombuffer(buffer, _LENGTH, count, HEADER_BYTES)
     pointers = np.frombuffer(buffer, _OFFSET, count, HEADER_BYTES + 4 * count)
     doc_idx = np.frombuffer(buffer, _OFFSET, header.entries, HEADER_BYTES + 12 * count)
-    return Index(name, header, lengths, pointers, doc_idx)
+    modes = None
+    if header.multimodal:
+        modes = np.frombuffer(buffer, _MODE, count, HEADER_BYTES + 12 * count + doc_idx.nbytes)
+    return Index(name, header, lengths, pointers, doc_idx, modes)
 
 
 def sequence_span(index: Index, number: int, bin_bytes: int) -> tuple[int, int]:
@@ -223,8 +229,8 @@ def check_ends(index: Index, bin_bytes: int) -> None:
     if last != sequences:
         raise FormatError(
             f"{_entry_fact(index, index.header.entries - 1)}, the last one, expected {sequences}, "
-            "the number of sequences: some programs forget documents when they merge; "
-            "`tokpack verify --repair` mends it"
+            "the number of sequences: GPT-NeoX forgets documents when it merges; "
+            "`tokpack merge` keeps them"
         )
     if sequences == 0:
         if bin_bytes:
@@ -249,7 +255,7 @@ def _check_eods(index: Index, bin_bytes: int) -> None:
         raise FormatError(
             f"{index.name}: the sequences end at byte {end}, expected {bin_bytes}, the size of the "
             f".bin: one token for each of {missing} documents is left out, as Microsoft's "
-            "Megatron-DeepSpeed does with --append-eod; `tokpack verify --repair` mends it"
+            "Megatron-DeepSpeed does with --append-eod: encode the text again"
         )
 
 
@@ -301,15 +307,24 @@ def first_descent(doc_idx: npt.NDArray[Any]) -> int | None:
 
 
 def index_chunks(
-    dtype: npt.DTypeLike, lengths: npt.NDArray[Any], doc_idx: npt.NDArray[Any]
+    dtype: npt.DTypeLike,
+    lengths: npt.NDArray[Any],
+    doc_idx: npt.NDArray[Any],
+    modes: npt.NDArray[np.int8] | None = None,
 ) -> Iterator[bytes]:
     """The bytes of the index file, a few MiB at a time.
 
     ``lengths`` are integers [S], the tokens of each sequence; ``doc_idx`` integers [D], from 0 to
-    S without descent. UsageError, before the first chunk, where they are not.
+    S without descent; ``modes`` int8 [S], of a multimodal dataset. UsageError, before the first
+    chunk, where they are not.
     """
     stored = storage_dtype(dtype)
     _check_arrays(stored, lengths, doc_idx)
+    if modes is not None and (modes.dtype, modes.shape) != (_MODE, lengths.shape):
+        raise UsageError(
+            f"modes must be one int8 for each of {len(lengths)} sequences, not {modes.dtype} "
+            f"{modes.shape}"
+        )
     yield _HEADER.pack(MAGIC, VERSION, CODES[stored], len(lengths), len(doc_idx))
     for start in range(0, len(lengths), _CHUNK):
         yield lengths[start : start + _CHUNK].astype(_LENGTH).tobytes()
@@ -319,6 +334,8 @@ def index_chunks(
         yield pointers.astype(_OFFSET, copy=False).tobytes()
     for start in range(0, len(doc_idx), _CHUNK):
         yield doc_idx[start : start + _CHUNK].astype(_OFFSET).tobytes()
+    if modes is not None:
+        yield modes.tobytes()
 
 
 def _check_arrays(
@@ -343,56 +360,3 @@ def _check_arrays(
     descent = first_descent(doc_idx)
     if descent is not None:
         raise UsageError(f"doc_idx descends at entry {descent}")
-
-
-@dataclass(frozen=True)
-class Remains:
-    """What a broken index may still say; None for what it does not. Nothing is checked but this:
-
-    lengths   integers [S], none of them negative; whether they fit the .bin is not known
-    pointers  integers [S], from 0 without descent
-    doc_idx   integers [D], from 0 to S without descent
-    modes     whether a mode byte a sequence follows
-    """
-
-    dtype: np.dtype[Any] | None = None
-    lengths: npt.NDArray[Any] | None = None
-    pointers: npt.NDArray[Any] | None = None
-    doc_idx: npt.NDArray[Any] | None = None
-    modes: bool = False
-
-
-def index_remains(buffer: bytes | mmap, sequences: int | None = None) -> Remains:
-    """What is left in the bytes of an index file, which may be cut off or damaged anywhere.
-
-    ``sequences`` is their number where it is known; otherwise the header is believed.
-    """
-    if len(buffer) < HEADER_BYTES:
-        return Remains()
-    _, _, code, count, declared = _HEADER.unpack_from(buffer)
-    count = count if sequences is None else sequences
-    lengths = _part(buffer, _LENGTH, count, HEADER_BYTES)
-    if lengths is not None and count and int(lengths.min()) < 0:
-        lengths = None
-    pointers = _part(buffer, _OFFSET, count, HEADER_BYTES + 4 * count)
-    if pointers is not None and not (count and _ascends(pointers)):
-        pointers = None
-    begin = HEADER_BYTES + 12 * count
-    room = max(0, len(buffer) - begin) // _OFFSET.itemsize
-    for entries in (declared, room):  # their number may be what is damaged
-        doc_idx = _part(buffer, _OFFSET, entries, begin) if entries else None
-        if doc_idx is not None and doc_idx.item(entries - 1) == count and _ascends(doc_idx):
-            modes = count > 0 and len(buffer) == begin + doc_idx.nbytes + count
-            return Remains(DTYPES.get(code), lengths, pointers, doc_idx, modes)
-    return Remains(DTYPES.get(code), lengths, pointers)
-
-
-def _part(
-    buffer: bytes | mmap, dtype: np.dtype[Any], count: int, begin: int
-) -> npt.NDArray[Any] | None:
-    whole = begin + dtype.itemsize * count <= len(buffer)
-    return np.frombuffer(buffer, dtype, count, begin) if whole else None
-
-
-def _ascends(array: npt.NDArray[Any]) -> bool:
-    return array.item(0) == 0 and first_descent(array) is None

@@ -91,7 +91,7 @@ def _blocks(path: str | os.PathLike[str]) -> Iterator[memoryview]:
             yield buffer[:count]
 
 
-class Digested:
+class HashingReader:
     """Passes the chunks of a file on, and computes the digest of all that passed."""
 
     def __init__(self, chunks: Iterable[bytes]) -> None:
@@ -172,12 +172,6 @@ class Manifest:
     def kept_empty(self) -> int:
         """The documents without a token that have an entry in the index nevertheless."""
         return self.empty if self.options.get("empty") == "document" else 0
-
-    @property
-    def appended_eod(self) -> int | None:
-        """The id that ends every document, where the manifest says that one was appended."""
-        _, after = self.frame or ([], [])
-        return after[-1] if after else None
 
     def to_json(self) -> str:
         """The manifest as a JSON object, which begins with its version."""

@@ -8,6 +8,7 @@ from tokpack.indexed.format import bin_path, idx_path
 from tokpack.indexed.manifest import MANIFEST, Manifest, manifest_path
 from tokpack.indexed.shards import is_virtual, piece_prefix
 from tokpack.indexed.trace import is_trace, trace_path
+from tokpack.stores import identity
 
 TRACE = Kind("a trace", is_trace, beside=True)
 
@@ -39,12 +40,34 @@ def dataset_files(prefix: str) -> list[str]:
 
 
 def _tokenizer_files(prefix: str) -> list[str]:
-    """What the manifest names as its tokenizer: a file, GPT-2's two, or a folder."""
+    """The files that the manifest says of its tokenizer."""
     try:
-        name = Manifest.load(prefix).tokenizer.get("name")
+        files = Manifest.load(prefix).tokenizer.get("files")
     except (InputError, FormatError):
         return []
-    if not isinstance(name, str):
-        return []
-    beside = name.replace("vocab.json", "merges.txt").replace("encoder.json", "vocab.bpe")
-    return [name, beside]
+    entries = (
+        [entry for entry in files if isinstance(entry, dict)] if isinstance(files, list) else []
+    )
+    return [path for entry in entries if isinstance(path := entry.get("path"), str)]
+
+
+def same_data(prefix: str, manifest: Manifest) -> bool:
+    """Whether the dataset that is there has the data that ``manifest`` tells of, by its own
+    manifest and the sizes of its files. InputError where a store does not answer.
+    """
+    try:
+        there = Manifest.load(prefix)
+    except (InputError, FormatError):
+        return False
+    files = [(one.bin, one.idx, one.trace, one.pieces) for one in (there, manifest)]
+    return files[0] == files[1] and _are_there(prefix, there)
+
+
+def _are_there(prefix: str, manifest: Manifest) -> bool:
+    if manifest.pieces:
+        return True
+    files = {bin_path(prefix): manifest.bin, idx_path(prefix): manifest.idx}
+    if manifest.trace:
+        files[trace_path(prefix)] = manifest.trace
+    found = {path: identity(path) for path in files}
+    return all((one := found[path]) and one.size == files[path]["bytes"] for path in files)

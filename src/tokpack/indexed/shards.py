@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,8 @@ from tokpack.indexed.format import bin_path, idx_path, storage_dtype
 from tokpack.indexed.manifest import Manifest, checksum_of, is_manifest, manifest_path
 from tokpack.indexed.records import ShardRecord
 from tokpack.indexed.shard import Shard, StoredFiles, look_at, open_shard
-from tokpack.stores import exists, is_url, joined
+from tokpack.indexed.trust import piece_path
+from tokpack.stores import exists, is_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -76,8 +76,8 @@ def is_virtual(prefix: str) -> bool:
 
 
 def piece_prefix(prefix: str, record: ShardRecord) -> str:
-    """The prefix of a shard of the virtual dataset ``prefix``: it lies beside its manifest."""
-    return joined(os.path.dirname(prefix), record.prefix)
+    """The prefix of a shard of the virtual dataset ``prefix``. FormatError for one elsewhere."""
+    return piece_path(manifest_path(prefix), record.prefix)
 
 
 class _Recorded:
@@ -85,20 +85,20 @@ class _Recorded:
 
     def __init__(self, prefix: str, dtype: np.dtype[Any], records: tuple[ShardRecord, ...]) -> None:
         self._prefix, self._dtype, self._records = prefix, dtype, records
+        self._paths = [piece_prefix(prefix, record) for record in records]
         self._stored: dict[int, StoredFiles | None] = {}
 
     def look_at(self, numbers: range) -> None:
         """Look where shards on a store are, all at once. InputError."""
-        paths = {number: piece_prefix(self._prefix, self._records[number]) for number in numbers}
-        new = [n for n, path in paths.items() if n not in self._stored and is_url(path)]
+        new = [n for n in numbers if n not in self._stored and is_url(self._paths[n])]
         if new:
-            found = look_at([paths[number] for number in new])
+            found = look_at([self._paths[number] for number in new])
             self._stored |= zip(new, found, strict=True)
 
     def open(self, number: int) -> Shard:
         """Open a shard. FormatError where it has changed since it was recorded, InputError."""
         record, stored = self._records[number], self._stored.get(number)
-        path = piece_prefix(self._prefix, record)
+        path = self._paths[number]
         where = f"{manifest_path(self._prefix)}: piece {number}, {path},"
         if stored is None and not exists(idx_path(path)):
             raise InputError(f"{where} is missing: put it back, or merge the others again")

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokpack.errors import OutputError, UsageError
-from tokpack.files.durable import Staged, cannot_write
+from tokpack.files.durable import AtomicFiles, cannot_write
 from tokpack.indexed.dataset import MMapIndexedDataset
 from tokpack.indexed.format import MAX_LENGTH, index_chunks, storage_dtype
 from tokpack.indexed.manifest import is_manifest, manifest_path
@@ -38,7 +38,7 @@ class MMapIndexedDatasetBuilder:
         self._lengths = array("i")
         self._doc_idx = array("q", [0])
         self._bytes = 0
-        self._staged = Staged()
+        self._staged = AtomicFiles()
         self._file = self._staged.create(self._path)
 
     @property
@@ -66,7 +66,7 @@ class MMapIndexedDatasetBuilder:
     def merge_file_(self, another_file: str | os.PathLike[str]) -> None:
         """Append the dataset with the prefix ``another_file``, documents and all, once verified.
 
-        Ends an open document first. UsageError where the dtypes differ.
+        Ends an open document first. UsageError where the dtypes differ, or it is multimodal.
         """
         self._check_open()
         with MMapIndexedDataset(another_file, verify=True) as other:
@@ -74,6 +74,11 @@ class MMapIndexedDatasetBuilder:
                 raise UsageError(
                     f"{other.path_prefix}: token ids are {other.dtype}, those of {self._path} "
                     f"{self._dtype}: datasets of one dtype can be merged"
+                )
+            if other.modes is not None:
+                raise UsageError(
+                    f"{other.path_prefix}: is multimodal, and the mode of each sequence would be "
+                    "lost: use `tokpack merge`"
                 )
             self._end_open_document()
             offset = len(self._lengths)

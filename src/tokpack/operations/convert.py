@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tokpack.errors import FormatError, InputError, UsageError
-from tokpack.files.durable import Staged, cannot_read, cannot_write
+from tokpack.files.durable import AtomicFiles, cannot_read, cannot_write
 from tokpack.indexed.dataset import MMapIndexedDataset
-from tokpack.indexed.format import MAGIC, bin_path, idx_path, parse_header, storage_dtype
+from tokpack.indexed.format import HEADER_BYTES, bin_path, idx_path, parse_header, storage_dtype
 from tokpack.indexed.manifest import Manifest, manifest_path
 from tokpack.indexed.outputs import dataset_files
 from tokpack.indexed.prefix import prefix_of
-from tokpack.operations import foreign, parquet, tntidx
+from tokpack.operations import foreign, parquet
 from tokpack.operations.export import EXPORTS, cast, export, place_of_export
 from tokpack.operations.merge import plain_facts
+from tokpack.operations.olmo import olmo_paths, open_olmo
 from tokpack.operations.output import NewDataset
 from tokpack.operations.place import place_of_datasets, scratch_folder
 from tokpack.progress import ProgressStage
@@ -27,13 +28,13 @@ from tokpack.stores import exists, head, identity, is_file, is_url, open_file
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tokpack.operations.foreign import Opened
+    from tokpack.operations.foreign import ForeignDataset
     from tokpack.progress import Show
     from tokpack.stores.anywhere import PathLike
 
-SOURCES = ("mmap", "lazy", "fairseq", "datatrove", "npy", "raw", "llm.c", "parquet")
+SOURCES = ("mmap", "datatrove", "olmo", "npy", "raw", "llm.c", "parquet")
 TARGETS = ("mmap", *EXPORTS)
-_SUFFIXES = {".npy": "npy", ".parquet": "parquet", ".ds": "datatrove"}
+_SUFFIXES = {".parquet": "parquet", ".ds": "datatrove"}
 _HEAD = 64
 _COPY = 4 << 20
 
@@ -53,7 +54,7 @@ class ConvertOptions:
     overwrite: bool = False
 
 
-class Converted(NamedTuple):
+class ConvertResult(NamedTuple):
     """What was written, in which format, and how much."""
 
     paths: list[str]
@@ -77,7 +78,7 @@ def convert(
     column: str | None = None,
     overwrite: bool = False,
     progress: Show | None = None,
-) -> Converted:
+) -> ConvertResult:
     """Convert a dataset of token ids; one side is ``.bin/.idx``, both may be, to change the dtype.
 
     ``from_`` and ``to`` are formats as `tokpack convert --help` lists them, found by content and
@@ -99,6 +100,11 @@ def convert(
     )
     if options.source and options.source not in SOURCES:
         raise UsageError(f"no format {options.source!r} to convert from: {', '.join(SOURCES)}")
+    if not options.target and options.output.endswith(".npy"):
+        raise UsageError(
+            f"{options.output}: a .npy has numpy's header (--to npy), or none, as OLMo-core and "
+            "dolma read it (--to olmo): say which"
+        )
     target = options.target or _SUFFIXES.get(os.path.splitext(options.output)[1], "mmap")
     if target not in TARGETS:
         raise UsageError(f"no format {target!r} to convert to: {', '.join(TARGETS)}")
@@ -136,8 +142,10 @@ def detect(name: str) -> str:
     FormatError for a format that cannot be read, UsageError where nothing tells the format.
     """
     prefix = prefix_of(name)
-    if is_file(idx_path(prefix)):
-        return _detect_index(idx_path(prefix))
+    if found := identity(idx_path(prefix)):
+        head = _head(idx_path(prefix))[:HEADER_BYTES]
+        parse_header(head, found.size, idx_path(prefix))  # other programs' are refused by name
+        return "mmap"
     if MMapIndexedDataset.exists(prefix):  # a virtual one
         return "mmap"
     if not is_file(name):
@@ -146,7 +154,7 @@ def detect(name: str) -> str:
             "anything else by its file"
         )
     begin = _head(name)
-    if begin.startswith(b"\x93NUMPY"):
+    if begin.startswith(foreign.NPY_MAGIC):
         return "npy"
     if begin.startswith(parquet.MAGIC):
         return "parquet"
@@ -154,22 +162,15 @@ def detect(name: str) -> str:
         return "datatrove"
     if foreign.is_shard(begin):
         return "llm.c"
+    if name.endswith(".npy"):
+        raise UsageError(
+            f"{name}: a .npy without numpy's header: say --from olmo if OLMo-core or dolma wrote "
+            "it, else --from raw; either takes --input-dtype uint16 --eod ID"
+        )
     raise UsageError(
         f"{name}: nothing in it tells its format; if it is token ids and nothing else, say "
         "--from raw --input-dtype uint16 --eod ID"
     )
-
-
-def _detect_index(path: str) -> str:
-    begin, found = _head(path), identity(path)
-    size = found.size if found else 0
-    if begin.startswith(tntidx.MAGIC):
-        return "lazy"
-    sequences = int.from_bytes(begin[18:26], "little")
-    if begin.startswith(MAGIC) and len(begin) >= 26 and size == 26 + 12 * sequences:
-        return "fairseq"
-    parse_header(begin[:34], size, path)  # a FormatError for all that is not Megatron's
-    return "mmap"
 
 
 def _head(path: str) -> bytes:
@@ -179,13 +180,12 @@ def _head(path: str) -> bytes:
         return file.read(_HEAD)
 
 
-def _open(options: ConvertOptions, name: str, source: str) -> Opened:
+def _open(options: ConvertOptions, name: str, source: str) -> ForeignDataset:
     eod = options.eod
-    openers: dict[str, Callable[[], Opened]] = {
+    openers: dict[str, Callable[[], ForeignDataset]] = {
         "mmap": lambda: foreign.open_mmap(prefix_of(name)),
-        "lazy": lambda: _open_pair(prefix_of(name), source),
-        "fairseq": lambda: _open_pair(prefix_of(name), source),
         "datatrove": lambda: foreign.open_datatrove(name),
+        "olmo": lambda: open_olmo(name, options.input_dtype, eod),
         "npy": lambda: foreign.open_npy(name, eod),
         "raw": lambda: foreign.open_raw(name, options.input_dtype, eod),
         "llm.c": lambda: foreign.open_shard(name, eod),
@@ -194,50 +194,63 @@ def _open(options: ConvertOptions, name: str, source: str) -> Opened:
     return openers[source]()
 
 
-def _open_pair(prefix: str, source: str) -> Opened:
-    path = idx_path(prefix)
-    if _head(path).startswith(tntidx.MAGIC):
-        return foreign.open_lazy(prefix, fairseq=source == "fairseq")
-    if source != "fairseq" or _detect_index(path) != source:
-        raise FormatError(f"{path}: not an index in the format {source}; leave out --from")
-    return foreign.open_fairseq_mmap(prefix)
-
-
-def _import(options: ConvertOptions, name: str, source: str, progress: Show | None) -> Converted:
+def _import(
+    options: ConvertOptions, name: str, source: str, progress: Show | None
+) -> ConvertResult:
     """Convert the dataset ``name``, which is the input, or a copy of it on this machine."""
     opened = _open(options, name, source)
     prefix, files = _output_prefix(options.output), _input_files(options.input)
     dtype = storage_dtype(options.dtype) if options.dtype else _default_dtype(opened.dtype)
+    outputs, notes = [(prefix, opened, dtype)], list(opened.notes)
+    if opened.labels:
+        outputs.append((f"{prefix}_labels", opened.labels, np.dtype("<i4")))
+        loss = os.path.basename(opened.labels.name)
+        notes.append(f"{prefix}_labels has labels: the tokens where {loss} is 1, -100 elsewhere")
+    prefixes = [own for own, *_ in outputs]
     with (
-        place_of_datasets([prefix], files, overwrite=options.overwrite) as place,
-        Staged() as staged,
+        place_of_datasets(prefixes, files, overwrite=options.overwrite) as place,
+        AtomicFiles() as new,
     ):
-        out = NewDataset(place.here(prefix), staged)
-        lengths = out.scratch(opened.sequences, np.int32)
-        stage = ProgressStage(progress, "convert", opened.sequences, "sequences")
-        at = tokens = 0
-        for block in opened.chunks():
-            end = at + len(block.lengths)
-            if end > opened.sequences:
-                raise FormatError(
-                    f"{opened.name}: more sequences than the {opened.sequences} it says it has"
-                )
-            lengths[at:end] = block.lengths
-            at = end
-            if block.ids.size:
-                out.append(cast(block.ids, dtype, tokens, opened.name))
-            tokens += block.ids.size
-            stage.add(len(block.lengths))
-        if at != opened.sequences:
-            raise FormatError(f"{opened.name}: {at} sequences, expected {opened.sequences}")
-        doc_idx = opened.doc_idx if opened.doc_idx is not None else out.one_each(at)
-        facts = _facts(options, source, opened, len(doc_idx) - 1, tokens)
-        manifest: Manifest = out.complete(dtype, lengths, doc_idx, facts)
-        place.commit(staged)
-    paths = [bin_path(prefix), idx_path(prefix), manifest_path(prefix)]
-    return Converted(
-        paths, "mmap", len(doc_idx) - 1, at, tokens, manifest.dtype, list(opened.notes)
-    )
+        made = []
+        for own, one, kind in outputs:
+            out = NewDataset(place.here(own), new)
+            made.append(_write(out, one, kind, options=options, source=source, progress=progress))
+        place.commit(new)
+    paths = [path(own) for own in prefixes for path in (bin_path, idx_path, manifest_path)]
+    documents = len(opened.doc_idx) - 1 if opened.doc_idx is not None else opened.sequences
+    tokens, stored = made[0].tokens, made[0].dtype
+    return ConvertResult(paths, "mmap", documents, opened.sequences, tokens, stored, notes)
+
+
+def _write(
+    out: NewDataset,
+    opened: ForeignDataset,
+    dtype: np.dtype[Any],
+    *,
+    options: ConvertOptions,
+    source: str,
+    progress: Show | None,
+) -> Manifest:
+    lengths = out.scratch(opened.sequences, np.int32)
+    stage = ProgressStage(progress, "convert", opened.sequences, "sequences")
+    at = tokens = 0
+    for block in opened.chunks():
+        end = at + len(block.lengths)
+        if end > opened.sequences:
+            raise FormatError(
+                f"{opened.name}: more sequences than the {opened.sequences} it says it has"
+            )
+        lengths[at:end] = block.lengths
+        at = end
+        if block.ids.size:
+            out.append(cast(block.ids, dtype, tokens, opened.name))
+        tokens += block.ids.size
+        stage.add(len(block.lengths))
+    if at != opened.sequences:
+        raise FormatError(f"{opened.name}: {at} sequences, expected {opened.sequences}")
+    doc_idx = opened.doc_idx if opened.doc_idx is not None else out.one_each(at)
+    facts = _facts(options, source, opened, len(doc_idx) - 1, tokens)
+    return out.complete(dtype, lengths, doc_idx, facts, opened.modes)
 
 
 def _default_dtype(stored: np.dtype[Any]) -> np.dtype[Any]:
@@ -250,7 +263,7 @@ def _default_dtype(stored: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def _facts(
-    options: ConvertOptions, source: str, opened: Opened, documents: int, tokens: int
+    options: ConvertOptions, source: str, opened: ForeignDataset, documents: int, tokens: int
 ) -> dict[str, Any]:
     manifest = Manifest.find(prefix_of(options.input)) if source == "mmap" else None
     if manifest:
@@ -265,10 +278,15 @@ def _facts(
     return facts
 
 
-def _export(options: ConvertOptions, target: str, progress: Show | None) -> Converted:
+def _export(options: ConvertOptions, target: str, progress: Show | None) -> ConvertResult:
     prefix = prefix_of(options.input)
     with MMapIndexedDataset(prefix, verify=True) as dataset:
-        output = _output_prefix(options.output) if target == "lazy" else options.output
+        if dataset.modes is not None:
+            raise UsageError(
+                f"{prefix}: is multimodal, and {target} has no place for the mode of each "
+                "sequence: only .bin/.idx has (mmap)"
+            )
+        output = options.output
         manifest = dataset.manifest
         name = str(manifest.tokenizer.get("name", "")) if manifest else ""
         inputs = _input_files(options.input)
@@ -278,14 +296,27 @@ def _export(options: ConvertOptions, target: str, progress: Show | None) -> Conv
                 target,
                 output,
                 place,
-                asked=options.dtype,
+                asked=options.dtype or _smallest(target, manifest),
+                eod=options.eod if options.eod is not None else _appended_eod(manifest),
                 tokenizer=name,
                 progress=progress,
             )
         tokens = int(dataset.sizes.sum(dtype=np.int64))
         documents = len(dataset.doc_idx) - 1
         paths = EXPORTS[target].paths(output)
-        return Converted(paths, target, documents, len(dataset), tokens, str(dtype), notes)
+        return ConvertResult(paths, target, documents, len(dataset), tokens, str(dtype), notes)
+
+
+def _appended_eod(manifest: Manifest | None) -> int | None:
+    """The id that ends every document, where the manifest says that one was appended."""
+    _, after = (manifest and manifest.frame) or ([], [])
+    return after[-1] if after else None
+
+
+def _smallest(target: str, manifest: Manifest | None) -> str | None:
+    """The dtype that OLMo-core takes for granted: the smallest for all ids of the vocabulary."""
+    size = manifest.token_fact("vocab_size") if manifest and target == "olmo" else None
+    return None if size is None else "uint16" if size <= 1 << 16 else "uint32"
 
 
 def _output_prefix(output: str) -> str:
@@ -294,5 +325,7 @@ def _output_prefix(output: str) -> str:
 
 
 def _input_files(name: str) -> list[str]:
-    beside = [f"{name}.index", f"{name}.metadata"]  # of datatrove
+    beside = [f"{name}.{what}" for what in ("index", "metadata", "loss")]  # of datatrove
+    if name.endswith(".npy"):
+        beside += olmo_paths(name)[:1]
     return [name, *beside, *dataset_files(prefix_of(name))]

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from tokpack.errors import UsageError
-from tokpack.files.durable import Staged, cannot_write, make_folder_of
+from tokpack.errors import OutputError, UsageError
+from tokpack.files.durable import AtomicFiles, cannot_write, make_folder_of
 from tokpack.files.outputs import DATA
-from tokpack.indexed.format import bin_path, idx_path
-from tokpack.indexed.outputs import dataset_outputs
+from tokpack.indexed.lengths import document_ends
+from tokpack.operations.olmo import check_ends, olmo_paths, write_documents
 from tokpack.operations.parquet import write_lists
-from tokpack.operations.place import OutputPlace, stale_files
-from tokpack.operations.tntidx import lazy_index_chunks
+from tokpack.operations.place import OutputPlace
 from tokpack.progress import ProgressStage
+from tokpack.stores import exists, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from tokpack.files.outputs import Output
     from tokpack.indexed.dataset import MMapIndexedDataset
     from tokpack.progress import Show
 
@@ -39,10 +38,10 @@ class Export(NamedTuple):
 
 
 EXPORTS = {
-    "lazy": Export(lambda name: [bin_path(name), idx_path(name)], ("int32",)),
     "datatrove": Export(
         lambda name: [f"{name}.metadata", f"{name}.index", name], ("uint32", "uint16")
     ),
+    "olmo": Export(olmo_paths, ("uint32", "uint16")),
     "npy": Export(lambda name: [name], ("int32", "uint16", "uint8", "int64", "uint32")),
     "raw": Export(lambda name: [name], ("int32", "uint16", "uint8", "int64", "uint32")),
     "parquet": Export(lambda name: [name], ("int32", "uint16", "uint8", "int64", "uint32")),
@@ -54,18 +53,15 @@ def place_of_export(
 ) -> OutputPlace:
     """Where the files of an export shall be."""
     paths = EXPORTS[target].paths(output)
-
-    def outputs() -> list[Output]:
-        if target == "lazy":
-            *rest, manifest = dataset_outputs(output)
-            return [manifest, *rest]
-        return [(path, DATA) for path in paths]
-
-    def stale() -> list[str]:
-        # What an old dataset is known by goes before a file of the new one comes.
-        return stale_files(output) if target == "lazy" else paths[1:][-1:]
-
-    return OutputPlace(outputs, inputs, overwrite=overwrite, stale=stale)
+    mask = f"{output}.loss"
+    if target == "datatrove" and exists(mask):
+        raise OutputError(
+            f"{shown(mask)} exists: it would be taken for the mask of the new dataset; remove it, "
+            "or choose another output"
+        )
+    outputs = [(path, DATA) for path in paths]
+    # What an old dataset is known by goes before a file of the new one comes.
+    return OutputPlace(outputs, inputs, overwrite=overwrite, stale=paths[1:][-1:])
 
 
 def export(
@@ -75,33 +71,39 @@ def export(
     place: OutputPlace,
     *,
     asked: str | None = None,
+    eod: int | None = None,
     tokenizer: str = "",
     progress: Show | None = None,
 ) -> tuple[np.dtype[Any], list[str]]:
     """Write ``dataset`` as ``target`` (a key of EXPORTS); its dtype, and notes for users.
 
-    ``place`` is that of ``output``. The index has been verified. UsageError where an id does not
-    fit, OutputError where a file cannot be written.
+    ``place`` is that of ``output``. The index has been verified. ``eod`` ends each document, where
+    the format needs one. UsageError where an id does not fit, or where ``eod`` is missing or does
+    not end a document, OutputError where a file cannot be written.
     """
     form = EXPORTS[target]
     dtype = _choose(dataset.dtype, form, asked, target)
     total = dataset.token_count
     notes: list[str] = []
-    with Staged() as staged, cannot_write(output):
+    with AtomicFiles() as staged, cannot_write(output):
         make_folder_of(place.here(output))
         files = {path: staged.create(place.here(path)) for path in form.paths(output)}
         chunks = cast_chunks(dataset, dtype, total, progress)
+        if target in ("datatrove", "olmo"):
+            ends = document_ends(dataset.sizes, dataset.doc_idx)[1:]
+        if target == "olmo":
+            chunks = check_ends(chunks, ends, eod, dataset.path_prefix)
         ids = (np.ascontiguousarray(chunk).data for chunk in chunks)
-        if target == "lazy":
-            files[bin_path(output)].writelines(ids)
-            index = lazy_index_chunks(dtype, dataset.sizes, dataset.doc_idx)
-            files[idx_path(output)].writelines(index)
-        elif target == "datatrove":
+        if target == "datatrove":
             files[output].writelines(ids)
-            _write_ends(files[f"{output}.index"], dataset)
+            files[f"{output}.index"].write(ends.astype("<i8", copy=False).data)
             name = tokenizer or "Unknown Tokenizer"
             text = f"{name}|{dtype.itemsize}\n{total}\n{_metric(total)}"
             files[f"{output}.metadata"].write(text.encode())
+        elif target == "olmo":
+            files[output].writelines(ids)
+            if left_out := write_documents(files[olmo_paths(output)[0]], ends):
+                notes.append(f"{left_out} documents without ids are left out")
         elif target == "parquet":
             write_lists(files[output], dataset, lambda ids: cast(ids, dtype, 0, output), dtype)
         else:
@@ -111,7 +113,7 @@ def export(
             notes.append(_BOUNDS_LOST)
         place.commit(staged)
     several = len(dataset) != len(dataset.doc_idx) - 1
-    if target in ("datatrove", "parquet") and several:
+    if target in ("datatrove", "olmo", "parquet") and several:
         notes.append("the sequences of a document were joined: the format knows documents only")
     return dtype, notes
 
@@ -148,18 +150,6 @@ def _choose(own: np.dtype[Any], form: Export, asked: str | None, target: str) ->
         raise UsageError(f"{target} cannot hold {asked}: choose one of {', '.join(form.dtypes)}")
     name = asked or (str(own) if str(own) in form.dtypes else form.dtypes[0])
     return np.dtype(name).newbyteorder("<")
-
-
-def _write_ends(file: BinaryIO, dataset: MMapIndexedDataset) -> None:
-    """The end of each document, in ids, as uint64."""
-    done = 0
-    doc_idx, sizes = dataset.doc_idx, dataset.sizes
-    for start in range(0, len(doc_idx) - 1, _STEP):
-        bounds = doc_idx[start : start + _STEP + 1]
-        own = sizes[bounds[0] : bounds[-1]]
-        sums = np.concatenate([[0], np.cumsum(own, dtype=np.int64)]) + done
-        file.write(sums[bounds[1:] - bounds[0]].astype("<u8").tobytes())
-        done = int(sums[-1])
 
 
 def _npy_header(dtype: np.dtype[Any], count: int) -> bytes:

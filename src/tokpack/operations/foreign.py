@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -17,8 +17,7 @@ import numpy.typing as npt
 from tokpack.errors import FormatError, InputError, UsageError
 from tokpack.files.durable import cannot_read
 from tokpack.indexed.dataset import MMapIndexedDataset
-from tokpack.indexed.format import DTYPES, MAX_LENGTH, bin_path, dtype_of_code, idx_path
-from tokpack.operations.tntidx import read_lazy_index
+from tokpack.indexed.format import MAX_LENGTH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,10 +25,8 @@ if TYPE_CHECKING:
     from tokpack.indexed.stored import StoredTokens
 
 STEP = 1 << 20  # ids, or lengths, handled at a time
+NPY_MAGIC = b"\x93NUMPY"
 _NONE = np.zeros(0, np.int64)
-# fairseq's mmap index: as Megatron's, without the number of document entries, and two codes more.
-_FAIRSEQ = struct.Struct("<9sQBQ")
-_FAIRSEQ_DTYPES = {**DTYPES, 9: np.dtype("<u4"), 10: np.dtype("<u8")}
 _SHARD_BYTES = 1024  # header of an llm.c shard: 256 int32
 _SHARDS: dict[int, tuple[np.dtype[Any], int]] = {
     20240520: (np.dtype("<u2"), 50256),
@@ -46,7 +43,7 @@ class Chunk(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Opened:
+class ForeignDataset:
     """A dataset of any format: what it has, and a walk over its ids and its sequences' lengths."""
 
     name: str
@@ -54,8 +51,10 @@ class Opened:
     sequences: int
     chunks: Callable[[], Iterator[Chunk]]
     doc_idx: npt.NDArray[np.int64] | None = None  # None: each sequence is a document
+    modes: npt.NDArray[np.int8] | None = None  # of sequences, where they are multimodal
     tokenizer: str = ""  # its name, where the format tells it
     notes: tuple[str, ...] = field(default=())  # what a user should know
+    labels: ForeignDataset | None = None  # of the same sequences, with a label for each id
 
 
 def size_of(path: str) -> int:
@@ -75,7 +74,7 @@ def map_file(path: str, dtype: npt.DTypeLike = np.uint8, begin: int = 0) -> npt.
         return np.memmap(path, dtype, "r", begin)
 
 
-def open_mmap(prefix: str) -> Opened:
+def open_mmap(prefix: str) -> ForeignDataset:
     """A dataset of Megatron's family, which may be virtual; every entry is checked."""
     dataset = MMapIndexedDataset(prefix, verify=True)
 
@@ -83,116 +82,86 @@ def open_mmap(prefix: str) -> Opened:
         for shard in dataset.shards():
             yield from _both(shard.tokens, shard.index.lengths)
 
-    return Opened(prefix, dataset.dtype, len(dataset), chunks, dataset.doc_idx)
+    return ForeignDataset(
+        prefix, dataset.dtype, len(dataset), chunks, dataset.doc_idx, dataset.modes
+    )
 
 
-def open_lazy(prefix: str, *, fairseq: bool) -> Opened:
-    """A TNTIDX dataset. One without documents is read only as ``fairseq``'s, which adds 1 to ids.
-
-    Early Megatrons wrote the same header, and ids as they are: so no one can tell by the file.
-    """
-    name = idx_path(prefix)
-    index = read_lazy_index(map_file(name), size_of(bin_path(prefix)), name)
-    ids = map_file(bin_path(prefix), index.dtype)
-    if index.doc_idx is not None:
-        return Opened(
-            name, index.dtype, len(index.sizes), lambda: _both(ids, index.sizes), index.doc_idx
-        )
-    if not fairseq:
-        raise FormatError(
-            f"{name}: no document entries: written by fairseq, which adds 1 to every id, or by an "
-            "early Megatron, which does not; if by fairseq, say --from fairseq"
-        )
-
-    def chunks() -> Iterator[Chunk]:
-        for block in _both(ids, index.sizes):
-            if block.ids.size and int(block.ids.min()) < 1:
-                raise FormatError(
-                    f"{bin_path(prefix)}: holds the id {int(block.ids.min())}, but fairseq adds 1 "
-                    "to every id: not written by fairseq"
-                )
-            yield Chunk(block.ids - block.ids.dtype.type(1), block.lengths)
-
-    note = "fairseq adds 1 to every id and keeps no documents: 1 is taken off, a document an item"
-    return Opened(name, index.dtype, len(index.sizes), chunks, notes=(note,))
-
-
-def open_fairseq_mmap(prefix: str) -> Opened:
-    """A dataset in fairseq's ``mmap`` format, which has no documents: each sequence is one."""
-    name = idx_path(prefix)
-    buffer = map_file(name)
-    if len(buffer) < _FAIRSEQ.size:
-        raise FormatError(f"{name}: the header is cut off: {len(buffer)} bytes, expected 26")
-    _, version, code, count = _FAIRSEQ.unpack(buffer[: _FAIRSEQ.size].tobytes())
-    dtype = _FAIRSEQ_DTYPES.get(code) or dtype_of_code(code, name)
-    expected = _FAIRSEQ.size + 12 * count
-    if version != 1 or len(buffer) != expected:
-        raise FormatError(
-            f"{name}: version {version} and {len(buffer)} bytes, expected 1 and {expected}"
-        )
-    lengths = buffer[26 : 26 + 4 * count].view("<i4")
-    ids = map_file(bin_path(prefix), dtype)
-    _check_pointers(lengths, buffer[26 + 4 * count :].view("<i8"), ids, name)
-    note = "no documents in fairseq's index: each sequence becomes a document"
-    return Opened(name, dtype, count, lambda: _both(ids, lengths), notes=(note,))
-
-
-def _check_pointers(
-    lengths: npt.NDArray[Any], pointers: npt.NDArray[Any], ids: npt.NDArray[Any], name: str
-) -> None:
-    end = 0
-    for start in range(0, len(lengths), STEP):
-        wide = lengths[start : start + STEP].astype(np.int64)
-        ends = np.cumsum(wide) + end
-        wrong = np.flatnonzero(
-            (wide < 0) | (pointers[start : start + STEP] != (ends - wide) * ids.itemsize)
-        )
-        if wrong.size:
-            number = start + int(wrong[0])
-            raise FormatError(
-                f"{name}: sequence {number} has pointer {pointers[number]} and length "
-                f"{lengths[number]}, which do not follow from those before it"
-            )
-        end = int(ends[-1])
-    if end != len(ids):
-        raise FormatError(
-            f"{name}: the sequences have {end} ids, the .bin {len(ids)}: the files do not belong "
-            "together, or one is cut off"
-        )
-
-
-def open_datatrove(path: str) -> Opened:
+def open_datatrove(path: str) -> ForeignDataset:
     """A datatrove ``.ds`` file, with the ends of its documents in ``.ds.index``.
 
     ``.ds.metadata`` tells the tokenizer, the bytes of an id and the number of ids; without it an id
-    has as many bytes as the last end of a document says.
+    has as many bytes as the last end of a document says. ``.ds.loss`` gives labels.
     """
     ends = map_file(f"{path}.index", np.dtype("<u8"))
-    size = size_of(path)
-    total = int(ends[-1]) if len(ends) else 0
     tokenizer, width, count = _datatrove_metadata(f"{path}.metadata")
-    width = width or (4 if size == 4 * total else 2)
-    for what, expected in ((f"{path}.index", total), (f"{path}.metadata", count)):
-        if expected is not None and expected * width != size:
-            raise FormatError(
-                f"{what}: {expected} ids of {width} bytes, but {path} has {size} bytes, expected "
-                f"{expected * width}: the files do not belong together, or one is cut off"
-            )
-    dtype = np.dtype("<u4" if width == 4 else "<u2")
+    dtype = np.dtype(f"<u{width}") if width else None
+    opened = cut_at_ends(path, f"{path}.index", ends, dtype, tokenizer)
+    if count is not None:
+        _check_count(path, f"{path}.metadata", count, opened.dtype)
+    if not os.path.exists(f"{path}.loss"):
+        return opened
+    return replace(opened, labels=_labels(opened, f"{path}.loss", int(ends[-1:].sum())))
+
+
+def _labels(opened: ForeignDataset, path: str, total: int) -> ForeignDataset:
+    """The labels that a file says with a byte for each id: the id for a 1, -100 for a 0."""
+    loss = map_file(path)
+    if len(loss) != total:
+        raise FormatError(f"{path}: {len(loss)} bytes, expected {total}, one for each id")
+
+    def chunks() -> Iterator[Chunk]:
+        begin = 0
+        for block in opened.chunks():
+            counts = loss[begin : begin + len(block.ids)]
+            if counts.max(initial=0) > 1:
+                at = int(np.argmax(counts > 1))
+                raise FormatError(f"{path}: byte {begin + at} is {counts[at]}, expected 0 or 1")
+            yield Chunk(np.where(counts, block.ids.astype(np.int64), -100), block.lengths)
+            begin += len(counts)
+
+    return replace(opened, name=path, chunks=chunks)
+
+
+def cut_at_ends(
+    path: str,
+    index: str,
+    ends: npt.NDArray[Any],
+    dtype: np.dtype[Any] | None,
+    tokenizer: str = "",
+) -> ForeignDataset:
+    """A file of ids whose documents end at ``ends`` [D], in ids, as the file ``index`` says.
+
+    Without a ``dtype`` an id has 2 or 4 bytes, as the last end of a document says.
+    """
+    total = int(ends[-1]) if len(ends) else 0
+    dtype = dtype or np.dtype("<u4" if size_of(path) == 4 * total else "<u2")
+    _check_count(path, index, total, dtype)
     ids = map_file(path, dtype)
 
     def lengths() -> Iterator[npt.NDArray[Any]]:
-        last = np.zeros(1, np.uint64)
+        last = np.zeros(1, ends.dtype)
         for start in range(0, len(ends), STEP):
             bounds = np.concatenate([last, ends[start : start + STEP]])
             wrong = np.flatnonzero(bounds[1:] < bounds[:-1])
             if wrong.size:
                 number = start + int(wrong[0])
-                raise FormatError(f"{path}.index: document {number} ends before it begins")
-            yield _short_enough(np.diff(bounds), start, f"{path}.index")
+                raise FormatError(f"{index}: document {number} ends before it begins")
+            yield _short_enough(np.diff(bounds), start, index)
             last = bounds[-1:]
 
-    return Opened(path, dtype, len(ends), lambda: _walk(ids, lengths()), tokenizer=tokenizer)
+    return ForeignDataset(
+        path, dtype, len(ends), lambda: _walk(ids, lengths()), tokenizer=tokenizer
+    )
+
+
+def _check_count(path: str, index: str, count: int, dtype: np.dtype[Any]) -> None:
+    size, expected = size_of(path), count * dtype.itemsize
+    if size != expected:
+        raise FormatError(
+            f"{index}: {count} ids of {dtype.itemsize} bytes, but {path} has {size} bytes, "
+            f"expected {expected}: the files do not belong together, or one is cut off"
+        )
 
 
 def _datatrove_metadata(path: str) -> tuple[str, int | None, int | None]:
@@ -212,7 +181,7 @@ def _datatrove_metadata(path: str) -> tuple[str, int | None, int | None]:
     return name.removesuffix(f"|{width}"), int(width) if width else None, int(count)
 
 
-def open_npy(path: str, eod: int | None) -> Opened:
+def open_npy(path: str, eod: int | None) -> ForeignDataset:
     """A numpy file: of one dimension, cut at each ``eod``, or of two, a document a row."""
     try:
         ids: npt.NDArray[Any] = np.lib.format.open_memmap(path, "r")  # never loads a pickle
@@ -236,22 +205,28 @@ def open_npy(path: str, eod: int | None) -> Opened:
             part = ids[start : start + step]
             yield Chunk(part.reshape(-1), np.full(len(part), length))
 
-    return Opened(path, ids.dtype, rows, chunks)
+    return ForeignDataset(path, ids.dtype, rows, chunks)
 
 
-def open_raw(path: str, dtype: str | None, eod: int | None) -> Opened:
+def open_raw(path: str, dtype: str | None, eod: int | None) -> ForeignDataset:
     """A file of ids and nothing else, as nanoGPT writes it; a document ends with ``eod``."""
     if dtype is None:
         raise UsageError(
             f"{path}: a file without a header does not tell the type of its ids: add "
             "--input-dtype uint16, or whatever it was written with"
         )
+    return _cut_at_eod(path, map_file(path, raw_dtype(path, dtype)), eod, first=False)
+
+
+def raw_dtype(path: str, dtype: str) -> np.dtype[Any]:
+    """The type of the ids in a file without a header; UsageError where it has one after all."""
+    if map_file(path)[: len(NPY_MAGIC)].tobytes() == NPY_MAGIC:
+        raise UsageError(f"{path}: begins with numpy's header, so it is not raw: say --from npy")
     try:
         stored: np.dtype[Any] = np.dtype(dtype)
-        stored = stored.newbyteorder("<")
     except TypeError:
         raise UsageError(f"no type {dtype!r} of ids: uint16, int32 and so on") from None
-    return _cut_at_eod(path, map_file(path, stored), eod, first=False)
+    return stored.newbyteorder("<")
 
 
 def is_shard(head: bytes) -> bool:
@@ -259,7 +234,7 @@ def is_shard(head: bytes) -> bool:
     return len(head) >= 4 and int.from_bytes(head[:4], "little") in _SHARDS
 
 
-def open_shard(path: str, eod: int | None) -> Opened:
+def open_shard(path: str, eod: int | None) -> ForeignDataset:
     """A shard of llm.c or modded-nanogpt, where each document *begins* with the EOD token."""
     head = map_file(path)[:_SHARD_BYTES].tobytes()
     if len(head) < _SHARD_BYTES:
@@ -278,7 +253,9 @@ def open_shard(path: str, eod: int | None) -> Opened:
     return _cut_at_eod(path, ids, usual_eod if eod is None else eod, first=True)
 
 
-def _cut_at_eod(path: str, ids: npt.NDArray[Any], eod: int | None, *, first: bool) -> Opened:
+def _cut_at_eod(
+    path: str, ids: npt.NDArray[Any], eod: int | None, *, first: bool
+) -> ForeignDataset:
     """Documents that end with ``eod``, or begin with it where it comes ``first``."""
     if eod is None:
         raise UsageError(
@@ -298,7 +275,7 @@ def _cut_at_eod(path: str, ids: npt.NDArray[Any], eod: int | None, *, first: boo
             yield _short_enough(np.diff(bounds, prepend=last), number, path)
             last, number = int(bounds[-1]), number + len(bounds)
 
-    return Opened(path, ids.dtype, count, lambda: _walk(ids, lengths()))
+    return ForeignDataset(path, ids.dtype, count, lambda: _walk(ids, lengths()))
 
 
 def _document_ends(ids: npt.NDArray[Any], eod: int, *, first: bool) -> Iterator[npt.NDArray[Any]]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from tokpack import __version__
 from tokpack.errors import FormatError, UsageError
-from tokpack.files.durable import Staged, make_folder_of
+from tokpack.files.durable import AtomicFiles, make_folder_of
 from tokpack.indexed.dataset import MMapIndexedDataset
 from tokpack.indexed.format import bin_path
 from tokpack.indexed.manifest import FileDigest, Manifest, checksum_of, manifest_path, now
@@ -19,6 +19,7 @@ from tokpack.indexed.outputs import dataset_files
 from tokpack.indexed.prefix import prefixes_of
 from tokpack.indexed.records import MAX_TOTAL, ShardRecord
 from tokpack.indexed.shard import open_shard
+from tokpack.indexed.trust import is_trusted, trust_setting
 from tokpack.operations.output import JoinedDataset, NewDataset
 from tokpack.operations.place import OutputPlace, place_of_datasets
 from tokpack.progress import ProgressStage
@@ -41,6 +42,7 @@ class _FoundShard(NamedTuple):
     record: ShardRecord  # with the full prefix
     identity: Identity
     digest: FileDigest | None  # of the .bin, as its manifest says
+    multimodal: bool | None  # None where it has no sequence
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,9 @@ def _inspect(prefix: str) -> _Input:
                     manifest_path(shard.prefix),
                     {"bytes of the .bin": (own.bin["bytes"], record.bin_bytes)},
                 )
-            found.shards.append(_FoundShard(record, shard.identity, own.bin if own else None))
+            digest = own.bin if own else None
+            multimodal = shard.index.header.multimodal if len(shard) else None
+            found.shards.append(_FoundShard(record, shard.identity, digest, multimodal))
     if manifest:
         _check_manifest(found, manifest)
     return found
@@ -133,13 +137,12 @@ def _check_counts(name: str, counts: dict[str, tuple[object, object]]) -> None:
 
 
 def _check_same(inputs: list[_Input]) -> None:
-    first = inputs[0]
-    for other in inputs:
-        if other.dtype != first.dtype:
-            raise UsageError(
-                f"{first.name} has ids of {first.dtype}, {other.name} of {other.dtype}: bring them "
-                f"to one dtype with `tokpack convert {other.name} NEW --dtype {first.dtype}`"
-            )
+    kinds = {shard.multimodal: found.name for found in inputs for shard in found.shards}
+    if True in kinds and False in kinds:
+        raise UsageError(
+            f"{kinds[True]} is multimodal, with a mode for each sequence, {kinds[False]} is not: "
+            "merge each kind for itself"
+        )
     known = [(i.name, i.manifest.tokenizer) for i in inputs if i.manifest]
     known = [(name, tokenizer) for name, tokenizer in known if tokenizer.get("sha256")]
     for name, tokenizer in known:
@@ -147,6 +150,13 @@ def _check_same(inputs: list[_Input]) -> None:
             raise UsageError(
                 f"{known[0][0]} was made with the tokenizer {_described(known[0][1])}, {name} with "
                 f"{_described(tokenizer)}: their ids mean different things; encode one again"
+            )
+    widest = max((found.dtype for found in inputs), key=lambda dtype: dtype.itemsize)
+    for found in inputs:
+        if found.dtype != widest:
+            raise UsageError(
+                f"{found.name} has ids of {found.dtype}, others of {widest}: bring them to one "
+                f"dtype with `tokpack convert {found.name} NEW --dtype {widest}`"
             )
     framed = [(i.name, i.manifest.frame) for i in inputs if i.manifest and i.manifest.frame]
     for name, frame in framed:
@@ -179,16 +189,20 @@ def _write(
     shards = [shard for found in inputs for shard in found.shards]
     records = [shard.record for shard in shards]
     stage = ProgressStage(progress, "merge", sum(record.bin_bytes for record in records))
-    with Staged() as staged:
+    with AtomicFiles() as staged:
         out = (JoinedDataset if is_url(output) else NewDataset)(place.here(output), staged)
         lengths = out.scratch(sum(record.sequences for record in records), np.int32)
         doc_idx = out.scratch(sum(record.documents for record in records) + 1, np.int64)
+        multimodal = any(shard.multimodal for shard in shards)
+        modes = out.scratch(len(lengths), np.int8) if multimodal else None
         sequence = document = 0
-        for record, identity, digest in shards:
+        for record, identity, digest, _ in shards:
             shard = open_shard(record.prefix)
             if shard.identity != identity:
                 raise FormatError(f"{record.prefix}: changed while it was merged; run again")
             lengths[sequence : sequence + record.sequences] = shard.index.lengths
+            if modes is not None and shard.index.modes is not None:
+                modes[sequence : sequence + record.sequences] = shard.index.modes
             own = doc_idx[document + 1 : document + 1 + record.documents]
             own[:] = shard.index.doc_idx[1:]
             own += sequence
@@ -198,7 +212,7 @@ def _write(
                 out.copy(shard, 0, record.bin_bytes, "merged", stage.add)
             sequence += record.sequences
             document += record.documents
-        manifest = out.complete(inputs[0].dtype, lengths, doc_idx, _facts(inputs))
+        manifest = out.complete(inputs[0].dtype, lengths, doc_idx, _facts(inputs), modes)
         joined = {bin_path(output): out.ranges} if isinstance(out, JoinedDataset) else {}
         place.commit(staged, joined=joined, told=stage.add)
         return manifest
@@ -226,10 +240,24 @@ def _write_virtual(inputs: list[_Input], output: str, place: OutputPlace) -> Man
     )
     path = place.here(manifest_path(output))
     make_folder_of(path)
-    with Staged() as staged:
+    with AtomicFiles() as staged:
         staged.write(path, manifest.chunks())
         place.commit(staged, stale=[bin_path(output)])
+    _warn_of_far_pieces(manifest_path(output), inputs)
     return manifest
+
+
+def _warn_of_far_pieces(path: str, inputs: list[_Input]) -> None:
+    pieces = [record.prefix for found in inputs for record in found.records]
+    far = [piece for piece in pieces if not is_trusted(path, piece)]
+    if far:
+        _log.warning(
+            "%s lists %s, outside of its own folder; so that commands open it, merge to a folder "
+            "above both, or set %s",
+            path,
+            far[0],
+            trust_setting(far),
+        )
 
 
 def _beside(output: str, prefix: str) -> str:

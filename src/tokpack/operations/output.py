@@ -15,13 +15,13 @@ from tokpack import __version__
 from tokpack.errors import InputError, OutputError
 from tokpack.files.blocks import BlockSums, block_sums, checksum_of_sums, read_blocks
 from tokpack.files.copying import copy_range
-from tokpack.files.durable import Staged, cannot_write, identity, make_folder_of
+from tokpack.files.durable import AtomicFiles, cannot_write, identity, make_folder_of
 from tokpack.indexed.format import bin_path, idx_path, index_chunks, storage_dtype
 from tokpack.indexed.manifest import (
     MANIFEST_VERSION,
     PIECES_VERSION,
-    Digested,
     FileDigest,
+    HashingReader,
     Manifest,
     manifest_path,
     now,
@@ -51,7 +51,7 @@ class NewDataset:
 
     _version = MANIFEST_VERSION
 
-    def __init__(self, prefix: str, staged: Staged) -> None:
+    def __init__(self, prefix: str, staged: AtomicFiles) -> None:
         self.prefix = prefix
         make_folder_of(bin_path(prefix))
         self._staged = staged
@@ -142,8 +142,12 @@ class NewDataset:
         lengths: npt.NDArray[Any],
         doc_idx: npt.NDArray[Any],
         facts: Mapping[str, Any],
+        modes: npt.NDArray[np.int8] | None = None,
     ) -> Manifest:
-        """Write index and manifest. ``facts`` are the manifest's keys that files do not tell."""
+        """Write index and manifest. ``facts`` are the manifest's keys that files do not tell.
+
+        The arrays are those of ``index_chunks``.
+        """
         stored = storage_dtype(dtype)
         tokens = int(lengths.sum(dtype=np.int64)) if len(lengths) else 0
         if tokens * stored.itemsize != self._bytes:
@@ -151,7 +155,7 @@ class NewDataset:
                 f"{bin_path(self.prefix)}: {self._bytes} bytes were written, expected "
                 f"{tokens * stored.itemsize}: an input changed while it was read; run again"
             )
-        index = Digested(index_chunks(stored, lengths, doc_idx))
+        index = HashingReader(index_chunks(stored, lengths, doc_idx, modes))
         self._staged.write(idx_path(self.prefix), index)
         manifest = Manifest(
             tokpack_version=__version__,

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokpack.errors import FormatError, InputError, UsageError
-from tokpack.operations.foreign import Chunk, Opened
+from tokpack.operations.foreign import Chunk, ForeignDataset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,7 +32,7 @@ def _pyarrow() -> Any:
     return pyarrow
 
 
-def open_parquet(path: str, column: str | None) -> Opened:
+def open_parquet(path: str, column: str | None) -> ForeignDataset:
     """Open the lists of ids under ``column``, or under the only column that has such lists."""
     arrow = _pyarrow()
     try:
@@ -55,7 +55,7 @@ def open_parquet(path: str, column: str | None) -> Opened:
         except (OSError, ValueError, arrow.ArrowException) as error:
             raise _broken(path, f"row {row} or a later one is broken", error) from None
 
-    return Opened(path, dtype, file.metadata.num_rows, chunks)
+    return ForeignDataset(path, dtype, file.metadata.num_rows, chunks)
 
 
 def _broken(path: str, what: str, error: Exception) -> FormatError | InputError:

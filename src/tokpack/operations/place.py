@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 import os
 import tempfile
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tokpack.errors import OutputError, UsageError
 from tokpack.files.durable import UNFINISHED, cannot_write
-from tokpack.files.outputs import begin_outputs, check_outputs
+from tokpack.files.outputs import check_not_inputs, remove_partial
 from tokpack.indexed.format import idx_path
-from tokpack.indexed.manifest import MANIFEST, manifest_path
-from tokpack.indexed.outputs import dataset_outputs
-from tokpack.indexed.trace import is_trace, trace_path
-from tokpack.stores import exists, is_url, shown
+from tokpack.indexed.manifest import MANIFEST, Manifest, manifest_path
+from tokpack.indexed.outputs import dataset_outputs, same_data
+from tokpack.indexed.trace import trace_path
+from tokpack.stores import is_url
 from tokpack.stores.compose import compose
-from tokpack.stores.upload import check_writable, create, remove, send
-from tokpack.stores.urls import same_object
+from tokpack.stores.outputs import NewObjects, check_unchanged, look
+from tokpack.stores.upload import check_writable, send
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from tokpack.files.durable import Staged
+    from tokpack.files.durable import AtomicFiles
     from tokpack.files.outputs import Output
     from tokpack.stores.ranges import Range
 
@@ -31,32 +31,32 @@ if TYPE_CHECKING:
 class OutputPlace:
     """The outputs of a command, checked before and after its work, on a disk or on a store.
 
-    ``outputs`` gives the files that appear together, the one that makes them whole last; ``stale``
+    ``outputs`` are the files that appear together, the one that makes them whole last; ``stale``
     those of an old output that are removed before. ``inputs`` are the files that the command reads.
-    UsageError, OutputError as in ``check_outputs``; on a store also where nothing can be written.
+    UsageError, OutputError as in ``look``; on a store also where nothing can be written.
     A context: what is for a store is first written to a folder of this machine, which goes at the
     end.
     """
 
     def __init__(
         self,
-        outputs: Callable[[], Sequence[Output]],
+        outputs: Sequence[Output],
         inputs: Iterable[str],
         *,
         overwrite: bool,
-        stale: Callable[[], Sequence[str]] = tuple,
+        stale: Sequence[str] = (),
     ) -> None:
-        self._outputs, self._stale = outputs, stale
-        self._inputs = tuple(inputs)
-        self._overwrite = overwrite
+        read, paths = tuple(inputs), [path for path, _ in outputs]
         self._folder: tempfile.TemporaryDirectory[str] | None = None
-        last = outputs()[-1][0]
-        if not is_url(last):
-            begin_outputs(outputs(), self._inputs, overwrite=overwrite)
-            return
-        self._check_store(outputs())
-        check_writable(last + UNFINISHED)
-        self._folder = scratch_folder(last)
+        if not is_url(paths[-1]):
+            check_not_inputs(paths, read)
+            remove_partial(paths)
+        self._outputs = outputs
+        self._versions = look(outputs, read, overwrite=overwrite)
+        self._stale = [path for path in stale if self._versions.get(path)]
+        if is_url(paths[-1]):
+            check_writable(paths[-1] + UNFINISHED)
+            self._folder = scratch_folder(paths[-1])
 
     def __enter__(self) -> OutputPlace:
         return self
@@ -71,7 +71,7 @@ class OutputPlace:
 
     def commit(
         self,
-        staged: Staged,
+        staged: AtomicFiles,
         stale: Sequence[str] = (),
         joined: Mapping[str, Sequence[Range]] | None = None,
         told: Callable[[int], None] = lambda size: None,
@@ -85,33 +85,8 @@ class OutputPlace:
             staged.commit()
             self._send(stale, joined or {}, told)
             return
-        # Something may have come meanwhile.
-        check_outputs(self._outputs(), self._inputs, overwrite=self._overwrite)
-        staged.commit([*self._stale(), *stale])
-
-    def _check_store(self, outputs: Sequence[Output]) -> None:
-        """The rule of ``check_outputs`` for objects."""
-        for url, kind in outputs:
-            if url.startswith(("http://", "https://")):
-                raise UsageError(f"{shown(url)}: nothing can be written to a web server")
-            for name in self._inputs:
-                if same_object(url, name):
-                    other = "" if url == name else f" under the name {name}"
-                    raise UsageError(
-                        f"{url} is an input{other} and an output: choose another output"
-                    )
-            if not exists(url):
-                continue
-            if kind.beside and not (kind.made and kind.made(url)):
-                raise OutputError(
-                    f"{url}: exists and is not {kind.what}, so it is not overwritten: choose "
-                    "another output"
-                )
-            if not self._overwrite:
-                raise OutputError(
-                    f"{url} exists: choose another output, or replace it with --overwrite "
-                    "(overwrite=True)"
-                )
+        check_unchanged(self._versions)
+        staged.commit([*self._stale, *stale])
 
     def _send(
         self,
@@ -119,31 +94,30 @@ class OutputPlace:
         joined: Mapping[str, Sequence[Range]],
         told: Callable[[int], None],
     ) -> None:
-        made = [
-            (url, kind)
-            for url, kind in self._outputs()
-            if url in joined or os.path.exists(self.here(url))
-        ]
-        if self._overwrite:
-            for url in [*self._stale(), *stale]:
-                remove(url)
-        sent: list[str] = []
-        try:
+        check_unchanged(self._versions)
+        with NewObjects(self._versions, self._are_made) as objects:
+            for url in [*self._stale, *stale]:
+                objects.remove(url)
+            made = [
+                (kind is MANIFEST, url)
+                for url, kind in self._outputs
+                if url in joined or os.path.exists(self.here(url))
+            ]
             # Manifests last: by them others know that a dataset is whole.
-            for url, kind in sorted(made, key=lambda output: output[1] is MANIFEST):
-                sent.append(url)
-                if url in joined:
-                    compose(url, joined[url], told)
-                elif kind is not MANIFEST:
-                    send(self.here(url), url)
-                elif not create(Path(self.here(url)).read_bytes(), url):
-                    sent.clear()  # what has these names may be that run's
-                    raise OutputError(f"{url}: another run has made it meanwhile")
-        except BaseException:
-            for url in sent:
-                with suppress(OutputError):
-                    remove(url)
-            raise
+            for is_last, url in sorted(made, key=operator.itemgetter(0)):
+                if is_last:
+                    objects.write_last(url, Path(self.here(url)).read_bytes())
+                elif url in joined:
+                    objects.write(url, functools.partial(compose, url, joined[url], told))
+                else:
+                    objects.write(url, functools.partial(send, self.here(url), url))
+            objects.check()
+
+    def _are_made(self) -> bool:
+        """Whether datasets of the same bytes are there, in place of those that are to be sent."""
+        prefixes = [url.removesuffix(".json") for url, kind in self._outputs if kind is MANIFEST]
+        made = [(one, Manifest.find(self.here(one))) for one in prefixes]
+        return bool(made) and all(manifest and same_data(one, manifest) for one, manifest in made)
 
 
 def scratch_folder(path: str) -> tempfile.TemporaryDirectory[str]:
@@ -164,15 +138,16 @@ def place_of_datasets(
 ) -> OutputPlace:
     """Where datasets shall be."""
     return OutputPlace(
-        lambda: [output for prefix in prefixes for output in dataset_outputs(prefix)],
+        [output for prefix in prefixes for output in dataset_outputs(prefix)],
         inputs,
         overwrite=overwrite,
-        stale=lambda: [path for prefix in prefixes for path in stale_files(prefix)],
+        stale=[path for prefix in prefixes for path in stale_files(prefix)],
     )
 
 
 def stale_files(prefix: str) -> list[str]:
-    """What goes before a dataset is replaced: all that would say something wrong of the new one."""
-    trace = trace_path(prefix)
-    traces = [trace] if is_trace(trace) else []
-    return [idx_path(prefix), manifest_path(prefix), *traces]
+    """What goes before a dataset is replaced: all that would say something wrong of the new one.
+
+    A trace goes that is an output, as ``dataset_outputs`` has it.
+    """
+    return [idx_path(prefix), manifest_path(prefix), trace_path(prefix)]

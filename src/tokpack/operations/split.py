@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokpack.errors import UsageError
-from tokpack.files.durable import Staged
+from tokpack.files.durable import AtomicFiles
 from tokpack.indexed.dataset import MMapIndexedDataset
 from tokpack.indexed.lengths import document_ends
 from tokpack.indexed.manifest import checksum_of
@@ -33,7 +33,7 @@ SHARE_NAMES = ("train", "valid", "test")
 
 
 @dataclass(frozen=True)
-class Cut:
+class SplitSpec:
     """How to cut, as ``split`` is told it: exactly one of these is given."""
 
     documents: int | None = None
@@ -76,7 +76,7 @@ def split(
     FormatError where the dataset is broken, OutputError where an output is taken.
     """
     prefix, output = os.fspath(input), os.fspath(output)
-    cut = Cut(documents, tokens, parts, None if shares is None else tuple(shares))
+    cut = SplitSpec(documents, tokens, parts, None if shares is None else tuple(shares))
     with MMapIndexedDataset(prefix, verify=True) as dataset:
         ends = document_ends(dataset.sizes, dataset.doc_idx)
         made = _named(output, cut, _ranges(cut, ends, prefix))
@@ -84,7 +84,7 @@ def split(
         stage = ProgressStage(progress, "split", int(ends[-1]) * dataset.dtype.itemsize)
         results = []
         files = dataset_files(dataset.path_prefix)
-        with place_of_datasets(names, files, overwrite=overwrite) as place, Staged() as staged:
+        with place_of_datasets(names, files, overwrite=overwrite) as place, AtomicFiles() as staged:
             for name, held in made:
                 out = NewDataset(place.here(name), staged)
                 results.append((name, _write(dataset, out, held, ends, stage)))
@@ -92,7 +92,7 @@ def split(
     return results
 
 
-def _ranges(cut: Cut, ends: npt.NDArray[np.int64], prefix: str) -> list[tuple[int, int]]:
+def _ranges(cut: SplitSpec, ends: npt.NDArray[np.int64], prefix: str) -> list[tuple[int, int]]:
     """First document of each dataset, and the one after its last."""
     count = len(ends) - 1
     if count == 0:
@@ -144,7 +144,7 @@ def _by_shares(shares: Sequence[float], count: int, prefix: str) -> list[int]:
 
 
 def _named(
-    output: str, cut: Cut, ranges: list[tuple[int, int]]
+    output: str, cut: SplitSpec, ranges: list[tuple[int, int]]
 ) -> list[tuple[str, tuple[int, int]]]:
     """The name of each dataset, with its documents; a share of 0 makes none."""
     names = [f"{output}_{number:05d}" for number in range(len(ranges))]
@@ -173,7 +173,8 @@ def _write(
         done += size
     doc_idx = dataset.doc_idx[begin : end + 1] - first
     facts = _facts(dataset, documents, (stop - start) // itemsize)
-    return out.complete(dataset.dtype, dataset.sizes[first:last], doc_idx, facts)
+    modes = None if dataset.modes is None else dataset.modes[first:last]
+    return out.complete(dataset.dtype, dataset.sizes[first:last], doc_idx, facts, modes)
 
 
 def _facts(dataset: MMapIndexedDataset, documents: tuple[int, int], tokens: int) -> dict[str, Any]:

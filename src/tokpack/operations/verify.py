@@ -232,10 +232,7 @@ def file_size(path: str) -> int:
             return located(path).size
         found = os.stat(path)
     except FileNotFoundError:
-        advice = "; `tokpack verify --repair` rebuilds an .idx" if path.endswith(".idx") else ""
-        raise InputError(
-            f"{path}: no such file; a dataset is PREFIX.bin and PREFIX.idx{advice}"
-        ) from None
+        raise InputError(f"{path}: no such file; a dataset is PREFIX.bin and PREFIX.idx") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
     if not stat.S_ISREG(found.st_mode):

@@ -1,6 +1,6 @@
 """What a dataset holds: on one screen, document by document, and in figures and plots."""
 
-from tokpack.report.duplicates import Across, Shared
+from tokpack.report.duplicates import CrossDuplicates, DuplicateFinder
 from tokpack.report.overview import Overview, overview
 from tokpack.report.page import PAGE_KIND, page
 from tokpack.report.select import Match, grep, random_documents, ranges, sample_documents
@@ -12,10 +12,10 @@ from tokpack.report.tokenizer_facts import TokenizerFacts, tokenizer_facts
 
 __all__ = [
     "PAGE_KIND",
-    "Across",
+    "CrossDuplicates",
+    "DuplicateFinder",
     "Match",
     "Overview",
-    "Shared",
     "Sources",
     "Spelling",
     "Stats",

@@ -49,14 +49,14 @@ class Duplicates:
 
 
 @dataclass(frozen=True)
-class Shared:
+class CrossDuplicates:
     """Documents of one dataset that are also in another, token for token, and their tokens."""
 
     documents: int
     tokens: int
 
 
-class Across:
+class DuplicateFinder:
     """Compares the documents of several datasets by their hashes, 16 bytes for each.
 
     Ids mean the same in all of them only if their tokenizer and dtype are the same; of others no
@@ -70,7 +70,7 @@ class Across:
         """Take in a dataset: tokens and hash of each of its documents."""
         self._seen.append((lengths, hashes))
 
-    def found(self) -> list[Shared]:
+    def found(self) -> list[CrossDuplicates]:
         """What each dataset shares with the others, in the order in which they were taken in."""
         different = [np.unique(hashes[lengths > 0]) for lengths, hashes in self._seen]
         every = np.sort(np.concatenate([np.zeros(0, np.uint64), *different]))
@@ -78,7 +78,7 @@ class Across:
         found = []
         for lengths, hashes in self._seen:
             also = np.isin(hashes, several) & (lengths > 0)
-            found.append(Shared(int(np.count_nonzero(also)), int(lengths[also].sum())))
+            found.append(CrossDuplicates(int(np.count_nonzero(also)), int(lengths[also].sum())))
         return found
 
 

@@ -87,7 +87,7 @@ class Bin:
 
 
 @dataclass(frozen=True)
-class Measures:
+class LengthStats:
     """How long the documents of a dataset are."""
 
     documents: int
@@ -96,11 +96,11 @@ class Measures:
     histogram: tuple[Bin, ...]
 
 
-def measure(dataset: MMapIndexedDataset) -> Measures:
+def measure(dataset: MMapIndexedDataset) -> LengthStats:
     """Read the lengths of a dataset, some ns a sequence, and none of its tokens."""
     lengths = np.diff(document_ends(dataset.sizes, dataset.doc_idx))
     found = tuple(histogram(lengths))
-    return Measures(dataset.documents, dataset.token_count, summarize([lengths]), found)
+    return LengthStats(dataset.documents, dataset.token_count, summarize([lengths]), found)
 
 
 def histogram(lengths: npt.NDArray[np.int64]) -> list[Bin]:

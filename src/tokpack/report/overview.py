@@ -41,6 +41,7 @@ class Overview:
     sequences: int
     tokens: int
     dtype: str
+    multimodal: bool
     tokenizer: dict[str, Any]
     created: str
     version: str
@@ -75,6 +76,7 @@ def overview(dataset: MMapIndexedDataset, spelling: Spelling | None = None) -> O
         sequences=len(dataset),
         tokens=dataset.token_count,
         dtype=str(dataset.dtype),
+        multimodal=dataset.modes is not None,
         tokenizer=tokenizer,
         created=manifest.created if manifest else "",
         version=manifest.tokpack_version if manifest else "",

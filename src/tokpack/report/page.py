@@ -15,7 +15,7 @@ from tokpack.report.plot import SERIES, bar
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tokpack.report.lengths import Measures
+    from tokpack.report.lengths import LengthStats
     from tokpack.report.stats import Stats
 
 _HEAD = (
@@ -88,7 +88,7 @@ def _lengths(datasets: Sequence[Stats]) -> Html:
     return length_figures(labels(datasets), datasets)
 
 
-def length_figures(named: Sequence[str], datasets: Sequence[Stats | Measures]) -> Html:
+def length_figures(named: Sequence[str], datasets: Sequence[Stats | LengthStats]) -> Html:
     """How long the documents of datasets of these names are."""
     plot = length_plot(datasets)
     if not plot:

@@ -22,7 +22,7 @@ _WINDOW = 8  # tokens before one that may change how it is written
 _NO_TOKEN = "\N{REPLACEMENT CHARACTER}"
 
 
-class Spelled(NamedTuple):
+class TokenText(NamedTuple):
     """Some tokens that make whole characters together; nearly always one."""
 
     ids: tuple[int, ...]
@@ -104,9 +104,9 @@ class Spelling:
             return self.alone(token)
         return whole[len(start) :] if whole.startswith(start) else self.alone(token)
 
-    def whole(self, ids: Sequence[int]) -> list[Spelled]:
+    def whole(self, ids: Sequence[int]) -> list[TokenText]:
         """Tokens as text; those that share a character stay together."""
-        spelled: list[Spelled] = []
+        spelled: list[TokenText] = []
         held: list[int] = []
         pending = b""
         for token, own in zip(ids, self.of(ids), strict=True):
@@ -114,10 +114,10 @@ class Spelling:
             pending += own
             if _is_cut(pending):
                 continue
-            spelled.append(Spelled(tuple(held), pending.decode("utf-8", "replace")))
+            spelled.append(TokenText(tuple(held), pending.decode("utf-8", "replace")))
             held, pending = [], b""
         if held:
-            spelled.append(Spelled(tuple(held), pending.decode("utf-8", "replace")))
+            spelled.append(TokenText(tuple(held), pending.decode("utf-8", "replace")))
         return spelled
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from tokpack.display import shown
 from tokpack.indexed.lengths import document_ends
 from tokpack.report.counts import count_tokens
-from tokpack.report.duplicates import Across, Duplicates, Shared, find_duplicates
+from tokpack.report.duplicates import CrossDuplicates, DuplicateFinder, Duplicates, find_duplicates
 from tokpack.report.lengths import Bin, Lengths, histogram, summarize
 from tokpack.report.sources import bytes_per_token, own_manifest, shares
 
@@ -89,7 +89,7 @@ class Stats:
     unknown: int | None
     outside: int
     sources: tuple[Share, ...]
-    shared: Shared | None = None
+    shared: CrossDuplicates | None = None
 
     def to_json(self) -> dict[str, Any]:
         """A form that ``json`` can write."""
@@ -102,7 +102,7 @@ def stats(
     *,
     threads: int = 0,
     progress: Show | None = None,
-    across: Across | None = None,
+    across: DuplicateFinder | None = None,
 ) -> Stats:
     """Read a whole dataset and count; ``threads`` 0 is one for each core, 8 at most.
 
@@ -156,7 +156,7 @@ def stats(
 
 
 def hash_documents(
-    dataset: MMapIndexedDataset, across: Across, *, progress: Show | None = None
+    dataset: MMapIndexedDataset, across: DuplicateFinder, *, progress: Show | None = None
 ) -> None:
     """Read a whole dataset for a comparison with others. FormatError where it is broken."""
     dataset.validate()

@@ -56,7 +56,7 @@ class Texts(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Trial:
+class TokenizerTrial:
     """``difference`` is "" where the ids are those of the reference, None where it is the engine.
 
     Speeds are MB (10^6 bytes) of text a second on one core, with an empty and a full word cache.
@@ -140,7 +140,7 @@ def tokens_of(tokenizer: Tokenizer, texts: Texts) -> int:
     return len(encoder.encode(texts.data, texts.spans).ids)
 
 
-def try_out(tokenizer: Tokenizer, texts: Texts) -> Trial:
+def try_out(tokenizer: Tokenizer, texts: Texts) -> TokenizerTrial:
     """Encode texts in one thread, by the reference too."""
     difference: str | None = None
     try:
@@ -155,7 +155,7 @@ def try_out(tokenizer: Tokenizer, texts: Texts) -> Trial:
         began = time.perf_counter()
         tokens = len(encoder.encode(texts.data, texts.spans).ids)
         seconds.append(max(time.perf_counter() - began, 1e-9))
-    return Trial(
+    return TokenizerTrial(
         text_bytes=texts.size,
         documents=len(texts.spans),
         tokens=tokens,

@@ -29,6 +29,7 @@ class Assembler:
     def __init__(self, settings: Settings, eod: int | None, *, joined: bool) -> None:
         cut = settings.reset_attention_mask
         self._seq_length = settings.seq_length
+        self._pad = settings.pad_id
         self._boundaries = settings.document_boundaries or cut or not joined
         self._pool = _core.ArrayPool()
         self._rules = _core.Assembly(
@@ -69,3 +70,8 @@ class Assembler:
             batch.cu_seqlens,
             batch.max_seqlen,
         )
+        if self._pad is not None:  # what is read above is the text with it, as in Megatron
+            padding = batch.text[places] == self._pad
+            row, column = np.nonzero(padding)
+            batch.text[places[row], column] = 0
+            batch.loss_mask[places] *= ~padding[:, 1:]

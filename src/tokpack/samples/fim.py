@@ -100,7 +100,8 @@ class FIM:
         """All that decides the tokens, as plain values."""
         tokenizer = None if self.tokenizer is None else self.tokenizer.fingerprint
         numbers = (self.prefix_id, self.middle_id, self.suffix_id, self.split_id, self.pad_id)
-        return *numbers, self.rate, self.spm_rate, self.fragment_rate, self.level, tokenizer
+        rates = float(self.rate), float(self.spm_rate), float(self.fragment_rate)
+        return *numbers, *rates, self.level, tokenizer
 
 
 class FillInTheMiddle:

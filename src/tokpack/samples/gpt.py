@@ -4,34 +4,39 @@ from __future__ import annotations
 
 from dataclasses import fields
 from functools import partial
+from inspect import getdoc
+from operator import index as as_integer
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import xxhash
 
-from tokpack.errors import InputError, UsageError
+from tokpack.errors import InputError, UsageError, option
 from tokpack.indexed import MMapIndexedDataset
 from tokpack.samples.assemble import Assembler
 from tokpack.samples.batch import Batch, first_places
-from tokpack.samples.fim import FIM, FillInTheMiddle
+from tokpack.samples.fim import FillInTheMiddle
 from tokpack.samples.gather import Gatherer
+from tokpack.samples.identity import identify
 from tokpack.samples.labels import Labels
 from tokpack.samples.map_style import MapStyle
 from tokpack.samples.orders.blocks import BlockOrder
 from tokpack.samples.orders.by_name import make_order
 from tokpack.samples.orders.packing import PackedOrder, PackingStats
-from tokpack.samples.settings import OWN_ORDERS, Settings
+from tokpack.samples.settings import Settings
+from tokpack.signatures import show_options
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterator
+    from typing import Unpack
 
     import numpy.typing as npt
 
     from tokpack.samples.batch import Sample
     from tokpack.samples.cache.store import CacheFile
     from tokpack.samples.orders.rows import Numbers, Rows
-    from tokpack.samples.settings import OrderName, PackingName
+    from tokpack.samples.request import SampleOptions
+    from tokpack.samples.settings import OrderName
     from tokpack.samples.split_string import Range
 
 
@@ -57,9 +62,9 @@ class GPTDataset(MapStyle):
     It is a map-style dataset, as torch's DataLoader takes it, and needs no torch. A pickle of it
     holds the settings and the path, no data.
 
-    ``dataset`` is an MMapIndexedDataset or its prefix. ``split`` and ``split_index`` choose a part
-    of its sequences, see parse_split; ``split_by="tokens"`` measures shares in tokens. Without a
-    split ``sequences`` (begin, end) chooses them directly, as a blend's plan does.
+    ``dataset`` is an MMapIndexedDataset or its prefix, ``labels`` another with a label for every
+    token, see Labels. ``num_samples`` is Megatron's name of ``samples``.
+
     The stateless order has no end: sample k depends on the data, the split, ``seq_length``,
     ``add_extra_token`` and ``seed``, and on nothing else; the length is that of ``epochs`` (1), or
     ``samples``, and changing it moves no sample. In every epoch each token comes at most once.
@@ -68,27 +73,7 @@ class GPTDataset(MapStyle):
     from the same 256 megabytes, for data on a store or a slow disk; see BlockOrder.
 
     The other orders are those of programs of the Megatron family, bit by bit, see MegatronOrder:
-    their samples do depend on ``samples``, and there may be more of them. ``drop_last=False``
-    keeps their last, shorter sample; tokens that are missing are 0 and their labels do not count.
-    ``split_rule`` is by default that of the order.
-
-    ``add_extra_token`` reads one token more than the sample has, as its last label; without it
-    that label does not count. ``eod_mask_loss``, ``reset_position_ids`` and
-    ``reset_attention_mask`` look for ``eod_id`` (by default that of the manifest) among the input
-    tokens, as Megatron does: no loss where it is, positions that begin anew behind it, and
-    attention that does not cross it. With ``document_boundaries`` positions begin anew
-    with every document of the index.
-
-    ``packing`` "best_fit" puts whole documents together, "document" one into a sample, see
-    PackedOrder; "pack_until_overflow" and "unpacked" are NeoX's, see NeoxPackedOrder. ``fim``
-    rearranges documents for filling in the middle, see FIM. ``labels`` is a dataset, or its prefix,
-    with a label for every token, see Labels.
-
-    ``cache`` is a folder, see IndexCache: the arrays of the other orders and of best-fit packing
-    are mapped from a file in it, which is written when it is absent. Without it they are built in
-    memory, each time. The stateless order needs none.
-
-    ``num_samples`` is Megatron's name of ``samples``.
+    their samples do depend on ``samples``, and there may be more of them.
 
     UsageError for a request that cannot be met, InputError for a dataset that is missing or has
     no tokens.
@@ -99,36 +84,19 @@ class GPTDataset(MapStyle):
         dataset: MMapIndexedDataset | str | os.PathLike[str],
         seq_length: int,
         *,
-        order: OrderName = "stateless",
-        seed: int = 1234,
-        split: str | None = None,
-        split_index: int = 0,
-        sequences: tuple[int, int] | None = None,
-        split_rule: str | None = None,
-        split_by: str = "documents",
-        epochs: int | None = None,
-        samples: int | None = None,
         num_samples: int | None = None,
-        add_extra_token: bool = True,
-        drop_last: bool = True,
-        eod_id: int | None = None,
-        eod_mask_loss: bool = False,
-        reset_position_ids: bool = False,
-        reset_attention_mask: bool = False,
-        document_boundaries: bool = False,
-        packing: PackingName = "none",
-        fim: FIM | None = None,
         labels: MMapIndexedDataset | str | os.PathLike[str] | None = None,
-        cache: str | os.PathLike[str] | None = None,
+        **options: Unpack[SampleOptions],
     ) -> None:
-        options = locals()  # here these are the parameters alone
         if num_samples is not None:
-            if samples is not None:
+            if options.get("samples") is not None:
                 raise UsageError("num_samples is another name of samples: give one of them")
             options["samples"] = num_samples
-        self._settings = Settings(**{known.name: options[known.name] for known in fields(Settings)})
-        if fim is not None and labels is not None:
+        self._settings = Settings(seq_length=seq_length, **options)
+        if self._settings.fim is not None and labels is not None:
             raise UsageError("fim moves tokens away from their labels: give fim or labels")
+        if self._settings.pad_id is not None and labels is not None:
+            raise UsageError("pad_id is for labels that are tokens: give pad_id or labels")
         if not isinstance(dataset, MMapIndexedDataset):
             dataset = MMapIndexedDataset(dataset)
         self._dataset = dataset
@@ -237,23 +205,23 @@ class GPTDataset(MapStyle):
     @property
     def limit(self) -> int | None:
         """How many samples there are at most; None in the stateless orders, which have no end."""
-        return None if self.order in OWN_ORDERS else self._size
+        return None if self._settings.rules.endless else self._size
 
     @property
     def fingerprint(self) -> str:
-        """32 hexadecimal digits of all that decides the tokens of sample k."""
-        names = ["order", "seed", "seq_length", "add_extra_token"]
+        """Identifies all that decides the tokens of sample k: a version, 32 hexadecimal digits."""
+        names = ["order", "seed", "seq_length", "extra", "packing"]
         if self.limit is not None:
             names += ["epochs", "samples", "drop_last"]
-        values = [getattr(self._settings, name) for name in names]
-        # What is off is left out: older samples keep their fingerprint when an option is added.
-        if self._settings.packing != "none":
-            values.append(("packing", self._settings.packing))
+        deciding = {name: getattr(self._settings, name) for name in names}
+        # What is off is left out: samples keep their fingerprint when an option is added.
         if self._settings.fim is not None:
-            values.append(("fim", *self._settings.fim.identity))
+            deciding["fim"] = self._settings.fim.identity
+        if self._settings.pad_id is not None:
+            deciding["pad_id"] = self._settings.pad_id
         if self._labels is not None:
-            values.append(("labels", self._labels.dataset.fingerprint))
-        return xxhash.xxh3_128_hexdigest(repr((self._data, self._range, *values)).encode())
+            deciding["labels"] = self._labels.dataset.fingerprint
+        return identify({"data": self._data, "sequences": self._range, **deciding})
 
     @property
     def packing_stats(self) -> PackingStats | None:
@@ -291,8 +259,9 @@ class GPTDataset(MapStyle):
         known = given if given is not None else (self._dataset.tokenizer or {}).get("eod_id")
         if known is None:
             raise UsageError(
-                f"{self.path_prefix}: eod_mask_loss, reset_position_ids, reset_attention_mask and "
-                "fim need eod_id: its manifest names none, or it has no manifest"
+                f"{self.path_prefix}: {option('eod_mask_loss')}, {option('reset_position_ids')}, "
+                f"{option('reset_attention_mask')} and fim need {option('eod_id')}: its manifest "
+                "names none, or it has no manifest"
             )
         return int(known)
 
@@ -303,7 +272,7 @@ class GPTDataset(MapStyle):
         if not dataset.tokens_in(0, count):
             raise InputError(f"{self.path_prefix}: no tokens in {count} sequences: nothing to read")
         if text is None:
-            begin, end = self._settings.sequences or (0, count)
+            begin, end = map(as_integer, self._settings.sequences or (0, count))
             if not 0 <= begin < end <= count:
                 raise UsageError(
                     f"{self.path_prefix}: sequences {begin} to {end} of {count}: there are none"
@@ -321,9 +290,16 @@ class GPTDataset(MapStyle):
         return found
 
     def _count(self) -> int:
-        if self._settings.order not in OWN_ORDERS:
+        if not self._settings.rules.endless:
             return self._order.samples
         wanted = self._settings.samples
         if wanted is not None:
             return wanted
         return self._order.samples * (self._settings.epochs or 1)
+
+
+_OPTIONS = [one for one in fields(Settings) if one.name != "seq_length"]
+show_options(GPTDataset.__init__, _OPTIONS)
+GPTDataset.__doc__ = f"{getdoc(GPTDataset)}\n\nOptions:\n\n" + "".join(
+    f"- ``{one.name}``: {one.metadata['help']}\n" for one in _OPTIONS
+)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from tokpack.errors import ResumeError, UsageError
+from tokpack.errors import ResumeError, UsageError, option
 from tokpack.samples.ahead import ahead
 from tokpack.samples.fetch import asked_ahead
 
@@ -49,7 +49,9 @@ class MicroBatches:
             if value < 1:
                 raise UsageError(f"{name} is {value}, expected 1 or more")
         if not 0 <= rank < world_size:
-            raise UsageError(f"rank is {rank}, expected 0 to {world_size - 1}: one of world_size")
+            raise UsageError(
+                f"{option('rank')} is {rank}, expected 0 to {world_size - 1}: one of world_size"
+            )
         if not 0 <= consumed_samples <= samples:
             raise UsageError(f"consumed_samples is {consumed_samples}, expected 0 to {samples}")
         self.samples = samples

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tokpack.samples.blend.blended import BlendedDataset
-from tokpack.samples.settings import OWN_ORDERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,7 +88,7 @@ def look(samples: GPTDataset | BlendedDataset, number: int) -> Looked:
         place, own = dataset.locate(own)
         dataset = dataset.datasets[place]
     arrays, rows = dataset.parts(own)
-    epoch = own // dataset.samples_per_epoch if dataset.order in OWN_ORDERS else None
+    epoch = own // dataset.samples_per_epoch if dataset.limit is None else None
     pieces, at = [], 0
     for sequence, first, count in rows.tolist():
         shown = min(count, dataset.seq_length - at)  # one more may be read, as the last label

@@ -7,19 +7,23 @@ from typing import TYPE_CHECKING, Any
 from tokpack import __version__
 from tokpack.encoding.resume import check_budget
 from tokpack.errors import FormatError, InputError, OutputError
+from tokpack.files.outputs import write_output
 from tokpack.indexed import FileDigest, Manifest, bin_path, idx_path, manifest_path
-from tokpack.indexed.manifest import checksum_of, now
+from tokpack.indexed.manifest import MANIFEST, checksum_of, now
 from tokpack.indexed.records import ShardRecord
 from tokpack.shards import storage
-from tokpack.shards.plan import beside
+from tokpack.shards.plan import beside, plan_path
 from tokpack.shards.survey import ranges
 from tokpack.stores import exists, shown
+from tokpack.stores.anywhere import refuse
+from tokpack.stores.outputs import look, replace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tokpack.encoding.plan import Plan
     from tokpack.shards.plan import ShardPlan
+    from tokpack.shards.storage import ListedFile
 
 _COUNTS = ("records", "documents", "sequences", "tokens", "empty", "rejected", "text_bytes")
 
@@ -36,7 +40,7 @@ def commit(plan: ShardPlan, prefix: str, *, overwrite: bool = False) -> list[Man
     for key, whole in plan.whole(prefix).items():
         names = [plan.prefixes(prefix, number)[key] for number in range(plan.shards)]
         parts = _loaded(names, whole)
-        _check(shards, parts, names, key, storage.sizes(whole))
+        _check(shards, parts, names, key, storage.listed(whole + "-"))
         manifests.append(_joined(plan, shards, key, names, parts))
         if not manifests[-1].tokens:
             raise InputError(
@@ -45,7 +49,7 @@ def commit(plan: ShardPlan, prefix: str, *, overwrite: bool = False) -> list[Man
     options = plan.encode_options(prefix, 0)
     check_budget(manifests[0].rejected, options, shown(prefix) + "-*.rejects.jsonl")
     for whole, manifest in zip(plan.whole(prefix).values(), manifests, strict=True):
-        _write(whole, manifest, overwrite=overwrite)
+        _write(plan, whole, manifest, overwrite=overwrite)
     return manifests
 
 
@@ -59,13 +63,21 @@ def data_path(prefix: str, manifest: Manifest) -> str:
     return "".join(f"{piece.tokens} {beside(prefix, piece.prefix)}\n" for piece in some)
 
 
+def write_data_path(plan: ShardPlan, prefix: str, text: str, path: str, *, overwrite: bool) -> None:
+    """Write what ``data_path`` gives into a file on a disk. UsageError, OutputError."""
+    refuse([path], "--data-path")
+    shards = (file for file, _ in plan.outputs(prefix))
+    own = (plan_path(prefix), *plan.files(), *shards)
+    write_output(path, [text.encode()], own, overwrite=overwrite)
+
+
 def _loaded(names: Sequence[str], whole: str) -> list[Manifest]:
     contents = storage.read_all([manifest_path(name) for name in names])
     missing = [number for number, content in enumerate(contents) if content is None]
     if missing:
         raise InputError(
             f"{shown(whole)}: shards that are not there: {len(missing)} of {len(names)}; make them "
-            f"with --shard {ranges(missing)}, and see `tokpack status {shown(whole)}`"
+            f"with --shard {ranges(missing)}, and see `tokpack shards status {shown(whole)}`"
         )
     return [
         Manifest.from_json(content or b"", shown(manifest_path(name)))
@@ -78,7 +90,7 @@ def _check(
     manifests: Sequence[Manifest],
     names: Sequence[str],
     key: str,
-    sizes: Mapping[str, int],
+    files: Mapping[str, ListedFile],
 ) -> None:
     """FormatError where a shard is not what was planned, or lacks its files."""
     for shard, one, name in zip(shards, manifests, names, strict=True):
@@ -90,9 +102,10 @@ def _check(
                 "files and make it again"
             )
         for path, digest in ((bin_path(name), one.bin), (idx_path(name), one.idx)):
-            if sizes.get(path) != digest["bytes"]:
+            size = files[path].size if path in files else "no"
+            if size != digest["bytes"]:
                 raise FormatError(
-                    f"{shown(path)} has {sizes.get(path, 'no')} bytes, its manifest says "
+                    f"{shown(path)} has {size} bytes, its manifest says "
                     f"{digest['bytes']}: remove {where} and make the shard again"
                 )
         if one.records != one.documents + one.empty + one.rejected:
@@ -154,7 +167,7 @@ def _inputs(shards: Sequence[Plan], manifests: Sequence[Manifest]) -> list[dict[
     return inputs
 
 
-def _write(prefix: str, manifest: Manifest, *, overwrite: bool) -> None:
+def _write(plan: ShardPlan, prefix: str, manifest: Manifest, *, overwrite: bool) -> None:
     path = manifest_path(prefix)
     for file in (idx_path(prefix), bin_path(prefix)):
         if exists(file):
@@ -165,11 +178,9 @@ def _write(prefix: str, manifest: Manifest, *, overwrite: bool) -> None:
     content = manifest.to_json().encode()
     if storage.create(path, content) or _is_same(storage.read(path), manifest, path):
         return
-    if not overwrite:
-        raise OutputError(
-            f"{shown(path)} exists and is another dataset: replace it with overwrite (--overwrite)"
-        )
-    storage.write(path, content)
+    output, found = (path, MANIFEST), " and is another dataset"
+    versions = look([output], plan.files(), overwrite=overwrite, found=found)
+    replace(path, content, versions[path])
 
 
 def _is_same(content: bytes | None, manifest: Manifest, path: str) -> bool:

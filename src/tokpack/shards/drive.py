@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tokpack.progress import Show
-    from tokpack.shards.engine import Outcome, ShardEngine
+    from tokpack.shards.engine import CommandResult, ShardEngine
     from tokpack.shards.plan import ShardPlan
-    from tokpack.shards.survey import Standing
+    from tokpack.shards.survey import ShardStatus
 
 TRIES = 4  # of a shard whose machines are lost: the first and three more
 MOST_FAILED = 3  # shards, after which the others are not tried
@@ -37,7 +37,7 @@ class _Task(NamedTuple):
     handle: Any
 
 
-class Drive:
+class ShardRunner:
     """Makes the shards of a plan; ``run`` returns when all are there.
 
     ``arguments`` are added to the command of each task. ``show`` is called with the progress,
@@ -71,7 +71,7 @@ class Drive:
 
     def run(self) -> None:
         """Make what is missing. WorkerError where shards failed; those that are done stay."""
-        standings: list[Standing] = []
+        standings: list[ShardStatus] = []
         try:
             while True:
                 standings = survey(self._plan, self._prefix, standings)
@@ -85,7 +85,7 @@ class Drive:
         finally:
             self._cancel(self._tasks)
 
-    def _start(self, standings: Sequence[Standing]) -> None:
+    def _start(self, standings: Sequence[ShardStatus]) -> None:
         """Begin what nobody makes, and a second time what takes much longer than the others."""
         if len(self._failed) >= MOST_FAILED:
             return
@@ -106,7 +106,7 @@ class Drive:
         shard = ["encode", "--plan", self._prefix, "--shard", str(number)]
         self._tasks.append(_Task(number, self._engine.start([*shard, *self._arguments])))
 
-    def _slow(self, standings: Sequence[Standing]) -> list[int]:
+    def _slow(self, standings: Sequence[ShardStatus]) -> list[int]:
         """Shards that one task of ours makes, for too long. On a disk a second would be refused."""
         times = [one.report.seconds for one in standings if one.state == "done" and one.report]
         if len(times) < _ENOUGH or not is_url(self._prefix):
@@ -132,7 +132,7 @@ class Drive:
             self._tasks.remove(task)
             self._note(task.number, outcome)
 
-    def _note(self, number: int, outcome: Outcome) -> None:
+    def _note(self, number: int, outcome: CommandResult) -> None:
         twins = [task for task in self._tasks if task.number == number]
         if outcome.code == 0:
             self._cancel(twins)
@@ -156,7 +156,7 @@ class Drive:
             self._engine.cancel(task.handle)
         self._tasks = [task for task in self._tasks if task not in tasks]
 
-    def _tell(self, standings: Sequence[Standing]) -> None:
+    def _tell(self, standings: Sequence[ShardStatus]) -> None:
         if self._show is None:
             return
         reports = [one.report for one in standings if one.report]
@@ -173,7 +173,7 @@ class Drive:
             )
         )
 
-    def _done(self, one: Standing) -> int:
+    def _done(self, one: ShardStatus) -> int:
         """Stored bytes of a shard that are done."""
         size = self._sizes[one.number]
         if one.state == "done" or one.report is None or not one.report.total:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 BUSY = 75  # exit code: another process is at it; as sysexits.h has it for "try later"
 
 
-class Outcome(NamedTuple):
+class CommandResult(NamedTuple):
     """How a command ended: its exit code, None where its machine was lost, and what it said."""
 
     code: int | None
@@ -27,7 +27,7 @@ class ShardEngine(Protocol):
     def start(self, arguments: Sequence[str]) -> Any:
         """Run ``tokpack ARGUMENTS`` as soon as there is room; gives a handle."""
 
-    def ended(self, handles: Sequence[Any], seconds: float) -> list[tuple[Any, Outcome]]:
+    def ended(self, handles: Sequence[Any], seconds: float) -> list[tuple[Any, CommandResult]]:
         """Those of the commands that have ended, waiting for one so long at most."""
 
     def cancel(self, handle: Any) -> None:

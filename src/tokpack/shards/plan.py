@@ -17,23 +17,33 @@ from typing import TYPE_CHECKING, Any
 
 from tokpack import __version__
 from tokpack.encoding.options import EncodeOptions
+from tokpack.encoding.outputs import REJECTS, rejects_path
 from tokpack.encoding.plan import Plan, deciding_options, described
 from tokpack.errors import FormatError, InputError, OutputError, ResumeError, UsageError
 from tokpack.files.foreign import parse_json
+from tokpack.files.outputs import DATA
 from tokpack.indexed import bin_path, idx_path, manifest_path, trace_path
+from tokpack.indexed.manifest import MANIFEST
+from tokpack.indexed.outputs import TRACE
 from tokpack.shards import storage
 from tokpack.sources import Part, Source
 from tokpack.stores import shown
+from tokpack.stores.anywhere import head
+from tokpack.stores.outputs import look, remove, versions_of
+from tokpack.stores.outputs import replace as replace_version
+from tokpack.tokenizers import TOKENIZER_PATHS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tokpack.encoding.plan import Means
+    from tokpack.encoding.plan import TokenizerSetup
+    from tokpack.files.outputs import Output
 
 PLAN_FORMAT = 1
 SUFFIX = ".plan"
 NAME = "plan.jsonl"
 _DIGITS = 5
+_ID_BYTES = 90  # from the beginning of a plan to behind its id
 _TIME = re.compile(rb'"mtime_ns": \d+')  # of an input, in a line of the plan
 
 
@@ -68,7 +78,8 @@ class ShardPlan:
         content = storage.read(path)
         if content is None:
             raise InputError(
-                f"{shown(path)}: there is no plan: make one with `tokpack plan INPUT... -o PREFIX`"
+                f"{shown(path)}: there is no plan: make one with "
+                "`tokpack shards plan INPUT... -o PREFIX`"
             )
         head, _, body = content.partition(b"\n")
         values = parse_json(head, shown(path))
@@ -85,7 +96,7 @@ class ShardPlan:
         if plan.version != __version__ and not any_version:
             raise ResumeError(
                 f"{shown(path)} was made by tokpack {plan.version}, this is {__version__}: all "
-                "shards need one version; install that one, or make the plan again with --overwrite"
+                "shards need one version; install that one, or plan again with --overwrite"
             )
         return plan
 
@@ -96,19 +107,33 @@ class ShardPlan:
 
     def content(self) -> bytes:
         """The file."""
-        head = {"format": PLAN_FORMAT, "id": self.id, **self._head()}
-        return json.dumps(head).encode() + b"\n" + self.body
+        return self._first_line + b"\n" + self.body
 
     def is_same(self, other: ShardPlan) -> bool:
-        """Whether another plan makes the same of the same inputs, whenever those were written."""
+        """Whether another plan makes the same of the same inputs, whenever those were written.
+
+        Of an input that several shards read the time has to be the same: see ``shared_sources``.
+        """
         bodies = [_TIME.sub(b"", plan.body) for plan in (self, other)]
-        return self._head() == other._head() and bodies[0] == bodies[1]
+        heads = [{**plan._head(), "tokenizer": plan._tokenizer} for plan in (self, other)]
+        if heads[0] != heads[1] or bodies[0] != bodies[1]:
+            return False
+        pairs = zip(self.each_shard(), other.each_shard(), strict=True)
+        return all(
+            not old.goes_on or old.sources[0].mtime_ns == new.sources[0].mtime_ns
+            for old, new in pairs
+        )
+
+    def is_at(self, prefix: str) -> bool:
+        """Whether this still is the plan of the dataset ``prefix``. InputError."""
+        begin = self._first_line[:_ID_BYTES]
+        return head(plan_path(prefix), len(begin)) == begin
 
     def difference(self, other: ShardPlan) -> str:
         """What distinguishes another plan from this one, in words."""
         if self.version != other.version:
             return f"tokpack {self.version} made it, this is {other.version}"
-        if self.tokenizer != other.tokenizer:
+        if self._tokenizer != other._tokenizer:
             return (
                 f"its tokenizer is {self.tokenizer['name']}, this one's {other.tokenizer['name']}"
             )
@@ -131,6 +156,14 @@ class ShardPlan:
         for number, line in enumerate(self._lines):
             yield self._shard(line, number)
 
+    def shared_sources(self, shard: Plan) -> set[int]:
+        """Which sources of a shard other shards read too: its first, its last, both or none."""
+        number = shard.options["shard"]
+        shared = {0} if shard.goes_on else set()
+        if number + 1 < self.shards and self.shard(number + 1).goes_on:
+            shared.add(len(shard.sources) - 1)
+        return shared
+
     def prefixes(self, prefix: str, number: int) -> dict[str, str]:
         """The datasets of a shard, by key; ``prefix`` is that of the plan."""
         return {key: self._numbered(name, number) for key, name in self.whole(prefix).items()}
@@ -139,10 +172,31 @@ class ShardPlan:
         """The datasets that consist of all shards, by key."""
         return {key: beside(prefix, name) for key, name in self.names.items()}
 
-    def encode_options(
-        self, prefix: str, number: int, *, workers: int = 0, scratch: str | None = None
-    ) -> EncodeOptions:
-        """The request for one shard."""
+    def outputs(self, prefix: str) -> Iterator[Output]:
+        """The files that are there under the names of the shards, of their reports, of the whole.
+
+        Manifests come first: what is left when their removal is stopped is not taken for a shard.
+        """
+        for name in self.whole(prefix).values():
+            yield manifest_path(name), MANIFEST
+        begins = [f"{plan_folder(prefix)}/", f"{prefix}-"]
+        begins += [f"{name}-" for name in self.whole(prefix).values()]
+        there = set().union(*map(storage.listed, begins))
+        for number in range(self.shards):
+            files = [(report_path(prefix, number), DATA)]
+            for name in self.prefixes(prefix, number).values():
+                files += [(manifest_path(name), MANIFEST), (idx_path(name), DATA)]
+                files += [(bin_path(name), DATA), (trace_path(name), TRACE)]
+            files.append((rejects_path(self.encode_options(prefix, number)), REJECTS))
+            yield from (file for file in files if file[0] in there)
+
+    def files(self) -> Iterator[str]:
+        """The files that making it reads: inputs, and what its options name of a tokenizer."""
+        yield from (source.path for shard in self.each_shard() for source in shard.sources)
+        yield from filter(None, map(self.options.get, TOKENIZER_PATHS))
+
+    def encode_options(self, prefix: str, number: int, **local: Any) -> EncodeOptions:
+        """The request for one shard; ``local`` are options that each machine may choose."""
         names = self.prefixes(prefix, number)
         first = next(iter(names.values()))
         try:
@@ -151,8 +205,7 @@ class ShardPlan:
                 inputs=(plan_path(prefix),),
                 output=first if len(names) == 1 else self._numbered(prefix, number),
                 output_names=names,
-                workers=workers,
-                scratch=scratch,
+                **local,
             )
         except (KeyError, TypeError):
             where = shown(plan_path(prefix))
@@ -160,6 +213,15 @@ class ShardPlan:
 
     def _numbered(self, name: str, number: int) -> str:
         return f"{name}-{number:0{max(_DIGITS, len(str(self.shards - 1)))}d}"
+
+    @property
+    def _tokenizer(self) -> dict[str, Any]:
+        """The tokenizer, wherever its files lie."""
+        return {key: value for key, value in self.tokenizer.items() if key != "files"}
+
+    @property
+    def _first_line(self) -> bytes:
+        return json.dumps({"format": PLAN_FORMAT, "id": self.id, **self._head()}).encode()
 
     def _head(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in _HEAD}
@@ -173,6 +235,7 @@ class ShardPlan:
         objects = (self.options, self.deciding, self.tokenizer, self.names)
         return (
             all(isinstance(value, dict) for value in objects)
+            and all(isinstance(self.tokenizer.get(name), str) for name in ("name", "sha256"))
             and bool(self.names)
             and all(isinstance(name, str) and name for name in self.names.values())
             and not any("/" in name or "\0" in name for name in self.names.values())
@@ -186,17 +249,17 @@ class ShardPlan:
         entry = parse_json(line, where)
         try:
             inputs = [dict(one) for one in entry["inputs"]]
-            prints = tuple(one.pop("fingerprint") for one in inputs)
-            return Plan(
-                version=self.version,
-                sources=tuple(Source(**one) for one in inputs),
-                fingerprints=prints,
-                tokenizer=self.tokenizer,
-                options={**self.deciding, "plan": self.id, "shard": number},
-                parts=tuple(Part(*row) for row in entry["parts"]),
-            )
+            prints = tuple(str(one.pop("fingerprint")) for one in inputs)
+            sources = tuple(Source(**one) for one in inputs)
+            parts = tuple(Part(*row) for row in entry["parts"])
+            is_sound = bool(parts) and all(part.is_of(len(sources)) for part in parts)
+            is_sound = is_sound and all(source.is_sound for source in sources)
         except (KeyError, TypeError, ValueError, AttributeError):
-            raise FormatError(f"{where}: cannot be understood") from None
+            is_sound = False
+        if not is_sound:
+            raise FormatError(f"{where}: cannot be understood")
+        options = {**self.deciding, "plan": self.id, "shard": number}
+        return Plan(self.version, sources, prints, self.tokenizer, options, parts)
 
 
 _HEAD = tuple(field.name for field in fields(ShardPlan) if field.name not in ("body", "id"))
@@ -240,29 +303,36 @@ def save_plan(plan: ShardPlan, prefix: str, *, overwrite: bool = False) -> Shard
     may be replaced only with ``overwrite``, and its shards with it. OutputError.
     """
     path = plan_path(prefix)
-    if storage.create(path, plan.content()):
-        return plan
-    old = ShardPlan.load(prefix, any_version=True)
-    if old.is_same(plan):
+    version = versions_of([path])[path]
+    old = None if version is None else ShardPlan.load(prefix, any_version=True)
+    if old is not None and old.is_same(plan):
         return old
-    if not overwrite:
+    if old is not None and not overwrite:
         raise OutputError(
             f"{shown(path)} is another plan: {old.difference(plan)}; choose another output, or "
             "replace it and its shards with --overwrite"
         )
-    for name in old.whole(prefix).values():
-        storage.remove(manifest_path(name))
-    for number in range(old.shards):
-        # The manifest first: what is left when this is killed is not taken for a shard.
-        for name in old.prefixes(prefix, number).values():
-            for file in (manifest_path(name), idx_path(name), trace_path(name), bin_path(name)):
-                storage.remove(file)
-        storage.remove(report_path(prefix, number))
-    storage.write(path, plan.content())
+    outputs = dict(plan.outputs(prefix)) | dict(old.outputs(prefix) if old else ())
+    for file, found in look(list(outputs.items()), plan.files(), overwrite=overwrite).items():
+        if found is not None:
+            remove(file, found)
+    if version is not None:
+        replace_version(path, plan.content(), version)
+    elif not storage.create(path, plan.content()):  # another has made a plan meanwhile
+        return save_plan(plan, prefix, overwrite=overwrite)
     return plan
 
 
-def check_means(plan: ShardPlan, options: EncodeOptions, means: Means) -> None:
+def check_current(plan: ShardPlan, prefix: str) -> None:
+    """Raise OutputError where ``plan`` is no longer the one of the dataset ``prefix``."""
+    if not plan.is_at(prefix):
+        raise OutputError(
+            f"{shown(plan_path(prefix))} is no longer the plan that this shard is of: it was "
+            "replaced or removed meanwhile, so the shard is not written; begin it again"
+        )
+
+
+def check_means(plan: ShardPlan, options: EncodeOptions, means: TokenizerSetup) -> None:
     """Raise ResumeError where what is installed here would not make the planned bytes."""
     here = described(options, means)
     for key in ("sha256", "frame"):

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from tokpack.errors import UsageError, WorkerError
-from tokpack.shards.engine import Outcome
+from tokpack.shards.engine import CommandResult
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,15 +68,15 @@ class RayEngine:
     def start(self, arguments: Sequence[str]) -> Any:
         return self._task.remote(list(arguments))
 
-    def ended(self, handles: Sequence[Any], seconds: float) -> list[tuple[Any, Outcome]]:
+    def ended(self, handles: Sequence[Any], seconds: float) -> list[tuple[Any, CommandResult]]:
         ready, _ = self._ray.wait(list(handles), num_returns=1, timeout=seconds)
         return [(handle, self._outcome(handle)) for handle in ready]
 
-    def _outcome(self, handle: Any) -> Outcome:
+    def _outcome(self, handle: Any) -> CommandResult:
         try:
-            return Outcome(*self._ray.get(handle))
+            return CommandResult(*self._ray.get(handle))
         except self._ray.exceptions.RayError as error:
-            return Outcome(None, " ".join(str(error).split())[-_SAID:])
+            return CommandResult(None, " ".join(str(error).split())[-_SAID:])
 
     def cancel(self, handle: Any) -> None:
         self._ray.cancel(handle, force=False)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tokpack.encoding.report import BEAT_SECONDS, LOCAL_BEAT_SECONDS, RunReporter, parse_report
 from tokpack.shards import storage
-from tokpack.shards.plan import report_path
+from tokpack.shards.plan import plan_folder, report_path
 from tokpack.stores import is_url
 
 if TYPE_CHECKING:
@@ -46,5 +46,9 @@ def finish(reporter: RunReporter, made: Manifest) -> None:
 def reports(prefix: str, numbers: Sequence[int]) -> list[Report | None]:
     """The reports of some shards; None where there is none that can be understood. InputError."""
     paths = [report_path(prefix, number) for number in numbers]
+    there = storage.listed(plan_folder(prefix) + "/")
     contents = storage.read_all(paths)
-    return [parse_report(content, path) for content, path in zip(contents, paths, strict=True)]
+    return [
+        parse_report(content, path, there[path].written if path in there else 0.0)
+        for content, path in zip(contents, paths, strict=True)
+    ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tokpack import stores
 from tokpack.errors import InputError
@@ -12,7 +12,6 @@ from tokpack.files.durable import (
     create_file,
     make_folder_of,
     open_regular,
-    remove_file,
     replace_file,
 )
 from tokpack.files.foreign import MAX_BYTES
@@ -20,6 +19,15 @@ from tokpack.stores import is_url, upload
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+
+class ListedFile(NamedTuple):
+    """A file as a listing has it: bytes, and when it was written, in seconds since the epoch by the
+    clock of the disk or store; 0 where that is not known.
+    """
+
+    size: int
+    written: float
 
 
 def read(path: str) -> bytes | None:
@@ -51,29 +59,21 @@ def create(path: str, content: bytes) -> bool:
     return create_file(path, content) or _read(path) == content
 
 
-def remove(path: str) -> None:
-    """Remove a file, which may be gone. Raises OutputError."""
-    if is_url(path):
-        upload.remove(path)
-    else:
-        remove_file(path)
-
-
-def sizes(prefix: str) -> dict[str, int]:
-    """The files that begin with ``prefix`` and a dash, by their paths. InputError."""
-    if is_url(prefix):
-        folder = prefix.rpartition("/")[0]
-        objects = stores.objects_in(folder)
-        return {one.url: one.size for one in objects if one.url.startswith(prefix + "-")}
-    folder = prefix[: len(prefix) - len(os.path.basename(prefix))]
+def listed(begin: str) -> dict[str, ListedFile]:
+    """The files whose paths begin so, in the folder that this names. InputError."""
+    if is_url(begin):
+        objects = stores.objects_in(begin.rpartition("/")[0])
+        found = {one.url: ListedFile(one.size, one.written) for one in objects}
+        return {url: one for url, one in found.items() if url.startswith(begin)}
+    folder = begin[: len(begin) - len(os.path.basename(begin))]
     there = {}
     try:
         with os.scandir(folder or os.curdir) as entries:
             for entry in entries:
                 path = folder + entry.name
-                if path.startswith(prefix + "-"):
+                if path.startswith(begin):
                     with suppress(FileNotFoundError):
-                        there[path] = entry.stat().st_size
+                        there[path] = ListedFile(entry.stat().st_size, entry.stat().st_mtime)
     except FileNotFoundError:
         return {}
     except OSError as error:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from tokpack.indexed import bin_path, idx_path, manifest_path
+from tokpack.errors import FormatError
+from tokpack.indexed import Manifest, bin_path, idx_path, manifest_path
 from tokpack.shards import storage
 from tokpack.shards.report import reports
 
@@ -15,41 +16,75 @@ if TYPE_CHECKING:
     from tokpack.encoding.report import Report
     from tokpack.shards.plan import ShardPlan
 
-ShardState = Literal["done", "running", "lost", "failed", "stopped", "open"]
+ShardState = Literal["done", "running", "lost", "failed", "stopped", "open", "other"]
+_AT_ONCE = 64  # manifests
 
 
 @dataclass(frozen=True)
-class Standing:
-    """One shard: ``open`` where nobody has begun, ``lost`` where its maker has fallen silent."""
+class ShardStatus:
+    """One shard: ``open`` where nobody has begun, ``lost`` where its maker has fallen silent,
+    ``other`` where a dataset that is not of this plan has its name.
+    """
 
     number: int
     state: ShardState
     report: Report | None
 
 
-def survey(plan: ShardPlan, prefix: str, before: Sequence[Standing] = ()) -> list[Standing]:
-    """All shards of a plan, in order. A listing and the reports are all that is read. InputError.
+def survey(plan: ShardPlan, prefix: str, before: Sequence[ShardStatus] = ()) -> list[ShardStatus]:
+    """All shards of a plan, in order. InputError.
 
-    A shard is done when its files are there, the manifest among them, which is written last. The
-    last report of a shard that ``before`` has as done is not read again.
+    A shard is done when its files are there, the manifest among them, which is written last and
+    names the plan. Of one that ``before`` has as done, neither manifest nor report is read again.
     """
-    there: dict[str, int] = {}
+    there: set[str] = set()
     for name in plan.whole(prefix).values():
-        there |= storage.sizes(name)
+        there |= storage.listed(name + "-").keys()
     told = {one.number: one.report for one in before if _is_final(one)}
     unknown = [number for number in range(plan.shards) if number not in told]
     told |= dict(zip(unknown, reports(prefix, unknown), strict=True))
+    complete = {number for number in told if _is_complete(plan, prefix, number, there)}
+    others = _others(plan, prefix, sorted(complete.intersection(unknown)))
     return [
-        Standing(number, _state(_is_done(plan, prefix, number, there), told[number]), told[number])
+        ShardStatus(
+            number,
+            "other" if number in others else _state(number in complete, told[number]),
+            told[number],
+        )
         for number in range(plan.shards)
     ]
 
 
-def _is_final(one: Standing) -> bool:
+def _is_final(one: ShardStatus) -> bool:
     return one.state == "done" and one.report is not None and one.report.state == "done"
 
 
-def _is_done(plan: ShardPlan, prefix: str, number: int, there: Mapping[str, int]) -> bool:
+def _others(plan: ShardPlan, prefix: str, numbers: Sequence[int]) -> set[int]:
+    """The shards whose manifests are not of this plan."""
+    wanted: list[tuple[str, dict[str, Any]]] = [
+        (manifest_path(name), {"plan": plan.id, "shard": number, "key": key})
+        for number in numbers
+        for key, name in plan.prefixes(prefix, number).items()
+    ]
+    others = set()
+    for begin in range(0, len(wanted), _AT_ONCE):
+        some = wanted[begin : begin + _AT_ONCE]
+        contents = storage.read_all([path for path, _ in some])
+        for (path, options), content in zip(some, contents, strict=True):
+            if not _has_options(path, content, options):
+                others.add(options["shard"])
+    return others
+
+
+def _has_options(path: str, content: bytes | None, options: Mapping[str, Any]) -> bool:
+    try:
+        there = Manifest.from_json(content or b"", path).options
+    except FormatError:
+        return False
+    return all(there.get(name) == value for name, value in options.items())
+
+
+def _is_complete(plan: ShardPlan, prefix: str, number: int, there: set[str]) -> bool:
     return all(
         path(name) in there
         for name in plan.prefixes(prefix, number).values()
@@ -78,6 +113,6 @@ def ranges(numbers: Iterable[int]) -> str:
     return ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in runs)
 
 
-def missing(standings: Sequence[Standing]) -> list[int]:
+def missing(standings: Sequence[ShardStatus]) -> list[int]:
     """The shards that somebody must make: neither done nor being made."""
     return [one.number for one in standings if one.state not in ("done", "running")]

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tokpack.encoding.options import worker_count
-from tokpack.encoding.planned import Planned, load_means
+from tokpack.encoding.planned import PlannedRun, load_means
 from tokpack.encoding.run import encode_planned, ends_on_sigterm
 from tokpack.errors import InputError
-from tokpack.shards.plan import check_means
+from tokpack.shards.plan import check_current, check_means
 from tokpack.shards.report import finish, reporter_of
 
 if TYPE_CHECKING:
@@ -29,38 +29,49 @@ def encode_shard(
     *,
     workers: int = 0,
     scratch: str | None = None,
+    overwrite: bool = False,
     progress: Show | None = None,
 ) -> list[Manifest]:
     """Make a shard of the dataset ``prefix``, or find it made; gives its manifests, by key.
 
-    It may be made twice, and at once: the bytes are the same. Raises as ``encode`` does,
-    ResumeError where this machine would not make the planned bytes, and BusyError where another
-    process makes it on the same disk.
+    With ``overwrite`` it is made in any case, in place of a dataset that has its name. It may be
+    made twice, and at once: the bytes are the same. Raises as ``encode`` does, ResumeError where
+    this machine would not make the planned bytes, and BusyError where another process makes it on
+    the same disk.
     """
     shard = plan.shard(number)
-    options = plan.encode_options(prefix, number, workers=workers, scratch=scratch)
+    local = {"workers": workers, "scratch": scratch, "overwrite": overwrite}
+    options = plan.encode_options(prefix, number, **local)
     # SIGTERM comes as an exception, so that the report says that the shard was stopped.
     with ends_on_sigterm(), reporter_of(prefix, number, progress) as reporter:
         made = encode_planned(
-            lambda: _planned(plan, shard, options), options, progress=reporter, is_shard=True
+            lambda: _planned(plan, shard, options),
+            options,
+            progress=reporter,
+            check=lambda: check_current(plan, prefix),
         )
     finish(reporter, made[0])
     return made
 
 
-def _planned(whole: ShardPlan, shard: Plan, options: EncodeOptions) -> Planned:
+def _planned(whole: ShardPlan, shard: Plan, options: EncodeOptions) -> PlannedRun:
     means = load_means(options)
     check_means(whole, options, means)
+    shared = whole.shared_sources(shard)
     pairs = zip(shard.sources, shard.fingerprints, strict=True)
-    sources = tuple(_as_planned(source, print_) for source, print_ in pairs)
-    return Planned(replace(shard, sources=sources), means, worker_count(options))
+    sources = tuple(
+        _as_planned(*pair, is_shared=source in shared) for source, pair in enumerate(pairs)
+    )
+    return PlannedRun(replace(shard, sources=sources), means, worker_count(options))
 
 
-def _as_planned(source: Source, fingerprint: str) -> Source:
+def _as_planned(source: Source, fingerprint: str, *, is_shared: bool) -> Source:
     """The source with the time that its file has on this machine.
 
-    InputError where its content is not the planned one. An object on a store is not looked at here:
-    every read of it says which content is wanted.
+    InputError where its content is not the planned one. The fingerprint is of samples alone, so a
+    file of which other shards read other ranges must have the planned time too: else the shards
+    could be of two versions of it. An object on a store is not looked at here: every read of it
+    says which content is wanted.
     """
     if source.is_remote:
         return source
@@ -76,6 +87,12 @@ def _as_planned(source: Source, fingerprint: str) -> Source:
     now = replace(source, size=found.st_size, mtime_ns=found.st_mtime_ns)
     if found.st_size != source.size or now.fingerprint() != fingerprint:
         raise InputError(
-            f"{source.name} has changed since the plan was made: make it again with --overwrite"
+            f"{source.name} has changed since the plan was made: plan again with --overwrite"
+        )
+    if is_shared:
+        raise InputError(
+            f"{source.name} has another time than when the plan was made, so it may have changed, "
+            "and other shards read other ranges of it: plan again with --overwrite, or "
+            "give a copy the time of its original (cp -p, rsync -t)"
         )
     return now

@@ -19,9 +19,16 @@ from tokpack.sources.compression import compression_of
 from tokpack.sources.detect import DAT_HEADER, format_of, is_tar
 from tokpack.sources.json_array import JsonArrayStream
 from tokpack.sources.lines import LineReader
-from tokpack.sources.members import Member, Peeked, drain, read_exactly, tar_members, zip_members
-from tokpack.sources.records import JsonLinesParser, Parsed, not_utf8, only_bad, without
-from tokpack.sources.streams import Region, decompressed, open_stream
+from tokpack.sources.members import (
+    Member,
+    PeekableStream,
+    drain,
+    read_exactly,
+    tar_members,
+    zip_members,
+)
+from tokpack.sources.records import JsonLinesParser, RecordBatch, not_utf8, only_bad, without
+from tokpack.sources.streams import BoundedStream, decompressed, open_stream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -38,7 +45,7 @@ def read_archive(source: Source, keys: Sequence[str], limits: Limits) -> Iterato
     reading = _Reading(source.name, keys, limits)
     stored = 0
     with closing(open_stream(source)) as stream:
-        for batch in reading.batches(source, Peeked(stream)):
+        for batch in reading.batches(source, PeekableStream(stream)):
             now = max(stored, reading.stored or stream.stored)
             batch.bytes_read, stored = now - stored, now
             yield batch
@@ -56,7 +63,7 @@ class _Reading:
         self._plain = _PlainDocuments(keys[0])
         self._line = 0
 
-    def batches(self, source: Source, stream: Peeked) -> Iterator[DocumentBatch]:
+    def batches(self, source: Source, stream: PeekableStream) -> Iterator[DocumentBatch]:
         if stream.head.startswith(b"PK"):
             if source.is_pipe:
                 raise InputError(f"{source.name}: a zip cannot be read from a pipe; give the file")
@@ -75,10 +82,10 @@ class _Reading:
 
     def _member(self, member: Member, depth: int) -> Iterator[DocumentBatch]:
         name = f"{self._name}/{printable(member.name)}"
-        stream = Peeked(member.stream)
+        stream = PeekableStream(member.stream)
         compression = compression_of(stream.head)
         if compression:
-            stream = Peeked(decompressed(stream, compression, name))
+            stream = PeekableStream(decompressed(stream, compression, name))
         format_ = format_of(stream.head, name)
         if is_tar(stream.head) and depth < _DEEPEST:
             yield from self._members(tar_members(stream, name), depth + 1)
@@ -97,7 +104,7 @@ class _Reading:
         yield from self._flush()
         first = self._line
         reader = LineReader(stream, self._limits.block_bytes, self._limits.max_document_bytes)
-        for block in reader.blocks(Region()):
+        for block in reader.blocks(BoundedStream()):
             if block.too_long:
                 bad = BadRecord(self._line, self._too_long, bytes(block.data))
                 parsed = only_bad(self._keys, bad)
@@ -162,7 +169,7 @@ class _PlainDocuments:
         self.texts.append(text)
         self.size += len(text)
 
-    def take(self) -> Parsed:
+    def take(self) -> RecordBatch:
         ends = np.cumsum([len(text) for text in self.texts], dtype=np.int64)
         begins = np.concatenate([[0], ends[:-1]])
         data = np.frombuffer(b"".join(self.texts), np.uint8)
@@ -171,4 +178,4 @@ class _PlainDocuments:
         bad = not_utf8(documents[self._key])
         count = len(lines)
         self._lines, self.texts, self.size = [], [], 0
-        return Parsed(without(documents, bad), list(bad.values()), count, count)
+        return RecordBatch(without(documents, bad), list(bad.values()), count, count)

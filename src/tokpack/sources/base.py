@@ -12,6 +12,7 @@ import xxhash
 from tokpack import stores
 from tokpack.display import brief
 from tokpack.errors import InputError
+from tokpack.sources.compression import COMPRESSIONS
 
 if TYPE_CHECKING:
     import io
@@ -127,6 +128,17 @@ class Source:
                 f"{self.name} changed while it was read; run again when nothing writes to it"
             )
 
+    @property
+    def is_sound(self) -> bool:
+        """Whether the fields are of the right types: it may come from a file."""
+        texts = (self.name, self.path, self.format, self.compression, self.etag)
+        return (
+            all(isinstance(text, str) for text in texts)
+            and self.format in FORMATS
+            and self.compression in COMPRESSIONS
+            and all(type(count) is int and count >= 0 for count in (self.size, self.mtime_ns))
+        )
+
     def to_json(self) -> dict[str, Any]:
         """Arguments of ``Source``, as JSON values, without what may be secret in a URL."""
         names = ("name", "path", "format", "compression", "size", "mtime_ns")
@@ -165,6 +177,17 @@ class Part:
     def to_json(self) -> dict[str, Any]:
         """Arguments of ``Part``, as JSON values."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+    def is_of(self, sources: int) -> bool:
+        """Whether it can be a part of so many sources."""
+        numbers = (self.source, self.begin, self.end, self.weight)
+        last = self.end if self.kind == "files" else self.source + 1
+        return (
+            self.kind in ("whole", "files", "bytes", "frames", "stream", "rows")
+            and all(type(number) is int and number >= 0 for number in numbers)
+            and self.begin <= self.end
+            and self.source < last <= sources
+        )
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tokpack.sources.base import BOM, RAW_BYTES_KEPT
-from tokpack.sources.streams import Region, fill
+from tokpack.sources.streams import BoundedStream, fill
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,7 +64,7 @@ class LineReader:
         self._filled = 0
         self._at_end = False
 
-    def blocks(self, region: Region) -> Iterator[LineBlock]:
+    def blocks(self, region: BoundedStream) -> Iterator[LineBlock]:
         """The blocks of the region, of which there may be none."""
         if not region.skips_first_line:
             self._skip_bom()
@@ -89,7 +89,7 @@ class LineReader:
         """Where in the stream the last block ended."""
         return self._base + self._cursor
 
-    def _last_newline(self, region: Region) -> int:
+    def _last_newline(self, region: BoundedStream) -> int:
         """Index of the newline that ends the region, else of the last one here, else -1."""
         end = region.end - self._base
         if end < self._filled:

@@ -39,7 +39,7 @@ class Member:
     stored: int  # compressed bytes in the archive, where the archive says so
 
 
-class Peeked(MadeStream):
+class PeekableStream(MadeStream):
     """A stream whose first bytes are known: ``head``."""
 
     def __init__(self, stream: Stream) -> None:

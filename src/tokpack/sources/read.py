@@ -13,9 +13,9 @@ from tokpack.sources.lines import LineReader, count_newlines
 from tokpack.sources.records import JsonLinesParser, Parser, TextParser, only_bad
 from tokpack.sources.streams import (
     FOREVER,
+    BoundedStream,
     FileStream,
     FramesStream,
-    Region,
     Stream,
     fill,
     open_stream,
@@ -118,7 +118,9 @@ class LineStream:
         self._segment_bytes = segment_bytes
         self._file, self._stream = _open_whole(source, sums=not source.is_pipe)
         reader = LineReader(self._stream, block_bytes, max_document_bytes)
-        self._blocks = _with_stored(reader.blocks(Region()), self._stream, source.size or FOREVER)
+        self._blocks = _with_stored(
+            reader.blocks(BoundedStream()), self._stream, source.size or FOREVER
+        )
         self._next: LineBlock | None = None
 
     def __iter__(self) -> Iterator[Iterator[LineBlock]]:
@@ -180,18 +182,18 @@ def _with_stored(blocks: Iterable[LineBlock], stream: Stream, most: int) -> Iter
 
 def _open_part(
     source: Source, part: Part, *, sums: bool
-) -> tuple[FileStream | None, Stream, Region]:
+) -> tuple[FileStream | None, Stream, BoundedStream]:
     """What takes the ``sums`` of a file, if anything does; the stream of a part, and its region."""
     inside = part.begin > 0
     if part.kind == "bytes":
         size = part.end - part.begin
         # Reads on behind the range: the last line ends there.
         file = FileStream(source, part.begin, until=part.end, sums=sums)
-        return file, file, Region(size, inside)
+        return file, file, BoundedStream(size, inside)
     if part.kind == "frames":
-        region = Region(skips_first_line=inside)
+        region = BoundedStream(skips_first_line=inside)
         return None, FramesStream(source, part.begin, part.end, region), region
-    return *_open_whole(source, sums=sums), Region()
+    return *_open_whole(source, sums=sums), BoundedStream()
 
 
 def _open_whole(source: Source, *, sums: bool) -> tuple[FileStream, Stream]:

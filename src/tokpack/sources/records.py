@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Parsed:
+class RecordBatch:
     """Documents by key, bad records, and the number of lines they came from."""
 
     documents: dict[str, Documents]
@@ -39,7 +39,7 @@ class Parsed:
 class Parser(Protocol):
     """Finds the documents in lines."""
 
-    def parse(self, block: memoryview, first_line: int) -> Parsed:
+    def parse(self, block: memoryview, first_line: int) -> RecordBatch:
         """Parse whole lines, of which the first is number ``first_line``."""
 
 
@@ -53,7 +53,7 @@ class JsonLinesParser:
     def __init__(self, keys: Sequence[str]) -> None:
         self._extractors = [(key, JsonLines(key)) for key in keys]
 
-    def parse(self, block: memoryview, first_line: int) -> Parsed:
+    def parse(self, block: memoryview, first_line: int) -> RecordBatch:
         bad: dict[int, BadRecord] = {}  # by index of the record in the block
         documents = {}
         lines = records = 0
@@ -65,7 +65,7 @@ class JsonLinesParser:
             if len(extracted.slow):
                 data, spans = _decide_slow(extracted, block, key, numbers, bad)
             documents[key] = Documents(data, spans, numbers)
-        return Parsed(without(documents, bad), [bad[i] for i in sorted(bad)], records, lines)
+        return RecordBatch(without(documents, bad), [bad[i] for i in sorted(bad)], records, lines)
 
 
 class NoKeyError(ValueError):
@@ -84,19 +84,19 @@ class TextParser:
             raise UsageError(f"plain text has one document a line, not the keys {', '.join(keys)}")
         self._key = keys[0]
 
-    def parse(self, block: memoryview, first_line: int) -> Parsed:
+    def parse(self, block: memoryview, first_line: int) -> RecordBatch:
         spans = split_lines(block)
         data = np.frombuffer(block, np.uint8)
         numbers = np.arange(first_line, first_line + len(spans), dtype=np.int64)
         documents = {self._key: Documents(data, spans, numbers)}
         bad = not_utf8(documents[self._key])
-        return Parsed(without(documents, bad), list(bad.values()), len(spans), len(spans))
+        return RecordBatch(without(documents, bad), list(bad.values()), len(spans), len(spans))
 
 
-def only_bad(keys: Sequence[str], record: BadRecord) -> Parsed:
+def only_bad(keys: Sequence[str], record: BadRecord) -> RecordBatch:
     """One bad record, and no document."""
     empty = np.zeros(0, np.uint8), np.zeros((0, 2), np.int64), np.zeros(0, np.int64)
-    return Parsed({key: Documents(*empty) for key in keys}, [record], 1, 1)
+    return RecordBatch({key: Documents(*empty) for key in keys}, [record], 1, 1)
 
 
 def not_utf8(documents: Documents) -> dict[int, BadRecord]:

@@ -47,7 +47,7 @@ class RawStream(Stream, Protocol):
 
 
 @dataclass
-class Region:
+class BoundedStream:
     """The first ``end`` bytes of a stream; ``end`` may be set later, while the stream is read.
 
     ``skips_first_line`` is False only where the stream begins at the beginning of a file.
@@ -319,7 +319,7 @@ class FramesStream:
     Sets ``region.end`` to the number of decompressed bytes of [begin, end) when it is known.
     """
 
-    def __init__(self, source: Source, begin: int, end: int, region: Region) -> None:
+    def __init__(self, source: Source, begin: int, end: int, region: BoundedStream) -> None:
         self._source = source
         self._end = end
         self._region = region

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tokpack.stores.listing import ListedObjects
+    from tokpack.stores.objects import PutMode
     from tokpack.stores.ranges import Range
     from tokpack.stores.service import Service
     from tokpack.stores.urls import StoredObject
@@ -114,19 +115,19 @@ def count_request(written: int = 0) -> None:
         _uploaded[1] += written
 
 
-def put(url: str, content: Any, *, new: bool = False) -> bool:
-    """Write an object: bytes, or a Path to the file. False where ``new`` and another is there."""
-    return _stores().put(url, content, new=new)
+def put(url: str, content: bytes, mode: PutMode = "overwrite") -> StoredObject | None:
+    """Write an object; gives the version that is there then, None where ``mode`` forbids it."""
+    return _stores().put(url, content, mode)
 
 
-def join(url: str, ranges: Sequence[Range]) -> None:
-    """Write an object that consists of ranges of objects and files, through this machine."""
-    _stores().join(url, ranges)
+def join(url: str, ranges: Sequence[Range], mode: PutMode = "overwrite") -> StoredObject | None:
+    """``put`` what consists of ranges of objects and files, through this machine."""
+    return _stores().join(url, ranges, mode)
 
 
-def delete(url: str) -> None:
-    """Remove an object. InputError."""
-    _stores().delete(url)
+def delete(url: str, version: StoredObject | None = None) -> bool:
+    """Remove an object; False where it is not ``version``, if the store can tell. InputError."""
+    return _stores().delete(url, version)
 
 
 class Reader:

@@ -18,7 +18,7 @@ _LEAST_BYTES = 64 << 10
 _UNSAID_BEFORE, _MOST_UNSAID = 3, 3
 
 
-class Ahead:
+class PrefetchReader:
     """Fetches ahead up to ``until``; beyond it only what is read, and ahead where that goes on."""
 
     def __init__(

@@ -23,7 +23,7 @@ import xxhash
 from tokpack.errors import OutputError, UsageError
 from tokpack.files.blocks import BlockSums, checksum_of_sums, sums_of
 from tokpack.files.cache_root import cache_root
-from tokpack.files.durable import Staged, cannot_write
+from tokpack.files.durable import AtomicFiles, cannot_write
 from tokpack.files.lock import try_flock, turn
 from tokpack.quantities import size_of
 from tokpack.stores.urls import shown
@@ -123,7 +123,7 @@ def _is_whole(path: Path) -> bool:
 
 def _fetch(content: Iterable[bytes], path: Path) -> None:
     sums = BlockSums()
-    with Staged() as staged:
+    with AtomicFiles() as staged:
         file, note = staged.create(str(path)), staged.create(f"{path}{_SUM}")
         for data in content:
             with cannot_write(path):

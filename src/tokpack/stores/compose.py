@@ -14,11 +14,15 @@ from tokpack.errors import InputError, StoreError, UsageError
 from tokpack.stores import access, gcs
 from tokpack.stores.objects import PART_BYTES
 from tokpack.stores.ranges import LocalFile, Range, file_chunks
-from tokpack.stores.upload import cannot_write, check_size, in_parts, said, send_part
+from tokpack.stores.s3 import said, value_of
+from tokpack.stores.trouble import ChangedError, changed
+from tokpack.stores.upload import cannot_write, in_parts, remove, send_part, taken, write
 from tokpack.stores.urls import StoredObject, place_of, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+
+    from tokpack.stores.objects import PutMode
 
 LEAST_PART, MOST_PART, MOST_PARTS = 5 << 20, 5 << 30, 10_000  # of S3; the last part may be smaller
 COPY_BYTES = 512 << 20  # of a part that is copied, so that many are copied at a time
@@ -33,32 +37,46 @@ class UploadPart(NamedTuple):
     copied: bool
 
 
-def compose(url: str, ranges: Sequence[Range], told: Callable[[int], None]) -> None:
+def compose(
+    url: str, ranges: Sequence[Range], told: Callable[[int], None], mode: PutMode = "overwrite"
+) -> StoredObject:
     """Make an object that consists of ``ranges``, in order; ``told`` hears of bytes that are there.
 
     Objects are read only as they were found. InputError where one is another by now or cannot be
-    read, OutputError where the new one cannot be written, UsageError for too many ranges.
+    read, OutputError where the new one cannot be written, TakenError where ``mode`` forbids it,
+    UsageError for too many ranges.
     """
     ranges = [one for one in ranges if one.size]
     size = sum(one.size for one in ranges)
     kind = place_of(url).kind
     with cannot_write(url):
         if not ranges:
-            access.put(url, b"")
+            written = write(b"", url, mode)
         elif kind == "s3":
-            in_parts(url, parts_of(ranges, url), _maker(url, told), at_once=_AT_ONCE)
+            parts = parts_of(ranges, url)
+            etag = in_parts(url, parts, _maker(url, told), mode, at_once=_AT_ONCE)
+            written = StoredObject(url, size, etag, 0)
         elif kind == "gs" and all(map(_is_whole, ranges)) and _one_bucket(url, ranges):
-            gcs.compose(url, [one.source for one in ranges if isinstance(one.source, StoredObject)])
+            sources = [one.source for one in ranges if isinstance(one.source, StoredObject)]
+            gcs.compose(url, sources, mode)
+            written = taken(url, access.stat(url))
             told(size)
         else:
-            access.join(url, ranges)
+            written = taken(url, access.join(url, ranges, mode))
             told(size)
-    check_size(url, size)
-    sources = {one.source for one in ranges}
+    try:
+        _check_same({one.source for one in ranges})
+    except BaseException:
+        remove(url, written)
+        raise
+    return written
+
+
+def _check_same(sources: set[StoredObject | LocalFile]) -> None:
+    """InputError where a source was replaced meanwhile: some stores do not know of conditions."""
     for file in sources:
         if isinstance(file, LocalFile):
             file.check_same()
-    # Some stores do not know of conditions.
     access.check_same(*(one for one in sources if isinstance(one, StoredObject)))
 
 
@@ -132,8 +150,7 @@ def _copy(client: Any, named: dict[str, Any], one: Range) -> str:
     with _reading(), said(one.source.url):
         answer = client.upload_part_copy(**named, **source)
     access.count_request()
-    etag: str = answer["CopyPartResult"]["ETag"]
-    return etag
+    return value_of(answer.get("CopyPartResult", {}), "ETag", one.source.url)
 
 
 def _content(ranges: Sequence[Range]) -> bytes:
@@ -156,6 +173,8 @@ def _reading() -> Iterator[None]:
         yield
     except StoreError as error:
         raise InputError(str(error)) from error
+    except ChangedError as error:
+        raise InputError(str(changed(str(error)))) from error
 
 
 def _is_whole(one: Range) -> bool:

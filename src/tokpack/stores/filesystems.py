@@ -7,12 +7,13 @@ import hashlib
 from typing import TYPE_CHECKING, Any
 
 from tokpack.errors import StoreError, TokpackError, UsageError
-from tokpack.stores.objects import Joined
 from tokpack.stores.trouble import TransientError
 from tokpack.stores.urls import StoredObject, scrubbed, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from tokpack.stores.objects import ChunkedObject, PutMode
 
 _TAGS = ("ETag", "etag", "e_tag", "blob_id", "md5Hash", "content_md5", "generation")
 _TIMES = ("mtime", "LastModified", "last_modified", "updated", "modified")
@@ -58,22 +59,18 @@ class FileSystems:
             raise TransientError(f"the answer has {len(data)} bytes instead of {end - begin}")
         return data
 
-    def put(self, url: str, content: Any, *, new: bool) -> bool:
-        """Write an object: bytes, a Path to the file, or what is Joined.
-
-        False where ``new`` and it is there.
-        """
-        if new and self.stat(url) is not None:
-            return False
+    def put(self, url: str, content: Any, mode: PutMode) -> StoredObject:
+        """Write an object: bytes, or what is Joined; ``mode`` is "overwrite"."""
         if isinstance(content, bytes):
             self._try(url, lambda system, path: system.pipe_file(path, content))
-        elif isinstance(content, Joined):
-            self._try(url, functools.partial(_write, content))
         else:
-            self._try(url, lambda system, path: system.put_file(str(content), path))
-        return True
+            self._try(url, functools.partial(_write, content))
+        found = self.stat(url)
+        if found is None:
+            raise TransientError("an object that was just written is not there")
+        return found
 
-    def delete(self, url: str) -> None:
+    def delete(self, url: str, version: StoredObject | None) -> None:
         """Remove an object."""
         self._try(url, lambda system, path: system.rm_file(path))
 
@@ -99,7 +96,7 @@ class FileSystems:
             raise StoreError(f"{shown(url)}: {scrubbed(str(error))}") from error
 
 
-def _write(content: Joined, system: Any, path: str) -> None:
+def _write(content: ChunkedObject, system: Any, path: str) -> None:
     with system.open(path, "wb") as file:
         for chunk in content.chunks():
             file.write(chunk)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import os
+import secrets
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 from tokpack.errors import StoreError, UsageError
-from tokpack.stores import access, objects
+from tokpack.stores import access, settings
 from tokpack.stores.trouble import explained
 from tokpack.stores.urls import place_of, shown, url_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tokpack.stores.objects import PutMode
     from tokpack.stores.urls import StoredObject
 
 MOST_SOURCES = 32  # of one call
@@ -30,7 +32,7 @@ class _Named(NamedTuple):
     generation: str
 
 
-def compose(url: str, sources: Sequence[StoredObject]) -> None:
+def compose(url: str, sources: Sequence[StoredObject], mode: PutMode) -> None:
     """Make an object of others of its bucket, one after the other, each as it was found.
 
     Of more than 32 some are composed into objects beside it first, which go in the end. StoreError,
@@ -40,7 +42,7 @@ def compose(url: str, sources: Sequence[StoredObject]) -> None:
     session = _session()
     extra: list[str] = []
 
-    def join(job: tuple[str, Sequence[_Named]]) -> _Named:
+    def join(job: tuple[str, Sequence[_Named]], condition: str = "") -> _Named:
         key, named = job
         body = {
             "sourceObjects": [
@@ -49,9 +51,10 @@ def compose(url: str, sources: Sequence[StoredObject]) -> None:
             ],
             "destination": {"contentType": "application/octet-stream"},
         }
-        made = _call(session, "POST", url_of(url, key), "/compose", json=body)
+        made = _call(session, "POST", url_of(url, key), f"/compose{condition}", json=body)
         return _Named(key, str(made.get("generation", "")))
 
+    name = f"{place.key}.tokpack.{secrets.token_hex(8)}"  # of this run alone
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         try:
             named = list(pool.map(lambda one: _named(session, one), sources))
@@ -60,13 +63,19 @@ def compose(url: str, sources: Sequence[StoredObject]) -> None:
                 groups = [
                     named[at : at + MOST_SOURCES] for at in range(0, len(named), MOST_SOURCES)
                 ]
-                keys = [f"{place.key}.tokpack.{len(extra) + n}.tmp" for n in range(len(groups))]
+                keys = [f"{name}.{len(extra) + n}.tmp" for n in range(len(groups))]
                 extra += keys
                 named = list(pool.map(join, zip(keys, groups, strict=True)))
-            join((place.key, named))
+            join((place.key, named), _condition(mode))
         finally:
             with suppress(StoreError):
                 list(pool.map(lambda key: access.delete(url_of(url, key)), extra))
+
+
+def _condition(mode: PutMode) -> str:
+    if mode == "overwrite":
+        return ""
+    return f"?ifGenerationMatch={0 if mode == 'create' else mode.generation}"
 
 
 def _named(session: Any, found: StoredObject) -> _Named:
@@ -79,7 +88,7 @@ def _call(session: Any, method: str, url: str, verb: str = "", **more: Any) -> A
     place = place_of(url)
     base = os.environ.get("GOOGLE_BASE_URL", "https://storage.googleapis.com").rstrip("/")
     address = f"{base}/storage/v1/b/{place.root}/o/{quote(place.key, safe='')}{verb}"
-    patience = objects.patience_seconds()
+    patience = settings.patience_seconds()
     try:
         answer = session.request(method, address, timeout=(min(patience, 5.0), patience), **more)
     except Exception as error:  # of requests, of google.auth
@@ -107,7 +116,7 @@ def _session() -> Any:
     except ImportError as error:
         raise UsageError("to merge on gs needs a package: pip install 'tokpack[gcs]'") from error
     session: Any
-    if objects.is_set("GOOGLE_SKIP_SIGNATURE"):
+    if settings.is_set("GOOGLE_SKIP_SIGNATURE"):
         session = requests.Session()
     else:
         path = next(filter(None, map(os.environ.get, _KEY_FILES)), None)
@@ -130,6 +139,6 @@ def _session() -> Any:
     adapter = HTTPAdapter(max_retries=again, pool_maxsize=_AT_ONCE)
     session.mount("https://", adapter)
     session.mount("http://", adapter)
-    if certificates := objects.certificates():
+    if certificates := settings.certificates():
         session.verify = certificates
     return session

@@ -10,10 +10,11 @@ import base64
 import functools
 import os
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from urllib.parse import unquote
 
 from tokpack.errors import StoreError, UsageError
+from tokpack.stores import s3, settings
 from tokpack.stores.trouble import ChangedError, MissingError, TransientError, translated
 from tokpack.stores.urls import StoredObject, azure_names, place_of, shown, url_of
 
@@ -23,13 +24,24 @@ if TYPE_CHECKING:
     from tokpack.stores.urls import Location
 
 EXTRAS = {"s3": "s3", "gs": "gcs", "az": "azure", "http": "remote"}
+_AT_ONCE = 32
 _TRIES = 3  # by obstore itself; ``access`` tries again, and knows when to give up
 PART_BYTES = 16 << 20
 _MOST_PARTS = 9000
-_CERTIFICATES = ("AWS_CA_BUNDLE", "SSL_CERT_FILE")
 
 
-class Joined(NamedTuple):
+# Whether to replace what is there: anything, nothing, or one version alone.
+PutMode = Literal["overwrite", "create"] | StoredObject
+
+
+def matches(found: StoredObject | None, mode: PutMode) -> bool:
+    """Whether ``mode`` allows to write where ``found`` is."""
+    if found is None or isinstance(mode, str):
+        return mode == "overwrite" or (found is None and mode == "create")
+    return found.same_as(mode)
+
+
+class ChunkedObject(NamedTuple):
     """What an object is made of: ``size`` bytes, in ``chunks`` that can be asked for again."""
 
     size: int
@@ -58,6 +70,10 @@ class ObjectStores:
     def below(self, url: str) -> Iterator[StoredObject]:
         """All objects below a folder, in any order."""
         place = place_of(url)
+        if place.kind == "s3":
+            for page in _pages(url, f"{place.key.strip('/')}/".lstrip("/")):
+                yield from _objects_of(page, url)
+            return
         listing: Any = self._try(url, lambda obs, store: obs.list(store, place.key.strip("/")))
         while chunk := self._try(url, lambda *_: next(listing, None)):
             for found in chunk:
@@ -66,6 +82,11 @@ class ObjectStores:
     def level(self, url: str) -> tuple[list[str], list[StoredObject]]:
         """The folders (URLs, without a slash at the end) and the objects in a folder."""
         place = place_of(url)
+        if place.kind == "s3":
+            pages = list(_pages(url, f"{place.key.strip('/')}/".lstrip("/"), Delimiter="/"))
+            prefixes = [one["Prefix"] for page in pages for one in page.get("CommonPrefixes", ())]
+            folders = [url_of(url, prefix.rstrip("/")) for prefix in prefixes]
+            return folders, [found for page in pages for found in _objects_of(page, url)]
         listed: Any = self._try(
             url, lambda obs, store: obs.list_with_delimiter(store, place.key.strip("/") or None)
         )
@@ -90,28 +111,32 @@ class ObjectStores:
             raise TransientError(f"the answer has {len(data)} bytes instead of {end - begin}")
         return data
 
-    def put(self, url: str, content: Any, *, new: bool) -> bool:
-        """Write an object: bytes, a Path to the file, or what is Joined.
+    def put(self, url: str, content: Any, mode: PutMode) -> StoredObject:
+        """Write an object: bytes, or, in parts and with the mode "overwrite", what is Joined.
 
-        False where ``new`` and it is there.
+        ChangedError where ``mode`` forbids that.
         """
         key = place_of(url).key
-        options: Any = {"mode": "create" if new else "overwrite"}
+        options: Any = {"mode": mode}
+        if isinstance(mode, StoredObject):
+            version = {"e_tag": mode.etag, "version": mode.generation}
+            options["mode"] = {name: value for name, value in version.items() if value}
         if isinstance(content, bytes):
-            options["use_multipart"] = False
+            size, options["use_multipart"] = len(content), False
         else:
-            size = content.size if isinstance(content, Joined) else content.stat().st_size
+            size, content = content.size, content.chunks()
             options |= {"chunk_size": part_bytes(size), "max_concurrency": 4}
-        content = content.chunks() if isinstance(content, Joined) else content
-        try:
-            self._try(url, lambda obs, store: obs.put(store, key, content, **options))
-        except FileExistsError:
-            return False
-        return True
+        done = self._try(url, lambda obs, store: obs.put(store, key, content, **options))
+        return StoredObject(url, size, _quoted(done["e_tag"]), 0, done["version"] or "")
 
-    def delete(self, url: str) -> None:
-        """Remove an object."""
-        self._try(url, lambda obs, store: obs.delete(store, place_of(url).key))
+    def delete(self, url: str, version: StoredObject | None) -> None:
+        """Remove an object; of S3 only ``version``, where it is given."""
+        place = place_of(url)
+        if version is None or place.kind != "s3":
+            self._try(url, lambda obs, store: obs.delete(store, place.key))
+            return
+        with s3.said(url, again=True):
+            _s3_client().delete_object(Bucket=place.root, Key=place.key, IfMatch=version.etag)
 
     def _try(self, url: str, act: Callable[[Any, Any], Any]) -> Any:
         """What ``act`` gives for obstore and the store of a URL; failures in our words."""
@@ -119,8 +144,6 @@ class ObjectStores:
         try:
             return act(obstore, store)
         except Exception as error:
-            if type(error).__name__ == "AlreadyExistsError":
-                raise FileExistsError(shown(url)) from error
             raise translated(error, url) from error
 
     def _opened(self, url: str) -> tuple[Any, Any]:
@@ -139,12 +162,43 @@ class ObjectStores:
             raise translated(error, url) from error
 
 
+@functools.cache
+def _s3_client() -> Any:
+    return s3.client(at_once=_AT_ONCE, tries=_TRIES)
+
+
+def _pages(url: str, prefix: str, **more: str) -> Iterator[dict[str, Any]]:
+    """The pages of a listing of S3: obstore takes an error with status 200 for the end of it."""
+    pages = iter(
+        _s3_client()
+        .get_paginator("list_objects_v2")
+        .paginate(Bucket=place_of(url).root, Prefix=prefix, **more)
+    )
+    while True:
+        with s3.said(url, again=True):
+            page = next(pages, None)
+        if page is None:
+            return
+        yield page
+
+
+def _objects_of(page: dict[str, Any], url: str) -> Iterator[StoredObject]:
+    for one in page.get("Contents", ()):
+        if not one["Key"].endswith("/"):
+            written = one["LastModified"].timestamp()
+            etag = _quoted(one.get("ETag"))
+            yield StoredObject(url_of(url, one["Key"]), one["Size"], etag, 0, "", written)
+
+
 def _object(url: str, found: Any) -> StoredObject:
-    etag = found["e_tag"] or ""
-    if etag and '"' not in etag:  # as Azure lists them
-        etag = f'"{etag}"'
-    modified = 0 if etag else int(found["last_modified"].timestamp()) * 1_000_000_000
-    return StoredObject(url, found["size"], etag, modified)
+    etag = _quoted(found["e_tag"])
+    written = found["last_modified"].timestamp()
+    modified = 0 if etag else int(written) * 1_000_000_000
+    return StoredObject(url, found["size"], etag, modified, found["version"] or "", written)
+
+
+def _quoted(etag: str | None) -> str:
+    return f'"{etag}"' if etag and '"' not in etag else etag or ""  # Azure lists them without
 
 
 @functools.cache
@@ -178,48 +232,26 @@ def _opened(place: Location) -> Any:
 
 
 def _client_options() -> dict[str, Any]:
-    patience = patience_seconds()
+    patience = settings.patience_seconds()
     options: dict[str, Any] = {
         "allow_http": True,  # for an endpoint or a URL that says http itself
         "connect_timeout": timedelta(seconds=min(patience, 5.0)),
         "read_timeout": timedelta(seconds=patience),
         "timeout": timedelta(seconds=20 * patience),
     }
-    if path := certificates():
+    if path := settings.certificates():
         try:
             with open(path, "rb") as file:
                 options["root_certificate"] = file.read()
         except OSError as error:
-            names = " or ".join(_CERTIFICATES)
+            names = " or ".join(settings.CERTIFICATES)
             raise UsageError(f"{path}, which {names} names: {error.strerror}") from error
     return options
-
-
-def certificates() -> str | None:
-    """The file with the certificate of a private server, where the environment names one."""
-    return next(filter(None, map(os.environ.get, _CERTIFICATES)), None)
-
-
-def is_set(name: str) -> bool:
-    """Whether a variable says yes, in the words that obstore takes for it."""
-    return os.environ.get(name, "").lower() in ("1", "true", "on", "yes", "y")
 
 
 def part_bytes(size: int) -> int:
     """How large the parts of an upload are: S3 allows 10,000, and so do others."""
     return max(PART_BYTES, -(-size // _MOST_PARTS))
-
-
-def patience_seconds() -> float:
-    """How long a store may say nothing: TOKPACK_STORE_TIMEOUT, or 30 s."""
-    text = os.environ.get("TOKPACK_STORE_TIMEOUT", "") or "30"
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < 1e6:
-        raise UsageError(f"TOKPACK_STORE_TIMEOUT is {text!r}, not a number of seconds")
-    return seconds
 
 
 def _of_profile() -> dict[str, Any]:

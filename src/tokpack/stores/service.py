@@ -12,11 +12,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tokpack.errors import StoreError, UnreachableError
 from tokpack.stores import listing
-from tokpack.stores.ahead import Ahead
+from tokpack.stores.ahead import PrefetchReader
 from tokpack.stores.cache import copy_of, keep_range
 from tokpack.stores.filesystems import FileSystems
-from tokpack.stores.objects import Joined, ObjectStores, patience_seconds
+from tokpack.stores.objects import (
+    PART_BYTES,
+    ChunkedObject,
+    ObjectStores,
+    matches,
+)
 from tokpack.stores.ranges import LocalFile, Range, file_chunks
+from tokpack.stores.settings import patience_seconds
 from tokpack.stores.trouble import (
     NO_BUCKET,
     ChangedError,
@@ -29,6 +35,8 @@ from tokpack.stores.urls import StoredObject, place_of, shown
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from concurrent.futures import Future
+
+    from tokpack.stores.objects import PutMode
 
 T = TypeVar("T")
 
@@ -45,7 +53,7 @@ class Service:
         self._pool = ThreadPoolExecutor(_THREADS, "tokpack-stores")
         # Whoever copies waits for requests, and so is not one of those who make them.
         self._copiers = ThreadPoolExecutor(_COPIES, "tokpack-copies")
-        self._readers: dict[int, Ahead] = {}
+        self._readers: dict[int, PrefetchReader] = {}
         self._asked: dict[int, list[Future[Any]]] = {}
         self._amounts = [0, 0, 0]
         self._answered: set[tuple[str, str]] = set()  # kinds and roots of places
@@ -108,7 +116,9 @@ class Service:
         """Begin to read at ``begin``, at full speed up to ``until``; gives the reader's number."""
         number = next(self._numbers)
         fetch = functools.partial(self._read, found)
-        self._readers[number] = Ahead(fetch, self._pool, begin=begin, until=until, size=found.size)
+        self._readers[number] = PrefetchReader(
+            fetch, self._pool, begin=begin, until=until, size=found.size
+        )
         return number
 
     def next(self, number: int, wanted: int) -> Any:
@@ -145,26 +155,44 @@ class Service:
         requests, read, written = self._amounts
         return requests, read, written
 
-    def put(self, url: str, content: Any, *, new: bool = False) -> bool:
-        """Write an object: bytes, or a Path to the file. False where ``new`` and another is there.
+    def put(self, url: str, content: bytes | ChunkedObject, mode: PutMode) -> StoredObject | None:
+        """Write an object; gives the version that is there then, None where ``mode`` forbids it.
 
         The answer to a write may be lost, and it is tried again: so the same bytes are no other.
         """
-        if not self._again(url, lambda: _store(url).put(url, content, new=new), first=True):
+        if mode != "overwrite" and (isinstance(content, ChunkedObject) or not place_of(url).kind):
+            # No conditions there are: it is looked at just before.
+            if not matches(self.stat(url), mode):
+                return None
+            mode = "overwrite"
+        try:
+            written = self._again(url, lambda: _store(url).put(url, content, mode), first=True)
+        except StoreError as error:
+            if not isinstance(error.__cause__, ChangedError):
+                raise
             found = self.stat(url)
-            return found is not None and self.read(found, 0, found.size) == content
-        self._count(written=len(content) if isinstance(content, bytes) else content.stat().st_size)
+            if found is None or isinstance(content, ChunkedObject) or found.size != len(content):
+                return None
+            return found if self.read(found, 0, found.size) == content else None
+        self._count(written=written.size)
+        return written
+
+    def join(self, url: str, ranges: Sequence[Range], mode: PutMode) -> StoredObject | None:
+        """``put`` what consists of ranges of objects and files."""
+        size = sum(one.size for one in ranges)
+        if size <= PART_BYTES:
+            return self.put(url, b"".join(self._chunks(ranges)), mode)
+        return self.put(url, ChunkedObject(size, lambda: self._chunks(ranges)), mode)
+
+    def delete(self, url: str, version: StoredObject | None = None) -> bool:
+        """Remove an object; False where it is not ``version``, if the store can tell."""
+        try:
+            self._again(url, lambda: _store(url).delete(url, version))
+        except StoreError as error:
+            if not isinstance(error.__cause__, ChangedError):
+                raise
+            return self.stat(url) is None  # it may be gone by the first of two tries
         return True
-
-    def join(self, url: str, ranges: Sequence[Range]) -> None:
-        """Write an object that consists of ranges of objects and files, through this process."""
-        joined = Joined(sum(one.size for one in ranges), lambda: self._chunks(ranges))
-        self._again(url, lambda: _store(url).put(url, joined, new=False))
-        self._count(written=joined.size)
-
-    def delete(self, url: str) -> None:
-        """Remove an object."""
-        self._again(url, lambda: _store(url).delete(url))
 
     def _chunks(self, ranges: Sequence[Range]) -> Iterator[bytes]:
         for one in ranges:
@@ -172,7 +200,7 @@ class Service:
                 yield from file_chunks(one.source.path, one.begin, one.end)
                 continue
             fetch = functools.partial(self._read, one.source)
-            ahead = Ahead(fetch, self._pool, begin=one.begin, until=one.end, size=one.end)
+            ahead = PrefetchReader(fetch, self._pool, begin=one.begin, until=one.end, size=one.end)
             try:
                 while chunk := ahead.next(0):
                     yield bytes(chunk)

@@ -13,7 +13,7 @@ _CODE = re.compile(r"<Code>(\w+)</Code>")
 _SILENT = "does not answer"
 NO_BUCKET = "there is no bucket"
 _NO_BUCKET_CODES = ("NoSuchBucket", "ContainerNotFound")
-_RETRIED = (408, 425, 429)
+PASSING = (408, 409, 425, 429)  # 409: another request for the object was under way
 _MOST = 300
 _CREDENTIALS = {
     "s3": "AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or for a public bucket "
@@ -30,7 +30,11 @@ _ENDPOINT = {
     "az": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
 }
 _EXPIRED = ("ExpiredToken", "TokenRefreshRequired", "InvalidToken")
-_NO_CONNECTION = ("Connection refused", "tcp connect error", "dns error", "ConnectError")
+_NO_CONNECTION = (
+    *("Connection refused", "tcp connect error", "dns error", "ConnectError"),
+    "Could not connect",
+)
+_SLOW = ("TimedOut", "kind: Timeout", "timeout on endpoint")
 _NO_CREDENTIALS = ("169.254.169.254", "169.254.170.2", "metadata.google.internal")
 
 
@@ -63,12 +67,13 @@ def translated(error: Exception, url: str) -> Exception:
     """A failure of obstore as TransientError, MissingError, ChangedError, or StoreError."""
     text, place = str(error), place_of(url)
     code = _CODE.search(text)
-    if type(error).__name__ == "PreconditionError":
-        return ChangedError(url)
     if isinstance(error, FileNotFoundError) and not (code and code[1] in _NO_BUCKET_CODES):
         return MissingError(url)
     status = _STATUS.search(text)
     number = int(status[1]) if status else 0
+    exists = number == 412 or (code and code[1] == "BlobAlreadyExists")  # this one comes with 409
+    if type(error).__name__ == "PreconditionError" or (number and exists):
+        return ChangedError(url)
     said = f"{number} {code[1] if code else status[2].strip()}" if status else ""
     if not any(host in text for host in _NO_CREDENTIALS):
         why = _passing(type(error).__name__, text, number, said, place)
@@ -89,16 +94,27 @@ def _passing(name: str, text: str, number: int, said: str, place: Location) -> s
     """Why it may succeed the next time; "" where it will not."""
     if number:
         # 416: a body broke off at its very end, and the empty range behind it was asked for.
-        passes = number >= 500 or number in _RETRIED or (number == 416 and place.kind != "http")
+        passes = number >= 500 or number in PASSING or (number == 416 and place.kind != "http")
         return f"the store answers {said}" if passes else ""
     if name != "GenericError" or "HTTP error" not in text:
         return ""
+    return _silence(text, place)
+
+
+def unanswered(error: Exception, url: str) -> TransientError:
+    """A failure of boto3 to which there was no answer, or half of one."""
+    why = _silence(str(error), place_of(url))
+    return TransientError(why, silent=_SILENT in why)
+
+
+def _silence(text: str, place: Location) -> str:
+    """What was wrong with the connection, and which setting may be."""
     if "certificate" in text:
         return f"the certificate of {_server(place)} is not trusted: name it with SSL_CERT_FILE"
     if any(sign in text for sign in _NO_CONNECTION):
         why = _SILENT
     else:
-        slow = "TimedOut" in text or "kind: Timeout" in text
+        slow = any(sign in text for sign in _SLOW)
         why = f"{_SILENT} in time" if slow else "broke off the connection"
     return f"{_server(place)} {why}: {_settings_of_endpoint(place)}"
 
@@ -120,6 +136,10 @@ def _lasting(text: str, number: int, said: str, place: Location) -> str:
         (
             any(code in said for code in _NO_BUCKET_CODES),
             f"{NO_BUCKET} {place.root.rpartition('@')[2]!r}{_at(place)}",
+        ),
+        (
+            "RequestTimeTooSkewed" in said,
+            f"the clock of this machine is not that of the store ({said}): set it",
         ),
         (
             any(code in said for code in _EXPIRED),

@@ -12,91 +12,111 @@ import hashlib
 import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tokpack.errors import OutputError, StoreError, UsageError
-from tokpack.stores import access, objects
-from tokpack.stores.trouble import changed, explained
-from tokpack.stores.urls import place_of, shown
+from tokpack.errors import OutputError, StoreError
+from tokpack.files.durable import identity
+from tokpack.stores import access, objects, s3
+from tokpack.stores.objects import matches
+from tokpack.stores.ranges import LocalFile, Range
+from tokpack.stores.s3 import GoneError, said
+from tokpack.stores.trouble import ChangedError
+from tokpack.stores.urls import StoredObject, place_of, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+
+    from tokpack.stores.objects import PutMode
 
 T = TypeVar("T")
 
 _AT_ONCE = 4
 _TRIES = 8
-_LONG_AGO = timedelta(minutes=5)  # for what was tried again
 
 
-def send(path: str, url: str, begun: Callable[[str], None] = lambda upload: None) -> None:
-    """Make an object of a file; any that is there is replaced when the new one is complete.
+def send(
+    path: str,
+    url: str,
+    mode: PutMode = "overwrite",
+    begun: Callable[[str], None] = lambda upload: None,
+) -> StoredObject:
+    """Make an object of a file; what ``mode`` allows is replaced when the new one is complete.
 
-    ``begun`` is told the name of a multipart upload, which ``abort`` takes. Raises OutputError.
+    ``begun`` is told the name of a multipart upload, which ``abort`` takes. Raises OutputError,
+    TakenError.
     """
-    size = os.path.getsize(path)
+    found = identity(os.path.abspath(path))
+    assert found
     with cannot_write(url):
-        if place_of(url).kind != "s3":
-            access.put(url, Path(os.path.abspath(path)))
-        elif size > objects.PART_BYTES:
-            _send_parts(path, url, size, begun)
-        else:
-            access.put(url, Path(path).read_bytes())
-    check_size(url, size)
+        if place_of(url).kind == "s3" and found.size > objects.PART_BYTES:
+            return _send_parts(path, url, found.size, mode, begun)
+        whole = Range(LocalFile(os.path.abspath(path), found), 0, found.size)
+        return taken(url, access.join(url, [whole], mode))
 
 
-def check_size(url: str, size: int) -> None:
-    """OutputError where an object that was just written has another size."""
+def write(content: bytes, url: str, mode: PutMode = "overwrite") -> StoredObject:
+    """Make an object, in place of what ``mode`` allows. Raises OutputError, TakenError."""
     with cannot_write(url):
-        found = access.stat(url)
-    if found is None or found.size != size:
-        raise OutputError(
-            f"{shown(url)} has {found.size if found else 'no'} bytes instead of {size}: does "
-            "another run write to it?"
-        )
-
-
-def write(content: bytes, url: str) -> None:
-    """Make an object, in place of any that is there. Raises OutputError."""
-    with cannot_write(url):
-        access.put(url, content)
+        return taken(url, access.put(url, content, mode))
 
 
 def create(content: bytes, url: str) -> bool:
     """Make an object that was not there. False where one of other content is. OutputError."""
     with cannot_write(url):
-        return access.put(url, content, new=True)
+        return access.put(url, content, "create") is not None
 
 
 def check_writable(url: str) -> None:
-    """Write an object without bytes, and remove it. Raises OutputError."""
+    """Write an object without bytes where there is none, and remove it. Raises OutputError."""
     with cannot_write(url):
-        access.put(url, b"")
-    with suppress(StoreError):  # without the right to delete, the empty object stays
-        access.delete(url)
+        made = access.put(url, b"", "create") or access.stat(url)
+    if made and not made.size:  # else it is another's, and the store has answered
+        with suppress(StoreError):  # without the right to delete, the empty object stays
+            access.delete(url, made)
 
 
-def remove(url: str) -> None:
-    """Remove an object, which may be gone. Raises OutputError."""
+def remove(url: str, version: StoredObject | None = None) -> None:
+    """Remove an object, which may be gone; with ``version`` only that one. Raises OutputError,
+    TakenError.
+    """
     with cannot_write(url):
-        if access.stat(url) is not None:
-            access.delete(url)
+        found = access.stat(url)
+        if found is None:
+            return
+        if version and not found.same_as(version):
+            raise TakenError(url)
+        if not access.delete(url, version):
+            raise TakenError(url)
+
+
+class TakenError(OutputError):
+    """What is there is not what was looked at, or written."""
+
+    def __init__(self, url: str, now: str = "exists") -> None:
+        super().__init__(
+            f"{shown(url)} {now}: choose another output, or run again when nothing else writes to "
+            "it: another run has done so meanwhile"
+        )
+
+
+def taken(url: str, written: StoredObject | None) -> StoredObject:
+    if written is None:
+        raise TakenError(url)
+    return written
 
 
 def abort(url: str, upload: str) -> None:
     """Give up a multipart upload, which may be complete or gone. Raises OutputError."""
     place = place_of(url)
-    with cannot_write(url), suppress(_GoneError), said(url):
-        _client().abort_multipart_upload(Bucket=place.root, Key=place.key, UploadId=upload)
+    with cannot_write(url), suppress(GoneError), said(url):
+        s3.client(at_once=1, tries=_TRIES).abort_multipart_upload(
+            Bucket=place.root, Key=place.key, UploadId=upload
+        )
 
 
-class _GoneError(Exception):
-    """There is no such upload, or no longer."""
-
-
-def _send_parts(path: str, url: str, size: int, begun: Callable[[str], None]) -> None:
+def _send_parts(
+    path: str, url: str, size: int, mode: PutMode, begun: Callable[[str], None]
+) -> StoredObject:
     length = objects.part_bytes(size)
 
     def part(client: Any, named: dict[str, Any], begin: int) -> str:
@@ -104,31 +124,28 @@ def _send_parts(path: str, url: str, size: int, begun: Callable[[str], None]) ->
             file.seek(begin)
             return send_part(client, named, file.read(length), url)
 
-    in_parts(url, range(0, size, length), part, begun=begun)
+    etag = in_parts(url, range(0, size, length), part, mode, begun=begun)
+    return StoredObject(url, size, etag, 0)
 
 
 def in_parts(
     url: str,
     parts: Sequence[T],
     make: Callable[[Any, dict[str, Any], T], str],
+    mode: PutMode,
     *,
     begun: Callable[[str], None] = lambda upload: None,
     at_once: int = _AT_ONCE,
-) -> None:
-    """Make an object of S3 of parts, several ``at_once``; the upload is aborted after an error.
+) -> str:
+    """Make an object of S3 of parts, several ``at_once``; gives its ETag.
 
     ``make`` gets a client, the arguments that name a part, and what the part is; it gives its ETag.
-    Raises what it raises, StoreError, OutputError.
+    The upload is aborted after an error. Raises what ``make`` raises, StoreError, TakenError.
     """
     place = place_of(url)
-    client = _client(at_once)
+    client = s3.client(at_once=at_once, tries=_TRIES)
     where = {"Bucket": place.root, "Key": place.key}
-    with said(url):
-        created = client.create_multipart_upload(**where)
-    upload: str = created["UploadId"]
-    begun(upload)
-    if created["ResponseMetadata"].get("RetryAttempts"):
-        _abort_twin(client, where, upload)
+    upload = _begun(client, where, url)
 
     def part(number: int, what: T) -> dict[str, Any]:
         named = {**where, "UploadId": upload, "PartNumber": number}
@@ -136,25 +153,71 @@ def in_parts(
 
     pool = ThreadPoolExecutor(at_once)
     try:
+        begun(upload)
         made = list(pool.map(part, range(1, len(parts) + 1), parts))
-        try:
-            with said(url):
-                client.complete_multipart_upload(
-                    **where, UploadId=upload, MultipartUpload={"Parts": made}
-                )
-        except _GoneError:
-            # The answer to the first try was lost: what is there says whether it was done.
-            found = access.stat(url)
-            if found is None or found.etag.strip('"') != _etag_of([one["ETag"] for one in made]):
-                raise OutputError(
-                    f"{shown(url)}: the upload is gone: does another run write to it?"
-                ) from None
-    except BaseException:
+        if mode != "overwrite" and not matches(access.stat(url), mode):
+            raise TakenError(url)  # some stores do not know of conditions
+        return _completed(client, {**where, "UploadId": upload}, made, url, mode)
+    except BaseException as error:
         pool.shutdown(cancel_futures=True)
         with suppress(OutputError):
             abort(url, upload)
+        if isinstance(error, GoneError):
+            raise TakenError(url) from error
         raise
-    pool.shutdown()
+    finally:
+        pool.shutdown()
+
+
+def _begun(client: Any, where: dict[str, str], url: str) -> str:
+    """The name of a new upload; no other one, of which the answer was lost, stays."""
+    before = _uploads(client, where)
+    upload, tries = "", 1
+    try:
+        with said(url):
+            created = client.create_multipart_upload(**where)
+        tries += created["ResponseMetadata"].get("RetryAttempts", 0)
+        upload = s3.value_of(created, "UploadId", url)
+        return upload
+    finally:
+        if before is not None and (tries > 1 or not upload):
+            for lost in (_uploads(client, where) or set()) - before - {upload}:
+                with suppress(OutputError):
+                    abort(url, lost)
+
+
+def _uploads(client: Any, where: dict[str, str]) -> set[str] | None:
+    """The uploads of an object that are under way; None where that cannot be told."""
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        listed = client.list_multipart_uploads(Bucket=where["Bucket"], Prefix=where["Key"])
+    except (BotoCoreError, ClientError):
+        return None
+    return {one["UploadId"] for one in listed.get("Uploads", ()) if one["Key"] == where["Key"]}
+
+
+def _completed(
+    client: Any, named: dict[str, str], parts: list[dict[str, Any]], url: str, mode: PutMode
+) -> str:
+    """Complete an upload; the ETag of the object."""
+    whole = {"MultipartUpload": {"Parts": parts}, **_condition(mode)}
+    try:
+        with said(url):
+            answer = client.complete_multipart_upload(**named, **whole)
+        return s3.value_of(answer, "ETag", url)
+    except (GoneError, ChangedError):
+        # The answer to the first try may be lost: what is there says whether it was done.
+        found = access.stat(url)
+        if found is None or found.etag.strip('"') != _etag_of([one["ETag"] for one in parts]):
+            raise TakenError(url) from None
+        return found.etag
+
+
+def _condition(mode: PutMode) -> dict[str, str]:
+    if isinstance(mode, StoredObject):
+        return {"IfMatch": mode.etag}
+    return {"IfNoneMatch": "*"} if mode == "create" else {}
 
 
 def send_part(client: Any, named: dict[str, Any], body: bytes, url: str) -> str:
@@ -165,8 +228,7 @@ def send_part(client: Any, named: dict[str, Any], body: bytes, url: str) -> str:
             **named, Body=body, ContentMD5=base64.b64encode(digest).decode()
         )
     access.count_request(len(body))
-    etag: str = answer["ETag"]
-    return etag
+    return s3.value_of(answer, "ETag", url)
 
 
 def _etag_of(parts: Sequence[str]) -> str:
@@ -176,82 +238,6 @@ def _etag_of(parts: Sequence[str]) -> str:
     except ValueError:
         return ""
     return f"{hashlib.md5(digests, usedforsecurity=False).hexdigest()}-{len(parts)}"
-
-
-def _abort_twin(client: Any, where: dict[str, str], own: str) -> None:
-    """Abort an upload that was begun just before ``own``, with an answer that was lost."""
-    from botocore.exceptions import BotoCoreError, ClientError
-
-    with suppress(BotoCoreError, ClientError):  # who may not list them has to leave it
-        listed = client.list_multipart_uploads(Bucket=where["Bucket"], Prefix=where["Key"])
-        found = {one["UploadId"]: one for one in listed.get("Uploads", ())}
-        for upload, one in found.items():
-            age = found[own]["Initiated"] - one["Initiated"] if own in found else _LONG_AGO
-            if upload != own and one["Key"] == where["Key"] and timedelta(0) <= age < _LONG_AGO:
-                client.abort_multipart_upload(**where, UploadId=upload)
-
-
-def _client(at_once: int = _AT_ONCE) -> Any:
-    """A client of boto3 that sees the same settings as obstore."""
-    try:
-        import boto3.session
-        from botocore import UNSIGNED
-        from botocore.config import Config
-    except ImportError as error:
-        raise UsageError("to write to s3 needs a package: pip install 'tokpack[s3]'") from error
-    endpoint = next(
-        (
-            os.environ[name]
-            for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
-            if os.environ.get(name)
-        ),
-        None,
-    )
-    patience = objects.patience_seconds()
-    config = Config(
-        connect_timeout=min(patience, 5.0),
-        read_timeout=patience,
-        retries={"total_max_attempts": _TRIES, "mode": "standard"},
-        max_pool_connections=at_once,
-        # What stores other than Amazon's do not know is not asked for; parts carry an MD5.
-        request_checksum_calculation="when_required",
-        response_checksum_validation="when_required",
-        s3={"addressing_style": "path"} if endpoint else None,
-        signature_version=UNSIGNED if objects.is_set("AWS_SKIP_SIGNATURE") else None,
-    )
-    session = boto3.session.Session(region_name=os.environ.get("AWS_REGION"))
-    client = session.client(
-        "s3",
-        endpoint_url=endpoint,
-        region_name=session.region_name or "us-east-1",
-        config=config,
-        verify=objects.certificates(),
-    )
-    if payer := os.environ.get("AWS_REQUEST_PAYER"):
-        client.meta.events.register(
-            "before-sign.s3",
-            lambda request, **_: request.headers.add_header("x-amz-request-payer", payer),
-        )
-    return client
-
-
-@contextmanager
-def said(url: str) -> Iterator[None]:
-    """Failures of boto3 in our words."""
-    from botocore.exceptions import BotoCoreError, ClientError
-
-    try:
-        yield
-    except ClientError as error:
-        code = error.response.get("Error", {}).get("Code", "")
-        if code in ("NoSuchUpload", "404"):
-            raise _GoneError from error
-        if code in ("PreconditionFailed", "NoSuchKey"):  # of an object that is copied from
-            raise changed(url) from error
-        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-        raise StoreError(f"{shown(url)}: {explained(status, code, str(error), url)}") from error
-    except BotoCoreError as error:
-        raise StoreError(f"{shown(url)}: {explained(0, '', str(error), url)}") from error
 
 
 @contextmanager

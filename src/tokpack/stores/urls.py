@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
@@ -26,12 +26,18 @@ _PASSWORD = re.compile(r"(\w://)[^\s/@\"'<>]*:[^\s/@\"'<>]*@")
 
 @dataclass(frozen=True)
 class StoredObject:
-    """One object as it was found: ``etag`` is "" where the store gives none, ``modified_ns`` 0."""
+    """One object as it was found: ``etag`` is "" where the store gives none, ``modified_ns`` 0.
+
+    ``generation`` is by what GCS tells versions when it writes.
+    ``written`` is when, in seconds since the epoch by the store's clock; 0 where it does not say.
+    """
 
     url: str
     size: int
     etag: str
     modified_ns: int
+    generation: str = field(default="", compare=False)
+    written: float = field(default=0.0, compare=False)
 
     def same_as(self, other: StoredObject) -> bool:
         """Whether both are one content: of one size, and of one ETag or, without it, one time."""
@@ -72,9 +78,16 @@ def scrubbed(text: str) -> str:
 
 
 def place_of(url: str) -> Location:
-    """Take a URL apart. InputError for one without a bucket, container or host."""
+    """Take a URL apart. InputError for one without a bucket, container or host, and for a chain.
+
+    A chain of fsspec's, ``a::b``, lets what is found at b say what is opened, code even.
+    """
     scheme, _, rest = url.partition("://")
     kind = _KINDS.get(scheme.lower(), "")
+    if not kind and "::" in url:
+        raise InputError(
+            f"{shown(url)}: a chain of file systems is not opened: name the object itself"
+        )
     if not kind:
         return Location("", "", url)
     if kind == "http":
@@ -90,12 +103,8 @@ def place_of(url: str) -> Location:
     return Location(kind, root, key)
 
 
-def same_object(url: str, other: str) -> bool:
-    """Whether two URLs or paths name one object, by what they say and the environment."""
-    return _object_of(url) == _object_of(other)
-
-
-def _object_of(url: str) -> Location:
+def object_of(url: str) -> Location:
+    """What is the same for all URLs of one object, or for a path."""
     place = place_of(url)
     if place.kind != "az":
         return place

@@ -16,10 +16,13 @@ import numpy as np
 
 from tokpack.display import brief
 from tokpack.errors import TokenizerError, UsageError
+from tokpack.stores import is_url
+from tokpack.tokenizers.copies import keep_copies
 from tokpack.tokenizers.frame import Frame, frame_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
 
     import numpy.typing as npt
 
@@ -27,7 +30,7 @@ SpecialMode = Literal["text", "encode"]
 IdType = Literal["uint16", "int32"]
 
 
-class Choice(NamedTuple):
+class TokenizerOptions(NamedTuple):
     """What a request says of a tokenizer beside where it is; None: as its own files have it."""
 
     special: SpecialMode | None = None
@@ -104,7 +107,7 @@ class Tokenizer(ABC):
     the ids of special tokens by their text. ``special_tokens_default`` is what the mode ``auto``
     means for this tokenizer. ``why_not_native`` says in one phrase why a slower library does the
     work; "" for the native core. ``arguments`` are what ``load_tokenizer`` needs beside ``name``
-    to load the same tokenizer again.
+    to load the same tokenizer again, from the ``files`` that it was read from.
     """
 
     name: str
@@ -116,6 +119,7 @@ class Tokenizer(ABC):
     native: bool = False
     why_not_native: str = ""
     arguments: Mapping[str, str | int] = MappingProxyType({})
+    files: tuple[Path, ...] = ()
 
     def encoder(
         self,
@@ -201,7 +205,8 @@ class Tokenizer(ABC):
         """sha256, in hex, over the vocabulary and the rules, whatever their files look like."""
 
     def describe(self) -> dict[str, Any]:
-        """What a manifest says of a tokenizer."""
+        """What a manifest says of a tokenizer, of whose files it keeps copies in the cache."""
+        files = keep_copies(self.files, on_store=is_url(self.name))
         return {
             "name": self.name,
             "kind": self.kind,
@@ -210,6 +215,7 @@ class Tokenizer(ABC):
             "eod_id": self.eod_id,
             "special_ids": self.special_ids,
             **({"arguments": dict(self.arguments)} if self.arguments else {}),
+            **({"files": files} if files else {}),
         }
 
     def special_mode(self, special_tokens: str) -> SpecialMode:

@@ -6,7 +6,9 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from tokpack.errors import TokenizerError, TokpackError
-from tokpack.tokenizers.load import load_tokenizer
+from tokpack.tokenizers import hub
+from tokpack.tokenizers.copies import find_copies
+from tokpack.tokenizers.load import has_own_name, load_tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -26,54 +28,93 @@ def arguments_of(entry: Mapping[str, Any] | None) -> dict[str, Any]:
     return {key: known[key] for key, kind in _ARGUMENTS.items() if type(known.get(key)) is kind}
 
 
+def load_described(entry: Mapping[str, Any], folder: str = "") -> Tokenizer:
+    """The tokenizer that a manifest or a checkpoint describes; its files may lie in ``folder``.
+
+    The description may be anybody's: it is by its files' checksums that they are found, on this
+    machine, or by a name that tokpack has. TokenizerError where there is no such tokenizer.
+    """
+    reason = "what is there now is another one (its sha256 differs)"
+    eod = entry.get("eod_id")
+    for request in _requests(entry, folder):
+        try:
+            tokenizer = load_tokenizer(**request, eod_token=eod if type(eod) is int else None)
+        except (TokpackError, OSError) as error:
+            reason = str(error)
+            continue
+        if tokenizer.fingerprint == entry.get("sha256"):
+            tokenizer.name = str(entry.get("name", ""))
+            return tokenizer
+    raise TokenizerError(reason)
+
+
+def _requests(entry: Mapping[str, Any], folder: str) -> list[dict[str, Any]]:
+    """Arguments of load_tokenizer that may give a tokenizer again, the likely ones first."""
+    name, arguments = str(entry.get("name", "")), arguments_of(entry)
+    if arguments.get("tokenizer_type") == "CharLevelTokenizer":
+        return [arguments]
+    folders = [folder] if folder else []
+    if hub.is_repository(name):
+        folders += map(str, (hub.cache_folder(name), *hub.hub_snapshots(name)))
+    try:
+        files = find_copies(entry.get("files"), folders)
+    except TokenizerError:
+        if not has_own_name(name):
+            raise
+        return _of_both_types({"tokenizer": name})
+    kind = _TYPES.get(str(entry.get("kind")))
+    if arguments or kind:
+        return [{"tokenizer": files[0], **(arguments or {"tokenizer_type": kind})}]
+    if len(files) == 1:
+        return [{"tokenizer": files[0]}]
+    return _of_both_types({"vocab_file": files[0], "merge_file": files[1]})
+
+
+def _of_both_types(request: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """GPT-2's files are two types, which differ in what special tokens in texts become."""
+    return [{**request, "tokenizer_type": type_} for type_ in (None, "HFGPT2Tokenizer")]
+
+
 def tokenizer_of(entry: Mapping[str, Any] | None, **given: Unpack[TokenizerFiles]) -> Tokenizer:
     """The tokenizer that a checkpoint's entry describes, or the one that is given.
 
     TokenizerError where it is not found, or is another one than the entry says.
     """
-    if entry is None and not any(given.values()):
+    asked = any(given.values())
+    if entry is None and not asked:
         raise TokenizerError(
             "the checkpoint does not say its tokenizer: add --tokenizer, or --vocab-file and "
             "--merge-file"
         )
-    found = list(_candidates(entry, given))
-    same = [t for t in found if entry is None or t.fingerprint == entry["sha256"]]
-    if same:
-        return same[0]
-    assert entry is not None
-    other = f"; {found[0].name} is another one ({found[0].fingerprint})" if found else ""
+    if entry is None:
+        return load_tokenizer(**given)
+    why = ""
+    try:
+        found = list(_of_types(entry, given)) if asked else [load_described(entry)]
+        same = [tokenizer for tokenizer in found if tokenizer.fingerprint == entry["sha256"]]
+        if same:
+            return same[0]
+        why = f"{found[0].name} is another one ({found[0].fingerprint})"
+    except TokenizerError as error:
+        if asked:
+            raise
+        why = str(error)
     raise TokenizerError(
-        f"the tokenizer of the checkpoint, {entry['name']} ({entry['sha256']}), is not found"
-        f"{other}: add --tokenizer, or --vocab-file and --merge-file"
+        f"the tokenizer of the checkpoint, {entry['name']} ({entry['sha256']}), is not found "
+        f"({why}): add --tokenizer, or --vocab-file and --merge-file"
     )
 
 
-def _candidates(entry: Mapping[str, Any] | None, given: TokenizerFiles) -> Iterator[Tokenizer]:
-    """The tokenizers that may be meant.
-
-    GPT-2's files are loaded as two types, which differ in what special tokens in texts become.
-    """
-    asked = any(given.values())
-    sources: list[dict[str, Any]] = [{**given}]
-    if not asked and entry is not None:
-        own = entry["name"]  # of two files the vocabulary alone
-        other = own.replace("vocab.json", "merges.txt").replace("encoder.json", "vocab.bpe")
-        sources = [{"tokenizer": own}, {"vocab_file": own, "merge_file": other}]
-    kind = given.get("tokenizer_type") or (None if entry is None else _TYPES.get(entry["kind"]))
-    types = (kind,) if kind else (None, "HFGPT2Tokenizer")
-    requests: list[dict[str, Any]]
-    requests = [{**source, "tokenizer_type": type_} for source in sources for type_ in types]
-    arguments = arguments_of(entry)
-    if entry is not None and arguments:
+def _of_types(entry: Mapping[str, Any], given: TokenizerFiles) -> Iterator[Tokenizer]:
+    """The tokenizers that a request may mean, as the entry has them."""
+    arguments, kind = arguments_of(entry), given.get("tokenizer_type")
+    kind = kind or _TYPES.get(str(entry.get("kind")))
+    requests = [{**given, "tokenizer_type": kind}] if kind else _of_both_types(given)
+    if arguments:
         files = map(given.get, ("tokenizer", "tokenizer_model", "vocab_file"))
-        requests = [{"tokenizer": next(filter(None, files), entry["name"]), **arguments}]
-    eod = None if entry is None else entry.get("eod_id")
+        requests = [{"tokenizer": next(filter(None, files), None), **arguments}]
     for request in requests:
-        try:
-            yield load_tokenizer(**request, eod_token=eod)
-        except TokpackError:
-            if asked:
-                raise
+        yield load_tokenizer(**request, eod_token=entry.get("eod_id"))
 
 
 def files_of(tokenizer: Tokenizer, max_length: int, bos: int | None) -> dict[str, bytes]:

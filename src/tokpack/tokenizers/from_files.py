@@ -29,7 +29,7 @@ from tokpack.tokenizers.tekken import is_tekken
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tokpack.tokenizers.base import Choice, Tokenizer
+    from tokpack.tokenizers.base import Tokenizer, TokenizerOptions
     from tokpack.tokenizers.spec import BpeSpec
 
 JSON_FILES = ("tokenizer.json", "20B_tokenizer.json")
@@ -56,7 +56,7 @@ def find(folder: Path) -> list[Path] | None:
     return None
 
 
-def from_path(path: Path, name: str, choice: Choice) -> Tokenizer:
+def from_path(path: Path, name: str, choice: TokenizerOptions) -> Tokenizer:
     """A tokenizer's file, or the folder that it is in."""
     if not path.is_dir():
         return from_files([path], name, choice)
@@ -69,18 +69,23 @@ def from_path(path: Path, name: str, choice: Choice) -> Tokenizer:
     return from_files(files, name, choice)
 
 
-def from_files(files: list[Path], name: str, choice: Choice) -> Tokenizer:
+def from_files(files: list[Path], name: str, choice: TokenizerOptions) -> Tokenizer:
     """One file, or GPT-2's two."""
     if len(files) == 2:
         return from_gpt2_files(files[0], files[1], name, choice)
-    path = files[0]
+    tokenizer = _from_file(files[0], name, choice)
+    tokenizer.files = tuple(files)
+    return tokenizer
+
+
+def _from_file(path: Path, name: str, choice: TokenizerOptions) -> Tokenizer:
     raw = read_bytes(path)
     if is_ranks(raw) or path.suffix == ".tiktoken":
         return from_ranks.from_file(raw, path, name, choice)
     _refuse_pattern(path, choice)
     eos = _eos_of_config(path) if choice.eos_of_config and choice.eod_token is None else None
     if eos is not None:
-        tokenizer = from_files(files, name, choice._replace(eod_token=eos))
+        tokenizer = _from_file(path, name, choice._replace(eod_token=eos))
         tokenizer.arguments = {"tokenizer_type": "HuggingFaceTokenizer"}
         return tokenizer
     if _is_sentencepiece(raw) or path.suffix == ".model":
@@ -88,7 +93,7 @@ def from_files(files: list[Path], name: str, choice: Choice) -> Tokenizer:
     return _from_json(raw, path, name, choice)
 
 
-def _refuse_pattern(path: Path, choice: Choice) -> None:
+def _refuse_pattern(path: Path, choice: TokenizerOptions) -> None:
     if choice.pattern is not None:
         raise UsageError(
             f"{path}: its pattern cannot be chosen: --pattern is for a .tiktoken file, which does "
@@ -117,7 +122,7 @@ def _is_sentencepiece(raw: bytes) -> bool:
     return text[:1] == b"\n" and text[1:] < b"\x80" and raw[at + 3 + text[-1] :][:1] == b"\x15"
 
 
-def _from_json(raw: bytes, path: Path, name: str, choice: Choice) -> Tokenizer:
+def _from_json(raw: bytes, path: Path, name: str, choice: TokenizerOptions) -> Tokenizer:
     if not raw.strip():
         raise TokenizerError(f"{path}: the file is empty")
 
@@ -174,7 +179,9 @@ def _tokenizer_json(raw: bytes, path: Path) -> dict[str, Any]:
     return definition
 
 
-def from_gpt2_files(vocab_file: Path, merge_file: Path, name: str, choice: Choice) -> Tokenizer:
+def from_gpt2_files(
+    vocab_file: Path, merge_file: Path, name: str, choice: TokenizerOptions
+) -> Tokenizer:
     """GPT-2's pair of files, or TokenizerError where they are of two tokenizers."""
     _refuse_pattern(vocab_file, choice)
     raw_vocab, raw_merges = read_bytes(vocab_file), read_bytes(merge_file)
@@ -186,10 +193,12 @@ def from_gpt2_files(vocab_file: Path, merge_file: Path, name: str, choice: Choic
     spec = spec_cache.kept(b"%d\n%b%b" % (len(raw_vocab), raw_vocab, raw_merges), read)
     assert isinstance(spec, ByteLevelSpec)
     warn_of_unreachable(spec, vocab_file, merge_file)
-    return NativeTokenizer(
+    tokenizer = NativeTokenizer(
         name,
         spec,
         reference=(raw_vocab, raw_merges),
         special_tokens_default=choice.special or "text",
         eod_token=choice.eod_token,
     )
+    tokenizer.files = (vocab_file, merge_file)
+    return tokenizer

@@ -16,19 +16,23 @@ from tokpack.tokenizers.ranks import by_rank, parse_ranks, spec_of_ranks
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tokpack.tokenizers.base import Choice, SpecialMode, Tokenizer
-    from tokpack.tokenizers.published import Published
+    from tokpack.tokenizers.base import SpecialMode, Tokenizer, TokenizerOptions
+    from tokpack.tokenizers.published import KnownVocabulary
     from tokpack.tokenizers.spec import ByteLevelSpec
 
 
-def from_name(known: Published, choice: Choice) -> Tokenizer:
+def from_name(known: KnownVocabulary, choice: TokenizerOptions) -> Tokenizer:
     """An encoding of tiktoken's, from a file on this machine."""
     path, raw = published.read_published(known)
     return from_file(raw, path, known.name, choice, known)
 
 
 def from_file(
-    raw: bytes, path: Path, name: str, choice: Choice, known: Published | None = None
+    raw: bytes,
+    path: Path,
+    name: str,
+    choice: TokenizerOptions,
+    known: KnownVocabulary | None = None,
 ) -> Tokenizer:
     """A .tiktoken file: a ``known`` one, or what its content says. Any other needs its pattern.
 
@@ -56,7 +60,9 @@ def from_file(
     return tokenizer
 
 
-def from_tekken(definition: dict[str, Any], path: Path, name: str, choice: Choice) -> Tokenizer:
+def from_tekken(
+    definition: dict[str, Any], path: Path, name: str, choice: TokenizerOptions
+) -> Tokenizer:
     """Mistral's tekken.json, whose tools leave special tokens in texts as text."""
     found = tekken.read_tekken(definition, path)
     spec = spec_of_ranks(found.tokens, found.special, path, first_id=found.first_id)
@@ -67,7 +73,7 @@ def from_list(
     definition: list[Any],
     path: Path,
     name: str,
-    choice: Choice,
+    choice: TokenizerOptions,
     *,
     vocab_size: int | None,
     special_tokens: int | None,

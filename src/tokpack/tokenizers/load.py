@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from tokpack.errors import TokenizerError, UsageError
 from tokpack.stores import is_url, near, shown
 from tokpack.tokenizers import from_ranks, hub, published
-from tokpack.tokenizers.base import Choice
+from tokpack.tokenizers.base import TokenizerOptions
 from tokpack.tokenizers.char_level import CharLevelTokenizer
 from tokpack.tokenizers.from_files import (
     GPT2_FILES,
@@ -45,7 +45,7 @@ _FROM_TRANSFORMERS = ("huggingfacetokenizer", "pretrainedfromhf")
 
 
 @dataclass(frozen=True)
-class Known:
+class NamedTokenizer:
     """A tokenizer with a name of its own; ``digest`` is its definition's, in every copy of it."""
 
     name: str
@@ -57,7 +57,7 @@ class Known:
 
 
 _KNOWN = (
-    Known(
+    NamedTokenizer(
         name="gpt2",
         repository="openai-community/gpt2",
         aliases=("gpt-2", "gpt2-medium", "gpt2-large", "gpt2-xl"),
@@ -65,7 +65,7 @@ _KNOWN = (
         flags="--vocab-file and --merge-file",
         digest="0ba1f2a060ea18581f6dfaef20810814d86a5cd717a0b402b38fc8b1c4015325",
     ),
-    Known(
+    NamedTokenizer(
         name="neox",
         repository="EleutherAI/gpt-neox-20b",
         aliases=("20b", "neox20b", "neox-20b", "gpt-neox", "gpt-neox-20b"),
@@ -150,20 +150,23 @@ def load_tokenizer(
     type_name = (tokenizer_type or "").lower()
     # transformers' GPT-2 encodes special tokens, Megatron's takes them for text.
     special: SpecialMode | None = "encode" if type_name.startswith("hfgpt2") else None
-    choice = Choice(special, eod_token, pattern, type_name in _FROM_TRANSFORMERS)
-    if kind == "ranks in a list":
-        return from_ranks.from_list(
-            _read_list(path),
-            path,
-            source,
-            choice,
-            vocab_size=vocab_size,
-            special_tokens=special_tokens_count,
-        )
-    if kind in ("sentencepiece", "whitespace"):
-        if pattern is not None:
+    choice = TokenizerOptions(special, eod_token, pattern, type_name in _FROM_TRANSFORMERS)
+    if kind in ("ranks in a list", "sentencepiece", "whitespace"):
+        if kind == "ranks in a list":
+            found: Tokenizer = from_ranks.from_list(
+                _read_list(path),
+                path,
+                source,
+                choice,
+                vocab_size=vocab_size,
+                special_tokens=special_tokens_count,
+            )
+        elif pattern is not None:
             raise UsageError(f"{source}: --pattern is for a .tiktoken file")
-        return _from_typed_file(path, source, type_name, eod_token)
+        else:
+            found = _from_typed_file(path, source, type_name, eod_token)
+        found.files = (path,)
+        return found
     if choice.eos_of_config and is_url(source):
         raise UsageError(_BESIDE.format(source, tokenizer_type))
     if merge_file is not None:
@@ -210,10 +213,20 @@ def _kind(tokenizer_type: str | None) -> str | None:
     return kind
 
 
-def _from_name(name: str, choice: Choice) -> Tokenizer:
-    for known in _KNOWN:
-        if name.lower() in (known.name, known.repository.lower(), *known.aliases):
-            return _from_known(known, choice)
+def has_own_name(name: str) -> bool:
+    """Whether a name means one certain tokenizer, whoever says it: gpt2, cl100k_base."""
+    return _known(name) is not None or published.by_name(name) is not None
+
+
+def _known(name: str) -> NamedTokenizer | None:
+    names = ((known, (known.name, known.repository.lower(), *known.aliases)) for known in _KNOWN)
+    return next((known for known, own in names if name.lower() in own), None)
+
+
+def _from_name(name: str, choice: TokenizerOptions) -> Tokenizer:
+    known = _known(name)
+    if known is not None:
+        return _from_known(known, choice)
     encoding = published.by_name(name)
     if encoding is not None:
         return from_ranks.from_name(encoding, choice)
@@ -241,7 +254,7 @@ def _from_name(name: str, choice: Choice) -> Tokenizer:
     return from_path(cache, name, choice)
 
 
-def _from_known(known: Known, choice: Choice) -> Tokenizer:
+def _from_known(known: NamedTokenizer, choice: TokenizerOptions) -> Tokenizer:
     def load(folder: Path) -> Tokenizer:
         tokenizer = from_files([folder / file for file in known.files], known.name, choice)
         if tokenizer.definition_digest() != known.digest:

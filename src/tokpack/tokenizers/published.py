@@ -21,7 +21,7 @@ _END = "<|endoftext|>"
 
 
 @dataclass(frozen=True)
-class Published:
+class KnownVocabulary:
     """A vocabulary of ranks that is known by the sha256 of its file.
 
     ``special`` has the ids of special tokens; ``mode`` is what becomes of one inside a text in the
@@ -82,22 +82,22 @@ _QWEN = (_END, "<|im_start|>", "<|im_end|>", *(f"<|extra_{i}|>" for i in range(2
 
 # The first of those with the same file is what the file is when it has no name.
 _PUBLISHED = (
-    Published(
+    KnownVocabulary(
         "r50k_base",
         "306cd27f03c1a714eca7108e03d66b7dc042abe8c258b44c199a7ed9838dd930",
         "gpt2",
         {_END: 50256},
         "r50k_base.tiktoken",
     ),
-    Published("p50k_base", _P50K_SHA, "gpt2", {_END: 50256}, "p50k_base.tiktoken"),
-    Published(
+    KnownVocabulary("p50k_base", _P50K_SHA, "gpt2", {_END: 50256}, "p50k_base.tiktoken"),
+    KnownVocabulary(
         "p50k_edit",
         _P50K_SHA,
         "gpt2",
         {_END: 50256, **{token: 50281 + i for i, token in enumerate(_FIM)}},
         "p50k_base.tiktoken",
     ),
-    Published(
+    KnownVocabulary(
         "cl100k_base",
         "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7",
         "cl100k",
@@ -108,8 +108,8 @@ _PUBLISHED = (
         },
         "cl100k_base.tiktoken",
     ),
-    Published("o200k_base", _O200K_SHA, "o200k", _O200K, "o200k_base.tiktoken"),
-    Published(
+    KnownVocabulary("o200k_base", _O200K_SHA, "o200k", _O200K, "o200k_base.tiktoken"),
+    KnownVocabulary(
         "o200k_harmony",
         _O200K_SHA,
         "o200k",
@@ -121,19 +121,19 @@ _PUBLISHED = (
         },
         "o200k_base.tiktoken",
     ),
-    Published(
+    KnownVocabulary(
         "Llama 3",
         "82e9d31979e92ab929cd544440f129d9ecd797b69e327f80f17e1c50d5551b55",
         "llama3",
         {token: 128000 + i for i, token in enumerate(_LLAMA3)},
     ),
-    Published(
+    KnownVocabulary(
         "Llama 4",
         "d0bdbaf59b0762c8c807617e2d8ea51420eb1b1de266df2495be755c8e0ed6ed",
         "o200k",
         {token: 200000 + i for i, token in enumerate(_LLAMA4)},
     ),
-    Published(
+    KnownVocabulary(
         "Qwen",
         "b2b1b8dfb5cc5f024bafc373121c6aba3f66f9a5a0269e243470a1de16a33186",
         "qwen2",
@@ -144,12 +144,12 @@ _PUBLISHED = (
 )
 
 
-def by_name(name: str) -> Published | None:
+def by_name(name: str) -> KnownVocabulary | None:
     """The encoding that tiktoken has under a name."""
     return next((known for known in _PUBLISHED if known.file and known.name == name.lower()), None)
 
 
-def by_content(raw: bytes) -> Published | None:
+def by_content(raw: bytes) -> KnownVocabulary | None:
     """What a file is known to be."""
     sha256 = hashlib.sha256(raw).hexdigest()
     return next((known for known in _PUBLISHED if known.sha256 == sha256), None)
@@ -160,7 +160,7 @@ def names() -> list[str]:
     return [known.name for known in _PUBLISHED if known.file]
 
 
-def read_published(known: Published) -> tuple[Path, bytes]:
+def read_published(known: KnownVocabulary) -> tuple[Path, bytes]:
     """The file of an encoding of tiktoken's: from tokpack's cache, or from tiktoken's own.
 
     TokenizerError where neither has it, which says where to put it, and where it is another file.

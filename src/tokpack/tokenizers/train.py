@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tokpack.display import brief
-from tokpack.errors import InputError, TokenizerError, UsageError
+from tokpack.errors import InputError, TokenizerError, UsageError, option
 from tokpack.tokenizers.huggingface import encode_batch, failures, load_library
 from tokpack.tokenizers.patterns import pre_tokenizer_of, recognize
 from tokpack.tokenizers.whitespace import EOD, UNKNOWN
@@ -174,7 +174,7 @@ def train_byte_fallback(
 
 def _check_special(tokens: Sequence[str]) -> None:
     if "" in tokens or len(set(tokens)) != len(tokens):
-        raise UsageError(f"special_tokens is {list(tokens)}; it needs different tokens")
+        raise UsageError(f"{option('special_tokens')} is {list(tokens)}; it needs different tokens")
 
 
 @contextmanager

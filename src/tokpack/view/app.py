@@ -17,7 +17,7 @@ from tokpack.errors import TokpackError, UsageError
 from tokpack.report.html import Html, html, tag
 from tokpack.report.page import style
 from tokpack.view import blend_pages, dataset_pages, encode_pages, run_pages
-from tokpack.view.site import Query, Site
+from tokpack.view.site import Pages, Query
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from tokpack.view.items import Item
 
-    Page = Callable[[Site, int, Any, Query], Html]
+    Page = Callable[[Pages, int, Any, Query], Html]
 
 HOST = "127.0.0.1"
 HEADERS = {
@@ -58,7 +58,7 @@ PAGES: dict[str, dict[str, Page]] = {
 }
 
 
-class Guard:
+class HostCheck:
     """Lets a request pass that names this machine as its host and knows the token.
 
     The host keeps pages of other sites out, whose names may be made to lead here; the token keeps
@@ -102,7 +102,7 @@ class Guard:
 
 def application(items: Sequence[Item], token: str) -> ASGIApp:
     """The pages of items, below /TOKEN/."""
-    site = Site(list(items), f"/{token}/")
+    site = Pages(list(items), f"/{token}/")
     sheet = style() + resources.files("tokpack.view").joinpath("view.css").read_text("utf-8")
 
     def front(request: Request) -> Response:
@@ -135,10 +135,10 @@ def application(items: Sequence[Item], token: str) -> ASGIApp:
         Route("/{item:int}/{page:str}", page),
     ]
     caught: dict[Any, Any] = dict.fromkeys((HTTPException, TokpackError, OSError), failed)
-    return Guard(Starlette(routes=routes, exception_handlers=caught), token)
+    return HostCheck(Starlette(routes=routes, exception_handlers=caught), token)
 
 
-def _front(site: Site) -> Html:
+def _front(site: Pages) -> Html:
     """What there is to look at."""
     rows = [
         tag("li", item.kind, " ", site.link(item.name, number))

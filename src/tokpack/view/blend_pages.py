@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from tokpack.samples.blend.mixture import Mixture
     from tokpack.samples.blend.plan import BlendPlan
     from tokpack.view.items import BlendItem, RunItem
-    from tokpack.view.site import Query, Site
+    from tokpack.view.site import Pages, Query
 
 MAX_EPOCHS = 4.0
 _CURVES = 12  # datasets, the largest, in a plot
 
 
-def blend_page(site: Site, number: int, item: BlendItem | RunItem, query: Query) -> Html:
+def blend_page(site: Pages, number: int, item: BlendItem | RunItem, query: Query) -> Html:
     """What a blend comes to."""
     plan = item.plan
     jump = site.form(number, "sample", "go", field("sample", "number", "", kind="number"), " ")
@@ -47,7 +47,7 @@ def _settings(plan: BlendPlan) -> Html:
     return table(["", ""], kept, "facts")
 
 
-def _mixture(site: Site, mixture: Mixture) -> Html:
+def _mixture(site: Pages, mixture: Mixture) -> Html:
     members, ends = mixture.members, _first_ends(mixture)
     largest = max((member.share for member in members), default=1.0)
     rows = [
@@ -66,7 +66,7 @@ def _mixture(site: Site, mixture: Mixture) -> Html:
         )
     ]
     head = ["dataset", "documents", "tokens", "weight", "share", "samples", "epochs", "used up at"]
-    tokens = mixture.samples * mixture.rules.seq_length
+    tokens = mixture.samples * mixture.rules.spec.seq_length
     return section(
         mixture.name,
         tag("p", f"{mixture.samples:,} samples, {tokens:,} tokens"),
@@ -75,7 +75,7 @@ def _mixture(site: Site, mixture: Mixture) -> Html:
     )
 
 
-def _named(site: Site, index: int, prefix: str) -> Html:
+def _named(site: Pages, index: int, prefix: str) -> Html:
     found = site.number_of(prefix)
     name = prefix if found is None else site.link(prefix, found)
     return html(tag("i", class_=f"key s{index % SERIES}"), name)
@@ -102,7 +102,7 @@ def _epochs_plot(mixture: Mixture) -> Html:
     ranked = sorted(range(len(parts)), key=lambda i: -mixture.epochs[i])[:_CURVES]
     curves = [
         [
-            (float(edge), counts[edge][i] * mixture.rules.seq_length / parts[i].tokens)
+            (float(edge), counts[edge][i] * mixture.rules.spec.seq_length / parts[i].tokens)
             for edge in edges
         ]
         if i in ranked

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tokpack.view.items import DatasetItem
-    from tokpack.view.site import Query, Site
+    from tokpack.view.site import Pages, Query
 
 LISTED = 20  # documents of a page
 SHOWN = 1000  # tokens of a page
@@ -32,7 +32,7 @@ _AROUND = 12  # tokens before a match
 _CHUNK = 1 << 16  # documents whose lengths are looked at together
 
 
-def dataset_page(site: Site, number: int, item: DatasetItem, query: Query) -> Html:
+def dataset_page(site: Pages, number: int, item: DatasetItem, query: Query) -> Html:
     """What a dataset is: facts, figures as far as they are cheap or asked for, ways into it."""
     data, asked = item.dataset, query.text("figures")
     notes = [tag("li", note) for note in item.notes]
@@ -59,7 +59,7 @@ def dataset_page(site: Site, number: int, item: DatasetItem, query: Query) -> Ht
     )
 
 
-def _ways(site: Site, number: int, item: DatasetItem) -> Html:
+def _ways(site: Pages, number: int, item: DatasetItem) -> Html:
     jump = site.form(number, "document", "go", field("document", "number", "", kind="number"), " ")
     return tag(
         "div",
@@ -70,11 +70,11 @@ def _ways(site: Site, number: int, item: DatasetItem) -> Html:
     )
 
 
-def _search_form(site: Site, number: int, text: str) -> Html:
+def _search_form(site: Pages, number: int, text: str) -> Html:
     return site.form(number, "search", "search", field("text", "text", text), " ")
 
 
-def documents_page(site: Site, number: int, item: DatasetItem, query: Query) -> Html:
+def documents_page(site: Pages, number: int, item: DatasetItem, query: Query) -> Html:
     """Documents one after the other, a line each."""
     data = item.dataset
     first = query.number("from", 0)
@@ -104,7 +104,7 @@ def _source(item: DatasetItem, document: int) -> str:
     return source if line is None else f"{source}:{line}"
 
 
-def document_page(site: Site, number: int, item: DatasetItem, query: Query) -> Html:
+def document_page(site: Pages, number: int, item: DatasetItem, query: Query) -> Html:
     """The tokens of a document, some of them at a time."""
     data, document = item.dataset, query.number("number")
     if document >= data.documents:
@@ -139,7 +139,7 @@ def document_page(site: Site, number: int, item: DatasetItem, query: Query) -> H
     )
 
 
-def _seen(site: Site, number: int, document: int) -> Iterator[Html]:
+def _seen(site: Pages, number: int, document: int) -> Iterator[Html]:
     """Links to the steps of each run that sees the document."""
     for run, item in enumerate(site.items):
         if item.kind == "run":
@@ -147,7 +147,7 @@ def _seen(site: Site, number: int, document: int) -> Iterator[Html]:
             yield site.link(f"seen by {item.name}", run, "seen", **asked)
 
 
-def search_page(site: Site, number: int, item: DatasetItem, query: Query) -> Html:
+def search_page(site: Pages, number: int, item: DatasetItem, query: Query) -> Html:
     """Documents that hold a text, in as many as can be searched in a moment."""
     text, first = query.text("text"), query.number("from", 0)
     if item.spelling is None:

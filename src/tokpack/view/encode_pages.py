@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -18,9 +17,9 @@ if TYPE_CHECKING:
     from tokpack.encoding.report import Report
     from tokpack.encoding.standing import Unfinished
     from tokpack.shards.plan import ShardPlan
-    from tokpack.shards.survey import Standing
+    from tokpack.shards.survey import ShardStatus
     from tokpack.view.items import EncodeItem
-    from tokpack.view.site import Query, Site
+    from tokpack.view.site import Pages, Query
 
 LISTED = 50  # shards or inputs of a page
 REFRESH_SECONDS = 5
@@ -31,7 +30,7 @@ _ENDS = {
 }
 
 
-def encode_page(site: Site, number: int, item: EncodeItem, query: Query) -> Html:
+def encode_page(site: Pages, number: int, item: EncodeItem, query: Query) -> Html:
     """How far a dataset is; it loads itself again while somebody works, unless asked not to."""
     found, still = item.look(), query.number("still", 0)
     if found is None:
@@ -58,7 +57,7 @@ def encode_page(site: Site, number: int, item: EncodeItem, query: Query) -> Html
     )
 
 
-def _made(site: Site, item: EncodeItem) -> Html:
+def _made(site: Pages, item: EncodeItem) -> Html:
     """It is finished: links to what it has become."""
     links = [tag("li", site.link(one.name, site.add(one))) for one in item.made()]
     if not links:
@@ -82,11 +81,10 @@ def _run(found: Unfinished) -> Iterable[Html]:
 
 def _facts(report: Report, *, is_running: bool) -> list[list[str]]:
     seconds, done, total = report.seconds, report.done, report.total
-    ago = max(0.0, time.time() - report.told)
     rows = [
         ["by", f"process {report.pid} on {report.host}, {counted(report.workers, 'worker')}"],
         ["for", time_text(seconds)],
-        ["heard of", f"{time_text(ago)} ago"],
+        ["heard of", f"{time_text(report.silent)} ago"],
         ["read", f"{bytes_text(done)} of {bytes_text(total)}, as stored" if total else "a stream"],
         ["text", bytes_text(report.text_bytes)],
         ["documents", f"{report.documents:,}"],
@@ -122,7 +120,7 @@ def _course(item: EncodeItem) -> Html:
     return tag("figure", curves_plot([points], titles))
 
 
-def _inputs(site: Site, number: int, found: Unfinished, query: Query) -> Html:
+def _inputs(site: Pages, number: int, found: Unfinished, query: Query) -> Html:
     plan, first = found.plan, query.number("from", 0)
     if plan is None:
         return none("Its plan cannot be read.")
@@ -140,7 +138,7 @@ def _inputs(site: Site, number: int, found: Unfinished, query: Query) -> Html:
 
 
 def _shards(
-    site: Site, number: int, plan: ShardPlan, standings: Sequence[Standing], query: Query
+    site: Pages, number: int, plan: ShardPlan, standings: Sequence[ShardStatus], query: Query
 ) -> Html:
     first, states = query.number("from", 0), Counter(one.state for one in standings)
     rows = [[f"{one.number:,}", one.state, *_told(one)] for one in standings[first:][:LISTED]]
@@ -148,7 +146,7 @@ def _shards(
     still = query.text("still") or None
     words = ", ".join(f"{states[state]:,} {state}" for state in dict.fromkeys(states))
     if states["done"] == plan.shards:
-        words += ": tokpack commit makes them one dataset"
+        words += ": tokpack shards commit makes them one dataset"
     return html(
         _bar(states["done"], plan.shards),
         tag("p", f"{counted(plan.shards, 'shard')} of {bytes_text(plan.size)} as stored: {words}"),
@@ -157,7 +155,7 @@ def _shards(
     )
 
 
-def _told(one: Standing) -> list[str]:
+def _told(one: ShardStatus) -> list[str]:
     report = one.report
     if report is None:
         return [""] * 5

@@ -15,7 +15,7 @@ from tokpack.encoding.standing import begun_prefix, unfinished
 from tokpack.errors import InputError, TokpackError
 from tokpack.indexed import MMapIndexedDataset
 from tokpack.report import Sources, Spelling, Stats, doubt, find_tokenizer, stats
-from tokpack.report.lengths import Measures, measure
+from tokpack.report.lengths import LengthStats, measure
 from tokpack.samples.blend.datasets import find_prefix
 from tokpack.samples.blend.plan import plan_of
 from tokpack.samples.blend.words import is_blend_file, read_words
@@ -26,11 +26,11 @@ from tokpack.stores import is_url
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tokpack.checkpoints.course import Course, Samples
+    from tokpack.checkpoints.course import RunHistory, Samples
     from tokpack.checkpoints.run_log import RunLog
     from tokpack.encoding.standing import Unfinished
     from tokpack.samples.blend.plan import BlendPlan
-    from tokpack.shards.survey import Standing
+    from tokpack.shards.survey import ShardStatus
     from tokpack.tokenizers import TokenizerFiles
 
 
@@ -64,7 +64,7 @@ class DatasetItem:
         return [note for note in (doubt(self.dataset), self._spelling[1]) if note]
 
     @cached_property
-    def measures(self) -> Measures:
+    def measures(self) -> LengthStats:
         """How long its documents are; reads every length."""
         return measure(self.dataset)
 
@@ -97,7 +97,7 @@ class BlendItem:
         """The samples of training."""
         return open_training(self._spec)[1]
 
-    course: Course | None = None
+    course: RunHistory | None = None
 
 
 class RunItem:
@@ -108,7 +108,7 @@ class RunItem:
     def __init__(self, folder: str) -> None:
         self.name, self._path = folder, Path(folder) / LOG
         self._read: tuple[tuple[int, int], RunLog] | None = None
-        self._course: Course | None = None
+        self._course: RunHistory | None = None
 
     @property
     def log(self) -> RunLog:
@@ -129,7 +129,7 @@ class RunItem:
         return (entry.prefix for _, entries in groups for entry in entries)
 
     @property
-    def course(self) -> Course:
+    def course(self) -> RunHistory:
         """Its samples and steps. InputError where the data is not there."""
         log = self.log
         if self._course is None or len(self._course.log.begins) != len(log.begins):
@@ -147,7 +147,7 @@ class RunItem:
         return self.course.train
 
 
-class TokensAt(NamedTuple):
+class ProgressPoint(NamedTuple):
     """How many tokens there were at a time."""
 
     told: float
@@ -161,10 +161,11 @@ class EncodeItem:
 
     def __init__(self, prefix: str, tokenizer: TokenizerFiles) -> None:
         self.name, self._given = prefix, tokenizer
-        self.looks: list[TokensAt] = []  # since it was first looked at
+        self.looks: list[ProgressPoint] = []  # since it was first looked at
         self._names = {prefix}
+        self._standings: dict[str, list[ShardStatus]] = {}  # at the last look, by the plan's id
 
-    def look(self) -> Unfinished | tuple[ShardPlan, list[Standing]] | None:
+    def look(self) -> Unfinished | tuple[ShardPlan, list[ShardStatus]] | None:
         """The run or the shards as they are now; None where nobody makes it any more.
 
         InputError, FormatError and ResumeError.
@@ -178,7 +179,8 @@ class EncodeItem:
             return found
         if _is_planned(self.name) and not list(self.made()):
             plan = ShardPlan.load(self.name, any_version=True)
-            standings = survey(plan, self.name)
+            standings = survey(plan, self.name, self._standings.get(plan.id, ()))
+            self._standings = {plan.id: standings}
             self._names |= set(plan.whole(self.name).values())
             told = [one.report for one in standings if one.report]
             self._note(max((one.told for one in told), default=0), sum(one.tokens for one in told))
@@ -187,7 +189,7 @@ class EncodeItem:
 
     def _note(self, told: float, tokens: int) -> None:
         if not self.looks or self.looks[-1].told < told:
-            self.looks.append(TokensAt(told, tokens))
+            self.looks.append(ProgressPoint(told, tokens))
 
     def made(self) -> Iterator[DatasetItem]:
         """What it has become, as far as that is there."""

@@ -16,12 +16,12 @@ from tokpack.view.tokens import brief, token_text
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tokpack.checkpoints.course import Course
+    from tokpack.checkpoints.course import RunHistory
     from tokpack.checkpoints.run_log import Record, RunLog
     from tokpack.configuration.steps import Step
     from tokpack.samples.look import Looked, SamplePiece
     from tokpack.view.items import BlendItem, DatasetItem, RunItem
-    from tokpack.view.site import Query, Site
+    from tokpack.view.site import Pages, Query
 
 LINES = 50  # of the log, and samples of a step, on a page
 SHOWN = 2048  # tokens of a sample on a page
@@ -35,7 +35,7 @@ _CURVES = (
 )
 
 
-def run_page(site: Site, number: int, item: RunItem, query: Query) -> Html:
+def run_page(site: Pages, number: int, item: RunItem, query: Query) -> Html:
     """How a run went: curves, and the lines of its log."""
     log = item.log
     first, last = query.number("from", 0), query.number("to", 2**62)
@@ -65,7 +65,7 @@ def run_page(site: Site, number: int, item: RunItem, query: Query) -> Html:
     )
 
 
-def _curve(site: Site, number: int, log: RunLog, steps: Sequence[Record], *curve: str) -> Html:
+def _curve(site: Pages, number: int, log: RunLog, steps: Sequence[Record], *curve: str) -> Html:
     name, title, unit = curve
     points = [(r["iteration"], float(r[name])) for r in steps if _is_number(r.get(name))]
     curves, keys = [points], [title.lower()]
@@ -96,7 +96,7 @@ def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and math.isfinite(value)
 
 
-def _lines(site: Site, number: int, steps: Sequence[Record], query: Query) -> Html:
+def _lines(site: Pages, number: int, steps: Sequence[Record], query: Query) -> Html:
     page = query.number("line", max(len(steps) - LINES, 0))
     keep = {name: query.text(name) or None for name in ("from", "to")}
     rows = [
@@ -125,7 +125,7 @@ def _figure(value: object) -> str:
     return f"{value:.5g}" if isinstance(value, float) else ""
 
 
-def step_page(site: Site, number: int, item: RunItem, query: Query) -> Html:
+def step_page(site: Pages, number: int, item: RunItem, query: Query) -> Html:
     """The samples that a step took."""
     course = item.course
     step = course.step(query.number("number"))
@@ -157,7 +157,7 @@ def step_page(site: Site, number: int, item: RunItem, query: Query) -> Html:
     )
 
 
-def _row(site: Site, number: int, step: Step, sample: Looked) -> list[object]:
+def _row(site: Pages, number: int, step: Step, sample: Looked) -> list[object]:
     rank, batch = step.place(sample.number)
     member = _dataset_of(site, sample)
     spelling = member.spelling if member else None
@@ -171,12 +171,12 @@ def _row(site: Site, number: int, step: Step, sample: Looked) -> list[object]:
     ]
 
 
-def _dataset_of(site: Site, sample: Looked) -> DatasetItem | None:
+def _dataset_of(site: Pages, sample: Looked) -> DatasetItem | None:
     found = site.number_of(sample.dataset.path_prefix)
     return None if found is None else site.items[found]  # type: ignore[return-value]
 
 
-def sample_page(site: Site, number: int, item: BlendItem | RunItem, query: Query) -> Html:
+def sample_page(site: Pages, number: int, item: BlendItem | RunItem, query: Query) -> Html:
     """A sample: its documents, and its tokens, some of them at a time."""
     try:
         sample = look(item.train, query.number("number"))
@@ -204,7 +204,7 @@ def sample_page(site: Site, number: int, item: BlendItem | RunItem, query: Query
     )
 
 
-def _place(site: Site, number: int, step: Step | None, sample: Looked) -> Html:
+def _place(site: Pages, number: int, step: Step | None, sample: Looked) -> Html:
     if step is None:
         return html()
     rank, batch = step.place(sample.number)
@@ -222,7 +222,7 @@ def _marks(sample: Looked) -> Iterator[str]:
 
 
 def _pieces(
-    site: Site, number: int, sample: Looked, window: range, with_ids: bool
+    site: Pages, number: int, sample: Looked, window: range, with_ids: bool
 ) -> Iterator[Html]:
     """The documents of a sample, as far as their tokens lie in the window."""
     member = _dataset_of(site, sample)
@@ -237,7 +237,7 @@ def _pieces(
         yield token_text(ids, spelling, begin, with_ids=with_ids, silent=silent)
 
 
-def _heading(site: Site, number: int, sample: Looked, piece: SamplePiece) -> Iterator[object]:
+def _heading(site: Pages, number: int, sample: Looked, piece: SamplePiece) -> Iterator[object]:
     named, found = f"document {piece.document:,}", site.number_of(sample.dataset.path_prefix)
     member = _dataset_of(site, sample)
     if found is None or member is None:
@@ -254,13 +254,13 @@ def _heading(site: Site, number: int, sample: Looked, piece: SamplePiece) -> Ite
         yield site.link("when seen", number, "seen", dataset=found, document=piece.document)
 
 
-def seen_page(site: Site, number: int, item: RunItem, query: Query) -> Html:
+def seen_page(site: Pages, number: int, item: RunItem, query: Query) -> Html:
     """The steps at which a document is seen."""
     dataset, document = query.number("dataset"), query.number("document")
     other = site.items[dataset] if dataset < len(site.items) else None
     if other is None or other.kind != "dataset":
         raise UsageError(f"item {dataset} is no dataset")
-    course: Course = item.course
+    course: RunHistory = item.course
     samples = find(course.train, other.name, document, course.steps.samples)
     rows = []
     for sample, _ in zip(samples, range(FOUND + 1), strict=False):

@@ -38,7 +38,7 @@ class Query:
 
 
 @dataclass(frozen=True)
-class Site:
+class Pages:
     """The items, and the address below which all pages lie."""
 
     items: list[Item]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tokpack.display import shown
 from tokpack.report.html import Html, tag
-from tokpack.report.spelling import Spelled
+from tokpack.report.spelling import TokenText
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -40,7 +40,7 @@ def _spans(
     with_ids: bool,
     silent: Collection[int],
 ) -> Iterator[Html]:
-    spelled = spelling.whole(ids) if spelling else [Spelled((token,), "") for token in ids]
+    spelled = spelling.whole(ids) if spelling else [TokenText((token,), "") for token in ids]
     at = first
     for number, some in enumerate(spelled):
         numbers = "+".join(map(str, some.ids))

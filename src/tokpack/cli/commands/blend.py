@@ -6,15 +6,15 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from tokpack.cli import rewrite, terminal
+from tokpack.cli import blend_cache, rewrite, terminal
 from tokpack.cli.blend_flags import EVALUATED, ORDER, SAMPLES, SEQ_LENGTH, SPLIT, given
 from tokpack.cli.parser import Group, Page, flag, number
-from tokpack.cli.tokenizer_flags import OF_DATASET, tokenizer_paths
+from tokpack.cli.tokenizer_flags import of_dataset, tokenizer_paths
 from tokpack.errors import UsageError
 from tokpack.quantities import without_unit
 
 if TYPE_CHECKING:
-    from tokpack.report import Shared
+    from tokpack.report import CrossDuplicates
     from tokpack.samples.blend.plan import BlendPlan
     from tokpack.samples.blend.spec import Entries
 
@@ -135,7 +135,8 @@ PAGE = Page(
                 flag("--json", action="store_true", help="print the plan as JSON on stdout"),
             ),
         ),
-        Group("tokenizer, for --show", OF_DATASET.flags),
+        blend_cache.GROUP,
+        *of_dataset("tokenizer, for --show"),
     ),
     """\
 INPUT is WEIGHT PREFIX [WEIGHT PREFIX ...], or prefixes alone, which count by their size, or one
@@ -148,24 +149,10 @@ examples:
   tokpack blend 2 wiki 1 owt --by epochs --split 969,30,1
   tokpack blend wiki --valid news=news_valid --valid code=code_valid
   tokpack blend blend.yaml --samples 1000000 --show 3
+  tokpack blend blend.yaml --order megatron --samples 1000000 --cache cache
+  tokpack blend blend.yaml --order megatron --split 98,1,1 --samples 1000000 \\
+      --valid-samples 2000 --test-samples 200 --megatron-cache cache --tokenizer-ids ids.json
 """,
-)
-
-_SETTINGS = (
-    "samples",
-    "tokens",
-    "epochs",
-    "seq_length",
-    "by",
-    "temperature",
-    "split",
-    "split_by",
-    "allow_empty",
-    "valid_samples",
-    "test_samples",
-    "order",
-    "seed",
-    "packing",
 )
 
 
@@ -179,13 +166,21 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"{arguments.output}: a plan is saved as YAML: name it so, as blend.yaml")
     if arguments.output:
         check_saved(arguments.output, arguments.inputs, overwrite=arguments.overwrite)
-    plan = plan_of(read_words(arguments.inputs).changed(**_changes(arguments)))
+    spec = read_words(arguments.inputs).changed(**_changes(arguments))
+    caches = blend_cache.is_asked(arguments)
+    notes: list[str] = []
+    if caches:
+        spec, notes = blend_cache.without_unasked(spec)
+    plan = plan_of(spec)
+    for line in () if arguments.quiet else notes:
+        terminal.note(line)
+    files = blend_cache.build(plan, arguments) if caches else []
     if arguments.output:
         inputs = [*arguments.inputs, *tokenizer_paths(arguments)]
         save_blend(plan, arguments.output, overwrite=arguments.overwrite, inputs=inputs)
     shared = _shared(plan, arguments) if arguments.duplicates else {}
     if arguments.json:
-        _print_json(plan, arguments, shared)
+        _print_json(plan, arguments, shared=shared, files=files)
         _warn(plan, arguments)
     else:
         from tokpack.cli.blend_table import print_plan, print_shared
@@ -193,6 +188,8 @@ def run(arguments: argparse.Namespace) -> int:
         print_plan(plan)
         if arguments.duplicates:
             print_shared(plan, shared)
+        if caches:
+            blend_cache.print_files(files, arguments)
         _warn(plan, arguments)
         if arguments.show:
             from tokpack.cli.shown_samples import print_samples
@@ -203,11 +200,11 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _shared(plan: BlendPlan, arguments: argparse.Namespace) -> dict[str, Shared]:
+def _shared(plan: BlendPlan, arguments: argparse.Namespace) -> dict[str, CrossDuplicates]:
     """What each dataset, also those of validation and test, shares with the others."""
-    from tokpack.report import Across, hash_documents
+    from tokpack.report import DuplicateFinder, hash_documents
 
-    across = Across()
+    across = DuplicateFinder()
     for dataset in plan.datasets:
         with terminal.Reporter(quiet=arguments.quiet) as report:
             hash_documents(dataset, across, progress=report)
@@ -227,7 +224,13 @@ def _warn(plan: BlendPlan, arguments: argparse.Namespace) -> None:
         terminal.say(f"tokpack: warning: and {more:,} more, which --json lists")
 
 
-def _print_json(plan: BlendPlan, arguments: argparse.Namespace, shared: dict[str, Shared]) -> None:
+def _print_json(
+    plan: BlendPlan,
+    arguments: argparse.Namespace,
+    *,
+    shared: dict[str, CrossDuplicates],
+    files: list[Any],
+) -> None:
     from tokpack.samples.blend.plan import as_json
 
     values = as_json(plan, arguments.max_epochs)
@@ -237,14 +240,18 @@ def _print_json(plan: BlendPlan, arguments: argparse.Namespace, shared: dict[str
         values["shown"] = samples_json(plan, arguments)
     if arguments.duplicates:
         values["shared"] = shared
+    if blend_cache.is_asked(arguments):
+        values["files"] = files
     terminal.put_json(values, indent=2)
 
 
 def _changes(arguments: argparse.Namespace) -> dict[str, Any]:
     """What flags say, and nothing of what they do not."""
+    from tokpack.samples.blend.spec import KEYS
     from tokpack.samples.blend.words import entries
 
-    changes = given(arguments, _SETTINGS)
+    # --valid is read below, and --cache says what to build, not what the blend is.
+    changes = given(arguments, {*KEYS} & {*vars(arguments)} - {"valid", "cache"})
     valid: dict[str, Entries] = {}
     for name, prefix in arguments.valid or ():
         valid[name] = (*valid.get(name, ()), *entries([prefix]))

@@ -33,20 +33,20 @@ PAGE = Page(
                     "--to",
                     metavar="FORMAT",
                     default="",
-                    help="format of OUTPUT (by its name, else mmap)",
+                    help="format of OUTPUT (by its name, else mmap; a .npy needs it)",
                 ),
                 flag("--dtype", choices=DTYPES, metavar="DTYPE", help="type of an id in OUTPUT"),
                 flag(
                     "--eod",
                     type=number(0),
                     metavar="ID",
-                    help="the id that ends a document, for formats that do not know documents",
+                    help="the id that ends a document, for formats that need one",
                 ),
                 flag(
                     "--input-dtype",
                     choices=(*DTYPES, "uint64"),
                     metavar="DTYPE",
-                    help="type of an id in a raw INPUT",
+                    help="type of an id in an INPUT without a header",
                 ),
                 flag("--column", metavar="NAME", help="parquet column with the ids (input_ids)"),
                 rewrite.OVERWRITE,
@@ -60,18 +60,17 @@ else by its file.
 
 formats:
   mmap       .bin/.idx, which Megatron, GPT-NeoX and tokpack train on; one side is always this
-  lazy       .bin/.idx of --dataset-impl lazy and cached (TNTIDX)
-  fairseq    .bin/.idx of fairseq, mmap or lazy; from only
   datatrove  .ds with .ds.index
+  olmo       .npy without a header and .csv.gz, as dolma and OLMo-core have them
   npy        a numpy array, one run of ids; from: also a document a row
   raw        ids and nothing else, as nanoGPT has them
   llm.c      a shard of llm.c or modded-nanogpt; from only
   parquet    a list of ids a row
 
 examples:
-  tokpack convert old/wiki wiki --from lazy
   tokpack convert ids.bin train --from raw --input-dtype uint16 --eod 50256
   tokpack convert wiki wiki.parquet
+  tokpack convert wiki wiki.npy --to olmo
   tokpack convert wiki wiki32 --dtype int32
 """,
     usage="INPUT OUTPUT [flags]",

@@ -8,40 +8,29 @@ import time
 
 from tokpack.cli import legacy, shards, summary, terminal
 from tokpack.cli.encode_flags import GROUPS, OUTPUT, resolve
+from tokpack.cli.option_flags import flag_of
 from tokpack.cli.parser import Group, Page, flag, number
 
 
-def _interval(text: str) -> terminal.Interval:
+def _interval(text: str) -> terminal.LineInterval:
     count = text[:-1] if text.endswith("s") else text
     if not count.isdigit() or int(count) == 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of documents, nor such as 30s")
     if text.endswith("s"):
-        return terminal.Interval(seconds=int(count))
-    return terminal.Interval(seconds=1.0, documents=int(count))
+        return terminal.LineInterval(seconds=int(count))
+    return terminal.LineInterval(seconds=1.0, documents=int(count))
 
-
-_SCRATCH = flag(
-    "--scratch",
-    metavar="DIR",
-    help="where a dataset for a store is made first ($TMPDIR, else the current folder)",
-)
 
 PAGE = Page(
     "encode",
     "Encode documents into a dataset that Megatron-LM, GPT-NeoX and their forks train on.",
     (
         *GROUPS,
-        Group("output", (*OUTPUT, _SCRATCH)),
+        Group("output", (*OUTPUT, flag_of("scratch"))),
         Group(
             "run",
             (
-                flag(
-                    "--workers",
-                    type=number(1),
-                    default=0,
-                    metavar="N",
-                    help="processes (all cores)",
-                ),
+                flag_of("workers", type=number(1), default=0),
                 flag(
                     "--log-interval",
                     type=_interval,

@@ -63,7 +63,7 @@ PAGE = Page(
                 ),
             ),
         ),
-        PARTS,
+        *PARTS,
     ),
     CHECKPOINTS
     + """

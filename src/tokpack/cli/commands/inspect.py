@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tokpack.cli import terminal
 from tokpack.cli.parser import Group, Page, flag, number
 from tokpack.cli.shown_dataset import MAX_TOKENS, load
-from tokpack.cli.tokenizer_flags import OF_DATASET
+from tokpack.cli.tokenizer_flags import of_dataset
 from tokpack.errors import UsageError
 from tokpack.quantities import time_text
 
@@ -69,7 +69,7 @@ PAGE = Page(
                 ),
             ),
         ),
-        OF_DATASET,
+        *of_dataset(),
         Group("output", (flag("--json", action="store_true", help="print JSON on stdout"),)),
     ),
     """\

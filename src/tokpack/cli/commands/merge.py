@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from tokpack.cli import rewrite, terminal
-from tokpack.cli.inputs import matching_datasets
+from tokpack.cli.inputs import datasets_in, matching_datasets
 from tokpack.cli.parser import Group, Page, flag, output_prefix
 from tokpack.errors import UsageError
 
@@ -37,6 +37,15 @@ PAGE = Page(
                 rewrite.JSON,
             ),
         ),
+        Group(
+            "Flags of merge_datasets.py",
+            (
+                flag("--input", dest="folder"),
+                flag("--output-prefix", dest="output", type=output_prefix),
+                flag("--multimodal", action="store_true"),
+            ),
+            hidden=True,
+        ),
     ),
     """\
 INPUT is the prefix of a dataset, or one of its files. All must have one dtype and, as far as their
@@ -46,14 +55,14 @@ examples:
   tokpack merge shard_*.idx -o whole
   tokpack merge wiki books code -o all --virtual
   tokpack merge s3://tokens/pile -o s3://tokens/one
+  tokpack merge --input shards --output-prefix whole     as Megatron-LM's merge_datasets.py
 """,
 )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run ``tokpack merge``."""
-    if not arguments.inputs:
-        raise UsageError("no INPUT: name two datasets or more, by their prefixes")
+    inputs = _inputs(arguments)
     if not arguments.output:
         raise UsageError("no output: add -o PREFIX")
     from tokpack.operations import merge
@@ -64,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
         terminal.Reporter(quiet=arguments.quiet) as report,
     ):
         manifest = merge(
-            matching_datasets(arguments.inputs),
+            inputs,
             arguments.output,
             virtual=arguments.virtual,
             overwrite=arguments.overwrite,
@@ -80,3 +89,23 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         terminal.print_paths([arguments.output], said=not arguments.quiet)
     return 0
+
+
+def _inputs(arguments: argparse.Namespace) -> list[str]:
+    if arguments.inputs and arguments.folder:
+        raise UsageError(
+            f"--input {arguments.folder} is a folder, all of whose datasets are merged, and "
+            f"{arguments.inputs[0]} is named too: give one of them"
+        )
+    if not (arguments.inputs or arguments.folder):
+        raise UsageError("no INPUT: name two datasets or more, by their prefixes")
+    found = (
+        datasets_in(arguments.folder) if arguments.folder else matching_datasets(arguments.inputs)
+    )
+    if arguments.multimodal:
+        from tokpack.indexed import MMapIndexedDataset
+
+        for dataset in map(MMapIndexedDataset, found):
+            if len(dataset) and dataset.modes is None:
+                raise UsageError(f"--multimodal: {dataset.path_prefix} is not; leave the flag out")
+    return found

@@ -6,13 +6,13 @@ import os
 from typing import TYPE_CHECKING
 
 from tokpack.cli.parser import Group, Page, flag, number
-from tokpack.cli.tokenizer_flags import OF_DATASET
+from tokpack.cli.tokenizer_flags import of_dataset
 from tokpack.errors import UsageError
 
 if TYPE_CHECKING:
     import argparse
 
-    from tokpack.checkpoints.course import Course
+    from tokpack.checkpoints.course import RunHistory
 
 PAGE = Page(
     "samples",
@@ -64,7 +64,7 @@ PAGE = Page(
                 ),
             ),
         ),
-        OF_DATASET,
+        *of_dataset(),
         Group(
             "output",
             (
@@ -118,7 +118,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _course(arguments: argparse.Namespace) -> Course:
+def _course(arguments: argparse.Namespace) -> RunHistory:
     from tokpack.checkpoints.course import course_of_blend, course_of_run
     from tokpack.samples.blend.words import is_blend_file
 

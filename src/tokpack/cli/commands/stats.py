@@ -11,7 +11,7 @@ from tokpack.cli import terminal
 from tokpack.cli.inputs import matching_datasets
 from tokpack.cli.parser import Group, Page, flag, number
 from tokpack.cli.shown_dataset import load
-from tokpack.cli.tokenizer_flags import OF_DATASET, tokenizer_paths
+from tokpack.cli.tokenizer_flags import of_dataset, tokenizer_paths
 from tokpack.errors import UsageError
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ PAGE = Page(
                 flag("--top", type=number(0), default=10, metavar="N", help="tokens shown (10)"),
             ),
         ),
-        OF_DATASET,
+        *of_dataset(),
     ),
     """\
 INPUT is the PREFIX of a dataset's .bin and .idx; several are shown side by side.
@@ -82,9 +82,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _counted(arguments: argparse.Namespace) -> list[Stats]:
     """The figures of each dataset; of several also what each shares with the others."""
-    from tokpack.report import Across, stats
+    from tokpack.report import DuplicateFinder, stats
 
-    across = Across() if arguments.inputs[1:] else None
+    across = DuplicateFinder() if arguments.inputs[1:] else None
     datasets = []
     for prefix in arguments.inputs:
         dataset, spelling = load(prefix, arguments)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tokpack.report import TokenizerFacts
-    from tokpack.report.tokenizer_trial import Texts, Trial
+    from tokpack.report.tokenizer_trial import Texts, TokenizerTrial
     from tokpack.tokenizers import Tokenizer
 
 _SAMPLE = 1_000_000  # bytes
@@ -143,14 +143,14 @@ def _texts(arguments: argparse.Namespace) -> list[Texts]:
     )
 
 
-def _try(tokenizer: Tokenizer, arguments: argparse.Namespace) -> Trial:
+def _try(tokenizer: Tokenizer, arguments: argparse.Namespace) -> TokenizerTrial:
     from tokpack.report.tokenizer_trial import mix, sample_texts, try_out
 
     most = arguments.sample
     return try_out(tokenizer, mix(_texts(arguments), most) if arguments.on else sample_texts(most))
 
 
-def _describe(facts: TokenizerFacts, trial: Trial, arguments: argparse.Namespace) -> None:
+def _describe(facts: TokenizerFacts, trial: TokenizerTrial, arguments: argparse.Namespace) -> None:
     from tokpack.cli.figures import bold, table
 
     if arguments.json:
@@ -194,7 +194,7 @@ def _token(token: tuple[str, int] | None) -> str:
     return "none" if token is None else f"{token[0]} {token[1]}"
 
 
-def _ids(facts: TokenizerFacts, trial: Trial) -> str:
+def _ids(facts: TokenizerFacts, trial: TokenizerTrial) -> str:
     sample = bytes_text(trial.text_bytes)
     if trial.difference is None:
         return "not compared" if facts.native else "by the reference library itself"

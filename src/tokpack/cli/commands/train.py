@@ -7,11 +7,12 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from tokpack.cli import layout_table, ranks
-from tokpack.cli.layout_table import PLAN
+from tokpack.cli import ranks, run_estimate
 from tokpack.cli.parser import flag_text, page_of
+from tokpack.cli.run_estimate import PLAN
 from tokpack.configuration.config import GROUPS
-from tokpack.configuration.flags import SETTINGS, resolve
+from tokpack.configuration.flags import SETTINGS
+from tokpack.configuration.request import RunRequest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,13 +40,14 @@ def run(argv: Sequence[str]) -> int:
         sys.stdout.write(page())
         return 0
     if "--plan" in argv:
-        return layout_table.run(argv)
-    if "WORLD_SIZE" not in os.environ:
-        _, nproc = resolve(argv)
-        if nproc is not None and nproc > 1:
-            return ranks.start([sys.executable, "-m", "tokpack.trainer", *argv], nproc)
+        return run_estimate.run(argv)
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    request = RunRequest.of(argv, world)
+    if "WORLD_SIZE" not in os.environ and (request.processes or 1) > 1:
+        command = [sys.executable, "-m", "tokpack.trainer", "-"]
+        return ranks.start(command, request.processes or 1, request.to_json().encode())
     # By name: the command line and the trainer do not import each other.
-    code: int = importlib.import_module("tokpack.trainer.__main__").run(argv)
+    code: int = importlib.import_module("tokpack.trainer.__main__").run(request, world)
     return code
 
 

@@ -1,4 +1,4 @@
-"""``tokpack verify``: is a dataset whole, every token what it should be; or mend its index."""
+"""``tokpack verify``: is a dataset whole, every token what it should be."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from tokpack.cli import terminal
 from tokpack.cli.inputs import matching_datasets
-from tokpack.cli.parser import Group, Page, flag, number, output_prefix
-from tokpack.cli.tokenizer_flags import OF_DATASET, tokenizer_given
+from tokpack.cli.parser import Group, Page, flag, number
+from tokpack.cli.tokenizer_flags import of_dataset, tokenizer_given
 from tokpack.errors import FormatError, InputError, UsageError
 from tokpack.quantities import bytes_text, time_text
 from tokpack.stores import is_url
@@ -19,8 +19,6 @@ from tokpack.stores import is_url
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Sequence
-
-    from tokpack.operations import RepairReport
 
 RATE_BYTES = 10_000_000  # with less a rate says how long a start takes
 
@@ -47,33 +45,7 @@ PAGE = Page(
                 flag("--json", action="store_true", help="print the results as JSON on stdout"),
             ),
         ),
-        Group(
-            "repair",
-            (
-                flag(
-                    "--repair",
-                    action="store_true",
-                    help="rebuild a missing or broken .idx, as a new dataset",
-                ),
-                flag(
-                    "-o",
-                    "--output",
-                    type=output_prefix,
-                    metavar="PREFIX",
-                    help="write PREFIX.bin and PREFIX.idx",
-                ),
-                flag(
-                    "--dtype",
-                    choices=("uint8", "int8", "int16", "uint16", "int32", "int64"),
-                    metavar="TYPE",
-                    help="type of the ids, when neither manifest nor old index says it",
-                ),
-            ),
-        ),
-        Group(
-            "tokenizer, for the vocabulary size, and for --repair the EOD",
-            OF_DATASET.flags,
-        ),
+        *of_dataset("tokenizer, for the vocabulary size"),
     ),
     """\
 INPUT is the PREFIX of PREFIX.bin and .idx, one of these files, or a folder with datasets. A good
@@ -83,7 +55,6 @@ examples:
   tokpack verify the-pile wiki
   tokpack verify --quick data/
   tokpack verify my-gpt2_text_document --tokenizer gpt2 --eod 50256
-  tokpack verify my-gpt2_text_document --repair -o mended --eod 50256
 """,
 )
 
@@ -91,7 +62,8 @@ examples:
 def run(arguments: argparse.Namespace) -> int:
     """Run ``tokpack verify``."""
     prefixes = _prefixes(arguments)
-    _check(arguments, prefixes)
+    if not prefixes:
+        raise UsageError("no INPUT: name the PREFIX of a dataset, or a folder with datasets")
     given = tokenizer_given(arguments)
     if any(given.values()):
         from tokpack.tokenizers import load_tokenizer
@@ -99,11 +71,6 @@ def run(arguments: argparse.Namespace) -> int:
         tokenizer = load_tokenizer(**given)  # once for all datasets
         if arguments.vocab_size is None:
             arguments.vocab_size = tokenizer.vocab_size
-        if arguments.repair and arguments.eod is None:
-            arguments.eod = tokenizer.eod_id
-    if arguments.repair:
-        _repair(prefixes[0], arguments)
-        return 0
     results = []
     for result in _verify(prefixes, arguments):
         results.append(result)
@@ -127,18 +94,6 @@ def _prefixes(arguments: argparse.Namespace) -> list[str]:
 
     names = [name for given in matching_datasets(arguments.inputs) for name in _datasets(given)]
     return list(dict.fromkeys(prefix_of(name) for name in names))
-
-
-def _check(arguments: argparse.Namespace, prefixes: Sequence[str]) -> None:
-    if not prefixes:
-        raise UsageError("no INPUT: name the PREFIX of a dataset, or a folder with datasets")
-    if arguments.repair and not arguments.output:
-        raise UsageError("--repair writes new files: add -o PREFIX")
-    if arguments.repair and (len(prefixes) > 1 or arguments.quick):
-        raise UsageError("--repair takes one dataset, and not --quick")
-    for name in () if arguments.repair else ("output", "dtype"):
-        if getattr(arguments, name):
-            raise UsageError(f"--{name} belongs to --repair")
 
 
 def _datasets(name: str) -> list[str]:
@@ -193,31 +148,3 @@ def _line(found: dict[str, Any]) -> str:
         reasons.setdefault(reason, []).append(what)
     missed = [f"{', '.join(whats)} ({reason})" for reason, whats in reasons.items()]
     return line + (f"; not checked: {', '.join(missed)}" if missed else "")
-
-
-def _repair(prefix: str, arguments: argparse.Namespace) -> None:
-    from tokpack.operations import repair
-
-    found = repair(prefix, arguments.output, eod=arguments.eod, dtype=arguments.dtype)
-    if not arguments.quiet:
-        for line in _repair_lines(found):
-            terminal.say(line)
-    if arguments.json:
-        terminal.put_json(found)
-    else:
-        terminal.print_paths([arguments.output], said=not arguments.quiet)
-
-
-def _repair_lines(found: RepairReport) -> Iterator[str]:
-    yield (
-        f"{found.output}: {found.documents:,} documents, {found.sequences:,} sequences, "
-        f"{found.tokens:,} tokens"
-    )
-    yield f"  fault      {found.fault}"
-    yield f"  index      rebuilt from {found.method}"
-    if found.exact:
-        yield "  exact      it is the index that the manifest describes, byte for byte"
-    for note in found.notes:
-        yield f"  note       {note}"
-    yield f"  files      .bin is {'a hard link of the old one' if found.linked else 'a copy'}"
-    yield f"next: tokpack verify {found.output}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tokpack.cli import terminal
 from tokpack.cli.parser import Group, Page, flag, number
-from tokpack.cli.tokenizer_flags import OF_DATASET, tokenizer_given
+from tokpack.cli.tokenizer_flags import of_dataset, tokenizer_given
 from tokpack.errors import UsageError, needs_extra
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ PAGE = Page(
                 ),
             ),
         ),
-        OF_DATASET,
+        *of_dataset(),
     ),
     """\
 INPUT is a dataset, also one that is being made, a blend file, or a folder to which `tokpack train`

@@ -10,14 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import xxhash
 
-from tokpack.errors import UsageError
+from tokpack.errors import UsageError, option
 from tokpack.samples.blend.datasets import tokenizer_words
-from tokpack.samples.blend.schedule import Phase, blend_order, check_firsts, longest
+from tokpack.samples.blend.schedule import (
+    Phase,
+    blend_order,
+    check_schedule,
+    check_weights,
+    longest,
+)
+from tokpack.samples.identity import identify
 from tokpack.samples.map_style import MapStyle
 from tokpack.samples.megatron.orders import megatron_blend
-from tokpack.samples.settings import OWN_ORDERS
+from tokpack.samples.settings import rules_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -77,19 +83,25 @@ class BlendedDataset(MapStyle):
                 )
         self._on_store = any(dataset.on_store for dataset in self._datasets)
         self._check_alike()
+        self._rules = rules_of(self.order)
         if size is not None and size < 1:
             raise UsageError(f"size is {size}, expected 1 or more")
         lengths = [len(dataset) for dataset in self._datasets]
         self._given = None if weights is None else [float(weight) for weight in weights]
-        self._asked = size
+        self._asked = size = None if size is None else as_integer(size)
         self._fused = fused
         self._changes: list[tuple[int, list[float]]] | None = None
+        names = [dataset.path_prefix for dataset in self._datasets]
         if schedule is None:
             given = lengths if self._given is None else self._given
+            check_weights(names, given)
             self._phases = [Phase(0, self._normalised(given))]
+        elif weights is not None:
+            raise UsageError("weights and a schedule are both given: the schedule has the weights")
         else:
             self._changes = [(as_integer(first), list(map(float, w))) for first, w in schedule]
-            self._phases = self._scheduled(self._changes)
+            check_schedule(names, self._changes, self._rules)
+            self._phases = [Phase(first, self._normalised(row)) for first, row in self._changes]
         self._order = self._new_order(size)
         if isinstance(self._order, _Listed):
             self._size = self._order.size
@@ -185,11 +197,11 @@ class BlendedDataset(MapStyle):
     @property
     def limit(self) -> int | None:
         """How many samples there are at most; None in the stateless orders, which have no end."""
-        return None if self.order in OWN_ORDERS else self._size
+        return None if self._rules.endless else self._size
 
     @property
     def fingerprint(self) -> str:
-        """32 hexadecimal digits of all that decides the tokens of sample g, for every g."""
+        """Identifies all that decides the tokens of sample g, for every g."""
         return self._digest(None)
 
     def fingerprint_at(self, consumed_samples: int) -> str:
@@ -223,51 +235,19 @@ class BlendedDataset(MapStyle):
         phases = [s for s in self._phases if consumed is None or s.first < max(consumed, 1)]
         counts = [None] * len(self._datasets) if consumed is None else self.counts(consumed)
         known = [_past(*pair) for pair in zip(self._datasets, counts, strict=True)]
-        parts: list[Any] = []
-        for first, shares in phases:
-            pairs = [(name, share) for name, share in zip(known, shares, strict=True) if share]
-            parts += [(first, pairs)] if first else pairs
+        blend: dict[str, Any] = {
+            "phases": [
+                (first, [pair for pair in zip(known, shares, strict=True) if pair[1]])
+                for first, shares in phases
+            ]
+        }
         if self.limit is not None:
-            parts.append((self._given, self._asked))
-        if self._fused:
-            parts.append("fused")
-        return xxhash.xxh3_128_hexdigest(repr(parts).encode())
+            blend |= {"weights": self._given, "size": self._asked, "fused": self._fused}
+        return identify(blend)
 
-    def _scheduled(self, changes: Sequence[tuple[int, Sequence[float]]]) -> list[Phase]:
-        if self._given is not None:
-            raise UsageError("weights and a schedule are both given: the schedule has the weights")
-        if self.order not in OWN_ORDERS:
-            raise UsageError(
-                f"a schedule needs the stateless order: {self.order} has one set of weights"
-            )
-        check_firsts([first for first, _ in changes])
-        phases = [Phase(first, self._normalised(given, least=0)) for first, given in changes]
-        for number, dataset in enumerate(self._datasets):
-            if not any(phase.shares[number] for phase in phases):
-                raise UsageError(
-                    f"{dataset.path_prefix}: the weight is 0 in all of the schedule: "
-                    "leave the dataset out, or give it a share"
-                )
-        return phases
-
-    def _normalised(
-        self, weights: Sequence[float], *, least: float | None = None
-    ) -> tuple[float, ...]:
-        """The shares of ``weights``, which are ``least`` or more; above 0 by default."""
-        if len(weights) != len(self._datasets):
-            raise UsageError(
-                f"{len(weights)} weights for {len(self._datasets)} datasets: give one for each"
-            )
-        for dataset, weight in zip(self._datasets, weights, strict=True):
-            if not (0 < weight < math.inf or weight == least):
-                raise UsageError(
-                    f"{dataset.path_prefix}: the weight is {weight:g}, expected a number "
-                    f"{'above 0' if least is None else 'of 0 or more'}: "
-                    "leave the dataset out, or give it a share"
-                )
+    def _normalised(self, weights: Sequence[float]) -> tuple[float, ...]:
+        """The shares of ``weights``; UsageError where the order cannot tell one from 0."""
         largest = max(weights)
-        if largest == 0:
-            raise UsageError("the weights of a part of the schedule are all 0: give one a share")
         scaled = [weight / largest for weight in weights]  # so that their sum cannot overflow
         total = math.fsum(scaled)
         for dataset, weight, share in zip(self._datasets, weights, scaled, strict=True):
@@ -290,7 +270,8 @@ class BlendedDataset(MapStyle):
             if names != expected:
                 raise UsageError(
                     f"{first.path_prefix} gives {', '.join(expected)}, {dataset.path_prefix} "
-                    f"{', '.join(names)}: set document_boundaries or packing for all in a blend"
+                    f"{', '.join(names)}: set {option('document_boundaries')} or packing for all "
+                    "in a blend"
                 )
             if (dataset.empty(0).label_text is None) != (first.empty(0).label_text is None):
                 raise UsageError(
@@ -312,7 +293,7 @@ class BlendedDataset(MapStyle):
                 )
 
     def _new_order(self, size: int | None) -> BlendOrder | _Listed:
-        if self.order in OWN_ORDERS:
+        if self._rules.endless:
             if self._fused:
                 raise UsageError("fused: the stateless order is the same on all processors")
             return blend_order(self._phases)
@@ -328,7 +309,7 @@ class BlendedDataset(MapStyle):
             if dataset.limit is not None and count > dataset.limit:
                 raise UsageError(
                     f"{dataset.path_prefix}: a blend of {self._size} takes {count} samples of it, "
-                    f"which has {dataset.limit}: open it with samples={count} or more"
+                    f"which has {dataset.limit}: open it with {option('samples', count)} or more"
                 )
 
 

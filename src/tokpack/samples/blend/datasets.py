@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tokpack.errors import InputError, UsageError
 from tokpack.indexed import MMapIndexedDataset, bin_path, idx_path, prefix_of
 from tokpack.indexed.manifest import checksum_of
+from tokpack.samples.identity import versioned
 from tokpack.samples.labels import check_labels
 from tokpack.stores import is_url
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 _SUFFIXES = ("", "_text_document", "_text_sentence")
 _LISTED = 10_000  # files of a folder among which a hint for a misspelled name is looked for
+_CHECKSUMS = ("xxh3_blocks", "xxh3_128")  # of a whole .bin, whatever files it was joined from
 _NAMED = 8  # the most datasets that one warning names
 
 
@@ -108,13 +110,15 @@ def _check_sizes(dataset: MMapIndexedDataset) -> None:
 def marks(dataset: MMapIndexedDataset) -> dict[str, str | None]:
     """What identifies a dataset in a saved blend.
 
-    ``fingerprint``, 16 hexadecimal digits, is that of the lengths and of some tokens, on which the
-    stateless order depends. ``checksum`` is the xxh3_128 of the whole .bin as the manifest states
-    it, None without a manifest; ``tokpack verify`` compares it with the file.
+    ``fingerprint`` is that of the lengths and of some tokens, on which the stateless order depends.
+    ``checksum`` is that of the whole .bin as the manifest states it, with its kind before it, or
+    None; ``tokpack verify`` compares it with the file.
     """
-    manifest = dataset.manifest
-    checksum = None if manifest is None else checksum_of(manifest.bin)
-    return {"fingerprint": f"{dataset.fingerprint:016x}", "checksum": checksum}
+    manifest, checksum = dataset.manifest, None
+    for kind in _CHECKSUMS:
+        if manifest is not None and manifest.bin.get(kind):
+            checksum = f"{kind}:{checksum_of(manifest.bin)}"
+    return {"fingerprint": versioned(f"{dataset.fingerprint:016x}"), "checksum": checksum}
 
 
 def _check_unchanged(
@@ -123,7 +127,11 @@ def _check_unchanged(
     found = marks(dataset)
     for what, then in marked.items():
         now = found[what]
-        if then is not None and now is not None and then != now:
+        if then is None or now is None:
+            continue
+        # The same tokens have other checksums of another kind, or in several files.
+        comparable = what != "checksum" or then.split(":")[0] == now.split(":")[0]
+        if comparable and then != now:
             raise InputError(
                 f"{source}: {dataset.path_prefix} has changed since the blend was saved ({what} "
                 f"{now}, then {then}): put the old data back, or make the blend anew"

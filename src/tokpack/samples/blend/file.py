@@ -39,9 +39,6 @@ VERSION_KEY = "tokpack_blend"
 _MAKER = "tokpack blend"
 _MARKS = ("fingerprint", "checksum", "labels_fingerprint")
 _ENTRY = ("prefix", "weight", "labels", *_MARKS, "tokens", "documents")
-_WHOLE = ("seq_length", "samples", "valid_samples", "test_samples", "seed")
-_REAL = ("tokens", "epochs", "temperature", "surplus")
-_TEXT = ("by", "split", "split_by", "split_rule", "order")
 
 
 def load_blend(path: str | os.PathLike[str], **changes: Any) -> BlendPlan:
@@ -135,15 +132,16 @@ class _Parser:
             self._fail("not a blend: the key datasets is missing")
         given = {key: value for key, value in values.items() if value is not None}
         datasets = self._entries("datasets", given.get("datasets", []))
-        settings = {key: self._value(key, given[key]) for key in given if key in _KINDS}
+        values = {key: self._value(key, given[key]) for key in given if key in _KINDS}
+        options = {key: values.pop(key) for key in OPTIONS if key in values}
         return BlendSpec(
             datasets=datasets,
             schedule=self._schedule(given.get("schedule", []), datasets),
             valid=self._valid(given.get("valid", {})),
             test=self._entries("test", given.get("test", [])),
-            options={key: self._option(key, given[key]) for key in given if key in OPTIONS},
+            options=options,
             source=self._name,
-            **settings,
+            **values,
         )
 
     def _fail(self, problem: str) -> Any:
@@ -152,16 +150,9 @@ class _Parser:
     def _value(self, key: str, value: Any) -> Any:
         kind, words = _KINDS[key]
         try:
-            return kind(value)
+            return os.path.join(self._folder, kind(value)) if key == "cache" else kind(value)
         except (TypeError, ValueError, OverflowError):
             self._fail(f"{key} is {brief(value)}, expected {words}")
-
-    def _option(self, key: str, value: Any) -> Any:
-        if isinstance(getattr(Settings, key), bool) and not isinstance(value, bool):
-            self._fail(f"{key} is {brief(value)}, expected true or false")
-        if key == "cache":
-            return os.path.join(self._folder, str(value))
-        return value
 
     def _entries(self, where: str, value: Any) -> Entries:
         if isinstance(value, str):
@@ -271,11 +262,19 @@ def _truth(value: Any) -> bool:
     return value
 
 
-_KINDS: dict[str, tuple[Callable[[Any], Any], str]] = {
-    **dict.fromkeys(_WHOLE, (_whole, "a whole number")),
-    **dict.fromkeys(_REAL, (_real, "a number")),
-    **dict.fromkeys(_TEXT, (_text, "text")),
-    "allow_empty": (_truth, "true or false"),
+# By the type of a setting, how its value is read from YAML, and what is expected there.
+_TYPES: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "int": (_whole, "a whole number"),
+    "float": (_real, "a number"),
+    "bool": (_truth, "true or false"),
+    **dict.fromkeys(("str", "OrderName", "PackingName"), (_text, "text")),
+    "str | os.PathLike[str]": (str, "a path"),
+    "FIM": (lambda value: value, "a mapping"),  # Settings make one
+}
+_KINDS = {
+    one.name: _TYPES[kind]
+    for one in (*fields(Settings), *fields(BlendSpec))
+    if one.name in KEYS and (kind := str(one.type).removesuffix(" | None")) in _TYPES
 }
 
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tokpack.errors import UsageError
 from tokpack.samples.blend.schedule import Phase, blend_order, longest
-from tokpack.samples.settings import OWN_ORDERS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tokpack.samples.blend.portions import Portion
-    from tokpack.samples.settings import OrderName, PackingName
+    from tokpack.samples.blend.spec import BlendSpec
+    from tokpack.samples.settings import Settings
 
 _DECIMAL = Context(prec=34)
 
@@ -27,12 +27,8 @@ Changes = tuple[tuple[int, tuple[float, ...]], ...]
 class Rules:
     """What the mixtures of a plan have in common."""
 
-    by: str
-    temperature: float
-    seq_length: int
-    extra: int
-    order: OrderName
-    packing: PackingName
+    spec: BlendSpec
+    settings: Settings
 
     def shares(
         self, weights: Sequence[float] | None, portions: Sequence[Portion]
@@ -43,9 +39,9 @@ class Rules:
         else:
             pairs = zip(weights, portions, strict=True)
             values = [weight * self._size_of_weight(portion) for weight, portion in pairs]
-        if self.temperature != 1 and 0 < max(values) < math.inf:
+        if self.spec.temperature != 1 and 0 < max(values) < math.inf:
             values = [value / max(values) for value in values]  # so that no power overflows
-        raw = [root(value, self.temperature) for value in values]
+        raw = [root(value, self.spec.temperature) for value in values]
         total = math.fsum(raw) if all(map(math.isfinite, raw)) else math.inf
         if not 0 < total < math.inf:
             raise UsageError(f"the weights add up to {total}: give numbers nearer to 1")
@@ -53,14 +49,14 @@ class Rules:
 
     def _size(self, portion: Portion) -> float:
         """The size of a portion, by which it counts: tokens, or samples of one document each."""
-        alone = self.packing == "document"
-        return float(portion.pieces(self.seq_length) if alone else portion.tokens)
+        alone = self.settings.packing == "document"
+        return float(portion.pieces(self.settings.seq_length) if alone else portion.tokens)
 
     def _size_of_weight(self, portion: Portion) -> float:
         """What a weight of 1 means of a portion: a token, a document's worth of them, or all."""
-        if self.by == "documents":
+        if self.spec.by == "documents":
             return self._size(portion) / portion.documents
-        return self._size(portion) if self.by == "epochs" else 1.0
+        return self._size(portion) if self.spec.by == "epochs" else 1.0
 
     def as_weights(
         self, weights: Sequence[float] | None, portions: Sequence[Portion]
@@ -70,9 +66,9 @@ class Rules:
         Weights that are shares of tokens already are left as they were given: the programs of the
         Megatron family round their sum in their own way.
         """
-        if self.temperature == 1 and weights is None:
-            return None if self.order not in OWN_ORDERS else [self._size(p) for p in portions]
-        if self.temperature == 1 and weights is not None and self.by == "tokens":
+        if self.spec.temperature == 1 and weights is None:
+            return [self._size(p) for p in portions] if self.spec.rules.endless else None
+        if self.spec.temperature == 1 and weights is not None and self.spec.by == "tokens":
             return list(weights)
         return list(self.shares(weights, portions))
 
@@ -81,21 +77,13 @@ class Rules:
 
         An estimate for "best_fit", which fills samples nearly to the last token.
         """
-        if self.packing == "document":
-            return int(epochs * sum(portion.pieces(self.seq_length) for portion in portions))
+        length, extra = self.settings.seq_length, self.settings.extra
+        if self.settings.packing == "document":
+            return int(epochs * sum(portion.pieces(length) for portion in portions))
         tokens = int(epochs * sum(portion.tokens for portion in portions))
-        if self.packing == "best_fit":
-            return -(-tokens // (self.seq_length + self.extra))
-        return max(tokens - self.extra, 0) // self.seq_length
-
-    @property
-    def least(self) -> int:
-        """The fewest tokens of which a dataset can give a sample.
-
-        In the orders of other programs a sample may go on in the next epoch, so one token does.
-        """
-        whole = self.packing == "none" and self.order in OWN_ORDERS
-        return self.seq_length + self.extra if whole else 1
+        if self.settings.packing == "best_fit":
+            return -(-tokens // (length + extra))
+        return max(tokens - extra, 0) // length
 
 
 def root(value: float, temperature: float) -> float:
@@ -186,7 +174,7 @@ class Mixture:
         lengths = [self.rules.epoch_samples([portion]) for portion in self.portions]
         if self.is_used_up:
             return sum(lengths) if self.asked is None else min(self.asked, sum(lengths))
-        if self.name == "train" or self.rules.order not in OWN_ORDERS or len(self.portions) == 1:
+        if self.name == "train" or not self.rules.spec.rules.endless or len(self.portions) == 1:
             return self.rules.epoch_samples(self.portions)
         return longest(blend_order(self.phases), lengths)
 
@@ -214,8 +202,8 @@ class Mixture:
         rules = self.rules
         return tuple(
             count / rules.epoch_samples([portion])
-            if rules.packing == "document"
-            else count * rules.seq_length / portion.tokens
+            if rules.settings.packing == "document"
+            else count * rules.settings.seq_length / portion.tokens
             for count, portion in zip(self.member_samples, self.portions, strict=True)
         )
 
@@ -229,13 +217,23 @@ class Mixture:
     @property
     def filled(self) -> float:
         """The share of the tokens of all samples that is not padding, nearly."""
-        if self.rules.packing != "document":
+        if self.rules.settings.packing != "document":
             return 1.0
+        length = self.rules.spec.seq_length
         rows = [
-            share * portion.tokens / (self.rules.epoch_samples([portion]) * self.rules.seq_length)
+            share * portion.tokens / (self.rules.epoch_samples([portion]) * length)
             for share, portion in zip(self.shares, self.portions, strict=True)
         ]
         return min(math.fsum(rows), 1.0)
+
+    @property
+    def shortfalls(self) -> list[str]:
+        """What the split leaves of each of ``missing``."""
+        return [
+            f"the split leaves {portion.tokens:,} tokens of {portion.prefix} for {self.name}, "
+            "less than one sample: give it more"
+            for portion in self.missing
+        ]
 
     def warnings(self, max_epochs: float) -> list[str]:
         """What is probably not meant, as sentences: datasets seen too often, or hardly at all."""

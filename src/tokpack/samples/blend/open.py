@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tokpack.errors import UsageError
+from tokpack.errors import UsageError, option
 from tokpack.samples.blend.blended import BlendedDataset
 from tokpack.samples.blend.file import parse_blend, read_blend
 from tokpack.samples.blend.plan import BlendPlan, plan_of
 from tokpack.samples.gpt import GPTDataset
 from tokpack.samples.megatron.orders import blend_request
-from tokpack.samples.settings import OWN_ORDERS
 
 if TYPE_CHECKING:
     import os
@@ -63,9 +62,7 @@ def open_blend(
     for mixture in plan.mixtures:
         if mixture.missing and not mixture.is_absent and not plan.spec.allow_empty:
             raise UsageError(
-                f"split {plan.spec.split!r} leaves {mixture.missing[0].tokens:,} tokens of "
-                f"{mixture.missing[0].prefix} for {mixture.name}, less than one sample: give it "
-                "more, or let it be left out there with allow_empty"
+                f"{mixture.shortfalls[0]}, or let it be left out there with {option('allow_empty')}"
             )
     opened = {m.name: _Opener(plan.spec, m).open() for m in plan.mixtures if m.portions}
     train, test = opened.pop("train"), opened.pop("test", None)
@@ -84,7 +81,7 @@ class _Opener:
             "seed": spec.seed,
             **spec.options,
         }
-        if spec.order not in OWN_ORDERS and mixture.name in ("train", "test"):
+        if not spec.rules.endless and mixture.name in ("train", "test"):
             self._options.pop("drop_last", None)  # those programs ask for it in validation only
 
     def open(self) -> Samples:
@@ -92,18 +89,18 @@ class _Opener:
         if len(mixture.portions) == 1 and not self._is_blend_of_one():
             wanted = mixture.asked if mixture.asked is not None else self._epoch()
             return self._dataset(mixture.portions[0], wanted)
-        if self._spec.order in OWN_ORDERS:
+        if self._spec.rules.endless:
             return self._stateless()
         return self._of_other_program()
 
     def _is_blend_of_one(self) -> bool:
         """Megatron-core blends one dataset with a weight, unless each purpose has its own."""
-        own = self._spec.order not in OWN_ORDERS and bool(self._spec.valid or self._spec.test)
+        own = not self._spec.rules.endless and bool(self._spec.valid or self._spec.test)
         return self._mixture.weights is not None and not own
 
     def _epoch(self) -> int | None:
         """Samples of one epoch by the plan; None where only the dataset can tell."""
-        packing, other = self._mixture.rules.packing, self._spec.order not in OWN_ORDERS
+        packing, other = self._mixture.rules.settings.packing, not self._spec.rules.endless
         return None if packing == "best_fit" or other else self._mixture.samples
 
     def _dataset(self, portion: Portion, samples: int | None = None) -> GPTDataset:

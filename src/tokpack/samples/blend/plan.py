@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from tokpack.errors import UsageError
+from tokpack.errors import UsageError, option
 from tokpack.samples.blend.datasets import framed_apart, marks, open_datasets, unchecked
 from tokpack.samples.blend.mixture import Mixture, Rules
 from tokpack.samples.blend.portions import Portion, portion_of
 from tokpack.samples.blend.spec import BlendSpec, Entries, Entry, check_spec, plain_option
 from tokpack.samples.megatron.neox_packing import NEOX_PACKED
-from tokpack.samples.settings import MOST_SAMPLES, OWN_ORDERS
+from tokpack.samples.settings import MOST_SAMPLES
 from tokpack.samples.split_string import PARTS, wanted_parts
 
 if TYPE_CHECKING:
@@ -63,10 +63,8 @@ def _left_without(mixture: Mixture) -> list[str]:
     if mixture.missing and mixture.is_absent:
         return [f"the split leaves less than one sample of any dataset for {mixture.name}: none"]
     return [
-        f"the split leaves {portion.tokens:,} tokens of {portion.prefix} for {mixture.name}, less "
-        "than one sample, and so cannot be opened: give it more, or leave the dataset out there "
-        "with --allow-empty"
-        for portion in mixture.missing
+        f"{shortfall}, or leave the dataset out there with --allow-empty, else it cannot be opened"
+        for shortfall in mixture.shortfalls
     ]
 
 
@@ -119,16 +117,9 @@ def plan_blend(
 def plan_of(spec: BlendSpec) -> BlendPlan:
     """Open the datasets of a blend and count what each gives. Raises as ``plan_blend``."""
     settings = check_spec(spec)
-    rules = Rules(
-        by=spec.by,
-        temperature=spec.temperature,
-        seq_length=spec.seq_length,
-        extra=settings.extra,
-        order=spec.order,
-        packing=settings.packing,
-    )
+    rules = Rules(spec, settings)
     opened = open_datasets(spec)
-    parts = _split(spec, settings, opened, rules)
+    parts = _split(rules, opened)
     for name, entries in spec.valid.items():
         parts[name] = _own(name, entries, opened, rules, spec.valid_samples)
     if spec.test:
@@ -146,13 +137,14 @@ def plan_of(spec: BlendSpec) -> BlendPlan:
     return plan
 
 
-def _split(spec: BlendSpec, settings: Settings, opened: Opened, rules: Rules) -> dict[str, Mixture]:
+def _split(rules: Rules, opened: Opened) -> dict[str, Mixture]:
     """What ``datasets`` give for training, validation and test."""
+    spec, settings = rules.spec, rules.settings
     wanted = [True, False, False] if spec.split is None else wanted_parts(spec.split)
     if not wanted[0]:
         raise UsageError(f"split {spec.split!r} leaves nothing for training")
     rows = [(_portions(entry, opened, settings), entry.weight) for entry in spec.datasets]
-    found = {"train": _train(spec, [(parts[0], weight) for parts, weight in rows], rules)}
+    found = {"train": _train([(parts[0], weight) for parts, weight in rows], rules)}
     for part, asked in ((1, spec.valid_samples), (2, spec.test_samples)):
         if wanted[part]:
             pairs = [(parts[part], weight) for parts, weight in rows if weight != 0]
@@ -160,7 +152,8 @@ def _split(spec: BlendSpec, settings: Settings, opened: Opened, rules: Rules) ->
     return found
 
 
-def _train(spec: BlendSpec, pairs: Sequence[Weighted], rules: Rules) -> Mixture:
+def _train(pairs: Sequence[Weighted], rules: Rules) -> Mixture:
+    spec = rules.spec
     found = _with_enough("train", pairs, rules, None, None if spec.split is None else 0)
     asked = spec.samples
     if spec.tokens is not None:
@@ -193,14 +186,11 @@ def _with_enough(
     part: int | None,
 ) -> Mixture:
     """A mixture of the portions that have a sample; without a split all must have one."""
-    kept = [(portion, weight) for portion, weight in pairs if portion.tokens >= rules.least]
-    missing = tuple(portion for portion, _ in pairs if portion.tokens < rules.least)
+    least = rules.settings.least_tokens
+    kept = [(portion, weight) for portion, weight in pairs if portion.tokens >= least]
+    missing = tuple(portion for portion, _ in pairs if portion.tokens < least)
     if missing and part is None:
-        raise UsageError(
-            f"{missing[0].prefix}: {missing[0].tokens:,} tokens are less than one sample of "
-            f"{rules.least:,} (seq_length {rules.seq_length:,} and {rules.extra} more): shorten "
-            "the sequence length, or leave it out"
-        )
+        raise UsageError(f"{missing[0].prefix}: {rules.settings.too_few(missing[0].tokens)}")
     weights = tuple(weight for _, weight in kept if weight is not None)
     portions = tuple(portion for portion, _ in kept)
     return Mixture(name, portions, weights or None, rules, asked=asked, part=part, missing=missing)
@@ -211,37 +201,29 @@ def _check_mixture(mixture: Mixture) -> None:
     if not mixture.portions:
         if mixture.name != "train":
             return  # a warning says so
-        raise UsageError(
-            f"the split leaves {mixture.missing[0].tokens:,} tokens of "
-            f"{mixture.missing[0].prefix} for training, less than one sample: give it more, or "
-            "shorten the sequence length"
-        )
+        raise UsageError(f"{mixture.shortfalls[0]}, or shorten the sequence length")
     mixture.phases  # noqa: B018  raises UsageError where the weights have no finite sum
-    rules = mixture.rules
+    spec, packing = mixture.rules.spec, mixture.rules.settings.packing
     count = {"train": "samples", "test": "test_samples"}.get(mixture.name, "valid_samples")
-    if rules.packing in NEOX_PACKED and (mixture.asked is None or mixture.is_used_up):
+    if packing in NEOX_PACKED and (mixture.asked is None or mixture.is_used_up):
         weights_too = " and the weights of its datasets" if mixture.is_used_up else ""
         raise UsageError(
-            f"packing={rules.packing!r} must know how many samples {mixture.name} has: give "
-            f"{count}=N{weights_too}"
-        )
-    if mixture.samples < 1 and mixture.asked is None:
-        none = "" if mixture.name == "train" else ", 0 for none"
-        raise UsageError(
-            f"{mixture.name} has {mixture.tokens:,} tokens, less than one sample of "
-            f"{rules.seq_length:,}: give it more data, or say with {count}=N how many it has{none}"
+            f"{option('packing', packing)} must know how many samples {mixture.name} has: "
+            f"give {option(count)}=N{weights_too}"
         )
     if mixture.samples > MOST_SAMPLES:
         raise UsageError(f"{mixture.name} is {mixture.samples:.3g} samples, expected 2^62 or fewer")
     if mixture.samples < 1:
         raise UsageError(
-            f"{mixture.name} is less than one sample of {rules.seq_length:,} tokens: ask for "
-            "more tokens or epochs, or shorten the sequence length"
+            f"{mixture.name} is less than one sample of {spec.seq_length:,} tokens, its datasets "
+            f"have {mixture.tokens:,}: give it more data, tokens or epochs, shorten the sequence "
+            f"length, or say with {option(count)}=N how many it has"
+            f"{'' if mixture.name == 'train' else ', 0 for none'}"
         )
     counted = mixture.name == "train" or mixture.asked is not None
-    if rules.order not in OWN_ORDERS and not counted and mixture.blend_weights:
+    if not spec.rules.endless and not counted and mixture.blend_weights:
         raise UsageError(
-            f"the order {rules.order} must know how many samples a blend with weights has: "
+            f"the order {spec.order} must know how many samples a blend with weights has: "
             f"give {count}=N, 0 for none"
         )
 
@@ -269,7 +251,7 @@ def as_json(plan: BlendPlan, max_epochs: float) -> dict[str, Any]:
 def _mixture_json(mixture: Mixture) -> dict[str, Any]:
     return {
         "samples": mixture.samples,
-        "tokens": mixture.samples * mixture.rules.seq_length,
+        "tokens": mixture.samples * mixture.rules.spec.seq_length,
         "filled": mixture.filled,
         "datasets": [
             {

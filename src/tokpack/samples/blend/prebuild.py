@@ -10,7 +10,6 @@ from tokpack.errors import OutputError, UsageError
 from tokpack.samples.blend.blended import BlendedDataset
 from tokpack.samples.blend.open import open_blend
 from tokpack.samples.megatron.cache_files import Request, write_index_files
-from tokpack.samples.settings import OWN_ORDERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -72,7 +71,7 @@ def index_files(
     plan, are as in write_index_files. UsageError for what the program's own blends do not have.
     """
     spec, train = plan.spec, plan.train
-    if spec.order in OWN_ORDERS:
+    if spec.rules.endless:
         raise UsageError(
             "the stateless order has no index files: name a program's, such as megatron"
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -14,6 +15,8 @@ from tokpack.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from tokpack.samples.orders.rules import OrderRules
 
 
 class Phase(NamedTuple):
@@ -77,18 +80,51 @@ def blend_order(phases: Sequence[Phase]) -> BlendOrder:
     return ScheduledOrder(phases)
 
 
-def check_firsts(firsts: Sequence[int]) -> None:
-    """UsageError unless the first phase begins at sample 0 and each later than the one before."""
-    if not firsts:
+def check_schedule(
+    names: Sequence[str], changes: Sequence[tuple[int, Sequence[float]]], rules: OrderRules
+) -> None:
+    """UsageError unless ``changes``, (first sample, a weight for each of ``names``), are phases."""
+    if not rules.endless:
+        raise UsageError(
+            f"a schedule needs the stateless order: {rules.name} has one set of weights"
+        )
+    if not changes:
         raise UsageError("the schedule is empty: give (0, weights), (first sample, weights), ...")
-    if firsts[0] != 0:
-        raise UsageError(f"the schedule begins at sample {firsts[0]}, expected 0")
-    for last, first in pairwise(firsts):
+    if changes[0][0] != 0:
+        raise UsageError(f"the schedule begins at sample {changes[0][0]}, expected 0")
+    for (last, _), (first, _) in pairwise(changes):
         if first <= last:
             raise UsageError(
                 f"the schedule has sample {first} behind sample {last}: each change must come "
                 "later than the one before it"
             )
+    for first, weights in changes:
+        check_weights(names, weights, zero=True, where=f" from sample {first} on")
+    for number, name in enumerate(names):
+        if not any(weights[number] for _, weights in changes):
+            raise UsageError(
+                f"the weight of {name} is 0 in all of the schedule: leave the dataset out, or "
+                "give it a share"
+            )
+
+
+def check_weights(
+    names: Sequence[str], weights: Sequence[float], *, zero: bool = False, where: str = ""
+) -> None:
+    """UsageError unless there is a weight above 0 for each of ``names``; with ``zero`` for one."""
+    if len(weights) != len(names):
+        raise UsageError(
+            f"{len(weights)} weights for {len(names)} datasets{where}: give one for each"
+        )
+    for name, weight in zip(names, weights, strict=True):
+        if not (0 < weight < math.inf or (zero and weight == 0)):
+            raise UsageError(
+                f"the weight of {name} is {weight:g}{where}, expected a number "
+                f"{'of 0 or more' if zero else 'above 0'}: leave the dataset out, or give it a "
+                "share"
+            )
+    if not any(weights):
+        raise UsageError(f"the weights are all 0{where}: give one a share")
 
 
 def longest(order: BlendOrder, lengths: Sequence[int]) -> int:

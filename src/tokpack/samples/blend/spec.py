@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokpack.display import nearest
 from tokpack.errors import UsageError
-from tokpack.samples.blend.schedule import check_firsts
+from tokpack.samples.blend.schedule import check_schedule, check_weights
 from tokpack.samples.fim import FIM
-from tokpack.samples.settings import OWN_ORDERS, Settings
+from tokpack.samples.settings import Settings, rules_of
 from tokpack.samples.split_string import PARTS, wanted_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from tokpack.samples.blend.mixture import Changes
+    from tokpack.samples.orders.rules import OrderRules
     from tokpack.samples.settings import OrderName
 
 MEANINGS = ("tokens", "documents", "epochs")
@@ -64,14 +65,19 @@ class BlendSpec:
     valid_samples: int | None = None
     test_samples: int | None = None
     split: str | None = None
-    split_by: str = "documents"
+    split_by: str = Settings.split_by
     split_rule: str | None = None
-    order: OrderName = "stateless"
-    seed: int = 1234
+    order: OrderName = Settings.order
+    seed: int = Settings.seed
     surplus: float = 0.005
     allow_empty: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
     source: str = field(default="", compare=False)
+
+    @property
+    def rules(self) -> OrderRules:
+        """Those of its order. UsageError where there is none of that name."""
+        return rules_of(self.order)
 
     def changed(self, **changes: Any) -> BlendSpec:
         """The same with other settings or options; a length takes the place of another."""
@@ -139,8 +145,7 @@ def check_spec(spec: BlendSpec) -> Settings:
         if not entries:
             raise UsageError(f"{name} has no datasets: name one, or leave it out")
         _check_labels(entries, spec.options.get("fim"))
-        _check_weights(entries, zero=entries is spec.datasets and bool(spec.schedule))
-    _check_schedule(spec)
+        _check_weights(entries, spec.schedule if entries is spec.datasets else (), spec.rules)
     if spec.split is not None:
         wanted = wanted_parts(spec.split)
         for part, given in ((1, "valid" in spec.valid), (2, bool(spec.test))):
@@ -165,20 +170,21 @@ def _check_lengths(spec: BlendSpec) -> None:
             raise UsageError(f"{name} is {value}, expected 0 or more")
 
 
-def _check_weights(entries: Entries, *, zero: bool) -> None:
+def _check_weights(entries: Entries, schedule: Changes, rules: OrderRules) -> None:
     without = [entry.prefix for entry in entries if entry.weight is None]
     if without and len(without) < len(entries):
         raise UsageError(
             f"{len(entries) - len(without)} weights for {len(entries)} datasets: "
             f"{without[0]} has none; give each one, or none"
         )
-    for entry in entries:
-        if entry.weight is not None and not (
-            0 < entry.weight < math.inf or (zero and entry.weight == 0)
-        ):
-            raise UsageError(
-                f"the weight of {entry.prefix} is {entry.weight:g}, expected a number above 0"
-            )
+    weights = [entry.weight for entry in entries if entry.weight is not None]
+    names = [entry.prefix for entry in entries]
+    if schedule and not weights:
+        raise UsageError("a schedule needs weights to begin with: give each dataset one")
+    if schedule:
+        check_schedule(names, [(0, weights), *schedule], rules)
+    elif weights:
+        check_weights(names, weights)
 
 
 def _check_labels(entries: Entries, fim: Any) -> None:
@@ -190,27 +196,3 @@ def _check_labels(entries: Entries, fim: Any) -> None:
         )
     if fim is not None and len(without) < len(entries):
         raise UsageError("fim moves tokens away from their labels: give fim or labels")
-
-
-def _check_schedule(spec: BlendSpec) -> None:
-    if not spec.schedule:
-        return
-    if spec.order not in OWN_ORDERS:
-        raise UsageError(f"a schedule needs the stateless order: {spec.order} has no such thing")
-    if spec.datasets[0].weight is None:
-        raise UsageError("a schedule needs weights to begin with: give each dataset one")
-    check_firsts([0, *(first for first, _ in spec.schedule)])
-    for first, weights in spec.schedule:
-        if len(weights) != len(spec.datasets):
-            raise UsageError(
-                f"{len(weights)} weights for {len(spec.datasets)} datasets from sample {first} on"
-            )
-        for entry, weight in zip(spec.datasets, weights, strict=True):
-            if not 0 <= weight < math.inf:
-                raise UsageError(
-                    f"the weight of {entry.prefix} is {weight:g} from sample {first} on, expected "
-                    "a number of 0 or more"
-                )
-    for number, entry in enumerate(spec.datasets):
-        if not entry.weight and not any(weights[number] for _, weights in spec.schedule):
-            raise UsageError(f"the weight of {entry.prefix} is 0 in all of the schedule")

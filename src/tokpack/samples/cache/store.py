@@ -1,26 +1,26 @@
 """Arrays that an order needs, kept in a folder by what they were made of.
 
 A file is complete or absent: it is written beside its name, synced and renamed. What is in it is a
-function of its key alone, so any process on any machine writes the same bytes.
+function of its name alone, so any process on any machine writes the same bytes.
 """
 
 from __future__ import annotations
 
 import logging
-import mmap
 import os
+import re
 import socket
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from tokpack.errors import InputError
 from tokpack.files.durable import rename, sync_data
 from tokpack.files.lock import try_flock, turn
+from tokpack.indexed import digest_file
 from tokpack.samples.cache import format as cache_format
-from tokpack.samples.cache.format import CacheError
+from tokpack.samples.cache.format import SUFFIX, CacheError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     Arrays = dict[str, npt.NDArray[Any]]
     Build = Callable[[], Iterable[ChunkedArray]]
 
-_SUFFIX = ".tokindex"
+_TEMPORARY = re.compile(r"\..+-[0-9a-f]{32}\..+\.tmp")
 _WAIT_SECONDS = 1800.0  # for another process that builds the same; then it is built here too
 # A temporary file that is older, and not locked, was left by a crash; the second number is for
 # file systems without locks.
@@ -46,7 +46,7 @@ _verified: set[tuple[str, int, int, int]] = set()  # files whose checksums this 
 
 @dataclass(frozen=True)
 class CacheFile:
-    """One file of a cache, or what would be in it where it cannot be written (``path`` None)."""
+    """One entry of a cache, or what would be in it where it cannot be written (``path`` None)."""
 
     arrays: Arrays = field(repr=False)
     path: str | None
@@ -60,13 +60,13 @@ class CacheFile:
 
 
 class IndexCache:
-    """A folder of files, each named by the key of its arrays.
+    """A folder of entries, each named by the key of its arrays.
 
     The key is the XXH3-128 of the canonical JSON of ``kind``, the format version and ``settings``;
-    these hold the fingerprint of the data and every setting that decides the arrays. A file of
-    another version or key, or that is truncated or damaged, is never used: it is built again and
-    replaced, which is logged. The checksum of every array is checked when a process opens a file
-    for the first time, at some GB/s.
+    these hold the fingerprint of the data and every setting that decides the arrays. An entry of
+    another key, or with a file that is missing, truncated or damaged, is never used: it is built
+    again and replaced, which is logged. The checksum of every array is checked when a process opens
+    its file for the first time, at some GB/s.
 
     Any number of processes may ask for the same at once. One builds while the others on a file
     system with locks wait; elsewhere each may build, and all write the same bytes. A folder that
@@ -77,8 +77,8 @@ class IndexCache:
         self.folder = os.fspath(folder)
 
     def path(self, kind: str, settings: Mapping[str, Any]) -> str:
-        """The file of these arrays, whether it is there or not."""
-        return os.path.join(self.folder, f"{kind}-{cache_format.key(kind, settings)}{_SUFFIX}")
+        """The JSON of these arrays, which tells that all are there, whether it is or not."""
+        return os.path.join(self.folder, f"{kind}-{cache_format.key(kind, settings)}{SUFFIX}")
 
     def file(self, kind: str, settings: Mapping[str, Any], build: Build) -> CacheFile:
         """The arrays of ``settings``, read-only and mapped; built and written when they are absent.
@@ -103,21 +103,13 @@ class IndexCache:
         return CacheFile(found, path, built, time.perf_counter() - began)
 
     def _open(self, path: str, kind: str, settings: Mapping[str, Any]) -> Arrays | None:
+        if not os.path.lexists(path):
+            return None
         try:
-            file = open(path, "rb")  # noqa: SIM115
-        except (FileNotFoundError, NotADirectoryError):
+            return cache_format.read(path, kind, settings, _verify_once)
+        except (CacheError, InputError, OSError) as error:
+            _say_once(f"{error}; {os.path.basename(path)} is built again")
             return None
-        except OSError as error:
-            _say_once(f"{path}: cannot be read: {error.strerror or error}; built again")
-            return None
-        with file:
-            try:
-                header = cache_format.read(file, kind, settings)
-                _verify_once(file, path, header)
-                return _map(file, header)
-            except CacheError as error:
-                _say_once(f"{path}: {error}; it is built again")
-                return None
 
     def _build_once(
         self, path: str, kind: str, settings: Mapping[str, Any], build: Build
@@ -127,32 +119,32 @@ class IndexCache:
             if waited and (found := self._open(path, kind, settings)) is not None:
                 return found, False
             _remove_leftovers(self.folder)
-            _write(path, kind, settings, build())
+            cache_format.write(path, kind, settings, build(), _write)
         found = self._open(path, kind, settings)
         if found is None:
             raise OSError(None, "what was written cannot be read back")
         return found, True
 
 
-def _verify_once(file: BinaryIO, path: str, header: cache_format.CacheHeader) -> None:
-    """Check the checksums of a file that this process has not seen before. Raises CacheError."""
-    status = os.fstat(file.fileno())
+def _verify_once(path: str, checksum: str) -> None:
+    """Check a file that this process has not seen before. CacheError, InputError, OSError."""
+    status = os.stat(path)
     known = (path, status.st_ino, status.st_mtime_ns, status.st_size)
     if known not in _verified:
-        cache_format.verify(file, header)
+        if digest_file(path)["xxh3_128"] != checksum:
+            raise CacheError(f"{path}: its checksum is wrong")
         _verified.add(known)
 
 
-def _write(
-    path: str, kind: str, settings: Mapping[str, Any], parts: Iterable[ChunkedArray]
-) -> None:
+def _write(path: str, chunks: Iterable[bytes]) -> None:
     folder, name = os.path.split(path)
     unique = f"{socket.gethostname()}-{os.getpid()}-{os.urandom(4).hex()}"
     temporary = os.path.join(folder, f".{name}.{unique}.tmp")
-    with open(temporary, "xb", buffering=0) as file:
+    with open(temporary, "xb") as file:
         try:
             try_flock(file.fileno())  # so that nobody takes it for a leftover
-            cache_format.write(file, kind, settings, parts)
+            file.writelines(chunks)
+            file.flush()
             sync_data(file.fileno())
             rename(temporary, path)
         except BaseException:
@@ -179,28 +171,17 @@ def _remove_leftovers(folder: str) -> None:
     now = time.time()
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
-            if not (entry.name.startswith(".") and f"{_SUFFIX}." in entry.name):
-                continue
-            with suppress(OSError):
-                age = now - entry.stat().st_mtime
-                if entry.name.endswith(".tmp") and age > _LEFT_SECONDS and _is_dead(entry, age):
-                    os.unlink(entry.path)
+            if _TEMPORARY.fullmatch(entry.name):
+                with suppress(OSError):
+                    age = now - entry.stat().st_mtime
+                    if age > _LEFT_SECONDS and _is_dead(entry, age):
+                        os.unlink(entry.path)
 
 
 def _is_dead(entry: os.DirEntry[str], age: float) -> bool:
     with open(entry.path, "rb") as file:
         free = try_flock(file.fileno())
     return age > _LEFT_UNLOCKABLE_SECONDS if free is None else free
-
-
-def _map(file: BinaryIO, header: cache_format.CacheHeader) -> Arrays:
-    mapped = mmap.mmap(file.fileno(), header.size, access=mmap.ACCESS_READ)
-    return {
-        stored.name: np.frombuffer(
-            mapped, stored.dtype, stored.count, stored.offset if stored.count else 0
-        ).reshape(stored.shape)
-        for stored in header.arrays
-    }
 
 
 def _read_only(arrays: Arrays) -> Arrays:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokpack import _core
-from tokpack.errors import UsageError
+from tokpack.errors import UsageError, option
 from tokpack.indexed.lengths import release
 from tokpack.samples.cache.format import ChunkedArray
 from tokpack.samples.megatron.flavours import flavour_named
@@ -66,7 +66,8 @@ def megatron_recipe(
         raise UsageError(f"sequences {begin} to {end} of {len(lengths)}: there is none in it")
     if end > _INT32_MAX:
         raise UsageError(
-            f"{end} sequences: these orders number them with 31 bits; use order='stateless'"
+            f"{end} sequences: these orders number them with 31 bits; use "
+            f"{option('order', 'stateless')}"
         )
     if seq_length < 1:
         raise UsageError(f"a sequence length of {seq_length}: use 1 or more")

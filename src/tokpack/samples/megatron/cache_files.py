@@ -7,7 +7,6 @@ without looking at what is in it; ``add_extra_token``, ``drop_last`` and the dat
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 import time
@@ -284,7 +283,7 @@ class _Writer:
         for part in parts:
             paths.append(path(part.name))
             make_folder_of(paths[-1])
-            self._put(paths[-1], _npy(part))
+            self._put(paths[-1], part.npy())
         return paths
 
     def _put(self, path: str, chunks: Iterable[bytes]) -> None:
@@ -314,22 +313,6 @@ def _check_counts(datasets: Any, samples: Sequence[int], request: Request) -> No
                 f"{path}: the blend takes {count} samples of it, which has {had}: raise surplus, "
                 f"which is {request.surplus}, here and in the program"
             )
-
-
-def _npy(part: ChunkedArray) -> Iterator[bytes]:
-    """An array as numpy.save writes it."""
-    header = io.BytesIO()
-    np.lib.format.write_array_header_1_0(
-        header,
-        {
-            "descr": np.lib.format.dtype_to_descr(part.dtype),
-            "fortran_order": False,
-            "shape": part.shape,
-        },
-    )
-    yield header.getvalue()
-    for chunk in part.chunks:
-        yield np.ascontiguousarray(chunk, part.dtype).data  # type: ignore[misc]
 
 
 def _written(name: str, paths: Sequence[str], entries: int, began: float) -> Written:

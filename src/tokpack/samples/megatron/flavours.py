@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from tokpack.errors import UsageError
+from tokpack.samples.orders.rules import OrderRules
 
 FlavourName = Literal[
     "megatron",
@@ -20,10 +21,9 @@ FlavourName = Literal[
 
 
 @dataclass(frozen=True, slots=True)
-class Flavour:
+class Flavour(OrderRules):
     """The rules of one program.
 
-    - ``split_rule``: how a split string is rounded, as in ``parse_split``
     - ``last_epoch_share``: the last epoch is shuffled by itself when the run needs less than this
       share of it; 0 for never
     - ``last_epoch_slack``: how many samples of the last epoch the run may need beyond the number
@@ -36,8 +36,8 @@ class Flavour:
     - ``blend_dtype``, ``blend_datasets``: of the dataset index, and how many datasets it can hold
     """
 
-    name: FlavourName
-    split_rule: Literal["core", "classic"]
+    endless: ClassVar[bool] = False
+
     last_epoch_share: float
     last_epoch_slack: int
     wide: Literal["needs", "rows", "always"]
@@ -50,11 +50,11 @@ class Flavour:
 FLAVOURS: dict[str, Flavour] = {
     flavour.name: flavour
     for flavour in (
-        Flavour("megatron", "core", 0.80, 1, "needs", "targets"),
-        Flavour("megatron-0.10", "core", 0.80, 1, "needs", "asked"),
-        Flavour("megatron-0.9", "core", 0.80, 1, "always", "asked"),
-        Flavour("megatron-0.7", "core", 0.80, 1, "needs", "asked"),
-        Flavour("megatron-0.4", "classic", 0.80, 1, "needs", "asked"),
+        Flavour("megatron", "core", 0.80, 1, "needs", "targets", takes_pad_id=True),
+        Flavour("megatron-0.10", "core", 0.80, 1, "needs", "asked", takes_pad_id=True),
+        Flavour("megatron-0.9", "core", 0.80, 1, "always", "asked", takes_pad_id=True),
+        Flavour("megatron-0.7", "core", 0.80, 1, "needs", "asked", takes_pad_id=True),
+        Flavour("megatron-0.4", "classic", 0.80, 1, "needs", "asked", takes_pad_id=True),
         Flavour("neox", "classic", 0, 0, "rows", "lengths", True, "uint8", 254),
         Flavour("bigscience", "classic", 0.95, 0, "needs", "lengths", True, "uint8", 254),
         Flavour("microsoft", "classic", 0.80, 1, "always", "asked", False, "uint8", 254),

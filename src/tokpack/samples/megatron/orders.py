@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokpack import _core
-from tokpack.errors import FormatError, UsageError
+from tokpack.errors import FormatError, UsageError, option
 from tokpack.samples.megatron.build import build_arrays, build_parts
 from tokpack.samples.megatron.flavours import flavour_named
 from tokpack.samples.orders.rows import scan
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from tokpack.samples.cache.store import CacheFile, IndexCache
     from tokpack.samples.megatron.build import Recipe
     from tokpack.samples.orders.rows import Counts, Numbers, Rows
+
+
+_WITHOUT_NEGATIVE_OFFSETS = ("megatron", "megatron-0.10")  # an assertion of these programs
 
 
 class MegatronOrder:
@@ -38,6 +41,7 @@ class MegatronOrder:
 
     ``tokens`` is the sum of the lengths, where it is known. With a ``cache`` the arrays are mapped
     from a file in it, built when it is absent; ``fingerprint`` tells the data from other data.
+    UsageError where the program itself would stop.
     """
 
     document_index: npt.NDArray[np.int32]
@@ -74,6 +78,11 @@ class MegatronOrder:
         self.document_index = arrays["document_index"]
         self.sample_index = arrays["sample_index"]
         self.shuffle_index = arrays["shuffle_index"]
+        if self.flavour in _WITHOUT_NEGATIVE_OFFSETS and int(self.sample_index[-1, 1]) < 0:
+            raise UsageError(
+                "the last sample ends behind an empty sequence, with which Megatron-core stops: "
+                f"use {option('drop_last', True)}, another seed, or a split that ends elsewhere"
+            )
 
     def __len__(self) -> int:
         """Number of samples. (NeoX says one fewer, and reads the last one all the same.)"""

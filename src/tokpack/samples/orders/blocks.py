@@ -1,9 +1,9 @@
 """The order of blocks: a stateless order whose neighbouring samples lie close together.
 
-The sequences are cut into blocks of about a megabyte. Every epoch puts the blocks into a new order
-and cuts that into windows; the sequences of a window come in a new order, the tokens of all windows
-are joined and cut into samples, and the samples that begin in a window are taken in a new order. So
-a dataset on a store is read in whole blocks, those of one window at a time.
+The sequences are cut into blocks of about half a million tokens. Every epoch puts the blocks into a
+new order and cuts that into windows; the sequences of a window come in a new order, the tokens of
+all windows are joined and cut into samples, and the samples that begin in a window are taken in a
+new order. So a dataset on a store is read in whole blocks, those of one window at a time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     Int64s = npt.NDArray[np.int64]
 
-BLOCK_BYTES = 1 << 20
+BLOCK_TOKENS = 1 << 19  # 1 MiB of uint16
 WINDOW_BLOCKS = 256
 _BLOCKS, _SEQUENCES, _SAMPLES = 4, 5, 6  # what a key is for; the other orders have 0 to 3
 _STEP = 1 << 20  # lengths looked at together

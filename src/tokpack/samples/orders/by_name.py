@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from tokpack.errors import UsageError
+from tokpack.errors import UsageError, option
 from tokpack.samples.cache.store import IndexCache
 from tokpack.samples.megatron.build import megatron_recipe
 from tokpack.samples.megatron.neox_packing import NEOX_PACKED, NeoxPackedOrder
 from tokpack.samples.megatron.orders import MegatronOrder
-from tokpack.samples.orders.blocks import BLOCK_BYTES, BlockOrder
+from tokpack.samples.orders.blocks import BLOCK_TOKENS, BlockOrder
 from tokpack.samples.orders.epochs import EpochData
 from tokpack.samples.orders.packing import PACKED, PackedOrder
 from tokpack.samples.orders.stateless import StatelessOrder
-from tokpack.samples.settings import OWN_ORDERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,29 +59,37 @@ def make_order(
     """The order that ``settings`` name, of the sequences ``part`` of a dataset.
 
     ``labels`` is the dataset of labels, which NeoX's packing looks at.
-    UsageError where they do not fill one sample.
+    UsageError, with the name of the dataset, where they do not fill one sample.
     """
+    try:
+        return _new_order(settings, dataset, part, labels)
+    except UsageError as error:
+        raise UsageError(f"{dataset.path_prefix}: {error.args[0]}") from None
+
+
+def _new_order(
+    settings: Settings,
+    dataset: MMapIndexedDataset,
+    part: Range,
+    labels: MMapIndexedDataset | None,
+) -> Order:
     begin, end = part
     cache = None if settings.cache is None else IndexCache(settings.cache)
-    sizes, fingerprint, name = dataset.sizes, dataset.fingerprint, dataset.path_prefix
     tokens = dataset.tokens_in(begin, end)
     length, extra = settings.seq_length, settings.extra
-    data = EpochData(sizes, begin, end, length, extra, settings.seed, fingerprint)
+    data = EpochData(dataset.sizes, begin, end, length, extra, settings.seed, dataset.fingerprint)
     if settings.packing in PACKED:
-        try:
-            return PackedOrder(data, settings.packing, cache)
-        except UsageError as error:
-            raise UsageError(f"{name}: {error}") from None
+        return PackedOrder(data, settings.packing, cache)
     if settings.packing in NEOX_PACKED:
         if begin > 0:
             raise UsageError(
-                f"{name}: with packing={settings.packing!r} NeoX counts sequences from the first "
-                f"of the file, so instead of {begin} to {end} it would read some of the training "
-                "part: give this part a dataset of its own"
+                f"with {option('packing', settings.packing)} NeoX counts sequences from "
+                f"the first of the file, so instead of {begin} to {end} it would read some of the "
+                "training part: give this part a dataset of its own"
             )
         assert settings.samples is not None  # as Settings have checked
         return NeoxPackedOrder(
-            sizes,
+            data.lengths,
             end,
             length,
             settings.samples,
@@ -90,32 +97,38 @@ def make_order(
             packing=settings.packing,
             labels=labels,
         )
-    # In the orders of other programs a sample may go on in the next epoch: one token is enough.
-    if tokens < (length + extra if settings.order in OWN_ORDERS else 1):
-        raise UsageError(
-            f"{name}: {tokens} tokens in {end - begin} sequences do not fill one sample of "
-            f"{length + extra} tokens (seq_length {length} and {extra} more): use a shorter one, "
-            "or more data"
-        )
+    if tokens < settings.least_tokens:
+        raise UsageError(settings.too_few(tokens))
     if settings.order == "stateless":
         return StatelessOrder(data, tokens)
     if settings.order == "stateless-blocks":
-        return BlockOrder(data, BLOCK_BYTES // dataset.dtype.itemsize)
+        return BlockOrder(data, BLOCK_TOKENS)
+    return _megatron_order(settings, data, tokens, cache)
+
+
+def _megatron_order(
+    settings: Settings, data: EpochData, tokens: int, cache: IndexCache | None
+) -> MegatronOrder:
     wanted = settings.samples
     if settings.epochs is not None:
-        wanted = (settings.epochs * tokens - extra) // length
+        wanted = (settings.epochs * tokens - data.extra) // data.seq_length
     recipe = megatron_recipe(
-        sizes,
-        begin,
-        end,
-        length,
+        data.lengths,
+        data.begin,
+        data.end,
+        data.seq_length,
         wanted,
-        seed=settings.seed,
+        seed=data.seed,
         flavour=settings.order,
         add_extra_token=settings.add_extra_token,
         drop_last=settings.drop_last,
         tokens=tokens,
     )
     return MegatronOrder(
-        sizes, recipe, flavour=settings.order, tokens=tokens, cache=cache, fingerprint=fingerprint
+        data.lengths,
+        recipe,
+        flavour=settings.order,
+        tokens=tokens,
+        cache=cache,
+        fingerprint=data.fingerprint,
     )

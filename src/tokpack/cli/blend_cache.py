@@ -1,0 +1,161 @@
+"""``tokpack blend --cache`` and ``--megatron-cache``: what a blend needs, built before a job."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from tokpack.cli import terminal
+from tokpack.cli.parser import Group, flag
+from tokpack.errors import UsageError
+from tokpack.files.foreign import parse_json, read_whole
+from tokpack.quantities import bytes_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tokpack.samples.blend.plan import BlendPlan
+    from tokpack.samples.blend.prebuild import Prepared
+    from tokpack.samples.blend.spec import BlendSpec
+    from tokpack.samples.megatron.cache_files import Written
+
+
+def renaming(text: str) -> tuple[str, str]:
+    """A converter for OLD=NEW."""
+    old, equals, new = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not OLD=NEW")
+    return old, new
+
+
+GROUP = Group(
+    "index arrays, built before a job starts",
+    (
+        flag("--cache", metavar="DIR", help="build them in the folder of GPTDataset(cache=DIR)"),
+        flag(
+            "--megatron-cache",
+            metavar="DIR",
+            help="write the program's own files, as its --data-cache-path finds them",
+        ),
+        flag(
+            "--tokenizer-ids",
+            metavar="JSON",
+            help="the tokenizer in the names of Megatron-core's files: JSON, a file of it, "
+            "or a description.txt of a run",
+        ),
+        flag(
+            "--rename",
+            action="append",
+            type=renaming,
+            metavar="OLD=NEW",
+            help="prefixes that begin with OLD begin with NEW where the program runs",
+        ),
+        flag(
+            "--fused",
+            action="store_true",
+            help="the blend as ARM processors build it (GH200, GB200)",
+        ),
+    ),
+)
+
+
+def is_asked(arguments: argparse.Namespace) -> bool:
+    """Whether index arrays are to be built. UsageError where both kinds are."""
+    if arguments.cache and arguments.megatron_cache:
+        raise UsageError("--cache and --megatron-cache: give one of them, twice if need be")
+    for name in ("tokenizer_ids", "rename", "fused"):
+        if getattr(arguments, name) and not arguments.megatron_cache:
+            raise UsageError(f"--{name.replace('_', '-')} belongs to --megatron-cache")
+    return bool(arguments.cache or arguments.megatron_cache)
+
+
+def without_unasked(spec: BlendSpec) -> tuple[BlendSpec, list[str]]:
+    """The spec with 0 samples where a program's order must know how many, and notes of that."""
+    from tokpack.samples.settings import rules_of
+
+    parts = {"valid_samples": "validation", "test_samples": "test"}
+    weighted = all(entry.weight is not None for entry in spec.datasets)
+    if rules_of(spec.order).endless or not spec.split or not weighted:
+        return spec, []
+    unasked = [name for name in parts if getattr(spec, name) is None]
+    flags = {name: "--" + name.replace("_", "-") for name in unasked}
+    notes = [f"no {parts[name]}: add {flags[name]} N for it" for name in unasked]
+    return spec.changed(**dict.fromkeys(unasked, 0)), notes
+
+
+def build(plan: BlendPlan, arguments: argparse.Namespace) -> list[Any]:
+    """Build what is asked for. Returns a list of Prepared, or of Written. Raises as those do."""
+    from tokpack.samples.blend.prebuild import index_files, prebuild
+
+    with terminal.notes_from_log(quiet=arguments.quiet):
+        if arguments.cache:
+            return list(prebuild(plan, arguments.cache))
+        return list(
+            index_files(
+                plan,
+                arguments.megatron_cache,
+                tokenizer_ids=_tokenizer_ids(arguments.tokenizer_ids),
+                rename=dict(arguments.rename or ()),
+                fused=arguments.fused,
+                overwrite=arguments.overwrite,
+                inputs=[*arguments.inputs, arguments.tokenizer_ids or ""],
+            )
+        )
+
+
+def print_files(files: Sequence[Any], arguments: argparse.Namespace) -> None:
+    """Print the table of what was built."""
+    terminal.put()
+    if arguments.cache:
+        _print_prepared(files)
+    else:
+        _print_written(files)
+
+
+def _print_prepared(files: Sequence[Prepared]) -> None:
+    from tokpack.cli.figures import table
+    from tokpack.samples.settings import rules_of
+
+    rows = [["dataset", "part", "order", "samples", "bytes", "seconds", "file"]]
+    for one in files:
+        none = "nothing is needed" if rules_of(one.order).endless else "not kept: made when opened"
+        where = one.path or none
+        if one.path and not one.built:
+            where += " (was there)"
+        size = bytes_text(one.size) if one.path else ""
+        seconds = f"{one.seconds:.2f}" if one.path else ""
+        rows.append([one.prefix, one.part, one.order, f"{one.entries:,}", size, seconds, where])
+    table(rows, left=(0, 1, 2, 6))
+
+
+def _print_written(files: Sequence[Written]) -> None:
+    from tokpack.cli.figures import table
+
+    rows = [["what", "samples", "bytes", "seconds", "files"]]
+    for one in files:
+        paths = f"{one.paths[0]} and {len(one.paths) - 1} more"
+        size, seconds = bytes_text(one.size), f"{one.seconds:.2f}"
+        rows.append([one.name, f"{one.entries:,}", size, seconds, paths])
+    table(rows, left=(0, 4))
+
+
+def _tokenizer_ids(text: str | None) -> dict[str, Any] | None:
+    """JSON itself, or a file of it; the tokenizer of a description that Megatron-core wrote."""
+    if text is None:
+        return None
+    where = "--tokenizer-ids"
+    if text.lstrip().startswith("{"):
+        values = parse_json(text, where, wrong=UsageError)
+    else:
+        where = text
+        problem = "neither JSON nor a file of it: "
+        raw = read_whole(text, missing=UsageError, wrong=UsageError, problem=problem)
+        values = parse_json(raw, where, wrong=UsageError)
+    datasets = values.get("datasets") if isinstance(values, dict) else None
+    if isinstance(datasets, list) and datasets:
+        values = datasets[0]
+    if isinstance(values, dict) and "dataset_path" in values:
+        values = values.get("tokenizer")
+    if not isinstance(values, dict):
+        raise UsageError(f"{where}: expected a JSON object, the tokenizer's unique_identifiers")
+    return values

@@ -1,0 +1,81 @@
+"""``tokpack model export``: a checkpoint -> a folder that ``transformers`` loads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tokpack.cli import rewrite, terminal
+from tokpack.cli.parser import Group, Page, flag, size
+from tokpack.cli.tokenizer_flags import tokenizer_paths
+from tokpack.cli.trained import CHECKPOINTS, PARTS, load, open_checkpoint
+from tokpack.errors import UsageError
+from tokpack.quantities import count_text
+
+if TYPE_CHECKING:
+    import argparse
+
+PAGE = Page(
+    "model export",
+    "Write a checkpoint as a Hugging Face model: safetensors, config.json and the tokenizer.",
+    (
+        Group(
+            "flags",
+            (
+                flag("-o", "--output", metavar="DIR", help="the folder to make"),
+                flag(
+                    "--dtype",
+                    choices=("fp32", "bf16", "fp16"),
+                    default="fp32",
+                    help="type of the weights (fp32)",
+                ),
+                flag(
+                    "--max-shard-size",
+                    type=size,
+                    default=5_000_000_000,
+                    metavar="SIZE",
+                    help="bytes of one file (5GB)",
+                ),
+                rewrite.OVERWRITE,
+            ),
+        ),
+        *PARTS,
+    ),
+    CHECKPOINTS
+    + """
+The folder loads with AutoModelForCausalLM.from_pretrained(DIR), as GPT2LMHeadModel,
+GPTNeoXForCausalLM, LlamaForCausalLM, Qwen2ForCausalLM or Qwen3ForCausalLM, and gives the same
+logits.
+
+examples:
+  tokpack model export run -o my-gpt
+  tokpack model export run/step_00010000 -o my-gpt --dtype bf16
+  tokpack model export 20B --config 20B.yml --vocab-file 20B_tokenizer.json -o neox
+""",
+    usage="CHECKPOINT -o DIR [flags]",
+)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run ``tokpack model export``."""
+    if not arguments.output:
+        raise UsageError("no output: add -o DIR")
+    weights, tokenizer = open_checkpoint(arguments)
+    missing = isinstance(tokenizer, Exception)
+    with terminal.Reporter(quiet=arguments.quiet) as report:
+        made = load("checkpoints.export").export(
+            weights,
+            arguments.output,
+            tokenizer=None if missing else tokenizer,
+            dtype=arguments.dtype,
+            max_shard_size=arguments.max_shard_size,
+            overwrite=arguments.overwrite,
+            inputs=[*arguments.inputs, *tokenizer_paths(arguments), arguments.config or ""],
+            progress=report,
+        )
+    if not arguments.quiet:
+        if missing:
+            terminal.note(f"the model goes without a tokenizer: {tokenizer}")
+        count = count_text(weights.model.parameters)
+        terminal.say(f"{arguments.output}: {made}, {count} parameters as {arguments.dtype}")
+    terminal.print_paths([arguments.output], said=not arguments.quiet)
+    return 0

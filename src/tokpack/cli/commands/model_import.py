@@ -1,0 +1,84 @@
+"""``tokpack model import``: a model of another program -> a checkpoint to train on from."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from typing import TYPE_CHECKING
+
+from tokpack.cli import terminal
+from tokpack.cli.parser import Group, Page, flag, number
+from tokpack.cli.tokenizer_flags import RARE, tokenizer_flag, tokenizer_given
+from tokpack.cli.trained import load
+from tokpack.errors import UsageError
+from tokpack.quantities import count_text
+
+if TYPE_CHECKING:
+    import argparse
+
+PAGE = Page(
+    "model import",
+    "Write a model of another program as a checkpoint, from which `tokpack train` goes on.",
+    (
+        Group(
+            "flags",
+            (
+                flag("-o", "--output", metavar="DIR", help="the folder to make"),
+                flag(
+                    "--vocab-size",
+                    type=number(1),
+                    metavar="N",
+                    help="ids in the vocabulary: the rows after them are padding, and are left out "
+                    "(all rows)",
+                ),
+                flag(
+                    "--config",
+                    metavar="FILE",
+                    help="the model of GPT-NeoX's or Megatron's files, as a YAML of flags",
+                ),
+            ),
+        ),
+        Group("tokenizer", (tokenizer_flag("the one in its folder"),)),
+        RARE,
+    ),
+    """\
+MODEL is a folder of transformers with config.json and safetensors (GPT-2, GPT-NeoX, Llama,
+Mistral, Qwen2, Qwen3), of GPT-NeoX's layer files, or of Megatron's mp_rank_* files. Logits are the
+same.
+DIR/config.yaml has the model's settings, for `tokpack train`.
+
+examples:
+  tokpack model import pythia-160m -o base
+  tokpack train base/config.yaml --load base --save run --data-path wiki
+  tokpack model import 20B_checkpoints --config 20B.yml -o neox
+""",
+    "MODEL -o DIR [flags]",
+)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run ``tokpack model import``."""
+    if len(arguments.inputs) != 1:
+        raise UsageError(f"{len(arguments.inputs)} inputs: name one MODEL")
+    if not arguments.output:
+        raise UsageError("no output: add -o DIR")
+    (folder,), output = arguments.inputs, arguments.output
+    importing = load("checkpoints.importing")
+    weights = importing.open_model(folder, config=arguments.config, vocab_size=arguments.vocab_size)
+    tokenizer, reason = importing.describe_tokenizer(folder, **tokenizer_given(arguments))
+    with terminal.Reporter(quiet=arguments.quiet) as report:
+        importing.import_model(weights, output, tokenizer=tokenizer, progress=report)
+    if not arguments.quiet:
+        for note in weights.notes:
+            terminal.note(note)
+        if tokenizer is None:
+            terminal.note(f"the checkpoint does not say its tokenizer: {reason}")
+        count = count_text(weights.model.parameters)
+        terminal.say(f"{output}: {count} parameters, {weights.model.vocab_size:,} ids")
+        for line in terminal.folded(f"  {importing.flags_of(weights.model)}", sys.stderr):
+            terminal.say(line)
+        name = shlex.quote(output)
+        terminal.say("which config.yaml has:")
+        terminal.say(f"  tokpack train {name}/config.yaml --load {name} --save ... --data-path ...")
+    terminal.print_paths([output], said=not arguments.quiet)
+    return 0

@@ -1,0 +1,61 @@
+"""``tokpack shards plan``: a run cut into shards, which any number of machines make."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tokpack.cli import legacy, shards, terminal
+from tokpack.cli.encode_flags import GROUPS, OUTPUT, resolve
+from tokpack.cli.parser import Group, Page, flag
+
+if TYPE_CHECKING:
+    import argparse
+
+PAGE = Page(
+    "shards plan",
+    "Cut a run of encode into shards, which any number of machines make.",
+    (
+        *GROUPS,
+        Group(
+            "output",
+            (
+                *OUTPUT,
+                shards.SIZE,
+                flag("--json", action="store_true", help="print what was planned as JSON"),
+            ),
+        ),
+        legacy.GROUP,
+    ),
+    """\
+Writes PREFIX.plan, on a disk or a store that all machines see. Nothing is encoded; the shards, and
+so their bytes, do not depend on who makes them. The other flags mean what they mean for encode.
+
+examples:
+  tokpack shards plan 's3://text/*.jsonl.zst' -o s3://tokens/pile
+  tokpack encode --plan s3://tokens/pile --shard 17     on any machine, in any order
+  tokpack encode --plan s3://tokens/pile --shard auto   in a job array
+  tokpack shards status s3://tokens/pile
+  tokpack shards commit s3://tokens/pile
+""",
+)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run ``tokpack shards plan``."""
+    options, notes = resolve(arguments)
+    if not arguments.quiet:
+        for line in notes:
+            terminal.note(line)
+    from tokpack.shards.cut import make_shard_plan
+    from tokpack.shards.plan import save_plan
+
+    with terminal.notes_from_log(quiet=arguments.quiet):
+        plan = make_shard_plan(options, arguments.shard_size)
+        plan = save_plan(plan, options.output, overwrite=arguments.overwrite)
+    if not arguments.quiet:
+        shards.tell_plan(plan, options.output)
+    if arguments.json:
+        terminal.put_json(shards.plan_facts(plan, options.output))
+    else:
+        terminal.print_paths([options.output], said=not arguments.quiet)
+    return 0

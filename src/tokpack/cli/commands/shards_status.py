@@ -1,0 +1,69 @@
+"""``tokpack shards status``: how far a run or a plan is, and what makes the rest."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tokpack.cli import shards, terminal
+from tokpack.cli.parser import Group, Page, flag
+from tokpack.errors import InputError
+from tokpack.stores import exists, is_url
+
+if TYPE_CHECKING:
+    import argparse
+
+PAGE = Page(
+    "shards status",
+    "Say how far a run is, and which shards of a plan are done, being made, failed or lost.",
+    (
+        Group(
+            "flags",
+            (
+                flag("--all", action="store_true", help="a line for every shard, done ones too"),
+                flag("--json", action="store_true", help="print all of it as JSON"),
+            ),
+        ),
+    ),
+    """\
+PREFIX is that of the plan, or of a dataset that a run on this machine makes. A shard, or a run, is
+lost when its maker has told nothing for some 100 seconds. The exit code is 0 only when everything
+is there.
+
+examples:
+  tokpack shards status s3://tokens/pile
+  tokpack shards status data/pile && tokpack shards commit data/pile
+""",
+    "PREFIX [flags]",
+)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run ``tokpack shards status``."""
+    prefix = shards.one_prefix(arguments.inputs, "shards status")
+    from tokpack.encoding.standing import finished, unfinished
+    from tokpack.shards.plan import ShardPlan, plan_path
+    from tokpack.shards.survey import survey
+
+    given = arguments.inputs[0]
+    begun = None if is_url(prefix) else unfinished(given)
+    if begun is not None:
+        if arguments.json:
+            terminal.put_json(shards.run_facts(begun))
+        elif not arguments.quiet:
+            shards.show_run(begun)
+        return 1
+    if not exists(plan_path(prefix)):
+        if not finished(given):
+            raise InputError(f"{given}: no dataset, no run that makes one, and no plan of shards")
+        if arguments.json:
+            terminal.put_json({"prefix": given, "state": "done"})
+        elif not arguments.quiet:
+            terminal.put(f"{given}: done")
+        return 0
+    plan = ShardPlan.load(prefix)
+    standings = survey(plan, prefix)
+    if arguments.json:
+        terminal.put_json(shards.status_facts(plan, prefix, standings))
+    elif not arguments.quiet:
+        shards.show_status(plan, prefix, standings, every=arguments.all)
+    return 0 if all(one.state == "done" for one in standings) else 1

@@ -1,0 +1,264 @@
+"""``tokpack tokenizer train``: documents -> a vocabulary of whole words, or a byte-level BPE."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tokpack.cli import rewrite, terminal
+from tokpack.cli.inputs import INPUT_FORMAT
+from tokpack.cli.parser import Group, Page, flag, number
+from tokpack.errors import OutputError, RecordError, UsageError
+from tokpack.files.durable import make_folder_of
+from tokpack.quantities import bytes_text, time_text
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator, Sequence
+
+    from tokpack.sources import Source
+
+DEFAULT_BPE_SIZE = 50257
+
+PAGE = Page(
+    "tokenizer train",
+    "Make a tokenizer from documents: a byte-level BPE, or a vocabulary of whole words.",
+    (
+        Group(
+            "flags",
+            (
+                flag(
+                    "-o", "--output", metavar="FILE", help="tokenizer.json or vocab.json to write"
+                ),
+                flag(
+                    "--type",
+                    choices=("bpe", "whitespace"),
+                    help="what to make (whitespace for a file named vocab.json, else bpe)",
+                ),
+                flag(
+                    "--vocab-size",
+                    "--size",
+                    type=number(1),
+                    metavar="N",
+                    help="tokens at most, special ones too (bpe: 50257; whitespace: all words)",
+                ),
+                flag(
+                    "--pattern",
+                    metavar="NAME|REGEX",
+                    help="how a bpe cuts text into words: gpt2, cl100k, o200k, llama3, qwen2, "
+                    "deepseek, tekken, ..., or an expression (gpt2)",
+                ),
+                flag(
+                    "--byte-fallback",
+                    action="store_true",
+                    help="a bpe of characters, as Llama 2 and Mistral have: words cut at spaces, "
+                    "bytes for characters that are not in it",
+                ),
+                flag(
+                    "--special-tokens",
+                    action="append",
+                    metavar="TOKENS",
+                    help="special tokens of a bpe, with commas between; repeat it for more "
+                    "(<|endoftext|>)",
+                ),
+                flag(
+                    "--min-count",
+                    "--min-frequency",
+                    type=number(1),
+                    metavar="N",
+                    help="merge pairs, or take words, that occur so often (bpe: 2; whitespace: 1)",
+                ),
+                flag(
+                    "--key",
+                    "--json-keys",
+                    metavar="KEY",
+                    default="text",
+                    help="JSON key or column (text)",
+                ),
+                INPUT_FORMAT,
+                flag("--limit", type=number(1), metavar="N", help="learn from the first N records"),
+                flag(
+                    "--workers",
+                    "--threads",
+                    type=number(1),
+                    default=0,
+                    metavar="N",
+                    help="threads of a bpe, which change nothing in the file (all cores)",
+                ),
+                rewrite.OVERWRITE,
+            ),
+        ),
+    ),
+    """\
+examples:
+  tokpack tokenizer train sample.jsonl.zst -o tokenizer.json --vocab-size 32000
+  tokpack encode the-pile/*.jsonl.zst --tokenizer tokenizer.json
+  tokpack tokenizer train sample.jsonl.zst -o my.json --pattern o200k \\
+      --special-tokens "<|endoftext|>,<|user|>,<|assistant|>"
+
+  tokpack tokenizer train train.txt -o vocab.json
+  tokpack encode train.txt --tokenizer-type Whitespace --vocab-file vocab.json
+""",
+)
+
+
+@dataclass
+class Corpus:
+    """The texts under ``key`` of some inputs, of ``limit`` documents, and how many were read."""
+
+    sources: Sequence[Source]
+    key: str
+    limit: int | None
+    report: terminal.Reporter
+    documents: int = 0
+    text_bytes: int = 0
+
+    def __iter__(self) -> Iterator[str]:
+        from tokpack.progress import Progress
+
+        def progress(stage: str, done: int, total: int) -> Progress:
+            return Progress(
+                stage=stage,
+                done=done,
+                total=total,
+                seconds=time.monotonic() - began,
+                text_bytes=self.text_bytes,
+                documents=self.documents,
+            )
+
+        total = sum(source.size for source in self.sources)
+        began = time.monotonic()
+        done = 0
+        for source in self.sources:
+            for texts, bytes_read in _batches(source, self.key):
+                done += bytes_read
+                for text in texts:
+                    if self.documents == self.limit:
+                        return
+                    self.documents += 1
+                    self.text_bytes += len(text)
+                    yield text.decode()
+                self.report(progress("read", done, total))
+        self.report(progress("learn", 0, 0))  # how far that is, nobody says
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run ``tokpack tokenizer train``."""
+    is_bpe = _is_bpe(arguments)
+    from tokpack.files.durable import replace_file
+    from tokpack.files.outputs import DATA, check_outputs
+    from tokpack.sources import discover
+
+    output: str = arguments.output
+    sources = discover(arguments.inputs, input_format=arguments.input_format or "auto")
+    lists = [text[1:] for text in arguments.inputs if text.startswith("@")]
+    inputs = [*(source.path for source in sources), *lists]
+    _make_folder(output)
+    check_outputs([(output, DATA)], inputs, overwrite=arguments.overwrite)
+    began = time.monotonic()
+    with terminal.Reporter(quiet=arguments.quiet) as report:
+        corpus = Corpus(sources, arguments.key, arguments.limit, report)
+        text, count = (_train_bpe if is_bpe else _count_words)(corpus, arguments)
+    check_outputs([(output, DATA)], inputs, overwrite=arguments.overwrite)
+    replace_file(output, [text.encode()])
+    if not arguments.quiet:
+        terminal.say(
+            f"{output}: {count:,} tokens from {corpus.documents:,} documents, "
+            f"{bytes_text(corpus.text_bytes)} of text in {time_text(time.monotonic() - began)}"
+        )
+        flags = _flags_for(output, is_bpe, _special_tokens(arguments))
+        terminal.say(f"next: tokpack encode {' '.join(arguments.inputs)} {flags}")
+    terminal.print_paths([output], said=not arguments.quiet)
+    return 0
+
+
+def _is_bpe(arguments: argparse.Namespace) -> bool:
+    """What is to be made; UsageError where something is missing or cannot be together."""
+    if not arguments.inputs:
+        raise UsageError("no INPUT: name a file, a folder, a glob, @list.txt, or - for stdin")
+    if not arguments.output:
+        raise UsageError("no output: add -o tokenizer.json, or -o vocab.json")
+    words = os.path.basename(arguments.output) == "vocab.json"
+    kind = arguments.type or ("whitespace" if words else "bpe")
+    if kind == "whitespace":
+        for name in ("pattern", "byte_fallback", "special_tokens", "workers"):
+            if getattr(arguments, name):
+                flag_name = f"--{name.replace('_', '-')}"
+                raise UsageError(f"{flag_name} belongs to a BPE, not to --type {kind}")
+    if arguments.pattern and arguments.byte_fallback:
+        raise UsageError("--pattern and --byte-fallback: each says how text is cut; give one")
+    if arguments.pattern:
+        from tokpack.tokenizers.patterns import pre_tokenizer_of
+
+        pre_tokenizer_of(arguments.pattern)  # what is wrong with it is said before all is read
+    return kind == "bpe"
+
+
+def _special_tokens(arguments: argparse.Namespace) -> list[str]:
+    from tokpack.tokenizers.whitespace import EOD
+
+    given = arguments.special_tokens or [EOD]
+    return [token for text in given for token in map(str.strip, text.split(",")) if token]
+
+
+def _train_bpe(corpus: Corpus, arguments: argparse.Namespace) -> tuple[str, int]:
+    """A tokenizer.json, and how many tokens it has."""
+    from tokpack.tokenizers import train_bpe, train_byte_fallback
+
+    train = train_byte_fallback if arguments.byte_fallback else train_bpe
+    text = train(
+        corpus,
+        vocab_size=arguments.vocab_size or DEFAULT_BPE_SIZE,
+        min_count=arguments.min_count or 2,
+        special_tokens=_special_tokens(arguments),
+        threads=arguments.workers,
+        **({"pattern": arguments.pattern} if arguments.pattern else {}),
+    )
+    return text, len(json.loads(text)["model"]["vocab"])
+
+
+def _count_words(corpus: Corpus, arguments: argparse.Namespace) -> tuple[str, int]:
+    """A vocab.json of whole words, and how many they are."""
+    from tokpack.tokenizers import train_whitespace_vocab
+
+    least = arguments.min_count or 1
+    words = train_whitespace_vocab(corpus, vocab_size=arguments.vocab_size, min_count=least)
+    return json.dumps(words, ensure_ascii=False, indent=0) + "\n", len(words)
+
+
+def _make_folder(path: str) -> None:
+    # Before the training, which may take a while.
+    make_folder_of(path)
+    folder = os.path.dirname(os.path.abspath(path))
+    if os.path.isdir(path) or not os.access(folder, os.W_OK):
+        raise OutputError(f"cannot write {path}: it is a folder, or in one that is read-only")
+
+
+def _batches(source: Source, key: str) -> Iterator[tuple[list[bytes], int]]:
+    """Texts of one source, a batch at a time, and the stored bytes read for each."""
+    from tokpack.sources import line_base, make_parts, read
+
+    for part in make_parts([source], ways=1):
+        for batch in read(source, part, [key]):
+            if batch.bad:
+                bad = batch.bad[0]
+                line = line_base(source, part) + bad.line + 1
+                advice = f"{bad.keys_there}: name one with --key" if bad.keys_there else ""
+                raise RecordError(source.name, line, bad.reason, advice)
+            documents = batch.documents[key]
+            yield [documents.text(i) for i in range(len(documents))], batch.bytes_read
+
+
+def _flags_for(output: str, is_bpe: bool, special_tokens: list[str]) -> str:
+    """The flags with which ``encode`` takes what was made."""
+    from tokpack.tokenizers.frame import EOD_NAMES
+
+    if not is_bpe:
+        return f"--tokenizer-type Whitespace --vocab-file {output}"
+    if set(EOD_NAMES) & set(special_tokens):
+        return f"--tokenizer {output}"
+    return f"--tokenizer {output} --eod-token {shlex.quote(special_tokens[0])}"

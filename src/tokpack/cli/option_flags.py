@@ -1,0 +1,47 @@
+"""The flags of the options of encode, made from the record of what these are."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from tokpack.cli.parser import flag, number, size
+from tokpack.encoding.options import EncodeOptions, about, default_of
+
+if TYPE_CHECKING:
+    from tokpack.cli.parser import Flag
+
+_FIELDS = {one.name: one for one in fields(EncodeOptions)}
+
+
+def flag_of(name: str, *, otherwise: str = "", **settings: Any) -> Flag:
+    """The flag of an option; ``settings`` go before what argparse is told otherwise.
+
+    ``otherwise`` says what holds without it, where that is not what encode does.
+    """
+    one = _FIELDS[name]
+    said, default = about(one), default_of(one)
+    names = said.flags.split() or [f"--{name.replace('_', '-')}"]
+    without = otherwise or said.otherwise or (default if isinstance(default, str) else "")
+    made: dict[str, Any] = {"help": f"{said.help} ({without})" if without else said.help}
+    if isinstance(default, bool):
+        made["action"] = "store_true"
+    else:
+        made["default"] = default or None
+        if said.value:
+            made["metavar"] = said.value
+        if said.choices and "type" not in settings:
+            made["choices"] = said.choices
+        elif said.least is not None:
+            made["type"] = size if said.value == "SIZE" else number(said.least)
+    if f"--{name.replace('_', '-')}" not in names:
+        made["dest"] = name
+    return flag(*names, **{**made, **settings})
+
+
+def flags_of(group: str, *special: Flag, without: tuple[str, ...] = ()) -> tuple[Flag, ...]:
+    """The flags of a group of options, in order; ``special`` ones are made by hand."""
+    by_hand = {one.names[-1]: one for one in special}
+    names = [name for name, one in _FIELDS.items() if about(one).group == group]
+    made = [flag_of(name) for name in names if name not in without]
+    return tuple(by_hand.get(one.names[-1], one) for one in made)

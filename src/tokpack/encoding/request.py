@@ -1,0 +1,50 @@
+"""The options of encode as keyword arguments, for type checkers; EncodeOptions says what they are.
+
+No type checker makes these of a dataclass. A test compares them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tokpack.tokenizers import TokenizerFiles
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tokpack.encoding.options import DType, Empty, OnError, SpecialTokens
+
+
+class PlanRequest(TokenizerFiles, total=False):
+    """The options of ``tokpack.plan`` but ``keys``."""
+
+    output_names: Mapping[str, str] | None
+    vocab_size: int | None
+    special_tokens_count: int | None
+    append_eod: bool
+    eod_token: str | int | None
+    prepend_bos: bool
+    bos_token: str | int | None
+    add_special_tokens: bool
+    dtype: DType
+    special_tokens: SpecialTokens
+    on_error: OnError
+    max_rejects: int | None
+    empty: Empty
+    ftfy: bool
+    split_sentences: bool
+    keep_newlines: bool
+    lang: str
+    limit: int | None
+    input_format: str
+    hf_split: str | None
+    overwrite: bool
+    trace: bool
+    max_document_bytes: int
+
+
+class EncodeRequest(PlanRequest, total=False):
+    """The options of ``tokpack.encode`` but ``keys``."""
+
+    workers: int
+    scratch: str | None

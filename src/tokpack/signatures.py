@@ -1,0 +1,27 @@
+"""Signatures made from records: of functions that pass their options on."""
+
+from __future__ import annotations
+
+from dataclasses import MISSING
+from inspect import Parameter, signature
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from dataclasses import Field
+
+
+def show_options(function: Callable[..., Any], options: Iterable[Field[Any]]) -> None:
+    """Show in the signature of a function, for its ``**options``, fields of a dataclass."""
+    own = signature(function)
+    named = [one for one in own.parameters.values() if one.kind is not Parameter.VAR_KEYWORD]
+    parameters = [
+        Parameter(
+            one.name,
+            Parameter.KEYWORD_ONLY,
+            default=None if one.default is MISSING else one.default,
+            annotation=str(one.type) if one.default is not MISSING else f"{one.type} | None",
+        )
+        for one in options
+    ]
+    vars(function)["__signature__"] = own.replace(parameters=[*named, *parameters])

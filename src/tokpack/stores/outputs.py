@@ -1,0 +1,177 @@
+"""What a request may replace, on disks and stores alike.
+
+A file that tokpack made, that the request names as its output, in the version that was looked at.
+``look`` is the rule; whoever writes hands on the version that it gave.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from tokpack.errors import OutputError, TokpackError, UsageError
+from tokpack.files import durable
+from tokpack.files.outputs import check_outputs, check_replaceable
+from tokpack.stores import upload
+from tokpack.stores.access import contents, stat, stats
+from tokpack.stores.anywhere import Identity
+from tokpack.stores.upload import TakenError
+from tokpack.stores.urls import StoredObject, is_url, object_of, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from tokpack.files.outputs import Output
+    from tokpack.stores.objects import PutMode
+
+Version = Identity | None  # of a file or an object; None where nothing is there
+
+
+def look(
+    outputs: Sequence[Output], inputs: Iterable[str], *, overwrite: bool, found: str = ""
+) -> dict[str, Version]:
+    """Refuse what the rule forbids; give the version of each output that may be replaced.
+
+    As ``check_outputs``, where ``outputs`` and ``inputs`` may be URLs. UsageError, OutputError.
+    """
+    read = tuple(inputs)
+    paths = [output for output in outputs if not is_url(output[0])]
+    versions = versions_of([path for path, _ in outputs])
+    if paths:
+        check_outputs(paths, read, overwrite=overwrite, found=found)
+    written = {}
+    for url in filter(is_url, versions):
+        if url.startswith(("http://", "https://")):
+            raise UsageError(f"{shown(url)}: nothing can be written to a web server")
+        written[object_of(url)] = url
+    for name in read if written else ():
+        if output := written.get(object_of(name)):
+            other = "" if output == name else f", under the name {shown(name)}"
+            raise UsageError(
+                f"{shown(output)} is an input and an output{other}: choose another output"
+            )
+    for path, kind in outputs:
+        if is_url(path) and versions[path]:
+            check_replaceable(path, kind, overwrite=overwrite, found=found)
+    return versions
+
+
+def versions_of(paths: Iterable[str]) -> dict[str, Version]:
+    """The version of each file or object that is there now. InputError where a store fails."""
+    names = list(paths)
+    urls = [name for name in names if is_url(name)]
+    objects = dict(zip(urls, stats(urls), strict=True)) if urls else {}
+    return {
+        name: objects[name] if name in objects else durable.identity(name, follow_links=False)
+        for name in names
+    }
+
+
+def check_unchanged(versions: Mapping[str, Version]) -> None:
+    """TakenError where something else is there than was looked at. InputError."""
+    for path, now in versions_of(versions).items():
+        if not _same(now, versions[path]):
+            raise TakenError(path, "exists" if now else "was removed")
+
+
+def replace(path: str, content: bytes, version: Version) -> Version:
+    """Write a small file whole, in place of ``version`` alone; gives the one that is there then.
+
+    OutputError, TakenError.
+    """
+    if is_url(path):
+        assert not isinstance(version, durable.Identity)
+        return upload.write(content, path, version or "create")
+    durable.make_folder_of(path)
+    if version is None:
+        if not durable.create_file(path, content):
+            raise TakenError(path)
+    else:
+        check_unchanged({path: version})
+        durable.replace_file(path, [content])
+    return durable.identity(path)
+
+
+def remove(path: str, version: Version) -> None:
+    """Remove ``version`` of a file, which may be gone. OutputError, TakenError for another one."""
+    if is_url(path):
+        assert not isinstance(version, durable.Identity)
+        upload.remove(path, version)
+        return
+    if durable.identity(path, follow_links=False) is not None:
+        check_unchanged({path: version})
+        durable.remove_file(path)
+
+
+class NewObjects:
+    """Objects that a request writes one after the other: all of them, or none stays; a context.
+
+    ``versions`` are those that ``look`` gave, the only ones that are replaced or removed.
+    ``are_made`` tells whether another run has made the same of them meanwhile: then all is well.
+    All methods raise OutputError and TakenError.
+    """
+
+    def __init__(
+        self, versions: Mapping[str, Version], are_made: Callable[[], bool] = lambda: False
+    ) -> None:
+        self._versions, self._are_made = dict(versions), are_made
+        self._written: dict[str, Version] = {}
+
+    def __enter__(self) -> NewObjects:
+        return self
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if error is None:
+            return
+        with suppress(TokpackError):
+            if self._are_made():
+                return
+        for url, version in self._written.items():
+            with suppress(TokpackError):
+                remove(url, version)
+
+    def remove(self, url: str) -> None:
+        """Remove what is to be replaced before anything new is written."""
+        if self._versions.get(url):
+            remove(url, self._versions[url])
+            self._versions[url] = None
+
+    def write(self, url: str, put: Callable[[PutMode], StoredObject]) -> None:
+        """Write an object by ``put``, which is told what it may replace."""
+        version = self._versions.get(url)
+        assert not isinstance(version, durable.Identity)
+        self._written[url] = put(version or "create")
+
+    def check(self) -> None:
+        """See that what was written still is there."""
+        check_unchanged(self._written)
+
+    def are_there(self, urls: Iterable[str]) -> bool:
+        """Whether one of these objects still is the one that was written here. InputError."""
+        now = versions_of(url for url in urls if url in self._written)
+        return any(version and _same(version, self._written[url]) for url, version in now.items())
+
+    def leave(self) -> None:
+        """Let what was written stay after an error: it is made again, or is another run's too."""
+        self._written.clear()
+
+    def write_last(self, url: str, content: bytes) -> None:
+        """Write the object that makes the others whole, if those still are what was written."""
+        self.check()
+        try:
+            self.write(url, lambda mode: upload.write(content, url, mode))
+        except TakenError:
+            if not self._are_made():
+                raise
+        except OutputError:
+            with suppress(TokpackError):  # only its answer may have been lost
+                found = stat(url)
+                if found and contents([url], len(content) + 1) == [content]:
+                    remove(url, found)
+            raise
+
+
+def _same(one: Version, other: Version) -> bool:
+    if isinstance(one, StoredObject) and isinstance(other, StoredObject):
+        return one.same_as(other)
+    return one == other

@@ -1,0 +1,326 @@
+"""What may be replaced on a store: what tokpack made, is named as output, and was looked at.
+
+Another run, or somebody else, comes in the middle of a command: at a request of it that the proxy
+holds until the other is done.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from support.encoding_tools import documents, write_jsonl
+from support.stores import Fault
+
+import tokpack
+from tokpack.cli.main import main
+from tokpack.stores import objects, upload
+
+if TYPE_CHECKING:
+    from support.stores import Store
+
+URL = "s3://texts/taken/x"
+KEYS = ("bin", "idx", "json")
+ENCODE = f"encode {{}}.jsonl -o {URL} --tokenizer t.json --workers 1 -q"
+# A command that makes a dataset of "ours" or "theirs", its first file, and where the other comes.
+RACES = {
+    "encode": (ENCODE, "x", ["PUT x.tokpack.tmp", "PUT x.bin", "PUT x.idx", "PUT x.json"]),
+    "merge": (f"merge {{}} -o {URL} -q", "x", ["POST x.bin?uploads", "POST x.bin?uploadId"]),
+    "split": (f"split {{}} -o {URL} --parts 2 -q", "x_00000", ["PUT x_00001.bin"]),
+    "convert": (f"convert {{}} {URL} --dtype int32 -q", "x", ["PUT x.bin", "PUT x.json"]),
+}
+OVER = {"encode": ["DELETE x.idx", "PUT x.bin", "PUT x.json"], "merge": ["POST x.bin?uploadId"]}
+
+
+@pytest.fixture
+def work(store: Store, tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with "old", "ours" and "theirs" as texts and as datasets; nothing at the output."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TMPDIR", raising=False)
+    for key in store.s3.keys("taken/"):
+        store.s3.delete(key)
+    Path("t.json").write_bytes(tokenizer.read_bytes())
+    for number, name in enumerate(("old", "ours", "theirs")):
+        write_jsonl(tmp_path / f"{name}.jsonl", documents(30, seed=number))
+        tokpack.encode(f"{name}.jsonl", name, tokenizer="t.json", workers=1)
+    return tmp_path
+
+
+def there(store: Store) -> dict[str, bytes]:
+    """What is at the output; no upload is under way, and nothing half done is beside it."""
+    assert store.s3.uploads() == 0
+    assert not [key for key in store.s3.keys("taken/") if "tmp" in key]
+    return {key: store.s3.get(key) or b"" for key in store.s3.keys("taken/")}
+
+
+def meets(store: Store, moment: str, command: str) -> list[int]:
+    """Let another process do a command at a request of ours; gives its exit code, then."""
+    codes: list[int] = []
+
+    def act() -> None:
+        words = [sys.executable, "-m", "tokpack", *command.split()]
+        codes.append(subprocess.run(words, capture_output=True, check=False).returncode)
+
+    method, path = moment.split()
+    store.plan.faults[:] = [Fault("call", method, f"/{path}", times=1, act=act)]
+    return codes
+
+
+@pytest.fixture
+def patient(work: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """As ``work``, where commands wait for others that come meanwhile."""
+    monkeypatch.setenv("TOKPACK_STORE_TIMEOUT", "300")
+    return work
+
+
+@pytest.mark.parametrize(
+    "race",
+    [(name, moment, "") for name, race in RACES.items() for moment in race[2]]
+    + [(name, moment, " --overwrite") for name, moments in OVER.items() for moment in moments],
+    ids=" ".join,
+)
+def test_one_of_two_runs_wins(
+    store: Store,
+    patient: Path,
+    race: tuple[str, str, str],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The other says so; what is there is all of the winner's and nothing else."""
+    name, moment, over = race
+    command, first, _ = RACES[name]
+    if over:
+        assert main(command.format("old").split()) == 0
+    more = " --scratch theirs" if name == "encode" else ""  # as on another machine
+    theirs = meets(store, moment, command.format("theirs") + over + more)
+    capsys.readouterr()
+    code, said = main((command.format("ours") + over).split()), capsys.readouterr().err
+    assert store.plan.faults.pop().done
+    [other] = theirs
+    assert sorted([code, other]) in ([0, 1], [0, 2]), said
+    if code:
+        [line] = said.splitlines()
+        assert " exists" in line or "was removed" in line
+    winner = command.format("theirs" if code else "ours").replace("s3://texts/taken/", "alone/")
+    assert main(winner.split()) == 0
+    found = there(store)
+    assert found.keys() == {f"taken/{path.name}" for path in Path("alone").iterdir()}
+    for path in Path("alone").glob("*.[bi]*"):
+        assert found[f"taken/{path.name}"] == path.read_bytes()
+    assert main(["verify", f"s3://texts/taken/{first}", "-q"]) == 0
+
+
+def test_of_a_large_upload(
+    store: Store, patient: Path, texts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In parts: what came while they were sent, before they become an object, stays."""
+    monkeypatch.setattr(objects, "PART_BYTES", 5 << 20)
+    for over in ("", " --overwrite"):
+        if over:
+            assert main([*ENCODE.format("old").split(), "--scratch", "old"]) == 0
+        command = ENCODE.replace("{}.jsonl", str(texts)) + over
+        other = f"{ENCODE.format('theirs')} --scratch theirs{over}"
+        theirs = meets(store, "POST x.bin?uploadId", other)
+        assert main(command.split()) != 0
+        assert theirs == [0]
+        assert there(store)["taken/x.bin"] == Path("theirs.bin").read_bytes()
+        assert main(["verify", URL, "-q"]) == 0
+        for key in there(store):
+            store.s3.delete(key)
+
+
+def test_a_mix_has_no_manifest(store: Store, patient: Path) -> None:
+    """Where somebody writes over a file that was sent, there is none of ours, and no dataset."""
+    foreign = lambda: store.s3.put("taken/x.bin", b"foreign")  # noqa: E731
+    store.plan.faults[:] = [Fault("call", "PUT", "/x.idx", times=1, act=foreign)]
+    assert main(ENCODE.format("ours").split()) != 0
+    assert there(store) == {"taken/x.bin": b"foreign"}
+
+
+def test_the_same_run_twice_is_one_dataset(store: Store, patient: Path) -> None:
+    """On two machines both succeed, for the bytes are the same; on one the other has to wait."""
+    for moment in ("PUT x.bin", "PUT x.json"):
+        for more, code in ((" --scratch theirs --overwrite", 0), ("", 1)):
+            theirs = meets(store, moment, ENCODE.format("ours") + more)
+            assert main(ENCODE.format("ours").split()) == 0
+            assert [bool(one) for one in theirs] == [code]
+            assert there(store)["taken/x.bin"] == Path("ours.bin").read_bytes()
+            assert main(["verify", URL, "-q"]) == 0
+            for key in there(store):
+                store.s3.delete(key)
+
+
+@pytest.mark.parametrize("content", [b"mine\n", b'{"text": "a b"}\nbroken\n'])
+@pytest.mark.parametrize("over", ["", " --overwrite"])
+def test_rejects_replace_no_other_object(
+    store: Store, work: Path, content: bytes, over: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An input or any other object of that name stays; the run does not begin."""
+    store.s3.put("taken/x.rejects.jsonl", content)
+    Path("some.jsonl").write_bytes(b'{"text": "a b"}\nbroken\n')
+    command = f"encode {{}} -o {URL} --tokenizer t.json --workers 1 -q --on-error skip{over}"
+    for inputs in ("some.jsonl", f"{URL}.rejects.jsonl"):
+        assert main(command.format(inputs).split()) != 0
+        said = capsys.readouterr().err
+        assert "is an input" in said or "is not a list of bad records" in said
+        assert there(store) == {"taken/x.rejects.jsonl": content}
+    store.s3.delete("taken/x.rejects.jsonl")
+    for again in ("", " --overwrite --no-append-eod"):  # its own are replaced
+        assert main(f"{command.format('some.jsonl')}{again}".split()) == 0
+        assert b'"line": 2' in there(store)["taken/x.rejects.jsonl"]
+
+
+def test_overwrite_replaces_what_tokpack_made(store: Store, work: Path) -> None:
+    """Neither a JSON file nor a trace that it did not make; both commands that write datasets."""
+    for command in (ENCODE.format("ours"), RACES["merge"][0].format("ours")):
+        store.s3.put("taken/x.trace", b"mine")
+        store.s3.put("taken/x.json", b'{"mine": 1}')
+        assert main([*command.split(), "--overwrite"]) != 0
+        assert there(store) == {"taken/x.trace": b"mine", "taken/x.json": b'{"mine": 1}'}
+        store.s3.delete("taken/x.json")
+        assert main([*command.split(), "--overwrite"]) == 0
+        assert there(store).pop("taken/x.trace") == b"mine"
+        assert main(["verify", URL, "-q"]) == 0
+        for key in there(store):
+            store.s3.delete(key)
+
+
+CONFLICTS = {
+    ENCODE.format("ours"): ["PUT x.bin", "PUT x.idx", "PUT x.json", "HEAD x.json"],
+    ENCODE.format("ours") + " --overwrite": ["PUT x.bin", "DELETE x.idx", "PUT x.json"],
+    RACES["merge"][0].format("ours"): ["POST x.bin?uploads", "PUT x.bin?", "POST x.bin?uploadId"],
+    f"plan ours.jsonl -o {URL} --tokenizer t.json --overwrite -q": ["PUT plan.jsonl"],
+}
+
+
+@pytest.mark.parametrize(
+    "case", [(one, at) for one, moments in CONFLICTS.items() for at in moments], ids=" at ".join
+)
+def test_a_conflict_is_tried_again_and_then_fails(
+    store: Store,
+    work: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    case: tuple[str, str],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """409 says that another request for the object was under way: nothing was written."""
+    monkeypatch.setattr(upload, "_TRIES", 3)
+    command, request = case
+    is_plan = command.startswith("plan")
+    if is_plan or "--overwrite" in command:
+        old = command.replace("ours", "old")
+        assert main(old.split()) == 0
+    before = there(store)
+    method, path = request.split()
+    store.plan.faults[:] = [Fault("409", method, f"/{path}")]
+    capsys.readouterr()
+    assert main(command.split()) != 0
+    [line] = capsys.readouterr().err.splitlines()
+    assert "409" in line
+    store.plan.faults.clear()
+    assert there(store).items() <= before.items()  # at most something of the old one is gone
+    if is_plan:
+        return
+    store.plan.faults[:] = [Fault("409", method, f"/{path}", times=2)]
+    assert main([*command.split(), *(["--overwrite"] * ("--overwrite" not in command))]) == 0
+    assert store.plan.faults.pop().done == 2
+    assert there(store)["taken/x.bin"] == Path("ours.bin").read_bytes()
+    assert main(["verify", URL, "-q"]) == 0
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_a_conflict_where_something_is_read(
+    store: Store, work: Path, method: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is an error in a line, and no object is said to be missing."""
+    store.s3.put("taken/in.jsonl", Path("ours.jsonl"))
+    assert main(ENCODE.format("ours").split()) == 0
+    for command, path in (
+        ("encode s3://texts/taken/in.jsonl -o out --tokenizer t.json --workers 1 -q", "in.jsonl"),
+        (f"inspect {URL}", "x.json"),
+    ):
+        store.plan.faults[:] = [Fault("409", method, f"/{path}")]
+        capsys.readouterr()
+        assert main(command.split()) != 0
+        [line] = capsys.readouterr().err.splitlines()
+        assert "409" in line
+        assert "no such" not in line
+        assert not list(Path().glob("out.[bij]*"))
+
+
+@pytest.fixture(scope="module")
+def many(served: Store) -> int:
+    """How many objects are below s3://texts/many, a document in each: more than a page has."""
+    count = 1010
+    for number in range(count):
+        served.s3.put(f"many/{number:04}.jsonl", b'{"text": "a"}\n')
+    return count
+
+
+@pytest.mark.parametrize("form", ["", "/*.jsonl", "/**"])
+def test_a_listing_that_ends_in_an_error(
+    store: Store, work: Path, many: int, form: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With status 200: it is asked for again, and then it is an error, not the list's end."""
+    command = f"plan s3://texts/many{form} -o planned --tokenizer t.json -q".split()
+    store.plan.faults[:] = [Fault("error", "GET", "continuation-token", times=1)]
+    assert main(command) == 0
+    assert store.plan.faults.pop().done
+    head = Path("planned.plan/plan.jsonl").read_text().partition("\n")[0]
+    assert json.loads(head)["inputs"] == many
+    store.plan.faults[:] = [Fault("error", "GET", "continuation-token")]
+    capsys.readouterr()
+    command[3] = "other"
+    assert main(command) != 0
+    [line] = capsys.readouterr().err.splitlines()
+    assert "s3://texts/many" in line
+    assert not Path("other.plan").exists()
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        (Fault("bare", "POST", "x.bin?uploads"), "has no UploadId"),
+        (Fault("bare", "PUT", "x.bin?uploadId"), "has no ETag"),
+        (Fault("lost", "POST", "x.bin?uploads"), "cannot write s3://texts/taken/x.bin"),
+    ],
+)
+def test_answers_to_uploads(
+    store: Store,
+    work: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    case: tuple[Fault, str],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """That lack something or are lost: one error, and no upload stays under way."""
+    monkeypatch.setattr(upload, "_TRIES", 3)
+    fault, words = case
+    store.plan.faults[:] = [fault]
+    assert main(RACES["merge"][0].format("ours").split()) != 0
+    [line] = capsys.readouterr().err.splitlines()
+    assert words in line
+    store.plan.faults.clear()
+    assert there(store) == {}
+
+
+@pytest.mark.usefixtures("work")
+def test_a_file_that_goes_before_the_manifest_comes(store: Store) -> None:
+    """No dataset is there without its .bin, and none is said to be."""
+    store.plan.faults[:] = [
+        Fault("call", "PUT", "/x.json", times=1, act=lambda: store.s3.delete("taken/x.bin"))
+    ]
+    assert main(ENCODE.format("ours").split()) == 1
+    assert there(store) == {}
+    assert main(ENCODE.format("ours").split()) == 0
+    assert sorted(there(store)) == [f"taken/x.{kind}" for kind in sorted(KEYS)]
+
+
+@pytest.mark.usefixtures("work")
+def test_an_input_of_the_name_that_is_tried_stays(store: Store) -> None:
+    text = Path("ours.jsonl").read_bytes()
+    source = store.s3.put("taken/x.tokpack.tmp", text)
+    assert main(ENCODE.replace("{}.jsonl", source).split()) == 0
+    assert store.s3.get("taken/x.tokpack.tmp") == text
