@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokpack.cli.reference import commands
+from tokpack.cli.main import pages
 from tokpack.encoding.options import EncodeOptions, default_of, text_of
 from tokpack.samples.settings import Settings
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from dataclasses import Field
 
-    from tokpack.cli.reference import CommandPage, Option
+    from tokpack.cli.parser import Flag, Page
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE, API = DOCS / "commands.md", DOCS / "api.md"
@@ -44,7 +44,7 @@ tokenizer, `--help` shows `--tokenizer`, and `--help-all` the other ways to name
 
 def page() -> str:
     """The whole page."""
-    return "\n".join([HEAD, *(line for command in commands() for line in _command(command))])
+    return "\n".join([HEAD, *(line for one in pages() for line in _command(one))])
 
 
 def api_page(text: str) -> str:
@@ -66,22 +66,23 @@ def _option(one: Field[Any]) -> str:
     return f"| `{one.name}` | {_code(str(one.type))} | {default} | {_escaped(said)} |\n"
 
 
-def _command(command: CommandPage) -> Iterator[str]:
-    yield f"## tokpack {command.name}\n"
+def _command(command: Page) -> Iterator[str]:
+    yield f"## tokpack {command.command}\n"
     yield f"{command.summary}\n"
-    yield f"    {command.usage}\n"
-    for title, options in command.groups:
-        if title:
-            yield f"| {title} | |\n|---|---|"
-            yield from map(_row, options)
+    yield f"    tokpack {command.command} {command.usage}\n"
+    for group in command.shown_groups:
+        if group.title:
+            yield f"| {group.title} | |\n|---|---|"
+            yield from map(_row, group.flags)
             yield ""
     yield "".join(f"    {line}".rstrip() + "\n" for line in command.epilog.strip().splitlines())
 
 
-def _row(option: Option) -> str:
-    names = ", ".join(map(_code, option.aliases))
+def _row(flag: Flag) -> str:
+    aliases = (name for name in flag.names if name not in flag.shown_names)
+    names = ", ".join(map(_code, aliases))
     also = f"; also {names}" if names else ""
-    return f"| {_code(option.text)} | {_escaped(option.help)}{also} |"
+    return f"| {_code(flag.text)} | {_escaped(flag.settings['help'])}{also} |"
 
 
 def _code(text: str) -> str:

@@ -12,7 +12,7 @@ import pytest
 from support.flags_tools import changed, config, write
 
 from tokpack.cli.commands import train as command
-from tokpack.cli.parser import flag_names
+from tokpack.cli.parser import flag_names, help_page
 from tokpack.cli.run_estimate import PLAN
 from tokpack.configuration import names
 from tokpack.configuration.config import FIELDS
@@ -398,7 +398,7 @@ def test_the_table_of_names() -> None:
 
 
 def test_the_help_page_shows_every_setting_with_its_default() -> None:
-    page = command.page()
+    page = help_page(command.PAGE)
     shown = re.findall(r"^  --(?:\[no-\]|no-)?(\S+)", page, re.MULTILINE)
     own = {"nproc", "deepspeed_config", "deepspeed_config_wins", "like", "debug"}
     own |= set(flag_names(PLAN))
@@ -411,7 +411,7 @@ def test_the_help_page_shows_every_setting_with_its_default() -> None:
     for name, setting in FIELDS.items():
         default = setting.default
         if isinstance(default, (int, float)) and not isinstance(default, bool):
-            assert f"({setting.otherwise or f'{default:g}'})" in setting.row()[1], name
+            assert f"({setting.otherwise or f'{default:g}'})" in setting.help_words[1], name
 
 
 def test_no_torch_is_loaded() -> None:

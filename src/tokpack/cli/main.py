@@ -21,6 +21,8 @@ from tokpack.quantities import bytes_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tokpack.cli.parser import Page
+
 INTERRUPTED = 130
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -161,13 +163,20 @@ def _dispatch(name: str, arguments: Sequence[str]) -> int:
         raise UsageError(_unknown_command(name))
     # By name: a command is loaded, with all that it imports, only when it is asked for.
     command = importlib.import_module(module_of(name))
-    if name == "train":  # whose flags are the settings of a run
-        code: int = command.run(arguments)
-        return code
-    from tokpack.cli.parser import parse
+    from tokpack.cli.parser import help_asked, parse
 
-    parsed = parse(command.PAGE, arguments)
-    return 0 if parsed is None else command.run(parsed)
+    if text := help_asked(command.PAGE, arguments):
+        sys.stdout.write(text)
+        return 0
+    code: int = command.run(
+        arguments if command.PAGE.takes_words else parse(command.PAGE, arguments)
+    )
+    return code
+
+
+def pages() -> list[Page]:
+    """The help pages of all commands, in the order of ``tokpack --help``."""
+    return [importlib.import_module(module_of(name)).PAGE for name in COMMANDS]
 
 
 def _say_amounts() -> None:

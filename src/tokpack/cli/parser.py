@@ -6,7 +6,6 @@ import argparse
 import os
 import re
 import shutil
-import sys
 import textwrap
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
@@ -15,10 +14,13 @@ from tokpack.errors import UsageError
 from tokpack.quantities import size_of, without_unit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
-COLUMN = 30
+_COLUMN, _WIDE_COLUMN = 30, 34  # where help begins
+_HELP = ("-h", "--help", "--help-all")
 _FROM_THE_END = re.compile(r"-\d+[:,].*")  # documents -3:, which argparse takes for a flag
+_ROW = re.compile(r"(-[\w-]+(?:, -[\w-]+)*)(?: (\S+))?")
+_CHOICES = re.compile(r"[a-z0-9]+(\|[a-z0-9]+)+")
 
 
 class Flag(NamedTuple):
@@ -26,6 +28,21 @@ class Flag(NamedTuple):
 
     names: tuple[str, ...]
     settings: dict[str, Any]
+
+    @property
+    def shown_names(self) -> tuple[str, ...]:
+        """The names that pages show: a short one, and the first long one; others are aliases."""
+        return self.names[: 2 if len(self.names[0]) == 2 else 1]
+
+    @property
+    def text(self) -> str:
+        """How pages show it: its names, and its value."""
+        names = ", ".join(self.shown_names)
+        if self.settings.get("action") is argparse.BooleanOptionalAction:
+            names = names.replace("--", "--[no-]")
+        value = self.settings.get("metavar") or "|".join(self.settings.get("choices", ()))
+        more = "..." if self.settings.get("nargs") == "+" else ""
+        return names + (f" {value}{more}" if value else "")
 
 
 class Group(NamedTuple):
@@ -40,70 +57,100 @@ class Group(NamedTuple):
     hidden: bool = False
 
 
-def flag(*names: str, **settings: Any) -> Flag:
-    """Declare one option."""
-    return Flag(names, settings)
-
-
 class Page(NamedTuple):
-    """One command: what its help page says and which flags it takes."""
+    """One command: what its help page says and which flags it takes.
+
+    A command that ``takes_words`` parses them itself, and has no flags but those of ``groups``.
+    """
 
     command: str
     summary: str
     groups: tuple[Group, ...]
     epilog: str
     usage: str = "INPUT... [flags]"
+    takes_words: bool = False
+
+    @property
+    def shown_groups(self) -> list[Group]:
+        """The groups of the page that shows all of them."""
+        common = () if self.takes_words else (COMMON,)
+        return [group for group in (*self.groups, *common) if not group.hidden]
 
 
-COMMON = Group(
-    "",
-    (
-        flag("-q", "--quiet", action="store_true", help="say nothing but errors"),
-        flag(
-            "--debug",
-            action="store_true",
-            help="show the traceback of an error, and what was read from stores",
-        ),
-        flag("-h", "--help", action="store_true", help="show this page"),
-    ),
-)
-_HELP_ALL = Group(
-    "", (flag("--help-all", action="store_true", help="show this page with the rare flags"),)
-)
+def flag(*names: str, **settings: Any) -> Flag:
+    """Declare one option."""
+    return Flag(names, settings)
 
 
-def parse(page: Page, argv: Sequence[str]) -> argparse.Namespace | None:
-    """Parse the arguments of one command; None when it was asked for help, which is printed.
+def flags(table: str, **more: dict[str, Any]) -> tuple[Flag, ...]:
+    """Declare the options of a table, which is written as the help page shows it.
+
+    A row has the names of an option, its value, two blanks or more, and its help, which may go on
+    in lines that are indented. What has no value is a switch; ``N`` is a whole number of at least
+    1, ``SIZE`` a number of bytes, ``a|b`` one of these words, ``NAME...`` several. ``more`` has, by
+    an option's first long name, what argparse is told besides.
+    """
+    rows: list[str] = []
+    for line in textwrap.dedent(table).strip().splitlines():
+        if line.startswith("-"):
+            rows.append(line)
+        else:
+            rows[-1] += f" {line.strip()}"
+    return tuple(_flag_of_row(row, more) for row in rows)
+
+
+def _flag_of_row(row: str, more: dict[str, dict[str, Any]]) -> Flag:
+    left, _, text = row.partition("  ")
+    match = _ROW.fullmatch(left)
+    assert match, row
+    names, value = match[1].split(", "), match[2]
+    settings: dict[str, Any] = {"help": text.strip()}
+    if value is None:
+        settings["action"] = "store_true"
+    elif _CHOICES.fullmatch(value):
+        settings["choices"] = tuple(value.split("|"))
+    else:
+        settings["metavar"] = value.removesuffix("...")
+        settings |= {"nargs": "+"} if value.endswith("...") else {}
+        settings |= {"type": _TYPES[value]} if value in _TYPES else {}
+    return Flag(tuple(names), settings | more.get(_python_name(names), {}))
+
+
+def _python_name(names: Sequence[str]) -> str:
+    first = next(name for name in names if name.startswith("--"))
+    return first.removeprefix("--").replace("-", "_")
+
+
+def parse(page: Page, argv: Sequence[str]) -> argparse.Namespace:
+    """Parse the arguments of one command.
 
     Underscores in a flag's name are dashes, ``--flag=value`` is ``--flag value``, inputs and flags
     may be mixed; what is behind ``--`` is an input, whatever it looks like. Raises UsageError, with
     the nearest known flag for an unknown one.
     """
     end = list(argv).index("--") if "--" in argv else len(argv)
-    flags = _with_dashes(argv[:end])
-    if {"-h", "--help", "--help-all"}.intersection(flags):
-        sys.stdout.write(_help(page, rare="--help-all" in flags))
-        return None
+    words = _with_dashes(argv[:end])
     parser = Parser(prog=f"tokpack {page.command}", allow_abbrev=False, add_help=False)
     parser.add_argument("inputs", nargs="*", metavar="INPUT")
     known: list[str] = []
     for group in (*page.groups, COMMON):
         for names, settings in group.flags:
             known += parser.add_argument(*names, **settings).option_strings
-    _refuse_unknown(flags, known)
-    arguments = parser.parse_intermixed_args(flags)
+    _refuse_unknown(words, known)
+    arguments = parser.parse_intermixed_args(words)
     arguments.inputs += argv[end + 1 :]
     return arguments
 
 
 def flag_names(*groups: Group) -> dict[str, str]:
     """The flag of each name that the command's settings have in Python."""
-    flags = {}
-    for group in groups:
-        for names, settings in group.flags:
-            first = next(name for name in names if name.startswith("--"))
-            flags[settings.get("dest") or first.removeprefix("--").replace("-", "_")] = first
-    return flags
+    return {
+        one.settings.get("dest") or _python_name(one.names): next(
+            name for name in one.names if name.startswith("--")
+        )
+        for group in groups
+        for one in group.flags
+    }
 
 
 def number(minimum: int) -> Callable[[str], int]:
@@ -137,6 +184,18 @@ def size(text: str) -> int:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
+_TYPES = {"N": number(1), "SIZE": size, "X": float}
+COMMON = Group(
+    "",
+    flags("""
+        -q, --quiet  say nothing but errors
+        --debug      show the traceback of an error, and what was read from stores
+        -h, --help   show this page
+    """),
+)
+_HELP_ALL = Group("", flags("--help-all  show this page with the rare flags"))
+
+
 def _with_dashes(argv: Sequence[str]) -> list[str]:
     result: list[str] = []
     for argument in argv:
@@ -150,60 +209,41 @@ def _with_dashes(argv: Sequence[str]) -> list[str]:
     return result
 
 
-def _refuse_unknown(flags: Sequence[str], known: Sequence[str]) -> None:
-    for argument in flags:
+def _refuse_unknown(words: Sequence[str], known: Sequence[str]) -> None:
+    for argument in words:
         name = argument.partition("=")[0]
         if name.startswith("--") and name not in known:
             hint = nearest(name, known)
             raise UsageError(f"unknown flag {name}" + (f"; did you mean {hint}?" if hint else ""))
 
 
-def page_of(
-    summary: str,
-    usage: str,
-    groups: Iterable[tuple[str, Iterable[tuple[str, str]]]],
-    epilog: str,
-    column: int = COLUMN,
-) -> str:
-    """A help page: groups with a title, and rows of a flag and its help, from ``column`` on."""
+def help_asked(page: Page, argv: Sequence[str]) -> str:
+    """The help page where ``argv`` asks for it, else ""."""
+    end = list(argv).index("--") if "--" in argv else len(argv)
+    asked = {word.replace("_", "-") for word in argv[:end]}.intersection(_HELP)
+    return help_page(page, rare="--help-all" in asked) if asked else ""
+
+
+def help_page(page: Page, *, rare: bool = False) -> str:
+    """What ``--help`` prints; with ``rare`` what ``--help-all`` prints."""
     width = max(60, min(shutil.get_terminal_size().columns, 100))
-    lines = [summary, "", f"usage: tokpack {usage}"]
-    for title, rows in groups:
-        lines += ["", f"{title}:"] if title else []
-        for left, text in rows:
-            lines += _row(left, text, width, column)
-    return "\n".join([*lines, "", epilog])
+    column = _WIDE_COLUMN if page.takes_words else _COLUMN
+    groups = page.shown_groups
+    if any(group.rare for group in groups):
+        groups.append(_HELP_ALL)
+    lines = [page.summary, "", f"usage: tokpack {page.command} {page.usage}"]
+    for group in groups:
+        if rare or not group.rare:
+            lines += ["", f"{group.title}:"] if group.title else []
+            for one in group.flags:
+                lines += _row(one, width, column)
+    return "\n".join([*lines, "", page.epilog])
 
 
-def _help(page: Page, *, rare: bool) -> str:
-    has_more = any(group.rare for group in page.groups)
-    groups = [
-        (group.title, [(flag_text(*one), one.settings["help"]) for one in group.flags])
-        for group in (*page.groups, COMMON, *((_HELP_ALL,) if has_more else ()))
-        if not group.hidden and (rare or not group.rare)
-    ]
-    return page_of(page.summary, f"{page.command} {page.usage}", groups, page.epilog)
-
-
-def shown_names(names: tuple[str, ...]) -> tuple[str, ...]:
-    """The names that pages show: a short one, and the first long one; others are aliases."""
-    return names[:2] if len(names[0]) == 2 else names[:1]
-
-
-def flag_text(names: tuple[str, ...], settings: dict[str, Any]) -> str:
-    """How pages show a flag: its short name and its first long one, and its value."""
-    names = shown_names(names)
-    if settings.get("action") is argparse.BooleanOptionalAction:
-        names = tuple(name.replace("--", "--[no-]") for name in names)
-    value = settings.get("metavar") or "|".join(settings.get("choices", ()))
-    more = "..." if settings.get("nargs") == "+" else ""
-    return ", ".join(names) + (f" {value}{more}" if value else "")
-
-
-def _row(left: str, text: str, width: int, column: int) -> list[str]:
-    lines = textwrap.wrap(text, width - column, break_on_hyphens=False)
-    first = f"  {left:<{column - 2}}"
-    if len(left) > column - 4:
+def _row(one: Flag, width: int, column: int) -> list[str]:
+    lines = textwrap.wrap(one.settings["help"], width - column, break_on_hyphens=False)
+    first = f"  {one.text:<{column - 2}}"
+    if len(one.text) > column - 4:
         lines.insert(0, "")
     return [(first + lines[0]).rstrip(), *(" " * column + line for line in lines[1:])]
 

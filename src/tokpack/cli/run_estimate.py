@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import textwrap
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tokpack.cli import terminal
-from tokpack.cli.parser import Group, Parser, flag
+from tokpack.cli.parser import Group, Parser, flags
 from tokpack.configuration.hardware import GPUS, NUMBERS, cluster_of
 from tokpack.quantities import count_text
 
@@ -21,28 +21,24 @@ if TYPE_CHECKING:
 COLUMNS = 80
 
 
-def _number(name: str, help_: str) -> Any:
-    return flag(f"--{name}", type=float, metavar="X", help=help_)
-
-
 PLAN = Group(
     "plan",
-    (
-        flag(
-            "--plan",
-            action="store_true",
-            help="train nothing: estimate memory and time of this run on some GPUs",
-        ),
-        flag("--gpu", metavar="NAME", help=f"their kind: {', '.join(GPUS)}"),
-        flag("--nodes", type=int, default=1, metavar="N", help="machines (1)"),
-        flag("--gpus-per-node", type=int, default=8, metavar="N", help="GPUs of each (8)"),
-        _number("peak-tflops", "dense bf16 TFLOP/s of a GPU"),
-        _number("gpu-memory", "its memory in GB"),
-        _number("memory-bandwidth", "GB/s of its memory"),
-        _number("link-bandwidth", "GB/s, one way, to the other GPUs of its node"),
-        _number("network-bandwidth", "GB/s, one way, from a node to the others"),
-        _number("efficiency", "share of the peak that large products of matrices reach"),
-        flag("--json", action="store_true", help="print the estimate as JSON"),
+    flags(
+        f"""
+        --plan                 train nothing: estimate memory and time of this run on some GPUs
+        --gpu NAME             their kind: {", ".join(GPUS)}
+        --nodes N              machines (1)
+        --gpus-per-node N      GPUs of each (8)
+        --peak-tflops X        dense bf16 TFLOP/s of a GPU
+        --gpu-memory X         its memory in GB
+        --memory-bandwidth X   GB/s of its memory
+        --link-bandwidth X     GB/s, one way, to the other GPUs of its node
+        --network-bandwidth X  GB/s, one way, from a node to the others
+        --efficiency X         share of the peak that large products of matrices reach
+        --json                 print the estimate as JSON
+        """,
+        nodes={"type": int, "default": 1},
+        gpus_per_node={"type": int, "default": 8},
     ),
 )
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager, redirect_stdout
 from typing import TYPE_CHECKING, Any
 
 from tokpack.cli import rewrite, summary, terminal
-from tokpack.cli.parser import Group, flag, flag_names, parse, size
+from tokpack.cli.parser import Group, flag_names, flags, parse
 from tokpack.errors import BusyError, TokpackError, UnreachableError, UsageError, WorkerError
 from tokpack.quantities import bytes_text, count_text, counted, time_text
 from tokpack.shards import SHARD_BYTES
@@ -26,34 +26,23 @@ if TYPE_CHECKING:
     from tokpack.shards.plan import ShardPlan
     from tokpack.shards.survey import ShardStatus
 
-SIZE = flag(
-    "--shard-size",
-    type=size,
-    default=SHARD_BYTES,
-    metavar="SIZE",
-    help="about so much text in each shard (64GB)",
+(SIZE,) = flags(
+    "--shard-size SIZE  about so much text in each shard (64GB)",
+    shard_size={"default": SHARD_BYTES},
 )
 GROUP = Group(
     "many machines",
     (
-        flag(
-            "--plan", metavar="PREFIX", help="make shards of what `tokpack shards plan` has planned"
-        ),
-        flag(
-            "--shard",
-            metavar="N|N,N-N|auto",
-            help="which ones; auto: the number of this task of a Slurm, Kubernetes, ... array",
-        ),
-        flag(
-            "--engine",
-            choices=("local", "ray"),
-            default="local",
-            help="this machine, or a Ray cluster, with a task for each shard (local)",
-        ),
-        flag(
-            "--ray-address",
-            metavar="ADDRESS",
-            help="of the cluster ($RAY_ADDRESS, else the one on this machine)",
+        *flags(
+            """
+            --plan PREFIX          make shards of what `tokpack shards plan` has planned
+            --shard N|N,N-N|auto   which ones; auto: the number of this task of a Slurm, Kubernetes,
+                                   ... array
+            --engine local|ray     this machine, or a Ray cluster, with a task for each shard
+                                   (local)
+            --ray-address ADDRESS  of the cluster ($RAY_ADDRESS, else the one on this machine)
+            """,
+            engine={"default": "local"},
         ),
         SIZE,
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from tokpack.cli.parser import Group, flag
+from tokpack.cli.parser import Group, flags
 from tokpack.cli.tokenizer_flags import RARE, tokenizer_flag, tokenizer_given
 from tokpack.errors import UsageError, needs_extra
 
@@ -17,7 +17,7 @@ PARTS = (
         "where the checkpoint does not say it",
         (
             tokenizer_flag("that of its training data"),
-            flag("--config", metavar="FILE", help="the model of NeoX layer files, as NeoX's YAML"),
+            *flags("--config FILE  the model of NeoX layer files, as NeoX's YAML"),
         ),
     ),
     RARE,

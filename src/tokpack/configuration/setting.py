@@ -84,15 +84,14 @@ class Setting:
             return self.otherwise or "none"
         return f"{self.default:g}" if self.kind is float else str(self.default)
 
-    def row(self) -> tuple[str, str]:
-        """Its flag and its help, as the help page shows them."""
-        either = self.kind is bool and self.default is None
-        flag = f"--[no-]{self.flag.removeprefix('--')}" if either else self.flag
+    @property
+    def help_words(self) -> tuple[str, str]:
+        """What the help page calls its value, and its help with the default."""
         *most, last = self.choices.split() or [""]
         text = self.help.replace("{choices}", f"{', '.join(most)} or {last}")
         if self.otherwise or not (self.kind is bool or self.default is None or self.many):
             text += f" ({self.default_words})"
-        return f"{flag} {self.value or _VALUES.get(self.kind, '')}".rstrip(), text
+        return self.value or _VALUES.get(self.kind, ""), text
 
     def _range(self, value: float) -> tuple[bool, str]:
         if self.zero or self.default == 0:

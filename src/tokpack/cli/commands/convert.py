@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from tokpack.cli import rewrite, terminal
-from tokpack.cli.parser import Group, Page, flag, number
+from tokpack.cli import terminal
+from tokpack.cli.parser import Group, Page, flags, number
 from tokpack.errors import UsageError
 from tokpack.quantities import time_text
 
@@ -21,36 +21,22 @@ PAGE = Page(
     (
         Group(
             "flags",
-            (
-                flag(
-                    "--from",
-                    dest="from_",
-                    metavar="FORMAT",
-                    default="",
-                    help="format of INPUT (found by its content)",
-                ),
-                flag(
-                    "--to",
-                    metavar="FORMAT",
-                    default="",
-                    help="format of OUTPUT (by its name, else mmap; a .npy needs it)",
-                ),
-                flag("--dtype", choices=DTYPES, metavar="DTYPE", help="type of an id in OUTPUT"),
-                flag(
-                    "--eod",
-                    type=number(0),
-                    metavar="ID",
-                    help="the id that ends a document, for formats that need one",
-                ),
-                flag(
-                    "--input-dtype",
-                    choices=(*DTYPES, "uint64"),
-                    metavar="DTYPE",
-                    help="type of an id in an INPUT without a header",
-                ),
-                flag("--column", metavar="NAME", help="parquet column with the ids (input_ids)"),
-                rewrite.OVERWRITE,
-                rewrite.JSON,
+            flags(
+                """
+                --from FORMAT        format of INPUT (found by its content)
+                --to FORMAT          format of OUTPUT (by its name, else mmap; a .npy needs it)
+                --dtype DTYPE        type of an id in OUTPUT
+                --eod ID             the id that ends a document, for formats that need one
+                --input-dtype DTYPE  type of an id in an INPUT without a header
+                --column NAME        parquet column with the ids (input_ids)
+                --overwrite          replace what is there
+                --json               print what was made as JSON on stdout
+                """,
+                **{"from": {"dest": "from_", "default": ""}},
+                to={"default": ""},
+                dtype={"choices": DTYPES},
+                eod={"type": number(0)},
+                input_dtype={"choices": (*DTYPES, "uint64")},
             ),
         ),
     ),

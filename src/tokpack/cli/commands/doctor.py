@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokpack import __version__
 from tokpack.cli import installed, terminal
-from tokpack.cli.parser import Group, Page, flag
+from tokpack.cli.parser import Group, Page, flags
 from tokpack.errors import UsageError
 from tokpack.files.durable import sync_folder
 from tokpack.quantities import bytes_text
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 PAGE = Page(
     "doctor",
     "Say what is installed, what is missing, and what this machine and this folder can do.",
-    (Group("flags", (flag("--json", action="store_true", help="print it as JSON on stdout"),)),),
+    (Group("flags", flags("--json  print it as JSON on stdout")),),
     """\
 It looks at the current folder, or at the one that is named: run it where the data will lie.
 

@@ -9,7 +9,7 @@ import time
 from tokpack.cli import legacy, shards, summary, terminal
 from tokpack.cli.encode_flags import GROUPS, OUTPUT, resolve
 from tokpack.cli.option_flags import flag_of
-from tokpack.cli.parser import Group, Page, flag, number
+from tokpack.cli.parser import Group, Page, flags, number
 
 
 def _interval(text: str) -> terminal.LineInterval:
@@ -31,13 +31,14 @@ PAGE = Page(
             "run",
             (
                 flag_of("workers", type=number(1), default=0),
-                flag(
-                    "--log-interval",
-                    type=_interval,
-                    metavar="N|Ns",
-                    help=("without a terminal: a line every N documents or N seconds (10s)"),
+                *flags(
+                    """
+                    --log-interval N|Ns  without a terminal: a line every N documents or N seconds
+                                         (10s)
+                    --json               print the manifests as JSON on stdout
+                    """,
+                    log_interval={"type": _interval},
                 ),
-                flag("--json", action="store_true", help="print the manifests as JSON on stdout"),
             ),
         ),
         shards.GROUP,

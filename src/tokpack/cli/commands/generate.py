@@ -7,7 +7,7 @@ import math
 import sys
 from itertools import chain
 
-from tokpack.cli.parser import Group, Page, flag, number
+from tokpack.cli.parser import Group, Page, flags, number
 from tokpack.cli.trained import CHECKPOINTS, PARTS, load, open_checkpoint
 from tokpack.display import data_text
 
@@ -28,39 +28,21 @@ PAGE = Page(
     (
         Group(
             "flags",
-            (
-                flag("-p", "--prompt", default="", metavar="TEXT", help="where to begin ('')"),
-                flag(
-                    "-n",
-                    "--tokens",
-                    type=number(1),
-                    default=100,
-                    metavar="N",
-                    help="tokens to add, less where a document ends (100)",
-                ),
-                flag(
-                    "--temperature",
-                    type=_temperature,
-                    default=1.0,
-                    metavar="T",
-                    help="below 1 is safer, 0 takes the likeliest token (1)",
-                ),
-                flag(
-                    "--top-k",
-                    type=number(0),
-                    default=0,
-                    metavar="K",
-                    help="draw from the K likeliest tokens, 0 from all (0)",
-                ),
-                flag(
-                    "--seed", type=number(0), default=0, metavar="S", help="seed of the draws (0)"
-                ),
-                flag(
-                    "--device",
-                    choices=("auto", "cpu", "cuda"),
-                    default="auto",
-                    help="where to compute (auto)",
-                ),
+            flags(
+                """
+                -p, --prompt TEXT       where to begin ('')
+                -n, --tokens N          tokens to add, less where a document ends (100)
+                --temperature T         below 1 is safer, 0 takes the likeliest token (1)
+                --top-k K               draw from the K likeliest tokens, 0 from all (0)
+                --seed S                seed of the draws (0)
+                --device auto|cpu|cuda  where to compute (auto)
+                """,
+                prompt={"default": ""},
+                tokens={"default": 100},
+                temperature={"type": _temperature, "default": 1.0},
+                top_k={"type": number(0), "default": 0},
+                seed={"type": number(0), "default": 0},
+                device={"default": "auto"},
             ),
         ),
         *PARTS,

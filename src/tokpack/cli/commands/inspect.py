@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from tokpack.cli import terminal
-from tokpack.cli.parser import Group, Page, flag, number
+from tokpack.cli.parser import Group, Page, flags, number
 from tokpack.cli.shown_dataset import MAX_TOKENS, load
 from tokpack.cli.tokenizer_flags import of_dataset
 from tokpack.errors import UsageError
@@ -29,48 +29,27 @@ PAGE = Page(
     (
         Group(
             "documents",
-            (
-                flag(
-                    "--doc",
-                    "--document",
-                    action="append",
-                    metavar="N|A:B",
-                    help="show document N (-1 is the last), A to B-1, or a list 1,7,20:30",
-                ),
-                flag("--sample", type=number(1), metavar="N", help="show N, spread evenly"),
-                flag(
-                    "--random",
-                    type=number(1),
-                    nargs="?",
-                    const=1,
-                    metavar="[N]",
-                    help="show N by chance (1)",
-                ),
-                flag(
-                    "--seed",
-                    type=number(0),
-                    metavar="S",
-                    help="seed of --random, to see the same ones again",
-                ),
-                flag("--grep", metavar="TEXT", help="show documents whose text contains TEXT"),
-                flag(
-                    "--limit",
-                    type=number(0),
-                    default=10,
-                    metavar="N",
-                    help="stop --grep after N documents, 0: never (10)",
-                ),
-                flag(
-                    "--max-tokens",
-                    type=number(0),
-                    metavar="N",
-                    help=f"tokens shown of a document, 0: all ({MAX_TOKENS}; --grep "
-                    f"{MATCH_TOKENS}; --json all)",
-                ),
+            flags(
+                f"""
+                --doc, --document N|A:B  show document N (-1 is the last), A to B-1, or a list
+                                         1,7,20:30
+                --sample N               show N, spread evenly
+                --random [N]             show N by chance (1)
+                --seed S                 seed of --random, to see the same ones again
+                --grep TEXT              show documents whose text contains TEXT
+                --limit N                stop --grep after N documents, 0: never (10)
+                --max-tokens N           tokens shown of a document, 0: all ({MAX_TOKENS}; --grep
+                                         {MATCH_TOKENS}; --json all)
+                """,
+                doc={"action": "append"},
+                random={"type": number(1), "nargs": "?", "const": 1},
+                seed={"type": number(0)},
+                limit={"type": number(0), "default": 10},
+                max_tokens={"type": number(0)},
             ),
         ),
         *of_dataset(),
-        Group("output", (flag("--json", action="store_true", help="print JSON on stdout"),)),
+        Group("output", flags("--json  print JSON on stdout")),
     ),
     """\
 INPUT is the PREFIX of a dataset's .bin and .idx, made by tokpack or by any other program.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tokpack.cli import rewrite, terminal
 from tokpack.cli.inputs import datasets_in, matching_datasets
-from tokpack.cli.parser import Group, Page, flag, output_prefix
+from tokpack.cli.parser import Group, Page, flag, flags, output_prefix
 from tokpack.errors import UsageError
 
 if TYPE_CHECKING:
@@ -20,21 +20,15 @@ PAGE = Page(
     (
         Group(
             "flags",
-            (
-                flag(
-                    "-o",
-                    "--output",
-                    type=output_prefix,
-                    metavar="PREFIX",
-                    help="the dataset to make",
-                ),
-                flag(
-                    "--virtual",
-                    action="store_true",
-                    help="copy nothing: write PREFIX.json, which the reader opens as one dataset",
-                ),
-                rewrite.OVERWRITE,
-                rewrite.JSON,
+            flags(
+                """
+                -o, --output PREFIX  the dataset to make
+                --virtual            copy nothing: write PREFIX.json, which the reader opens as one
+                                     dataset
+                --overwrite          replace what is there
+                --json               print what was made as JSON on stdout
+                """,
+                output={"type": output_prefix},
             ),
         ),
         Group(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tokpack.cli import rewrite, terminal
-from tokpack.cli.parser import Group, Page, flag, size
+from tokpack.cli import terminal
+from tokpack.cli.parser import Group, Page, flags
 from tokpack.cli.tokenizer_flags import tokenizer_paths
 from tokpack.cli.trained import CHECKPOINTS, PARTS, load, open_checkpoint
 from tokpack.errors import UsageError
@@ -20,22 +20,15 @@ PAGE = Page(
     (
         Group(
             "flags",
-            (
-                flag("-o", "--output", metavar="DIR", help="the folder to make"),
-                flag(
-                    "--dtype",
-                    choices=("fp32", "bf16", "fp16"),
-                    default="fp32",
-                    help="type of the weights (fp32)",
-                ),
-                flag(
-                    "--max-shard-size",
-                    type=size,
-                    default=5_000_000_000,
-                    metavar="SIZE",
-                    help="bytes of one file (5GB)",
-                ),
-                rewrite.OVERWRITE,
+            flags(
+                """
+                -o, --output DIR        the folder to make
+                --dtype fp32|bf16|fp16  type of the weights (fp32)
+                --max-shard-size SIZE   bytes of one file (5GB)
+                --overwrite             replace what is there
+                """,
+                dtype={"default": "fp32"},
+                max_shard_size={"default": 5_000_000_000},
             ),
         ),
         *PARTS,

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from tokpack.cli import terminal
-from tokpack.cli.parser import Group, Page, flag, number
+from tokpack.cli.parser import Group, Page, flags
 from tokpack.cli.tokenizer_flags import RARE, tokenizer_flag, tokenizer_given
 from tokpack.cli.trained import load
 from tokpack.errors import UsageError
@@ -22,21 +22,12 @@ PAGE = Page(
     (
         Group(
             "flags",
-            (
-                flag("-o", "--output", metavar="DIR", help="the folder to make"),
-                flag(
-                    "--vocab-size",
-                    type=number(1),
-                    metavar="N",
-                    help="ids in the vocabulary: the rows after them are padding, and are left out "
-                    "(all rows)",
-                ),
-                flag(
-                    "--config",
-                    metavar="FILE",
-                    help="the model of GPT-NeoX's or Megatron's files, as a YAML of flags",
-                ),
-            ),
+            flags("""
+                -o, --output DIR  the folder to make
+                --vocab-size N    ids in the vocabulary: the rows after them are padding, and are
+                                  left out (all rows)
+                --config FILE     the model of GPT-NeoX's or Megatron's files, as a YAML of flags
+            """),
         ),
         Group("tokenizer", (tokenizer_flag("the one in its folder"),)),
         RARE,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tokpack.cli import rewrite, terminal
-from tokpack.cli.parser import Group, Page, flag
+from tokpack.cli import terminal
+from tokpack.cli.parser import Group, Page, flags
 from tokpack.cli.shards import one_prefix, show_committed
 
 if TYPE_CHECKING:
@@ -17,15 +17,12 @@ PAGE = Page(
     (
         Group(
             "flags",
-            (
-                flag(
-                    "--data-path",
-                    metavar="FILE",
-                    help="also write the shards as Megatron's --data-path takes them (-: print)",
-                ),
-                rewrite.OVERWRITE,
-                rewrite.JSON,
-            ),
+            flags("""
+                --data-path FILE  also write the shards as Megatron's --data-path takes them (-:
+                                  print)
+                --overwrite       replace what is there
+                --json            print what was made as JSON on stdout
+            """),
         ),
     ),
     """\

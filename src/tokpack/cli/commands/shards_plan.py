@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tokpack.cli import legacy, shards, terminal
 from tokpack.cli.encode_flags import GROUPS, OUTPUT, resolve
-from tokpack.cli.parser import Group, Page, flag
+from tokpack.cli.parser import Group, Page, flags
 
 if TYPE_CHECKING:
     import argparse
@@ -21,7 +21,7 @@ PAGE = Page(
             (
                 *OUTPUT,
                 shards.SIZE,
-                flag("--json", action="store_true", help="print what was planned as JSON"),
+                *flags("--json  print what was planned as JSON"),
             ),
         ),
         legacy.GROUP,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tokpack.cli import shards, terminal
-from tokpack.cli.parser import Group, Page, flag
+from tokpack.cli.parser import Group, Page, flags
 from tokpack.errors import InputError
 from tokpack.stores import exists, is_url
 
@@ -18,10 +18,10 @@ PAGE = Page(
     (
         Group(
             "flags",
-            (
-                flag("--all", action="store_true", help="a line for every shard, done ones too"),
-                flag("--json", action="store_true", help="print all of it as JSON"),
-            ),
+            flags("""
+                --all   a line for every shard, done ones too
+                --json  print all of it as JSON
+            """),
         ),
     ),
     """\

@@ -6,7 +6,7 @@ import argparse
 import time
 
 from tokpack.cli import rewrite, summary, terminal
-from tokpack.cli.parser import Group, Page, flag, number, output_prefix
+from tokpack.cli.parser import Group, Page, flags, number, output_prefix
 from tokpack.errors import UsageError
 
 
@@ -23,30 +23,28 @@ PAGE = Page(
     (
         Group(
             "how to cut, one of",
-            (
-                flag("--documents", type=number(1), metavar="N", help="N documents in each"),
-                flag("--tokens", type=number(1), metavar="N", help="at most N tokens in each"),
-                flag("--parts", type=number(1), metavar="K", help="K datasets, alike in tokens"),
-                flag(
-                    "--shares",
-                    type=_shares,
-                    metavar="A,B,C",
-                    help="by shares of the documents, as in 969,30,1; three are train, valid, test",
-                ),
+            flags(
+                """
+                --documents N   N documents in each
+                --tokens N      at most N tokens in each
+                --parts K       K datasets, alike in tokens
+                --shares A,B,C  by shares of the documents, as in 969,30,1; three are train, valid,
+                                test
+                """,
+                parts={"type": number(1)},
+                shares={"type": _shares},
             ),
         ),
         Group(
             "output",
-            (
-                flag(
-                    "-o",
-                    "--output",
-                    type=output_prefix,
-                    metavar="PREFIX",
-                    help="PREFIX_00000, PREFIX_00001, ... or PREFIX_train, _valid and _test",
-                ),
-                rewrite.OVERWRITE,
-                rewrite.JSON,
+            flags(
+                """
+                -o, --output PREFIX  PREFIX_00000, PREFIX_00001, ... or PREFIX_train, _valid and
+                                     _test
+                --overwrite          replace what is there
+                --json               print what was made as JSON on stdout
+                """,
+                output={"type": output_prefix},
             ),
         ),
     ),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tokpack import __version__
 from tokpack.cli import terminal
 from tokpack.cli.inputs import matching_datasets
-from tokpack.cli.parser import Group, Page, flag, number
+from tokpack.cli.parser import Group, Page, flags, number
 from tokpack.cli.shown_dataset import load
 from tokpack.cli.tokenizer_flags import of_dataset, tokenizer_paths
 from tokpack.errors import UsageError
@@ -26,23 +26,16 @@ PAGE = Page(
     (
         Group(
             "flags",
-            (
-                flag("--html", metavar="FILE", help="also write a page with plots, to send"),
-                flag(
-                    "--overwrite",
-                    action="store_true",
-                    help="let --html replace a file that is no such page",
-                ),
-                flag("--json", action="store_true", help="print everything as JSON on stdout"),
-                flag(
-                    "--threads",
-                    "--workers",
-                    type=number(1),
-                    default=0,
-                    metavar="N",
-                    help="threads that count (all cores, 8 at most)",
-                ),
-                flag("--top", type=number(0), default=10, metavar="N", help="tokens shown (10)"),
+            flags(
+                """
+                --html FILE             also write a page with plots, to send
+                --overwrite             let --html replace a file that is no such page
+                --json                  print everything as JSON on stdout
+                --threads, --workers N  threads that count (all cores, 8 at most)
+                --top N                 tokens shown (10)
+                """,
+                threads={"default": 0},
+                top={"type": number(0), "default": 10},
             ),
         ),
         *of_dataset(),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokpack.cli import terminal
 from tokpack.cli.inputs import INPUT_FORMAT
-from tokpack.cli.parser import Group, Page, flag, number, size
+from tokpack.cli.parser import Group, Page, flags
 from tokpack.cli.tokenizer_flags import FILES, SPECIAL_TOKENS_COUNT, tokenizer_given
 from tokpack.display import shown
 from tokpack.errors import UsageError
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from tokpack.report.tokenizer_trial import Texts, TokenizerTrial
     from tokpack.tokenizers import Tokenizer
 
-_SAMPLE = 1_000_000  # bytes
 _MOST_SPECIAL = 8
 
 PAGE = Page(
@@ -32,45 +31,34 @@ PAGE = Page(
         Group(
             "what to do",
             (
-                flag("--text", metavar="TEXT", help="show the tokens of this text, and no more"),
-                flag(
-                    "--on",
-                    nargs="+",
-                    default=[],
-                    metavar="FILE",
-                    help="texts to try it on, as encode takes them (Python's library)",
-                ),
-                flag(
-                    "--compare",
-                    nargs="+",
-                    default=[],
-                    metavar="NAME|PATH",
-                    help="bytes a token beside those of other tokenizers, by file",
-                ),
-                flag("--by", metavar="KEY", help="with --compare: by the value of a JSON key"),
-                flag(
-                    "--key",
-                    "--json-keys",
-                    default="text",
-                    metavar="KEY",
-                    help="JSON key or column (text)",
+                *flags(
+                    """
+                    --text TEXT             show the tokens of this text, and no more
+                    --on FILE...            texts to try it on, as encode takes them (Python's
+                                            library)
+                    --compare NAME|PATH...  bytes a token beside those of other tokenizers, by file
+                    --by KEY                with --compare: by the value of a JSON key
+                    --key, --json-keys KEY  JSON key or column (text)
+                    """,
+                    on={"default": []},
+                    compare={"default": []},
+                    key={"default": "text"},
                 ),
                 INPUT_FORMAT,
-                flag(
-                    "--sample",
-                    type=size,
-                    default=_SAMPLE,
-                    metavar="SIZE",
-                    help="text to read from each file (1MB)",
+                *flags(
+                    """
+                    --sample SIZE  text to read from each file (1MB)
+                    --json         print everything as JSON on stdout
+                    """,
+                    sample={"default": 1_000_000},
                 ),
-                flag("--json", action="store_true", help="print everything as JSON on stdout"),
             ),
         ),
         Group(
             "tokenizer",
             (
                 *FILES,
-                flag("--vocab-size", type=number(1), metavar="N", help="ids of a TikTokenizer"),
+                *flags("--vocab-size N  ids of a TikTokenizer"),
                 SPECIAL_TOKENS_COUNT,
             ),
         ),

@@ -9,9 +9,9 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tokpack.cli import rewrite, terminal
+from tokpack.cli import terminal
 from tokpack.cli.inputs import INPUT_FORMAT
-from tokpack.cli.parser import Group, Page, flag, number
+from tokpack.cli.parser import Group, Page, flags
 from tokpack.errors import OutputError, RecordError, UsageError
 from tokpack.files.durable import make_folder_of
 from tokpack.quantities import bytes_text, time_text
@@ -31,65 +31,37 @@ PAGE = Page(
         Group(
             "flags",
             (
-                flag(
-                    "-o", "--output", metavar="FILE", help="tokenizer.json or vocab.json to write"
-                ),
-                flag(
-                    "--type",
-                    choices=("bpe", "whitespace"),
-                    help="what to make (whitespace for a file named vocab.json, else bpe)",
-                ),
-                flag(
-                    "--vocab-size",
-                    "--size",
-                    type=number(1),
-                    metavar="N",
-                    help="tokens at most, special ones too (bpe: 50257; whitespace: all words)",
-                ),
-                flag(
-                    "--pattern",
-                    metavar="NAME|REGEX",
-                    help="how a bpe cuts text into words: gpt2, cl100k, o200k, llama3, qwen2, "
-                    "deepseek, tekken, ..., or an expression (gpt2)",
-                ),
-                flag(
-                    "--byte-fallback",
-                    action="store_true",
-                    help="a bpe of characters, as Llama 2 and Mistral have: words cut at spaces, "
-                    "bytes for characters that are not in it",
-                ),
-                flag(
-                    "--special-tokens",
-                    action="append",
-                    metavar="TOKENS",
-                    help="special tokens of a bpe, with commas between; repeat it for more "
-                    "(<|endoftext|>)",
-                ),
-                flag(
-                    "--min-count",
-                    "--min-frequency",
-                    type=number(1),
-                    metavar="N",
-                    help="merge pairs, or take words, that occur so often (bpe: 2; whitespace: 1)",
-                ),
-                flag(
-                    "--key",
-                    "--json-keys",
-                    metavar="KEY",
-                    default="text",
-                    help="JSON key or column (text)",
+                *flags(
+                    """
+                    -o, --output FILE       tokenizer.json or vocab.json to write
+                    --type bpe|whitespace   what to make (whitespace for a file named vocab.json,
+                                            else bpe)
+                    --vocab-size, --size N  tokens at most, special ones too (bpe: 50257;
+                                            whitespace: all words)
+                    --pattern NAME|REGEX    how a bpe cuts text into words: gpt2, cl100k, o200k,
+                                            llama3, qwen2, deepseek, tekken, ..., or an expression
+                                            (gpt2)
+                    --byte-fallback         a bpe of characters, as Llama 2 and Mistral have: words
+                                            cut at spaces, bytes for characters that are not in it
+                    --special-tokens TOKENS  special tokens of a bpe, with commas between; repeat it
+                                            for more (<|endoftext|>)
+                    --min-count, --min-frequency N  merge pairs, or take words, that occur so often
+                                            (bpe: 2; whitespace: 1)
+                    --key, --json-keys KEY  JSON key or column (text)
+                    """,
+                    special_tokens={"action": "append"},
+                    key={"default": "text"},
                 ),
                 INPUT_FORMAT,
-                flag("--limit", type=number(1), metavar="N", help="learn from the first N records"),
-                flag(
-                    "--workers",
-                    "--threads",
-                    type=number(1),
-                    default=0,
-                    metavar="N",
-                    help="threads of a bpe, which change nothing in the file (all cores)",
+                *flags(
+                    """
+                    --limit N               learn from the first N records
+                    --workers, --threads N  threads of a bpe, which change nothing in the file (all
+                                            cores)
+                    --overwrite             replace what is there
+                    """,
+                    workers={"default": 0},
                 ),
-                rewrite.OVERWRITE,
             ),
         ),
     ),

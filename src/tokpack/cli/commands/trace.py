@@ -7,7 +7,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from tokpack.cli import terminal
-from tokpack.cli.parser import Group, Page, flag
+from tokpack.cli.parser import Group, Page, flags
 from tokpack.display import shown
 from tokpack.errors import UsageError
 
@@ -22,24 +22,16 @@ PAGE = Page(
     (
         Group(
             "flags",
-            (
-                flag(
-                    "--doc",
-                    "--document",
-                    metavar="N|A:B",
-                    nargs="+",
-                    default=[],
-                    help="print FILE:LINE of document N (-1 is the last), or of A to B-1",
-                ),
-                flag(
-                    "--source",
-                    metavar="FILE:LINE",
-                    nargs="+",
-                    default=[],
-                    help="print the number of the document, or why there is none",
-                ),
-                flag("--all", action="store_true", help="print all documents as TSV"),
-                flag("--json", action="store_true", help="print JSON, an object a line"),
+            flags(
+                """
+                --doc, --document N|A:B...  print FILE:LINE of document N (-1 is the last), or of A
+                                            to B-1
+                --source FILE:LINE...       print the number of the document, or why there is none
+                --all                       print all documents as TSV
+                --json                      print JSON, an object a line
+                """,
+                doc={"default": []},
+                source={"default": []},
             ),
         ),
     ),

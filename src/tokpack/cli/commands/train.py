@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tokpack.cli import ranks, run_estimate
-from tokpack.cli.parser import flag_text, page_of
+from tokpack.cli.parser import Flag, Group, Page
 from tokpack.cli.run_estimate import PLAN
 from tokpack.configuration.config import GROUPS
 from tokpack.configuration.flags import SETTINGS
@@ -17,11 +18,35 @@ from tokpack.configuration.request import RunRequest
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-SUMMARY = "Train a GPT on datasets that tokpack made, in one process or many."
-USAGE = "train [config.yaml...] [blend.yaml] [flags]"
-COLUMN = 34
+    from tokpack.configuration.setting import Setting
 
-EPILOG = """\
+
+def _flag(setting: Setting) -> Flag:
+    """A setting as its help page shows it; ``configuration.flags`` parses it."""
+    value, text = setting.help_words
+    settings: dict[str, Any] = {"help": text}
+    if setting.kind is bool:
+        either = setting.default is None
+        settings["action"] = argparse.BooleanOptionalAction if either else "store_true"
+    else:
+        settings |= {"metavar": value, "choices": tuple(setting.choices.split())}
+    return Flag((setting.flag,), settings)
+
+
+PAGE = Page(
+    "train",
+    "Train a GPT on datasets that tokpack made, in one process or many.",
+    (
+        *(
+            Group(
+                title,
+                tuple(_flag(one) for one in SETTINGS.values() if one.group == title and one.help),
+            )
+            for title in GROUPS
+        ),
+        PLAN,
+    ),
+    """\
 The flags of Megatron-LM, Megatron-DeepSpeed and GPT-NeoX, and their files, are understood under
 their own names too. torchrun and deepspeed start the same program as -m tokpack.trainer.
 
@@ -31,14 +56,14 @@ examples:
   tokpack train --nproc 2 --tensor-model-parallel-size 2 --data-path wiki
   torchrun --nproc_per_node 8 -m tokpack.trainer --data-path wiki
   tokpack train config.yaml --plan --gpu h100 --nodes 4
-"""
+""",
+    "[config.yaml...] [blend.yaml] [flags]",
+    takes_words=True,
+)
 
 
 def run(argv: Sequence[str]) -> int:
     """Run ``tokpack train ARGV``."""
-    if {"-h", "--help"} & set(argv):
-        sys.stdout.write(page())
-        return 0
     if "--plan" in argv:
         return run_estimate.run(argv)
     world = int(os.environ.get("WORLD_SIZE", "1"))
@@ -49,13 +74,3 @@ def run(argv: Sequence[str]) -> int:
     # By name: the command line and the trainer do not import each other.
     code: int = importlib.import_module("tokpack.trainer.__main__").run(request, world)
     return code
-
-
-def page() -> str:
-    """The help page: every setting that has a help text, by group."""
-    groups = [
-        (group, [one.row() for one in SETTINGS.values() if one.group == group and one.help])
-        for group in GROUPS
-    ]
-    groups.append((PLAN.title, [(flag_text(*one), one.settings["help"]) for one in PLAN.flags]))
-    return page_of(SUMMARY, USAGE, groups, EPILOG, COLUMN)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokpack.cli import terminal
 from tokpack.cli.inputs import matching_datasets
-from tokpack.cli.parser import Group, Page, flag, number
+from tokpack.cli.parser import Group, Page, flags, number
 from tokpack.cli.tokenizer_flags import of_dataset, tokenizer_given
 from tokpack.errors import FormatError, InputError, UsageError
 from tokpack.quantities import bytes_text, time_text
@@ -28,21 +28,14 @@ PAGE = Page(
     (
         Group(
             "check",
-            (
-                flag("--quick", action="store_true", help="all but the tokens: milliseconds"),
-                flag(
-                    "--vocab-size",
-                    type=number(1),
-                    metavar="N",
-                    help="token ids must be below N (as the manifest says)",
-                ),
-                flag(
-                    "--eod",
-                    type=number(0),
-                    metavar="ID",
-                    help="each document must end with ID (as the manifest says)",
-                ),
-                flag("--json", action="store_true", help="print the results as JSON on stdout"),
+            flags(
+                """
+                --quick         all but the tokens: milliseconds
+                --vocab-size N  token ids must be below N (as the manifest says)
+                --eod ID        each document must end with ID (as the manifest says)
+                --json          print the results as JSON on stdout
+                """,
+                eod={"type": number(0)},
             ),
         ),
         *of_dataset("tokenizer, for the vocabulary size"),

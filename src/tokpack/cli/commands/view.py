@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from tokpack.cli import terminal
-from tokpack.cli.parser import Group, Page, flag, number
+from tokpack.cli.parser import Group, Page, flags, number
 from tokpack.cli.tokenizer_flags import of_dataset, tokenizer_given
 from tokpack.errors import UsageError, needs_extra
 
@@ -20,14 +20,9 @@ PAGE = Page(
     (
         Group(
             "flags",
-            (
-                flag(
-                    "--port",
-                    type=number(0),
-                    default=0,
-                    metavar="N",
-                    help="where it is served on this machine (any that is free)",
-                ),
+            flags(
+                "--port N  where it is served on this machine (any that is free)",
+                port={"type": number(0), "default": 0},
             ),
         ),
         *of_dataset(),
