@@ -397,7 +397,7 @@ os.replace = replace
     names = [str(path) for path in corpus.inputs]
     options = {"inputs": names, "output": str(output), "tokenizer": str(corpus.tokenizer)}
     text = json.dumps({**options, "overwrite": True})
-    ended = subprocess.run(**forked.python("-c", script + DRIVER, text), check=False).returncode
+    ended = forked.run(["-c", script + DRIVER, text], check=False).returncode
     assert ended == (0 if done == 3 else -9)
     if done < 2:
         with pytest.raises(tokpack.TokpackError):

@@ -194,16 +194,16 @@ def test_a_clock_that_goes_backwards(setting: Setting, tmp_path: Path) -> None:
         os.utime(path, (2**31 + 5, 2**31 + 5))
     script = small_parts(1 << 16)
     request = json.dumps(setting.request(output, workers=2))
-    command = forked.python("-c", script + DRIVER, request)
-    process = subprocess.Popen(**command, stdout=subprocess.DEVNULL, start_new_session=True)
+    command = ["-c", script + DRIVER, request]
+    process = forked.Process(command, stdout=subprocess.DEVNULL, start_new_session=True)
     wait_until(lambda: pieces(output) or process.poll() is not None)
     process.kill()
     process.wait()
     for path in Path(f"{output}.unfinished").glob("*"):
         os.utime(path, (2**31 + 9, 2**31 + 9))
     back = "import time\ntime.time = lambda: 1e9\n"
-    command = forked.python("-c", back + script + DRIVER, request)
-    done = subprocess.run(**command, capture_output=True, text=True, check=False)
+    command = ["-c", back + script + DRIVER, request]
+    done = forked.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     kill.Kills(setting, output, 0, 0).check_and_remove()
 
@@ -231,8 +231,8 @@ def make_plan(*args, **more):
 planned.make_plan = make_plan
 """
     options = {"inputs": str(source), "output": str(output), "tokenizer": str(tokenizer)}
-    command = forked.python("-c", script + DRIVER, json.dumps(options))
-    done = subprocess.run(**command, capture_output=True, text=True, check=False)
+    command = ["-c", script + DRIVER, json.dumps(options)]
+    done = forked.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stderr
     assert "InputError" in done.stderr
     assert "a.jsonl changed while it was read" in done.stderr
@@ -281,8 +281,8 @@ def test_reading_what_is_taken_away(
 ) -> None:
     """A deleted dataset is read on; one cut off in its place ends the reader: no wrong tokens."""
     encode(str(write_jsonl(tmp_path / "a.jsonl", documents(200))), tmp_path / "out", tokenizer)
-    command = forked.python("-c", CUT, str(tmp_path / "out"), how)
-    done = subprocess.run(**command, capture_output=True, text=True, check=False)
+    command = ["-c", CUT, str(tmp_path / "out"), how]
+    done = forked.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (code, said)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,6 +19,7 @@ from tokpack.report import find_tokenizer
 from tokpack.tokenizers.described import tokenizer_of
 
 if TYPE_CHECKING:
+    import subprocess
     from pathlib import Path
 
 TEXTS = documents(60)
@@ -45,8 +45,8 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def command(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    started = forked.python("-m", "tokpack", *words)
-    return subprocess.run(**started, cwd=cwd, capture_output=True, text=True, check=False)
+    started = ["-m", "tokpack", *words]
+    return forked.run(started, cwd=cwd, capture_output=True, text=True, check=False)
 
 
 def rows(prefix: object) -> list[list[int]]:

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -217,8 +216,8 @@ def test_what_a_killed_run_left_is_no_obstacle(tmp_path: Path) -> None:
     outputs = [(str(tmp_path / name), DATA) for name in ("x.bin", "x.idx", "x.json")]
 
     def kill() -> None:
-        command = forked.python("-c", KILLED, *(path for path, _ in outputs))
-        assert subprocess.run(**command, check=False).returncode == -signal.SIGKILL
+        command = ["-c", KILLED, *(path for path, _ in outputs)]
+        assert forked.run(command, check=False).returncode == -signal.SIGKILL
         assert (tmp_path / "x.bin").exists()
         assert not (tmp_path / "x.idx").exists()
 
@@ -254,7 +253,7 @@ def test_what_is_no_file_is_refused_unread(tmp_path: Path) -> None:
     tokenizer = str(byte_tokenizer(tmp_path / "tokenizer.json"))
     words = ["encode", str(text), "--tokenizer", tokenizer, "-o", str(data)]
     run = ["-m", "tokpack", *words]
-    subprocess.run(**forked.python(*run), check=True, capture_output=True)
+    forked.run([*run], check=True, capture_output=True)
     cases = {
         "g.json": [*run[:-1], "{}/g"],
         "h.rejects.jsonl": [*run[:-1], "{}/h", "--on-error", "skip"],
@@ -264,8 +263,8 @@ def test_what_is_no_file_is_refused_unread(tmp_path: Path) -> None:
     }
     for name, command in cases.items():
         os.mkfifo(tmp_path / name)
-        done = subprocess.run(
-            **forked.python(*(word.format(tmp_path) for word in command)),
+        done = forked.run(
+            [*(word.format(tmp_path) for word in command)],
             capture_output=True,
             text=True,
             timeout=120,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
-import subprocess
 import threading
 import time
 from collections import Counter
@@ -164,8 +163,8 @@ def test_every_command_replaces_in_the_order_that_readers_rely_on(
     merge([f"{tmp_path}/k0"], f"{tmp_path}/{name}")
     (tmp_path / "vocab.json").write_text(json.dumps({"<unk>": 0, "<eod>": 1, "a": 2}))
     (tmp_path / "new.txt").write_text("a a\n")
-    done = subprocess.run(
-        **forked.python("-c", WATCHED, *command.split()),
+    done = forked.run(
+        ["-c", WATCHED, *command.split()],
         capture_output=True,
         text=True,
         check=True,

@@ -100,9 +100,7 @@ def test_a_shard_of_a_plan_that_was_replaced_is_not_written(corpus: Corpus, tmp_
     plan = (*plan, "--on-error", "skip")
     assert tokpack(*plan).returncode == 0
     command = ("encode", "--plan", str(prefix), "--shard", "0", *QUIET)
-    old = subprocess.Popen(
-        **forked.python("-m", "tokpack", *command), stderr=subprocess.PIPE, text=True
-    )
+    old = forked.Process(["-m", "tokpack", *command], stderr=subprocess.PIPE, text=True)
     while not Path(f"{prefix}-00000.unfinished/plan.json").exists() and old.poll() is None:
         time.sleep(0.01)
     old.send_signal(signal.SIGSTOP)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import subprocess
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -108,9 +107,9 @@ def command(words: str, folder: Path, away: Away, **env: str) -> Done:
     log = folder / "opened.log"
     settings = {**os.environ, **environment(away.address), "HF_ENDPOINT": away.address, **env}
     settings |= {"OPENED": str(log), "TERM": "dumb"}
-    process = forked.python("-c", WATCHED, *words.split(), env=settings)
-    done = subprocess.run(
-        **process, cwd=folder, capture_output=True, text=True, timeout=120, check=False
+    process = ["-c", WATCHED, *words.split()]
+    done = forked.run(
+        process, env=settings, cwd=folder, capture_output=True, text=True, timeout=120, check=False
     )
     opened = log.read_text()
     log.unlink()

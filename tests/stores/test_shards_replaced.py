@@ -45,8 +45,9 @@ def test_a_shard_of_an_old_plan_is_late(
     fault = Fault("call", "PUT", f"{key}-{late}", times=1, act=hold)
     store.plan.faults.append(fault)
     words = ("-m", "tokpack", "encode", "--plan", url, "--shard", "0", "-q", "--workers", "1")
-    old = subprocess.Popen(
-        **forked.python(*words, "--scratch", str(tmp_path / "old"), env={**os.environ, **LONG}),
+    old = forked.Process(
+        [*words, "--scratch", str(tmp_path / "old")],
+        env={**os.environ, **LONG},
         stderr=subprocess.PIPE,
         text=True,
     )
@@ -106,10 +107,8 @@ def test_a_shard_that_two_machines_make_stays(
     words = ("-m", "tokpack", "encode", "--plan", url, "--shard", "0", "-q", "--workers", "1")
 
     def make(scratch: str) -> int:
-        argv = forked.python(
-            *words, "--scratch", str(tmp_path / scratch), env={**os.environ, **LONG}
-        )
-        return subprocess.run(**argv, check=False).returncode
+        argv = [*words, "--scratch", str(tmp_path / scratch)]
+        return forked.run(argv, env={**os.environ, **LONG}, check=False).returncode
 
     store.plan.requests.clear()
     assert make("first") == 0

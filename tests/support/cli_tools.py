@@ -24,16 +24,16 @@ def tokpack(
     """Run the command and wait for it; with ``fresh`` in a python that has nothing loaded."""
     environment = {**os.environ, "TERM": "dumb", **settings.pop("env", {})}
     words = ("-m", "tokpack", *map(str, arguments))
-    alone = {"args": [sys.executable, *words], "env": environment}
-    return subprocess.run(
-        **(alone if fresh else forked.python(*words, env=environment)),
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        **settings,
-    )
+    settings |= {
+        "env": environment,
+        "cwd": cwd,
+        "timeout": 60,
+        "capture_output": True,
+        "text": True,
+    }
+    if fresh:
+        return subprocess.run([sys.executable, *words], check=False, **settings)
+    return forked.run(words, **settings)
 
 
 def ids(prefix: Path | str) -> list[int]:

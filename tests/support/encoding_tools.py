@@ -150,8 +150,8 @@ def start(inputs: list[Path] | Path, output: Path, **options: Any) -> subprocess
     """A process of its own session that encodes."""
     names = [str(p) for p in inputs] if isinstance(inputs, list) else str(inputs)
     text = json.dumps({"inputs": names, "output": str(output), **options}, default=str)
-    return subprocess.Popen(
-        **forked.python("-c", DRIVER, text),
+    return forked.Process(
+        ["-c", DRIVER, text],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -1,56 +1,194 @@
-"""Processes that begin with tokpack loaded: forks of the tests' own process.
+"""Processes that begin with tokpack loaded: forks of a template, which has no threads.
 
-To subprocess, which starts them, and to the system they are like others: number, streams,
-environment, working folder, session, signals, exit code. Most of a short command's time is for its
-imports, which forks do not repeat; so what depends on imports is tested with a fresh python.
+Most of a short command's time is for its imports, which forks do not repeat; so what depends on
+imports is tested with a fresh python. The tests' own process is not forked: a thread of it (of a
+server, of Ray, of torch) may hold a lock at that moment, which nobody releases in the fork.
+
+To the tests and to the system a process is like any other: a child of the tests' process, with its
+streams, environment, working folder, session, signals and exit code.
 """
 
 from __future__ import annotations
 
 import atexit
+import ctypes
+import functools
 import gc
+import importlib
 import logging
+import marshal
 import os
+import pkgutil
 import runpy
 import signal
+import socket
+import subprocess
 import sys
+import threading
 import traceback
 import warnings
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from tokpack.files import lock
-from tokpack.stores import access
-
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
 _SILENT = (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning)
+_SET_CHILD_SUBREAPER = 36  # prctl(2)
+_SIZE = 8  # bytes before a message
+_asking = threading.Lock()
 
 
-def python(*words: str, env: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """What subprocess.run or Popen is given to do as ``python WORDS``: -m MODULE or -c CODE.
+class Process(subprocess.Popen[Any]):
+    """subprocess.Popen of ``python WORDS``: -m MODULE or -c CODE, and arguments."""
 
-    ``env`` stands for the argument of subprocess of that name.
-    """
-    before = set(os.listdir("/dev/fd"))
+    def __init__(self, words: Sequence[object], **settings: Any) -> None:
+        super().__init__([sys.executable, *map(str, words)], **settings)
 
-    def become() -> None:
-        # subprocess waits until a pipe ends, which exec would close.
-        for number in set(os.listdir("/dev/fd")) - before - {"0", "1", "2"}:
-            try:
-                os.close(int(number))
-            except OSError:  # that of the list itself
-                continue
-        _run(words, os.environ if env is None else env)
+    # What Popen calls to start a program once it has made the pipes.
+    def _execute_child(self, *arguments: Any) -> None:
+        words, _, preexec_fn, _, pass_fds, cwd, env, _, _, shell, *rest = arguments
+        pipes, start_new_session, process_group = rest[:6], rest[-2], rest[-1]
+        if preexec_fn or pass_fds or shell or process_group != -1:
+            raise ValueError("a fork of the template has only streams, env, cwd and a session")
+        message = {
+            "words": words[1:],
+            "env": dict(os.environ if env is None else env),
+            "folder": os.fspath(cwd or os.getcwd()),
+            "session": bool(start_new_session),
+            "umask": _umask(),
+        }
+        ends = (pipes[0], pipes[3], pipes[5])
+        streams = [end if end >= 0 else number for number, end in enumerate(ends)]
+        self.pid = _ask(marshal.dumps(message), streams)
+        self._child_created = True
+        self._close_pipe_fds(*pipes)
 
-    return {"args": [sys.executable, *words], "preexec_fn": become}
+
+def run(
+    words: Sequence[object],
+    *,
+    timeout: float | None = None,
+    check: bool = False,
+    capture_output: bool = False,
+    **settings: Any,
+) -> subprocess.CompletedProcess[Any]:
+    """subprocess.run of ``python WORDS``."""
+    if capture_output:
+        settings |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with Process(words, **settings) as process:
+        try:
+            out, err = process.communicate(timeout=timeout)
+        except BaseException:
+            process.kill()
+            raise
+    done = subprocess.CompletedProcess(process.args, process.returncode, out, err)
+    if check:
+        done.check_returncode()
+    return done
 
 
-def _run(words: Sequence[str], env: Mapping[str, str]) -> NoReturn:
+def _umask() -> int:
+    with open("/proc/self/status", encoding="ascii") as status:
+        return next(int(line.split()[1], 8) for line in status if line.startswith("Umask"))
+
+
+@functools.cache
+def _template() -> socket.socket:
+    """The connection to the template, which ends with it; the first call starts it."""
+    ours, its = socket.socketpair()
+    path = os.pathsep.join(filter(None, sys.path))
+    code = f"from support import forked; forked.serve({its.fileno()})"
+    with its:
+        template = subprocess.Popen(
+            [sys.executable, "-c", code],
+            pass_fds=[its.fileno()],
+            env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+        )
+
+    def end() -> None:
+        ours.close()
+        template.wait()
+
+    atexit.register(end)
+    return ours
+
+
+def _ask(message: bytes, streams: Sequence[int]) -> int:
+    """Let the template fork; the number of the new process, which is a child of this one."""
+    prctl = ctypes.CDLL(None).prctl
+    with _asking:
+        template = _template()
+        prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        try:
+            socket.send_fds(template, [len(message).to_bytes(_SIZE, "little")], streams)
+            template.sendall(message)
+            answer = template.recv(_SIZE)
+        finally:
+            prctl(_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+    if not answer:
+        raise RuntimeError("the template of the tests' processes has ended")
+    return int.from_bytes(answer, "little")
+
+
+def serve(number: int) -> None:
+    """Fork a process for each message, until the tests end."""
+    tests = socket.socket(fileno=number)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: it is for the tests
+    _load()
+    while True:
+        size, files, _, _ = socket.recv_fds(tests, _SIZE, 3)
+        if not size:
+            return
+        left, parts = int.from_bytes(size, "little"), []
+        while left:
+            parts.append(tests.recv(left))
+            left -= len(parts[-1])
+        if len(os.listdir("/proc/self/task")) > 1:
+            raise RuntimeError("the template of the tests' processes has a thread")
+        _fork(tests, marshal.loads(b"".join(parts)), files)
+        for file in files:
+            os.close(file)
+
+
+def _load() -> None:
+    import tokpack
+
+    for module in pkgutil.walk_packages(tokpack.__path__, "tokpack."):
+        if not module.name.startswith(("tokpack.trainer", "tokpack.__main__")):
+            importlib.import_module(module.name)
+    gc.collect()
+    gc.freeze()
+
+
+def _fork(tests: socket.socket, message: dict[str, Any], files: list[int]) -> None:
+    """A process between dies at once, so that the tests inherit the one that it has forked."""
+    number, its_number = os.pipe()
+    gate, hinge = os.pipe()
+    between = os.fork()
+    if not between:
+        pid = os.fork()
+        if pid:
+            os.write(its_number, pid.to_bytes(_SIZE, "little"))
+            os._exit(0)
+        tests.close()
+        os.close(hinge)
+        os.read(gate, 1)  # until the template closes the other end
+        for pipe in (gate, number, its_number):
+            os.close(pipe)
+        _run(message, files)
+    os.waitpid(between, 0)
+    os.close(hinge)
+    tests.sendall(os.read(number, _SIZE))
+    for pipe in (gate, number, its_number):
+        os.close(pipe)
+
+
+def _run(message: dict[str, Any], files: list[int]) -> NoReturn:
     """Do as python does, to the end of the process."""
     code = 1
+    words = message["words"]
     try:
-        _begin(dict(env))
+        _begin(message, files)
         if words[0] == "-m":
             sys.argv = list(words[1:])
             runpy.run_module(words[1], run_name="__main__", alter_sys=True)
@@ -73,14 +211,19 @@ def _run(words: Sequence[str], env: Mapping[str, str]) -> NoReturn:
         os._exit(code)
 
 
-def _begin(env: dict[str, str]) -> None:
-    """Leave what belongs to the tests: streams, warnings, logs, what they do at their end."""
-    gc.freeze()
-    signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # which subprocess has restored
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # Ray takes it, where a test has loaded that
+def _begin(message: dict[str, Any], files: list[int]) -> None:
+    """Take over the streams, the environment, the folder; leave what belongs to the template."""
+    for number, file in enumerate(files):
+        os.dup2(file, number)
+    for file in files:
+        os.close(file)
+    if message["session"]:
+        os.setsid()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.umask(message["umask"])
+    os.chdir(message["folder"])
     os.environ.clear()
-    os.environ.update(env)
+    os.environ.update(message["env"])
     sys.stdin = os.fdopen(0)
     sys.stdout = os.fdopen(1, "w")
     sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace")
@@ -88,10 +231,6 @@ def _begin(env: dict[str, str]) -> None:
     warnings.resetwarnings()
     for category in _SILENT:
         warnings.simplefilter("ignore", category)
-    warnings.showwarning = lambda *warning: sys.stderr.write(warnings.formatwarning(*warning[:4]))
-    atexit._clear()
-    for at_end in (lock.release, access.shut_down):
-        atexit.register(at_end)
 
 
 def _code(end: SystemExit) -> int:

@@ -9,7 +9,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +29,7 @@ from tokpack.operations import verify
 from tokpack.sources import discover
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Iterator
 
 # Parts and blocks far smaller than the defaults, so that a small file has several.
@@ -129,10 +129,8 @@ class Place:
         state = [script, more, hashlib.sha256(self.source.read_bytes()).hexdigest()]
         kept = self.kept / hashlib.sha256(json.dumps(state).encode()).hexdigest()
         if not kept.exists():
-            command = forked.python("-c", script + DRIVER, json.dumps(self.options(**more)))
-            done = subprocess.run(
-                **command, capture_output=True, text=True, check=False, timeout=120
-            )
+            command = ["-c", script + DRIVER, json.dumps(self.options(**more))]
+            done = forked.run(command, capture_output=True, text=True, check=False, timeout=120)
             assert done.returncode == -signal.SIGKILL, done.stderr
             kept.mkdir()
             for path in self.folder.glob("out*"):
@@ -188,5 +186,5 @@ def finish_script(place: Place, script: str, **more: Any) -> None:
 
 
 def _drive(place: Place, script: str, more: dict[str, Any]) -> subprocess.CompletedProcess[str]:
-    command = forked.python("-c", script + DRIVER, json.dumps(place.options(**more)))
-    return subprocess.run(**command, capture_output=True, text=True, check=False, timeout=120)
+    command = ["-c", script + DRIVER, json.dumps(place.options(**more))]
+    return forked.run(command, capture_output=True, text=True, check=False, timeout=120)

@@ -128,8 +128,8 @@ class Kills:
 
     def _start(self, workers: int) -> subprocess.Popen[str]:
         text = json.dumps(self.setting.request(self.output, workers=workers))
-        return subprocess.Popen(
-            **forked.python("-c", self.script, text),
+        return forked.Process(
+            ["-c", self.script, text],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

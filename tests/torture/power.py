@@ -13,7 +13,6 @@ import json
 import os
 import random
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections import Counter
@@ -89,8 +88,8 @@ def observe(setting: Setting, folder: Path, part_bytes: int, workers: int) -> li
     snapshots.mkdir()
     script = small_parts(part_bytes) + OBSERVER + DRIVER
     text = json.dumps(setting.request(home / "out", workers=workers))
-    command = forked.python("-c", script, text, str(home), str(snapshots))
-    done = subprocess.run(**command, capture_output=True, text=True, check=False)
+    command = ["-c", script, text, str(home), str(snapshots)]
+    done = forked.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert Whole.read(home / "out") == setting.expected
     return sorted(snapshots.iterdir())
