@@ -30,29 +30,19 @@ if TYPE_CHECKING:
     ("arguments", "message"),
     [
         (["encode", "nowhere.jsonl"], "nowhere.jsonl"),
-        (["encode"], "no INPUT"),
-        (["encod"], "did you mean encode?"),
-        (["corpus.jsonl"], "did you mean `tokpack encode corpus.jsonl"),
-        (["vocab", "corpus.jsonl"], "-o"),
         (["vocab", "corpus.jsonl", "-o", "/dev/null/tokenizer.json"], "/dev/null/tokenizer.json"),
-        (
-            ["vocab", "corpus.jsonl", "-o", "vocab.json", "--key", "txt"],
-            "'title': name one with --key",
-        ),
-        (["encode", "corpus.jsonl", "--tokenizer", "nobody/nothing", "-o", "x"], "nobody/nothing"),
     ],
 )
 def test_one_message_and_exit_code_1(
     corpus: Path, tmp_path: Path, arguments: Sequence[str], message: str
 ) -> None:
-    offline = {"HF_HUB_OFFLINE": "1"}
-    run = tokpack(*arguments, cwd=tmp_path, env=offline)
+    run = tokpack(*arguments, cwd=tmp_path)
     assert run.returncode == 1
     assert run.stdout == ""
     assert run.stderr.startswith("tokpack: error: ")
     assert message in run.stderr
     assert "Traceback" not in run.stderr
-    debug = tokpack(*arguments, "--debug", cwd=tmp_path, env=offline)
+    debug = tokpack(*arguments, "--debug", cwd=tmp_path)
     assert debug.returncode == 1
     assert "Traceback" in debug.stderr
 
@@ -204,13 +194,9 @@ def test_commands_of_two_words(capsys: pytest.CaptureFixture[str]) -> None:
     for words in (["shards", "-h"], ["model", "--help"]):
         assert main(words) == 0
         assert f"{words[0]} " in capsys.readouterr().out
-    assert main(["shards", "plans"]) == 1
-    assert "name one of tokpack shards plan, " in capsys.readouterr().err
     assert main(["plan", "--help"]) == main(["shards", "plan", "--help"]) == 0
     one, other = capsys.readouterr().out.split("Cut a run")[1:]
     assert one == other
-    assert main(["index", "blend.yaml"]) == 1
-    assert "tokpack blend BLEND --cache DIR" in capsys.readouterr().err
 
 
 def test_rare_flags_are_shown_when_asked_for(capsys: pytest.CaptureFixture[str]) -> None:

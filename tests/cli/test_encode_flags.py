@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from tokpack.cli.commands.encode import PAGE, resolve
 from tokpack.cli.parser import parse
-from tokpack.errors import UsageError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def options_of(command: str) -> tuple[Any, list[str]]:
@@ -107,27 +102,3 @@ def test_flags_without_effect_get_a_note_each() -> None:
         "--num-docs",
         "--workers-to-check",
     ]
-
-
-@pytest.mark.parametrize(
-    ("command", "message"),
-    [
-        ("", "no INPUT"),
-        ("a --worker 3", "did you mean --workers?"),
-        ("a --tokeniser=neox", "did you mean --tokenizer?"),
-        ("a --zzzzzzzz", "unknown flag --zzzzzzzz"),
-        ("a --workers many", "'many' is not a whole number of at least 1"),
-        ("a --on-error maybe", "'maybe' is not fail, skip or skip:N"),
-        ("a --dataset-impl lazy", "use --dataset-impl mmap"),
-        ("a -o x --output-prefix y", "keep one"),
-        ("a --max-document-bytes big", "'big' is not a size"),
-    ],
-)
-def test_a_wrong_request_says_what_to_do(command: str, message: str) -> None:
-    with pytest.raises(UsageError, match=re.escape(message)):
-        options_of(command)
-
-
-def test_keys_that_took_the_input(corpus: Path) -> None:
-    with pytest.raises(UsageError, match="put the inputs before it"):
-        options_of(f"--json-keys text {corpus}")

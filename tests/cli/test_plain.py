@@ -36,26 +36,6 @@ def test_errors_name_flags(tmp_path: Path) -> None:
     flags = ("--seq-length", 2, "--packing", "best_fit", "--order", "megatron")
     said = run("blend", prefix, *flags, code=1).stderr
     assert "error: --packing best_fit goes with --order stateless, not" in said
-    said = run("blend", prefix, "--seq-length", 4000, code=1).stderr
-    assert "(--seq-length 4,000 and 1 more)" in said
-    unpacked = ("--order", "neox", "--packing", "unpacked", "--seq-length", 2)
-    said = run("blend", prefix, *unpacked, code=1).stderr
-    assert "--packing unpacked must know how many samples train has: give --samples=N" in said
-    said = run("encode", "x.jsonl", "--json-keys", "a", "a", code=1).stderr
-    assert "--json-keys is ['a', 'a']; it needs" in said
-    said = run("encode", "x.jsonl", "--keep-newlines", code=1).stderr
-    assert "--keep-newlines needs --split-sentences" in said
-    said = run("train", "--micro-batch-size", 0, code=1).stderr
-    assert "--micro-batch-size is 0, expected at least 1" in said
-    said = run("train", "--min-loss-scale", 0.5, "--engine", "deepspeed", code=1).stderr
-    assert "--min-loss-scale 0.5: DeepSpeed" in said
-
-
-def test_what_a_file_says_is_named_as_there(tmp_path: Path) -> None:
-    file = tmp_path / "config.yaml"
-    file.write_text("seq_length: 0\n")
-    assert "seq_length is 0" in run("train", file, code=1).stderr
-    assert "--seq-length is 0" in run("train", file, "--seq-length", 0, code=1).stderr
 
 
 WIDE = ("a_name_of_forty_characters_text_document", "another_one_that_is_as_long_as_the_first")

@@ -54,20 +54,6 @@ def test_the_command(bpe: Path, tmp_path: Path) -> None:
         "document": 2,
         "reason": "",
     }
-    for arguments, message in (
-        (("--doc", 3), "there is no document 3: the dataset has 3"),
-        (("--doc", "3:9"), "there is no document in '3:9'"),
-        (("--source", "y.jsonl:1"), "was not made from 'y.jsonl'"),
-        (("--source", "x.jsonl:7"), "has 6 lines, and no line 7"),
-        (("--source", "x.jsonl"), "is not such as"),
-        ((), "nothing asked"),
-    ):
-        wrong = command("trace", out, *arguments)
-        assert wrong.returncode == 1
-        assert message in wrong.stderr
-    none = command("trace", tmp_path / "none", "--doc", 1)
-    assert none.returncode == 1
-    assert "encoded with --trace" in none.stderr
 
 
 def test_names_that_are_not_clear(bpe: Path, tmp_path: Path) -> None:

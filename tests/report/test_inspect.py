@@ -94,7 +94,6 @@ def test_a_broken_dataset_is_an_error() -> None:
     done = run("inspect", GOLDEN / "broken" / "inner-length", code=1)
     assert "inner-length.idx" in done.stderr
     assert "sequence" in done.stderr
-    assert "no such file" in run("inspect", "nothing-here", code=1).stderr
 
 
 def test_a_manifest_of_another_dataset_is_left_aside(tmp_path: Path, prefix: str) -> None:
@@ -106,11 +105,6 @@ def test_a_manifest_of_another_dataset_is_left_aside(tmp_path: Path, prefix: str
     assert "data.jsonl" not in done.stdout
     (tmp_path / "x.json").write_text('{"text": "my own file"}')
     assert "not a manifest" in run("inspect", tmp_path / "x").stderr
-
-
-def test_two_datasets_or_none_are_refused(prefix: str) -> None:
-    assert "name one dataset" in run("inspect", code=1).stderr
-    assert "name one dataset" in run("inspect", prefix, prefix, code=1).stderr
 
 
 # Documents
@@ -217,9 +211,6 @@ def test_ranges_on_the_command_line(prefix: str) -> None:
     assert numbers("--sample", "3") == [0, (count - 1) // 2, count - 1]
     assert numbers("--random", "4", "--seed", "7") == numbers("--random", "4", "--seed", "7")
     assert len(numbers("--random")) == 1
-    assert "no document 99" in run("inspect", prefix, "--doc", "99", code=1).stderr
-    done = run("inspect", prefix, "--doc", "1", "--sample", "2", code=1)
-    assert "--doc and --sample" in done.stderr
 
 
 def test_samples() -> None:
@@ -278,7 +269,6 @@ def test_grep_says_how_far_it_went(prefix: str) -> None:
     count = len(sample_texts())
     assert f"found in 0 of {count} documents searched" in done.stderr
     assert done.stdout == ""
-    assert "needs a text" in run("inspect", prefix, "--grep", "", code=1).stderr
 
 
 def test_grep_shows_the_place(tmp_path: Path) -> None:

@@ -150,20 +150,6 @@ def test_only_so_much_of_each_file_is_read(tmp_path: Path) -> None:
     assert mix(groups, 121).size == 120
 
 
-def test_requests_that_make_no_sense(ranks: Path, tmp_path: Path) -> None:
-    for words, reason in (
-        ((ranks, ranks), "name one tokenizer"),
-        ((ranks, "--compare", ranks), "add --on"),
-        ((ranks, "--text", "a", "--on", ranks), "--text goes alone"),
-        ((ranks, "--sample", "0"), "--sample is 0"),
-        ((tmp_path / "none.json",), "unknown"),
-    ):
-        assert reason in run("tokenizer", *words, code=1).stderr
-    empty = write_jsonl(tmp_path / "empty.jsonl", [""])
-    words = ("tokenizer", ranks, "--pattern", "gpt2", "--on", empty)
-    assert "no text under 'text'" in run(*words, code=1).stderr
-
-
 # Shown.
 
 
