@@ -41,12 +41,11 @@ with open(kept_range(found, 7, 99_999), "rb") as file:
 """
 ARRAYS = """
 import numpy as np
-from tokpack.samples.cache.format import ChunkedArray
-from tokpack.samples.cache.store import IndexCache
+from tokpack.samples.cache import ChunkedArray, IndexCache
 made = {"rows": np.arange(99_999), "lengths": np.arange(7, dtype=np.uint16)}
 for _ in range(2):
     build = lambda: [ChunkedArray.of(*item) for item in made.items()]
-    arrays = IndexCache(os.environ["TOKPACK_CACHE"]).file("order", {"seed": 1}, build).arrays
+    arrays = IndexCache(os.environ["TOKPACK_CACHE"]).entry("order", {"seed": 1}, build).arrays
     assert {name: array.tolist() for name, array in arrays.items()} == {
         name: array.tolist() for name, array in made.items()
     }

@@ -15,7 +15,7 @@ from support.samples_twin import some_lengths, write_dataset
 from tokpack import GPTDataset
 from tokpack.errors import FormatError, UsageError
 from tokpack.samples import SampleIterator
-from tokpack.samples.ahead import ahead
+from tokpack.samples.iterate import ahead
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,7 +17,7 @@ from support.samples_twin import write_dataset
 from tokpack import BlendedDataset, GPTDataset
 from tokpack.errors import UsageError
 from tokpack.samples.orders.blocks import BlockOrder
-from tokpack.samples.orders.epochs import EpochData
+from tokpack.samples.orders.rows import OrderInput
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,7 +36,7 @@ SETTINGS = st.fixed_dictionaries(
 def order_of(lengths: list[int], seq_length: int, begin: int = 0, **given: int) -> BlockOrder:
     chosen = {"extra": 1, "seed": 7, "block_tokens": 40, "window_blocks": 3, **given}
     array = np.array(lengths, np.int32)
-    data = EpochData(array, begin, len(array), seq_length, chosen["extra"], chosen["seed"], 9)
+    data = OrderInput(array, begin, len(array), seq_length, chosen["extra"], chosen["seed"], 9)
     return BlockOrder(data, chosen["block_tokens"], window_blocks=chosen["window_blocks"])
 
 
@@ -177,7 +177,7 @@ def test_what_cannot_be_located_is_an_error() -> None:
     with pytest.raises(ValueError, match="document 1 has -3 tokens"):
         order_of([30, -3], 10)
     lengths = np.array([30, 30], np.int32)
-    order = BlockOrder(EpochData(lengths, 0, 2, 10, 1, 1, 1), block_tokens=99)
+    order = BlockOrder(OrderInput(lengths, 0, 2, 10, 1, 1, 1), block_tokens=99)
     lengths[0] = 5
     with pytest.raises(ValueError, match="the lengths of the documents have changed"):
         order.locate(0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import pickle
@@ -18,10 +17,10 @@ import pytest
 from support.places import GOLDEN
 
 from tokpack import GPTDataset, MMapIndexedDatasetBuilder
+from tokpack.files.durable import UNFINISHED
 from tokpack.indexed import lengths
-from tokpack.samples.cache import store as cache_module
-from tokpack.samples.cache.format import ChunkedArray
-from tokpack.samples.cache.store import IndexCache
+from tokpack.samples import cache as cache_module
+from tokpack.samples.cache import ChunkedArray, IndexCache
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,8 +35,7 @@ ARRAYS = {
 PROCESS = """
 import os, sys, time
 import numpy as np
-from tokpack.samples.cache.format import ChunkedArray
-from tokpack.samples.cache.store import IndexCache
+from tokpack.samples.cache import ChunkedArray, IndexCache
 folder, builds, key, slow, others = sys.argv[1:]
 def chunks(seed):
     for part in range(20):
@@ -51,7 +49,7 @@ def build():
 open(f"{builds}.{os.getpid()}.here", "w").close()
 while sum(name.endswith(".here") for name in os.listdir(os.path.dirname(builds))) < int(others):
     time.sleep(0.001)  # until so many processes have loaded what they need
-arrays = IndexCache(folder).file("test", {"key": key}, build).arrays
+arrays = IndexCache(folder).entry("test", {"key": key}, build).arrays
 expected = np.concatenate([np.frombuffer(chunk, "<u4") for chunk in
                            (np.random.RandomState(int(key) + part).bytes(40_000)
                             for part in range(20))])
@@ -63,7 +61,7 @@ print("same")
 
 @pytest.fixture(autouse=True)
 def fresh() -> None:
-    cache_module._said.clear()
+    cache_module._logged.clear()
     cache_module._verified.clear()
 
 
@@ -94,7 +92,7 @@ def test_built_once_then_mapped(tmp_path: Path) -> None:
     times: list[int] = []
     cache = IndexCache(tmp_path / "new" / "folder")
     for _ in range(3):
-        check(cache.file("test", SETTINGS, built(times)).arrays)
+        check(cache.entry("test", SETTINGS, built(times)).arrays)
     assert len(times) == 1
     path = Path(cache.path("test", SETTINGS))
     assert len(os.listdir(path.parent)) == 4
@@ -119,12 +117,12 @@ def test_parts_are_written_as_they_are_made(tmp_path: Path) -> None:
             yield ChunkedArray(name, array.dtype, array.shape, iter(pieces))
 
     cache = IndexCache(tmp_path)
-    check(cache.file("test", SETTINGS, parts).arrays)
+    check(cache.entry("test", SETTINGS, parts).arrays)
     whole = IndexCache(tmp_path / "whole")
-    check(whole.file("test", SETTINGS, built([])).arrays)
+    check(whole.entry("test", SETTINGS, built([])).arrays)
     assert contents(tmp_path) == contents(tmp_path / "whole")
     with pytest.raises(ValueError, match="not of the shape"):
-        cache.file(
+        cache.entry(
             "short", {}, lambda: [ChunkedArray("a", np.dtype("i4"), (3,), [np.zeros(2, "i4")])]
         )
     assert len(contents(tmp_path)) == 4
@@ -161,14 +159,14 @@ def test_a_damaged_file_is_replaced(
 ) -> None:
     times: list[int] = []
     cache = IndexCache(tmp_path)
-    cache.file("test", SETTINGS, built(times))
+    cache.entry("test", SETTINGS, built(times))
     path = Path(cache.path("test", SETTINGS)).with_suffix(suffix)
     whole = contents(tmp_path)
     path.unlink()
     if change:
         path.write_bytes(change(bytearray(whole[path.name])))
     with caplog.at_level(logging.WARNING, "tokpack"):
-        check(cache.file("test", SETTINGS, built(times)).arrays)
+        check(cache.entry("test", SETTINGS, built(times)).arrays)
     assert len(times) == 2
     assert contents(tmp_path) == whole
     (record,) = caplog.records
@@ -176,27 +174,17 @@ def test_a_damaged_file_is_replaced(
     assert message in record.getMessage()
 
 
-def test_a_file_under_another_name_is_not_used(tmp_path: Path) -> None:
-    times: list[int] = []
-    cache = IndexCache(tmp_path)
-    cache.file("test", SETTINGS, built(times))
-    other = cache.path("test", SETTINGS | {"seed": 8})
-    os.rename(cache.path("test", SETTINGS), other)
-    check(cache.file("test", SETTINGS | {"seed": 8}, built(times)).arrays)
-    assert len(times) == 2
-
-
 def test_checksums_are_checked_once_by_a_process(tmp_path: Path) -> None:
     times: list[int] = []
     cache = IndexCache(tmp_path)
-    path = Path(cache.file("test", SETTINGS, built(times)).path or "").with_suffix(".first.npy")
+    path = Path(cache.entry("test", SETTINGS, built(times)).path or "").with_suffix(".first.npy")
     written = path.stat().st_mtime_ns
     path.write_bytes(flip(bytearray(path.read_bytes()), 128))
     os.utime(path, ns=(written, written))  # as if it were the file that this process has checked
-    assert cache.file("test", SETTINGS, built(times)).arrays["first"][0] == 1
+    assert cache.entry("test", SETTINGS, built(times)).arrays["first"][0] == 1
     assert len(times) == 1
     cache_module._verified.clear()
-    check(cache.file("test", SETTINGS, built(times)).arrays)
+    check(cache.entry("test", SETTINGS, built(times)).arrays)
     assert len(times) == 2
 
 
@@ -211,8 +199,8 @@ def test_many_processes_at_once_build_once(tmp_path: Path) -> None:
     assert len(os.listdir(folder)) == 4
 
 
-def test_without_locks_all_build_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on file systems without flock: everybody writes, whoever is last stays."""
+def test_without_locks_all_have_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on file systems without flock: everybody writes, whoever begins last stays."""
     patch = "import tokpack.files.lock as c; c.fcntl = None\n"
     monkeypatch.setattr(sys.modules[__name__], "PROCESS", patch + PROCESS)
     builds = tmp_path / "builds"
@@ -235,35 +223,15 @@ def test_a_killed_writer_leaves_nothing_that_is_used(tmp_path: Path) -> None:
     folder, builds = tmp_path / "cache", tmp_path / "builds"
     killed = start(folder, builds, 1, 0.2, 0)
     deadline = time.monotonic() + 60
-    while not any(p.stat().st_size > 100_000 for p in folder.glob(".*.tmp")):
+    while not any(p.stat().st_size > 100_000 for p in folder.glob(f"*{UNFINISHED}")):
         assert time.monotonic() < deadline
         time.sleep(0.01)
     killed.send_signal(signal.SIGKILL)
     killed.communicate()
-    (left,) = folder.glob(".*.tmp")
     assert not list(folder.glob("*.json"))
-    young = start(folder, builds, 1, 0, 0)
-    assert young.communicate()[0] == "same\n"
-    assert left.exists()  # it could be somebody's who has only begun
-    os.utime(left, (0, 0))
-    other = start(folder, builds, 2, 0, 0)
-    assert other.communicate()[0] == "same\n"
-    assert not left.exists()
-    assert sorted(p.suffix for p in folder.iterdir()) == [".json"] * 2 + [".npy"] * 2
-    assert builds.read_bytes() == b"xxx"
-
-
-def test_a_slow_writer_is_no_leftover(tmp_path: Path) -> None:
-    folder, builds = tmp_path / "cache", tmp_path / "builds"
-    slow = start(folder, builds, 1, 0.15, 0)
-    while not (found := list(folder.glob(".*.tmp"))):
-        assert slow.poll() is None
-        time.sleep(0.01)
-    os.utime(found[0], (0, 0))
-    cache_module._remove_leftovers(str(folder))
-    assert found[0].exists()
-    assert slow.communicate()[0] == "same\n"
-    assert builds.read_bytes() == b"x"
+    assert start(folder, builds, 1, 0, 0).communicate()[0] == "same\n"
+    assert sorted(p.suffix for p in folder.iterdir()) == [".json", ".npy"]
+    assert builds.read_bytes() == b"xx"
 
 
 def test_without_permission_the_arrays_are_in_memory(
@@ -273,30 +241,41 @@ def test_without_permission_the_arrays_are_in_memory(
     times: list[int] = []
     with caplog.at_level(logging.WARNING, "tokpack"):
         for _ in range(2):
-            entry = IndexCache(tmp_path / "file").file("test", SETTINGS, built(times))
+            entry = IndexCache(tmp_path / "file").entry("test", SETTINGS, built(times))
             check(entry.arrays)
             assert entry.path is None
     assert len(times) == 2
     (record,) = caplog.records
-    assert "cannot be written" in record.getMessage()
-    assert "in memory" in record.getMessage()
+    assert str(tmp_path / "file") in record.getMessage()
 
 
-def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(file: int) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(cache_module, "sync_data", full)
-    check(IndexCache(tmp_path).file("test", SETTINGS, built([])).arrays)
-    assert os.listdir(tmp_path) == []
+@pytest.mark.parametrize("call", ["write", "fsync"])
+def test_a_full_disk_leaves_nothing(tmp_path: Path, call: str) -> None:
+    code = f"""
+import errno, os, resource, signal, sys
+from tokpack.files import durable
+sys.argv[1:] = [{str(tmp_path / "cache")!r}, {str(tmp_path / "builds")!r}, "1", "0", "0"]
+def full(file):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+if {call!r} == "fsync":
+    durable.os.fsync = full
+else:
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", code + PROCESS], capture_output=True, text=True, check=True
+    )
+    assert run.stdout == "same\n"
+    assert os.listdir(tmp_path / "cache") == []
 
 
 def test_what_build_raises_comes_through(tmp_path: Path) -> None:
-    def fail() -> dict[str, np.ndarray[Any, Any]]:
+    def fail() -> list[ChunkedArray]:
         raise KeyError("build")
 
     with pytest.raises(KeyError, match="build"):
-        IndexCache(tmp_path).file("test", SETTINGS, fail)
+        IndexCache(tmp_path).entry("test", SETTINGS, fail)
     assert os.listdir(tmp_path) == []
 
 

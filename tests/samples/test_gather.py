@@ -19,7 +19,7 @@ from tokpack import BlendedDataset, GPTDataset, _core
 from tokpack.errors import FormatError, InputError, UsageError
 from tokpack.indexed import MMapIndexedDataset
 from tokpack.operations.merge import merge
-from tokpack.samples.megatron.flavours import FLAVOURS
+from tokpack.samples.orders.rules import FLAVOURS
 
 if TYPE_CHECKING:
     from pathlib import Path

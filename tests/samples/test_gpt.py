@@ -20,9 +20,9 @@ from support.samples_twin import some_lengths, write_dataset, write_manifest
 
 from tokpack import GPTDataset
 from tokpack.errors import InputError, UsageError
-from tokpack.samples.megatron.flavours import FLAVOURS
+from tokpack.samples.orders.rules import FLAVOURS, OrderName, PackingName
 from tokpack.samples.request import SampleOptions
-from tokpack.samples.settings import OrderName, PackingName, Settings
+from tokpack.samples.settings import Settings
 
 if TYPE_CHECKING:
     from pathlib import Path

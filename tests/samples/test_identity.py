@@ -12,8 +12,7 @@ import yaml
 import tokpack
 from tokpack import BlendedDataset, GPTDataset, MMapIndexedDataset, MMapIndexedDatasetBuilder
 from tokpack.samples import FIM, SampleIterator, open_blend, plan_blend, save_blend
-from tokpack.samples.megatron.flavours import FLAVOURS
-from tokpack.samples.settings import ORDERS
+from tokpack.samples.orders.rules import FLAVOURS, ORDERS
 
 if TYPE_CHECKING:
     from pathlib import Path

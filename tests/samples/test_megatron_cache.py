@@ -20,7 +20,7 @@ from support.places import GOLDEN
 from tokpack import BlendedDataset, GPTDataset, MMapIndexedDataset
 from tokpack.errors import UsageError
 from tokpack.samples.blend.open import open_blend
-from tokpack.samples.megatron.cache_files import PARTS, Request, Written, write_index_files
+from tokpack.samples.megatron.cache_files import PARTS, IndexFiles, Request, write_index_files
 from tokpack.samples.megatron.orders import blend_request
 
 INDEX = SHARED / "index"
@@ -58,7 +58,7 @@ def dataset(name: str) -> MMapIndexedDataset:
     return MMapIndexedDataset(INDEX / name)
 
 
-def check(stored: Any, part: str, written: Written, kind: str, arrays: list[str]) -> None:
+def check(stored: Any, part: str, written: IndexFiles, kind: str, arrays: list[str]) -> None:
     text = str(stored[f"{part}_desc"])
     names = [f"{stored[f'{part}_hash']}-{kind}-{part}-{array}.npy" for array in arrays]
     paths = [Path(path) for path in written.paths]

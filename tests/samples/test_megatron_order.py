@@ -18,9 +18,10 @@ from support.places import GOLDEN
 
 from tokpack import MMapIndexedDataset, _core
 from tokpack.errors import UsageError
-from tokpack.samples.megatron.build import megatron_recipe
-from tokpack.samples.megatron.flavours import FLAVOURS
+from tokpack.samples.megatron.build import megatron_index_key
 from tokpack.samples.megatron.orders import MegatronOrder, blend_request, megatron_blend
+from tokpack.samples.orders.rows import OrderInput
+from tokpack.samples.orders.rules import FLAVOURS
 from tokpack.samples.split_string import parse_split
 
 if TYPE_CHECKING:
@@ -84,10 +85,22 @@ def single_settings(name: str) -> dict[str, Any]:
     return result
 
 
-def megatron_order(lengths: np.ndarray[Any, Any], *given: Any, **options: Any) -> MegatronOrder:
-    """The order of a recipe of these arguments."""
-    recipe = megatron_recipe(lengths, *given, **options)
-    return MegatronOrder(lengths, recipe, flavour=options.get("flavour", "megatron"))
+def megatron_order(
+    lengths: np.ndarray[Any, Any],
+    begin: int,
+    end: int,
+    seq_length: int,
+    num_samples: int | None,
+    *,
+    seed: int,
+    flavour: str = "megatron",
+    add_extra_token: bool = True,
+    drop_last: bool = True,
+) -> MegatronOrder:
+    """The order of these sequences."""
+    data = OrderInput(lengths, begin, end, seq_length, int(add_extra_token), seed, fingerprint=1)
+    key = megatron_index_key(data, num_samples, flavour=flavour, drop_last=drop_last)
+    return MegatronOrder(key, flavour=flavour)
 
 
 def tokens(source: MMapIndexedDataset, order: MegatronOrder, k: int) -> np.ndarray[Any, Any]:
@@ -128,9 +141,9 @@ def test_the_same_index_and_tokens(file: Path, lengths_only: Path) -> None:
             check_equal(stored[f"{part}_{array}"], getattr(order, array))
         first = stored[f"{part}_tokens"]
         last = stored[f"{part}_tokens_last5"]
-        assert len(first) == min(50, len(order))
+        assert len(first) == min(50, order.samples)
         check_tokens(source, order, first, range(len(first)))
-        check_tokens(source, order, last, range(len(order) - len(last), len(order)))
+        check_tokens(source, order, last, range(order.samples - len(last), order.samples))
 
 
 def check_tokens(
@@ -140,7 +153,7 @@ def check_tokens(
         found = tokens(source, order, k)
         np.testing.assert_array_equal(found, row[: len(found)])
         if len(found) < len(row):  # a kept last sample: the rest is padding
-            assert order.shuffle_index[k] == len(order) - 1
+            assert order.shuffle_index[k] == order.samples - 1
             assert len(set(row[len(found) :].tolist())) == 1
 
 
@@ -186,7 +199,7 @@ def test_the_same_blend_and_tokens(file: Path, lengths_only: Path) -> None:
 
 
 def program_length(order: MegatronOrder) -> int:
-    return len(order) - (order.flavour == "neox")
+    return order.samples - (order.flavour == "neox")
 
 
 @pytest.mark.parametrize("folder", ["megatron", "megatron-0.9"])
@@ -336,9 +349,9 @@ def test_locate_reads_on_where_the_last_sample_ended(
         return
     if flavour in ("megatron", "megatron-0.10"):
         assert order.sample_index.min() >= 0
-    assert num_samples is None or len(order) >= num_samples
+    assert num_samples is None or order.samples >= num_samples
     documents = order.document_index.tolist()
-    for k in range(len(order)):
+    for k in range(order.samples):
         found = [
             (document, token)
             for document, begin, count in order.locate_many([k])[0].tolist()
@@ -347,7 +360,7 @@ def test_locate_reads_on_where_the_last_sample_ended(
         begin = int(order.shuffle_index[k]) * seq_length
         assert found == twin.stream(lengths, documents, begin, seq_length + extra)
     with pytest.raises(IndexError):
-        order.locate_many([len(order)])[0]
+        order.locate_many([order.samples])[0]
 
 
 @given(weights=st.lists(st.floats(1e-4, 1), min_size=1, max_size=9), size=st.integers(0, 200))
@@ -379,7 +392,7 @@ def test_samples_are_counted_in_whole_numbers() -> None:
     """A count in float32 has one sample fewer here."""
     lengths = np.array([1073745923], np.int32)
     order = megatron_order(lengths, 0, 1, 4096, None, seed=1, drop_last=False)
-    assert len(order) == 262146
+    assert order.samples == 262146
     last = int(np.flatnonzero(order.shuffle_index == 262145)[0])
     assert order.locate_many([last])[0].tolist() == [[0, 262145 * 4096, 1073745923 - 262145 * 4096]]
 
@@ -462,7 +475,7 @@ def test_settings_that_cannot_work(
 def test_bigscience_stops_where_the_program_does() -> None:
     lengths = np.full(10, 10, np.int32)  # 100 tokens: 24 samples of 4 with one to spare
     wanted = (2 * 100 - 1) // 4  # 49 = 24 + 25
-    assert len(megatron_order(lengths, 0, 10, 4, wanted, seed=1, flavour="microsoft")) == wanted
+    assert megatron_order(lengths, 0, 10, 4, wanted, seed=1, flavour="microsoft").samples == wanted
     with pytest.raises(UsageError, match="it stops; ask for one fewer"):
         megatron_order(lengths, 0, 10, 4, wanted, seed=1, flavour="bigscience")
 
@@ -511,9 +524,9 @@ def test_a_last_sample_behind_an_empty_sequence_is_refused(seed: int, *, empty_l
     lengths, settings = np.array([5, 0], np.int32), {"seed": seed, "drop_last": False}
     older = megatron_order(lengths, 0, 2, 3, None, flavour="megatron-0.9", **settings)
     assert older.sample_index.tolist()[-1] == ([1, -1] if empty_last else [1, 4])
-    assert len(megatron_order(lengths, 0, 2, 3, None, seed=seed)) == 1
+    assert megatron_order(lengths, 0, 2, 3, None, seed=seed).samples == 1
     if empty_last:
         with pytest.raises(UsageError, match="behind an empty sequence, with which Megatron-core"):
             megatron_order(lengths, 0, 2, 3, None, **settings)
     else:
-        assert len(megatron_order(lengths, 0, 2, 3, None, **settings)) == 2
+        assert megatron_order(lengths, 0, 2, 3, None, **settings).samples == 2

@@ -16,6 +16,7 @@ from tokpack import BlendedDataset, GPTDataset, MMapIndexedDataset
 from tokpack.errors import UsageError
 from tokpack.samples import SampleIterator
 from tokpack.samples.megatron.neox_packing import NeoxPackedOrder
+from tokpack.samples.orders.rows import OrderInput
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -150,9 +151,8 @@ def test_arrays_and_tokens_are_those_of_neox() -> None:
     with np.load(path) as file:
         arrays = dict(file)
     source = MMapIndexedDataset(GOLDEN / "index" / "short")
-    order = NeoxPackedOrder(
-        source.sizes, len(source), 64, 200, seed=1234, packing="pack_until_overflow"
-    )
+    data = OrderInput(source.sizes, 0, len(source), 64, 1, seed=1234, fingerprint=1)
+    order = NeoxPackedOrder(data, 200, packing="pack_until_overflow")
     for name in ("document_index", "sample_index", "shuffle_index"):
         found = getattr(order, name)
         assert found.dtype == arrays[name].dtype

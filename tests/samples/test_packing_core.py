@@ -17,9 +17,9 @@ from support.golden_orders import golden
 
 from tokpack import _core
 from tokpack.errors import UsageError
-from tokpack.samples.cache.store import IndexCache
-from tokpack.samples.orders.epochs import EpochData
+from tokpack.samples.cache import IndexCache
 from tokpack.samples.orders.packing import PackedOrder
+from tokpack.samples.orders.rows import OrderInput
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -74,7 +74,7 @@ def order(
     lengths: list[int], seq_length: int, extra: int = 1, seed: int = 1, **options: Any
 ) -> PackedOrder:
     array = np.array(lengths, np.int32)
-    return PackedOrder(EpochData(array, 0, len(array), seq_length, extra, seed, 5), **options)
+    return PackedOrder(OrderInput(array, 0, len(array), seq_length, extra, seed, 5), **options)
 
 
 @given(LENGTHS, st.integers(1, 70), st.sampled_from((0, 1)), st.sampled_from((0, 3)), st.data())
@@ -180,7 +180,7 @@ def test_lengths_may_be_unaligned_and_must_not_be_negative() -> None:
     raw = np.zeros(4 * 50 + 1, np.uint8)
     lengths = raw[1:].view(np.dtype("i4"))
     lengths[:] = np.arange(50)
-    rows = PackedOrder(EpochData(lengths, 3, 40, 16, 1, 1, 1)).locate_many(range(20))[0]
+    rows = PackedOrder(OrderInput(lengths, 3, 40, 16, 1, 1, 1)).locate_many(range(20))[0]
     assert rows[:, 0].min() >= 3
     assert rows[:, 0].max() < 40
     assert (rows[:, 1] + rows[:, 2] <= rows[:, 0]).all()

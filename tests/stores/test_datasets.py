@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from support.stores import Store
 
-    from tokpack.samples.settings import OrderName
+    from tokpack.samples.orders.rules import OrderName
 
 SUFFIXES = (".bin", ".idx", ".json", ".trace")
 LENGTH = 128

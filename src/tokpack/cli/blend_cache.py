@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tokpack.samples.blend.plan import BlendPlan
     from tokpack.samples.blend.prebuild import Prepared
     from tokpack.samples.blend.spec import BlendSpec
-    from tokpack.samples.megatron.cache_files import Written
+    from tokpack.samples.megatron.cache_files import IndexFiles
 
 
 def renaming(text: str) -> tuple[str, str]:
@@ -71,7 +71,7 @@ def is_asked(arguments: argparse.Namespace) -> bool:
 
 def without_unasked(spec: BlendSpec) -> tuple[BlendSpec, list[str]]:
     """The spec with 0 samples where a program's order must know how many, and notes of that."""
-    from tokpack.samples.settings import rules_of
+    from tokpack.samples.orders.rules import rules_of
 
     parts = {"valid_samples": "validation", "test_samples": "test"}
     weighted = all(entry.weight is not None for entry in spec.datasets)
@@ -84,7 +84,7 @@ def without_unasked(spec: BlendSpec) -> tuple[BlendSpec, list[str]]:
 
 
 def build(plan: BlendPlan, arguments: argparse.Namespace) -> list[Any]:
-    """Build what is asked for. Returns a list of Prepared, or of Written. Raises as those do."""
+    """Build what is asked for. Returns a list of Prepared, or of IndexFiles. Raises as those do."""
     from tokpack.samples.blend.prebuild import index_files, prebuild
 
     with terminal.notes_from_log(quiet=arguments.quiet):
@@ -114,7 +114,7 @@ def print_files(files: Sequence[Any], arguments: argparse.Namespace) -> None:
 
 def _print_prepared(files: Sequence[Prepared]) -> None:
     from tokpack.cli.figures import table
-    from tokpack.samples.settings import rules_of
+    from tokpack.samples.orders.rules import rules_of
 
     rows = [["dataset", "part", "order", "samples", "bytes", "seconds", "file"]]
     for one in files:
@@ -128,7 +128,7 @@ def _print_prepared(files: Sequence[Prepared]) -> None:
     table(rows, left=(0, 1, 2, 6))
 
 
-def _print_written(files: Sequence[Written]) -> None:
+def _print_written(files: Sequence[IndexFiles]) -> None:
     from tokpack.cli.figures import table
 
     rows = [["what", "samples", "bytes", "seconds", "files"]]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokpack.errors import UsageError, option
 from tokpack.samples.blend.words import entries, read_words
-from tokpack.samples.settings import rules_of
+from tokpack.samples.orders.rules import rules_of
 
 if TYPE_CHECKING:
     from tokpack.configuration.config import Config

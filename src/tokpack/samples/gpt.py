@@ -12,8 +12,7 @@ import numpy as np
 
 from tokpack.errors import InputError, UsageError, option
 from tokpack.indexed import MMapIndexedDataset
-from tokpack.samples.assemble import Assembler
-from tokpack.samples.batch import Batch, first_places
+from tokpack.samples.batch import Assembler, Batch, first_places
 from tokpack.samples.fim import FillInTheMiddle
 from tokpack.samples.gather import Gatherer
 from tokpack.samples.identity import identify
@@ -33,10 +32,10 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tokpack.samples.batch import Sample
-    from tokpack.samples.cache.store import CacheFile
+    from tokpack.samples.cache import CacheEntry
     from tokpack.samples.orders.rows import Numbers, Rows
+    from tokpack.samples.orders.rules import OrderName
     from tokpack.samples.request import SampleOptions
-    from tokpack.samples.settings import OrderName
     from tokpack.samples.split_string import Range
 
 
@@ -105,7 +104,10 @@ class GPTDataset(MapStyle):
         self._range = self._part()
         self._data = dataset.fingerprint
         of_labels = None if self._labels is None else self._labels.dataset
-        self._order = make_order(self._settings, dataset, self._range, of_labels)
+        try:
+            self._order = make_order(self._settings, dataset, self._range, of_labels)
+        except UsageError as error:
+            raise UsageError(f"{self.path_prefix}: {error.args[0]}") from None
         self._fim = self._new_fim(eod)
         blocks = self._order.blocks if isinstance(self._order, BlockOrder) else None
         self._gatherer = Gatherer(dataset, blocks)
@@ -229,7 +231,7 @@ class GPTDataset(MapStyle):
         return self._order.stats if isinstance(self._order, PackedOrder) else None
 
     @property
-    def cached(self) -> CacheFile | None:
+    def cached(self) -> CacheEntry | None:
         """Where the order's arrays are mapped from; None without a cache, or without arrays."""
         return getattr(self._order, "cached", None)
 

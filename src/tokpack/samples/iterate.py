@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from operator import index as as_integer
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import numpy as np
 
 from tokpack.errors import ResumeError, UsageError, option
-from tokpack.samples.ahead import ahead
 from tokpack.samples.fetch import asked_ahead
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from concurrent.futures import Future
 
     from tokpack.samples.batch import Sample
     from tokpack.samples.map_style import MapStyle
+
+T = TypeVar("T")
 
 
 class Samples(Protocol):
@@ -204,3 +208,24 @@ def fingerprint_of(dataset: Samples, consumed: int) -> str:
 def collate(samples: list[Sample]) -> Sample:
     """One dict of stacked arrays from the dicts of samples."""
     return {name: np.stack([sample[name] for sample in samples]) for name in samples[0]}
+
+
+def ahead(items: Iterable[T], count: int) -> Iterator[T]:
+    """The same items, of which a thread makes up to ``count`` before they are asked for.
+
+    An exception in the thread is raised where its item would have come. Nothing is started before
+    the first item is asked for; if the caller stops early, at most one more item is made.
+    """
+    source, end = iter(items), object()
+    thread = ThreadPoolExecutor(1, "tokpack-ahead")
+    coming: deque[Future[object]] = deque()
+    try:
+        while True:
+            while len(coming) <= count:
+                coming.append(thread.submit(next, source, end))
+            item = coming.popleft().result()
+            if item is end:
+                return
+            yield cast("T", item)
+    finally:
+        thread.shutdown(wait=False, cancel_futures=True)

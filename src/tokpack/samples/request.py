@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import os
 
     from tokpack.samples.fim import FIM
-    from tokpack.samples.settings import OrderName, PackingName
+    from tokpack.samples.orders.rules import OrderName, PackingName
 
 
 class SampleOptions(TypedDict, total=False):

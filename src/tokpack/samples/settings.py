@@ -1,99 +1,125 @@
-"""What a GPTDataset is told besides its data."""
+"""What is asked of samples: the record from which signatures, keys of files and flags are made."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from operator import index as as_integer
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any
 
 from tokpack.errors import UsageError, option
-from tokpack.samples.fim import FIM
-from tokpack.samples.megatron.flavours import FLAVOURS, FlavourName
-from tokpack.samples.megatron.neox_packing import NEOX_PACKED, NeoxPackingName
-from tokpack.samples.orders.packing import LONGEST_SAMPLE, OwnPackingName
-from tokpack.samples.orders.rules import OWN_ORDERS, OrderRules, OwnOrderName
+from tokpack.samples.orders.rules import (
+    PACKINGS,
+    OrderName,
+    OrderRules,
+    PackingName,
+    PackingRules,
+    rules_of,
+)
 from tokpack.samples.split_string import parse_split, split_tokens
 
 if TYPE_CHECKING:
     import os
 
     from tokpack.indexed import MMapIndexedDataset
+    from tokpack.samples.fim import FIM
     from tokpack.samples.split_string import Range
 
 MOST_SAMPLES = 2**62  # the largest number of samples that an order can have
-OrderName = Literal[OwnOrderName, FlavourName]
-PackingName = Literal["none", OwnPackingName, NeoxPackingName]
-ORDERS: dict[str, OrderRules] = {**OWN_ORDERS, **FLAVOURS}
-PACKINGS: tuple[str, ...] = get_args(PackingName)
+LONGEST_PACKED = 2**24 - 1  # tokens of a sample that documents are packed into
 SPLIT_BY = ("documents", "tokens")
 
 
-def rules_of(order: str) -> OrderRules:
-    """The rules of the order of that name; UsageError where there is none."""
-    try:
-        return ORDERS[order]
-    except KeyError:
-        raise UsageError(f"order {order!r} is unknown: use one of {', '.join(ORDERS)}") from None
+def described(
+    default: Any,
+    text: str,
+    value: str = "",
+    *,
+    otherwise: str = "",
+    least: float | None = None,
+    choices: tuple[str, ...] = (),
+) -> Any:
+    """A field of a record of settings: its default, and what is said of it everywhere.
 
-
-def _option(default: Any, text: str) -> Any:
-    return field(default=default, metadata={"help": text})
+    ``value`` is how pages call the value of its flag, ``least`` the smallest number, ``choices``
+    are the words that it can be, ``otherwise`` says what holds without it.
+    """
+    about = {"help": text, "value": value, "otherwise": otherwise}
+    return field(default=default, metadata={**about, "least": least, "choices": choices})
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
-    """The options of GPTDataset. UsageError for a value that none of them can have."""
+class SampleSettings:
+    """The settings that a GPTDataset and a blend of them have in common."""
 
-    seq_length: int
-    order: OrderName = _option(
-        "stateless", "stateless, stateless-blocks, or that of another program: megatron, neox, ..."
+    order: OrderName = described(
+        "stateless",
+        "stateless, stateless-blocks, or that of another program: megatron, neox, ...",
+        "NAME",
     )
-    seed: int = _option(1234, "of the order")
-    split: str | None = _option(None, "shares of the sequences, see parse_split")
-    split_index: int = _option(0, "the part of the split that is read")
-    sequences: tuple[int, int] | None = _option(
-        None, "begin and end of those that are read, in place of a split"
+    seed: int = described(1234, "of the order", "N", least=0)
+    split: str | None = described(
+        None, "shares of the sequences, such as 969,30,1, see parse_split", "STRING"
     )
-    split_rule: str | None = _option(None, "how the split is rounded (as the order's program does)")
-    split_by: str = _option("documents", "what shares are of, documents or tokens")
-    epochs: int | None = _option(None, "the length (1), in place of samples")
-    samples: int | None = _option(None, "the length, in place of epochs")
-    add_extra_token: bool = _option(
+    split_by: str = described("documents", "what the shares of a split are of", choices=SPLIT_BY)
+    split_rule: str | None = described(
+        None, "how the split is rounded, core or classic (as the order's program does)"
+    )
+    add_extra_token: bool = described(
         True, "read one token more than the sample has, as its last label; else that has no loss"
     )
-    drop_last: bool = _option(
+    drop_last: bool = described(
         True,
         "leave out the last, shorter sample of another program's order; else its missing tokens "
         "are 0, without a loss",
     )
-    eod_id: int | None = _option(None, "the token that ends documents (that of the manifest)")
-    pad_id: int | None = _option(
+    eod_id: int | None = described(None, "the token that ends documents (that of the manifest)")
+    pad_id: int | None = described(
         None,
         "the padding of Megatron-core's tokenizer, where it has one: as there, labels equal to it "
         "have no loss, and wherever it occurs it becomes 0",
     )
-    eod_mask_loss: bool = _option(False, "no loss where eod_id is an input token, as in Megatron")
-    reset_position_ids: bool = _option(False, "positions begin anew behind eod_id")
-    reset_attention_mask: bool = _option(False, "attention does not cross eod_id")
-    document_boundaries: bool = _option(
+    eod_mask_loss: bool = described(False, "no loss where eod_id is an input token, as in Megatron")
+    reset_position_ids: bool = described(False, "positions begin anew behind eod_id")
+    reset_attention_mask: bool = described(False, "attention does not cross eod_id")
+    document_boundaries: bool = described(
         False, "positions begin anew, and attention ends, with every document of the index"
     )
-    packing: PackingName = _option(
+    packing: PackingName = described(
         "none",
         "best_fit puts whole documents together, document one into a sample, see PackedOrder; "
         "pack_until_overflow and unpacked are NeoX's, see NeoxPackedOrder",
+        "NAME",
     )
-    fim: FIM | None = _option(None, "rearrange documents for filling in the middle, see FIM")
-    cache: str | os.PathLike[str] | None = _option(
+    fim: FIM | None = described(None, "rearrange documents for filling in the middle, see FIM")
+    cache: str | os.PathLike[str] | None = described(
         None,
         "a folder, see IndexCache: the arrays of other programs' orders and of best_fit are "
         "mapped from a file in it, written when it is absent (built in memory, each time)",
+        "DIR",
     )
+
+    @property
+    def rules(self) -> OrderRules:
+        """Those of its order. UsageError where there is none of that name."""
+        return rules_of(self.order)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(SampleSettings):
+    """The options of GPTDataset. UsageError for a value that none of them can have."""
+
+    seq_length: int
+    split_index: int = described(0, "the part of the split that is read")
+    sequences: tuple[int, int] | None = described(
+        None, "begin and end of those that are read, in place of a split"
+    )
+    epochs: int | None = described(None, "the length (1), in place of samples")
+    samples: int | None = described(None, "the length, in place of epochs")
 
     def __post_init__(self) -> None:
         self._check_kinds()
-        if rules_of(self.order).endless and not self.drop_last:
+        if self.rules.endless and not self.drop_last:
             raise UsageError("drop_last=False: the stateless order has whole samples only")
         if self.split_by not in SPLIT_BY:
             raise UsageError(
@@ -124,10 +150,13 @@ class Settings:
                 f"other orders, such as {self.order!r}, leave every token as it is; leave it out"
             )
         self._check_packing()
-        if isinstance(self.fim, Mapping):  # from a file
-            object.__setattr__(self, "fim", FIM.of(self.fim))
-        if not isinstance(self.fim, FIM | None):
-            raise UsageError(f"fim is {self.fim!r}, expected a FIM or its options by name")
+        if self.fim is not None:
+            from tokpack.samples.fim import FIM
+
+            if isinstance(self.fim, Mapping):  # from a file
+                object.__setattr__(self, "fim", FIM.of(self.fim))
+            elif not isinstance(self.fim, FIM):
+                raise UsageError(f"fim is {self.fim!r}, expected a FIM or its options by name")
 
     def _check_kinds(self) -> None:
         for name in ("seq_length", "seed", "split_index", "epochs", "samples", "eod_id", "pad_id"):
@@ -150,56 +179,55 @@ class Settings:
             raise UsageError(
                 f"{option('packing')} is {self.packing!r}, expected one of {', '.join(PACKINGS)}"
             )
-        if self.packing == "none":
-            return
-        order = "neox" if self.packing in NEOX_PACKED else "stateless"
-        if self.reset_attention_mask and order == "stateless":
+        rules = self.packing_rules
+        if rules.order == "stateless" and self.reset_attention_mask:
             raise UsageError(
                 f"{option('packing', self.packing)} has the boundaries of its documents already: "
                 f"leave out {option('reset_attention_mask')}"
             )
-        if self.order != order:
+        if rules.order not in (None, self.order):
             raise UsageError(
-                f"{option('packing', self.packing)} goes with {option('order', order)}, not "
+                f"{option('packing', self.packing)} goes with {option('order', rules.order)}, not "
                 f"{self.order!r}"
             )
-        if order == "stateless" and self.seq_length > LONGEST_SAMPLE:
+        if rules.order == "stateless" and self.seq_length > LONGEST_PACKED:
             raise UsageError(
                 f"{option('seq_length')} is {self.seq_length}: documents are packed into "
-                f"{LONGEST_SAMPLE} tokens or fewer"
+                f"{LONGEST_PACKED} tokens or fewer"
             )
-        if order == "neox" and not (self.samples and self.add_extra_token and self.drop_last):
+        whole = self.samples and self.add_extra_token and self.drop_last
+        if rules.needs_samples and not whole:
             raise UsageError(
                 f"{option('packing', self.packing)} needs samples, which NeoX takes from its "
                 "training iterations, add_extra_token and drop_last"
             )
 
     @property
-    def rules(self) -> OrderRules:
-        """Those of its order."""
-        return ORDERS[self.order]
+    def packing_rules(self) -> PackingRules:
+        """Those of its packing."""
+        return PACKINGS[self.packing]
 
     @property
     def extra(self) -> int:
         """Tokens that a sample reads besides its ``seq_length``: 1 or 0."""
         return int(self.add_extra_token)
 
-    @property
-    def least_tokens(self) -> int:
-        """The fewest tokens that give a sample.
+    def is_enough(self, tokens: int) -> bool:
+        """Whether so many tokens give a sample.
 
         One is enough where packing fills up the rest, or a sample may go on in the next epoch.
         """
         whole = self.rules.endless and self.packing == "none"
-        return self.seq_length + self.extra if whole else 1
+        return tokens >= (self.seq_length + self.extra if whole else 1)
 
-    def too_few(self, tokens: int) -> str:
-        """What an error says of fewer ``tokens`` than that."""
-        return (
-            f"{tokens:,} tokens are less than one sample of {self.seq_length + self.extra:,} "
-            f"({option('seq_length')} {self.seq_length:,} and {self.extra} more): use a shorter "
-            "one, or more data"
-        )
+    def check_enough(self, tokens: int) -> None:
+        """UsageError where so many tokens give no sample."""
+        if not self.is_enough(tokens):
+            raise UsageError(
+                f"{tokens:,} tokens are less than one sample of {self.seq_length + self.extra:,} "
+                f"({option('seq_length')} {self.seq_length:,} and {self.extra} more): use a "
+                "shorter one, or more data"
+            )
 
     @property
     def needs_eod(self) -> bool:

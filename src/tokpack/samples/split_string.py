@@ -7,11 +7,12 @@ from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
 from tokpack.errors import UsageError
-from tokpack.indexed.lengths import LengthSums
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
+
+    from tokpack.indexed.lengths import LengthSums
 
 Range = tuple[int, int]
 
@@ -78,6 +79,8 @@ def split_tokens(text: str, lengths: npt.NDArray[np.int32] | LengthSums) -> list
     ``lengths`` int32 [n] are the tokens of each sequence, or their sums. A sequence belongs to the
     range in which its last token lies, so a range misses its share by less than one sequence.
     """
+    from tokpack.indexed.lengths import LengthSums
+
     shares = _shares(text)
     pairs = shares
     if not isinstance(shares[0], tuple):

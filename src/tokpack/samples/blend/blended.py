@@ -23,7 +23,7 @@ from tokpack.samples.blend.schedule import (
 from tokpack.samples.identity import identify
 from tokpack.samples.map_style import MapStyle
 from tokpack.samples.megatron.orders import megatron_blend
-from tokpack.samples.settings import rules_of
+from tokpack.samples.orders.rules import rules_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tokpack.samples.blend.schedule import BlendOrder
     from tokpack.samples.gpt import GPTDataset
     from tokpack.samples.orders.rows import Numbers
-    from tokpack.samples.settings import OrderName
+    from tokpack.samples.orders.rules import OrderName
 
 SMALLEST_SHARE = 1e-15  # shares are multiples of 2**-64 in the order
 

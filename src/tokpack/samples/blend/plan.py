@@ -10,7 +10,6 @@ from tokpack.samples.blend.datasets import framed_apart, marks, open_datasets, u
 from tokpack.samples.blend.mixture import Mixture, Rules
 from tokpack.samples.blend.portions import Portion, portion_of
 from tokpack.samples.blend.spec import BlendSpec, Entries, Entry, check_spec, plain_option
-from tokpack.samples.megatron.neox_packing import NEOX_PACKED
 from tokpack.samples.settings import MOST_SAMPLES
 from tokpack.samples.split_string import PARTS, wanted_parts
 
@@ -186,11 +185,14 @@ def _with_enough(
     part: int | None,
 ) -> Mixture:
     """A mixture of the portions that have a sample; without a split all must have one."""
-    least = rules.settings.least_tokens
-    kept = [(portion, weight) for portion, weight in pairs if portion.tokens >= least]
-    missing = tuple(portion for portion, _ in pairs if portion.tokens < least)
+    settings = rules.settings
+    kept = [(portion, weight) for portion, weight in pairs if settings.is_enough(portion.tokens)]
+    missing = tuple(one for one, _ in pairs if not settings.is_enough(one.tokens))
     if missing and part is None:
-        raise UsageError(f"{missing[0].prefix}: {rules.settings.too_few(missing[0].tokens)}")
+        try:
+            settings.check_enough(missing[0].tokens)
+        except UsageError as error:
+            raise UsageError(f"{missing[0].prefix}: {error.args[0]}") from None
     weights = tuple(weight for _, weight in kept if weight is not None)
     portions = tuple(portion for portion, _ in kept)
     return Mixture(name, portions, weights or None, rules, asked=asked, part=part, missing=missing)
@@ -203,12 +205,14 @@ def _check_mixture(mixture: Mixture) -> None:
             return  # a warning says so
         raise UsageError(f"{mixture.shortfalls[0]}, or shorten the sequence length")
     mixture.phases  # noqa: B018  raises UsageError where the weights have no finite sum
-    spec, packing = mixture.rules.spec, mixture.rules.settings.packing
+    spec, settings = mixture.rules.spec, mixture.rules.settings
     count = {"train": "samples", "test": "test_samples"}.get(mixture.name, "valid_samples")
-    if packing in NEOX_PACKED and (mixture.asked is None or mixture.is_used_up):
+    if mixture.rules.settings.packing_rules.needs_samples and (
+        mixture.asked is None or mixture.is_used_up
+    ):
         weights_too = " and the weights of its datasets" if mixture.is_used_up else ""
         raise UsageError(
-            f"{option('packing', packing)} must know how many samples {mixture.name} has: "
+            f"{option('packing', settings.packing)} must know how many samples {mixture.name} has: "
             f"give {option(count)}=N{weights_too}"
         )
     if mixture.samples > MOST_SAMPLES:

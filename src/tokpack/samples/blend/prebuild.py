@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from tokpack.samples.blend.plan import BlendPlan
     from tokpack.samples.gpt import GPTDataset
-    from tokpack.samples.megatron.cache_files import Written
-    from tokpack.samples.settings import OrderName
+    from tokpack.samples.megatron.cache_files import IndexFiles
+    from tokpack.samples.orders.rules import OrderName
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def index_files(
     fused: bool = False,
     overwrite: bool = False,
     inputs: Iterable[str] = (),
-) -> Iterator[Written]:
+) -> Iterator[IndexFiles]:
     """Write the index files of the program whose order the blend has, see write_index_files.
 
     ``tokenizer_ids`` are the ``unique_identifiers`` of Megatron-core's tokenizer. ``rename`` says

@@ -10,15 +10,15 @@ from tokpack.display import nearest
 from tokpack.errors import UsageError
 from tokpack.samples.blend.schedule import check_schedule, check_weights
 from tokpack.samples.fim import FIM
-from tokpack.samples.settings import Settings, rules_of
+from tokpack.samples.orders.rules import rules_of
+from tokpack.samples.settings import Settings
 from tokpack.samples.split_string import PARTS, wanted_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from tokpack.samples.blend.mixture import Changes
-    from tokpack.samples.orders.rules import OrderRules
-    from tokpack.samples.settings import OrderName
+    from tokpack.samples.orders.rules import OrderName, OrderRules
 
 MEANINGS = ("tokens", "documents", "epochs")
 LENGTHS = ("samples", "tokens", "epochs")

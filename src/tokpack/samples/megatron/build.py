@@ -11,11 +11,13 @@ import numpy.typing as npt
 from tokpack import _core
 from tokpack.errors import UsageError, option
 from tokpack.indexed.lengths import release
-from tokpack.samples.cache.format import ChunkedArray
-from tokpack.samples.megatron.flavours import flavour_named
+from tokpack.samples.cache import ChunkedArray
+from tokpack.samples.orders.rules import flavour_named
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tokpack.samples.orders.rows import OrderInput
 
 _UINT32_MAX = 2**32 - 1
 _INT32_MAX = 2**31 - 1
@@ -24,46 +26,44 @@ _ENTRY = np.dtype([("sequence", "<u4"), ("length", "<u2")])  # as the native cor
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
-    """All that decides the arrays, besides the lengths of the sequences."""
+class IndexKey:
+    """All that decides the arrays, besides the lengths of the sequences of ``data``."""
 
-    begin: int
-    end: int
-    seq_length: int
-    extra: int
-    seed: int
+    data: OrderInput
     epochs: int
     samples: int
     partial: bool  # the last sample is shorter than the others
     apart: int  # samples before a last epoch that is shuffled by itself; 0 without one
     wide: bool  # the sample index is int64
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The same as plain values, with the fingerprint of the data: the key of a cache."""
+        of_data = ("fingerprint", "begin", "end", "seq_length", "extra", "seed")
+        values = {name: getattr(self.data, name) for name in of_data}
+        names = ("epochs", "samples", "partial", "apart", "wide")
+        return values | {name: getattr(self, name) for name in names}
 
-def megatron_recipe(
-    lengths: npt.NDArray[np.int32],
-    begin: int,
-    end: int,
-    seq_length: int,
+
+def megatron_index_key(
+    data: OrderInput,
     num_samples: int | None,
     *,
-    seed: int,
     flavour: str = "megatron",
-    add_extra_token: bool = True,
     drop_last: bool = True,
-    tokens: int | None = None,
-) -> Recipe:
-    """What is made of sequences [begin, end) of a dataset with ``lengths`` int32 [n].
+) -> IndexKey:
+    """What is made of the sequences of ``data``, whose seed is 0 to 2^32 - 1.
 
-    ``num_samples`` is what the run asks for, None one epoch. ``seed`` is 0 to 2^32 - 1. ``flavour``
-    is a name of FLAVOURS. ``add_extra_token`` is Megatron-core's ``add_extra_token_to_sequence``;
+    ``num_samples`` is what the run asks for, None one epoch. ``flavour`` is a name of FLAVOURS.
     ``drop_last=False`` keeps a last, shorter sample, as Megatron-core does for validation with
-    ``drop_last_partial_validation_sequence`` off. ``tokens`` is the sum of their lengths, if known.
+    ``drop_last_partial_validation_sequence`` off.
 
     UsageError for settings that leave no sample, or with which the program itself would stop.
     """
     rules = flavour_named(flavour)
-    if not 0 <= begin < end <= len(lengths):
-        raise UsageError(f"sequences {begin} to {end} of {len(lengths)}: there is none in it")
+    begin, end, seq_length, extra = data.begin, data.end, data.seq_length, data.extra
+    if not 0 <= begin < end <= len(data.lengths):
+        raise UsageError(f"sequences {begin} to {end} of {len(data.lengths)}: there is none in it")
     if end > _INT32_MAX:
         raise UsageError(
             f"{end} sequences: these orders number them with 31 bits; use "
@@ -73,13 +73,11 @@ def megatron_recipe(
         raise UsageError(f"a sequence length of {seq_length}: use 1 or more")
     if num_samples is not None and num_samples < 0:
         raise UsageError(f"{num_samples} samples: ask for 0 or more")
-    if not 0 <= seed <= _UINT32_MAX:
-        raise UsageError(f"seed {seed}: these orders know 0 to {_UINT32_MAX}")
-    if tokens is None:
-        tokens = int(lengths[begin:end].sum(dtype=np.int64))
+    if not 0 <= data.seed <= _UINT32_MAX:
+        raise UsageError(f"seed {data.seed}: these orders know 0 to {_UINT32_MAX}")
+    tokens = data.tokens
     if tokens == 0:
         raise UsageError(f"sequences {begin} to {end} have no tokens: there is no sample in it")
-    extra = int(add_extra_token)
     epochs = 1
     if num_samples is not None:
         epochs = max(1, -(-(num_samples * seq_length + extra) // tokens))
@@ -105,49 +103,46 @@ def megatron_recipe(
         )
     wide = epochs * (end - begin) > _INT32_MAX or rules.wide == "always"
     wide |= rules.wide == "rows" and 2 * (samples + 1) >= _INT32_MAX
-    return Recipe(begin, end, seq_length, extra, seed, epochs, samples, partial, apart, wide)
+    return IndexKey(data, epochs, samples, partial, apart, wide)
 
 
-def build_parts(lengths: npt.NDArray[np.int32], recipe: Recipe) -> Iterator[ChunkedArray]:
+def build_parts(key: IndexKey) -> Iterator[ChunkedArray]:
     """document_index, sample_index and shuffle_index, each made when it is asked for.
 
-    ``lengths`` int32 are those of all sequences of the dataset. Six bytes of memory for each entry
-    of the document index, and a part of the rest at a time.
+    Six bytes of memory for each entry of the document index, and a part of the rest at a time.
     """
-    random = _core.RandomState(recipe.seed)
-    entries = _shuffled_entries(lengths, recipe, random).view(_ENTRY)
+    random = _core.RandomState(key.data.seed)
+    entries = _shuffled_entries(key, random).view(_ENTRY)
     yield ChunkedArray("document_index", np.dtype(np.int32), entries.shape, _documents(entries))
-    yield _sample_index(entries, lengths, recipe)
+    yield _sample_index(entries, key)
     del entries
-    yield ChunkedArray.of("shuffle_index", _shuffle_index(recipe, random))
+    yield ChunkedArray.of("shuffle_index", _shuffle_index(key, random))
 
 
-def build_arrays(lengths: npt.NDArray[np.int32], recipe: Recipe) -> dict[str, npt.NDArray[Any]]:
+def build_arrays(key: IndexKey) -> dict[str, npt.NDArray[Any]]:
     """The same arrays, in memory; the document index stays where the entries were."""
-    random = _core.RandomState(recipe.seed)
-    memory = _shuffled_entries(lengths, recipe, random)
-    sample_index = _sample_index(memory.view(_ENTRY), lengths, recipe).array()
+    random = _core.RandomState(key.data.seed)
+    memory = _shuffled_entries(key, random)
+    sample_index = _sample_index(memory.view(_ENTRY), key).array()
     return {
         "document_index": _compact(memory),
         "sample_index": sample_index,
-        "shuffle_index": _shuffle_index(recipe, random),
+        "shuffle_index": _shuffle_index(key, random),
     }
 
 
-def _shuffled_entries(
-    lengths: npt.NDArray[np.int32], recipe: Recipe, random: _core.RandomState
-) -> npt.NDArray[np.uint8]:
+def _shuffled_entries(key: IndexKey, random: _core.RandomState) -> npt.NDArray[np.uint8]:
     """The sequences of all epochs with their lengths, in the order of the document index."""
-    count = recipe.end - recipe.begin
-    memory = np.empty(recipe.epochs * count * _ENTRY.itemsize, np.uint8)
+    count = key.data.end - key.data.begin
+    memory = np.empty(key.epochs * count * _ENTRY.itemsize, np.uint8)
     entries = memory.view(_ENTRY)
-    part = lengths[recipe.begin : recipe.end]
+    part, lengths = key.data.part, key.data.lengths
     for start in range(0, count, _ROWS):
         some = slice(start, min(start + _ROWS, count))
-        _core.number_sequences(part[some], recipe.begin + start, entries[some])
+        _core.number_sequences(part[some], key.data.begin + start, entries[some])
         release(lengths)
-    memory.reshape(recipe.epochs, -1)[1:] = memory[: count * _ENTRY.itemsize]
-    together = (recipe.epochs - 1 if recipe.apart else recipe.epochs) * count
+    memory.reshape(key.epochs, -1)[1:] = memory[: count * _ENTRY.itemsize]
+    together = (key.epochs - 1 if key.apart else key.epochs) * count
     random.shuffle(entries[:together])
     random.shuffle(entries[together:])
     return memory
@@ -174,37 +169,32 @@ def _compact(memory: npt.NDArray[np.uint8]) -> npt.NDArray[np.int32]:
     return memory.view(np.int32)
 
 
-def _sample_index(
-    entries: npt.NDArray[np.void], lengths: npt.NDArray[np.int32], recipe: Recipe
-) -> ChunkedArray:
-    dtype = np.dtype(np.int64 if recipe.wide else np.int32)
-    rows = _rows(entries, lengths, recipe)
-    return ChunkedArray("sample_index", dtype, (recipe.samples + 1, 2), rows)
+def _sample_index(entries: npt.NDArray[np.void], key: IndexKey) -> ChunkedArray:
+    dtype = np.dtype(np.int64 if key.wide else np.int32)
+    return ChunkedArray("sample_index", dtype, (key.samples + 1, 2), _rows(entries, key))
 
 
-def _rows(
-    entries: npt.NDArray[np.void], lengths: npt.NDArray[np.int32], recipe: Recipe
-) -> Iterator[npt.NDArray[Any]]:
-    part = lengths[recipe.begin : recipe.end]
+def _rows(entries: npt.NDArray[np.void], key: IndexKey) -> Iterator[npt.NDArray[Any]]:
+    part, lengths = key.data.part, key.data.lengths
     walk = _core.SampleWalk(
-        entries, part, recipe.begin, recipe.seq_length, extra=bool(recipe.extra)
+        entries, part, key.data.begin, key.data.seq_length, extra=bool(key.data.extra)
     )
-    missing = recipe.samples + 1 - recipe.partial
+    missing = key.samples + 1 - key.partial
     while missing:
         count = min(_ROWS, missing)
-        yield walk.rows(count, wide=recipe.wide)
+        yield walk.rows(count, wide=key.wide)
         missing -= count
         release(lengths)  # every look-up of a long sequence leaves megabytes around it mapped
-    if recipe.partial:
-        end = len(entries) - 1, int(lengths[entries[-1]["sequence"]]) - recipe.extra
-        yield np.array([end], np.int64 if recipe.wide else np.int32)
+    if key.partial:
+        end = len(entries) - 1, int(lengths[entries[-1]["sequence"]]) - key.data.extra
+        yield np.array([end], np.int64 if key.wide else np.int32)
     release(lengths)
 
 
-def _shuffle_index(recipe: Recipe, random: _core.RandomState) -> npt.NDArray[Any]:
-    dtype = np.int64 if recipe.samples >= _UINT32_MAX - 1 else np.uint32
-    index: npt.NDArray[Any] = np.arange(recipe.samples, dtype=dtype)
-    random.shuffle(index[: recipe.apart or recipe.samples])
-    if recipe.apart:
-        random.shuffle(index[recipe.apart :])
+def _shuffle_index(key: IndexKey, random: _core.RandomState) -> npt.NDArray[Any]:
+    dtype = np.int64 if key.samples >= _UINT32_MAX - 1 else np.uint32
+    index: npt.NDArray[Any] = np.arange(key.samples, dtype=dtype)
+    random.shuffle(index[: key.apart or key.samples])
+    if key.apart:
+        random.shuffle(index[key.apart :])
     return index

@@ -11,6 +11,7 @@ import json
 import os
 import time
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,17 +20,18 @@ from tokpack.errors import UsageError
 from tokpack.files.durable import make_folder_of
 from tokpack.files.outputs import write_output
 from tokpack.indexed.outputs import dataset_files
-from tokpack.samples.cache.format import ChunkedArray
-from tokpack.samples.megatron.build import build_parts, megatron_recipe
-from tokpack.samples.megatron.flavours import flavour_named
+from tokpack.samples.cache import ChunkedArray
+from tokpack.samples.megatron.build import build_parts, megatron_index_key
 from tokpack.samples.megatron.orders import blend_request, megatron_blend, normalise
+from tokpack.samples.orders.rows import OrderInput
+from tokpack.samples.orders.rules import flavour_named
 from tokpack.samples.split_string import PARTS, parse_split, split_bounds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from tokpack.indexed import MMapIndexedDataset
-    from tokpack.samples.megatron.build import Recipe
+    from tokpack.samples.megatron.build import IndexKey
 
 CORE = ("megatron", "megatron-0.10", "megatron-0.9", "megatron-0.4")
 WRITABLE = (*CORE, "neox", "bigscience", "microsoft")
@@ -39,6 +41,7 @@ _OLD_NAMES = {
     "sample_index": "sample_idx",
     "shuffle_index": "shuffle_idx",
 }
+_OLD_BLEND_NAMES = {"dataset_index": "index", "dataset_sample_index": "sample_index"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,8 +87,8 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Written:
-    """One dataset's or blend's files; ``entries`` are its samples."""
+class IndexFiles:
+    """The files of one dataset or blend; ``entries`` are its samples."""
 
     name: str
     paths: tuple[str, ...]
@@ -101,7 +104,7 @@ def write_index_files(
     *,
     overwrite: bool = False,
     inputs: Iterable[str] = (),
-) -> Iterator[Written]:
+) -> Iterator[IndexFiles]:
     """Write the files that the program will look for, one dataset or blend at a time.
 
     ``datasets`` are those that ``request.paths`` name, as they are opened here. ``folder`` is its
@@ -113,12 +116,9 @@ def write_index_files(
     """
     files = [file for dataset in datasets for file in dataset_files(dataset.path_prefix)]
     read = (*inputs, *files)
-    bounds = split_bounds(request.split)
-    for place in range(len(PARTS)):
-        if bounds[place] is None:
-            continue
-        one = _Writer(os.fspath(folder), request, datasets, place, read, overwrite)
-        yield from one.write()
+    for place, bounds in enumerate(split_bounds(request.split)):
+        if bounds is not None:
+            yield from _Writer(os.fspath(folder), request, datasets, place, read, overwrite).write()
 
 
 @dataclass(frozen=True)
@@ -136,36 +136,31 @@ class _Writer:
     def _part(self) -> str:
         return PARTS[self._place]
 
-    def write(self) -> Iterator[Written]:
+    def write(self) -> Iterator[IndexFiles]:
         """Write them, one dataset after the other, and then their blend."""
-        request, wanted = self._request, self._request.samples[self._place]
+        request, total = self._request, self._request.samples[self._place]
         if request.weights is None and len(request.paths) == 1:
-            yield self._dataset(0, wanted)[1]
+            yield self._dataset(0, total)[1]
             return
-        recipes: list[tuple[Recipe, int | None]] = []
-        if request.weights is None:
-            for number in range(len(request.paths)):
-                recipe, written = self._dataset(number, None)
-                recipes.append((recipe, None))
-                yield written
-            weights: Sequence[float] = [recipe.samples for recipe, _ in recipes]
-            size = (
-                None
-                if wanted is None
-                else min(wanted, sum(recipe.samples for recipe, _ in recipes))
-            )
-        else:
-            if wanted is None:
+        counts: list[int | None] = [None] * len(request.paths)
+        if request.weights is not None:
+            if total is None:
                 raise UsageError(f"{self._part}: a blend with weights needs a number of samples")
-            asked = blend_request(request.weights, wanted, request.order, surplus=request.surplus)
-            for number, count in enumerate(asked.samples):
-                recipe, written = self._dataset(number, count)
-                recipes.append((recipe, count))
-                yield written
+            asked = blend_request(request.weights, total, request.order, surplus=request.surplus)
+            counts = [*asked.samples]
+        keys = []
+        for number, count in enumerate(counts):
+            key, files = self._dataset(number, count)
+            keys.append(key)
+            yield files
+        lengths = [key.samples for key in keys]
+        if request.weights is not None:
             weights, size = asked.weights.tolist(), asked.size
-        yield self._blend(recipes, weights, size)
+        else:
+            weights, size = lengths, None if total is None else min(total, sum(lengths))
+        yield self._blend(keys, counts, weights, size)
 
-    def _dataset(self, number: int, wanted: int | None) -> tuple[Recipe, Written]:
+    def _dataset(self, number: int, count: int | None) -> tuple[IndexKey, IndexFiles]:
         request, dataset = self._request, self._datasets[number]
         rules = flavour_named(request.order)
         limits = parse_split(request.split, len(dataset), rules.split_rule)[self._place]
@@ -174,61 +169,50 @@ class _Writer:
                 f"{request.paths[number]}: split {request.split!r} leaves nothing for "
                 f"{self._part}; with this the program does not come to an end"
             )
-        recipe = megatron_recipe(
-            dataset.sizes,
-            *limits,
-            request.seq_length,
-            wanted,
-            seed=request.seed,
-            flavour=request.order,
-            add_extra_token=request.add_extra_token,
-            drop_last=request.drop_last or self._part != "valid",
-        )
-        parts = build_parts(dataset.sizes, recipe)
-        began = time.perf_counter()
+        length, extra = request.seq_length, int(request.add_extra_token)
+        data = OrderInput(dataset.sizes, *limits, length, extra, request.seed, dataset.fingerprint)
+        keep_last = self._part == "valid" and not request.drop_last
+        key = megatron_index_key(data, count, flavour=request.order, drop_last=not keep_last)
+        parts, began = build_parts(key), time.perf_counter()
         if request.order in CORE:
-            key = self._core_key(number, wanted)
-            paths = self._write_core(key, parts)
+            paths = self._write_core(self._core_key(number, count), parts)
         elif request.order == "microsoft":
-            text = self._microsoft_text(number, wanted, recipe.epochs)
-            paths = self._write_old(os.path.join(self._folder, _md5(text)), text, parts)
+            text = self._microsoft_text(number, count, key.epochs)
+            paths = self._write_old(_md5(text), parts, _OLD_NAMES, text)
         else:
-            start = os.path.join(self._folder, os.path.basename(request.paths[number]))
             packing = "_packedpi" if request.order == "neox" else ""
-            start += (
-                f"_{self._part}_indexmap_{wanted}ns_{request.seq_length}sl_{request.seed}s{packing}"
-            )
-            paths = self._write_old(start, None, parts)
+            start = f"{os.path.basename(request.paths[number])}_{self._part}_indexmap_{count}ns"
+            start += f"_{length}sl_{request.seed}s{packing}"
+            paths = self._write_old(start, parts, _OLD_NAMES)
         name = f"{request.paths[number]} {self._part}"
-        return recipe, _written(name, paths, recipe.samples, began)
+        return key, _index_files(name, paths, key.samples, began)
 
     def _blend(
         self,
-        recipes: Sequence[tuple[Recipe, int | None]],
+        keys: Sequence[IndexKey],
+        counts: Sequence[int | None],
         weights: Sequence[float],
         size: int | None,
-    ) -> Written:
+    ) -> IndexFiles:
         request, began = self._request, time.perf_counter()
         datasets, samples = megatron_blend(weights, size, request.order, fused=request.fused)
-        _check_counts(datasets, [recipe.samples for recipe, _ in recipes], request)
+        _check_counts(datasets, [key.samples for key in keys], request)
         arrays = [
             ChunkedArray.of("dataset_index", datasets),
             ChunkedArray.of("dataset_sample_index", samples),
         ]
         if request.order == "microsoft":
-            text = "Blendable dataset\n\nDatasets:\n"
-            for number, (recipe, count) in enumerate(recipes):
-                text += self._microsoft_text(number, count, recipe.epochs) + "\n\n"
+            texts = [
+                self._microsoft_text(number, count, key.epochs)
+                for number, (key, count) in enumerate(zip(keys, counts, strict=True))
+            ]
+            text = "\n\n".join(["Blendable dataset", "Datasets:\n" + texts[0], *texts[1:], ""])
             text += f"Weights: {normalise(weights)}\nSize: {size}\n"
-            names = {"dataset_index": "index", "dataset_sample_index": "sample_index"}
-            start = os.path.join(self._folder, _md5(text))
-            paths = self._write(lambda name: f"{start}_{names[name]}.npy", arrays)
-            self._put(f"{start}.dsc", [text.encode()])
-            paths.append(f"{start}.dsc")
+            paths = self._write_old(_md5(text), arrays, _OLD_BLEND_NAMES, text)
         else:
             key = {
                 "class": "BlendedDataset",
-                "datasets": [self._core_key(n, count) for n, (_, count) in enumerate(recipes)],
+                "datasets": [self._core_key(n, count) for n, count in enumerate(counts)],
                 "split": self._part,
                 "weights": list(weights) if size is None else normalise(weights).tolist(),
                 "size": size,
@@ -238,69 +222,65 @@ class _Writer:
             if request.order == "megatron-0.4":
                 del key["split"]
             paths = self._write_core(key, arrays)
-        return _written(f"blend {self._part}", paths, len(samples), began)
+        return _index_files(f"blend {self._part}", paths, len(samples), began)
 
-    def _core_key(self, number: int, wanted: int | None) -> dict[str, Any]:
+    def _core_key(self, number: int, count: int | None) -> dict[str, Any]:
+        """What Megatron-core's description says of a dataset, in its order."""
         request = self._request
-        if request.order == "megatron-0.4":
-            return {
-                "class": "GPTDataset",
-                "path_prefix": request.paths[number],
-                "num_samples": wanted,
-                "index_split": self._part,
-                "split": request.split,
-                "random_seed": request.seed,
-                "sequence_length": request.seq_length,
-            }
-        return {
+        old = request.order == "megatron-0.4"
+        key: dict[str, Any] = {
             "class": "GPTDataset",
-            "dataset_path": request.paths[number],
-            "num_samples": wanted,
+            "path_prefix" if old else "dataset_path": request.paths[number],
+            "num_samples": count,
             "index_split": self._part,
-            "random_seed": request.seed,
-            "sequence_length": request.seq_length,
+        }
+        shape = {"random_seed": request.seed, "sequence_length": request.seq_length}
+        if old:
+            return {**key, "split": request.split, **shape}
+        return {
+            **key,
+            **shape,
             "split": request.split,
             "split_matrix": split_bounds(request.split),
             "tokenizer": dict(request.tokenizer or {}),
         }
 
-    def _microsoft_text(self, number: int, wanted: int | None, epochs: int) -> str:
+    def _microsoft_text(self, number: int, count: int | None, epochs: int) -> str:
         request = self._request
         return (
             "GPT Dataset\n\n"
             f"Data prefix {request.paths[number]}\n"
             f"Dataset name {self._part}\n"
-            f"Number of samples {wanted}\n"
+            f"Number of samples {count}\n"
             f"Number of epochs {epochs}\n"
             f"Sequence length {request.seq_length}\n"
             f"Random seed {request.seed}\n"
             f"Split {request.split}\n"
         )
 
-    def _write(self, path: Callable[[str], str], parts: Iterable[ChunkedArray]) -> list[str]:
-        """Write each array into a file of its own."""
-        paths = []
-        for part in parts:
-            paths.append(path(part.name))
-            make_folder_of(paths[-1])
-            self._put(paths[-1], part.npy())
-        return paths
-
-    def _put(self, path: str, chunks: Iterable[bytes]) -> None:
-        write_output(path, chunks, self._inputs, overwrite=self._overwrite)
-
     def _write_core(self, key: Mapping[str, Any], parts: Iterable[ChunkedArray]) -> list[str]:
         text = json.dumps(key, indent=4)
-        start = os.path.join(self._folder, f"{_md5(text)}-{key['class']}-{self._part}-")
-        paths = self._write(lambda name: f"{start}{name}.npy", parts)
-        self._put(f"{start}description.txt", [text.encode()])
-        return [*paths, f"{start}description.txt"]
+        start = f"{_md5(text)}-{key['class']}-{self._part}-"
+        files = ((f"{start}{part.name}.npy", part.npy()) for part in parts)
+        return self._put(chain(files, [(f"{start}description.txt", [text.encode()])]))
 
-    def _write_old(self, start: str, text: str | None, parts: Iterable[ChunkedArray]) -> list[str]:
-        paths = self._write(lambda name: f"{start}_{_OLD_NAMES[name]}.npy", parts)
-        if text is not None:
-            self._put(f"{start}.dsc", [text.encode()])
-            paths.append(f"{start}.dsc")
+    def _write_old(
+        self,
+        start: str,
+        parts: Iterable[ChunkedArray],
+        names: Mapping[str, str],
+        text: str | None = None,
+    ) -> list[str]:
+        files = ((f"{start}_{names[part.name]}.npy", part.npy()) for part in parts)
+        description = [] if text is None else [(f"{start}.dsc", [text.encode()])]
+        return self._put(chain(files, description))
+
+    def _put(self, files: Iterable[tuple[str, Iterable[bytes]]]) -> list[str]:
+        paths = []
+        for name, chunks in files:
+            paths.append(os.path.join(self._folder, name))
+            make_folder_of(paths[-1])
+            write_output(paths[-1], chunks, self._inputs, overwrite=self._overwrite)
         return paths
 
 
@@ -315,9 +295,9 @@ def _check_counts(datasets: Any, samples: Sequence[int], request: Request) -> No
             )
 
 
-def _written(name: str, paths: Sequence[str], entries: int, began: float) -> Written:
+def _index_files(name: str, paths: Sequence[str], entries: int, began: float) -> IndexFiles:
     size = sum(os.path.getsize(path) for path in paths)
-    return Written(name, tuple(paths), entries, size, time.perf_counter() - began)
+    return IndexFiles(name, tuple(paths), entries, size, time.perf_counter() - began)
 
 
 def _md5(text: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -15,16 +15,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tokpack.indexed import MMapIndexedDataset
-    from tokpack.samples.orders.rows import Counts, Numbers, Rows
-
-NeoxPackingName = Literal["pack_until_overflow", "unpacked"]
-NEOX_PACKED: tuple[str, ...] = get_args(NeoxPackingName)
+    from tokpack.samples.orders.rows import Counts, Numbers, OrderInput, Rows
 
 _IGNORED = -100
 
 
 class NeoxPackedOrder:
-    """``num_samples`` samples of the first ``end`` sequences, as NeoX's ``pack_impl`` makes them.
+    """``num_samples`` samples of the sequences of ``data``, from the first on, as NeoX's
+    ``pack_impl`` makes them.
 
     - "pack_until_overflow": shuffled sequences, as many in a row as fit into ``seq_length`` + 1
     - "unpacked": one sequence a sample, in the order of the dataset
@@ -48,20 +46,18 @@ class NeoxPackedOrder:
 
     def __init__(
         self,
-        lengths: npt.NDArray[np.int32],
-        end: int,
-        seq_length: int,
+        data: OrderInput,
         num_samples: int,
         *,
-        seed: int,
         packing: str,
         labels: MMapIndexedDataset | None = None,
     ) -> None:
-        self._lengths = lengths
+        end, seq_length = data.end, data.seq_length
+        self._lengths = data.lengths
         self._capacity = seq_length + 1
-        self.tokens = int(np.sum(lengths[:end], dtype=np.int64))
+        self.tokens = data.tokens
         self.samples = num_samples
-        random = _core.RandomState(seed)
+        random = _core.RandomState(data.seed)
         self.shuffle_index = np.arange(num_samples)
         random.shuffle(self.shuffle_index)
         if packing == "unpacked":
@@ -69,13 +65,13 @@ class NeoxPackedOrder:
                 raise UsageError("packing='unpacked' reads labels, as NeoX does: give labels=")
             usable = _usable(end, labels, seq_length)
             documents = _usable_in_turn(lambda: range(end), usable, end)
-            found = [next(documents) for _ in range(num_samples + 1)]
+            sequences = [next(documents) for _ in range(num_samples + 1)]
             begins = list(range(num_samples + 1))
         else:
             usable = _usable(end, labels, self._capacity)
             documents = _usable_in_turn(_passes(end, random), usable, end)
-            found, begins = self._pack(documents)
-        self.document_index = np.array(found, np.int64)
+            sequences, begins = self._pack(documents)
+        self.document_index = np.array(sequences, np.int64)
         self.sample_index = np.zeros((num_samples + 1, 2), np.int64)
         self.sample_index[:, 0] = begins
 

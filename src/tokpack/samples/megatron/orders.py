@@ -6,7 +6,7 @@ count overflows or is rounded, the correct value is used here.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,14 +15,14 @@ import numpy.typing as npt
 from tokpack import _core
 from tokpack.errors import FormatError, UsageError, option
 from tokpack.samples.megatron.build import build_arrays, build_parts
-from tokpack.samples.megatron.flavours import flavour_named
 from tokpack.samples.orders.rows import scan
+from tokpack.samples.orders.rules import flavour_named
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tokpack.samples.cache.store import CacheFile, IndexCache
-    from tokpack.samples.megatron.build import Recipe
+    from tokpack.samples.cache import CacheEntry, IndexCache
+    from tokpack.samples.megatron.build import IndexKey
     from tokpack.samples.orders.rows import Counts, Numbers, Rows
 
 
@@ -30,52 +30,32 @@ _WITHOUT_NEGATIVE_OFFSETS = ("megatron", "megatron-0.10")  # an assertion of the
 
 
 class MegatronOrder:
-    """The samples of some sequences, in the order of ``flavour``, of which ``recipe`` was made.
-
-    ``lengths`` int32 [n], the tokens of every sequence of the dataset, aligned or not, is kept, not
-    copied.
+    """The samples of some sequences, in the order of ``flavour``, of which ``key`` was made.
 
     - ``document_index`` int32 [epochs * (end - begin)]: sequences, shuffled
     - ``sample_index`` [samples + 1, 2], int32 or int64: position in it, offset in tokens
     - ``shuffle_index`` uint32 or int64 [samples]: the sample that comes k-th
 
-    ``tokens`` is the sum of the lengths, where it is known. With a ``cache`` the arrays are mapped
-    from a file in it, built when it is absent; ``fingerprint`` tells the data from other data.
+    With a ``cache`` the arrays are mapped from a file in it, built when it is absent.
     UsageError where the program itself would stop.
     """
-
-    document_index: npt.NDArray[np.int32]
-    sample_index: npt.NDArray[Any]
-    shuffle_index: npt.NDArray[Any]
 
     joined = True
 
     def __init__(
-        self,
-        lengths: npt.NDArray[np.int32],
-        recipe: Recipe,
-        *,
-        flavour: str = "megatron",
-        tokens: int | None = None,
-        cache: IndexCache | None = None,
-        fingerprint: int | None = None,
+        self, key: IndexKey, *, flavour: str = "megatron", cache: IndexCache | None = None
     ) -> None:
         self.flavour = flavour_named(flavour).name
-        self._lengths = lengths
+        self._data = key.data
         self._listed: _core.ListedSamples | None = None
-        part = lengths[recipe.begin : recipe.end]
-        self.tokens = int(part.sum(dtype=np.int64)) if tokens is None else tokens
-        self.recipe = recipe
-        self.cached: CacheFile | None = None
+        self.tokens = key.data.tokens
+        self.cached: CacheEntry | None = None
         if cache is None:
-            arrays = build_arrays(lengths, recipe)
+            arrays = build_arrays(key)
         else:
-            if fingerprint is None:
-                raise UsageError("a cache needs the fingerprint of the data")
-            settings = {"fingerprint": fingerprint, **asdict(recipe)}
-            self.cached = cache.file("megatron", settings, lambda: build_parts(lengths, recipe))
+            self.cached = cache.entry("megatron", key.settings, lambda: build_parts(key))
             arrays = self.cached.arrays
-        self.document_index = arrays["document_index"]
+        self.document_index: npt.NDArray[np.int32] = arrays["document_index"]
         self.sample_index = arrays["sample_index"]
         self.shuffle_index = arrays["shuffle_index"]
         if self.flavour in _WITHOUT_NEGATIVE_OFFSETS and int(self.sample_index[-1, 1]) < 0:
@@ -84,14 +64,10 @@ class MegatronOrder:
                 f"use {option('drop_last', True)}, another seed, or a split that ends elsewhere"
             )
 
-    def __len__(self) -> int:
-        """Number of samples. (NeoX says one fewer, and reads the last one all the same.)"""
-        return len(self.shuffle_index)
-
     @property
     def samples(self) -> int:
-        """Number of samples, of all epochs."""
-        return len(self)
+        """Number of samples, of all epochs; NeoX says one fewer, and reads the last one too."""
+        return len(self.shuffle_index)
 
     def locate_many(self, samples: Numbers) -> tuple[Rows, Counts]:
         """Where the tokens of samples lie: all rows, and int64 [B], how many each sample has.
@@ -104,11 +80,11 @@ class MegatronOrder:
         numbers = np.asarray(samples, np.int64)
         if self._listed is None:
             self._listed = _core.ListedSamples(
-                self._lengths,
+                self._data.lengths,
                 self.document_index,
                 self.sample_index,
                 self.shuffle_index,
-                bool(self.recipe.extra),
+                bool(self._data.extra),
             )
         try:
             return self._listed.locate_many(numbers)
@@ -117,7 +93,7 @@ class MegatronOrder:
 
     def find(self, sequences: range, samples: int) -> Iterator[int]:
         """Which of the first ``samples`` have tokens of any of ``sequences``, in order."""
-        return scan(self.locate_many, sequences, min(samples, len(self)))
+        return scan(self.locate_many, sequences, min(samples, self.samples))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,12 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tokpack import _core
-from tokpack.samples.orders.epochs import EpochData, EpochOrder, Epochs
+from tokpack.samples.orders.epochs import EpochOrder, Epochs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tokpack.samples.orders.rows import Counts, Rows
+    from tokpack.samples.orders.rows import Counts, OrderInput, Rows
 
     Int64s = npt.NDArray[np.int64]
 
@@ -69,7 +69,7 @@ class BlockOrder(EpochOrder):
     joined = True
 
     def __init__(
-        self, data: EpochData, block_tokens: int, *, window_blocks: int = WINDOW_BLOCKS
+        self, data: OrderInput, block_tokens: int, *, window_blocks: int = WINDOW_BLOCKS
     ) -> None:
         self._data = data
         self.blocks, self._before = _blocks(data, block_tokens)
@@ -177,7 +177,7 @@ class BlockOrder(EpochOrder):
         return before + found.samples.inverse(number - before)
 
 
-def _blocks(data: EpochData, block_tokens: int) -> tuple[Int64s, Int64s]:
+def _blocks(data: OrderInput, block_tokens: int) -> tuple[Int64s, Int64s]:
     """First sequences of the blocks, and the tokens before them; each with its end."""
     firsts, befores = [], []
     total, last = 0, -1

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from tokpack.errors import UsageError, option
-from tokpack.samples.cache.store import IndexCache
-from tokpack.samples.megatron.build import megatron_recipe
-from tokpack.samples.megatron.neox_packing import NEOX_PACKED, NeoxPackedOrder
+from tokpack.samples.cache import IndexCache
+from tokpack.samples.megatron.build import megatron_index_key
+from tokpack.samples.megatron.neox_packing import NeoxPackedOrder
 from tokpack.samples.megatron.orders import MegatronOrder
 from tokpack.samples.orders.blocks import BLOCK_TOKENS, BlockOrder
-from tokpack.samples.orders.epochs import EpochData
-from tokpack.samples.orders.packing import PACKED, PackedOrder
+from tokpack.samples.orders.packing import PackedOrder
+from tokpack.samples.orders.rows import OrderInput
 from tokpack.samples.orders.stateless import StatelessOrder
 
 if TYPE_CHECKING:
@@ -59,28 +59,19 @@ def make_order(
     """The order that ``settings`` name, of the sequences ``part`` of a dataset.
 
     ``labels`` is the dataset of labels, which NeoX's packing looks at.
-    UsageError, with the name of the dataset, where they do not fill one sample.
+    UsageError where they do not fill one sample.
     """
-    try:
-        return _new_order(settings, dataset, part, labels)
-    except UsageError as error:
-        raise UsageError(f"{dataset.path_prefix}: {error.args[0]}") from None
-
-
-def _new_order(
-    settings: Settings,
-    dataset: MMapIndexedDataset,
-    part: Range,
-    labels: MMapIndexedDataset | None,
-) -> Order:
     begin, end = part
     cache = None if settings.cache is None else IndexCache(settings.cache)
     tokens = dataset.tokens_in(begin, end)
+    settings.check_enough(tokens)
     length, extra = settings.seq_length, settings.extra
-    data = EpochData(dataset.sizes, begin, end, length, extra, settings.seed, dataset.fingerprint)
-    if settings.packing in PACKED:
+    data = OrderInput(
+        dataset.sizes, begin, end, length, extra, settings.seed, dataset.fingerprint, tokens
+    )
+    if settings.packing_rules.order == "stateless":
         return PackedOrder(data, settings.packing, cache)
-    if settings.packing in NEOX_PACKED:
+    if settings.packing_rules.order == "neox":
         if begin > 0:
             raise UsageError(
                 f"with {option('packing', settings.packing)} NeoX counts sequences from "
@@ -88,47 +79,13 @@ def _new_order(
                 "training part: give this part a dataset of its own"
             )
         assert settings.samples is not None  # as Settings have checked
-        return NeoxPackedOrder(
-            data.lengths,
-            end,
-            length,
-            settings.samples,
-            seed=settings.seed,
-            packing=settings.packing,
-            labels=labels,
-        )
-    if tokens < settings.least_tokens:
-        raise UsageError(settings.too_few(tokens))
+        return NeoxPackedOrder(data, settings.samples, packing=settings.packing, labels=labels)
     if settings.order == "stateless":
-        return StatelessOrder(data, tokens)
+        return StatelessOrder(data)
     if settings.order == "stateless-blocks":
         return BlockOrder(data, BLOCK_TOKENS)
-    return _megatron_order(settings, data, tokens, cache)
-
-
-def _megatron_order(
-    settings: Settings, data: EpochData, tokens: int, cache: IndexCache | None
-) -> MegatronOrder:
-    wanted = settings.samples
+    samples = settings.samples
     if settings.epochs is not None:
-        wanted = (settings.epochs * tokens - data.extra) // data.seq_length
-    recipe = megatron_recipe(
-        data.lengths,
-        data.begin,
-        data.end,
-        data.seq_length,
-        wanted,
-        seed=data.seed,
-        flavour=settings.order,
-        add_extra_token=settings.add_extra_token,
-        drop_last=settings.drop_last,
-        tokens=tokens,
-    )
-    return MegatronOrder(
-        data.lengths,
-        recipe,
-        flavour=settings.order,
-        tokens=tokens,
-        cache=cache,
-        fingerprint=data.fingerprint,
-    )
+        samples = (settings.epochs * tokens - extra) // length
+    key = megatron_index_key(data, samples, flavour=settings.order, drop_last=settings.drop_last)
+    return MegatronOrder(key, flavour=settings.order, cache=cache)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -34,28 +33,6 @@ class Epochs(Generic[T]):
         return kept[epoch]
 
 
-@dataclass(frozen=True)
-class EpochData:
-    """Sequences [begin, end) of a dataset, that samples of ``seq_length`` tokens are cut from.
-
-    ``lengths`` int32 [n] are the tokens of every sequence of the dataset; a sample reads ``extra``
-    tokens more, 0 or 1.
-    """
-
-    lengths: npt.NDArray[np.int32]
-    begin: int
-    end: int
-    seq_length: int
-    extra: int
-    seed: int
-    fingerprint: int  # of the data
-
-    @property
-    def key(self) -> tuple[int, int, int, int]:
-        """What the keys of all permutations begin with; the epoch and its purpose follow."""
-        return self.seed, self.fingerprint, self.begin, self.end
-
-
 class EpochOrder(ABC):
     """Samples without end: the ``samples`` of epoch 0, then those of epoch 1, and so on.
 
@@ -63,6 +40,7 @@ class EpochOrder(ABC):
     """
 
     samples: int
+    _begin = 0  # the sequence of the dataset that is the first of those that rows have
 
     def locate(self, sample: int) -> Rows:
         """Where the tokens of sample ``sample`` >= 0 lie: int64 [k, 3], in their order.
@@ -72,7 +50,10 @@ class EpochOrder(ABC):
         """
         if sample < 0:
             raise IndexError(f"sample {sample}: they are counted from 0")
-        return self._locate_one(*divmod(sample, self.samples))
+        rows = self._locate_one(*divmod(sample, self.samples))
+        if self._begin:
+            rows[:, 0] += self._begin
+        return rows
 
     def locate_many(self, samples: Numbers) -> tuple[Rows, Counts]:
         """``locate`` of each sample: all rows, one after the other, and int64 [B], rows of each."""
@@ -87,14 +68,15 @@ class EpochOrder(ABC):
             raise IndexError(f"sample {lowest}: they are counted from 0")
         epoch = lowest // self.samples
         if int(numbers.max()) < (epoch + 1) * self.samples:
-            return self._locate_in(epoch, numbers - epoch * self.samples)
-        epochs, places = np.divmod(numbers, self.samples)
-        edges = [0, *(np.flatnonzero(np.diff(epochs)) + 1).tolist(), len(numbers)]
-        runs = (
-            self._locate_in(int(epochs[begin]), places[begin:end]) for begin, end in pairwise(edges)
-        )
-        located, counts = zip(*runs, strict=True)
-        return np.concatenate(located), np.concatenate(counts)
+            rows, counts = self._locate_in(epoch, numbers - epoch * self.samples)
+        else:
+            epochs, places = np.divmod(numbers, self.samples)
+            edges = [0, *(np.flatnonzero(np.diff(epochs)) + 1).tolist(), len(numbers)]
+            parts = (self._locate_in(int(epochs[a]), places[a:b]) for a, b in pairwise(edges))
+            rows, counts = map(np.concatenate, zip(*parts, strict=True))
+        if self._begin:
+            rows[:, 0] += self._begin
+        return rows, counts
 
     def find(self, sequences: range, samples: int) -> Iterator[int]:
         """Which of the first ``samples`` have tokens of any of ``sequences``, in order.

@@ -8,12 +8,12 @@ rest is computed from the lengths.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING
 
 from tokpack import _core
 from tokpack.errors import FormatError, UsageError
-from tokpack.samples.cache.format import ChunkedArray
-from tokpack.samples.orders.epochs import EpochData, EpochOrder, Epochs
+from tokpack.samples.cache import ChunkedArray
+from tokpack.samples.orders.epochs import EpochOrder, Epochs
 from tokpack.samples.orders.rows import scan
 
 if TYPE_CHECKING:
@@ -22,12 +22,8 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from tokpack.samples.cache.store import CacheFile, IndexCache
-    from tokpack.samples.orders.rows import Counts, Rows
-
-OwnPackingName = Literal["best_fit", "document"]
-PACKED: tuple[str, ...] = get_args(OwnPackingName)
-LONGEST_SAMPLE = 2**24 - 1
+    from tokpack.samples.cache import CacheEntry, IndexCache
+    from tokpack.samples.orders.rows import Counts, OrderInput, Rows
 
 _WINDOWS, _SAMPLES = 2, 3  # what a permutation is for; the stateless order has 0 and 1
 
@@ -74,9 +70,9 @@ class PackedOrder(EpochOrder):
     joined = False
 
     def __init__(
-        self, data: EpochData, packing: str = "best_fit", cache: IndexCache | None = None
+        self, data: OrderInput, packing: str = "best_fit", cache: IndexCache | None = None
     ) -> None:
-        part, seq_length, extra = data.lengths[data.begin : data.end], data.seq_length, data.extra
+        part, seq_length, extra = data.part, data.seq_length, data.extra
         self._begin = data.begin
         key = _core.mix(*data.key, _WINDOWS)
 
@@ -94,11 +90,11 @@ class PackedOrder(EpochOrder):
             "seed": data.seed,
             "packing": packing,
         }
-        self.cached: CacheFile | None = None
+        self.cached: CacheEntry | None = None
         if cache is None:
             arrays = {made.name: made.array() for made in build()}
         else:
-            self.cached = cache.file("packing", settings, build)
+            self.cached = cache.entry("packing", settings, build)
             arrays = self.cached.arrays
         try:
             self._packing = _core.Packing(
@@ -127,16 +123,10 @@ class PackedOrder(EpochOrder):
         )
 
     def _locate_one(self, epoch: int, place: int) -> Rows:
-        rows: Rows = self._packing.locate(self._orders[epoch].at(place))
-        if self._begin:
-            rows[:, 0] += self._begin
-        return rows
+        return self._packing.locate(self._orders[epoch].at(place))
 
     def _locate_in(self, epoch: int, places: npt.NDArray[np.int64]) -> tuple[Rows, Counts]:
-        rows, counts = self._packing.locate_many(self._orders[epoch].many(places))
-        if self._begin:
-            rows[:, 0] += self._begin
-        return rows, counts
+        return self._packing.locate_many(self._orders[epoch].many(places))
 
     def _finder(self, sequences: range) -> Callable[[int], Iterator[int]]:
         order = self._orders[0]  # samples hold the same documents in every epoch: look at one

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +16,43 @@ if TYPE_CHECKING:
 
 Rows = npt.NDArray[np.int64]  # [k, 3]: sequence, first token in it, number of tokens
 Counts = npt.NDArray[np.int64]  # [B]: rows of each sample
+
+
+@dataclass(frozen=True)
+class OrderInput:
+    """What an order is made of: sequences [begin, end) of a dataset, cut into samples.
+
+    ``lengths`` int32 [n] are the tokens of every sequence of the dataset, aligned or not. A sample
+    reads ``seq_length`` tokens and ``extra`` more, 0 or 1. ``token_count`` is that of the
+    sequences, where it is known.
+    """
+
+    lengths: npt.NDArray[np.int32]
+    begin: int
+    end: int
+    seq_length: int
+    extra: int
+    seed: int
+    fingerprint: int  # of the data
+    token_count: int | None = None
+
+    @property
+    def part(self) -> npt.NDArray[np.int32]:
+        """The lengths of the sequences [begin, end)."""
+        return self.lengths[self.begin : self.end]
+
+    @cached_property
+    def tokens(self) -> int:
+        """Tokens of these sequences."""
+        if self.token_count is not None:
+            return self.token_count
+        return int(np.sum(self.part, dtype=np.int64))
+
+    @property
+    def key(self) -> tuple[int, int, int, int]:
+        """What the keys of all permutations begin with; the epoch and its purpose follow."""
+        return self.seed, self.fingerprint, self.begin, self.end
+
 
 _CHUNK = 1 << 16  # samples that a scan locates at a time
 

@@ -10,16 +10,16 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import TYPE_CHECKING
 
-import numpy as np
-import numpy.typing as npt
-
 from tokpack import _core
-from tokpack.samples.orders.epochs import EpochData, EpochOrder, Epochs
+from tokpack.samples.orders.epochs import EpochOrder, Epochs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tokpack.samples.orders.rows import Counts, Rows
+    import numpy as np
+    import numpy.typing as npt
+
+    from tokpack.samples.orders.rows import Counts, OrderInput, Rows
 
 _SEQUENCES, _SAMPLES = 0, 1  # what a permutation is for, in its key
 
@@ -27,18 +27,17 @@ _SEQUENCES, _SAMPLES = 0, 1  # what a permutation is for, in its key
 class StatelessOrder(EpochOrder):
     """The samples of its data, epoch after epoch without end.
 
-    ``tokens`` are those of its sequences, if known. An epoch has ``samples`` samples; no token
-    comes twice in one, except that the last token of a sample is the first of another where
-    ``extra`` is 1. Fewer than ``seq_length`` tokens at the end of an epoch's order are left out,
-    other ones in every epoch.
+    An epoch has ``samples`` samples; no token comes twice in one, except that the last token of a
+    sample is the first of another where ``extra`` is 1. Fewer than ``seq_length`` tokens at the end
+    of an epoch's order are left out, other ones in every epoch.
     """
 
     joined = True
 
-    def __init__(self, data: EpochData, tokens: int | None = None) -> None:
-        part, extra = data.lengths[data.begin : data.end], data.extra
-        self._begin, self._count = data.begin, data.end - data.begin
-        self.tokens = int(np.sum(part, dtype=np.int64)) if tokens is None else tokens
+    def __init__(self, data: OrderInput) -> None:
+        part, extra = data.part, data.extra
+        self._begin, self._count = data.begin, len(part)
+        self.tokens = data.tokens
         self.samples = samples = max(self.tokens - extra, 0) // data.seq_length
 
         def make(epoch: int) -> tuple[_core.DocumentOrder, _core.Permutation]:
@@ -54,24 +53,18 @@ class StatelessOrder(EpochOrder):
 
     def _locate_one(self, epoch: int, place: int) -> Rows:
         documents, samples = self._orders[epoch]
-        rows: Rows = documents.locate(samples.at(place))
-        if self._begin:
-            rows[:, 0] += self._begin
-        return rows
+        return documents.locate(samples.at(place))
 
     def _locate_in(self, epoch: int, places: npt.NDArray[np.int64]) -> tuple[Rows, Counts]:
         documents, samples = self._orders[epoch]
-        rows, counts = documents.locate_many(samples.many(places))
-        if self._begin:
-            rows[:, 0] += self._begin
-        return rows, counts
+        return documents.locate_many(samples.many(places))
 
     def _finder(self, sequences: range) -> Callable[[int], Iterator[int]]:
-        own = range(sequences.start - self._begin, sequences.stop - self._begin)
+        part = range(sequences.start - self._begin, sequences.stop - self._begin)
 
         def places_in(epoch: int) -> Iterator[int]:
             order = self._orders[epoch][1]
-            for sequence in own:
+            for sequence in part:
                 yield from map(order.inverse, self._cut_from(sequence, epoch))
 
         return places_in

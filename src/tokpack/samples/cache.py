@@ -1,0 +1,237 @@
+"""Arrays that an order needs, kept in a folder by what they were made of.
+
+An entry is NAME.ARRAY.npy for each array, and NAME.json, which is named last: it has the kind and
+the settings of the arrays, and the XXH3-128 of each of the other files. What is in an entry is a
+function of its name alone, so any process on any machine writes the same bytes.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import math
+import os
+import time
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xxhash
+
+from tokpack.errors import InputError, OutputError, TokpackError
+from tokpack.files.durable import AtomicFiles
+from tokpack.files.foreign import read_object
+from tokpack.files.lock import turn
+from tokpack.indexed import digest_file
+from tokpack.samples.identity import canonical_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    import numpy.typing as npt
+
+    Arrays = dict[str, npt.NDArray[Any]]
+
+VERSION = 2
+_WAIT_SECONDS = 1800.0  # for another process that builds the same; then it is built here too
+
+_log = logging.getLogger(__name__)
+_logged: set[str] = set()
+_verified: set[tuple[str, int, int, int]] = set()  # files whose checksums this process has seen
+
+
+class CacheError(TokpackError):
+    """A file does not hold what its name says; the message names it and says why. Internal."""
+
+
+@dataclass(frozen=True)
+class ChunkedArray:
+    """One array that is made in parts: ``chunks`` are its rows, in order, and are read once."""
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    chunks: Iterable[npt.NDArray[Any]]
+
+    @classmethod
+    def of(cls, name: str, array: npt.NDArray[Any]) -> ChunkedArray:
+        """An array that is in memory already."""
+        return cls(name, array.dtype, array.shape, (array,))
+
+    def array(self) -> npt.NDArray[Any]:
+        """The whole array, in memory; a single chunk that is the whole is not copied."""
+        chunks = iter(self.chunks)
+        first = next(chunks, None)
+        if first is not None and first.shape == self.shape:
+            return first
+        whole = np.empty(self.shape, self.dtype)
+        filled = 0
+        while first is not None:
+            whole[filled : filled + len(first)] = first
+            filled += len(first)
+            first = next(chunks, None)
+        return whole
+
+    def npy(self) -> Iterator[bytes]:
+        """The array as numpy.save writes it. ValueError where the chunks are not of the shape."""
+        header, count = io.BytesIO(), 0
+        descr = np.lib.format.dtype_to_descr(self.dtype)
+        facts = {"descr": descr, "fortran_order": False, "shape": self.shape}
+        np.lib.format.write_array_header_1_0(header, facts)
+        yield header.getvalue()
+        for chunk in self.chunks:
+            count += chunk.size
+            yield np.ascontiguousarray(chunk, self.dtype).data  # type: ignore[misc]
+        if count != math.prod(self.shape):
+            raise ValueError(f"{self.name}: its chunks are not of the shape {self.shape}")
+
+
+@dataclass(frozen=True)
+class CacheEntry:
+    """One entry of a cache, or what would be in it where it cannot be written (``path`` None)."""
+
+    arrays: Arrays = field(repr=False)
+    path: str | None
+    built: bool  # by this call
+    seconds: float
+
+    @property
+    def size(self) -> int:
+        """Bytes of the arrays."""
+        return sum(array.nbytes for array in self.arrays.values())
+
+
+class IndexCache:
+    """A folder of entries, each named by the key of its arrays.
+
+    The key is the XXH3-128 of the canonical JSON of ``kind``, the format version and ``settings``;
+    these hold the fingerprint of the data and every setting that decides the arrays. An entry of
+    another key, or with a file that is missing, truncated or damaged, is never used: it is built
+    again and replaced, which is logged. The checksum of every array is checked when a process opens
+    its file for the first time, at some GB/s.
+
+    Any number of processes may ask for the same at once. On a file system with locks one builds
+    while the others wait; elsewhere several may build, and one of them keeps the files. Where no
+    file can be written, that is no error: the arrays are built in memory, which is logged once.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = os.fspath(folder)
+
+    def path(self, kind: str, settings: Mapping[str, Any]) -> str:
+        """The JSON of these arrays, which tells that all are there, whether it is or not."""
+        key = xxhash.xxh3_128_hexdigest(canonical_json([kind, VERSION, settings]))
+        return os.path.join(self.folder, f"{kind}-{key}.json")
+
+    def entry(
+        self, kind: str, settings: Mapping[str, Any], build: Callable[[], Iterable[ChunkedArray]]
+    ) -> CacheEntry:
+        """The arrays of ``settings``, read-only and mapped; built and written when they are absent.
+
+        ``build`` returns them as parts, which are written while they are made; it may be called
+        twice. Whatever it raises comes through, and leaves nothing behind.
+        """
+        began = time.perf_counter()
+        path = self.path(kind, settings)
+        arrays, built = _open(path, kind, settings), False
+        if arrays is None:
+            try:
+                with _turn(path) as waited:
+                    arrays = _open(path, kind, settings) if waited else None
+                    if arrays is None:
+                        _write(path, kind, settings, build())
+                        arrays, built = _open(path, kind, settings), True
+                if arrays is None:
+                    raise OutputError(f"{path}: what was written cannot be read back")
+            except (OSError, OutputError) as error:
+                _log_once(
+                    f"{path}: cannot be written: {getattr(error, 'strerror', None) or error}; the "
+                    "index is built in memory, by every process for itself: name a cache folder "
+                    "that can be written",
+                )
+                arrays, built, path = {part.name: part.array() for part in build()}, True, ""
+                for array in arrays.values():
+                    array.flags.writeable = False
+        return CacheEntry(arrays, path or None, built, time.perf_counter() - began)
+
+
+def _array_path(path: str, name: str) -> str:
+    return f"{path.removesuffix('.json')}.{name}.npy"
+
+
+def _write(
+    path: str, kind: str, settings: Mapping[str, Any], parts: Iterable[ChunkedArray]
+) -> None:
+    """Write all files of an entry, whole or not at all; the JSON gets its name last."""
+    sums = {}
+    with AtomicFiles() as files:
+        for part in parts:
+            state = xxhash.xxh3_128()
+            files.write(_array_path(path, part.name), _summed(part.npy(), state))
+            sums[part.name] = state.hexdigest()
+        facts = {"kind": kind, "settings": settings, "arrays": sums}
+        files.write(path, [canonical_json(facts | {"checksum": _checksum(facts)})])
+        files.commit()
+
+
+def _checksum(facts: Mapping[str, Any]) -> str:
+    """That of the JSON of an entry, without itself."""
+    return xxhash.xxh3_128_hexdigest(canonical_json(facts))
+
+
+def _summed(chunks: Iterable[bytes], state: xxhash.xxh3_128) -> Iterator[bytes]:
+    for chunk in chunks:
+        state.update(chunk)
+        yield chunk
+
+
+def _open(path: str, kind: str, settings: Mapping[str, Any]) -> Arrays | None:
+    """The arrays of an entry, mapped and compared with their checksums; None where one is wrong."""
+    if not os.path.lexists(path):
+        return None
+    try:
+        facts = read_object(path, missing=CacheError, wrong=CacheError)
+        here = canonical_json([facts.get("kind"), facts.get("settings")])
+        if here != canonical_json([kind, settings]):
+            raise CacheError(f"{path}: is of other settings than its name says")
+        if facts.pop("checksum", None) != _checksum(facts):
+            raise CacheError(f"{path}: its checksum is wrong")
+        arrays = {}
+        for name, checksum in facts["arrays"].items():
+            _verify_once(_array_path(path, name), checksum)
+            mapped = np.load(_array_path(path, name), mmap_mode="r", allow_pickle=False)
+            arrays[name] = np.asarray(mapped)
+        return arrays
+    except (CacheError, InputError, OSError, AttributeError, KeyError, ValueError) as error:
+        _log_once(f"{path} is built again: {error}")
+        return None
+
+
+def _verify_once(path: str, checksum: str) -> None:
+    """Check a file that this process has not seen before. CacheError, InputError, OSError."""
+    status = os.stat(path)
+    identity = (path, status.st_ino, status.st_mtime_ns, status.st_size)
+    if identity not in _verified:
+        if digest_file(path)["xxh3_128"] != checksum:
+            raise CacheError(f"{path}: its checksum is wrong")
+        _verified.add(identity)
+
+
+@contextmanager
+def _turn(path: str) -> Iterator[bool]:
+    """Wait until no other process builds ``path``; True where one may have made it meanwhile."""
+    folder, name = os.path.split(path)
+    lock = os.path.join(folder, f".{name}.lock")
+    with turn(lock, _WAIT_SECONDS) as waited:
+        try:
+            yield waited or os.path.exists(path)
+        finally:
+            with suppress(OSError):
+                os.unlink(lock)
+
+
+def _log_once(text: str) -> None:
+    if text not in _logged:
+        _logged.add(text)
+        _log.warning("%s", text)

@@ -1,1 +1,0 @@
-"""Index arrays kept in a folder by what they were made of."""
