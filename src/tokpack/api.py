@@ -207,9 +207,9 @@ def import_model(
     for one that is not computed here, FormatError for a broken one, OutputError where ``output``
     has anything in it.
     """
-    from tokpack.checkpoints import importing
-
     with needs_extra("train"):
+        from tokpack.checkpoints import importing
+
         weights = importing.open_model(model, config=config, vocab_size=vocab_size)
         described, _ = importing.describe_tokenizer(model, **tokenizer)
         return importing.import_model(weights, output, tokenizer=described, progress=progress)

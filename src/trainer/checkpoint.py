@@ -12,9 +12,16 @@ from typing import TYPE_CHECKING
 import torch
 
 from tokpack.checkpoints import folder as folders
-from tokpack.checkpoints.files import Checkpoint, write_tensors
+from tokpack.checkpoints.files import (
+    Checkpoint,
+    RunState,
+    differences,
+    file_of,
+    key_of,
+    state_text,
+    write_tensors,
+)
 from tokpack.checkpoints.neox import NeoxWeights
-from tokpack.checkpoints.state import RunState, differences, file_of, key_of, state_text
 from tokpack.errors import InputError, TokpackError, TrainingError, UsageError, option
 from tokpack.files.durable import UNFINISHED, cannot_write
 from tokpack.files.lock import hold

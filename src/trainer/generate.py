@@ -17,12 +17,12 @@ from .parallel import Topology, device_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from tokpack.checkpoints.export import ExportableWeights
+    from tokpack.checkpoints.families import Weights
     from tokpack.tokenizers import Tokenizer
 
 
 @torch.no_grad()
-def load_model(weights: ExportableWeights, device: torch.device) -> Stage:
+def load_model(weights: Weights, device: torch.device) -> Stage:
     """The whole model in one process, ready to compute logits."""
     with torch.device(device):
         stage = Stage(weights.model, Topology(device=device))
@@ -56,7 +56,7 @@ def continue_tokens(
 
 
 def generate(
-    weights: ExportableWeights,
+    weights: Weights,
     tokenizer: Tokenizer,
     prompt: str,
     *,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import torch
 import torch.distributed as dist
 
-from tokpack.checkpoints.state import RunState
+from tokpack.checkpoints.files import RunState
 from tokpack.display import tell
 from tokpack.errors import OutputError, TrainingError, option
 

@@ -6,8 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from tokpack.checkpoints.files import DTYPES
-from tokpack.checkpoints.state import differences
+from tokpack.checkpoints.files import DTYPES, differences
 from tokpack.configuration.model import ModelConfig
 from tokpack.configuration.schedule import Schedule
 from tokpack.errors import ResumeError, UsageError, worded

@@ -13,8 +13,8 @@ import torch
 from support.rank_server import server
 from support.rounding import EXACT
 from support.trainer_model_tools import SMALL, VOCAB, model_of
+from tokpack.checkpoints.files import RunState
 from tokpack.checkpoints.folder import find
-from tokpack.checkpoints.state import RunState
 from tokpack.configuration.config import Config
 from tokpack.errors import FormatError, OutputError
 from tokpack.trainer import checkpoint, parallel

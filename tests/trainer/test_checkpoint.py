@@ -41,7 +41,7 @@ from tokpack.trainer.checkpoint import CheckpointWrite, load  # noqa: E402
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tokpack.checkpoints.state import RunState
+    from tokpack.checkpoints.files import RunState
     from tokpack.trainer.engine import Engine
 
 torch.set_num_threads(1)

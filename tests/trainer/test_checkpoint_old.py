@@ -15,7 +15,7 @@ pytest.importorskip("safetensors")
 from support.rounding import EXACT  # noqa: E402
 
 from tokpack.checkpoints.export import open_weights  # noqa: E402
-from tokpack.checkpoints.state import checksum_of  # noqa: E402
+from tokpack.checkpoints.files import checksum_of  # noqa: E402
 from tokpack.configuration.config import Config  # noqa: E402
 from tokpack.configuration.model import ModelConfig  # noqa: E402
 from tokpack.errors import FormatError, UsageError  # noqa: E402

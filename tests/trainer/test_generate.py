@@ -18,7 +18,7 @@ from support.trainer_model_tools import NEOX, SMALL, Memory  # noqa: E402
 from support.trainer_neox_tools import write_neox  # noqa: E402
 
 from tokpack.checkpoints.export import open_weights  # noqa: E402
-from tokpack.checkpoints.state import RunState  # noqa: E402
+from tokpack.checkpoints.files import RunState  # noqa: E402
 from tokpack.cli.main import main  # noqa: E402
 from tokpack.configuration.config import Config  # noqa: E402
 from tokpack.configuration.model import ModelConfig  # noqa: E402

@@ -6,13 +6,10 @@ import json
 import math
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-import torch
 from torch.nn import functional
 
-from tokpack.configuration.flags import UNSPLIT, resolve
-from tokpack.configuration.model import ModelConfig
 from tokpack.errors import InputError, OutputError, TokenizerError, UsageError, option
 from tokpack.files import whole_folder
 from tokpack.files.durable import cannot_write
@@ -20,35 +17,26 @@ from tokpack.files.outputs import check_not_inputs
 from tokpack.progress import ProgressStage
 from tokpack.tokenizers.described import files_of, tokenizer_of
 from tokpack.tokenizers.frame import Frame
-from tokpack.tokenizers.ids import count_ids
 
 from .families import ACTIVATIONS, GPT2, LLAMA, NEOX, QWEN2, QWEN3, SCALED_ROPE, Family, module_of
 from .files import DTYPES, Checkpoint, write_tensors
 from .folder import find, is_neox
-from .neox import NeoxWeights
+from .neox import NeoxWeights, open_layer_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from typing import Unpack
 
+    import torch
     from torch import Tensor
 
+    from tokpack.configuration.model import ModelConfig
     from tokpack.progress import Show
     from tokpack.tokenizers import Tokenizer, TokenizerFiles
 
+    from .families import Weights
+
 KIND = "exported model"
-
-
-class ExportableWeights(Protocol):
-    """Weights that can be exported: a Checkpoint, NeoxWeights."""
-
-    @property
-    def model(self) -> ModelConfig: ...
-    @property
-    def tokenizer(self) -> dict[str, Any] | None:
-        """As a manifest describes it."""
-
-    def read(self, name: str) -> dict[str, Tensor]: ...
 
 
 def open_weights(
@@ -56,24 +44,17 @@ def open_weights(
 ) -> Checkpoint | NeoxWeights:
     """Open the latest checkpoint of a folder, verified, or NeoX layer files with NeoX's YAML.
 
-    The vocabulary of layer files is padded. Its size is the YAML's vocab_size, else ``vocab_size``,
-    else that of the YAML's vocab_file if it exists, else all rows count. InputError where there is
-    no checkpoint, FormatError for a broken one, UsageError for weights of another model.
+    InputError where there is no checkpoint, FormatError for a broken one, UsageError for weights of
+    another model.
     """
     path = find(folder)
     if path is None:
         raise InputError(f"{folder}: there is no checkpoint")
-    if not is_neox(path):
-        checkpoint = Checkpoint(path)
-        checkpoint.verify()
-        return checkpoint
-    if config is None:
-        raise UsageError(f"{path}: layer files do not say which model they are of: add --config")
-    settings, _ = resolve([config, *UNSPLIT])
-    ids = settings.vocab_size or vocab_size
-    if not ids and settings.vocab_file and Path(settings.vocab_file).exists():
-        ids = count_ids(settings.vocab_file)
-    return NeoxWeights(path, ModelConfig.of(settings, ids or 0))
+    if is_neox(path):
+        return open_layer_files(path, config, vocab_size)
+    checkpoint = Checkpoint(path)
+    checkpoint.verify()
+    return checkpoint
 
 
 def open_checkpoint(
@@ -100,7 +81,7 @@ def open_checkpoint(
 
 
 def export(
-    weights: ExportableWeights,
+    weights: Weights,
     output: str | os.PathLike[str],
     *,
     tokenizer: Tokenizer | None = None,
@@ -199,7 +180,7 @@ def config_of(model: ModelConfig, family: Family) -> dict[str, Any]:
 
 def _write_weights(
     folder: Path,
-    weights: ExportableWeights,
+    weights: Weights,
     family: Family,
     dtype: torch.dtype,
     *,
@@ -234,9 +215,7 @@ def _write_weights(
         _write_json(folder / "model.safetensors.index.json", index)
 
 
-def _translated(
-    weights: ExportableWeights, family: Family, name: str
-) -> Iterator[tuple[str, Tensor]]:
+def _translated(weights: Weights, family: Family, name: str) -> Iterator[tuple[str, Tensor]]:
     """The tensors, by name, that a family has for one of our parameters."""
     model, tensor = weights.model, weights.read(name)["parameter"]
     module = module_of(name)
@@ -246,26 +225,10 @@ def _translated(
         if not model.untie_embeddings_and_output_weights:
             yield family.places("head.weight")[0], tensor
         tensor = _normalised(weights, tensor)
-    parts = _parts(model, family, name, tensor)
-    yield from zip(family.places(name), parts, strict=True)
+    yield from zip(family.places(name), family.split(model, name, tensor), strict=True)
 
 
-def _parts(model: ModelConfig, family: Family, name: str, tensor: Tensor) -> list[Tensor]:
-    """One of our tensors in the parts, and in the order of rows, that a family has."""
-    rest, module = tensor.shape[1:], module_of(name)
-    parts = [tensor]
-    if module == "attention.qkv" and family != NEOX:
-        heads = tensor.view(model.num_query_groups, -1, model.head_width, *rest)
-        parts = [heads[:, :-2], heads[:, -2], heads[:, -1]]
-    elif module == "mlp.up" and family.is_llama:
-        parts = list(tensor.view(-1, 2, *rest).unbind(1))
-    parts = [part.reshape(-1, *rest) for part in parts]
-    if family == GPT2 and module == "attention.qkv":
-        parts = [torch.cat(parts)]
-    return [part.t() for part in parts] if family.is_transposed(name) else parts
-
-
-def _normalised(weights: ExportableWeights, words: Tensor) -> Tensor:
+def _normalised(weights: Weights, words: Tensor) -> Tensor:
     """The word embedding with its norm applied."""
     model, scale = weights.model, weights.read("embedding.norm.weight")["parameter"]
     if model.normalization == "RMSNorm":

@@ -3,9 +3,29 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import torch
 
 from tokpack.configuration.model import LLAMA_3_POSITIONS
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from tokpack.configuration.model import ModelConfig
+
+
+class Weights(Protocol):
+    """The weights of a model, wherever they come from: ``read`` gives them whole, as fp32."""
+
+    @property
+    def model(self) -> ModelConfig: ...
+    @property
+    def tokenizer(self) -> dict[str, Any] | None:
+        """As a manifest describes it."""
+
+    def read(self, name: str) -> dict[str, Tensor]:
+        """One of our parameters, under the key ``parameter``."""
 
 
 class Family(NamedTuple):
@@ -39,7 +59,32 @@ class Family(NamedTuple):
         target, *parts = self.name_of(module).split()
         return [f"{block}{target.format(part)}.{kind}" for part in parts or [""]]
 
-    def is_transposed(self, name: str) -> bool:
+    def split(self, model: ModelConfig, name: str, tensor: Tensor) -> list[Tensor]:
+        """One of our tensors in the parts, and in the order of rows, that this class has."""
+        rest, module = tensor.shape[1:], module_of(name)
+        parts = [tensor]
+        if module == "attention.qkv" and self != NEOX:
+            heads = tensor.view(model.num_query_groups, -1, model.head_width, *rest)
+            parts = [heads[:, :-2], heads[:, -2], heads[:, -1]]
+        elif module == "mlp.up" and self.is_llama:
+            parts = list(tensor.view(-1, 2, *rest).unbind(1))
+        parts = [part.reshape(-1, *rest) for part in parts]
+        if self == GPT2 and module == "attention.qkv":
+            parts = [torch.cat(parts)]
+        return [part.t() for part in parts] if self._is_transposed(name) else parts
+
+    def join(self, model: ModelConfig, name: str, parts: list[Tensor]) -> Tensor:
+        """The reverse of ``split``."""
+        if self._is_transposed(name):
+            parts = [part.t() for part in parts]
+        rest, module = parts[0].shape[1:], module_of(name)
+        if module == "attention.qkv" and self != NEOX:
+            parts = list(parts[0].chunk(3)) if len(parts) == 1 else parts
+            heads = (model.num_query_groups, -1, model.head_width, *rest)
+            return torch.cat([part.reshape(heads) for part in parts], 1).reshape(-1, *rest)
+        return torch.stack(parts, 1).flatten(0, 1) if len(parts) == 2 else parts[0]  # gate and up
+
+    def _is_transposed(self, name: str) -> bool:
         """Whether it has this weight as [inputs, outputs]."""
         linear = module_of(name).startswith(("attention.", "mlp."))
         return self == GPT2 and linear and name.endswith(".weight")
@@ -92,19 +137,35 @@ SETTINGS = {
     "rotary_percent": ("", "rotary_pct", ""),
     "rotary_base": ("", "rotary_emb_base", "rope_theta"),
 }
-# Modules of Megatron and its descendants, by the names that all of them have, and ours.
+# Modules of Megatron and its descendants, whose names do not contradict each other, and ours.
 MEGATRON = {
+    "": "norm",
+    "norm": "norm",
+    "final_norm": "norm",
+    "final_layernorm": "norm",
     "word_embeddings": "embedding.word",
-    "position_embeddings": "embedding.position",
     "word_embeddings.norm": "embedding.norm",
+    "position_embeddings": "embedding.position",
+    "input_norm": "attention_norm",
     "input_layernorm": "attention_norm",
     "attention.query_key_value": "attention.qkv",
-    "attention.dense": "attention.out",
     "self_attention.query_key_value": "attention.qkv",
+    "self_attention.linear_qkv": "attention.qkv",
+    "attention.dense": "attention.out",
     "self_attention.dense": "attention.out",
+    "self_attention.linear_proj": "attention.out",
+    "post_attention_norm": "mlp_norm",
     "post_attention_layernorm": "mlp_norm",
+    "pre_mlp_layernorm": "mlp_norm",
     "mlp.dense_h_to_4h": "mlp.up",
+    "mlp.linear1": "mlp.up",
+    "mlp.linear_fc1": "mlp.up",
     "mlp.dense_4h_to_h": "mlp.down",
+    "mlp.linear2": "mlp.down",
+    "mlp.linear_fc2": "mlp.down",
+    "final_linear": "head",
+    "output_layer": "head",
+    "word_embeddings_for_head": "head",
 }
 # Buffers that some releases of these programs store beside the weights.
 IGNORED = re.compile(r"rotary_emb|inv_freq|masked_bias|_extra_state|(attention|attn)\.bias$")

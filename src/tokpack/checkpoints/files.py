@@ -6,22 +6,22 @@ step_00000100/state.json   counters, model, tokenizer, size and checksum of each
 
 from __future__ import annotations
 
-from dataclasses import fields
+import json
+from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import torch
+import xxhash
 from safetensors import SafetensorError, safe_open
 
 from tokpack.configuration.model import ModelConfig
 from tokpack.display import brief
-from tokpack.errors import FormatError
+from tokpack.errors import FormatError, option
 from tokpack.files.durable import cannot_write, sync_file
 from tokpack.files.foreign import read_object
 from tokpack.indexed.manifest import FileDigest, digest_file
 
 from . import folder as folders
-from .state import VERSION, RunState, checksum_of, file_of, key_of
-from .tensor_file import header_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -31,6 +31,47 @@ if TYPE_CHECKING:
 
 _NAMES = {torch.float64: "F64", torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class RunState:
+    """How far a run is, and of what; everything but its tensors. All values are JSON."""
+
+    step: int
+    consumed_samples: int
+    data_state: dict[str, Any]
+    config: dict[str, Any]
+    model: dict[str, Any]  # asdict of the ModelConfig
+    tokenizer: dict[str, Any] | None = None  # as the manifest of the data describes it
+
+
+def file_of(name: str) -> str:
+    """The file that holds a parameter."""
+    room, number, *_ = name.split(".")
+    return f"layer_{int(number):03d}.safetensors" if room == "blocks" else f"{room}.safetensors"
+
+
+def key_of(name: str, kind: str) -> str:
+    """The key of a parameter, or of what an optimizer keeps of it, in its file."""
+    return name if kind == "parameter" else f"{name}:{kind}"
+
+
+def checksum_of(values: dict[str, Any]) -> str:
+    """The checksum that state.json has of the rest of it."""
+    return xxhash.xxh3_128_hexdigest(json.dumps(values, sort_keys=True).encode())
+
+
+def differences(there: dict[str, Any], here: dict[str, Any], names: str) -> str:
+    """Settings, of those ``names``, in which a checkpoint and a run differ; "" if in none."""
+    pairs = ((name, there.get(name), here[name]) for name in names.split())
+    return "; ".join(f"{option(name)} is {a} there, {b} here" for name, a, b in pairs if a != b)
+
+
+def state_text(state: RunState, scalars: dict[str, Any], files: dict[str, FileDigest]) -> str:
+    """What state.json holds."""
+    values = {"tokpack_checkpoint": VERSION, **asdict(state), "scalars": scalars, "files": files}
+    return json.dumps({**values, "checksum": checksum_of(values)}, indent=1)
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
@@ -39,12 +80,18 @@ def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
     The bytes are those of the library, which makes all of them in memory first, while no other
     thread may run.
     """
-    ordered = sorted(tensors.items())
-    text = header_of((name, _NAMES[x.dtype], x.shape, x.nbytes) for name, x in ordered)
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    end = 0
+    for name, x in sorted(tensors.items()):
+        begin, end = end, end + x.nbytes
+        shape = list(x.shape)
+        header[name] = {"dtype": _NAMES[x.dtype], "shape": shape, "data_offsets": [begin, end]}
+    text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
     with cannot_write(str(path)):
         with path.open("wb") as file:
-            file.write(text)
-            for _, tensor in ordered:
+            file.write(len(text).to_bytes(8, "little") + text)
+            for _, tensor in sorted(tensors.items()):
                 file.write(tensor.contiguous().flatten().view(torch.uint8).numpy().data)
         sync_file(str(path))
 

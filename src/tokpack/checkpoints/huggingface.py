@@ -1,11 +1,12 @@
-"""Weights of a model of ``transformers``: config.json and safetensors, read without torch."""
+"""Weights of a model of ``transformers``: config.json and safetensors."""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
 
 from tokpack.configuration.config import FIELDS, Config
 from tokpack.configuration.model import VOCABULARY, ModelConfig
@@ -14,13 +15,12 @@ from tokpack.display import brief
 from tokpack.errors import FormatError, InputError, UsageError, option
 from tokpack.files.foreign import read_object
 
-from .families import GPT2, IGNORED, LLAMA, NEOX, QWEN2, QWEN3, SCALED_ROPE, Family, module_of
-from .tensor_file import read_header
+from .families import GPT2, IGNORED, LLAMA, NEOX, QWEN2, QWEN3, SCALED_ROPE, Family
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from .tensor_file import Floats, TensorEntry
+    from torch import Tensor
 
 CONFIG = "config.json"
 _WHOLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -68,6 +68,8 @@ class HubWeights:
     broken, missing, or have no place.
     """
 
+    tokenizer = None  # ``importing.describe_tokenizer`` finds it
+
     def __init__(self, folder: Path, vocab_size: int | None = None) -> None:
         self.path = folder
         values = read_object(folder / CONFIG)
@@ -93,36 +95,20 @@ class HubWeights:
         self.model = ModelConfig.of(config, vocab_size or self._rows)
         self._check()
 
-    def read(self, name: str) -> Floats:
-        """The whole fp32 tensor of one of our parameters."""
-        model, family, module = self.model, self._family, module_of(name)
+    def read(self, name: str) -> dict[str, Tensor]:
+        """The whole fp32 tensor of one of our parameters, under the key ``parameter``."""
         parts = [self._stored[place].read() for place in self._places(name)]
-        if family.is_transposed(name):
-            parts = [part.T for part in parts]
-        rest = parts[0].shape[1:]
-        if module == "attention.qkv" and family != NEOX:
-            parts = np.split(parts[0], 3) if len(parts) == 1 else parts
-            heads = (model.num_query_groups, -1, model.head_width, *rest)
-            return np.concatenate([part.reshape(heads) for part in parts], 1).reshape(-1, *rest)
-        if len(parts) == 2:  # gate and up
-            return np.stack(parts, 1).reshape(-1, *rest)
-        return parts[0][: model.vocab_size] if name in VOCABULARY else parts[0]
+        whole = self._family.join(self.model, name, parts)
+        return {"parameter": whole[: self.model.vocab_size] if name in VOCABULARY else whole}
 
     def _places(self, name: str) -> list[str]:
         return [place.removeprefix(self._prefix) for place in self._family.places(name)]
 
-    def _shapes(self, name: str) -> list[tuple[int, ...]]:
+    def _shapes(self, name: str) -> list[torch.Size]:
         """The shapes that a parameter has in the files."""
-        model, (rows, *rest) = self.model, self.model.layout[name].shape
-        parts = [rows]
-        if name in VOCABULARY:
-            parts = [self._rows]
-        elif self._family.is_llama and module_of(name) == "attention.qkv":
-            parts = [model.attention_width, *[model.num_query_groups * model.head_width] * 2]
-        elif self._family.is_llama and module_of(name) == "mlp.up":
-            parts = [model.ffn_hidden_size] * 2
-        shapes = [(count, *rest) for count in parts]
-        return [shape[::-1] for shape in shapes] if self._family.is_transposed(name) else shapes
+        rows, *rest = self.model.layout[name].shape
+        whole = torch.empty(self._rows if name in VOCABULARY else rows, *rest, device="meta")
+        return [part.shape for part in self._family.split(self.model, name, whole)]
 
     def _check(self) -> None:
         """Compare names and shapes with the model's. FormatError."""
@@ -140,9 +126,8 @@ class HubWeights:
                 left.discard(place)
         head, words = self._family.places("head.weight")[0], "embedding.word.weight"
         if head in left and not self.model.untie_embeddings_and_output_weights:
-            if not np.array_equal(
-                self._stored[head].read(), self._stored[self._places(words)[0]].read()
-            ):
+            word = self._stored[self._places(words)[0]]
+            if not torch.equal(self._stored[head].read(), word.read()):
                 raise FormatError(
                     f"{self._stored[head].path}: {head} is not the word embedding, to which "
                     f"{CONFIG} ties it: tie_word_embeddings false says that both count"
@@ -271,10 +256,30 @@ def _window(path: Path, values: dict[str, Any], found: dict[str, Any]) -> list[s
     ]
 
 
-def _open(folder: Path) -> dict[str, TensorEntry]:
+class StoredTensor(NamedTuple):
+    """A tensor in a file that is open."""
+
+    path: Path
+    name: str
+    file: Any  # of safe_open
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.file.get_slice(self.name).get_shape())
+
+    def read(self) -> Tensor:
+        """The tensor as fp32. FormatError where it is of none of the types that weights have."""
+        kind = self.file.get_slice(self.name).get_dtype()
+        if kind not in ("F64", "F32", "F16", "BF16"):
+            raise FormatError(f"{self.path}: {self.name} is {brief(kind)}, which is not read")
+        tensor: Tensor = self.file.get_tensor(self.name)
+        return tensor.float()
+
+
+def _open(folder: Path) -> dict[str, StoredTensor]:
     """The tensors of all files of a folder. InputError, FormatError."""
     if (folder / _WHOLE).exists():
-        return read_header(folder / _WHOLE)
+        return _tensors(folder / _WHOLE)
     if not (folder / _INDEX).exists():
         pickles = sorted(name for name in os.listdir(folder) if name.endswith(".bin"))
         also = f", only {pickles[0]}, a pickle, which is never read" if pickles else ""
@@ -284,9 +289,9 @@ def _open(folder: Path) -> dict[str, TensorEntry]:
     where = read_object(folder / _INDEX).get("weight_map")
     if not isinstance(where, dict) or not all(map(_is_name, where.values())):
         raise FormatError(f"{folder / _INDEX}: its weight_map has to give the file of each tensor")
-    found: dict[str, TensorEntry] = {}
+    found: dict[str, StoredTensor] = {}
     for name in sorted(set(where.values())):
-        for key, stored in read_header(folder / name).items():
+        for key, stored in _tensors(folder / name).items():
             if key in found:
                 raise FormatError(f"{stored.path}: {key} is in {found[key].path.name} too")
             found[key] = stored
@@ -294,6 +299,18 @@ def _open(folder: Path) -> dict[str, TensorEntry]:
         if key not in found or found[key].path.name != name:
             raise FormatError(f"{folder / name}: has no tensor {key}, which {_INDEX} says it has")
     return found
+
+
+def _tensors(path: Path) -> dict[str, StoredTensor]:
+    """All tensors of a file by name; none is read yet. FormatError for a file that is broken."""
+    try:
+        if not path.is_file():
+            raise FormatError(f"{path}: cannot be read: no such file")
+        file = safe_open(path, "pt")
+        names: list[str] = file.keys()  # type: ignore[no-untyped-call]
+        return {name: StoredTensor(path, name, file) for name in names}
+    except (SafetensorError, OSError) as error:
+        raise FormatError(f"{path}: no safetensors file, or cut off: {error}") from None
 
 
 def _is_name(value: Any) -> bool:

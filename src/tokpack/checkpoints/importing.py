@@ -6,12 +6,10 @@ import os
 from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import yaml
 
-from tokpack.configuration.config import FIELDS
 from tokpack.errors import FormatError, InputError, OutputError, TokenizerError, UsageError
 from tokpack.files.durable import cannot_write, remove_file
 from tokpack.indexed.manifest import digest_file
@@ -19,51 +17,25 @@ from tokpack.progress import ProgressStage
 from tokpack.tokenizers import TokenizerFiles, load_tokenizer
 
 from . import folder as folders
+from .files import RunState, file_of, state_text, write_tensors
 from .huggingface import CONFIG, HubWeights
+from .megatron import MegatronWeights, find_ranks
+from .neox import NeoxWeights, open_layer_files
 from .run_files import save_config
-from .state import RunState, file_of, state_text
-from .tensor_file import write_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
     from typing import Unpack
 
-    from tokpack.configuration.model import ModelConfig
-    from tokpack.progress import Show
+    from torch import Tensor
 
-    from .tensor_file import Floats
+    from tokpack.progress import Show
 
 _FIRST = "step_00000000"
 
 
-class ImportableWeights(Protocol):
-    """Weights that can be imported: ``read`` gives the fp32 array of a parameter.
-
-    ``notes`` are for the user.
-    """
-
-    path: Path
-    model: ModelConfig
-    notes: list[str]
-
-    def read(self, name: str) -> Floats: ...
-
-
-class _Joined:
-    """Weights whose files are read by torch, as arrays of numpy."""
-
-    def __init__(self, weights: Any) -> None:
-        self.path, self.model, self._weights = weights.path, weights.model, weights
-        self.notes: list[str] = []
-
-    def read(self, name: str) -> Floats:
-        array: Floats = self._weights.read(name)["parameter"].numpy()
-        return array
-
-
 def open_model(
     folder: str | os.PathLike[str], *, config: str | None = None, vocab_size: int | None = None
-) -> ImportableWeights:
+) -> HubWeights | NeoxWeights:
     """Open a model of another program: shapes and names are checked, no tensor is read.
 
     A folder with config.json of ``transformers``; with layer files of GPT-NeoX, whose YAML is
@@ -80,14 +52,11 @@ def open_model(
         raise InputError(
             f"{folder}: no such folder; a model of the Hugging Face hub has to be downloaded before"
         )
-    from .export import open_weights
-    from .megatron import MegatronWeights, find_ranks
-
     for found in folders.foreign_folders(path):
         if folders.is_neox(found):
-            return _Joined(open_weights(found, config=config, vocab_size=vocab_size))
+            return open_layer_files(found, config, vocab_size)
         if ranks := find_ranks(found):
-            return _Joined(MegatronWeights(found, ranks, config, vocab_size))
+            return MegatronWeights(found, ranks, config, vocab_size)
     raise InputError(
         f"{folder}: no model: neither {CONFIG} of transformers, nor layer_XX-model_YY files of "
         "GPT-NeoX, nor mp_rank_XX of Megatron"
@@ -112,7 +81,7 @@ def describe_tokenizer(
 
 
 def import_model(
-    weights: ImportableWeights,
+    weights: HubWeights | NeoxWeights,
     output: str | os.PathLike[str],
     *,
     tokenizer: dict[str, Any] | None = None,
@@ -121,7 +90,7 @@ def import_model(
     """Write weights as the first checkpoint of the folder ``output``; returns the checkpoint.
 
     ``output``/config.yaml has the model's settings. The checkpoint is complete or absent, and holds
-    no moments: a run that loads it begins at step 0. One tensor at a time is in memory.
+    no moments: a run that loads it begins at step 0. One layer at a time is in memory.
     ``progress`` is told the parameters that are written. OutputError where ``output`` has a
     checkpoint or anything else in it, FormatError for weights that are not finite.
     """
@@ -136,8 +105,7 @@ def import_model(
     try:
         files = {}
         for file, group in groupby(weights.model.layout.items(), lambda item: file_of(item[0])):
-            shapes = {name: one.shape for name, one in group}
-            write_file(work / file, shapes, _read(weights, shapes, stage))
+            write_tensors(work / file, {name: _read(weights, name, stage) for name, _ in group})
             files[file] = digest_file(work / file)
         save_config(config, yaml.safe_dump(model, sort_keys=False), ())
         try:
@@ -152,21 +120,6 @@ def import_model(
     return target
 
 
-def flags_of(model: ModelConfig) -> str:
-    """The flags of ``tokpack train`` that make a model: those that differ from its defaults."""
-    rows = []
-    for name, value in asdict(model).items():
-        setting = FIELDS[name]
-        flag = name.replace("_", "-")
-        if value == setting.default:
-            continue
-        if setting.kind is bool:
-            rows.append(f"--{flag}" if value else f"--no-{flag}")
-        else:
-            rows.append(f"--{flag} {value:g}" if setting.kind is float else f"--{flag} {value}")
-    return " ".join(rows)
-
-
 def _occupied(root: Path) -> Path | None:
     """What is in the way of a first checkpoint; None also where another import was killed."""
     try:
@@ -177,17 +130,14 @@ def _occupied(root: Path) -> Path | None:
     return None if died else found
 
 
-def _read(
-    weights: ImportableWeights, names: Iterable[str], stage: ProgressStage
-) -> Iterator[tuple[str, Floats]]:
-    """The arrays of parameters, one by one. FormatError where one is not finite."""
-    for name in names:
-        array = weights.read(name)
-        finite = int(np.isfinite(array).sum())
-        if finite < array.size:
-            raise FormatError(
-                f"{weights.path}: {array.size - finite:,} of {array.size:,} values of {name} are "
-                "not finite"
-            )
-        yield name, array
-        stage.add(array.size)
+def _read(weights: HubWeights | NeoxWeights, name: str, stage: ProgressStage) -> Tensor:
+    """The tensor of a parameter. FormatError where a value is not finite."""
+    tensor = weights.read(name)["parameter"]
+    finite = int(tensor.isfinite().sum())
+    if finite < tensor.numel():
+        raise FormatError(
+            f"{weights.path}: {tensor.numel() - finite:,} of {tensor.numel():,} values of {name} "
+            "are not finite"
+        )
+    stage.add(tensor.numel())
+    return tensor

@@ -30,21 +30,6 @@ if TYPE_CHECKING:
 _RANK = re.compile(r"mp_rank_(\d\d)(?:_(\d{3}))?(_model_states\.pt)?")
 _FILES = ("model_optim_rng.pt", "model_rng.pt")
 _LAYER = re.compile(r"layers\.(\d+)\.(.+)")
-# Names of Megatron's modules, old and new, and ours.
-_OURS = {
-    **MEGATRON,
-    "input_norm": "attention_norm",
-    "self_attention.linear_qkv": "attention.qkv",
-    "self_attention.linear_proj": "attention.out",
-    "post_attention_norm": "mlp_norm",
-    "pre_mlp_layernorm": "mlp_norm",
-    "mlp.linear_fc1": "mlp.up",
-    "mlp.linear_fc2": "mlp.down",
-    "final_layernorm": "norm",
-    "final_norm": "norm",
-    "output_layer": "head",
-    "word_embeddings_for_head": "head",
-}
 # Transformer Engine has a norm inside the linear layer that it precedes.
 _FUSED = {"self_attention.linear_qkv": "attention_norm", "mlp.linear_fc1": "mlp_norm"}
 _BLOCKS = re.compile(
@@ -187,7 +172,7 @@ def _name(path: Path, key: str, before: int) -> str:
     if kind.startswith("layer_norm_") and module in _FUSED:
         ours, kind = _FUSED[module], kind.removeprefix("layer_norm_")
     else:
-        ours = _OURS.get(module, "")
+        ours = MEGATRON.get(module, "")
     if not ours or kind not in ("weight", "bias"):
         raise FormatError(f"{path}: the tensor {key} has no place in the models here")
     return f"blocks.{before + int(match[1])}.{ours}.{kind}" if match else f"{ours}.{kind}"

@@ -6,6 +6,7 @@ layers differently, so what a layer is follows from the names of its tensors.
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import replace
 from pickle import UnpicklingError
@@ -13,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tokpack.configuration.model import VOCABULARY
+from tokpack.configuration.flags import UNSPLIT, resolve
+from tokpack.configuration.model import VOCABULARY, ModelConfig
 from tokpack.errors import FormatError, UsageError, option
+from tokpack.tokenizers.ids import count_ids
 
 from .families import IGNORED, MEGATRON
 from .folder import LAYER_FILE
@@ -24,17 +27,6 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from tokpack.configuration.model import ModelConfig
-
-# Names of modules in NeoX and the Megatron-DeepSpeed forks, and ours.
-_OURS = {
-    **MEGATRON,
-    "mlp.linear1": "mlp.up",
-    "mlp.linear2": "mlp.down",
-    "norm": "norm",
-    "": "norm",
-    "final_linear": "head",
-}
 _KINDS = {"weight": "weight", "scale": "weight", "bias": "bias"}
 _LEGACY = b"\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19"  # files of PyTorch before 1.6 begin with this number
 
@@ -47,6 +39,7 @@ class NeoxWeights:
     """
 
     tokenizer = None  # layer files do not name it
+    notes: tuple[str, ...] = ()  # for the user, of an import
 
     def __init__(
         self, folder: Path, model: ModelConfig, parts: dict[str, list[Tensor]] | None = None
@@ -115,6 +108,21 @@ class NeoxWeights:
         return True
 
 
+def open_layer_files(path: Path, config: str | None, vocab_size: int | None) -> NeoxWeights:
+    """Open the layer files of the model that NeoX's YAML ``config`` describes.
+
+    Their vocabulary is padded. Its size is the YAML's vocab_size, else ``vocab_size``, else that of
+    the YAML's vocab_file if it exists, else all rows count. UsageError for another model.
+    """
+    if config is None:
+        raise UsageError(f"{path}: layer files do not say which model they are of: add --config")
+    settings, _ = resolve([config, *UNSPLIT])
+    ids = settings.vocab_size or vocab_size
+    if not ids and settings.vocab_file and os.path.exists(settings.vocab_file):
+        ids = count_ids(settings.vocab_file)
+    return NeoxWeights(path, ModelConfig.of(settings, ids or 0))
+
+
 def _by_name(folder: Path) -> dict[str, list[Tensor]]:
     """Global name -> the parts of its tensor, by rank of tensor parallelism. Maps the files."""
     layers: dict[int, dict[int, Path]] = {}
@@ -136,9 +144,9 @@ def _by_name(folder: Path) -> dict[str, list[Tensor]]:
             if IGNORED.search(key):
                 continue
             module, _, kind = key.rpartition(".")
-            if module not in _OURS or kind not in _KINDS:
+            if module not in MEGATRON or kind not in _KINDS:
                 raise FormatError(f"{files[0]}: the tensor {key} has no place in GPT-2 or GPT-NeoX")
-            name = f"{_OURS[module]}.{_KINDS[kind]}"
+            name = f"{MEGATRON[module]}.{_KINDS[kind]}"
             name = f"blocks.{block}.{name}" if in_block else name
             found.setdefault(name, [part[key] for part in parts])
         block += in_block

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from typing import TYPE_CHECKING
 
 from tokpack.cli import terminal
@@ -66,10 +65,8 @@ def run(arguments: argparse.Namespace) -> int:
             terminal.note(f"the checkpoint does not say its tokenizer: {reason}")
         count = count_text(weights.model.parameters)
         terminal.say(f"{output}: {count} parameters, {weights.model.vocab_size:,} ids")
-        for line in terminal.folded(f"  {importing.flags_of(weights.model)}", sys.stderr):
-            terminal.say(line)
         name = shlex.quote(output)
-        terminal.say("which config.yaml has:")
+        terminal.say("config.yaml has the model's settings, to go on with:")
         terminal.say(f"  tokpack train {name}/config.yaml --load {name} --save ... --data-path ...")
     terminal.print_paths([output], said=not arguments.quiet)
     return 0
