@@ -39,7 +39,7 @@ from support.stopped_runs import flip
 
 import tokpack
 from tokpack.encoding import engine, part
-from tokpack.encoding.messages import SlotFree, TaskDone, UseSlot
+from tokpack.encoding.messages import StreamEnd, TaskDone, UseSlot
 from tokpack.errors import OutputError
 
 if TYPE_CHECKING:
@@ -294,7 +294,7 @@ def test_a_defect_in_a_worker(
 def test_what_a_worker_says_before_it_ends() -> None:
     """A worker that fails just when it is sent something more ends the run with its own error."""
     ours, theirs = multiprocessing.Pipe()
-    theirs.send([SlotFree(0, unused=True)])
+    theirs.send([StreamEnd(0, 1, None)])
     theirs.send([TaskDone(), OutputError("the disk is full")])
     theirs.close()
     processes: Any = engine.Processes.__new__(engine.Processes)

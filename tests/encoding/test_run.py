@@ -29,14 +29,14 @@ from support.encoding_tools import (
 
 import tokpack
 from tokpack.encoding import worker
-from tokpack.encoding.messages import SumSharedBlocks
+from tokpack.encoding.messages import SumBlocks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from tokpack.encoding import Progress
-    from tokpack.encoding.messages import Task
+    from tokpack.encoding.messages import Task, TaskDone
 
 COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
     "": bytes,
@@ -312,11 +312,11 @@ def test_stages_come_in_order_however_long_placing_takes(
 ) -> None:
     do = worker.Worker._do
 
-    def slow(own: worker.Worker, task: Task) -> None:
-        if isinstance(task, SumSharedBlocks):
+    def slow(own: worker.Worker, task: Task) -> TaskDone:
+        if isinstance(task, SumBlocks):
             time.sleep(0.3)  # longer than from one progress to the next
             own._attend()
-        do(own, task)
+        return do(own, task)
 
     monkeypatch.setattr(worker.Worker, "_do", slow)
     path = write_jsonl(tmp_path / "a.jsonl", documents(50, words=20))

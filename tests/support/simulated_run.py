@@ -23,7 +23,7 @@ from tokpack.encoding import part, resume, tracks, work, worker
 from tokpack.encoding.coordinator import Coordinator
 from tokpack.encoding.journal import Journal
 from tokpack.encoding.meter import Counters
-from tokpack.encoding.piece import SPILL, Job
+from tokpack.encoding.piece import JOINED, SPILL, Job
 from tokpack.encoding.worker import Slots, Worker
 from tokpack.files import blocks
 from tokpack.sources import LineStream
@@ -31,7 +31,7 @@ from tokpack.sources import LineStream
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from tokpack.encoding.messages import Event, Placement, Task
+    from tokpack.encoding.messages import Event, ToWorker
 
 FOREVER = 1 << 60
 
@@ -41,7 +41,6 @@ def patched(rng: random.Random) -> Iterator[None]:
     """Small blocks and parts for small inputs, and writes that other threads may interrupt."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(worker, "HELD_BYTES", rng.choice((500, 5000, 50_000)))
-        patch.setattr(worker, "SPILL_BYTES", rng.choice((500, 5000)))
         patch.setattr(blocks, "BLOCK_BYTES", rng.choice((64, 512, 4096)))
         stream = functools.partial(LineStream, block_bytes=rng.choice((64, 1000)))
         patch.setattr(worker, "LineStream", stream)
@@ -72,9 +71,9 @@ class Killed(BaseException):
 class _Thread:
     """A worker in a thread, with the queues between it and the run."""
 
-    def __init__(self, job: Job, name: str, slots: Slots | None, rng: random.Random) -> None:
+    def __init__(self, job: Job, slots: Slots | None, rng: random.Random) -> None:
         self.written: Counter[str] = Counter()  # bytes, by place
-        self.inbox: deque[Task | Placement] = deque()
+        self.inbox: deque[ToWorker] = deque()
         self.sent: deque[list[Event]] = deque()  # events that the run has not taken yet
         self.waits = False  # whether it waits for its inbox to be filled
         self.error: BaseException | None = None
@@ -83,7 +82,7 @@ class _Thread:
         self._killed = False
         self._go, self._stopped = threading.Semaphore(0), threading.Semaphore(0)
         counters = Counters((np.zeros(8, np.int64)).data)
-        self._worker = Worker(job, name, counters, self, slots=slots)
+        self._worker = Worker(job, counters, self, slots=slots)
         self._thread = threading.Thread(target=self._main, daemon=True)
         self._thread.start()
 
@@ -127,21 +126,21 @@ class _Thread:
         self._pause()
 
     def wrote(self, place: tracks.TrackFiles, size: int) -> None:
-        self.written[place.name] += size
+        self.written[JOINED if place.name == JOINED else SPILL] += size
         if self._rng.random() < 0.3:
             self._talk()
 
     def send(self, event: Event) -> None:
         self._outbox.append(event)
 
-    def poll(self) -> Task | Placement | None:
+    def poll(self) -> ToWorker | None:
         self._flush()
         self._talk()
         if not self.inbox or self._rng.random() < 0.3:  # a message may be delivered later
             return None
         return self.inbox.popleft()
 
-    def wait(self) -> Task | Placement | None:
+    def wait(self) -> ToWorker | None:
         self._flush()
         self.waits = True
         self._talk()
@@ -167,18 +166,17 @@ class Simulation:
 
     def run(self, workers: int, steps: int = FOREVER, touched: Sequence[int] = ()) -> bool:
         """Run for at most so many steps, then kill all; return whether the run has ended."""
-        job, journal = self.job, Journal(self.job.folder)
-        found = resume.found_pieces(job, _NO_PLAN, touched, journal)
-        joined = work._open_joined(job)
+        job, joined = self.job, work._open_joined(self.job)
+        resumed = resume.resume(job, touched, joined, lambda: None)
+        journal = Journal(job.folder, resumed.entries())
         segments = [part.end for part in job.parts if part.kind == "stream"]
         slots = None
         if workers > 1 and segments:
             size = max(segments) + self.rng.choice((0, 256, 4096))
             slots = Slots(self.rng.randint(1, 2 * workers), size)
         count = slots.count if slots else 0
-        self.coordinator = Coordinator(job, found, journal, workers=workers, slots=count)
-        names = [f"{found.runs}-{number}" for number in range(workers)]
-        threads = [_Thread(job, name, slots, self.rng) for name in names]
+        self.coordinator = Coordinator(job, resumed, journal, workers=workers, slots=count)
+        threads = [_Thread(job, slots, self.rng) for _ in range(workers)]
         try:
             if not self._go(threads, steps):
                 return False
@@ -236,13 +234,9 @@ class Simulation:
         assert not any(own._granted)
         assert not any(own._tasks)
         assert not own._owner
-        assert not own._under_way
+        assert not own._moving
         assert not own._begins
-        assert not +own._in_spill
-        newest = set(own._newest_spill.values())
-        folder = Path(self.job.folder.path)
-        left = {path.name.partition(".")[0] for path in folder.glob(f"{SPILL}*")}
-        assert left <= newest, (left, newest)
+        assert not list(Path(self.job.folder.path).glob(f"{SPILL}*"))
 
     def _check_bytes(self, joined: tracks.TrackFiles) -> None:
         """Cut the joined files to their length and compare their checksums with the noted ones."""
@@ -263,11 +257,3 @@ class Simulation:
     def content(self) -> list[bytes]:
         """Return the contents of the joined files."""
         return [Path(self.job.folder.joined(name)).read_bytes() for name in self.job.tracks]
-
-
-class _NoPlan:
-    def to_json(self) -> dict[str, Any]:
-        return {}
-
-
-_NO_PLAN: Any = _NoPlan()

@@ -144,10 +144,14 @@ class Place:
     def stop_at_part(self, number: int = 4, **more: Any) -> None:
         self.stop(STOP_AT_PART.format(part=number), **more)
 
+    @property
+    def edited(self) -> list[str]:
+        """The texts of the input as it is now."""
+        return [json.loads(line)["text"] for line in self.source.read_bytes().splitlines()]
+
     def right(self) -> None:
         """Check that the dataset is that of the input as it is now; verify must find no fault."""
-        texts = [json.loads(line)["text"] for line in self.source.read_bytes().splitlines()]
-        assert dataset(self.output) == twin(self.tokenizer, texts)
+        assert dataset(self.output) == twin(self.tokenizer, self.edited)
         self.verify()
         assert not self.work.exists()
 

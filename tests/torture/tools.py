@@ -37,7 +37,6 @@ def sizes(part_bytes: int) -> dict[str, Any]:
             "smallest_bytes": part_bytes,
         },
         "tokpack.encoding.worker.HELD_BYTES": part_bytes // 2,
-        "tokpack.encoding.worker.SPILL_BYTES": part_bytes,
         "tokpack.files.blocks.BLOCK_BYTES": part_bytes // 8,
     }
 

@@ -17,7 +17,7 @@ import warnings
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tokpack.encoding.messages import CopyPiece, EncodePart, Event, Segment, ToWorker
+from tokpack.encoding.messages import EncodePart, Event, Segment, StorePiece, ToWorker
 from tokpack.encoding.meter import Counters
 from tokpack.encoding.part import no_memory
 from tokpack.encoding.worker import Worker
@@ -36,14 +36,12 @@ POLL_SECONDS = 0.2
 START_SECONDS = 30.0  # of a thread
 
 
-def run_here(
-    job: Job, name: str, counters: Any, coordinator: Coordinator, poll: Callable[[], None]
-) -> None:
+def run_here(job: Job, counters: Any, coordinator: Coordinator, poll: Callable[[], None]) -> None:
     """Do all tasks with one worker, in this process.
 
     ``poll`` is called a few times a second, and may raise.
     """
-    worker = Worker(job, f"{name}-0", Counters(counters), _Direct(coordinator, poll))
+    worker = Worker(job, Counters(counters), _Direct(coordinator, poll))
     try:
         worker.serve()
     finally:
@@ -83,9 +81,8 @@ class _Process(NamedTuple):
 class Processes:
     """Workers in processes of their own; a context, which ends them."""
 
-    def __init__(self, job: Job, name: str, counters: Sequence[Any], slots: Slots | None) -> None:
+    def __init__(self, job: Job, counters: Sequence[Any], slots: Slots | None) -> None:
         self._job = job
-        self._name = name
         self._counters = counters
         self._slots = slots
         self._workers: list[_Process] = []
@@ -94,13 +91,12 @@ class Processes:
         # A fork shares what the parent has loaded, and starts in a millisecond.
         forks = sys.platform == "linux"
         context: Any = multiprocessing.get_context("fork" if forks else "spawn")
-        for number, counters in enumerate(self._counters):
+        for counters in self._counters:
             ours, theirs = context.Pipe()
             inherited = [worker.connection for worker in self._workers] + [ours]
-            name = f"{self._name}-{number}"
             process = context.Process(
                 target=_work,
-                args=(self._job, name, counters, self._slots, theirs),
+                args=(self._job, counters, self._slots, theirs),
                 kwargs={
                     "parent": os.getpid(),
                     "inherited": inherited if forks else [],
@@ -193,7 +189,7 @@ class Processes:
         task = coordinator.first_task(number)
         if isinstance(task, EncodePart | Segment):
             return self._job.describe(task.number)
-        if isinstance(task, CopyPiece):
+        if isinstance(task, StorePiece):
             return f"the copy of {self._job.describe(task.id[0])}"
         return "the work folder" if task is not None else "its wait for work"
 
@@ -262,7 +258,6 @@ class _Piped:
 
 def _work(
     job: Job,
-    name: str,
     counters: Any,
     slots: Slots | None,
     connection: Connection[Any, Any],
@@ -280,7 +275,7 @@ def _work(
     link = _Piped(connection, parent)
     try:
         link.start()
-        Worker(job, name, Counters(counters), link, slots=slots).serve()
+        Worker(job, Counters(counters), link, slots=slots).serve()
     except (BrokenPipeError, EOFError):
         os._exit(1)  # the parent has died
     except TokpackError as error:

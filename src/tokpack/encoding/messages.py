@@ -1,7 +1,8 @@
 """What the run and its workers say to each other: numbers and places, never text or tokens.
 
-A worker does its tasks one after the other, in the order in which they come. Placements it carries
-out at once, also in the middle of a task. What happens it reports by events.
+A worker does its tasks one after the other, in the order in which they come. Two messages it
+carries out at once, also in the middle of a task: UseSlot, and StorePiece for a piece that it
+holds. What happens it reports by events.
 """
 
 from __future__ import annotations
@@ -12,25 +13,20 @@ if TYPE_CHECKING:
     from tokpack.encoding.piece import Piece, PieceId, Stored
     from tokpack.errors import RecordError
 
-# -- tasks ------------------------------------------------------------
+# -- to a worker ------------------------------------------------------
 
 
 class EncodePart(NamedTuple):
-    """Encode a part; of a stream all segments but those in ``skip``, or ``only`` some.
+    """Encode a part; of a stream all segments but those in ``skip``.
 
-    ``at`` is where the tracks of its first piece begin in the joined files, where it is known by
+    ``at`` is where the tracks of its first piece begin in the joined files, where that is known by
     now. ``limit`` is the number of records after which to stop.
     """
 
     number: int
     at: tuple[int, ...] | None = None
     skip: frozenset[int] = frozenset()
-    only: frozenset[int] | None = None
     limit: int | None = None
-
-    def wants(self, segment: int) -> bool:
-        """Whether a segment of the stream is to be encoded."""
-        return segment not in self.skip if self.only is None else segment in self.only
 
 
 class Segment(NamedTuple):
@@ -47,57 +43,40 @@ class Segment(NamedTuple):
     line: int
 
 
-class CopyPiece(NamedTuple):
-    """Copy a piece from a spill to its place in the joined files."""
+class StorePiece(NamedTuple):
+    """Bring a piece to its place in the joined files: from the spill in which it is ``stored``.
+
+    Without ``stored`` it waits in the memory of the worker that is told so.
+    """
 
     id: PieceId
-    stored: Stored
-    sizes: tuple[int, ...]
     begins: tuple[int, ...]
-
-
-class CheckPiece(NamedTuple):
-    """Compare a piece that an earlier run has stored with its checksums."""
-
-    id: PieceId
-    stored: Stored
     sizes: tuple[int, ...]
+    stored: Stored | None
 
 
 class SharedBlock(NamedTuple):
     """A block of a joined file that several pieces share: (begin, end, sum) of what each has."""
 
     track: int
-    block: int
-    parts: tuple[tuple[int, int, bytes], ...]
+    number: int
+    shares: tuple[tuple[int, int, bytes], ...]
 
 
-class SumSharedBlocks(NamedTuple):
+class SumBlocks(NamedTuple):
     """Take the checksums of blocks that several pieces share."""
 
-    edges: tuple[SharedBlock, ...]
-
-
-Task = EncodePart | Segment | CopyPiece | CheckPiece | SumSharedBlocks
-
-# -- placements --------------------------------------------------------
-
-
-class StorePiece(NamedTuple):
-    """Write a piece that waits in memory to its place in the joined files."""
-
-    id: PieceId
-    begins: tuple[int, ...]
+    blocks: tuple[SharedBlock, ...]
 
 
 class UseSlot(NamedTuple):
-    """Put the next segment of the stream that is being read into a slot, for somebody else."""
+    """Put the next segment of the stream that is being read into a slot, for another worker."""
 
     slot: int
 
 
-Placement = StorePiece | UseSlot
-ToWorker = Task | Placement
+Task = EncodePart | Segment | StorePiece | SumBlocks
+ToWorker = Task | UseSlot
 
 # -- events ------------------------------------------------------------
 
@@ -108,30 +87,11 @@ class PieceEncoded(NamedTuple):
     piece: Piece
 
 
-class Unencoded(NamedTuple):
-    """A piece has a bad record that ends the run, its first one."""
-
-    id: PieceId
-    error: RecordError
-
-
 class PieceStored(NamedTuple):
     """A piece lies in files now."""
 
     id: PieceId
     stored: Stored
-
-
-class PieceCorrupt(NamedTuple):
-    """A piece in files is not what was stored there."""
-
-    id: PieceId
-
-
-class SharedBlockSums(NamedTuple):
-    """The checksums of blocks: (track, block, sum)."""
-
-    sums: tuple[tuple[int, int, bytes], ...]
 
 
 class StreamEnd(NamedTuple):
@@ -142,25 +102,14 @@ class StreamEnd(NamedTuple):
     blocks: str | None
 
 
-class SlotFree(NamedTuple):
-    """A slot is free again; ``unused`` where nothing was put into it."""
-
-    slot: int
-    unused: bool
-
-
 class TaskDone(NamedTuple):
-    """The first task of the worker's queue is done."""
+    """The first task of the worker's queue is done, and its slot is free, if it has one.
+
+    ``failed`` is the piece with a bad record that ends the run. ``sums`` are those of SumBlocks.
+    """
+
+    failed: tuple[PieceId, RecordError] | None = None
+    sums: tuple[bytes, ...] = ()
 
 
-Event = (
-    PieceEncoded
-    | Unencoded
-    | PieceStored
-    | PieceCorrupt
-    | SharedBlockSums
-    | StreamEnd
-    | Segment
-    | SlotFree
-    | TaskDone
-)
+Event = PieceEncoded | PieceStored | Segment | StreamEnd | TaskDone

@@ -38,8 +38,8 @@ SOURCE_COLUMNS = ("records", "lines", "rejected", "bytes_read", "text_bytes")
 KEY_COLUMNS = ("documents", "sequences", "tokens", "empty", "special", "key_bytes", "runs")
 
 JOINED = "joined"  # the place of all pieces in the end
-SPILL = "spill-"  # with a worker's name and a number: where they wait
-_PLACE = re.compile(rf"{JOINED}|{SPILL}[0-9]+-[0-9]+-[0-9]+")
+SPILL = "spill-"  # with the part and the segment: where one waits
+_PLACE = re.compile(rf"{JOINED}|{SPILL}[0-9]+-[0-9]+")
 
 PieceId = tuple[int, int]  # (part, segment)
 

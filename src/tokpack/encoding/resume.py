@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tokpack.encoding.journal import NAME
+from tokpack.encoding.journal import read_journal
 from tokpack.encoding.messages import StreamEnd
-from tokpack.encoding.piece import SPILL, Piece
+from tokpack.encoding.piece import JOINED, SPILL, Piece
 from tokpack.encoding.plan import Plan
+from tokpack.encoding.tracks import TrackFiles, is_whole
 from tokpack.errors import FormatError, InputError, OutputError, ResumeError, StoreError
 from tokpack.files.durable import UNFINISHED
 from tokpack.indexed import Manifest, bin_path, idx_path, trace_path
+from tokpack.machine import usable_cores
 from tokpack.sources import block_checksums, content_checksum
 from tokpack.stores import identity, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from tokpack.encoding.folder import WorkFolder
-    from tokpack.encoding.journal import Journal
     from tokpack.encoding.options import EncodeOptions
     from tokpack.encoding.piece import Job, PieceId
 
@@ -131,124 +134,114 @@ def _other_run(folder: WorkFolder, difference: str) -> ResumeError:
 
 @dataclass(frozen=True)
 class ResumeState:
-    """What earlier runs have left: pieces by their ids, and of streams that were read to their end
-    the number of segments and the checksums of the file, by part. ``runs`` is how many there were.
+    """What earlier runs have left: pieces, and the ends of streams, by part."""
+
+    pieces: dict[PieceId, Piece] = field(default_factory=dict)
+    streams: dict[int, StreamEnd] = field(default_factory=dict)
+
+    def entries(self) -> Iterator[dict[str, Any]]:
+        """What the journal says of it."""
+        yield from ({"piece": piece.to_json()} for piece in self.pieces.values())
+        yield from ({"stream": end._asdict()} for end in self.streams.values())
+
+    def lacks(self, part: int, kind: str) -> bool:
+        """Whether a part has fewer pieces than it should have."""
+        if kind == "stream" and part not in self.streams:
+            return True
+        count = self.streams[part].segments if kind == "stream" else 1
+        return any((part, segment) not in self.pieces for segment in range(count))
+
+    def forget_from(self, part: int) -> bool:
+        """Leave out what was made of a part and all that follow. Whether that was anything."""
+        pieces = [key for key in self.pieces if key[0] >= part]
+        streams = [number for number in self.streams if number >= part]
+        for key in pieces:
+            del self.pieces[key]
+        for number in streams:
+            del self.streams[number]
+        return bool(pieces or streams)
+
+
+def resume(
+    job: Job, touched: Sequence[int], joined: TrackFiles, beat: Callable[[], None]
+) -> ResumeState:
+    """What the journal tells of, as far as it is of the inputs as they are now, and whole.
+
+    What was made of the sources of ``touched``, whose files have another time than before, is left
+    out, and what follows it, since its place may be another. ``beat`` is called while the files of
+    the pieces are read; those that hold no piece any more are removed. Raises OutputError.
     """
-
-    pieces: dict[PieceId, Piece]
-    segments: dict[int, int]
-    stream_blocks: dict[int, str | None]
-    runs: int
-
-
-def found_pieces(job: Job, plan: Plan, touched: Sequence[int], journal: Journal) -> ResumeState:
-    """The pieces of the journal that were made from the inputs as they are now.
-
-    Each source of ``touched``, whose file has another time than before, is compared with the
-    checksums in the journal. ResumeError where its content has changed; where the journal has no
-    checksum of it, its pieces are left out. Workers check the files of the pieces later. Spills
-    that hold no piece are removed.
-    """
-    found = _in_journal(job, journal)
-    for source in touched:
-        for part in job.parts_of[source]:
-            if not _is_as_it_was(job, found, source, part):
-                if not job.options.overwrite:
-                    name = job.sources[source].name
-                    raise _other_run(job.folder, f"the input {name} has changed since")
-                job.folder.clear(keep=("lock", NAME))
-                job.folder.write_json("plan.json", plan.to_json())
-                journal.clear()
-                journal.write({"run": found.runs})
-                return ResumeState({}, {}, {}, found.runs)
-    for source in touched:
-        _forget_unknown(job, found, source)
-    if touched:
-        # With the new times, so that these sources are not compared again.
-        job.folder.write_json("plan.json", plan.to_json())
-        journal.write({"forget": sorted(_parts_without(job, found))})
-    for part, count in found.segments.items():
-        for key in [key for key in found.pieces if key[0] == part and key[1] >= count]:
-            del found.pieces[key]
+    state = _in_journal(job)
+    if touched and state.forget_from(min(job.parts_of[source].start for source in touched)):
+        name = job.sources[min(touched)].name
+        _log.warning("%s has another time: it is encoded again, with what follows it", name)
+    for part, end in state.streams.items():
+        for key in [key for key in state.pieces if key[0] == part and key[1] >= end.segments]:
+            del state.pieces[key]
+    _leave_out_damaged(job, state, joined, beat)
     if job.options.limit is not None:  # how many records are left for a part depends on all before
-        _forget(found, range(_first_incomplete(job, found), len(job.parts)))
-    used = {piece.stored.place for piece in found.pieces.values() if piece.stored is not None}
+        kinds = enumerate(part.kind for part in job.parts)
+        state.forget_from(next((n for n, kind in kinds if state.lacks(n, kind)), len(job.parts)))
+    used = {piece.stored.place for piece in state.pieces.values() if piece.stored is not None}
     for name in os.listdir(job.folder.path):
         if name.startswith(SPILL) and name.partition(".")[0] not in used:
             job.folder.remove_file(name)
-    return found
+    return state
 
 
-def _in_journal(job: Job, journal: Journal) -> ResumeState:
+def _in_journal(job: Job) -> ResumeState:
     """The newest entry of every piece, and the ends of streams."""
-    found, runs = ResumeState({}, {}, {}, 0), 0
-    with closing(journal.read()) as entries:
+    state = ResumeState()
+    with closing(read_journal(job.folder)) as entries:
         for entry in entries:
             try:
                 if "piece" in entry:
                     piece = Piece.from_json(entry["piece"], job)
-                    found.pieces[piece.id] = piece
-                elif "stream" in entry:
-                    number, count, sums = (entry["stream"][k] for k in StreamEnd._fields)
-                    found.segments[int(number)] = int(count)
-                    found.stream_blocks[int(number)] = sums
-                elif "forget" in entry:
-                    _forget(found, entry["forget"])
-                elif "run" in entry:
-                    runs = int(entry["run"]) + 1
+                    state.pieces[piece.id] = piece
+                else:
+                    end = StreamEnd(**entry["stream"])
+                    if job.parts[end.number].kind != "stream" or end.segments < 1:
+                        break
+                    state.streams[end.number] = end
             except (LookupError, TypeError, ValueError, OverflowError, AssertionError):
                 break  # of another version of tokpack, or worse: what follows is as good as lost
-    journal.write({"run": runs})
-    return replace(found, runs=runs)
+    return state
 
 
-def _known_sums(job: Job, found: ResumeState, source: int, part: int) -> str | None:
-    """The checksums of what a part has read of a source; None where they are not known."""
-    if job.parts[part].kind == "stream":
-        return found.stream_blocks.get(part)
-    piece = found.pieces.get((part, 0))
-    return None if piece is None else piece.blocks[source - job.sources_of(part).start]
+def _leave_out_damaged(
+    job: Job, state: ResumeState, joined: TrackFiles, beat: Callable[[], None]
+) -> None:
+    """Compare all pieces with their checksums: what a power loss has taken is made again."""
+    pieces = list(state.pieces.values())
+    damaged = []
+    with ThreadPoolExecutor(usable_cores()) as pool:  # its threads end before workers are forked
+        for piece, whole in zip(
+            pieces, pool.map(lambda piece: _is_whole(job, piece, joined), pieces), strict=True
+        ):
+            beat()
+            if not whole:
+                damaged.append(piece.id)
+    for key in damaged:
+        del state.pieces[key]
+    if damaged:
+        _log.warning(
+            "%s: what is left of the stopped run is damaged or was lost in part; it is made again",
+            job.folder.path,
+        )
 
 
-def _is_as_it_was(job: Job, found: ResumeState, source: int, part: int) -> bool:
-    """Whether what a part has read of a source has the same checksums; True without checksums."""
-    sums, own = _known_sums(job, found, source, part), job.sources[source]
-    if sums is None:
-        return True
-    if job.parts[part].kind in ("whole", "files", "stream"):
-        return sums == block_checksums(own, 0, own.size)
-    return sums == job.block_checksums(part)
-
-
-def _forget_unknown(job: Job, found: ResumeState, source: int) -> None:
-    """Leave out the pieces of a touched source that have no checksums to compare."""
-    parts = job.parts_of[source]
-    told = [part for part in parts if _known_sums(job, found, source, part) is not None]
-    # A byte range can be checked by its own blocks; other kinds of parts only all together.
-    if len(told) < len(parts) and job.parts[parts.start].kind != "bytes":
-        told = []
-    _forget(found, sorted(set(parts) - set(told)))
-
-
-def _forget(found: ResumeState, parts: Sequence[int]) -> None:
-    gone = set(parts)
-    for key in [key for key in found.pieces if key[0] in gone]:
-        del found.pieces[key]
-    for part in gone:
-        found.segments.pop(part, None)
-        found.stream_blocks.pop(part, None)
-
-
-def _parts_without(job: Job, found: ResumeState) -> set[int]:
-    """The parts without any piece."""
-    return set(range(len(job.parts))) - {number for number, _ in found.pieces}
-
-
-def _first_incomplete(job: Job, found: ResumeState) -> int:
-    """The first part that lacks pieces; the number of parts where none does."""
-    streams = {number for number, _ in found.pieces if job.parts[number].kind == "stream"}
-    missing = _parts_without(job, found) | (streams - set(found.segments))
-    return min(missing, default=len(job.parts))
+def _is_whole(job: Job, piece: Piece, joined: TrackFiles) -> bool:
+    assert piece.stored is not None
+    if piece.stored.place == JOINED:
+        return is_whole(joined, piece.stored, piece.sizes)
+    try:
+        spill = TrackFiles(job.folder, piece.stored.place, job.tracks)
+    except OutputError as error:
+        if error.errno != errno.ENOENT:
+            raise
+        return False
+    with closing(spill):
+        return is_whole(spill, piece.stored, piece.sizes)
 
 
 def _check_inputs(plan: Plan, manifest: Manifest, prefix: str, contents: dict[int, str]) -> None:

@@ -2,8 +2,8 @@
 
 A piece's place is known when all pieces before it have told their sizes. So most pieces wait for a
 moment in their worker's memory and are written once, where they belong, with checksums taken while
-the bytes are in the cache. What would wait too long, or takes too much memory, goes to a *spill*, a
-set of files of the worker in the work folder, and is copied from there.
+the bytes are in the cache. What would wait too long, or takes too much memory, goes to a *spill*,
+files of its own in the work folder, and is copied from there.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokpack.encoding.folder import create_own, open_own
-from tokpack.encoding.piece import Stored
+from tokpack.encoding.piece import JOINED, Stored
 from tokpack.files.blocks import BlockSums, read_blocks, spans, sums_of
 from tokpack.files.durable import cannot_write, start_writeback
 
@@ -77,21 +77,16 @@ class Tracks:
 
     def __init__(self, memory: TrackBuffers, growing: Callable[[Tracks, int], None]) -> None:
         self.sizes = [0] * len(memory.buffers)
-        self.begins: tuple[int, ...] = ()
+        self._begins: tuple[int, ...] = ()
         self._memory: TrackBuffers | None = memory
         self._growing = growing
-        self._place: TrackFiles
+        self._files: TrackFiles
         self._sums: list[BlockSums]
 
     @property
     def is_stored(self) -> bool:
         """Whether they go to files."""
         return self._memory is None
-
-    @property
-    def ends(self) -> tuple[int, ...]:
-        """Where the tracks end in their files."""
-        return tuple(begin + size for begin, size in zip(self.begins, self.sizes, strict=True))
 
     @property
     def in_memory(self) -> int:
@@ -111,11 +106,11 @@ class Tracks:
             self._memory.put(track, self.sizes[track], data)
         self.sizes[track] += len(data)
 
-    def store(self, place: TrackFiles, begins: Sequence[int]) -> None:
+    def store(self, files: TrackFiles, begins: Sequence[int]) -> None:
         """Write what is held to files, where each track begins at an offset; the rest follows."""
         memory, self._memory = self._memory, None
         assert memory is not None
-        self._place, self.begins = place, tuple(begins)
+        self._files, self._begins = files, tuple(begins)
         self._sums = [BlockSums(begin) for begin in begins]
         for track, size in enumerate(self.sizes):
             held = memory.buffers[track][:size].data
@@ -123,16 +118,19 @@ class Tracks:
             for at, stop in spans(begin, begin + size):  # a block is hashed while it is hot
                 self._write(track, held[at - begin : stop - begin])
 
-    def stored(self) -> Stored:
-        """Where the piece lies, which is complete."""
-        for track, (begin, size) in enumerate(zip(self.begins, self.sizes, strict=True)):
-            start_writeback(self._place.files[track], begin, size)
-        return Stored(self._place.name, self.begins, tuple(sums.finish() for sums in self._sums))
+    def finish(self) -> Stored:
+        """Where the piece lies, which is complete and stored."""
+        files = self._files
+        for track, (begin, size) in enumerate(zip(self._begins, self.sizes, strict=True)):
+            start_writeback(files.files[track], begin, size)
+        if files.name != JOINED:
+            files.close()
+        return Stored(files.name, self._begins, tuple(sums.finish() for sums in self._sums))
 
     def _write(self, track: int, data: memoryview) -> None:
         at = self._sums[track].at
         self._sums[track].add(data)
-        self._place.write(track, data, at)
+        self._files.write(track, data, at)
 
 
 class TrackBuffers:
@@ -174,11 +172,11 @@ def copy_piece(
     return Stored(target.name, tuple(begins), tuple(sums))
 
 
-def is_stored(place: TrackFiles, stored: Stored, sizes: Sequence[int]) -> bool:
+def is_whole(files: TrackFiles, stored: Stored, sizes: Sequence[int]) -> bool:
     """Whether the tracks of a piece are what was stored. Raises OutputError."""
     for track, (begin, size) in enumerate(zip(stored.begins, sizes, strict=True)):
-        with cannot_write(place.paths[track]):
-            sums = sums_of(place.files[track], begin, begin + size)
+        with cannot_write(files.paths[track]):
+            sums = sums_of(files.files[track], begin, begin + size)
         if sums != stored.sums[track]:
             return False
     return True

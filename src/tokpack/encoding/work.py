@@ -16,7 +16,8 @@ from tokpack.encoding.folder import create_own
 from tokpack.encoding.journal import Journal
 from tokpack.encoding.meter import Meter
 from tokpack.encoding.piece import JOINED
-from tokpack.encoding.resume import check_budget, found_pieces
+from tokpack.encoding.plan import NAME as PLAN
+from tokpack.encoding.resume import check_budget, resume
 from tokpack.encoding.tracks import TrackFiles
 from tokpack.encoding.worker import Slots
 from tokpack.files.durable import cannot_write, sync_data
@@ -62,18 +63,20 @@ class EncodingRun:
     ) -> None:
         with ExitStack() as opened:
             self._job = job
-            self._journal = Journal(job.folder)
-            opened.callback(self._journal.close)
-            self._found = found_pieces(job, plan, touched, self._journal)
             self._joined = _open_joined(job)
             opened.callback(self._joined.close)
+            resumed = resume(job, touched, self._joined, beat)
+            self._journal = Journal(job.folder, resumed.entries())
+            opened.callback(self._journal.close)
+            if touched:  # with the new times, so that nothing is left out again
+                job.folder.write_json(PLAN, plan.to_json())
             workers = self._useful(workers)
             self._meter = Meter(show, plan.bytes, workers)
-            self._meter.add(list(self._found.pieces.values()), job.columns)
+            self._meter.add(list(resumed.pieces.values()), job.columns)
             self._slots = _slots_for(job, workers)
             slots = self._slots.count if self._slots else 0
             self._coordinator = Coordinator(
-                job, self._found, self._journal, workers=workers, slots=slots
+                job, resumed, self._journal, workers=workers, slots=slots
             )
             self._check = SelfCheck(job)
             files = dict(zip(self._joined.paths, self._joined.files, strict=True))
@@ -82,14 +85,14 @@ class EncodingRun:
 
     def encode(self) -> EncodeResult:
         """Do what is left to do, and make it durable."""
-        job, coordinator, name = self._job, self._coordinator, str(self._found.runs)
+        job, coordinator = self._job, self._coordinator
         if len(self._meter.shared) > 1:
-            with Processes(job, name, self._meter.shared, self._slots) as processes:
+            with Processes(job, self._meter.shared, self._slots) as processes:
                 self._start()
                 processes.run(coordinator, self._poll)
         else:
             self._start()
-            run_here(job, name, self._meter.shared[0], coordinator, self._poll)
+            run_here(job, self._meter.shared[0], coordinator, self._poll)
         self._check.finish()
         self._meter.show("sync", now=True)
         self._syncs.stop()
@@ -98,7 +101,7 @@ class EncodingRun:
             with cannot_write(self._joined.paths[track]):
                 os.ftruncate(file, end)
                 sync_data(file)
-        return EncodeResult(coordinator.pieces, coordinator.blocks, coordinator.digests())
+        return EncodeResult(coordinator.pieces, coordinator.stream_blocks, coordinator.digests())
 
     @property
     def is_worth_keeping(self) -> bool:
