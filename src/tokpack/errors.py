@@ -7,6 +7,7 @@ program or the machine failed.
 from __future__ import annotations
 
 import errno
+import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -14,9 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 MOST_CHARACTERS = 4000  # of a message, whatever somebody's file has in it
-
-
 _MARK = "\0"  # on both sides of an option in the text of an error
+_OPTION = re.compile(f"{_MARK}([\\w.-]+)(=[^{_MARK}]*)?{_MARK}")
 
 
 def option(name: str, *value: object) -> str:
@@ -29,13 +29,15 @@ def option(name: str, *value: object) -> str:
 
 def worded(text: str, flags: Mapping[str, str] | None = None) -> str:
     """A text with options, which have these ``flags``; all others have their names in Python."""
-    words, flags = text.split(_MARK), flags or {}
-    for place, word in enumerate(words[1::2]):
-        name, _, value = word.partition("=")
-        if name in flags:
-            value = "" if value == "True" else value.strip("'")
-            words[2 * place + 1] = f"{flags[name]} {value}".rstrip()
-    return "".join(words)
+
+    def replaced(match: re.Match[str]) -> str:
+        name, value = match[1], match[2] or ""
+        flag = (flags or {}).get(name)
+        if flag is None:
+            return name + value
+        return f"{flag} {'' if value == '=True' else value[1:].strip(chr(39))}".rstrip()
+
+    return _OPTION.sub(replaced, text)
 
 
 class TokpackError(Exception):

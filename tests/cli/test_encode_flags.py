@@ -13,9 +13,7 @@ from tokpack.cli.parser import parse
 
 def options_of(command: str) -> tuple[Any, list[str]]:
     """What the library is asked to do for a command line, and the notes for the user."""
-    arguments = parse(PAGE, command.split())
-    assert arguments is not None
-    return resolve(arguments)
+    return resolve(parse(PAGE, command.split()))
 
 
 @pytest.mark.parametrize(
@@ -82,10 +80,8 @@ def test_flags_mean(command: str, expected: dict[str, Any]) -> None:
 
 
 def test_workers_change_nothing_else() -> None:
-    arguments = parse(PAGE, ["a", "--workers", "8"])
-    assert arguments is not None
     options, notes = options_of("a")
-    assert resolve(arguments) == (replace(options, workers=8), notes)
+    assert options_of("a --workers 8") == (replace(options, workers=8), notes)
 
 
 def test_flags_without_effect_get_a_note_each() -> None:

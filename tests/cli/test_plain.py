@@ -99,6 +99,7 @@ def test_progress_fits_its_line() -> None:
             "x/epochs: --order a b needs --epochs 4",
         ),
         (f"{option('order', True)} or {option('fim')}", "order=True or fim", "--order or fim"),
+        (f"a\0b needs {option('order')}", "a\0b needs order", "a\0b needs --order"),
     ],
 )
 def test_an_error_carries_the_options_that_it_is_about(text: str, plain: str, flagged: str) -> None:

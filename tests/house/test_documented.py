@@ -98,7 +98,7 @@ def at_home(patch: pytest.MonkeyPatch, root: Path, folder: Path) -> None:
 
 def parsed(words: list[str]) -> None:
     """Parse a command that is not run, without what the shell does with its output."""
-    words = list(itertools.takewhile(lambda word: word not in ("|", ">"), words))
+    words = list(itertools.takewhile(lambda word: word not in ("|", ">", "&&"), words))
     if words[1] == "train":
         files = [word for word in words[2:] if word.endswith((".yaml", ".yml"))]
         for file in files:

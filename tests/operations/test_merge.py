@@ -367,10 +367,7 @@ def test_the_commands(tmp_path: Path) -> None:
     assert done.stdout == "w_00000\nw_00001\n"
     assert documents_of(tmp_path / "w_00000") == [[[1, 2]], [[3]]]
     for wrong, message in (
-        (["merge"], "no INPUT"),
-        (["merge", "a"], "no output"),
         (["merge", "a", "b", "-o", "all"], "exists"),
-        (["split", "a", "b", "-o", "x", "--parts", 1], "2 inputs"),
         (["split", "a", "-o", "x"], "say how to cut"),
         (["split", "a", "-o", "x", "--shares", "1;2"], "is not a list such as"),
     ):

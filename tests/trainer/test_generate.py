@@ -261,8 +261,8 @@ def test_export_of_neox(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     ("words", "message"),
     [
         (["export", "somewhere"], "no output: add -o DIR"),
-        (["export", "-o", "a"], "0 inputs: name one CHECKPOINT"),
-        (["export", "a", "b", "-o", "c"], "2 inputs"),
+        (["export", "-o", "a"], "CHECKPOINT"),
+        (["export", "a", "b", "-o", "c"], "given "),
         (["export", "absent", "-o", "c"], "absent: there is no checkpoint"),
         (["generate", "absent"], "absent: there is no checkpoint"),
         (["generate", "a", "--temperature", "-1"], "is not a number of at least 0"),

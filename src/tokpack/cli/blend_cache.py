@@ -87,20 +87,19 @@ def build(plan: BlendPlan, arguments: argparse.Namespace) -> list[Any]:
     """Build what is asked for. Returns a list of Prepared, or of IndexFiles. Raises as those do."""
     from tokpack.samples.blend.prebuild import index_files, prebuild
 
-    with terminal.notes_from_log(quiet=arguments.quiet):
-        if arguments.cache:
-            return list(prebuild(plan, arguments.cache))
-        return list(
-            index_files(
-                plan,
-                arguments.megatron_cache,
-                tokenizer_ids=_tokenizer_ids(arguments.tokenizer_ids),
-                rename=dict(arguments.rename or ()),
-                fused=arguments.fused,
-                overwrite=arguments.overwrite,
-                inputs=[*arguments.inputs, arguments.tokenizer_ids or ""],
-            )
+    if arguments.cache:
+        return list(prebuild(plan, arguments.cache))
+    return list(
+        index_files(
+            plan,
+            arguments.megatron_cache,
+            tokenizer_ids=_tokenizer_ids(arguments.tokenizer_ids),
+            rename=dict(arguments.rename or ()),
+            fused=arguments.fused,
+            overwrite=arguments.overwrite,
+            inputs=[*arguments.inputs, arguments.tokenizer_ids or ""],
         )
+    )
 
 
 def print_files(files: Sequence[Any], arguments: argparse.Namespace) -> None:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from tokpack.cli import terminal
-from tokpack.display import discard, nearest
+from tokpack.display import discard, nearest, tell
 from tokpack.errors import TokpackError, UsageError
 from tokpack.quantities import bytes_text
 
@@ -113,14 +113,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         resumable = name in COMMANDS and COMMANDS[name].resumable
         hint = "; run the same command again to resume" if resumable else ""
-        terminal.say(f"tokpack: interrupted{hint}")
+        tell(f"tokpack: interrupted{hint}")
         return INTERRUPTED
     except Exception as error:
         if "--debug" in arguments:
             import traceback
 
             for line in traceback.format_exc().splitlines():
-                terminal.say(line)
+                tell(line)
         return _explain(error, name, arguments)
     finally:
         if "--debug" in arguments:
@@ -138,40 +138,49 @@ def command_of(words: Sequence[str]) -> tuple[str, list[str]]:
 
 
 def _dispatch(name: str, arguments: Sequence[str]) -> int:
+    if name in COMMANDS:
+        return _run(name, arguments)
+    sys.stdout.write(_text_of(name, arguments))
+    return 0
+
+
+def _run(name: str, arguments: Sequence[str]) -> int:
+    """Run a command, which is loaded by name, with all that it imports, when it is asked for."""
+    command = importlib.import_module(module_of(name))
+    from tokpack.cli.parser import help_asked, parse
+
+    code = 0
+    if text := help_asked(command.PAGE, arguments):
+        sys.stdout.write(text)
+    elif command.PAGE.takes_words:
+        code = command.run(arguments)
+    else:
+        parsed = parse(command.PAGE, arguments)
+        with terminal.talk(quiet=parsed.quiet):
+            code = command.run(parsed)
+    return code
+
+
+def _text_of(name: str, arguments: Sequence[str]) -> str:
+    """What is printed for a word that is no command. UsageError."""
     if name in ("-h", "--help", "--help-all", "help"):
         lines = []
         for title, group in GROUPS.items():
             lines += ["", f"{title}:"]
             lines += [f"  {key:<15} {command.summary}" for key, command in group.items()]
-        sys.stdout.write(HELP.format(commands="\n".join(lines)))
-        return 0
+        return HELP.format(commands="\n".join(lines))
     if _second_words(name) and {"-h", "--help", "--help-all"}.intersection(arguments):
         lines = [f"  {key:<15} {COMMANDS[key].summary}" for key in _second_words(name)]
-        sys.stdout.write("\n".join([*lines, ""]))
-        return 0
+        return "\n".join([*lines, ""])
     if name in ("-V", "--version", "version"):
         from tokpack.cli.installed import version_text
 
-        sys.stdout.write(version_text())
-        return 0
+        return version_text()
     if name == "--completion":
         from tokpack.cli.completion import completion_script
 
-        sys.stdout.write(completion_script("".join(arguments[:1])))
-        return 0
-    if name not in COMMANDS:
-        raise UsageError(_unknown_command(name))
-    # By name: a command is loaded, with all that it imports, only when it is asked for.
-    command = importlib.import_module(module_of(name))
-    from tokpack.cli.parser import help_asked, parse
-
-    if text := help_asked(command.PAGE, arguments):
-        sys.stdout.write(text)
-        return 0
-    code: int = command.run(
-        arguments if command.PAGE.takes_words else parse(command.PAGE, arguments)
-    )
-    return code
+        return completion_script("".join(arguments[:1]))
+    raise UsageError(_unknown_command(name))
 
 
 def pages() -> list[Page]:
@@ -187,7 +196,7 @@ def _say_amounts() -> None:
         requests, read, written = access.amounts()
         if requests:
             sent = f", {bytes_text(written)} written" if written else ""
-            terminal.say(f"tokpack: stores: {requests} requests, {bytes_text(read)} read{sent}")
+            tell(f"tokpack: stores: {requests} requests, {bytes_text(read)} read{sent}")
 
 
 def module_of(name: str) -> str:
@@ -229,9 +238,7 @@ def _explain(error: Exception, name: str, arguments: Sequence[str]) -> int:
         terminal.error(f"there is not enough memory{f' ({error})' if str(error) else ''}")
     else:
         terminal.error(f"{type(error).__name__}: {error}")
-        terminal.say(
-            "This is a fault in tokpack. Run again with --debug to see where, and report it."
-        )
+        tell("This is a fault in tokpack. Run again with --debug to see where, and report it.")
     return 2
 
 

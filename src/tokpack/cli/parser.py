@@ -139,7 +139,20 @@ def parse(page: Page, argv: Sequence[str]) -> argparse.Namespace:
     _refuse_unknown(words, known)
     arguments = parser.parse_intermixed_args(words)
     arguments.inputs += argv[end + 1 :]
+    _check_usage(page, arguments)
     return arguments
+
+
+def _check_usage(page: Page, arguments: argparse.Namespace) -> None:
+    """Refuse fewer or more inputs, or no output, than the usage line has. UsageError."""
+    before, _, output = page.usage.removesuffix(" [flags]").partition(" -o ")
+    names, given = before.split(), arguments.inputs
+    least = sum(not name.startswith("[") for name in names)
+    if "..." not in before and not least <= len(given) <= len(names):
+        what = ", ".join(given) or "none"
+        raise UsageError(f"expected `tokpack {page.command} {before}`, given {what}; see --help")
+    if output and not arguments.output:
+        raise UsageError(f"no output: add -o {output}")
 
 
 def flag_names(*groups: Group) -> dict[str, str]:
@@ -151,6 +164,15 @@ def flag_names(*groups: Group) -> dict[str, str]:
         for group in groups
         for one in group.flags
     }
+
+
+def options_of(function: Callable[..., Any], arguments: argparse.Namespace) -> dict[str, Any]:
+    """The flags of a command that its function has as parameters behind the ``*``, by name."""
+    from inspect import Parameter, signature
+
+    parameters = signature(function).parameters.values()
+    names = {one.name for one in parameters if one.kind is Parameter.KEYWORD_ONLY}
+    return {name: value for name, value in vars(arguments).items() if name in names}
 
 
 def number(minimum: int) -> Callable[[str], int]:

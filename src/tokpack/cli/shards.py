@@ -8,8 +8,8 @@ import sys
 from contextlib import contextmanager, redirect_stdout
 from typing import TYPE_CHECKING, Any
 
-from tokpack.cli import rewrite, summary, terminal
-from tokpack.cli.parser import Group, flag_names, flags, parse
+from tokpack.cli import summary, terminal
+from tokpack.cli.parser import Group, flag_names, flags, options_of, parse
 from tokpack.errors import BusyError, TokpackError, UnreachableError, UsageError, WorkerError
 from tokpack.quantities import bytes_text, count_text, counted, time_text
 from tokpack.shards import SHARD_BYTES
@@ -53,15 +53,6 @@ _BESIDE_A_PLAN = frozenset(
 )
 
 
-def one_prefix(inputs: Sequence[str], command: str) -> str:
-    """The one PREFIX of a plan that a command was given. UsageError."""
-    if len(inputs) != 1:
-        raise UsageError(f"name one PREFIX: tokpack {command} PREFIX")
-    from tokpack.shards.plan import prefix_of
-
-    return prefix_of(inputs[0])
-
-
 def encode(arguments: argparse.Namespace, page: Page) -> int:
     """Make the shards that ``encode --plan`` asks for, one after the other."""
     from tokpack.shards.plan import load_plan
@@ -78,27 +69,14 @@ def encode(arguments: argparse.Namespace, page: Page) -> int:
     prefix, plan = load_plan(arguments.plan)
     datasets = []
     for number in numbers_of(arguments.shard, plan.shards):
-        with (
-            terminal.notes_from_log(quiet=arguments.quiet),
-            terminal.Reporter(quiet=arguments.quiet, interval=arguments.log_interval) as report,
-            _outcome_is_told(),
-        ):
-            manifests = encode_shard(
-                plan,
-                prefix,
-                number,
-                workers=arguments.workers,
-                scratch=arguments.scratch,
-                overwrite=arguments.overwrite,
-                progress=report,
-            )
+        with terminal.Reporter(arguments.log_interval) as report, _outcome_is_told():
+            options = options_of(encode_shard, arguments)
+            manifests = encode_shard(plan, prefix, number, **options, progress=report)
         names = plan.prefixes(prefix, number).values()
-        made = list(zip(names, manifests, strict=True))
-        datasets += made
-        if not arguments.quiet:
-            for name, manifest in made:
-                there = "" if report.first else " (it was there)"
-                terminal.say(rewrite.describe(name, manifest) + there)
+        for name, manifest in zip(names, manifests, strict=True):
+            there = "" if report.first else " (it was there)"
+            terminal.say(summary.describe(name, manifest) + there)
+            datasets.append((name, manifest))
     summary.print_made(datasets, arguments)
     return 0
 
@@ -138,18 +116,15 @@ def encode_on(arguments: argparse.Namespace, options: EncodeOptions) -> int:
     from tokpack.shards.ray_engine import RayEngine
 
     prefix = options.output if is_url(options.output) else os.path.abspath(options.output)
-    with terminal.notes_from_log(quiet=arguments.quiet):
-        plan = make_shard_plan(options, arguments.shard_size)
-    say = (lambda text: None) if arguments.quiet else terminal.note
+    plan = make_shard_plan(options, arguments.shard_size)
     with redirect_stdout(sys.stderr):  # where Ray says what happens to nodes
         engine = RayEngine(arguments.ray_address, arguments.workers or None)
         more = ["--workers", str(engine.cpus), "--quiet"]
         more += ["--scratch", arguments.scratch] if arguments.scratch else []
         try:
             plan = save_plan(plan, prefix, overwrite=arguments.overwrite)
-            interval = arguments.log_interval
-            with terminal.Reporter(quiet=arguments.quiet, interval=interval) as report:
-                ShardRunner(plan, prefix, engine, more, show=report, say=say).run()
+            with terminal.Reporter(arguments.log_interval) as report:
+                ShardRunner(plan, prefix, engine, more, show=report, say=terminal.note).run()
         finally:
             engine.close()
     manifests = commit(plan, prefix, overwrite=arguments.overwrite)
@@ -162,10 +137,9 @@ def show_committed(
 ) -> None:
     """Say, and print, which datasets the shards have become."""
     made = list(zip(plan.whole(prefix).values(), manifests, strict=True))
-    if not arguments.quiet:
-        for name, manifest in made:
-            terminal.say(f"{rewrite.describe(name, manifest)} in {_shards(plan)}")
-        terminal.say("  it needs the shards where they are; move it only together with them")
+    for name, manifest in made:
+        terminal.say(f"{summary.describe(name, manifest)} in {_shards(plan)}")
+    terminal.say("  it needs the shards where they are; move it only together with them")
     summary.print_made(made, arguments)
 
 

@@ -22,9 +22,9 @@ def load(prefix: str, arguments: argparse.Namespace) -> tuple[MMapIndexedDataset
     from tokpack.report import Spelling, doubt, find_tokenizer
 
     dataset = MMapIndexedDataset(prefix)
-    notes = [doubt(dataset)]
-    found = find_tokenizer(dataset, **tokenizer_given(arguments))
-    if not arguments.quiet:
-        for line in filter(None, (*notes, found.note)):
-            terminal.note(line)
-    return dataset, Spelling(found.tokenizer) if found.tokenizer else None
+    if why := doubt(dataset):
+        terminal.note(why)
+    tokenizer, note = find_tokenizer(dataset, **tokenizer_given(arguments))
+    if note:
+        terminal.note(note)
+    return dataset, Spelling(tokenizer) if tokenizer else None

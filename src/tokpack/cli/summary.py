@@ -1,14 +1,13 @@
-"""What a command says about a finished dataset: for people on stderr, for machines on stdout."""
+"""What a command says about datasets that it made: for people on stderr, for machines on stdout."""
 
 from __future__ import annotations
 
 import json
 import shlex
-import sys
 from collections import Counter
 from typing import TYPE_CHECKING, Literal
 
-from tokpack.cli.terminal import folded, print_paths, put_json, say
+from tokpack.cli.terminal import print_paths, put_json, say, say_folded
 from tokpack.quantities import bytes_text, counted, time_text
 from tokpack.stores import is_url
 
@@ -35,21 +34,36 @@ FORMAT_NAMES = {
 RATE_BYTES = 1_000_000  # with less text a rate says how long a start takes
 
 
-def show(results: Sequence[Result], options: EncodeOptions, begun: Begun, seconds: float) -> None:
-    """Tell people what was written, where it is and what to type next."""
+def describe(prefix: str, manifest: Manifest) -> str:
+    """One line about a dataset."""
+    return (
+        f"{prefix}: {manifest.documents:,} documents, {manifest.tokens:,} tokens as "
+        f"{manifest.dtype}, {bytes_text(manifest.bin['bytes'])}"
+    )
+
+
+def show(results: Sequence[Result], seconds: float) -> None:
+    """Tell people what was copied, how long it took, and for more than a little how fast it was."""
+    for prefix, manifest in results:
+        say_folded(describe(prefix, manifest))
+    size = sum(manifest.bin["bytes"] for _, manifest in results)
+    rate = f", {bytes_text(size / seconds)}/s" if size > 10 * RATE_BYTES else ""
+    say(f"  in {time_text(seconds)}{rate}")
+
+
+def show_encoded(
+    results: Sequence[Result], options: EncodeOptions, begun: Begun, seconds: float
+) -> None:
+    """Tell people what was encoded, where it is and what to type next."""
     for prefix, manifest in results:
         for line in _lines(prefix, manifest, options, _pace(manifest, begun, seconds)):
-            for part in folded(line, sys.stderr, 13 if line[0] == " " else 2):
-                say(part)
+            say_folded(line, 13 if line[0] == " " else 2)
     prefix = results[0][0]
-    if is_url(prefix):
-        line = (
-            "next: train on it where it is, copy its files to a disk for Megatron, or look at it:"
-        )
-    else:
-        line = f"next: give it to Megatron or NeoX as --data-path {prefix}, or look at it:"
-    for part in folded(line, sys.stderr):
-        say(part)
+    say_folded(
+        "next: train on it where it is, copy its files to a disk for Megatron, or look at it:"
+        if is_url(prefix)
+        else f"next: give it to Megatron or NeoX as --data-path {prefix}, or look at it:"
+    )
     say(f"  tokpack inspect {shlex.quote(prefix)} --doc 0")
 
 
@@ -59,7 +73,7 @@ def print_made(results: Sequence[Result], arguments: argparse.Namespace) -> None
         datasets = [{"prefix": prefix, **json.loads(m.to_json())} for prefix, m in results]
         put_json({"datasets": datasets})
     else:
-        print_paths([prefix for prefix, _ in results], said=not arguments.quiet)
+        print_paths(*(prefix for prefix, _ in results))
 
 
 def _lines(prefix: str, manifest: Manifest, options: EncodeOptions, pace: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a command says while it works. Always on stderr: stdout is data."""
+"""What a command prints, and what it says while it works: always on stderr, for stdout is data."""
 
 from __future__ import annotations
 
@@ -18,21 +18,16 @@ from tokpack.display import data_text, message, shown, tell
 from tokpack.quantities import bytes_text, count_text, time_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from tokpack.progress import Progress
 
 PLAIN_SECONDS = 10.0
 LIVE_SECONDS = 0.1
 
-
-say = tell
-
 _COLOUR = re.compile(r"(\x1b\[[0-9;]*m)")
 # What JSON itself does not escape: DEL, C1, formats and direction marks, what is no character.
 _NOT_ASCII = re.compile(r"[^\x00-\x7e]")
-
-
 # A file name that is no UTF-8 goes to a program as it is, but for controls of 8 bits. Python holds
 # its bytes as these.
 _BYTES_OF_NAMES = "".join(map(chr, range(0xDCA0, 0xDD00)))
@@ -71,23 +66,34 @@ def is_coloured() -> bool:
     return sys.stdout.isatty()
 
 
+def say(text: str) -> None:
+    """Say something on stderr, unless the user wants to hear nothing but errors."""
+    if not _quiet:
+        tell(text)
+
+
 def note(text: str) -> None:
     """Say what the user may want to know but need not act on."""
     say(message(f"tokpack: note: {text}"))
 
 
+_quiet = False
+
+
 @contextlib.contextmanager
-def notes_from_log(*, quiet: bool) -> Iterator[None]:
-    """Say what the library logs as notes; nothing of it with ``quiet``."""
+def talk(*, quiet: bool) -> Iterator[None]:
+    """Say what the library logs as notes; with ``quiet`` nothing is said but errors."""
+    global _quiet
     logger = logging.getLogger("tokpack")
-    handler = logging.NullHandler() if quiet else _Notes()
+    handler = _Notes()
+    before, _quiet = _quiet, quiet
     propagate, logger.propagate = logger.propagate, False
     logger.addHandler(handler)
     try:
         yield
     finally:
         logger.removeHandler(handler)
-        logger.propagate = propagate
+        logger.propagate, _quiet = propagate, before
 
 
 class _Notes(logging.Handler):
@@ -115,9 +121,15 @@ def folded(line: str, stream: TextIO, indent: int = 2) -> list[str]:
     )
 
 
-def print_paths(paths: Sequence[str], *, said: bool) -> None:
+def say_folded(line: str, indent: int = 2) -> None:
+    """Say a line that may be longer than the terminal is wide."""
+    for part in folded(line, sys.stderr, indent):
+        say(part)
+
+
+def print_paths(*paths: str) -> None:
     """Print what was made to stdout, for scripts; not to a person who was already told."""
-    if not (said and sys.stdout.isatty()):
+    if _quiet or not sys.stdout.isatty():
         sys.stdout.write(data_text("".join(f"{path}\n" for path in paths)))
 
 
@@ -153,9 +165,10 @@ class Reporter:
     what an earlier run had done; it stays None when there is nothing to do.
     """
 
-    def __init__(self, *, quiet: bool = False, interval: LineInterval | None = None) -> None:
-        self._mode = "quiet" if quiet else "live" if is_live() else "plain"
+    def __init__(self, interval: LineInterval | None = None) -> None:
+        self._mode = "quiet" if _quiet else "live" if is_live() else "plain"
         self._interval = interval or LineInterval()
+        self._began = time.monotonic()
         self._live: Any = None
         self._task: Any = None
         self._drawn = 0.0
@@ -168,6 +181,11 @@ class Reporter:
     def __exit__(self, *_: object) -> None:
         if self._live is not None:
             self._live.stop()
+
+    @property
+    def seconds(self) -> float:
+        """How long it has been there."""
+        return time.monotonic() - self._began
 
     def __call__(self, progress: Progress) -> None:
         self.first = self.first or progress

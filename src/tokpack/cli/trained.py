@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokpack.cli.parser import Group, flags
 from tokpack.cli.tokenizer_flags import RARE, tokenizer_flag, tokenizer_given
-from tokpack.errors import UsageError, needs_extra
+from tokpack.errors import needs_extra
 
 if TYPE_CHECKING:
     import argparse
@@ -39,9 +39,7 @@ def load(module: str) -> Any:
 
 def open_checkpoint(arguments: argparse.Namespace) -> tuple[Any, Any]:
     """The weights that the flags name, and their tokenizer, or the reason why there is none."""
-    if len(arguments.inputs) != 1:
-        raise UsageError(f"{len(arguments.inputs)} inputs: name one CHECKPOINT")
-    found: tuple[Any, Any] = load("checkpoints.export").open_checkpoint(
+    opened: tuple[Any, Any] = load("checkpoints.export").open_checkpoint(
         arguments.inputs[0], config=arguments.config, **tokenizer_given(arguments)
     )
-    return found
+    return opened

@@ -6,9 +6,9 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from tokpack.cli import blend_cache, rewrite, terminal
+from tokpack.cli import blend_cache, terminal
 from tokpack.cli.blend_flags import EVALUATED, ORDER, SAMPLES, SEQ_LENGTH, SPLIT, given
-from tokpack.cli.parser import Group, Page, flag, number
+from tokpack.cli.parser import Group, Page, flag, flags, number
 from tokpack.cli.tokenizer_flags import of_dataset, tokenizer_paths
 from tokpack.errors import UsageError
 from tokpack.quantities import without_unit
@@ -119,7 +119,7 @@ PAGE = Page(
             "output",
             (
                 flag("-o", "--output", metavar="FILE", help="save the plan, such as blend.yaml"),
-                rewrite.OVERWRITE,
+                *flags("--overwrite  replace what is there"),
                 flag("--show", type=number(1), metavar="N", help="show the text of N samples"),
                 flag(
                     "--max-tokens",
@@ -206,7 +206,7 @@ def _shared(plan: BlendPlan, arguments: argparse.Namespace) -> dict[str, CrossDu
 
     across = DuplicateFinder()
     for dataset in plan.datasets:
-        with terminal.Reporter(quiet=arguments.quiet) as report:
+        with terminal.Reporter() as report:
             hash_documents(dataset, across, progress=report)
     names = [dataset.path_prefix for dataset in plan.datasets]
     return dict(zip(names, across.found(), strict=True))

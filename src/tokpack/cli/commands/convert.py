@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 from tokpack.cli import terminal
-from tokpack.cli.parser import Group, Page, flags, number
-from tokpack.errors import UsageError
+from tokpack.cli.parser import Group, Page, flags, number, options_of
 from tokpack.quantities import time_text
 
 if TYPE_CHECKING:
@@ -65,37 +63,19 @@ examples:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run ``tokpack convert``."""
-    if len(arguments.inputs) != 2:
-        raise UsageError(
-            f"{len(arguments.inputs)} names: expected two, as in `tokpack convert INPUT OUTPUT`"
-        )
     from tokpack.operations import convert
 
     source, output = arguments.inputs
-    began = time.monotonic()
-    with terminal.Reporter(quiet=arguments.quiet) as report:
-        made = convert(
-            source,
-            output,
-            from_=arguments.from_,
-            to=arguments.to,
-            dtype=arguments.dtype,
-            input_dtype=arguments.input_dtype,
-            eod=arguments.eod,
-            column=arguments.column,
-            overwrite=arguments.overwrite,
-            progress=report,
-        )
-    if not arguments.quiet:
-        for line in made.notes:
-            terminal.note(line)
-        terminal.say(
-            f"{output}: {made.documents:,} documents, {made.tokens:,} tokens as "
-            f"{made.dtype}, in the format {made.target}, in "
-            f"{time_text(time.monotonic() - began)}"
-        )
+    with terminal.Reporter() as report:
+        made = convert(source, output, **options_of(convert, arguments), progress=report)
+    for line in made.notes:
+        terminal.note(line)
+    terminal.say(
+        f"{output}: {made.documents:,} documents, {made.tokens:,} tokens as {made.dtype}, in the "
+        f"format {made.target}, in {time_text(report.seconds)}"
+    )
     if arguments.json:
         terminal.put_json(made._asdict())
     else:
-        terminal.print_paths(made.paths, said=not arguments.quiet)
+        terminal.print_paths(*made.paths)
     return 0

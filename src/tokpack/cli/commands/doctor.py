@@ -39,8 +39,6 @@ examples:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run ``tokpack doctor``."""
-    if len(arguments.inputs) > 1:
-        raise UsageError(f"{len(arguments.inputs)} folders: name one")
     folder = arguments.inputs[0] if arguments.inputs else "."
     if not os.path.isdir(folder):
         raise UsageError(f"{folder}: no such folder")

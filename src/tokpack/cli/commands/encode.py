@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import time
 
 from tokpack.cli import legacy, shards, summary, terminal
 from tokpack.cli.encode_flags import GROUPS, OUTPUT, resolve
@@ -69,27 +68,19 @@ def run(arguments: argparse.Namespace) -> int:
         return shards.encode(arguments, PAGE)
     shards.check_engine(arguments)
     options, notes = resolve(arguments)
-    if not arguments.quiet:
-        for line in notes:
-            terminal.note(line)
+    for line in notes:
+        terminal.note(line)
     if arguments.engine != "local":
         return shards.encode_on(arguments, options)
     from tokpack.encoding import encode
     from tokpack.encoding.folder import SUFFIX
 
-    begun: summary.Begun = "new"
-    if os.path.isdir(options.output + SUFFIX):
-        begun = "resumed"
-    started = time.monotonic()
-    with (
-        terminal.notes_from_log(quiet=arguments.quiet),
-        terminal.Reporter(quiet=arguments.quiet, interval=arguments.log_interval) as report,
-    ):
+    begun: summary.Begun = "resumed" if os.path.isdir(options.output + SUFFIX) else "new"
+    with terminal.Reporter(arguments.log_interval) as report:
         manifests = encode(options, progress=report)
     if report.first is None:
         begun = "complete"
     results = list(zip(options.output_names.values(), manifests, strict=True))
-    if not arguments.quiet:
-        summary.show(results, options, begun, time.monotonic() - started)
+    summary.show_encoded(results, options, begun, report.seconds)
     summary.print_made(results, arguments)
     return 0

@@ -7,7 +7,7 @@ import math
 import sys
 from itertools import chain
 
-from tokpack.cli.parser import Group, Page, flags, number
+from tokpack.cli.parser import Group, Page, flags, number, options_of
 from tokpack.cli.trained import CHECKPOINTS, PARTS, load, open_checkpoint
 from tokpack.display import data_text
 
@@ -64,16 +64,8 @@ def run(arguments: argparse.Namespace) -> int:
     weights, tokenizer = open_checkpoint(arguments)
     if isinstance(tokenizer, Exception):
         raise tokenizer
-    texts = load("trainer.generate").generate(
-        weights,
-        tokenizer,
-        arguments.prompt,
-        tokens=arguments.tokens,
-        temperature=arguments.temperature,
-        top_k=arguments.top_k,
-        seed=arguments.seed,
-        device=arguments.device,
-    )
+    generate = load("trainer.generate").generate
+    texts = generate(weights, tokenizer, arguments.prompt, **options_of(generate, arguments))
     for text in chain([arguments.prompt], texts, ["\n"]):
         sys.stdout.write(data_text(text))
         sys.stdout.flush()

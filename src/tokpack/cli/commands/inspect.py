@@ -68,9 +68,6 @@ examples:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run ``tokpack inspect``."""
-    if len(arguments.inputs) != 1:
-        found = ", ".join(arguments.inputs) or "none"
-        raise UsageError(f"name one dataset, the PREFIX of a .bin and .idx; given: {found}")
     dataset, spelling = load(arguments.inputs[0], arguments)
     chosen = _chosen(dataset, arguments)
     if arguments.grep is not None:
@@ -140,12 +137,11 @@ def _grep(
                 return
 
     _show(dataset, spelling, places(), arguments, MATCH_TOKENS)
-    if not arguments.quiet:
-        stopped = f"; stopped after --limit {arguments.limit}" if found == arguments.limit else ""
-        terminal.say(
-            f"tokpack: found in {found:,} of {searched:,} documents searched, of "
-            f"{dataset.documents:,}, in {time_text(time.monotonic() - began)}{stopped}"
-        )
+    stopped = f"; stopped after --limit {arguments.limit}" if found == arguments.limit else ""
+    terminal.say(
+        f"tokpack: found in {found:,} of {searched:,} documents searched, of "
+        f"{dataset.documents:,}, in {time_text(time.monotonic() - began)}{stopped}"
+    )
     return 0
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import TYPE_CHECKING
 
-from tokpack.cli import rewrite, terminal
+from tokpack.cli import summary, terminal
 from tokpack.cli.inputs import datasets_in, matching_datasets
-from tokpack.cli.parser import Group, Page, flag, flags, output_prefix
+from tokpack.cli.parser import Group, Page, flag, flags, options_of, output_prefix
 from tokpack.errors import UsageError
 
 if TYPE_CHECKING:
@@ -51,37 +50,26 @@ examples:
   tokpack merge s3://tokens/pile -o s3://tokens/one
   tokpack merge --input shards --output-prefix whole     as Megatron-LM's merge_datasets.py
 """,
+    usage="INPUT... -o PREFIX [flags]",
 )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run ``tokpack merge``."""
-    inputs = _inputs(arguments)
-    if not arguments.output:
-        raise UsageError("no output: add -o PREFIX")
+    inputs, output = _inputs(arguments), arguments.output
     from tokpack.operations import merge
 
-    began = time.monotonic()
-    with (
-        terminal.notes_from_log(quiet=arguments.quiet),
-        terminal.Reporter(quiet=arguments.quiet) as report,
-    ):
-        manifest = merge(
-            inputs,
-            arguments.output,
-            virtual=arguments.virtual,
-            overwrite=arguments.overwrite,
-            progress=report,
-        )
-    if not arguments.quiet and arguments.virtual:
-        terminal.say(rewrite.describe(arguments.output, manifest) + " in its pieces")
+    with terminal.Reporter() as report:
+        manifest = merge(inputs, output, **options_of(merge, arguments), progress=report)
+    if arguments.virtual:
+        terminal.say(summary.describe(output, manifest) + " in its pieces")
         terminal.say("  it needs the pieces where they are; move it only together with them")
-    elif not arguments.quiet:
-        rewrite.show([(arguments.output, manifest)], time.monotonic() - began)
-    if arguments.json:
-        terminal.put_json({"prefix": arguments.output, **json.loads(manifest.to_json())})
     else:
-        terminal.print_paths([arguments.output], said=not arguments.quiet)
+        summary.show([(output, manifest)], report.seconds)
+    if arguments.json:
+        terminal.put_json({"prefix": output, **json.loads(manifest.to_json())})
+    else:
+        terminal.print_paths(output)
     return 0
 
 
@@ -93,13 +81,13 @@ def _inputs(arguments: argparse.Namespace) -> list[str]:
         )
     if not (arguments.inputs or arguments.folder):
         raise UsageError("no INPUT: name two datasets or more, by their prefixes")
-    found = (
+    prefixes = (
         datasets_in(arguments.folder) if arguments.folder else matching_datasets(arguments.inputs)
     )
-    if arguments.multimodal:
+    for prefix in prefixes if arguments.multimodal else ():
         from tokpack.indexed import MMapIndexedDataset
 
-        for dataset in map(MMapIndexedDataset, found):
+        with MMapIndexedDataset(prefix) as dataset:
             if len(dataset) and dataset.modes is None:
-                raise UsageError(f"--multimodal: {dataset.path_prefix} is not; leave the flag out")
-    return found
+                raise UsageError(f"--multimodal: {prefix} is not; leave the flag out")
+    return prefixes

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tokpack.cli import terminal
-from tokpack.cli.parser import Group, Page, flags
+from tokpack.cli.parser import Group, Page, flags, options_of
 from tokpack.cli.tokenizer_flags import tokenizer_paths
 from tokpack.cli.trained import CHECKPOINTS, PARTS, load, open_checkpoint
-from tokpack.errors import UsageError
 from tokpack.quantities import count_text
 
 if TYPE_CHECKING:
@@ -50,25 +49,18 @@ examples:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run ``tokpack model export``."""
-    if not arguments.output:
-        raise UsageError("no output: add -o DIR")
     weights, tokenizer = open_checkpoint(arguments)
     missing = isinstance(tokenizer, Exception)
-    with terminal.Reporter(quiet=arguments.quiet) as report:
-        made = load("checkpoints.export").export(
-            weights,
-            arguments.output,
-            tokenizer=None if missing else tokenizer,
-            dtype=arguments.dtype,
-            max_shard_size=arguments.max_shard_size,
-            overwrite=arguments.overwrite,
-            inputs=[*arguments.inputs, *tokenizer_paths(arguments), arguments.config or ""],
-            progress=report,
-        )
-    if not arguments.quiet:
-        if missing:
-            terminal.note(f"the model goes without a tokenizer: {tokenizer}")
-        count = count_text(weights.model.parameters)
-        terminal.say(f"{arguments.output}: {made}, {count} parameters as {arguments.dtype}")
-    terminal.print_paths([arguments.output], said=not arguments.quiet)
+    export = load("checkpoints.export").export
+    options = options_of(export, arguments) | {
+        "tokenizer": None if missing else tokenizer,
+        "inputs": [*arguments.inputs, *tokenizer_paths(arguments), arguments.config or ""],
+    }
+    with terminal.Reporter() as report:
+        made = export(weights, arguments.output, **options, progress=report)
+    if missing:
+        terminal.note(f"the model goes without a tokenizer: {tokenizer}")
+    count = count_text(weights.model.parameters)
+    terminal.say(f"{arguments.output}: {made}, {count} parameters as {arguments.dtype}")
+    terminal.print_paths(arguments.output)
     return 0

@@ -9,7 +9,6 @@ from tokpack.cli import terminal
 from tokpack.cli.parser import Group, Page, flags
 from tokpack.cli.tokenizer_flags import RARE, tokenizer_flag, tokenizer_given
 from tokpack.cli.trained import load
-from tokpack.errors import UsageError
 from tokpack.quantities import count_text
 
 if TYPE_CHECKING:
@@ -48,25 +47,20 @@ examples:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run ``tokpack model import``."""
-    if len(arguments.inputs) != 1:
-        raise UsageError(f"{len(arguments.inputs)} inputs: name one MODEL")
-    if not arguments.output:
-        raise UsageError("no output: add -o DIR")
     (folder,), output = arguments.inputs, arguments.output
     importing = load("checkpoints.importing")
     weights = importing.open_model(folder, config=arguments.config, vocab_size=arguments.vocab_size)
     tokenizer, reason = importing.describe_tokenizer(folder, **tokenizer_given(arguments))
-    with terminal.Reporter(quiet=arguments.quiet) as report:
+    with terminal.Reporter() as report:
         importing.import_model(weights, output, tokenizer=tokenizer, progress=report)
-    if not arguments.quiet:
-        for note in weights.notes:
-            terminal.note(note)
-        if tokenizer is None:
-            terminal.note(f"the checkpoint does not say its tokenizer: {reason}")
-        count = count_text(weights.model.parameters)
-        terminal.say(f"{output}: {count} parameters, {weights.model.vocab_size:,} ids")
-        name = shlex.quote(output)
-        terminal.say("config.yaml has the model's settings, to go on with:")
-        terminal.say(f"  tokpack train {name}/config.yaml --load {name} --save ... --data-path ...")
-    terminal.print_paths([output], said=not arguments.quiet)
+    for note in weights.notes:
+        terminal.note(note)
+    if tokenizer is None:
+        terminal.note(f"the checkpoint does not say its tokenizer: {reason}")
+    count = count_text(weights.model.parameters)
+    terminal.say(f"{output}: {count} parameters, {weights.model.vocab_size:,} ids")
+    name = shlex.quote(output)
+    terminal.say("config.yaml has the model's settings, to go on with:")
+    terminal.say(f"  tokpack train {name}/config.yaml --load {name} --save ... --data-path ...")
+    terminal.print_paths(output)
     return 0

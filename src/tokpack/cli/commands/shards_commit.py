@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tokpack.cli import terminal
 from tokpack.cli.parser import Group, Page, flags
-from tokpack.cli.shards import one_prefix, show_committed
+from tokpack.cli.shards import show_committed
 
 if TYPE_CHECKING:
     import argparse
@@ -40,11 +40,10 @@ examples:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run ``tokpack shards commit``."""
-    prefix = one_prefix(arguments.inputs, "shards commit")
     from tokpack.shards.commit import commit, data_path, write_data_path
-    from tokpack.shards.plan import ShardPlan
+    from tokpack.shards.plan import load_plan
 
-    plan = ShardPlan.load(prefix)
+    prefix, plan = load_plan(arguments.inputs[0])
     manifests = commit(plan, prefix, overwrite=arguments.overwrite)
     if arguments.data_path:
         text = data_path(next(iter(plan.whole(prefix).values())), manifests[0])

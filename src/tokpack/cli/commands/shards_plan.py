@@ -43,19 +43,16 @@ examples:
 def run(arguments: argparse.Namespace) -> int:
     """Run ``tokpack shards plan``."""
     options, notes = resolve(arguments)
-    if not arguments.quiet:
-        for line in notes:
-            terminal.note(line)
+    for line in notes:
+        terminal.note(line)
     from tokpack.shards.cut import make_shard_plan
     from tokpack.shards.plan import save_plan
 
-    with terminal.notes_from_log(quiet=arguments.quiet):
-        plan = make_shard_plan(options, arguments.shard_size)
-        plan = save_plan(plan, options.output, overwrite=arguments.overwrite)
-    if not arguments.quiet:
-        shards.tell_plan(plan, options.output)
+    plan = make_shard_plan(options, arguments.shard_size)
+    plan = save_plan(plan, options.output, overwrite=arguments.overwrite)
+    shards.tell_plan(plan, options.output)
     if arguments.json:
         terminal.put_json(shards.plan_facts(plan, options.output))
     else:
-        terminal.print_paths([options.output], said=not arguments.quiet)
+        terminal.print_paths(options.output)
     return 0

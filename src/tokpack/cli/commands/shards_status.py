@@ -39,31 +39,28 @@ examples:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run ``tokpack shards status``."""
-    prefix = shards.one_prefix(arguments.inputs, "shards status")
     from tokpack.encoding.standing import finished, unfinished
-    from tokpack.shards.plan import ShardPlan, plan_path
+    from tokpack.shards.plan import ShardPlan, plan_path, prefix_of
     from tokpack.shards.survey import survey
 
-    given = arguments.inputs[0]
-    begun = None if is_url(prefix) else unfinished(given)
-    if begun is not None:
+    (name,) = arguments.inputs
+    prefix = prefix_of(name)
+    begun = None if is_url(prefix) else unfinished(name)
+    if begun is None and exists(plan_path(prefix)):
+        plan = ShardPlan.load(prefix)
+        standings = survey(plan, prefix)
         if arguments.json:
-            terminal.put_json(shards.run_facts(begun))
+            terminal.put_json(shards.status_facts(plan, prefix, standings))
         elif not arguments.quiet:
-            shards.show_run(begun)
-        return 1
-    if not exists(plan_path(prefix)):
-        if not finished(given):
-            raise InputError(f"{given}: no dataset, no run that makes one, and no plan of shards")
-        if arguments.json:
-            terminal.put_json({"prefix": given, "state": "done"})
-        elif not arguments.quiet:
-            terminal.put(f"{given}: done")
-        return 0
-    plan = ShardPlan.load(prefix)
-    standings = survey(plan, prefix)
+            shards.show_status(plan, prefix, standings, every=arguments.all)
+        return 0 if all(one.state == "done" for one in standings) else 1
+    if begun is None and not finished(name):
+        raise InputError(f"{name}: no dataset, no run that makes one, and no plan of shards")
     if arguments.json:
-        terminal.put_json(shards.status_facts(plan, prefix, standings))
+        done = {"prefix": name, "state": "done"}
+        terminal.put_json(shards.run_facts(begun) if begun else done)
+    elif not arguments.quiet and begun:
+        shards.show_run(begun)
     elif not arguments.quiet:
-        shards.show_status(plan, prefix, standings, every=arguments.all)
-    return 0 if all(one.state == "done" for one in standings) else 1
+        terminal.put(f"{name}: done")
+    return 1 if begun else 0

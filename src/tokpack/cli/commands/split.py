@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import time
 
-from tokpack.cli import rewrite, summary, terminal
-from tokpack.cli.parser import Group, Page, flags, number, output_prefix
-from tokpack.errors import UsageError
+from tokpack.cli import summary, terminal
+from tokpack.cli.parser import Group, Page, flags, number, options_of, output_prefix
 
 
 def _shares(text: str) -> tuple[float, ...]:
@@ -55,31 +53,17 @@ examples:
   tokpack split wiki -o wiki --shares 98,1,1        wiki_train, wiki_valid, wiki_test
   tokpack split pile -o shards/pile --tokens 1000000000
 """,
-    usage="INPUT [flags]",
+    usage="INPUT -o PREFIX [flags]",
 )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run ``tokpack split``."""
-    if len(arguments.inputs) != 1:
-        raise UsageError(f"{len(arguments.inputs)} inputs: name one dataset by its prefix")
-    if not arguments.output:
-        raise UsageError("no output: add -o PREFIX")
     from tokpack.operations import split
 
-    began = time.monotonic()
-    with terminal.Reporter(quiet=arguments.quiet) as report:
-        results = split(
-            arguments.inputs[0],
-            arguments.output,
-            documents=arguments.documents,
-            tokens=arguments.tokens,
-            parts=arguments.parts,
-            shares=arguments.shares,
-            overwrite=arguments.overwrite,
-            progress=report,
-        )
-    if not arguments.quiet:
-        rewrite.show(results, time.monotonic() - began)
+    (prefix,), output = arguments.inputs, arguments.output
+    with terminal.Reporter() as report:
+        results = split(prefix, output, **options_of(split, arguments), progress=report)
+    summary.show(results, report.seconds)
     summary.print_made(results, arguments)
     return 0

@@ -68,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
         from tokpack.cli.figures import print_stats
 
         print_stats(datasets, top=arguments.top)
-    if arguments.html and not arguments.quiet:
+    if arguments.html:
         terminal.say(f"tokpack: wrote {arguments.html}")
     return 0
 
@@ -81,10 +81,11 @@ def _counted(arguments: argparse.Namespace) -> list[Stats]:
     datasets = []
     for prefix in arguments.inputs:
         dataset, spelling = load(prefix, arguments)
-        with terminal.Reporter(quiet=arguments.quiet) as report:
+        with terminal.Reporter() as report:
             threads = arguments.threads
-            found = stats(dataset, spelling, threads=threads, progress=report, across=across)
-        datasets.append(found)
+            datasets.append(
+                stats(dataset, spelling, threads=threads, progress=report, across=across)
+            )
     if not across:
         return datasets
     return [replace(own, shared=also) for own, also in zip(datasets, across.found(), strict=True)]

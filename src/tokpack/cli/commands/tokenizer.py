@@ -80,16 +80,15 @@ def run(arguments: argparse.Namespace) -> int:
     _check(arguments)
     from tokpack.report import tokenizer_facts
 
-    with terminal.notes_from_log(quiet=arguments.quiet):
-        tokenizer = _load(arguments)
-        if arguments.text is not None:
-            _show_text(tokenizer, arguments)
-        elif arguments.compare:
-            _compare(tokenizer, arguments)
-        else:
-            trial = _try(tokenizer, arguments)
-            _describe(tokenizer_facts(tokenizer), trial, arguments)
-            return 1 if trial.difference else 0
+    tokenizer = _load(arguments)
+    if arguments.text is not None:
+        _show_text(tokenizer, arguments)
+    elif arguments.compare:
+        _compare(tokenizer, arguments)
+    else:
+        trial = _try(tokenizer, arguments)
+        _describe(tokenizer_facts(tokenizer), trial, arguments)
+        return 1 if trial.difference else 0
     return 0
 
 

@@ -131,20 +131,18 @@ def run(arguments: argparse.Namespace) -> int:
     inputs = [*(source.path for source in sources), *lists]
     _make_folder(output)
     check_outputs([(output, DATA)], inputs, overwrite=arguments.overwrite)
-    began = time.monotonic()
-    with terminal.Reporter(quiet=arguments.quiet) as report:
+    with terminal.Reporter() as report:
         corpus = Corpus(sources, arguments.key, arguments.limit, report)
         text, count = (_train_bpe if is_bpe else _count_words)(corpus, arguments)
     check_outputs([(output, DATA)], inputs, overwrite=arguments.overwrite)
     replace_file(output, [text.encode()])
-    if not arguments.quiet:
-        terminal.say(
-            f"{output}: {count:,} tokens from {corpus.documents:,} documents, "
-            f"{bytes_text(corpus.text_bytes)} of text in {time_text(time.monotonic() - began)}"
-        )
-        flags = _flags_for(output, is_bpe, _special_tokens(arguments))
-        terminal.say(f"next: tokpack encode {' '.join(arguments.inputs)} {flags}")
-    terminal.print_paths([output], said=not arguments.quiet)
+    terminal.say(
+        f"{output}: {count:,} tokens from {corpus.documents:,} documents, "
+        f"{bytes_text(corpus.text_bytes)} of text in {time_text(report.seconds)}"
+    )
+    flags = _flags_for(output, is_bpe, _special_tokens(arguments))
+    terminal.say(f"next: tokpack encode {' '.join(arguments.inputs)} {flags}")
+    terminal.print_paths(output)
     return 0
 
 

@@ -52,8 +52,6 @@ examples:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run ``tokpack trace``."""
-    if len(arguments.inputs) != 1:
-        raise UsageError("name one dataset: tokpack trace PREFIX --doc 17")
     if not (arguments.doc or arguments.source or arguments.all):
         raise UsageError("nothing asked: add --doc N, --source FILE:LINE, or --all")
     from tokpack.indexed import origins_of
@@ -61,13 +59,13 @@ def run(arguments: argparse.Namespace) -> int:
 
     origins = origins_of(arguments.inputs[0])
     chosen = [part for text in arguments.doc for part in ranges(text, len(origins))]
-    found = [origins[number] for part in chosen for number in part]
-    became = [origin for text in arguments.source for origin in _line(origins, text)]
+    documents = [origins[number] for part in chosen for number in part]
+    lines = [origin for text in arguments.source for origin in _line(origins, text)]
     if arguments.json:
-        for origin in chain(found, became, origins if arguments.all else ()):
+        for origin in chain(documents, lines, origins if arguments.all else ()):
             terminal.put_json(origin)
         return 0
-    for line in (*map(str, found), *map(_outcome, became)):
+    for line in (*map(str, documents), *map(_outcome, lines)):
         terminal.put(line)
     if arguments.all:
         sys.stdout.writelines(f"{o.document}\t{shown(o.source)}\t{o.line}\n" for o in origins)

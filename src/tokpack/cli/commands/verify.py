@@ -111,20 +111,15 @@ def _verify(prefixes: Sequence[str], arguments: argparse.Namespace) -> Iterator[
     """What is found of each dataset; all are looked at, whatever is wrong with one."""
     from tokpack.operations import verify
 
+    options = {name: getattr(arguments, name) for name in ("quick", "vocab_size", "eod")}
     for prefix in prefixes:
         try:
-            with terminal.Reporter(quiet=arguments.quiet) as report:
-                found = verify(
-                    prefix,
-                    quick=arguments.quick,
-                    vocab_size=arguments.vocab_size,
-                    eod=arguments.eod,
-                    progress=report,
-                )
+            with terminal.Reporter() as report:
+                result = verify(prefix, **options, progress=report)
         except (FormatError, InputError) as error:
             yield {"prefix": prefix, "ok": False, "fault": str(error)}
         else:
-            yield {"ok": True, "fault": None, **asdict(found)}
+            yield {"ok": True, "fault": None, **asdict(result)}
 
 
 def _line(found: dict[str, Any]) -> str:

@@ -51,8 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
     from tokpack.view.items import open_items
 
     items = open_items(matching_datasets(arguments.inputs), tokenizer_given(arguments))
-    if not arguments.quiet:
-        terminal.say("tokpack: Ctrl-C ends it")
+    terminal.say("tokpack: Ctrl-C ends it")
     with contextlib.suppress(KeyboardInterrupt):  # how it is meant to end
         serve(items, arguments.port, _announce)
     return 0
