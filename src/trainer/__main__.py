@@ -9,6 +9,7 @@ if __name__ == "__main__" and sys.path[0] == os.getcwd():
     sys.path.pop(0)  # put there by -m: a file of that folder could hide a package
 
 import io
+import pickle
 import time
 import traceback
 
@@ -46,7 +47,7 @@ def main() -> int:
     try:
         world = int(os.environ.get("WORLD_SIZE", "1"))
         if words == ["-"]:  # of `tokpack train --nproc`
-            request = RunRequest.from_json(sys.stdin.read())
+            request = pickle.load(sys.stdin.buffer)
             words = list(request.words)
         else:
             request = RunRequest.of(words, world)

@@ -91,13 +91,7 @@ class CheckpointWrite:
     """
 
     def __init__(
-        self,
-        engine: Engine,
-        folder: AnyPath,
-        meta: RunState,
-        *,
-        keep: int = 0,
-        later: bool = False,
+        self, engine: Engine, folder: AnyPath, meta: RunState, *, keep: int = 0, later: bool = False
     ) -> None:
         self._target = Path(folder) / f"step_{meta.step:08d}"
         self._meta, self._scalars, self._keep, self._later = meta, engine.scalars(), keep, later

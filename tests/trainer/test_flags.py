@@ -302,12 +302,12 @@ def test_the_table_of_names() -> None:
     first = [line.split()[0] for line in lines]
     assert len(first) == len(set(first)) > 250, "a name has two meanings"
     assert lines == sorted(lines)
-    table = names.TABLE
-    assert set(table.aliases.values()) <= set(SETTINGS)
-    assert {name for name, _ in table.switches.values() if "." not in name} <= set(FIELDS)
-    others = {*table.aliases, *table.switches, *table.only, *table.nothing, *table.unlike}
-    assert not others & set(SETTINGS)
-    assert set(first) - others == set(first) & set(SETTINGS)  # of one program, under our name
+    rows = names.NAMES.items()
+    assert {row.target for _, row in rows if row.kind == "setting"} <= set(SETTINGS)
+    switches = {row.target for _, row in rows if row.kind == "switch"}
+    assert {name for name in switches if "." not in name} <= set(FIELDS)
+    # Under a name of ours, one that only one of the programs has.
+    assert all(row == ("setting", name, None) for name, row in rows if name in SETTINGS)
     for kind, colon, reason in (line.split(" | ")[1].partition(":") for line in lines):
         assert not colon or (kind in ("nothing", "unlike") and len(reason) > 4), "without a reason"
 

@@ -13,7 +13,7 @@ from support.rounding import equal
 from tokpack.configuration.config import FIELDS, Config
 from tokpack.configuration.derive import Overrides, configure
 from tokpack.configuration.model import ModelConfig
-from tokpack.configuration.names import TABLE
+from tokpack.configuration.names import ALONE
 from tokpack.errors import UsageError
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def test_forms_of_gelu(
 
 def test_names_that_only_neox_has() -> None:
     """None is a name of ours, which a saved configuration would have."""
-    assert not TABLE.alone["neox"] & set(FIELDS)
+    assert not ALONE["neox"] & set(FIELDS)
 
 
 def rounded(value: int, multiple: int) -> int:

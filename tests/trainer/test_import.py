@@ -193,22 +193,13 @@ HOSTILE: dict[str, tuple[Any, str]] = {
     "header": (lambda p: p.write_bytes(b"\xff" * 8 + b"{}"), _BROKEN),
     "empty": (lambda p: p.write_bytes(b""), _BROKEN),
     "no JSON": (lambda p: p.write_bytes(b"\2\0\0\0\0\0\0\0{x"), _BROKEN),
-    "entry": (
-        lambda p: _header(p, lambda v: v.update({_LN: 3})),
-        _BROKEN,
-    ),
+    "entry": (lambda p: _header(p, lambda v: v.update({_LN: 3})), _BROKEN),
     "negative": (
         lambda p: _header(p, lambda v: v[_LN].update(data_offsets=[-4, 9])),
         "no safetensors file",
     ),
-    "beyond": (
-        lambda p: _header(p, lambda v: v[_LN].update(data_offsets=[0, 10**15])),
-        _BROKEN,
-    ),
-    "shape": (
-        lambda p: _header(p, lambda v: v[_LN].update(shape=[65])),
-        _BROKEN,
-    ),
+    "beyond": (lambda p: _header(p, lambda v: v[_LN].update(data_offsets=[0, 10**15])), _BROKEN),
+    "shape": (lambda p: _header(p, lambda v: v[_LN].update(shape=[65])), _BROKEN),
     "type": (
         lambda p: _header(p, lambda v: v[_LN].update(dtype="I32")),
         f"{_LN} is 'I32', which is not read",

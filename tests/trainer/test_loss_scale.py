@@ -21,8 +21,7 @@ HUGE = f"--fp16 --initial-loss-scale {2**60} --min-loss-scale {2**60} --hysteres
 
 
 @pytest.mark.parametrize(
-    "engine",
-    ["--zero-stage 1", "--deepspeed --zero-stage 3", "--deepspeed --pipe-parallel-size 2"],
+    "engine", ["--zero-stage 1", "--deepspeed --zero-stage 3", "--deepspeed --pipe-parallel-size 2"]
 )
 def test_a_scale_that_can_fall_no_more_ends_the_run(tmp_path: Path, engine: str) -> None:
     prefix = write_tokens(tmp_path / "corpus")
@@ -53,11 +52,7 @@ def go_on(argument: tuple[dict[str, Any], dict[str, Any]]) -> tuple[float, dict[
 
 
 def test_a_run_that_had_no_scale_begins_with_its_own() -> None:
-    sources = [
-        {"precision": "bf16"},
-        zero(1, precision="fp32"),
-        zero(3, **FP16, loss_scale=8.0),
-    ]
+    sources = [{"precision": "bf16"}, zero(1, precision="fp32"), zero(3, **FP16, loss_scale=8.0)]
     saved = [ranks[0] for ranks in in_processes([(1, scalars_after, one) for one in sources])]
     assert [scalars["loss_scale"] for scalars in saved] == [None] * 3
     targets = [

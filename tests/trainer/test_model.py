@@ -57,11 +57,7 @@ def some_batch(documents: bool = False) -> dict[str, torch.Tensor]:
 def test_head_loss_is_cross_entropy(rows: int, valid: int, padding: int, seed: int) -> None:
     """In chunks of 7 rows, with padding of the vocabulary and positions that do not count."""
     draw = torch.Generator().manual_seed(seed)
-    hidden = torch.randn(
-        rows,
-        4,
-        generator=draw,
-    )
+    hidden = torch.randn(rows, 4, generator=draw)
     weight = torch.randn(valid + padding, 4, generator=draw)
     labels = torch.randint(valid, (rows,), generator=draw)
     mask = (torch.rand(rows, generator=draw) > 0.3).double()

@@ -86,14 +86,8 @@ _OLD = r"it has the form from before PyTorch 1.6; write it again with torch.save
     [
         ("pickle", "torch.save did not write it"),
         ("torch", r"it is no file of tensors alone: it holds [\w.]+, which would be unpickled$"),
-        (
-            "legacy",
-            _OLD,
-        ),
-        (
-            "legacy, no harm",
-            _OLD,
-        ),
+        ("legacy", _OLD),
+        ("legacy, no harm", _OLD),
         ("legacy, protocol 4", _OLD),
         ("cut", ".*zip archive"),
         ("nested", "it holds more than named tensors"),

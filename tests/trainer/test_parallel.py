@@ -9,16 +9,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from support.parallel_tools import (
-    NEOX,
-    PP,
-    RAMP,
-    TINY,
-    TP,
-    Run,
-    check,
-    check_precision,
-)
+from support.parallel_tools import NEOX, PP, RAMP, TINY, TP, Run, check, check_precision
 
 from tokpack.configuration.config import Config
 from tokpack.configuration.schedule import Schedule

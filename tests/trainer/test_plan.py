@@ -163,11 +163,7 @@ def test_without_recomputation_these_do_not_fit(name: str) -> None:
 def test_what_does_not_fit_on_one_gpu() -> None:
     """Weights, gradients and moments of each engine and stage of ZeRO, in bytes a parameter."""
     shape = model(24, 2048, 16)
-    for zero, weights, gradients, optimizer in (
-        (1, 2, 2, 3),
-        (2, 2, 0.5, 3),
-        (3, 0.5, 0.5, 3),
-    ):
+    for zero, weights, gradients, optimizer in ((1, 2, 2, 3), (2, 2, 0.5, 3), (3, 0.5, 0.5, 3)):
         found = memory_of(shape, Layout(1, 1, 4, 1, 4, zero=zero, deepspeed=True))
         assert found.weights == equal(weights * shape.parameters, 40)
         assert found.gradients == equal(gradients * shape.parameters, 40)

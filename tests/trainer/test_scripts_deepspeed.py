@@ -9,14 +9,7 @@ import pytest
 pytest.importorskip("torch")
 
 from support.deepspeed_tools import needs_deepspeed
-from support.script_tools import (
-    Place,
-    bigscience,
-    libai,
-    megatron_1_1_5,
-    microsoft_gpt3,
-    neox_20b,
-)
+from support.script_tools import Place, bigscience, libai, megatron_1_1_5, microsoft_gpt3, neox_20b
 
 if TYPE_CHECKING:
     from pathlib import Path

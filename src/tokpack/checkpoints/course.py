@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tokpack.configuration.config import FIELDS, Config
 from tokpack.configuration.data import spec_of_config
 from tokpack.configuration.derive import Overrides, configure
-from tokpack.configuration.schedule import Schedule
-from tokpack.configuration.steps import RampPhase, Steps
+from tokpack.configuration.schedule import RunPhase, Schedule, Steps
 from tokpack.display import brief
 from tokpack.errors import FormatError, InputError, UsageError
 from tokpack.samples.blend.open import open_blend
@@ -25,7 +24,7 @@ from .run_log import RunLog, read_log
 if TYPE_CHECKING:
     import os
 
-    from tokpack.configuration.steps import Step
+    from tokpack.configuration.schedule import Step
     from tokpack.samples import BlendedDataset, GPTDataset
     from tokpack.samples.blend.plan import BlendPlan
     from tokpack.samples.blend.spec import BlendSpec
@@ -114,8 +113,8 @@ def course_of_run(folder: str | os.PathLike[str]) -> RunHistory:
             f"{error}; the paths of {path} are relative to the folder in which the run was started"
         ) from None
     _check_data(path, train, [*begins, *log.saves])
-    stretches = [_stretch(record, path, len(train)) for record in begins]
-    return RunHistory(plan, train, Steps(stretches), log)
+    phases = [_phase(record, path, len(train)) for record in begins]
+    return RunHistory(plan, train, Steps(phases), log)
 
 
 def spec_of_run(log: RunLog, path: Path) -> BlendSpec:
@@ -144,7 +143,7 @@ def course_of_blend(path: str, ranks: int, **settings: Any) -> RunHistory:
     config = configure(Overrides(given | {"train_samples": len(train)}), ranks, neox=False)
     schedule = Schedule(config, len(train))
     return RunHistory(
-        plan, train, Steps([RampPhase(0, 0, schedule, config.micro_batch_size, ranks)])
+        plan, train, Steps([RunPhase(0, 0, schedule, config.micro_batch_size, ranks)])
     )
 
 
@@ -170,13 +169,13 @@ def _config(record: Record, path: Path) -> Config:
         raise FormatError(f"{path}: {error}") from None
 
 
-def _stretch(begin: Record, path: Path, samples: int) -> RampPhase:
+def _phase(begin: Record, path: Path, samples: int) -> RunPhase:
     numbers = {"iteration": 0, "consumed_samples": 0, "data_parallel_size": 1}
     for name, least in numbers.items():
         if not isinstance(begin.get(name), int) or begin[name] < least:
             raise FormatError(f"{path}: a begin has {name} {brief(begin.get(name))}")
     config, (steps, consumed, ranks) = _config(begin, path), (begin[name] for name in numbers)
-    return RampPhase(steps, consumed, Schedule(config, samples), config.micro_batch_size, ranks)
+    return RunPhase(steps, consumed, Schedule(config, samples), config.micro_batch_size, ranks)
 
 
 def _check_data(path: Path, train: Samples, records: list[Record]) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tokpack.checkpoints.course import RunHistory
-    from tokpack.configuration.steps import Step
+    from tokpack.configuration.schedule import Step
     from tokpack.indexed import MMapIndexedDataset
     from tokpack.report import Spelling
     from tokpack.samples.blend.portions import Portion

@@ -47,9 +47,7 @@ class Config:
     num_attention_heads: int = _model(12, "heads")
     ffn_hidden_size: int | None = _model(None, "width inside the MLP", otherwise="4 x hidden-size")
     num_query_groups: int | None = _model(
-        None,
-        "heads of keys and values",
-        otherwise="num-attention-heads",
+        None, "heads of keys and values", otherwise="num-attention-heads"
     )
     kv_channels: int | None = _model(
         None, "width of a head", otherwise="hidden-size / num-attention-heads"
@@ -75,9 +73,7 @@ class Config:
     normalization: str = _model("LayerNorm", "{choices}", choices="LayerNorm RMSNorm")
     qk_layernorm: bool = _model(False, "a norm over each head of queries and keys")
     activation: str = _model(
-        "gelu",
-        "gelu (its tanh form), gelu_erf or swiglu",
-        choices="gelu gelu_erf swiglu",
+        "gelu", "gelu (its tanh form), gelu_erf or swiglu", choices="gelu gelu_erf swiglu"
     )
     add_bias_linear: bool = _model(True, "no biases in linear layers")
     add_qkv_bias: bool = _model(
@@ -91,9 +87,7 @@ class Config:
         None, "of residual outputs", "S", otherwise="init-method-std / sqrt(2 num-layers)"
     )
     micro_batch_size: int = _batch(
-        4,
-        "samples of one pass of one data parallel process",
-        otherwise="up to 4",
+        4, "samples of one pass of one data parallel process", otherwise="up to 4"
     )
     global_batch_size: int = _batch(
         4, "samples of a step", otherwise="a micro batch of each process"
@@ -123,11 +117,7 @@ class Config:
     lr_warmup_fraction: float | None = _optimizer(
         None, "or a share of the decay", "F", zero=True, most=1
     )
-    weight_decay: float = _optimizer(
-        0.01,
-        "of weights, not of biases and norms",
-        zero=True,
-    )
+    weight_decay: float = _optimizer(0.01, "of weights, not of biases and norms", zero=True)
     adam_beta1: float = _optimizer(0.9, "decay of the mean of gradients", zero=True, below=1)
     adam_beta2: float = _optimizer(0.999, "and of their squares", zero=True, below=1)
     adam_eps: float = _optimizer(1e-8, "added to the root of the squares")
@@ -142,11 +132,7 @@ class Config:
     )
     muon_extra_scale_factor: float = _optimizer(1.0, "times this")
     muon_split_qkv: bool = _optimizer(True, "queries, keys and values are one matrix")
-    clip_grad: float = _optimizer(
-        1.0,
-        "largest norm of the gradient, 0 for any",
-        zero=True,
-    )
+    clip_grad: float = _optimizer(1.0, "largest norm of the gradient, 0 for any", zero=True)
     precision: str | None = _precision(
         None,
         "fp32, bf16 or fp16; --bf16 and --fp16 too",
@@ -176,14 +162,8 @@ class Config:
     deepspeed_json: dict[str, Any] = field(default_factory=dict)  # what no other field says
     distributed_timeout_minutes: int = _parallel(10, "how long to wait for another process")
     checkpoint_activations: bool = _activations(False, "compute them again in the backward pass")
-    checkpoint_num_layers: int = _activations(
-        1,
-        "blocks between two that are kept",
-    )
-    partition_activations: bool = _activations(
-        False,
-        "each tensor parallel process keeps a part",
-    )
+    checkpoint_num_layers: int = _activations(1, "blocks between two that are kept")
+    partition_activations: bool = _activations(False, "each tensor parallel process keeps a part")
     checkpoint_in_cpu: bool = _activations(False, "keep them in the CPU's memory")
     data_path: tuple[str, ...] = _data(
         (), "datasets with weights, one dataset, or a saved blend", "[W] PREFIX..."

@@ -20,7 +20,7 @@ from . import names as tables
 from .checks import EXCLUSIVE
 from .config import FIELDS
 from .derive import Overrides, configure
-from .names import TABLE
+from .names import ALONE, NAMES, Name
 from .setting import EXPECTED, Setting
 
 if TYPE_CHECKING:
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 # Flags of a model in one piece, behind those of a run that shares it among processes.
 UNSPLIT = ("--tensor-model-parallel-size", "1", "--pipeline-model-parallel-size", "1")
 SETTINGS = FIELDS | {setting.name: setting for setting in tables.DERIVED}
-_OFF = {f"no_{name}": (name, False) for name, one in SETTINGS.items() if one.kind is bool}
-_SWITCHES = TABLE.switches | _OFF
-_OTHERS = {*TABLE.aliases, *TABLE.only, *TABLE.nothing, *TABLE.unlike}
-_KNOWN = {*SETTINGS, *_SWITCHES, *_OTHERS}
+_OFF = {f"no_{name}": Name("switch", name, False) for name, x in SETTINGS.items() if x.kind is bool}
+_NAMES = NAMES | _OFF
+_KNOWN = {*SETTINGS, *_NAMES}
 # Names by which a script is recognised as one for another program.
-_HELPLESS = {one.name for one in tables.DERIVED if not one.help}
-_FOREIGN = {name for name in _OTHERS | _HELPLESS if "." not in name} - {"local_rank", "samples"}
+_FOREIGN = {one.name for one in tables.DERIVED if not one.help}
+_FOREIGN |= {name for name, row in NAMES.items() if row.kind != "switch" and row.target != name}
+_FOREIGN = {name for name in _FOREIGN if "." not in name} - {"local_rank", "samples"}
 _REPLACED = {name: names.split() for name, names in tables.REPLACED.items()}
 for _group in ((*names, names[0].replace("samples", "tokens")) for names in EXCLUSIVE):
     _REPLACED |= {name: list(_group) for name in _group}
@@ -63,25 +63,26 @@ class _Source:
     def add(self, name: str, value: Any, written: str) -> None:
         """Take one setting in, under any of its names. Raises UsageError."""
         self.names.add(name)
-        name = TABLE.aliases.get(name, name)
-        if name in TABLE.only and not re.fullmatch(TABLE.only[name], _plain(value)):
-            expected = TABLE.only[name].replace("|", " or ") or "none"
-            raise UsageError(f"{written} is not supported: only {expected}")
-        if name in TABLE.only or value is None:
+        row = _NAMES.get(name) or Name("setting", name)
+        if row.kind == "only":
+            if not re.fullmatch(row.target, _plain(value)):
+                expected = row.target.replace("|", " or ") or "none"
+                raise UsageError(f"{written} is not supported: only {expected}")
+        elif value is None:
             return
-        if name in TABLE.nothing:
+        elif row.kind == "nothing":
             if name != "local_rank":  # which a launcher gives, not the user
-                self.ignored[written] = TABLE.nothing[name].reason
-        elif name in TABLE.unlike:
+                self.ignored[written] = row.target
+        elif row.kind == "unlike":
             if str(value).lower() not in ("false", "none"):
-                self.unlike[written] = TABLE.unlike[name].reason
-        elif name in _SWITCHES and str(value).lower() == "false":
-            self.refused.append((_SWITCHES[name][0], _Said(_SWITCHES[name][1], written)))
-        elif name in _SWITCHES:
-            self._set(_SWITCHES[name][0], _Said(_SWITCHES[name][1], written))
-        else:
-            for target, converted in _convert(name, value, written).items():
+                self.unlike[written] = row.target
+        elif row.kind == "setting":
+            for target, converted in _convert(row.target, value, written).items():
                 self._set(target, _Said(converted, written))
+        elif str(value).lower() == "false":
+            self.refused.append((row.target, _Said(row.value, written)))
+        else:
+            self._set(row.target, _Said(row.value, written))
 
     def _set(self, name: str, setting: _Said) -> None:
         """Take in a value. Of a flag that is given twice the last value counts.
@@ -133,7 +134,7 @@ def resolve(argv: Sequence[str], world_size: int = 1) -> tuple[Config, int | Non
     for note in notes:
         given.note(note)
     _take_defaults(given, file.names | flags.names)
-    neox = bool(file.names & TABLE.alone["neox"]) or given.get("like") == "neox"
+    neox = bool(file.names & ALONE["neox"]) or given.get("like") == "neox"
     neox = neox and "activation" not in flags.settings
     return configure(given, nproc or world_size, neox), nproc
 
@@ -184,9 +185,9 @@ def _take_defaults(given: Overrides, names: set[str]) -> None:
 
 def _program(names: set[str]) -> str | None:
     """Whose flags and files these are; None where all names are ours."""
-    if not names & (_FOREIGN | TABLE.alone["neox"]):
+    if not names & (_FOREIGN | ALONE["neox"]):
         return None
-    found = (one for one in ("neox", "microsoft", "bigscience") if names & TABLE.alone[one])
+    found = (one for one in ("neox", "microsoft", "bigscience") if names & ALONE[one])
     return next(found, "megatron")
 
 
@@ -253,7 +254,7 @@ def _read_flags(argv: Sequence[str]) -> tuple[_Source, list[str]]:
         name = "conf_dir" if written == "-d" else name  # of GPT-NeoX's launcher
         if name not in _KNOWN:
             raise UsageError(f"unknown flag {written}{_hint(name)}")
-        limit = _most_values(TABLE.aliases.get(name, name))
+        limit = _most_values(name)
         values = [value] if equals else []
         while not equals and words and len(values) < limit and words[0][:2] != "--":
             values.append(words.pop(0))
@@ -273,12 +274,12 @@ def _with_ending(path: str) -> str:
 
 def _most_values(name: str) -> float:
     """How many words may follow a flag."""
-    if name in _SWITCHES or TABLE.only.get(name) == "false":
+    row = _NAMES.get(name) or Name("setting", name)
+    if row.kind == "switch" or row == Name("only", "false"):
         return 0
-    if name in SETTINGS:
-        return SETTINGS[name].words
-    without = TABLE.nothing.get(name) or TABLE.unlike.get(name)
-    return without.words if without else 1
+    if row.kind in ("nothing", "unlike"):
+        return float(row.value)
+    return SETTINGS[row.target].words if row.kind == "setting" and row.target in SETTINGS else 1
 
 
 def _read_file(path: str) -> _Source:
@@ -294,9 +295,10 @@ def _read_file(path: str) -> _Source:
         values = {**values, "fp16": None, "bf16": {"enabled": half.get("enabled", False)}}
     for key, value in values.items():
         name = str(key).replace("-", "_").lower()
-        whole = name in TABLE.nothing or not isinstance(value, dict)
+        nothing = name in NAMES and NAMES[name].kind == "nothing"
+        whole = nothing or not isinstance(value, dict)
         for inner, one in ({key: value} if whole else _flat(value, f"{key}.")).items():
-            _add(source, path, str(inner), str(one) if name in TABLE.nothing else one)
+            _add(source, path, str(inner), str(one) if nothing else one)
     return source
 
 

@@ -11,13 +11,23 @@ from typing import Any, NamedTuple
 from .setting import Setting
 
 # Settings that are no fields of Config: fields are derived from them, or DeepSpeed is given them.
+_KINDS: dict[type, str] = {
+    object: "attention_config",
+    bool: "bias_gelu_fusion cpu_optimizer disable_bias_linear no_load_optim no_position_embedding "
+    "openai_gelu use_bias_in_attn_linear use_bias_in_mlp use_bias_in_norms use_wandb",
+    int: "gradient_accumulation_steps intermediate_size lr_decay_tokens lr_warmup_tokens "
+    "mlp_multiple_of sliding_window_width train_tokens zero_optimization.allgather_bucket_size "
+    "zero_optimization.reduce_bucket_size",
+    float: "expansion_factor initial_scale_power rms_norm_epsilon",
+    str: "conf_dir init_method mlp_type output_layer_init_method recompute_granularity "
+    "recompute_method",
+}
+_LISTS: dict[type, str] = {
+    float: "betas test_data_weights train_data_weights valid_data_weights",
+    str: "test_data_paths train_data_paths valid_data_paths",
+}
 DERIVED = (
-    Setting("attention_config"),
-    Setting("betas", float, many=True),
-    Setting("bias_gelu_fusion", bool),
-    Setting("conf_dir", str),
-    Setting("cpu_optimizer", bool),
-    Setting("debug", bool, default=False, group="run", help="show the traceback of an error"),
+    Setting("nproc", int, group="parallel", help="start N processes on this machine"),
     Setting(
         "deepspeed_config",
         str,
@@ -32,12 +42,7 @@ DERIVED = (
         group="parallel",
         help="where the flags contradict it, take what it says, as other programs do",
     ),
-    Setting("disable_bias_linear", bool),
-    Setting("expansion_factor", float),
-    Setting("gradient_accumulation_steps", int),
-    Setting("init_method", str),
-    Setting("initial_scale_power", float),
-    Setting("intermediate_size", int),
+    Setting("debug", bool, default=False, group="run", help="show the traceback of an error"),
     Setting(
         "like",
         str,
@@ -46,32 +51,8 @@ DERIVED = (
         help="defaults and order of another program: {choices}",
         value="NAME",
     ),
-    Setting("lr_decay_tokens", int),
-    Setting("lr_warmup_tokens", int),
-    Setting("mlp_multiple_of", int),
-    Setting("mlp_type", str),
-    Setting("no_load_optim", bool),
-    Setting("no_position_embedding", bool),
-    Setting("nproc", int, group="parallel", help="start N processes on this machine"),
-    Setting("openai_gelu", bool),
-    Setting("output_layer_init_method", str),
-    Setting("recompute_granularity", str),
-    Setting("recompute_method", str),
-    Setting("rms_norm_epsilon", float),
-    Setting("sliding_window_width", int),
-    Setting("test_data_paths", str, many=True),
-    Setting("test_data_weights", float, many=True),
-    Setting("train_data_paths", str, many=True),
-    Setting("train_data_weights", float, many=True),
-    Setting("train_tokens", int),
-    Setting("use_bias_in_attn_linear", bool),
-    Setting("use_bias_in_mlp", bool),
-    Setting("use_bias_in_norms", bool),
-    Setting("use_wandb", bool),
-    Setting("valid_data_paths", str, many=True),
-    Setting("valid_data_weights", float, many=True),
-    Setting("zero_optimization.allgather_bucket_size", int),
-    Setting("zero_optimization.reduce_bucket_size", int),
+    *(Setting(name, kind) for kind, names in _KINDS.items() for name in names.split()),
+    *(Setting(name, kind, many=True) for kind, names in _LISTS.items() for name in names.split()),
 )
 
 # Values that other programs call by another word, and what they are here.
@@ -155,53 +136,39 @@ PROGRAMS = {
 }
 
 
-class WithoutEffect(NamedTuple):
-    """A name that is accepted: how many words follow it, and why it has no effect."""
+class Name(NamedTuple):
+    """What a name is here: a row of names.txt, which says how it is written.
 
-    words: int
-    reason: str
-
-
-class Table:
-    """What is in names.txt, which says how it is written.
-
-    ``aliases`` lead to settings, ``switches`` to settings and values; ``only`` are the regular
-    expressions of what the others may be. ``nothing`` and ``unlike`` have names without an effect.
-    ``alone`` are the names that only one of the programs has, by which its files and scripts are
-    recognised.
+    ``kind`` is "setting", of the name ``target``; "switch", which gives that setting ``value``;
+    "only", where ``target`` is a regular expression of what it may be; or "nothing" or "unlike",
+    with the reason, and as ``value`` how many words follow it.
     """
 
-    def __init__(self, text: str) -> None:
-        self.aliases: dict[str, str] = {}
-        self.switches: dict[str, tuple[str, Any]] = {}
-        self.only: dict[str, str] = {}
-        self.nothing: dict[str, WithoutEffect] = {}
-        self.unlike: dict[str, WithoutEffect] = {}
-        self.alone: dict[str, set[str]] = {program: set() for program in PROGRAMS}
-        for line in text.splitlines():
-            if line and not line.startswith("#"):
-                self._add(*map(str.strip, line.split(" | ")))
+    kind: str
+    target: str
+    value: Any = None
 
-    def _add(self, words: str, meaning: str, program: str = "") -> None:
-        name, _, word = words.partition(" ")
-        kind, _, rest = meaning.partition(" ")
-        if program:
-            self.alone[program].add(name)
+
+def _read(text: str) -> tuple[dict[str, Name], dict[str, set[str]]]:
+    """The rows, and the names that only one of the programs has, which tell whose a file is."""
+    rows, alone = {}, {program: set[str]() for program in PROGRAMS}
+    for line in text.splitlines():
+        if not line or line.startswith("#"):
+            continue
+        words, meaning, *programs = map(str.strip, line.split(" | "))
+        (name, _, word), (kind, _, rest) = words.partition(" "), meaning.partition(" ")
+        for program in programs:
+            alone[program].add(name)
         if kind == "only":
-            self.only[name] = rest
-        elif kind == "nothing:":
-            self.nothing[name] = WithoutEffect(len(word), rest)
-        elif kind == "unlike:":
-            self.unlike[name] = WithoutEffect(len(word), rest)
+            rows[name] = Name(kind, rest)
+        elif kind in ("nothing:", "unlike:"):
+            rows[name] = Name(kind[:-1], rest, len(word))
         elif rest:
-            self.switches[name] = kind, _value(rest)
-        elif kind != name:
-            self.aliases[name] = kind
+            value = {"true": True, "false": False}.get(rest, int(rest) if rest.isdigit() else rest)
+            rows[name] = Name("switch", kind, value)
+        else:
+            rows[name] = Name("setting", kind)
+    return rows, alone
 
 
-def _value(word: str) -> Any:
-    """The value that a word of the table stands for."""
-    return {"true": True, "false": False}.get(word, int(word) if word.isdigit() else word)
-
-
-TABLE = Table(Path(__file__).with_suffix(".txt").read_text(encoding="utf-8"))
+NAMES, ALONE = _read(Path(__file__).with_suffix(".txt").read_text(encoding="utf-8"))

@@ -1,14 +1,18 @@
-"""Batch sizes and learning rates: functions of the samples consumed alone, as Megatron has them."""
+"""Batch sizes and learning rates: functions of the samples consumed alone, as Megatron has them.
+
+And the steps of a run, with the processes that take their samples.
+"""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tokpack.errors import UsageError, option
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from .config import Config
 
@@ -66,46 +70,38 @@ class Schedule:
 
     def steps(self, consumed: int = 0) -> Iterator[tuple[int, int]]:
         """(first sample, batch size) of every step from ``consumed`` to the end."""
-        while consumed + (size := self.batch_size(consumed)) <= self.train_samples:
-            yield consumed, size
-            consumed += size
+        for first, size, count in self._equal(consumed):
+            yield from ((first + number * size, size) for number in range(count))
 
     def count_steps(self, consumed: int = 0) -> int:
         """How many steps there are from ``consumed`` to the end."""
-        count = 0
-        for first, size in self.steps(consumed):
-            if self._is_level(first):
-                return count + (self.train_samples - first) // size
-            count += 1
-        return count
+        return sum(count for _, _, count in self._equal(consumed))
 
     def step(self, number: int, consumed: int = 0) -> tuple[int, int] | None:
         """(first sample, batch size) of step ``number``, from 0, behind ``consumed``, or None."""
-        for first, size in self.steps(consumed):
-            if self._is_level(first):
-                found = first + number * size
-                return (found, size) if found + size <= self.train_samples else None
-            if number == 0:
-                return first, size
-            number -= 1
+        for first, size, count in self._equal(consumed):
+            if number < count:
+                return first + number * size, size
+            number -= count
         return None
 
     def step_with(self, sample: int, consumed: int = 0) -> int | None:
         """The number of the step from ``consumed`` on that takes ``sample`` >= ``consumed``."""
         number = 0
-        for first, size in self.steps(consumed):
-            if self._is_level(first):
-                number += (sample - first) // size
-                return number if self.step(number, consumed) else None
-            if sample < first + size:
-                return number
-            number += 1
+        for first, size, count in self._equal(consumed):
+            if sample < first + size * count:
+                return number + (sample - first) // size
+            number += count
         return None
 
-    def _is_level(self, consumed: int) -> bool:
-        """Whether from ``consumed`` on all batches are alike."""
+    def _equal(self, consumed: int) -> Iterator[tuple[int, int, int]]:
+        """(first sample, batch size, number) of steps with batches of one size, to the end."""
         ramp = self._config.rampup_batch_size
-        return ramp is None or consumed > ramp[2]
+        while consumed + (size := self.batch_size(consumed)) <= self.train_samples:
+            level = ramp is None or consumed > ramp[2]
+            count = (self.train_samples - consumed) // size if level else 1
+            yield consumed, size, count
+            consumed += count * size
 
     def lr(self, consumed: int) -> float:
         """The learning rate of the step that begins at ``consumed``; a warm-up begins with 0."""
@@ -129,3 +125,77 @@ class Schedule:
             "minus_sqrt": 1 - math.sqrt(part),
         }
         return bottom + left[style] * (top - bottom)
+
+
+@dataclass(frozen=True)
+class RunPhase:
+    """A part of a run with one configuration, after ``steps`` steps and ``consumed`` samples.
+
+    ``ranks`` data parallel processes take micro batches of ``micro`` samples.
+    """
+
+    steps: int
+    consumed: int
+    schedule: Schedule
+    micro: int
+    ranks: int
+
+
+@dataclass(frozen=True)
+class Step:
+    """Step ``number``, from 1, takes the samples ``first`` to ``first + size - 1``."""
+
+    number: int
+    first: int
+    size: int
+    micro: int
+    ranks: int
+
+    @property
+    def samples(self) -> range:
+        """The numbers of its samples."""
+        return range(self.first, self.first + self.size)
+
+    def place(self, sample: int) -> tuple[int, int]:
+        """The data parallel rank that takes a sample, and the number of its micro batch there.
+
+        As MicroBatches has it: of each ``micro * ranks`` samples rank r takes the r-th ``micro``.
+        """
+        batch, within = divmod(sample - self.first, self.micro * self.ranks)
+        return within // self.micro, batch
+
+
+class Steps:
+    """All steps of a run; it has a further phase each time that it was stopped and went on."""
+
+    def __init__(self, phases: Sequence[RunPhase]) -> None:
+        self._phases = list(phases)
+
+    def __len__(self) -> int:
+        """The number of steps until the end, by the last configuration."""
+        last = self._phases[-1]
+        return last.steps + last.schedule.count_steps(last.consumed)
+
+    @property
+    def samples(self) -> int:
+        """The samples of all steps."""
+        return self[len(self)].samples.stop if len(self) else 0
+
+    def __getitem__(self, number: int) -> Step:
+        """Step ``number``, from 1. UsageError where there is none."""
+        for phase in reversed(self._phases):
+            if phase.steps < number:
+                place = phase.schedule.step(number - phase.steps - 1, phase.consumed)
+                if place is None:
+                    break
+                return Step(number, *place, phase.micro, phase.ranks)
+        first = self._phases[0].steps + 1
+        raise UsageError(f"there is no step {number:,}: there are {first:,} to {len(self):,}")
+
+    def taking(self, sample: int) -> Step | None:
+        """The step that takes a sample; None where none does, as behind the last whole batch."""
+        for phase in reversed(self._phases):
+            if phase.consumed <= sample:
+                number = phase.schedule.step_with(sample, phase.consumed)
+                return None if number is None else self[phase.steps + number + 1]
+        return None

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tokpack.checkpoints.course import RunHistory
     from tokpack.checkpoints.run_log import Record, RunLog
-    from tokpack.configuration.steps import Step
+    from tokpack.configuration.schedule import Step
     from tokpack.samples.look import Looked, SamplePiece
     from tokpack.view.items import BlendItem, DatasetItem, RunItem
     from tokpack.view.site import Pages, Query
