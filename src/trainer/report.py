@@ -49,7 +49,7 @@ def describe(run: TrainingRun) -> Iterator[str]:
     )
     tokens, steps = samples * length, schedule.count_steps()
     yield f"run: {samples:,} samples = {tokens:,} tokens in {steps:,} steps"
-    for one in run.data.plan.train.members:
+    for one in run.data.plan.train.usage:
         amount = f"{one.samples:,.0f} samples, {one.epochs:.3g} epochs"
         yield f"data: {one.portion.prefix}: {amount} of {one.portion.tokens:,} tokens"
     plan = run.data.plan

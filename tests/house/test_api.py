@@ -18,7 +18,7 @@ from tokpack.cli.parser import flag_names
 from tokpack.encoding.options import EncodeOptions, default_of, text_of
 from tokpack.encoding.request import EncodeRequest, PlanRequest
 from tokpack.samples.blend.prebuild import index_files, prebuild
-from tokpack.samples.blend.spec import OPTIONS, BlendSpec
+from tokpack.samples.blend.spec import BlendSpec
 from tokpack.tokenizers import (
     TokenizerFiles,
     train_bpe,
@@ -176,7 +176,7 @@ ONLY_COMMANDS = {"inspect", "trace", "samples", "train", "view", "generate", "do
 
 def parameters_of(function: Callable[..., Any]) -> set[str]:
     """Names of keyword parameters, those of an unpacked TypedDict too."""
-    found = set(OPTIONS) if function is BlendSpec else set()
+    found = set()
     for name, one in inspect.signature(function).parameters.items():
         if one.kind is one.VAR_KEYWORD:
             found |= set(UNPACKED[one.annotation].__annotations__)

@@ -21,7 +21,7 @@ from tokpack.errors import FormatError, InputError, UsageError
 from tokpack.indexed import MMapIndexedDatasetBuilder
 from tokpack.samples import plan_blend
 from tokpack.samples.blend.datasets import marks
-from tokpack.samples.blend.mixture import root
+from tokpack.samples.blend.mixture import Mixture, root
 from tokpack.samples.blend.plan import plan_of
 
 if TYPE_CHECKING:
@@ -43,44 +43,50 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def samples(mixture: Mixture) -> tuple[float, ...]:
+    return tuple(one.samples for one in mixture.usage)
+
+
+def epochs(mixture: Mixture) -> tuple[float, ...]:
+    return tuple(one.epochs for one in mixture.usage)
+
+
 @pytest.mark.usefixtures("folder")
 class TestPlan:
     def test_weights_are_shares_of_the_tokens(self) -> None:
         plan = plan_blend(["small", "large"], [1, 3], seq_length=10, samples=400).train
-        assert plan.shares == (0.25, 0.75)
-        assert plan.member_samples == (100, 300)
-        assert plan.epochs == (1.0, 0.375)
+        assert [one[1:] for one in plan.usage] == [(0.25, 100, 1.0), (0.75, 300, 0.375)]
         assert plan.portions[1].prefix == "large_text_document"
 
     def test_without_weights_every_token_is_seen_equally_often(self) -> None:
         plan = plan_blend(["small", "large", "one"], seq_length=10, epochs=2).train
         assert plan.samples == (2 * 14_000 - 1) // 10
         # A sample is begun only where all of it is left.
-        assert plan.epochs == equal((2799 * 10 / 14_000,) * 3, 4)
+        assert epochs(plan) == equal((2799 * 10 / 14_000,) * 3, 4)
 
     def test_weights_by_epochs(self) -> None:
         plan = plan_blend(["small", "large"], [4, 1], by="epochs", seq_length=10, tokens=12_000)
-        assert plan.train.epochs == equal((4, 1), 4)
+        assert epochs(plan.train) == equal((4, 1), 4)
 
     def test_weights_by_documents(self) -> None:
         plan = plan_blend(["small", "one"], [1, 1], by="documents", seq_length=10, samples=510)
-        assert plan.train.member_samples == equal((10, 500), 4)
+        assert samples(plan.train) == equal((10, 500), 4)
 
     def test_temperature_flattens(self) -> None:
-        shares = plan_blend(["small", "large"], temperature=2, seq_length=10).train.shares
-        assert shares[1] / shares[0] == equal(math.sqrt(8), 4)
-        sharp = plan_blend(["small", "large"], temperature=0.01, seq_length=10).train.shares
+        small, large = plan_blend(["small", "large"], temperature=2, seq_length=10).train.usage
+        assert large.share / small.share == equal(math.sqrt(8), 4)
+        sharp = plan_blend(["small", "large"], temperature=0.01, seq_length=10).train.usage
         # A power of 100 takes the errors of its base a hundred times.
-        assert sharp == (equal(8.0**-100, 2 * 100), 1)
+        assert tuple(one.share for one in sharp) == (equal(8.0**-100, 2 * 100), 1)
 
     def test_with_a_document_a_sample_every_document_is_seen_equally_often(self) -> None:
         options: dict[str, Any] = {"packing": "document", "seq_length": 128}
         train = plan_blend(["small", "large"], **options).train
-        assert (train.samples, train.epochs) == (90, equal((1, 1), 4))
+        assert (train.samples, epochs(train)) == (90, equal((1, 1), 4))
         train = plan_blend(["small", "large"], [2, 1], by="epochs", **options).train
-        assert train.epochs[0] == equal(2 * train.epochs[1], 4)
+        assert epochs(train)[0] == equal(2 * epochs(train)[1], 4)
         train = plan_blend(["small", "large"], [1, 1], by="documents", **options).train
-        assert train.member_samples[0] * 2 == equal(train.member_samples[1], 4)
+        assert samples(train)[0] * 2 == equal(samples(train)[1], 4)
 
     def test_datasets_of_two_dtypes(self, folder: Path) -> None:
         write_dataset(folder / "wide", [100] * 10, 1 << 20)
@@ -98,10 +104,10 @@ class TestPlan:
     def test_a_schedule_counts_every_segment(self) -> None:
         spec = plan_blend(["small", "large"], [1, 3], seq_length=10, samples=400).spec
         changed = plan_of(spec.changed(schedule=((300, (1.0, 0.0)),))).train
-        assert changed.member_samples == equal((75 + 100, 225), 4)
-        assert changed.shares == equal((175 / 400, 225 / 400), 6)
+        assert samples(changed) == equal((75 + 100, 225), 4)
+        assert tuple(one.share for one in changed.usage) == equal((175 / 400, 225 / 400), 6)
         late = plan_of(spec.changed(schedule=((3000, (1.0, 0.0)),))).train
-        assert late.member_samples == (100, 300)
+        assert samples(late) == (100, 300)
 
     def test_what_to_beware_of(self) -> None:
         plan = plan_blend(["small", "large"], [1, 1], seq_length=10, samples=1000)

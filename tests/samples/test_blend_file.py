@@ -17,8 +17,8 @@ from tokpack.samples.blend.file import parse_blend, read_blend
 from tokpack.samples.blend.spec import Entry
 
 if TYPE_CHECKING:
+    from tokpack.samples.blend.mixture import Portion
     from tokpack.samples.blend.plan import BlendPlan
-    from tokpack.samples.blend.portions import Portion
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +33,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def counted(plan: BlendPlan) -> list[Any]:
     return [
-        (m.name, list(map(counts_of, m.portions)), m.shares, m.samples, m.part)
+        (m.name, list(map(counts_of, m.portions)), [u.share for u in m.usage], m.samples, m.part)
         for m in plan.mixtures
     ]
 
@@ -196,7 +196,7 @@ def test_changes_take_the_place_of_what_the_file_says() -> None:
     assert plan.spec.tokens is None
     assert plan.spec.seed == 8
     assert "valid" not in plan.valid
-    assert plan.spec.options == {"document_boundaries": False}
+    assert plan.spec.options == {}
     with pytest.raises(UsageError, match="no setting 'splitt'; did you mean split"):
         load_blend("hand.yaml", splitt="1")
 
@@ -225,13 +225,13 @@ def test_changes_take_the_place_of_what_the_file_says() -> None:
         ("datasets: a\nallow_empty: 1", "allow_empty is 1, expected true or false"),
         ("datasets: a\nvalid: {b: 1, c: [d]}", "valid mixes sets and weights"),
         ("datasets: {a: 1}\nschedule: 5", "schedule is 5"),
-        ("datasets: {a: 1}\nschedule: [{from: 5}]", "expected the keys from and weights"),
+        ("datasets: {a: 1}\nschedule: [{from: 5}]", "the keys from and weights"),
         ("datasets: a\neod_id: yes", "eod_id is 'yes', expected a whole number"),
         ("datasets: {a: 1}\nschedule: {x: [1]}", "schedule begins at 'x'"),
         ("datasets: {a: 1}\nschedule: {5: {b: 1}}", "name 'b', no dataset here"),
         ("datasets: {a: 1}\nschedule: {5: [x]}", "expected numbers"),
         ("datasets: {a: 1}\nschedule: [5]", "schedule has 5, expected the first sample"),
-        ("datasets: {a: 1}\nschedule: [[5]]", "expected the first sample and weights"),
+        ("datasets: {a: 1}\nschedule: [[5]]", "expected the first sample and the weights"),
         ("datasets: {a: 1}\nschedule: {.inf: [1]}", "schedule begins at '.inf'"),
         ("datasets: {a: 1}\nschedule: {1e999: [1]}", "schedule begins at '1e999'"),
         ("datasets: a\nlabels: b", "labels belongs to a dataset"),

@@ -7,7 +7,7 @@ import pickle
 import subprocess
 import sys
 from collections import Counter
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -18,10 +18,12 @@ from hypothesis import strategies as st
 from support import masks_twin as masks
 from support.samples_twin import some_lengths, write_dataset, write_manifest
 
-from tokpack import GPTDataset
+from tokpack import GPTDataset, open_blend
 from tokpack.errors import InputError, UsageError
+from tokpack.samples import load_blend, plan_blend
+from tokpack.samples.blend.spec import BlendSpec
 from tokpack.samples.orders.rules import FLAVOURS, OrderName, PackingName
-from tokpack.samples.request import SampleOptions
+from tokpack.samples.request import BlendOptions, SampleOptions
 from tokpack.samples.settings import Settings
 
 if TYPE_CHECKING:
@@ -326,15 +328,21 @@ def test_type_checkers_know_every_order() -> None:
 
 
 def test_the_options_are_said_in_one_record() -> None:
-    """What type checkers have, what inspect shows, and the record: the same in all."""
-    record = {one.name: one for one in fields(Settings) if one.name != "seq_length"}
-    typed = {name: hint.__forward_arg__ for name, hint in SampleOptions.__annotations__.items()}
-    assert typed == {name: one.type for name, one in record.items()}
-    parameters = inspect.signature(GPTDataset).parameters
-    assert set(parameters) - set(record) == {"dataset", "seq_length", "num_samples", "labels"}
-    for name, one in record.items():
-        assert (parameters[name].default, parameters[name].annotation) == (one.default, one.type)
-        assert f"- ``{name}``: {one.metadata['help']}" in str(GPTDataset.__doc__)
+    """What type checkers have, what inspect and help show, and the record: the same in all."""
+    for record, keywords, without, functions in (
+        (Settings, SampleOptions, "seq_length", [GPTDataset]),
+        (BlendSpec, BlendOptions, "source", [plan_blend, load_blend, open_blend]),
+    ):
+        options = {one.name: one for one in fields(record) if one.name != without}
+        types = {name: hint.__forward_arg__ for name, hint in keywords.__annotations__.items()}
+        assert types == {name: one.type for name, one in options.items()}
+        for function in functions:
+            parameters = inspect.signature(function).parameters
+            for name, one in options.items():
+                factory = one.default_factory is not MISSING
+                assert factory or parameters[name].default == one.default
+                assert factory or parameters[name].annotation == one.type
+                assert f"- ``{name}``: {one.metadata['help']}" in str(function.__doc__)
 
 
 def test_torch_is_not_loaded(prefix: Path) -> None:

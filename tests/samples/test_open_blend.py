@@ -346,8 +346,8 @@ def test_packed_blends(packing: str) -> None:
             assert len(blend) == pytest.approx(mixture.samples, rel=0.3)
     if packing == "document":
         real = [dataset.samples_per_epoch for dataset in blends.train.datasets]
-        rules = blends.plan.train.rules
-        assert [rules.epoch_samples([p]) for p in blends.plan.train.portions] == real
+        train = blends.plan.train
+        assert [train.epoch_samples(portion) for portion in train.portions] == real
     counts = valid.counts(len(valid))
     assert all(c <= d.samples_per_epoch for c, d in zip(counts, valid.datasets, strict=True))
     # Documents too short to fill a sample are enough.

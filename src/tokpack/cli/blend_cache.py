@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tokpack.samples.blend.plan import BlendPlan
-    from tokpack.samples.blend.prebuild import Prepared
+    from tokpack.samples.blend.prebuild import CachedIndex
     from tokpack.samples.blend.spec import BlendSpec
     from tokpack.samples.megatron.cache_files import IndexFiles
 
@@ -80,11 +80,12 @@ def without_unasked(spec: BlendSpec) -> tuple[BlendSpec, list[str]]:
     unasked = [name for name in parts if getattr(spec, name) is None]
     flags = {name: "--" + name.replace("_", "-") for name in unasked}
     notes = [f"no {parts[name]}: add {flags[name]} N for it" for name in unasked]
-    return spec.changed(**dict.fromkeys(unasked, 0)), notes
+    none: dict[str, Any] = dict.fromkeys(unasked, 0)
+    return spec.changed(**none), notes
 
 
 def build(plan: BlendPlan, arguments: argparse.Namespace) -> list[Any]:
-    """Build what is asked for. Returns a list of Prepared, or of IndexFiles. Raises as those do."""
+    """Build what is asked for: a list of CachedIndex, or of IndexFiles. Raises as those do."""
     from tokpack.samples.blend.prebuild import index_files, prebuild
 
     if arguments.cache:
@@ -106,12 +107,12 @@ def print_files(files: Sequence[Any], arguments: argparse.Namespace) -> None:
     """Print the table of what was built."""
     terminal.put()
     if arguments.cache:
-        _print_prepared(files)
+        _print_cached(files)
     else:
-        _print_written(files)
+        _print_index_files(files)
 
 
-def _print_prepared(files: Sequence[Prepared]) -> None:
+def _print_cached(files: Sequence[CachedIndex]) -> None:
     from tokpack.cli.figures import table
     from tokpack.samples.orders.rules import rules_of
 
@@ -127,7 +128,7 @@ def _print_prepared(files: Sequence[Prepared]) -> None:
     table(rows, left=(0, 1, 2, 6))
 
 
-def _print_written(files: Sequence[IndexFiles]) -> None:
+def _print_index_files(files: Sequence[IndexFiles]) -> None:
     from tokpack.cli.figures import table
 
     rows = [["what", "samples", "bytes", "seconds", "files"]]

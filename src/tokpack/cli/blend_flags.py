@@ -1,42 +1,47 @@
-"""The flags of a blend that its commands share; each is a key of a blend file too."""
+"""The flags of a blend, made from the record of its settings; each is a key of a blend file too."""
 
 from __future__ import annotations
 
+import argparse
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from tokpack.cli.parser import flag, number
+from tokpack.quantities import without_unit
+from tokpack.samples.blend.spec import BlendSpec
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterable
+    from tokpack.cli.parser import Flag
 
-SAMPLES = flag(
-    "--samples", "--num-samples", type=number(1), metavar="N", help="samples of training"
-)
-SEQ_LENGTH = flag("--seq-length", type=number(1), metavar="S", help="tokens of a sample (2048)")
-SPLIT = flag("--split", metavar="STRING", help="shares of each dataset, such as 969,30,1")
-EVALUATED = (
-    flag(
-        "--valid-samples",
-        type=number(0),
-        metavar="N",
-        help="samples of each validation set, 0: none (as many as come once)",
-    ),
-    flag(
-        "--test-samples",
-        type=number(0),
-        metavar="N",
-        help="samples of the test set, 0: none (as many as come once)",
-    ),
-)
-ORDER = (
-    flag("--order", metavar="NAME", help="stateless, stateless-blocks, megatron, ... (stateless)"),
-    flag("--seed", type=number(0), metavar="N", help="seed of the order (1234)"),
-    flag("--packing", metavar="NAME", help="none, best_fit, document (none)"),
-)
+_FIELDS = {one.name: one for one in fields(BlendSpec)}
 
 
-def given(arguments: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:
-    """The settings of these names that flags say."""
-    values = {name: getattr(arguments, name) for name in names}
-    return {name: value for name, value in values.items() if value is not None}
+def positive(text: str) -> float:
+    """A converter for numbers above 0."""
+    try:
+        value = float(without_unit(text.replace("_", "").replace(",", "")))
+    except ValueError:
+        value = 0.0
+    if not value > 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return value
+
+
+def setting(name: str, *aliases: str) -> Flag:
+    """The flag of a setting, whose value is None where it is not given."""
+    one = _FIELDS[name]
+    about, kind = one.metadata, str(one.type).removesuffix(" | None")
+    settings: dict[str, Any] = {}
+    without = about["otherwise"]
+    if kind == "bool":
+        settings = {"action": "store_true", "default": None}
+    elif about["choices"]:
+        settings["choices"] = about["choices"]
+    else:
+        settings["metavar"] = about["value"]
+        if kind in ("int", "float"):
+            settings["type"] = number(about["least"]) if kind == "int" else positive
+    if one.default and not without:
+        without = str(one.default)
+    help_text = f"{about['help']} ({without})" if without else about["help"]
+    return flag(f"--{name.replace('_', '-')}", *aliases, help=help_text, **settings)

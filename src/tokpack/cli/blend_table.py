@@ -48,24 +48,24 @@ def print_shared(plan: BlendPlan, shared: Mapping[str, CrossDuplicates]) -> None
 
 
 def _print_datasets(mixture: Mixture) -> None:
-    members = mixture.members
+    usage = mixture.usage
     rows = [["dataset", "documents", "tokens", "weight", "share", "samples", "epochs"]]
     rows += [
         [
             shown(portion.prefix),
             f"{portion.documents:,}",
             count_text(portion.tokens),
-            "by size" if weight is None else f"{weight:.6g}",
+            "by size" if portion.weight is None else f"{portion.weight:.6g}",
             f"{share:.2%}",
             f"{samples:,.0f}",
             f"{epochs:.2f}",
         ]
-        for portion, weight, share, samples, epochs in members
+        for portion, share, samples, epochs in usage
     ]
     total = f"{mixture.documents:,}", count_text(mixture.tokens), "", "100.00%"
     rows.append(["together", *total, f"{mixture.samples:,}", ""])
-    largest = max(member.share for member in members)
-    table(rows, bars=[member.share / largest for member in members])
+    largest = max(one.share for one in usage)
+    table(rows, bars=[one.share / largest for one in usage])
 
 
 def _shares(mixture: Mixture, shares: tuple[float, ...]) -> str:

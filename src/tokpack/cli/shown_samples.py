@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tokpack.report import Spelling
     from tokpack.samples.blend.plan import BlendPlan
-    from tokpack.samples.look import Looked, SamplePiece
+    from tokpack.samples.look import SamplePiece, SampleView
 
 _LEAST = 8  # tokens
 
@@ -57,27 +57,37 @@ def spelling_of(plan: BlendPlan, arguments: argparse.Namespace) -> Spelling | No
     return load((known or plan.datasets)[0].path_prefix, arguments)[1]
 
 
-def _first(plan: BlendPlan, most: int) -> Iterator[Looked]:
+def _first(plan: BlendPlan, most: int) -> Iterator[SampleView]:
     from tokpack.samples import open_blend
     from tokpack.samples.look import look
 
-    how = {"eod_mask_loss": False, "reset_position_ids": False, "reset_attention_mask": False}
-    train = open_blend(plan, **how, allow_empty=True, valid_samples=0, test_samples=0).train
+    train = open_blend(
+        plan,
+        eod_mask_loss=False,
+        reset_position_ids=False,
+        reset_attention_mask=False,
+        allow_empty=True,
+        valid_samples=0,
+        test_samples=0,
+    ).train
     return (look(train, number) for number in range(min(most, len(train))))
 
 
-def heading(sample: Looked, more: str = "") -> str:
+def heading(sample: SampleView, more: str = "") -> str:
     """What a sample is, in a line."""
     epoch = "" if sample.epoch is None else f", epoch {sample.epoch}"
     return (
         bold(f"sample {sample.number}")
-        + f"{more}: sample {sample.own} of {shown(sample.dataset.path_prefix)}{epoch}, "
+        + f"{more}: sample {sample.dataset_sample} of {shown(sample.dataset.path_prefix)}{epoch}, "
         + counted(len(sample.pieces), "document")
     )
 
 
 def print_pieces(
-    sample: Looked, spelling: Spelling | None, most: int | None, of: Callable[[SamplePiece], str]
+    sample: SampleView,
+    spelling: Spelling | None,
+    most: int | None,
+    of: Callable[[SamplePiece], str],
 ) -> None:
     """Print the documents of a sample, of ``most`` tokens in all (0: all; None: a line of each).
 
@@ -107,18 +117,18 @@ def _of_sequence(piece: SamplePiece) -> str:
     return origin("sequence", piece.sequence, piece.first)
 
 
-def sample_json(sample: Looked) -> dict[str, Any]:
+def sample_json(sample: SampleView) -> dict[str, Any]:
     """What a sample is, for machines."""
     return {
         "sample": sample.number,
         "dataset": sample.dataset.path_prefix,
-        "dataset_sample": sample.own,
+        "dataset_sample": sample.dataset_sample,
         "epoch": sample.epoch,
     }
 
 
 def piece_json(
-    sample: Looked, piece: SamplePiece, most: int | None, spelling: Spelling | None
+    sample: SampleView, piece: SamplePiece, most: int | None, spelling: Spelling | None
 ) -> dict[str, Any]:
     """The tokens of a document in a sample, where ``most`` tokens are shown of all of them."""
     ids = sample.ids(piece)
@@ -131,6 +141,6 @@ def _text(ids: list[int], spelling: Spelling | None) -> str:
     return spelling.text(ids).decode("utf-8", "replace") if spelling else " ".join(map(str, ids))
 
 
-def _share(sample: Looked, most: int | None) -> int | None:
+def _share(sample: SampleView, most: int | None) -> int | None:
     """Tokens to show of each document, so that something of each is seen."""
     return max(most // len(sample.pieces), _LEAST) if most else None

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from tokpack.configuration.schedule import Step
     from tokpack.indexed import MMapIndexedDataset
     from tokpack.report import Spelling
-    from tokpack.samples.blend.portions import Portion
-    from tokpack.samples.look import Looked, SamplePiece
+    from tokpack.samples.blend.mixture import Portion
+    from tokpack.samples.look import SamplePiece, SampleView
 
 _MOST_LISTED = 12
 
@@ -89,7 +89,7 @@ def _place(step: Step | None, sample: int) -> str:
     return f"step {step.number}, rank {rank}, micro batch {batch}"
 
 
-def _marks(sample: Looked) -> Iterator[str]:
+def _marks(sample: SampleView) -> Iterator[str]:
     """What else of a sample is not as in a running text of which all is learned."""
     length = len(sample.arrays["tokens"])
     if sample.filled < length:
@@ -108,7 +108,7 @@ def _listed(values: Sequence[object]) -> str:
 
 
 def _as_json(
-    sample: Looked,
+    sample: SampleView,
     step: Step | None,
     sources: _Sources,
     spelling: Spelling | None,

@@ -39,8 +39,8 @@ class SamplePiece:
 
 
 @dataclass(frozen=True)
-class Looked:
-    """Sample ``number`` of a blend, which is sample ``own`` of one of its datasets.
+class SampleView:
+    """Sample ``number`` of a blend, which is ``dataset_sample`` of one of its datasets.
 
     ``epoch`` is that of the dataset; None in the orders of other programs, which mix epochs.
     ``arrays`` are what a trainer gets. ``pieces`` are in order; behind them is padding.
@@ -48,7 +48,7 @@ class Looked:
 
     number: int
     dataset: MMapIndexedDataset
-    own: int
+    dataset_sample: int
     epoch: int | None
     pieces: list[SamplePiece]
     arrays: Sample = field(repr=False)
@@ -81,7 +81,7 @@ class Looked:
         ]
 
 
-def look(samples: GPTDataset | BlendedDataset, number: int) -> Looked:
+def look(samples: GPTDataset | BlendedDataset, number: int) -> SampleView:
     """What sample ``number`` is made of. IndexError where there is none."""
     dataset, own = samples, number
     while isinstance(dataset, BlendedDataset):
@@ -98,7 +98,7 @@ def look(samples: GPTDataset | BlendedDataset, number: int) -> Looked:
             offset = first + int(np.sum(dataset.dataset.sizes[begin:sequence], dtype=np.int64))
             pieces.append(SamplePiece(document, offset, sequence, first, at, shown))
         at += count
-    return Looked(number, dataset.dataset, own, epoch, pieces, arrays)
+    return SampleView(number, dataset.dataset, own, epoch, pieces, arrays)
 
 
 def find(

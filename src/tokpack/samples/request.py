@@ -1,6 +1,6 @@
-"""The options of GPTDataset as keyword arguments, for type checkers; Settings has all else.
+"""The settings of samples as keyword arguments, for type checkers; the records say what they mean.
 
-mypy compares the two where GPTDataset makes one of the other, and a test does.
+mypy compares the two where one is made of the other, and a test does.
 """
 
 from __future__ import annotations
@@ -9,23 +9,21 @@ from typing import TYPE_CHECKING, TypedDict
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Mapping
 
+    from tokpack.samples.blend.spec import Changes, Entries
     from tokpack.samples.fim import FIM
     from tokpack.samples.orders.rules import OrderName, PackingName
 
 
-class SampleOptions(TypedDict, total=False):
-    """The options of GPTDataset but ``seq_length``; Settings says what they mean."""
+class CommonOptions(TypedDict, total=False):
+    """Those of SampleSettings."""
 
     order: OrderName
     seed: int
     split: str | None
-    split_index: int
-    sequences: tuple[int, int] | None
-    split_rule: str | None
     split_by: str
-    epochs: int | None
-    samples: int | None
+    split_rule: str | None
     add_extra_token: bool
     drop_last: bool
     eod_id: int | None
@@ -37,3 +35,31 @@ class SampleOptions(TypedDict, total=False):
     packing: PackingName
     fim: FIM | None
     cache: str | os.PathLike[str] | None
+
+
+class SampleOptions(CommonOptions, total=False):
+    """Those of Settings, the options of GPTDataset, but ``seq_length``."""
+
+    split_index: int
+    sequences: tuple[int, int] | None
+    epochs: int | None
+    samples: int | None
+
+
+class BlendOptions(CommonOptions, total=False):
+    """Those of BlendSpec."""
+
+    datasets: Entries
+    schedule: Changes
+    valid: Mapping[str, Entries]
+    test: Entries
+    by: str
+    temperature: float
+    seq_length: int
+    samples: int | None
+    tokens: float | None
+    epochs: float | None
+    valid_samples: int | None
+    test_samples: int | None
+    surplus: float
+    allow_empty: bool

@@ -57,10 +57,8 @@ class SampleSettings:
         "stateless, stateless-blocks, or that of another program: megatron, neox, ...",
         "NAME",
     )
-    seed: int = described(1234, "of the order", "N", least=0)
-    split: str | None = described(
-        None, "shares of the sequences, such as 969,30,1, see parse_split", "STRING"
-    )
+    seed: int = described(1234, "seed of the order", "N", least=0)
+    split: str | None = described(None, "shares of the sequences, such as 969,30,1", "STRING")
     split_by: str = described("documents", "what the shares of a split are of", choices=SPLIT_BY)
     split_rule: str | None = described(
         None, "how the split is rounded, core or classic (as the order's program does)"
@@ -87,8 +85,8 @@ class SampleSettings:
     )
     packing: PackingName = described(
         "none",
-        "best_fit puts whole documents together, document one into a sample, see PackedOrder; "
-        "pack_until_overflow and unpacked are NeoX's, see NeoxPackedOrder",
+        "best_fit puts whole documents together, document one into a sample; "
+        "pack_until_overflow and unpacked are NeoX's",
         "NAME",
     )
     fim: FIM | None = described(None, "rearrange documents for filling in the middle, see FIM")

@@ -9,7 +9,7 @@ from tokpack.quantities import percent
 from tokpack.report.charts import curves_plot
 from tokpack.report.html import Html, html, legend, section, table, tag
 from tokpack.report.plot import SERIES, bar
-from tokpack.samples.blend.schedule import blend_order
+from tokpack.samples.blend.order import blend_order
 from tokpack.view.site import field
 
 if TYPE_CHECKING:
@@ -48,25 +48,25 @@ def _settings(plan: BlendPlan) -> Html:
 
 
 def _mixture(site: Pages, mixture: Mixture) -> Html:
-    members, ends = mixture.members, _first_ends(mixture)
-    largest = max((member.share for member in members), default=1.0)
+    usage, ends = mixture.usage, _first_ends(mixture)
+    largest = max((one.share for one in usage), default=1.0)
     rows = [
         [
             _named(site, index, portion.prefix),
             f"{portion.documents:,}",
             f"{portion.tokens:,}",
-            "by size" if weight is None else f"{weight:.6g}",
+            "by size" if portion.weight is None else f"{portion.weight:.6g}",
             html(bar(share / largest, index), percent(share, 1)),
             f"{samples:,.0f}",
             f"{epochs:.2f}",
             "" if end is None else f"{end:,}",
         ]
-        for index, ((portion, weight, share, samples, epochs), end) in enumerate(
-            zip(members, ends, strict=True)
+        for index, ((portion, share, samples, epochs), end) in enumerate(
+            zip(usage, ends, strict=True)
         )
     ]
     head = ["dataset", "documents", "tokens", "weight", "share", "samples", "epochs", "used up at"]
-    tokens = mixture.samples * mixture.rules.spec.seq_length
+    tokens = mixture.samples * mixture.spec.seq_length
     return section(
         mixture.name,
         tag("p", f"{mixture.samples:,} samples, {tokens:,} tokens"),
@@ -84,7 +84,7 @@ def _named(site: Pages, index: int, prefix: str) -> Html:
 def _first_ends(mixture: Mixture) -> list[int | None]:
     """The sample at which each dataset begins its second epoch; None where it does not."""
     size, order = mixture.samples, blend_order(mixture.phases)
-    lengths = [mixture.rules.epoch_samples([portion]) for portion in mixture.portions]
+    lengths = [mixture.epoch_samples(portion) for portion in mixture.portions]
     counts = order.counts(size).tolist()
     return [
         bisect_left(range(size), length, key=lambda g, i=i: int(order.counts(g)[i]))  # type: ignore[misc]
@@ -99,10 +99,10 @@ def _epochs_plot(mixture: Mixture) -> Html:
     order, size, parts = blend_order(mixture.phases), mixture.samples, mixture.portions
     edges = sorted({0, size, *(s.first for s in mixture.phases if s.first < size)})
     counts = {edge: order.counts(edge) for edge in edges}
-    ranked = sorted(range(len(parts)), key=lambda i: -mixture.epochs[i])[:_CURVES]
+    ranked = sorted(range(len(parts)), key=lambda i: -mixture.usage[i].epochs)[:_CURVES]
     curves = [
         [
-            (float(edge), counts[edge][i] * mixture.rules.spec.seq_length / parts[i].tokens)
+            (float(edge), counts[edge][i] * mixture.spec.seq_length / parts[i].tokens)
             for edge in edges
         ]
         if i in ranked

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tokpack.checkpoints.course import RunHistory
     from tokpack.checkpoints.run_log import Record, RunLog
     from tokpack.configuration.schedule import Step
-    from tokpack.samples.look import Looked, SamplePiece
+    from tokpack.samples.look import SamplePiece, SampleView
     from tokpack.view.items import BlendItem, DatasetItem, RunItem
     from tokpack.view.site import Pages, Query
 
@@ -157,7 +157,7 @@ def step_page(site: Pages, number: int, item: RunItem, query: Query) -> Html:
     )
 
 
-def _row(site: Pages, number: int, step: Step, sample: Looked) -> list[object]:
+def _row(site: Pages, number: int, step: Step, sample: SampleView) -> list[object]:
     rank, batch = step.place(sample.number)
     member = _dataset_of(site, sample)
     spelling = member.spelling if member else None
@@ -171,7 +171,7 @@ def _row(site: Pages, number: int, step: Step, sample: Looked) -> list[object]:
     ]
 
 
-def _dataset_of(site: Pages, sample: Looked) -> DatasetItem | None:
+def _dataset_of(site: Pages, sample: SampleView) -> DatasetItem | None:
     found = site.number_of(sample.dataset.path_prefix)
     return None if found is None else site.items[found]  # type: ignore[return-value]
 
@@ -190,7 +190,7 @@ def sample_page(site: Pages, number: int, item: BlendItem | RunItem, query: Quer
     epoch = "" if sample.epoch is None else f", epoch {sample.epoch}"
     return site.page(
         f"Sample {sample.number:,} of {item.name}",
-        tag("p", f"sample {sample.own:,} of {sample.dataset.path_prefix}{epoch}"),
+        tag("p", f"sample {sample.dataset_sample:,} of {sample.dataset.path_prefix}{epoch}"),
         _place(site, number, step, sample),
         tag("p", *_marks(sample)),
         steps_around(
@@ -204,7 +204,7 @@ def sample_page(site: Pages, number: int, item: BlendItem | RunItem, query: Quer
     )
 
 
-def _place(site: Pages, number: int, step: Step | None, sample: Looked) -> Html:
+def _place(site: Pages, number: int, step: Step | None, sample: SampleView) -> Html:
     if step is None:
         return html()
     rank, batch = step.place(sample.number)
@@ -212,7 +212,7 @@ def _place(site: Pages, number: int, step: Step | None, sample: Looked) -> Html:
     return tag("p", "taken by ", link, f", rank {rank}, micro batch {batch}")
 
 
-def _marks(sample: Looked) -> Iterator[str]:
+def _marks(sample: SampleView) -> Iterator[str]:
     length, missing = len(sample.arrays["tokens"]), sum(map(len, sample.no_loss))
     yield f"{length:,} tokens, {missing:,} of them without loss"
     if sample.filled < length:
@@ -222,7 +222,7 @@ def _marks(sample: Looked) -> Iterator[str]:
 
 
 def _pieces(
-    site: Pages, number: int, sample: Looked, window: range, with_ids: bool
+    site: Pages, number: int, sample: SampleView, window: range, with_ids: bool
 ) -> Iterator[Html]:
     """The documents of a sample, as far as their tokens lie in the window."""
     member = _dataset_of(site, sample)
@@ -237,7 +237,7 @@ def _pieces(
         yield token_text(ids, spelling, begin, with_ids=with_ids, silent=silent)
 
 
-def _heading(site: Pages, number: int, sample: Looked, piece: SamplePiece) -> Iterator[object]:
+def _heading(site: Pages, number: int, sample: SampleView, piece: SamplePiece) -> Iterator[object]:
     named, found = f"document {piece.document:,}", site.number_of(sample.dataset.path_prefix)
     member = _dataset_of(site, sample)
     if found is None or member is None:

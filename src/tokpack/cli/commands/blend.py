@@ -7,11 +7,11 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from tokpack.cli import blend_cache, terminal
-from tokpack.cli.blend_flags import EVALUATED, ORDER, SAMPLES, SEQ_LENGTH, SPLIT, given
+from tokpack.cli.blend_flags import positive, setting
 from tokpack.cli.parser import Group, Page, flag, flags, number
 from tokpack.cli.tokenizer_flags import of_dataset, tokenizer_paths
 from tokpack.errors import UsageError
-from tokpack.quantities import without_unit
+from tokpack.samples.blend.spec import KEYS
 
 if TYPE_CHECKING:
     from tokpack.report import CrossDuplicates
@@ -20,17 +20,6 @@ if TYPE_CHECKING:
 
 MAX_EPOCHS = 4.0
 _MOST_WARNINGS = 20
-
-
-def positive(text: str) -> float:
-    """A converter for numbers above 0."""
-    try:
-        value = float(without_unit(text.replace("_", "").replace(",", "")))
-    except ValueError:
-        value = 0.0
-    if not value > 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
-    return value
 
 
 def named(text: str) -> tuple[str, str]:
@@ -48,26 +37,17 @@ PAGE = Page(
         Group(
             "length (one epoch over all datasets)",
             (
-                SAMPLES,
-                flag("--tokens", type=positive, metavar="T", help="tokens in all, such as 3e11"),
-                flag("--epochs", type=positive, metavar="E", help="epochs over all datasets"),
-                SEQ_LENGTH,
+                setting("samples", "--num-samples"),
+                setting("tokens"),
+                setting("epochs"),
+                setting("seq_length"),
             ),
         ),
         Group(
             "weights",
             (
-                flag(
-                    "--by",
-                    choices=("tokens", "documents", "epochs"),
-                    help="what they are: shares of tokens, shares of documents, or epochs (tokens)",
-                ),
-                flag(
-                    "--temperature",
-                    type=positive,
-                    metavar="T",
-                    help="shares become share ** (1/T), and are normalised again (1)",
-                ),
+                setting("by"),
+                setting("temperature"),
                 flag(
                     "--max-epochs",
                     type=positive,
@@ -80,18 +60,9 @@ PAGE = Page(
         Group(
             "validation and test",
             (
-                SPLIT,
-                flag(
-                    "--split-by",
-                    choices=("documents", "tokens"),
-                    help="what the shares are of (documents)",
-                ),
-                flag(
-                    "--allow-empty",
-                    action="store_true",
-                    default=None,
-                    help="leave a dataset out where the split has no sample of it",
-                ),
+                setting("split"),
+                setting("split_by"),
+                setting("allow_empty"),
                 flag(
                     "--valid",
                     action="append",
@@ -111,10 +82,11 @@ PAGE = Page(
                     metavar="INPUT",
                     help="datasets of the test set, with or without weights",
                 ),
-                *EVALUATED,
+                setting("valid_samples"),
+                setting("test_samples"),
             ),
         ),
-        Group("order", ORDER),
+        Group("order", (setting("order"), setting("seed"), setting("packing"))),
         Group(
             "output",
             (
@@ -217,10 +189,10 @@ def _warn(plan: BlendPlan, arguments: argparse.Namespace) -> None:
     if arguments.quiet:
         return
     sys.stdout.flush()
-    found = plan.warnings(arguments.max_epochs)
-    for warning in found[:_MOST_WARNINGS]:
+    warnings = plan.warnings(arguments.max_epochs)
+    for warning in warnings[:_MOST_WARNINGS]:
         terminal.say(f"tokpack: warning: {warning}")
-    if (more := len(found) - _MOST_WARNINGS) > 0:
+    if (more := len(warnings) - _MOST_WARNINGS) > 0:
         terminal.say(f"tokpack: warning: and {more:,} more, which --json lists")
 
 
@@ -247,11 +219,12 @@ def _print_json(
 
 def _changes(arguments: argparse.Namespace) -> dict[str, Any]:
     """What flags say, and nothing of what they do not."""
-    from tokpack.samples.blend.spec import KEYS
     from tokpack.samples.blend.words import entries
 
     # --valid is read below, and --cache says what to build, not what the blend is.
-    changes = given(arguments, {*KEYS} & {*vars(arguments)} - {"valid", "cache"})
+    names = {*KEYS} & {*vars(arguments)} - {"valid", "cache"}
+    flags = {name: getattr(arguments, name) for name in names}
+    changes = {name: value for name, value in flags.items() if value is not None}
     valid: dict[str, Entries] = {}
     for name, prefix in arguments.valid or ():
         valid[name] = (*valid.get(name, ()), *entries([prefix]))

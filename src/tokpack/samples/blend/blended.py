@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from functools import partial
 from operator import index as as_integer
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
-
 from tokpack.errors import UsageError, option
-from tokpack.samples.blend.datasets import tokenizer_words
-from tokpack.samples.blend.schedule import (
-    Phase,
-    blend_order,
-    check_schedule,
-    check_weights,
-    longest,
-)
+from tokpack.samples.blend.datasets import check_tokenizers
+from tokpack.samples.blend.order import ListedOrder, Phase, blend_order, longest, position
+from tokpack.samples.blend.spec import check_schedule, check_weights
 from tokpack.samples.identity import identify
 from tokpack.samples.map_style import MapStyle
 from tokpack.samples.megatron.orders import megatron_blend
@@ -29,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tokpack.samples.batch import Batch, Sample
-    from tokpack.samples.blend.schedule import BlendOrder
+    from tokpack.samples.blend.order import BlendOrder
     from tokpack.samples.gpt import GPTDataset
     from tokpack.samples.orders.rows import Numbers
     from tokpack.samples.orders.rules import OrderName
@@ -87,15 +78,15 @@ class BlendedDataset(MapStyle):
         if size is not None and size < 1:
             raise UsageError(f"size is {size}, expected 1 or more")
         lengths = [len(dataset) for dataset in self._datasets]
-        self._given = None if weights is None else [float(weight) for weight in weights]
-        self._asked = size = None if size is None else as_integer(size)
+        self._weights = None if weights is None else [float(weight) for weight in weights]
+        self._requested_size = size = None if size is None else as_integer(size)
         self._fused = fused
         self._changes: list[tuple[int, list[float]]] | None = None
         names = [dataset.path_prefix for dataset in self._datasets]
         if schedule is None:
-            given = lengths if self._given is None else self._given
-            check_weights(names, given)
-            self._phases = [Phase(0, self._normalised(given))]
+            first_weights = lengths if self._weights is None else self._weights
+            check_weights(names, first_weights)
+            self._phases = [Phase(0, self._normalised(first_weights))]
         elif weights is not None:
             raise UsageError("weights and a schedule are both given: the schedule has the weights")
         else:
@@ -103,7 +94,7 @@ class BlendedDataset(MapStyle):
             check_schedule(names, self._changes, self._rules)
             self._phases = [Phase(first, self._normalised(row)) for first, row in self._changes]
         self._order = self._new_order(size)
-        if isinstance(self._order, _Listed):
+        if isinstance(self._order, ListedOrder):
             self._size = self._order.size
             self._check_limits()
         else:
@@ -147,13 +138,7 @@ class BlendedDataset(MapStyle):
 
     def position(self, dataset: int, own: int) -> int:
         """The inverse of ``locate``: the number in the blend of sample ``own`` of a dataset."""
-        if isinstance(self._order, _Listed):
-            return self._order.position(dataset, own)
-        end = 1
-        while self._order.counts(end)[dataset] <= own:
-            end *= 2
-        counted = range(1, end)
-        return bisect_left(counted, own + 1, key=lambda g: int(self._order.counts(g)[dataset]))
+        return position(self._order, dataset, own)
 
     def counts(self, size: int) -> list[int]:
         """How many of the first ``size`` samples each dataset gives."""
@@ -218,15 +203,13 @@ class BlendedDataset(MapStyle):
         return next((d.tokenizer for d in self._datasets if d.tokenizer is not None), None)
 
     def __reduce__(self) -> tuple[Callable[..., BlendedDataset], tuple[Any, ...]]:
-        arguments = self._datasets, self._given, self._asked
+        arguments = self._datasets, self._weights, self._requested_size
         return partial(type(self), schedule=self._changes, fused=self._fused), arguments
 
     def __repr__(self) -> str:
-        shares = ", ".join(f"{w:.3g} {d.path_prefix}" for d, w in self._pairs())
+        pairs = zip(self._datasets, self.weights, strict=True)
+        shares = ", ".join(f"{weight:.3g} {one.path_prefix}" for one, weight in pairs)
         return f"BlendedDataset({shares}; {self._size} samples of {self.seq_length})"
-
-    def _pairs(self) -> list[tuple[GPTDataset | BlendedDataset, float]]:
-        return list(zip(self._datasets, self.weights, strict=True))
 
     def _digest(self, consumed: int | None) -> str:
         """The fingerprint of the first ``consumed`` samples, at least one; None for all of them."""
@@ -234,15 +217,15 @@ class BlendedDataset(MapStyle):
             consumed = None
         phases = [s for s in self._phases if consumed is None or s.first < max(consumed, 1)]
         counts = [None] * len(self._datasets) if consumed is None else self.counts(consumed)
-        known = [_past(*pair) for pair in zip(self._datasets, counts, strict=True)]
+        prints = [_past(*pair) for pair in zip(self._datasets, counts, strict=True)]
         blend: dict[str, Any] = {
             "phases": [
-                (first, [pair for pair in zip(known, shares, strict=True) if pair[1]])
+                (first, [pair for pair in zip(prints, shares, strict=True) if pair[1]])
                 for first, shares in phases
             ]
         }
         if self.limit is not None:
-            blend |= {"weights": self._given, "size": self._asked, "fused": self._fused}
+            blend |= {"weights": self._weights, "size": self._requested_size, "fused": self._fused}
         return identify(blend)
 
     def _normalised(self, weights: Sequence[float]) -> tuple[float, ...]:
@@ -283,26 +266,20 @@ class BlendedDataset(MapStyle):
                     f"{first.path_prefix} has the order {first.order}, {dataset.path_prefix} "
                     f"{dataset.order}: they must be equal in a blend"
                 )
-        known = [(d.path_prefix, d.tokenizer) for d in self._datasets if d.tokenizer is not None]
-        for prefix, tokenizer in known[1:]:
-            if tokenizer.get("sha256") != known[0][1].get("sha256"):
-                raise UsageError(
-                    f"{known[0][0]} has tokens of {tokenizer_words(known[0][1])}, {prefix} of "
-                    f"{tokenizer_words(tokenizer)}: one model cannot read both; encode one of "
-                    "them again"
-                )
+        check_tokenizers([(one.path_prefix, one.tokenizer) for one in self._datasets])
 
-    def _new_order(self, size: int | None) -> BlendOrder | _Listed:
+    def _new_order(self, size: int | None) -> BlendOrder | ListedOrder:
         if self._rules.endless:
             if self._fused:
                 raise UsageError("fused: the stateless order is the same on all processors")
             return blend_order(self._phases)
         lengths = [len(dataset) for dataset in self._datasets]
-        if size is None and self._given is not None:
+        if size is None and self._weights is not None:
             raise UsageError(f"a blend in the order {self.order} with weights needs a size")
         # The programs round the sum of the weights themselves, so they are not normalised here.
-        weights = lengths if self._given is None else self._given
-        return _Listed(*megatron_blend(weights, size, self.order, fused=self._fused), len(lengths))
+        weights = lengths if self._weights is None else self._weights
+        arrays = megatron_blend(weights, size, self.order, fused=self._fused)
+        return ListedOrder(*arrays, len(lengths))
 
     def _check_limits(self) -> None:
         for dataset, count in zip(self._datasets, self.counts(self._size), strict=True):
@@ -311,33 +288,6 @@ class BlendedDataset(MapStyle):
                     f"{dataset.path_prefix}: a blend of {self._size} takes {count} samples of it, "
                     f"which has {dataset.limit}: open it with {option('samples', count)} or more"
                 )
-
-
-class _Listed:
-    """The order of a blend of another program, as two arrays.
-
-    ``datasets`` is the dataset of each sample, ``samples`` the number that the sample has there;
-    ``n`` is the number of datasets.
-    """
-
-    def __init__(self, datasets: npt.NDArray[Any], samples: npt.NDArray[np.int64], n: int) -> None:
-        self._datasets = datasets
-        self._samples = samples
-        self._n = n
-        self.size = len(datasets)
-
-    def locate(self, number: int, /) -> tuple[int, int]:
-        if not 0 <= number < self.size:
-            raise IndexError(f"sample {number} of a blend of {self.size}")
-        return int(self._datasets[number]), int(self._samples[number])
-
-    def position(self, dataset: int, own: int) -> int:
-        return int(np.flatnonzero(self._datasets == dataset)[own])
-
-    def counts(self, size: int, /) -> npt.NDArray[np.int64]:
-        if not 0 <= size <= self.size:
-            raise IndexError(f"{size} samples of a blend of {self.size}")
-        return np.bincount(self._datasets[:size], minlength=self._n)
 
 
 def _past(dataset: GPTDataset | BlendedDataset, consumed: int | None) -> str:

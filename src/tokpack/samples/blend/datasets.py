@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from tokpack.display import nearest
 from tokpack.errors import InputError, UsageError
 from tokpack.indexed import MMapIndexedDataset, bin_path, idx_path, prefix_of
 from tokpack.indexed.manifest import checksum_of
@@ -15,7 +15,7 @@ from tokpack.samples.labels import check_labels
 from tokpack.stores import is_url
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from tokpack.samples.blend.spec import BlendSpec
 
@@ -33,24 +33,24 @@ def open_datasets(spec: BlendSpec) -> dict[str, MMapIndexedDataset]:
     tokenizers, and for labels that do not fit.
     """
     opened: dict[str, MMapIndexedDataset] = {}
-    known: dict[str, MMapIndexedDataset] = {}
-    for _, entries in spec.groups():
-        for entry in entries:
-            if entry.prefix not in opened:
-                dataset = _open(entry.prefix)
-                opened[entry.prefix] = known.setdefault(dataset.path_prefix, dataset)
-            then = {"fingerprint": entry.fingerprint, "checksum": entry.checksum}
-            _check_unchanged(spec.source, opened[entry.prefix], then)
-    _check_tokenizers(list(known.values()))
-    for _, entries in spec.groups():
-        for entry in entries:
-            if entry.labels is not None:
-                if entry.labels not in opened:
-                    dataset = _open(entry.labels)
-                    opened[entry.labels] = known.setdefault(dataset.path_prefix, dataset)
-                labels = opened[entry.labels]
-                _check_unchanged(spec.source, labels, {"fingerprint": entry.labels_fingerprint})
-                check_labels(labels, opened[entry.prefix])
+    by_prefix: dict[str, MMapIndexedDataset] = {}  # one dataset may have several names
+
+    def open_once(name: str) -> MMapIndexedDataset:
+        if name not in opened:
+            dataset = _open(name)
+            opened[name] = by_prefix.setdefault(dataset.path_prefix, dataset)
+        return opened[name]
+
+    entries = [entry for _, group in spec.groups() for entry in group]
+    for entry in entries:
+        then = {"fingerprint": entry.fingerprint, "checksum": entry.checksum}
+        _check_unchanged(spec.source, open_once(entry.prefix), then)
+    check_tokenizers((one.path_prefix, one.tokenizer) for one in by_prefix.values())
+    for entry in entries:
+        if entry.labels is not None:
+            labels = open_once(entry.labels)
+            _check_unchanged(spec.source, labels, {"fingerprint": entry.labels_fingerprint})
+            check_labels(labels, opened[entry.prefix])
     return opened
 
 
@@ -72,11 +72,11 @@ def _neighbours(base: str) -> str:
         return ""
     try:
         with os.scandir(folder or ".") as entries:
-            known = [one.name[:-4] for one in islice(entries, _LISTED) if one.name[-4:] == ".idx"]
+            names = [one.name[:-4] for one in islice(entries, _LISTED) if one.name[-4:] == ".idx"]
     except OSError:
         return f"; there is no folder {folder}" if folder and not os.path.isdir(folder) else ""
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-    return f"; did you mean {os.path.join(folder, near[0])}?" if near else ""
+    near = nearest(name, names)
+    return f"; did you mean {os.path.join(folder, near)}?" if near else ""
 
 
 def _open(name: str) -> MMapIndexedDataset:
@@ -99,10 +99,10 @@ def _check_sizes(dataset: MMapIndexedDataset) -> None:
             bin_path(prefix): (shard.tokens.nbytes, manifest.bin["bytes"]),
             idx_path(prefix): (shard.idx_bytes, manifest.idx["bytes"]),
         }
-        for path, (found, said) in sizes.items():
-            if found != said:
+        for path, (size, recorded) in sizes.items():
+            if size != recorded:
                 raise InputError(
-                    f"{path} has {found:,} bytes, its manifest says {said:,}: the dataset is "
+                    f"{path} has {size:,} bytes, its manifest says {recorded:,}: the dataset is "
                     f"not what was written; `tokpack verify {prefix}` says more"
                 )
 
@@ -124,9 +124,9 @@ def marks(dataset: MMapIndexedDataset) -> dict[str, str | None]:
 def _check_unchanged(
     source: str, dataset: MMapIndexedDataset, marked: Mapping[str, str | None]
 ) -> None:
-    found = marks(dataset)
+    marks_now = marks(dataset)
     for what, then in marked.items():
-        now = found[what]
+        now = marks_now[what]
         if then is None or now is None:
             continue
         # The same tokens have other checksums of another kind, or in several files.
@@ -138,17 +138,24 @@ def _check_unchanged(
             )
 
 
-def _check_tokenizers(datasets: Sequence[MMapIndexedDataset]) -> None:
-    """UsageError for datasets whose manifests name different tokenizers."""
-    known = [dataset for dataset in datasets if _sha256(dataset) is not None]
-    for dataset in known[1:]:
-        if _sha256(dataset) != _sha256(known[0]):
+def check_tokenizers(named: Iterable[tuple[str, Mapping[str, Any] | None]]) -> None:
+    """UsageError for datasets, by their names, whose manifests name different tokenizers."""
+    first: tuple[str, Mapping[str, Any]] | None = None
+    for prefix, tokenizer in named:
+        if tokenizer is None or tokenizer.get("sha256") is None:
+            continue
+        first = first or (prefix, tokenizer)
+        if tokenizer["sha256"] != first[1]["sha256"]:
             raise UsageError(
-                f"{known[0].path_prefix} and {dataset.path_prefix} were made with different "
-                f"tokenizers, {tokenizer_words(known[0].tokenizer)} and "
-                f"{tokenizer_words(dataset.tokenizer)}: ids of one mean nothing in the other; "
-                "encode one of them again"
+                f"{first[0]} and {prefix} were made with different tokenizers, "
+                f"{_described(first[1])} and {_described(tokenizer)}: ids of one mean nothing in "
+                "the other; encode one of them again"
             )
+
+
+def _described(tokenizer: Mapping[str, Any]) -> str:
+    digest, eod = str(tokenizer.get("sha256"))[:12], tokenizer.get("eod_id")
+    return f"{tokenizer.get('name')} (sha256 {digest}, EOD {eod})"
 
 
 def unchecked(datasets: Sequence[MMapIndexedDataset]) -> list[str]:
@@ -196,10 +203,3 @@ def _names(datasets: Sequence[MMapIndexedDataset]) -> str:
 
 def _sha256(dataset: MMapIndexedDataset) -> object:
     return (dataset.tokenizer or {}).get("sha256")
-
-
-def tokenizer_words(tokenizer: Mapping[str, Any] | None) -> str:
-    """What a message says of the tokenizer that a manifest describes."""
-    tokenizer = tokenizer or {}
-    digest, eod = str(tokenizer.get("sha256"))[:12], tokenizer.get("eod_id")
-    return f"{tokenizer.get('name')} (sha256 {digest}, EOD {eod})"

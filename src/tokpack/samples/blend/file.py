@@ -21,18 +21,20 @@ from tokpack.samples.blend.datasets import marks
 from tokpack.samples.blend.plan import BlendPlan, plan_of
 from tokpack.samples.blend.spec import (
     KEYS,
-    OPTIONS,
     BlendSpec,
     Entries,
     Entry,
     plain_option,
+    takes_settings,
     unknown,
 )
-from tokpack.samples.settings import Settings
 from tokpack.stores import is_url, joined, refuse
 
 if TYPE_CHECKING:
-    from tokpack.samples.blend.mixture import Changes
+    from typing import Unpack
+
+    from tokpack.samples.blend.spec import Changes
+    from tokpack.samples.request import BlendOptions
 
 BLEND_VERSION = 1
 VERSION_KEY = "tokpack_blend"
@@ -41,13 +43,16 @@ _MARKS = ("fingerprint", "checksum", "labels_fingerprint")
 _ENTRY = ("prefix", "weight", "labels", *_MARKS, "tokens", "documents")
 
 
-def load_blend(path: str | os.PathLike[str], **changes: Any) -> BlendPlan:
+def load_blend(path: str | os.PathLike[str], **changes: Unpack[BlendOptions]) -> BlendPlan:
     """Read a blend file, open its datasets, and check that they are those of the file.
 
     ``changes`` take the place of what the file says. Raises InputError or FormatError that names
     what is missing, unknown or has changed, and as ``plan_blend``.
     """
     return plan_of(read_blend(path).changed(**changes))
+
+
+takes_settings(load_blend)
 
 
 def read_blend(path: str | os.PathLike[str]) -> BlendSpec:
@@ -130,18 +135,15 @@ class _Parser:
                 self._fail(unknown(f"unknown key {brief(key)}", str(key), KEYS))
         if "datasets" not in values:
             self._fail("not a blend: the key datasets is missing")
-        given = {key: value for key, value in values.items() if value is not None}
-        datasets = self._entries("datasets", given.get("datasets", []))
-        values = {key: self._value(key, given[key]) for key in given if key in _KINDS}
-        options = {key: values.pop(key) for key in OPTIONS if key in values}
+        values = {key: value for key, value in values.items() if value is not None}
+        datasets = self._entries("datasets", values.get("datasets", []))
         return BlendSpec(
             datasets=datasets,
-            schedule=self._schedule(given.get("schedule", []), datasets),
-            valid=self._valid(given.get("valid", {})),
-            test=self._entries("test", given.get("test", [])),
-            options=options,
+            schedule=self._schedule(values.get("schedule", []), datasets),
+            valid=self._valid(values.get("valid", {})),
+            test=self._entries("test", values.get("test", [])),
             source=self._name,
-            **values,
+            **{key: self._value(key, values[key]) for key in values if key in _KINDS},
         )
 
     def _fail(self, problem: str) -> Any:
@@ -203,33 +205,33 @@ class _Parser:
         rows = list(value.items()) if isinstance(value, Mapping) else value
         if not isinstance(rows, list):
             self._fail(f"schedule is {brief(value)}, expected a list of changes")
-        found = []
+        changes = []
         for row in rows:
-            if isinstance(row, Mapping):
-                if set(row) != {"from", "weights"}:
-                    self._fail(
-                        f"schedule has {brief(dict(row))}, expected the keys from and weights"
-                    )
+            if isinstance(row, Mapping) and set(row) == {"from", "weights"}:
                 row = row["from"], row["weights"]  # noqa: PLW2901
             if not (isinstance(row, (list, tuple)) and len(row) == 2):
-                self._fail(f"schedule has {brief(row)}, expected the first sample and weights")
+                self._fail(
+                    f"schedule has {brief(row)}, expected the first sample and the weights, or the "
+                    "keys from and weights"
+                )
             begin, weights = row
             try:
                 first = _whole(begin)
             except (TypeError, ValueError, OverflowError):
                 self._fail(f"schedule begins at {brief(begin)}, expected the number of a sample")
-            found.append((first, self._weights(first, weights, datasets)))
-        return tuple(found)
+            changes.append((first, self._weights(first, weights, datasets)))
+        return tuple(changes)
 
     def _weights(self, first: int, value: Any, datasets: Entries) -> tuple[float, ...]:
         where = f"the weights from sample {first} on"
         if isinstance(value, Mapping):
-            known = [entry.prefix for entry in datasets]
+            prefixes = [entry.prefix for entry in datasets]
             named = {joined(self._folder, str(key)): one for key, one in value.items()}
             for key in named:
-                if known.count(key) != 1:
-                    self._fail(unknown(f"{where} name {brief(key)}, no dataset here", key, known))
-            value = [named.get(prefix, 0) for prefix in known]
+                if prefixes.count(key) != 1:
+                    problem = f"{where} name {brief(key)}, no dataset here"
+                    self._fail(unknown(problem, key, prefixes))
+            value = [named.get(prefix, 0) for prefix in prefixes]
         try:
             return tuple(map(_real, value))
         except (TypeError, ValueError):
@@ -273,7 +275,7 @@ _TYPES: dict[str, tuple[Callable[[Any], Any], str]] = {
 }
 _KINDS = {
     one.name: _TYPES[kind]
-    for one in (*fields(Settings), *fields(BlendSpec))
+    for one in fields(BlendSpec)
     if one.name in KEYS and (kind := str(one.type).removesuffix(" | None")) in _TYPES
 }
 
@@ -304,15 +306,15 @@ def save_blend(
     """
     spec = plan.spec
     folder = os.path.dirname(os.path.realpath(path))
-    values: dict[str, Any] = {VERSION_KEY: BLEND_VERSION, "seq_length": spec.seq_length}
-    for known in fields(BlendSpec):
-        value = getattr(spec, known.name)
-        if known.name in _KINDS and (known.name in _ALWAYS or value != known.default):
-            whole = isinstance(value, float) and known.name in ("tokens", "epochs")
-            values[known.name] = int(value) if whole and value == int(value) else value
-    values |= {name: plain_option(value) for name, value in spec.options.items()}
-    if spec.options.get("cache") is not None:
-        values["cache"] = _relative(os.fspath(spec.options["cache"]), folder)
+    values: dict[str, Any] = {VERSION_KEY: BLEND_VERSION}
+    for one in fields(BlendSpec):
+        value = getattr(spec, one.name)
+        if one.name in _KINDS and (one.name in _ALWAYS or value != one.default):
+            whole = isinstance(value, float) and one.name in ("tokens", "epochs")
+            value = int(value) if whole and value == int(value) else plain_option(value)
+            values[one.name] = value
+    if spec.cache is not None:
+        values["cache"] = _relative(os.fspath(spec.cache), folder)
     groups = dict(spec.groups())
     values["datasets"] = _saved(groups.pop("train"), plan, folder)
     if spec.schedule:
@@ -327,7 +329,7 @@ def save_blend(
     replace_file(path, [sealed(text, _MAKER).encode()])
 
 
-_ALWAYS = ("by", "temperature", "order", "seed")
+_ALWAYS = ("seq_length", "by", "temperature", "order", "seed")
 
 
 def _saved(entries: Entries, plan: BlendPlan, folder: str) -> list[dict[str, Any]]:
@@ -352,5 +354,5 @@ def _saved(entries: Entries, plan: BlendPlan, folder: str) -> list[dict[str, Any
 def _relative(prefix: str, folder: str) -> str:
     if os.path.isabs(prefix) or is_url(prefix):
         return prefix
-    own, name = os.path.split(prefix)
-    return os.path.relpath(os.path.join(os.path.realpath(own), name), folder)
+    parent, name = os.path.split(prefix)
+    return os.path.relpath(os.path.join(os.path.realpath(parent), name), folder)

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from tokpack.errors import UsageError, option
 from tokpack.samples.blend.blended import BlendedDataset
 from tokpack.samples.blend.file import parse_blend, read_blend
 from tokpack.samples.blend.plan import BlendPlan, plan_of
+from tokpack.samples.blend.spec import takes_settings
 from tokpack.samples.gpt import GPTDataset
 from tokpack.samples.megatron.orders import blend_request
+from tokpack.samples.settings import SampleSettings
 
 if TYPE_CHECKING:
     import os
+    from typing import Unpack
 
-    from tokpack.samples.blend.mixture import Mixture
-    from tokpack.samples.blend.portions import Portion
-    from tokpack.samples.blend.spec import BlendSpec
+    from tokpack.samples.blend.mixture import Mixture, Portion
+    from tokpack.samples.request import BlendOptions
 
 Samples = GPTDataset | BlendedDataset
 
@@ -37,13 +39,11 @@ class Blends:
 
 
 def open_blend(
-    plan: BlendPlan | str | os.PathLike[str] | Mapping[str, Any], **changes: Any
+    plan: BlendPlan | str | os.PathLike[str] | Mapping[str, Any], **changes: Unpack[BlendOptions]
 ) -> Blends:
     """Open the datasets of a plan, of a blend file, or of a mapping with a blend file's keys.
 
-    ``changes`` take the place of what it says: any key of a blend file (``samples``, ``split``,
-    ``order``, ``seed``, ...), and so also the options of GPTDataset that decide what a sample has
-    (``document_boundaries``, ...).
+    ``changes`` take the place of what it says.
 
     A dataset of which the split leaves no sample is a UsageError that names it; with
     ``allow_empty=True`` it is left out there, and the others share its weight. Where it leaves none
@@ -54,92 +54,88 @@ def open_blend(
     InputError for datasets that are missing or are not those of the file any more, UsageError and
     FormatError for what cannot be read or met.
     """
-    if isinstance(plan, BlendPlan):
-        plan = plan_of(plan.spec.changed(**changes)) if changes else plan
-    else:
+    if not isinstance(plan, BlendPlan):
         spec = parse_blend(plan) if isinstance(plan, Mapping) else read_blend(plan)
         plan = plan_of(spec.changed(**changes))
+    elif changes:
+        plan = plan_of(plan.spec.changed(**changes))
     for mixture in plan.mixtures:
         if mixture.missing and not mixture.is_absent and not plan.spec.allow_empty:
             raise UsageError(
                 f"{mixture.shortfalls[0]}, or let it be left out there with {option('allow_empty')}"
             )
-    opened = {m.name: _Opener(plan.spec, m).open() for m in plan.mixtures if m.portions}
+    opened = {mixture.name: _open(mixture) for mixture in plan.mixtures if mixture.portions}
     train, test = opened.pop("train"), opened.pop("test", None)
     return Blends(train, opened, test, plan)
 
 
-class _Opener:
-    """Opens the datasets of one mixture."""
+takes_settings(open_blend)
 
-    def __init__(self, spec: BlendSpec, mixture: Mixture) -> None:
-        self._spec = spec
-        self._mixture = mixture
-        self._options = {
-            "seq_length": spec.seq_length,
-            "order": spec.order,
-            "seed": spec.seed,
-            **spec.options,
-        }
-        if not spec.rules.endless and mixture.name in ("train", "test"):
-            self._options.pop("drop_last", None)  # those programs ask for it in validation only
 
-    def open(self) -> Samples:
-        mixture = self._mixture
-        if len(mixture.portions) == 1 and not self._is_blend_of_one():
-            wanted = mixture.asked if mixture.asked is not None else self._epoch()
-            return self._dataset(mixture.portions[0], wanted)
-        if self._spec.rules.endless:
-            return self._stateless()
-        return self._of_other_program()
+def _open(mixture: Mixture) -> Samples:
+    if len(mixture.portions) == 1 and not _is_blend_of_one(mixture):
+        return _dataset(mixture, mixture.portions[0], _size(mixture))
+    return _stateless(mixture) if mixture.spec.rules.endless else _of_other_program(mixture)
 
-    def _is_blend_of_one(self) -> bool:
-        """Megatron-core blends one dataset with a weight, unless each purpose has its own."""
-        own = not self._spec.rules.endless and bool(self._spec.valid or self._spec.test)
-        return self._mixture.weights is not None and not own
 
-    def _epoch(self) -> int | None:
-        """Samples of one epoch by the plan; None where only the dataset can tell."""
-        packing, other = self._mixture.rules.settings.packing, not self._spec.rules.endless
-        return None if packing == "best_fit" or other else self._mixture.samples
+def _is_blend_of_one(mixture: Mixture) -> bool:
+    """Megatron-core blends one dataset with a weight, unless each purpose has its own."""
+    spec = mixture.spec
+    apart = not spec.rules.endless and bool(spec.valid or spec.test)
+    return mixture.weights is not None and not apart
 
-    def _dataset(self, portion: Portion, samples: int | None = None) -> GPTDataset:
-        return GPTDataset(
-            portion.dataset,
-            **self._options,
-            sequences=(portion.begin, portion.end),
-            labels=portion.labels,
-            samples=samples,
-        )
 
-    def _stateless(self) -> BlendedDataset:
-        mixture, weights = self._mixture, self._mixture.blend_weights
-        datasets = [self._dataset(portion) for portion in mixture.portions]
-        size = mixture.asked if mixture.asked is not None else self._epoch()
-        if size is None and mixture.name == "train":
-            size = sum(dataset.samples_per_epoch for dataset in datasets)
-        assert weights is not None
-        if not mixture.changes:
-            return BlendedDataset(datasets, weights, size)
-        rows = [(0, weights)]
-        for first, given in mixture.changes:
-            rows.append((first, mixture.rules.as_weights(given, mixture.portions) or []))
+def _size(mixture: Mixture) -> int | None:
+    """Samples as asked for, or of one epoch by the plan; None where only the dataset can tell."""
+    spec = mixture.spec
+    if mixture.asked is not None:
+        return mixture.asked
+    counted = spec.settings.packing_rules.counted and spec.rules.endless
+    return mixture.samples if counted else None
+
+
+def _dataset(mixture: Mixture, portion: Portion, samples: int | None = None) -> GPTDataset:
+    spec = mixture.spec
+    options = {one.name: getattr(spec, one.name) for one in fields(SampleSettings)}
+    if not spec.rules.endless and mixture.name in ("train", "test"):
+        options["drop_last"] = True  # those programs ask for the last one in validation only
+    return GPTDataset(
+        portion.dataset,
+        spec.seq_length,
+        **{**options, "split": None},
+        sequences=(portion.begin, portion.end),
+        labels=portion.labels,
+        samples=samples,
+    )
+
+
+def _stateless(mixture: Mixture) -> BlendedDataset:
+    datasets = [_dataset(mixture, portion) for portion in mixture.portions]
+    size = _size(mixture)
+    if size is None and mixture.name == "train":
+        size = sum(dataset.samples_per_epoch for dataset in datasets)
+    rows = [
+        (first, mixture.blend_weights(weights) or [])
+        for first, weights in ((0, mixture.weights), *mixture.changes)
+    ]
+    if mixture.changes:
         return BlendedDataset(datasets, size=size, schedule=rows)
+    return BlendedDataset(datasets, rows[0][1], size)
 
-    def _of_other_program(self) -> BlendedDataset:
-        mixture, weights = self._mixture, self._mixture.blend_weights
-        if weights is None:
-            datasets = [self._dataset(portion) for portion in mixture.portions]
-            size = mixture.asked
-            if size is not None:
-                size = min(size, sum(map(len, datasets)))
-            return BlendedDataset(datasets, size=size)
-        asked = mixture.samples
-        request = blend_request(weights, asked, self._spec.order, surplus=self._spec.surplus)
-        datasets = [
-            self._dataset(portion, count)
-            for portion, count in zip(mixture.portions, request.samples, strict=True)
-        ]
-        # A program without a size takes all samples of its datasets; here those asked for.
-        size = asked if request.size is None else request.size
-        return BlendedDataset(datasets, request.weights.tolist(), size)
+
+def _of_other_program(mixture: Mixture) -> BlendedDataset:
+    spec, weights = mixture.spec, mixture.blend_weights(mixture.weights)
+    if weights is None:
+        datasets = [_dataset(mixture, portion) for portion in mixture.portions]
+        size = mixture.asked
+        if size is not None:
+            size = min(size, sum(map(len, datasets)))
+        return BlendedDataset(datasets, size=size)
+    request = blend_request(weights, mixture.samples, spec.order, surplus=spec.surplus)
+    datasets = [
+        _dataset(mixture, portion, count)
+        for portion, count in zip(mixture.portions, request.samples, strict=True)
+    ]
+    # A program without a size takes all samples of its datasets; here those asked for.
+    size = mixture.samples if request.size is None else request.size
+    return BlendedDataset(datasets, request.weights.tolist(), size)

@@ -7,20 +7,25 @@ from typing import TYPE_CHECKING, Any
 
 from tokpack.errors import UsageError, option
 from tokpack.samples.blend.datasets import framed_apart, marks, open_datasets, unchecked
-from tokpack.samples.blend.mixture import Mixture, Rules
-from tokpack.samples.blend.portions import Portion, portion_of
-from tokpack.samples.blend.spec import BlendSpec, Entries, Entry, check_spec, plain_option
+from tokpack.samples.blend.mixture import Mixture, Portion
+from tokpack.samples.blend.spec import (
+    BlendSpec,
+    Entry,
+    check_spec,
+    plain_option,
+    takes_settings,
+)
 from tokpack.samples.settings import MOST_SAMPLES
 from tokpack.samples.split_string import PARTS, wanted_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+    from typing import Unpack
 
     from tokpack.indexed import MMapIndexedDataset
-    from tokpack.samples.settings import Settings
+    from tokpack.samples.request import BlendOptions
 
     Opened = Mapping[str, MMapIndexedDataset]  # by the names that a BlendSpec has for them
-    Weighted = tuple[Portion, float | None]
 
 
 @dataclass(frozen=True)
@@ -44,18 +49,31 @@ class BlendPlan:
     @property
     def datasets(self) -> list[MMapIndexedDataset]:
         """All datasets that are read, each once; without those of labels."""
-        found = [self.opened[e.prefix] for _, entries in self.spec.groups() for e in entries]
-        return list({dataset.path_prefix: dataset for dataset in found}.values())
+        opened = [self.opened[e.prefix] for _, entries in self.spec.groups() for e in entries]
+        return list({dataset.path_prefix: dataset for dataset in opened}.values())
 
     def warnings(self, max_epochs: float) -> list[str]:
         """What is probably not meant, or could not be checked, as sentences for the user."""
-        found = []
+        warnings: list[str] = []
         for mixture in self.mixtures:
-            found += mixture.warnings(max_epochs) + _twice(mixture)
-            found += [] if self.spec.allow_empty else _left_without(mixture)
+            warnings += _seldom_or_often(mixture, max_epochs)
+            warnings += _twice(mixture)
+            warnings += [] if self.spec.allow_empty else _left_without(mixture)
             if mixture is not self.train:
-                found += _trained_on(mixture, self.train)
-        return found + unchecked(self.datasets) + framed_apart(self.datasets)
+                warnings += _trained_on(mixture, self.train)
+        return warnings + unchecked(self.datasets) + framed_apart(self.datasets)
+
+
+def _seldom_or_often(mixture: Mixture, max_epochs: float) -> Iterator[str]:
+    where = "" if mixture.name == "train" else f" in {mixture.name}"
+    for portion, _, samples, epochs in mixture.usage:
+        if epochs > max_epochs:
+            yield (
+                f"{portion.prefix} is seen {epochs:.2f} times{where}, more than {max_epochs:g}: "
+                "lower its weight, or raise --max-epochs"
+            )
+        if samples < 1:
+            yield f"{portion.prefix} gives less than one of {mixture.samples:,} samples{where}"
 
 
 def _left_without(mixture: Mixture) -> list[str]:
@@ -67,19 +85,16 @@ def _left_without(mixture: Mixture) -> list[str]:
     ]
 
 
-def _twice(mixture: Mixture) -> list[str]:
+def _twice(mixture: Mixture) -> Iterator[str]:
     names = [portion.prefix for portion in mixture.portions]
-    found = [
-        f"{name} comes {names.count(name)} times in {mixture.name}, each time with the same samples"
-        for name in dict.fromkeys(names)
-        if names.count(name) > 1
-    ]
+    for name in dict.fromkeys(names):
+        if (times := names.count(name)) > 1:
+            yield f"{name} comes {times} times in {mixture.name}, each time with the same samples"
     seen: dict[int, str] = {}
     for portion in mixture.portions:
         first = seen.setdefault(portion.dataset.fingerprint, portion.prefix)
         if first != portion.prefix:
-            found.append(f"{first} and {portion.prefix} hold the same tokens")
-    return found
+            yield f"{first} and {portion.prefix} hold the same tokens"
 
 
 def _trained_on(mixture: Mixture, train: Mixture) -> list[str]:
@@ -96,106 +111,93 @@ def _trained_on(mixture: Mixture, train: Mixture) -> list[str]:
 
 
 def plan_blend(
-    names: Sequence[str], weights: Sequence[float] | None = None, **settings: Any
+    names: Sequence[str],
+    weights: Sequence[float] | None = None,
+    **settings: Unpack[BlendOptions],
 ) -> BlendPlan:
     """Plan a blend of the datasets ``names``; without ``weights`` each counts by its size.
 
-    ``settings`` are those of BlendSpec, and options of GPTDataset. The length is ``samples``, or
-    ``tokens``, or ``epochs`` over all datasets together; one epoch when nothing is said. Raises
-    InputError for a dataset that is missing, empty or not what its manifest says, UsageError for
-    weights that are not positive finite numbers, one for each dataset, for datasets of different
-    tokenizers, and for a length of less than one sample.
+    The length is ``samples``, or ``tokens``, or ``epochs`` over all datasets together; one epoch
+    when nothing is said. Raises InputError for a dataset that is missing, empty or not what its
+    manifest says, UsageError for weights that are not positive finite numbers, one for each
+    dataset, for datasets of different tokenizers, and for a length of less than one sample.
     """
     if weights is not None and len(weights) != len(names):
         raise UsageError(f"{len(weights)} weights for {len(names)} datasets")
-    given = [None] * len(names) if weights is None else map(float, weights)
-    datasets = tuple(Entry(name, weight) for name, weight in zip(names, given, strict=True))
+    numbers = [None] * len(names) if weights is None else map(float, weights)
+    datasets = tuple(Entry(name, weight) for name, weight in zip(names, numbers, strict=True))
     return plan_of(BlendSpec(datasets=datasets).changed(**settings))
+
+
+takes_settings(plan_blend)
 
 
 def plan_of(spec: BlendSpec) -> BlendPlan:
     """Open the datasets of a blend and count what each gives. Raises as ``plan_blend``."""
-    settings = check_spec(spec)
-    rules = Rules(spec, settings)
+    check_spec(spec)
     opened = open_datasets(spec)
-    parts = _split(rules, opened)
-    for name, entries in spec.valid.items():
-        parts[name] = _own(name, entries, opened, rules, spec.valid_samples)
-    if spec.test:
-        parts["test"] = _own("test", spec.test, opened, rules, spec.test_samples)
+    parts = _parts_of_split(spec, opened)
+    counts = {"test": spec.test_samples}
+    for name, entries in spec.groups():
+        if name != "train":  # of datasets of its own
+            portions = [_portions(entry, opened)[0] for entry in entries]
+            parts[name] = _mixture(name, portions, spec, counts.get(name, spec.valid_samples))
     train, test = parts.pop("train"), parts.pop("test", None)
-    plan = BlendPlan(
-        spec,
-        train,
-        {} if spec.valid_samples == 0 else parts,
-        None if spec.test_samples == 0 else test,
-        opened,
-    )
+    valid = {} if spec.valid_samples == 0 else parts
+    plan = BlendPlan(spec, train, valid, None if spec.test_samples == 0 else test, opened)
     for mixture in plan.mixtures:
         _check_mixture(mixture)
     return plan
 
 
-def _split(rules: Rules, opened: Opened) -> dict[str, Mixture]:
+def _parts_of_split(spec: BlendSpec, opened: Opened) -> dict[str, Mixture]:
     """What ``datasets`` give for training, validation and test."""
-    spec, settings = rules.spec, rules.settings
     wanted = [True, False, False] if spec.split is None else wanted_parts(spec.split)
     if not wanted[0]:
         raise UsageError(f"split {spec.split!r} leaves nothing for training")
-    rows = [(_portions(entry, opened, settings), entry.weight) for entry in spec.datasets]
-    found = {"train": _train([(parts[0], weight) for parts, weight in rows], rules)}
-    for part, asked in ((1, spec.valid_samples), (2, spec.test_samples)):
-        if wanted[part]:
-            pairs = [(parts[part], weight) for parts, weight in rows if weight != 0]
-            found[PARTS[part]] = _with_enough(PARTS[part], pairs, rules, asked, part)
-    return found
-
-
-def _train(pairs: Sequence[Weighted], rules: Rules) -> Mixture:
-    spec = rules.spec
-    found = _with_enough("train", pairs, rules, None, None if spec.split is None else 0)
+    rows = [_portions(entry, opened, spec) for entry in spec.datasets]
+    of_train = [row[0] for row in rows]
+    train = _mixture("train", of_train, spec, part=None if spec.split is None else 0)
     asked = spec.samples
     if spec.tokens is not None:
         asked = int(spec.tokens) // spec.seq_length
     elif spec.epochs is not None:
-        asked = rules.epoch_samples(found.portions, spec.epochs)
-    kept = [number for number, (portion, _) in enumerate(pairs) if portion in found.portions]
+        asked = train.epoch_samples(*train.portions, epochs=spec.epochs)
+    kept = [number for number, portion in enumerate(of_train) if portion in train.portions]
     changes = tuple((first, tuple(row[i] for i in kept)) for first, row in spec.schedule)
-    return replace(found, asked=asked, changes=changes)
+    parts = {"train": replace(train, asked=asked, changes=changes)}
+    for part, asked in ((1, spec.valid_samples), (2, spec.test_samples)):
+        if wanted[part]:
+            portions = [row[part] for row in rows if row[part].weight != 0]
+            parts[PARTS[part]] = _mixture(PARTS[part], portions, spec, asked, part)
+    return parts
 
 
-def _own(name: str, entries: Entries, opened: Opened, rules: Rules, asked: int | None) -> Mixture:
-    pairs = [(_portions(entry, opened)[0], entry.weight) for entry in entries]
-    return _with_enough(name, pairs, rules, asked, None)
-
-
-def _portions(entry: Entry, opened: Opened, settings: Settings | None = None) -> list[Portion]:
-    """What the split of ``settings`` leaves of a dataset for each part; without them all of it."""
+def _portions(entry: Entry, opened: Opened, spec: BlendSpec | None = None) -> list[Portion]:
+    """What the split of ``spec`` leaves of a dataset for each part; without a spec all of it."""
     dataset = opened[entry.prefix]
     labels = None if entry.labels is None else opened[entry.labels]
-    ranges = [(0, len(dataset))] if settings is None else settings.ranges(dataset)
-    return [portion_of(dataset, found, labels) for found in ranges]
+    ranges = [(0, len(dataset))] if spec is None else spec.settings.ranges(dataset)
+    return [Portion.of(dataset, sequences, entry.weight, labels) for sequences in ranges]
 
 
-def _with_enough(
+def _mixture(
     name: str,
-    pairs: Sequence[Weighted],
-    rules: Rules,
-    asked: int | None,
-    part: int | None,
+    portions: Sequence[Portion],
+    spec: BlendSpec,
+    asked: int | None = None,
+    part: int | None = None,
 ) -> Mixture:
     """A mixture of the portions that have a sample; without a split all must have one."""
-    settings = rules.settings
-    kept = [(portion, weight) for portion, weight in pairs if settings.is_enough(portion.tokens)]
-    missing = tuple(one for one, _ in pairs if not settings.is_enough(one.tokens))
+    is_enough = spec.settings.is_enough
+    missing = tuple(portion for portion in portions if not is_enough(portion.tokens))
     if missing and part is None:
         try:
-            settings.check_enough(missing[0].tokens)
+            spec.settings.check_enough(missing[0].tokens)
         except UsageError as error:
             raise UsageError(f"{missing[0].prefix}: {error.args[0]}") from None
-    weights = tuple(weight for _, weight in kept if weight is not None)
-    portions = tuple(portion for portion, _ in kept)
-    return Mixture(name, portions, weights or None, rules, asked=asked, part=part, missing=missing)
+    kept = tuple(portion for portion in portions if is_enough(portion.tokens))
+    return Mixture(name, kept, spec, asked=asked, part=part, missing=missing)
 
 
 def _check_mixture(mixture: Mixture) -> None:
@@ -205,11 +207,10 @@ def _check_mixture(mixture: Mixture) -> None:
             return  # a warning says so
         raise UsageError(f"{mixture.shortfalls[0]}, or shorten the sequence length")
     mixture.phases  # noqa: B018  raises UsageError where the weights have no finite sum
-    spec, settings = mixture.rules.spec, mixture.rules.settings
+    spec, settings = mixture.spec, mixture.spec.settings
     count = {"train": "samples", "test": "test_samples"}.get(mixture.name, "valid_samples")
-    if mixture.rules.settings.packing_rules.needs_samples and (
-        mixture.asked is None or mixture.is_used_up
-    ):
+    counted = mixture.asked is not None and not mixture.is_used_up
+    if settings.packing_rules.needs_samples and not counted:
         weights_too = " and the weights of its datasets" if mixture.is_used_up else ""
         raise UsageError(
             f"{option('packing', settings.packing)} must know how many samples {mixture.name} has: "
@@ -225,7 +226,7 @@ def _check_mixture(mixture: Mixture) -> None:
             f"{'' if mixture.name == 'train' else ', 0 for none'}"
         )
     counted = mixture.name == "train" or mixture.asked is not None
-    if not spec.rules.endless and not counted and mixture.blend_weights:
+    if not spec.rules.endless and not counted and mixture.blend_weights(mixture.weights):
         raise UsageError(
             f"the order {spec.order} must know how many samples a blend with weights has: "
             f"give {count}=N, 0 for none"
@@ -235,14 +236,9 @@ def _check_mixture(mixture: Mixture) -> None:
 def as_json(plan: BlendPlan, max_epochs: float) -> dict[str, Any]:
     """The plan for machines: the training mixture at the top, the others below it."""
     spec = plan.spec
+    names = ("order", "seed", "seq_length", "by", "temperature", "split", "split_by")
     return {
-        "order": spec.order,
-        "seed": spec.seed,
-        "seq_length": spec.seq_length,
-        "by": spec.by,
-        "temperature": spec.temperature,
-        "split": spec.split,
-        "split_by": spec.split_by,
+        **{name: getattr(spec, name) for name in names},
         "options": {name: plain_option(value) for name, value in spec.options.items()},
         **_mixture_json(plan.train),
         "schedule": [{"from": phase.first, "shares": phase.shares} for phase in plan.train.phases],
@@ -255,14 +251,14 @@ def as_json(plan: BlendPlan, max_epochs: float) -> dict[str, Any]:
 def _mixture_json(mixture: Mixture) -> dict[str, Any]:
     return {
         "samples": mixture.samples,
-        "tokens": mixture.samples * mixture.rules.spec.seq_length,
+        "tokens": mixture.samples * mixture.spec.seq_length,
         "filled": mixture.filled,
         "datasets": [
             {
                 "prefix": portion.prefix,
                 "documents": portion.documents,
                 "tokens": portion.tokens,
-                "weight": weight,
+                "weight": portion.weight,
                 "share": share,
                 "samples": samples,
                 "epochs": epochs,
@@ -270,7 +266,7 @@ def _mixture_json(mixture: Mixture) -> dict[str, Any]:
                 **marks(portion.dataset),
                 "labels": None if portion.labels is None else portion.labels.path_prefix,
             }
-            for portion, weight, share, samples, epochs in mixture.members
+            for portion, share, samples, epochs in mixture.usage
         ],
         "missing": [portion.prefix for portion in mixture.missing],
     }

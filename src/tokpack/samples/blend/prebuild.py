@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class CachedIndex:
     """The cache file of one dataset of a blend; ``path`` is None where its order needs none.
 
     ``entries`` are its samples; ``built`` is False where the file was there already.
@@ -31,13 +31,13 @@ class Prepared:
     prefix: str
     order: OrderName
     entries: int
-    size: int
-    seconds: float
-    path: str | None
-    built: bool
+    size: int = 0
+    seconds: float = 0.0
+    path: str | None = None
+    built: bool = False
 
 
-def prebuild(plan: BlendPlan, folder: str | os.PathLike[str]) -> Iterator[Prepared]:
+def prebuild(plan: BlendPlan, folder: str | os.PathLike[str]) -> Iterator[CachedIndex]:
     """Open all datasets of a blend with a cache in ``folder``, so that later runs find it there.
 
     Raises as open_blend, and OutputError where the folder cannot be written.
@@ -47,10 +47,12 @@ def prebuild(plan: BlendPlan, folder: str | os.PathLike[str]) -> Iterator[Prepar
     except OSError as error:
         raise OutputError(f"{folder}: cannot be made: {error.strerror or error}") from error
     blends = open_blend(plan, cache=os.fspath(folder))
-    parts = {"train": blends.train, **blends.valid, "test": blends.test}
-    for part, samples in parts.items():
-        for dataset in _leaves(samples):
-            yield _prepared(part, dataset, os.fspath(folder))
+    for part, samples in {"train": blends.train, **blends.valid, "test": blends.test}.items():
+        if samples is None:
+            continue
+        for dataset in samples.datasets if isinstance(samples, BlendedDataset) else [samples]:
+            assert not isinstance(dataset, BlendedDataset)  # open_blend blends datasets alone
+            yield _cached_index(part, dataset, os.fspath(folder))
 
 
 def index_files(
@@ -84,10 +86,10 @@ def index_files(
             "index files of validation and test sets with datasets of their own are not written: "
             "give the datasets of training and a split"
         )
-    weights = train.blend_weights
+    weights = None if train.weights is None else train.blend_weights(train.weights)
     request = Request(
         paths=tuple(_rename(portion.prefix, rename or {}) for portion in train.portions),
-        weights=None if weights is None or train.weights is None else tuple(weights),
+        weights=None if weights is None else tuple(weights),
         samples=(train.asked, spec.valid_samples, spec.test_samples),
         seq_length=spec.seq_length,
         seed=spec.seed,
@@ -95,38 +97,24 @@ def index_files(
         tokenizer=tokenizer_ids,
         order=spec.order,
         surplus=spec.surplus,
-        add_extra_token=spec.options.get("add_extra_token", True),
-        drop_last=spec.options.get("drop_last", True),
+        add_extra_token=spec.add_extra_token,
+        drop_last=spec.drop_last,
         fused=fused,
     )
-    return write_index_files(
-        folder,
-        request,
-        [portion.dataset for portion in train.portions],
-        overwrite=overwrite,
-        inputs=inputs,
-    )
+    datasets = [portion.dataset for portion in train.portions]
+    return write_index_files(folder, request, datasets, overwrite=overwrite, inputs=inputs)
 
 
-def _leaves(samples: GPTDataset | BlendedDataset | None) -> Iterator[GPTDataset]:
-    if isinstance(samples, BlendedDataset):
-        for dataset in samples.datasets:
-            yield from _leaves(dataset)
-    elif samples is not None:
-        yield samples
-
-
-def _prepared(part: str, dataset: GPTDataset, folder: str) -> Prepared:
-    entry = dataset.cached
-    common = part, dataset.path_prefix, dataset.order, len(dataset)
+def _cached_index(part: str, dataset: GPTDataset, folder: str) -> CachedIndex:
+    entry, index = dataset.cached, (part, dataset.path_prefix, dataset.order, len(dataset))
     if entry is None:
-        return Prepared(*common, 0, 0.0, None, built=False)
+        return CachedIndex(*index)
     if entry.path is None:
         raise OutputError(
             f"the index of {dataset.path_prefix} cannot be written: choose another folder than "
             f"{folder}, or make room for {entry.size:,} bytes in it"
         )
-    return Prepared(*common, entry.size, entry.seconds, entry.path, built=entry.built)
+    return CachedIndex(*index, entry.size, entry.seconds, entry.path, entry.built)
 
 
 def _rename(prefix: str, renamed: Mapping[str, str]) -> str:

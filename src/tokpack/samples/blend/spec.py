@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokpack.display import nearest
 from tokpack.errors import UsageError
-from tokpack.samples.blend.schedule import check_schedule, check_weights
-from tokpack.samples.fim import FIM
-from tokpack.samples.orders.rules import rules_of
-from tokpack.samples.settings import Settings
+from tokpack.samples.settings import SampleSettings, Settings, described
 from tokpack.samples.split_string import PARTS, wanted_parts
+from tokpack.signatures import show_options
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from typing import Unpack
 
-    from tokpack.samples.blend.mixture import Changes
-    from tokpack.samples.orders.rules import OrderName, OrderRules
+    from tokpack.samples.orders.rules import OrderRules
+    from tokpack.samples.request import BlendOptions
 
 MEANINGS = ("tokens", "documents", "epochs")
 LENGTHS = ("samples", "tokens", "epochs")
-_SHARED = ("seq_length", "order", "seed", "split_by", "split_rule")  # with GPTDataset
-_PLANNED = ("split", "split_index", "sequences", "epochs", "samples")
-OPTIONS = tuple(known.name for known in fields(Settings) if known.name not in (*_SHARED, *_PLANNED))
 
 
 class Entry(NamedTuple):
@@ -39,53 +37,56 @@ class Entry(NamedTuple):
 
 
 Entries = tuple[Entry, ...]
+Changes = tuple[tuple[int, tuple[float, ...]], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class BlendSpec:
-    """The contents of a blend file.
+class BlendSpec(SampleSettings):
+    """The contents of a blend file."""
 
-    ``datasets`` are those of training, and with ``split`` of validation and test too. ``valid`` are
-    named validation sets, ``test`` a test set, of datasets of their own. ``schedule`` has later
-    weights of ``datasets``, each with the first sample that they hold for. ``options`` are those of
-    GPTDataset, see OPTIONS. ``surplus`` is that of ``blend_request``. ``allow_empty`` leaves a
-    dataset out where the split has no sample of it. ``source`` is the file that this comes from.
-    """
+    datasets: Entries = described((), "those of training, and with a split of validation and test")
+    schedule: Changes = described(
+        (), "later weights of datasets, each with the first sample that they hold for"
+    )
+    valid: Mapping[str, Entries] = field(
+        default_factory=dict, metadata={"help": "validation sets by name, of their own datasets"}
+    )
+    test: Entries = described((), "a test set of datasets of its own")
+    by: str = described(
+        "tokens",
+        "what weights are: shares of tokens, shares of documents, or epochs",
+        choices=MEANINGS,
+    )
+    temperature: float = described(
+        1.0, "shares become share ** (1/T), and are normalised again", "T", otherwise="1"
+    )
+    seq_length: int = described(2048, "tokens of a sample", "S", least=1)
+    samples: int | None = described(None, "samples of training", "N", least=1)
+    tokens: float | None = described(None, "tokens in all, such as 3e11", "T")
+    epochs: float | None = described(None, "epochs over all datasets", "E", otherwise="1")
+    valid_samples: int | None = described(
+        None,
+        "samples of each validation set, 0: none",
+        "N",
+        otherwise="as many as come once",
+        least=0,
+    )
+    test_samples: int | None = described(
+        None, "samples of the test set, 0: none", "N", otherwise="as many as come once", least=0
+    )
+    surplus: float = described(
+        0.005, "Megatron-core's mid_level_dataset_surplus, as for blend_request"
+    )
+    allow_empty: bool = described(False, "leave a dataset out where the split has no sample of it")
+    source: str = field(default="", compare=False)  # the file that this comes from
 
-    datasets: Entries
-    schedule: Changes = ()
-    valid: Mapping[str, Entries] = field(default_factory=dict)
-    test: Entries = ()
-    by: str = "tokens"
-    temperature: float = 1.0
-    seq_length: int = 2048
-    samples: int | None = None
-    tokens: float | None = None
-    epochs: float | None = None
-    valid_samples: int | None = None
-    test_samples: int | None = None
-    split: str | None = None
-    split_by: str = Settings.split_by
-    split_rule: str | None = None
-    order: OrderName = Settings.order
-    seed: int = Settings.seed
-    surplus: float = 0.005
-    allow_empty: bool = False
-    options: Mapping[str, Any] = field(default_factory=dict)
-    source: str = field(default="", compare=False)
-
-    @property
-    def rules(self) -> OrderRules:
-        """Those of its order. UsageError where there is none of that name."""
-        return rules_of(self.order)
-
-    def changed(self, **changes: Any) -> BlendSpec:
-        """The same with other settings or options; a length takes the place of another."""
+    def changed(self, **changes: Unpack[BlendOptions]) -> BlendSpec:
+        """The same with other settings; a length takes the place of another."""
         check_names(changes)
-        options = {name: changes.pop(name) for name in OPTIONS if name in changes}
-        if any(changes.get(name) is not None for name in LENGTHS):
-            changes = {**dict.fromkeys(LENGTHS), **changes}
-        return replace(self, **changes, options={**self.options, **options})
+        values: dict[str, Any] = {**changes}
+        if any(values.get(name) is not None for name in LENGTHS):
+            values = {**dict.fromkeys(LENGTHS), **values}
+        return replace(self, **values)
 
     def groups(self) -> Iterator[tuple[str, Entries]]:
         """All lists of datasets, each with the name of what it is for."""
@@ -94,26 +95,45 @@ class BlendSpec:
         if self.test:
             yield "test", self.test
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options of GPTDataset that are not their defaults, without order, seed and split."""
+        values = {one.name: (getattr(self, one.name), one.default) for one in _OPTIONS}
+        return {name: value for name, (value, default) in values.items() if value != default}
+
+    @cached_property
     def settings(self) -> Settings:
-        """The options of the datasets of training; how many samples each gives is not known yet."""
-        values = {name: getattr(self, name) for name in _SHARED} | dict(self.options)
+        """Those of the datasets of training; how many samples each gives is not known yet."""
+        values = {one.name: getattr(self, one.name) for one in fields(SampleSettings)}
         # NeoX's packing needs some number: each dataset is told its own when it is opened.
-        return Settings(**values, split=self.split, samples=1)
+        return Settings(**values, seq_length=self.seq_length, samples=1)
 
 
-KEYS = (
-    tuple(known.name for known in fields(BlendSpec) if known.name not in ("options", "source"))
-    + OPTIONS
-)
+_OPTIONS = [
+    one
+    for one in fields(SampleSettings)
+    if one.name not in ("order", "seed", "split", "split_by", "split_rule")
+]
+KEYS = tuple(one.name for one in fields(BlendSpec) if one.name != "source")
+
+
+def takes_settings(function: Callable[..., Any]) -> None:
+    """Show the settings of a blend in the signature and the help of a function."""
+    settings = [one for one in fields(BlendSpec) if one.name in KEYS]
+    show_options(function, settings)
+    function.__doc__ = f"{function.__doc__}\n\n    Settings:\n\n" + "".join(
+        f"    - ``{one.name}``: {one.metadata['help']}\n" for one in settings
+    )
 
 
 def plain_option(value: Any) -> Any:
     """An option as a file has it."""
-    if not isinstance(value, FIM):
+    if not is_dataclass(value) or isinstance(value, type):
         return value
-    if value.tokenizer is not None:
+    values = {name: one for name, one in asdict(value).items() if one is not None}
+    if "tokenizer" in values:
         raise UsageError("FIM with a tokenizer cannot be written down: give it to open_blend")
-    return {k: v for k, v in asdict(value).items() if v is not None}
+    return values
 
 
 def check_names(names: Iterable[str]) -> None:
@@ -123,38 +143,37 @@ def check_names(names: Iterable[str]) -> None:
             raise UsageError(unknown(f"a blend has no setting {name!r}", name, KEYS))
 
 
-def unknown(message: str, word: str, known: Iterable[str]) -> str:
-    """``message``, with the known word that was probably meant, or all of them."""
-    near = nearest(word, known)
-    return f"{message}; did you mean {near}?" if near else f"{message}; {', '.join(known)}"
+def unknown(message: str, word: str, words: Iterable[str]) -> str:
+    """``message``, with the one of ``words`` that was probably meant, or all of them."""
+    near = nearest(word, words)
+    return f"{message}; did you mean {near}?" if near else f"{message}; {', '.join(words)}"
 
 
-def check_spec(spec: BlendSpec) -> Settings:
-    """The datasets' settings; UsageError for a request that no dataset could meet."""
+def check_spec(spec: BlendSpec) -> None:
+    """UsageError for a request that no dataset could meet."""
     if not spec.datasets:
         raise UsageError("a blend needs at least one dataset")
     if spec.by not in MEANINGS:
         raise UsageError(f"weights are by {', '.join(MEANINGS)}, not by {spec.by!r}")
     if not (math.isfinite(spec.temperature) and spec.temperature > 0):
         raise UsageError(f"the temperature is {spec.temperature}, expected a number above 0")
-    settings = spec.settings()
+    spec.settings  # noqa: B018  raises UsageError
     _check_lengths(spec)
     for name, entries in spec.groups():
         if name in ("train", "test") and name in spec.valid:
             raise UsageError(f"a validation set is named {name}: give it another name")
         if not entries:
             raise UsageError(f"{name} has no datasets: name one, or leave it out")
-        _check_labels(entries, spec.options.get("fim"))
+        _check_labels(entries, spec.fim)
         _check_weights(entries, spec.schedule if entries is spec.datasets else (), spec.rules)
     if spec.split is not None:
         wanted = wanted_parts(spec.split)
-        for part, given in ((1, "valid" in spec.valid), (2, bool(spec.test))):
-            if wanted[part] and given:
+        for part, has_datasets in ((1, "valid" in spec.valid), (2, bool(spec.test))):
+            if wanted[part] and has_datasets:
                 raise UsageError(
                     f"split {spec.split!r} leaves a part for {PARTS[part]}, and {PARTS[part]} has "
                     "datasets of its own: keep one of them"
                 )
-    return settings
 
 
 def _check_lengths(spec: BlendSpec) -> None:
@@ -171,14 +190,14 @@ def _check_lengths(spec: BlendSpec) -> None:
 
 
 def _check_weights(entries: Entries, schedule: Changes, rules: OrderRules) -> None:
-    without = [entry.prefix for entry in entries if entry.weight is None]
-    if without and len(without) < len(entries):
-        raise UsageError(
-            f"{len(entries) - len(without)} weights for {len(entries)} datasets: "
-            f"{without[0]} has none; give each one, or none"
-        )
-    weights = [entry.weight for entry in entries if entry.weight is not None]
     names = [entry.prefix for entry in entries]
+    without = [entry.prefix for entry in entries if entry.weight is None]
+    weights = [entry.weight for entry in entries if entry.weight is not None]
+    if without and weights:
+        raise UsageError(
+            f"{len(weights)} weights for {len(entries)} datasets: {without[0]} has none; give each "
+            "one, or none"
+        )
     if schedule and not weights:
         raise UsageError("a schedule needs weights to begin with: give each dataset one")
     if schedule:
@@ -196,3 +215,50 @@ def _check_labels(entries: Entries, fim: Any) -> None:
         )
     if fim is not None and len(without) < len(entries):
         raise UsageError("fim moves tokens away from their labels: give fim or labels")
+
+
+def check_schedule(
+    names: Sequence[str], changes: Sequence[tuple[int, Sequence[float]]], rules: OrderRules
+) -> None:
+    """UsageError unless ``changes``, (first sample, a weight for each of ``names``), are phases."""
+    if not rules.endless:
+        raise UsageError(
+            f"a schedule needs the stateless order: {rules.name} has one set of weights"
+        )
+    if not changes:
+        raise UsageError("the schedule is empty: give (0, weights), (first sample, weights), ...")
+    if changes[0][0] != 0:
+        raise UsageError(f"the schedule begins at sample {changes[0][0]}, expected 0")
+    for (last, _), (first, _) in pairwise(changes):
+        if first <= last:
+            raise UsageError(
+                f"the schedule has sample {first} behind sample {last}: each change must come "
+                "later than the one before it"
+            )
+    for first, weights in changes:
+        check_weights(names, weights, zero=True, where=f" from sample {first} on")
+    for number, name in enumerate(names):
+        if not any(weights[number] for _, weights in changes):
+            raise UsageError(
+                f"the weight of {name} is 0 in all of the schedule: leave the dataset out, or "
+                "give it a share"
+            )
+
+
+def check_weights(
+    names: Sequence[str], weights: Sequence[float], *, zero: bool = False, where: str = ""
+) -> None:
+    """UsageError unless there is a weight above 0 for each of ``names``; with ``zero`` for one."""
+    if len(weights) != len(names):
+        raise UsageError(
+            f"{len(weights)} weights for {len(names)} datasets{where}: give one for each"
+        )
+    for name, weight in zip(names, weights, strict=True):
+        if not (0 < weight < math.inf or (zero and weight == 0)):
+            raise UsageError(
+                f"the weight of {name} is {weight:g}{where}, expected a number "
+                f"{'of 0 or more' if zero else 'above 0'}: leave the dataset out, or give it a "
+                "share"
+            )
+    if not any(weights):
+        raise UsageError(f"the weights are all 0{where}: give one a share")

@@ -1,22 +1,17 @@
-"""Blends whose weights change at given samples; the samples before a change stay the same."""
+"""The order of a blend: which dataset gives sample g, and which of its own samples that is."""
 
 from __future__ import annotations
 
-import math
-from bisect import bisect_right
-from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from bisect import bisect_left, bisect_right
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from tokpack import _core
-from tokpack.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from tokpack.samples.orders.rules import OrderRules
 
 
 class Phase(NamedTuple):
@@ -27,7 +22,10 @@ class Phase(NamedTuple):
 
 
 class BlendOrder(Protocol):
-    """Which dataset gives sample g, and which of the dataset's own samples that is."""
+    """Which dataset gives sample g, and which of the dataset's own samples that is.
+
+    ``counts`` are how many of the first samples each dataset gives.
+    """
 
     def locate(self, number: int, /) -> tuple[int, int]: ...
     def counts(self, size: int, /) -> npt.NDArray[np.int64]: ...
@@ -73,6 +71,36 @@ class ScheduledOrder:
         return counts
 
 
+class ListedOrder:
+    """The order of a blend of another program, as two arrays.
+
+    ``datasets`` is the dataset of each sample, ``samples`` the number that the sample has there;
+    ``n`` is the number of datasets.
+    """
+
+    def __init__(self, datasets: npt.NDArray[Any], samples: npt.NDArray[np.int64], n: int) -> None:
+        self._datasets = datasets
+        self._samples = samples
+        self._n = n
+        self.size = len(datasets)
+
+    def locate(self, number: int, /) -> tuple[int, int]:
+        """The dataset of sample ``number``, and the number of the sample in it."""
+        if not 0 <= number < self.size:
+            raise IndexError(f"sample {number} of a blend of {self.size}")
+        return int(self._datasets[number]), int(self._samples[number])
+
+    def position(self, dataset: int, own: int) -> int:
+        """The number in the blend of sample ``own`` of a dataset."""
+        return int(np.flatnonzero(self._datasets == dataset)[own])
+
+    def counts(self, size: int, /) -> npt.NDArray[np.int64]:
+        """How many of the first ``size`` samples each dataset gives."""
+        if not 0 <= size <= self.size:
+            raise IndexError(f"{size} samples of a blend of {self.size}")
+        return np.bincount(self._datasets[:size], minlength=self._n)
+
+
 def blend_order(phases: Sequence[Phase]) -> BlendOrder:
     """The stateless order of a blend."""
     if len(phases) == 1 and all(phases[0].shares):
@@ -80,51 +108,14 @@ def blend_order(phases: Sequence[Phase]) -> BlendOrder:
     return ScheduledOrder(phases)
 
 
-def check_schedule(
-    names: Sequence[str], changes: Sequence[tuple[int, Sequence[float]]], rules: OrderRules
-) -> None:
-    """UsageError unless ``changes``, (first sample, a weight for each of ``names``), are phases."""
-    if not rules.endless:
-        raise UsageError(
-            f"a schedule needs the stateless order: {rules.name} has one set of weights"
-        )
-    if not changes:
-        raise UsageError("the schedule is empty: give (0, weights), (first sample, weights), ...")
-    if changes[0][0] != 0:
-        raise UsageError(f"the schedule begins at sample {changes[0][0]}, expected 0")
-    for (last, _), (first, _) in pairwise(changes):
-        if first <= last:
-            raise UsageError(
-                f"the schedule has sample {first} behind sample {last}: each change must come "
-                "later than the one before it"
-            )
-    for first, weights in changes:
-        check_weights(names, weights, zero=True, where=f" from sample {first} on")
-    for number, name in enumerate(names):
-        if not any(weights[number] for _, weights in changes):
-            raise UsageError(
-                f"the weight of {name} is 0 in all of the schedule: leave the dataset out, or "
-                "give it a share"
-            )
-
-
-def check_weights(
-    names: Sequence[str], weights: Sequence[float], *, zero: bool = False, where: str = ""
-) -> None:
-    """UsageError unless there is a weight above 0 for each of ``names``; with ``zero`` for one."""
-    if len(weights) != len(names):
-        raise UsageError(
-            f"{len(weights)} weights for {len(names)} datasets{where}: give one for each"
-        )
-    for name, weight in zip(names, weights, strict=True):
-        if not (0 < weight < math.inf or (zero and weight == 0)):
-            raise UsageError(
-                f"the weight of {name} is {weight:g}{where}, expected a number "
-                f"{'of 0 or more' if zero else 'above 0'}: leave the dataset out, or give it a "
-                "share"
-            )
-    if not any(weights):
-        raise UsageError(f"the weights are all 0{where}: give one a share")
+def position(order: BlendOrder, dataset: int, own: int) -> int:
+    """The inverse of ``locate``: the number in the blend of sample ``own`` of a dataset."""
+    if isinstance(order, ListedOrder):
+        return order.position(dataset, own)
+    end = 1
+    while order.counts(end)[dataset] <= own:
+        end *= 2
+    return bisect_left(range(1, end), own + 1, key=lambda g: int(order.counts(g)[dataset]))
 
 
 def longest(order: BlendOrder, lengths: Sequence[int]) -> int:
